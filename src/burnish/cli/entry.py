@@ -1,0 +1,96 @@
+"""Where the process begins and ends: every failure becomes one line and an exit code.
+
+| code | meaning                                                              |
+|------|----------------------------------------------------------------------|
+| 0    | done                                                                 |
+| 1    | a bug: the traceback is shown                                        |
+| 2    | your input: the line says what to change                             |
+| 3    | something outside failed, or a guard or a check stopped the run      |
+| 130  | Ctrl-C                                                               |
+
+`BURNISH_DEBUG=1` shows the traceback of every failure.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from burnish.errors import BurnishError, UserError
+
+USER = 2
+STOPPED = 3
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A model may write what a narrow terminal cannot show; that must not end the command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and give its exit code; writes to stdout and stderr."""
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        _complain("stopped.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) left; the rest of the output has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except BurnishError as error:
+        _show_trace()
+        _complain(str(error))
+        return USER if isinstance(error, UserError) else STOPPED
+    except Exception as error:
+        # Boundary: typer raises its own or click's errors for bad arguments, by version; they are
+        # known by their `format_message`. All else is a bug and keeps its traceback.
+        if not hasattr(error, "format_message"):
+            raise
+        _complain(_usage(error))
+        return USER
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    import typer.main
+
+    from burnish.cli.app import app
+
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(list(arguments), prog_name="burnish", standalone_mode=False)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: Any) -> str:
+    """What was wrong with the arguments, and the help that says more."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "burnish"
+    message = " ".join(str(error.format_message()).split())
+    ended = message if message.endswith(("?", "!", ".")) else f"{message}."
+    return f"{ended} See: {path} --help"
+
+
+def _show_trace() -> None:
+    if os.environ.get("BURNISH_DEBUG"):
+        import traceback
+
+        sys.stderr.write(traceback.format_exc())
+
+
+def _complain(message: str) -> None:
+    from burnish.cli.console import complain
+
+    complain(message)

@@ -1,0 +1,120 @@
+"""A step's groups, or a list of samples, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from burnish.cli.console import number, one_line, out, say, share
+from burnish.cli.rewards import parts_text, reward_cell, value_style
+from burnish.store import RunStore, StoredSample
+
+
+def print_step(store: RunStore, step: int, samples: Sequence[StoredSample]) -> None:
+    """Every group of a step: its prompt, then its answers with reward, parts and advantage.
+
+    An evaluation asks each prompt once, so it is one list.
+    """
+    if all(sample.split.startswith("eval:") for sample in samples):
+        print_list(f"{samples[0].split} after {step} steps of run '{store.name}'", samples)
+        return
+    groups = by_group(samples)
+    useful = sum(teaches(group) for group in groups.values())
+    say(f"step {step} of run '{store.name}': {len(samples)} samples", style="bold")
+    say(f"useful groups {useful}/{len(groups)}  {_numbers(store, step)}")
+    for group in groups.values():
+        say()
+        print_group(group)
+    say()
+    say(f"one answer whole: burnish show {store.folder} --sample {samples[0].id}")
+
+
+def print_group(group: Sequence[StoredSample]) -> None:
+    """One prompt and its answers."""
+    head = Text("prompt ", style="bright_black")
+    head.append(one_line(group[0].task.prompt), style="cyan")
+    answer = group[0].task.fields.get("answer")
+    if answer is not None:
+        head.append(f"   answer {one_line(str(answer))}", style="bright_black")
+    out.print(head)
+    out.print(_table(group))
+
+
+def print_list(title: str, samples: Sequence[StoredSample]) -> None:
+    """Samples of several prompts, one line each."""
+    say(title, style="bold")
+    out.print(_table(samples, with_prompt=True))
+
+
+def by_group(samples: Sequence[StoredSample]) -> dict[str, list[StoredSample]]:
+    """Samples under their group's key, in the order they were stored."""
+    groups: dict[str, list[StoredSample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.trajectory.group, []).append(sample)
+    return groups
+
+
+def teaches(group: Sequence[StoredSample]) -> bool:
+    """True where some answer of the group has an advantage other than 0."""
+    return any(sample.advantage for sample in group)
+
+
+def _table(samples: Sequence[StoredSample], *, with_prompt: bool = False) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    has_parts = any(sample.reward.parts for sample in samples)
+    table.add_column("sample", no_wrap=True)
+    table.add_column("reward", justify="right", no_wrap=True)
+    if has_parts:
+        table.add_column("parts", overflow="fold", max_width=20 if with_prompt else 36)
+    table.add_column("advantage", justify="right", no_wrap=True)
+    if with_prompt:
+        table.add_column("prompt", no_wrap=True, overflow="ellipsis", min_width=14, ratio=1)
+    table.add_column("answer", no_wrap=True, overflow="ellipsis", min_width=10, ratio=1)
+    table.expand = True
+    for sample in samples:
+        cells: list[Text | str] = [sample.id, reward_cell(sample.reward)]
+        if has_parts:
+            cells.append(Text(parts_text(sample.reward)))
+        cells.append(_advantage(sample))
+        if with_prompt:
+            cells.append(Text(one_line(sample.task.prompt), style="cyan"))
+        cells.append(_answer(sample))
+        table.add_row(*cells)
+    return table
+
+
+def _advantage(sample: StoredSample) -> Text:
+    if sample.advantage is None:
+        return Text("dropped" if sample.split == "dropped" else "-", style="bright_black")
+    text = f"{sample.advantage:+.3f}" if sample.advantage else "0"
+    return Text(text, style=value_style(sample.advantage))
+
+
+def _answer(sample: StoredSample) -> Text:
+    text = one_line(sample.trajectory.text)
+    answer = Text(text, style="green") if text else Text("(empty)", style="bright_black")
+    if sample.trajectory.finish.value != "stop":
+        answer.append(f" [{sample.trajectory.finish.value}]", style="yellow")
+    return answer
+
+
+def _numbers(store: RunStore, step: int) -> str:
+    """A few of the step's metrics."""
+    metrics = {
+        name: points[0].value
+        for name, points in (
+            (name, [p for p in curve if p.step == step]) for name, curve in store.metrics().items()
+        )
+        if points
+    }
+    shown = [
+        ("surrogate", number(metrics.get("loss/surrogate"), 4)),
+        ("kl", number(metrics.get("loss/kl"), 4)),
+        ("gradient", number(metrics.get("optimiser/gradient_norm"))),
+        ("entropy", number(metrics.get("policy/entropy"), 2)),
+        ("clipped", share(metrics.get("policy/clipped_share"))),
+        ("length", number(metrics.get("length/mean"), 1)),
+    ]
+    return "  ".join(f"{name} {text}" for name, text in shown if text != "-")

@@ -1,0 +1,34 @@
+"""Heavy rooms, imported when a command needs them, with one line where they cannot be."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from burnish.errors import UserError
+
+
+def training_room() -> Any:
+    """`burnish.training`, which needs torch."""
+    return _import("burnish.training", "training")
+
+
+def policy_room() -> Any:
+    """`burnish.policy` with what computes, which needs torch."""
+    _import("burnish.policy.doors", "advantages and losses")
+    return _import("burnish.policy", "advantages and losses")
+
+
+def _import(name: str, what: str) -> ModuleType:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "burnish"):
+            raise
+        raise UserError(
+            f"{what} need{'s' if what == 'training' else ''} the package '{missing}', which is not "
+            "installed. Install it: pip install 'burnish[torch]'"
+        ) from error

@@ -1,0 +1,155 @@
+"""`burnish try`: a few prompts through a scripted model, so that nothing is a surprise later.
+
+Everything but the model is real: the data, the chat template, the tokenizer where it can be had
+without loading a model, the rewards, the advantages and the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import anyio
+from rich.text import Text
+
+from burnish.cli.authors import coloured, counts, legend
+from burnish.cli.console import one_line, out, safe, say
+from burnish.cli.rewards import reward_tree
+from burnish.cli.terms import print_terms
+from burnish.cli.tokenizers import Found, tokenizer_for
+from burnish.cli.words import resolve
+from burnish.lm.base import Sampling
+from burnish.lm.scripted import ScriptedLM
+from burnish.records import Author, Message, Reward, Span, Task, Trajectory
+from burnish.rewards.config import build_all
+from burnish.rewards.scorer import Scorer, bind_check, checked
+from burnish.tasks.config import build as build_tasks
+
+
+class Line(NamedTuple):
+    """One answer of the script."""
+
+    label: str
+    text: str
+
+
+class Played(NamedTuple):
+    """One task, its answers as trajectories, and their rewards."""
+
+    task: Task
+    lines: list[Line]
+    trajectories: list[Trajectory]
+    rewards: list[Reward]
+
+
+def rehearse(words: Sequence[str], prompts: int) -> int:
+    """Play the prompts and print what happened to each."""
+    asked = resolve(words)
+    config = asked.resolved.value
+    tasks = build_tasks(config.task, config.run.seed, asked.root)
+    scorer = build_all(config.reward, base=asked.root)
+    bind_check(scorer, tasks.fields)
+    found = tokenizer_for(config.model.path)
+    say(f"recipe {asked.recipe}: task '{tasks.name}', scripted model, {found.what}", style="bold")
+    for note in tasks.notes:
+        say(f"data: {note}")
+    sampling = Sampling(max_tokens=config.rollout.max_tokens, stop=config.rollout.stop)
+    chosen = tasks.sample(prompts)
+    play_all = partial(_play_all, chosen, scorer, found, sampling, config.rollout.score_timeout_s)
+    played = anyio.run(play_all)
+    out.print(legend())
+    for number, play in enumerate(played, 1):
+        _print_play(number, play, found)
+    print_terms([(p.trajectories, p.rewards) for p in played], config)
+    return 0
+
+
+async def _play_all(
+    tasks: Sequence[Task], scorer: Scorer, found: Found, sampling: Sampling, deadline_s: float
+) -> list[Played]:
+    return [await _play(task, scorer, found, sampling, deadline_s) for task in tasks]
+
+
+async def _play(
+    task: Task, scorer: Scorer, found: Found, sampling: Sampling, deadline_s: float
+) -> Played:
+    lines = script_for(task)
+
+    def speak(_: Sequence[Message], index: int) -> str:
+        return lines[index].text
+
+    lm = ScriptedLM(speak, tokenizer=found.tokenizer)
+    own = Sampling(n=len(lines), max_tokens=sampling.max_tokens, stop=sampling.stop)
+    completions = await lm.sample(task.messages, own)
+    prompt = found.tokenizer.render_spans(task.messages)
+    # A model ends its answer with a token of its own; without it an empty answer has no token.
+    end = found.tokenizer.eos_ids[:1]
+    trajectories = []
+    for index, completion in enumerate(completions):
+        ids = completion.token_ids + (end if completion.finish.value == "stop" else ())
+        answer = Span(Author.MODEL, ids, (0.0,) * len(ids), trainable=True)
+        trajectories.append(
+            Trajectory(
+                id=f"{task.id}.{index}",
+                task_id=task.id,
+                group=task.id,
+                spans=(*prompt, answer),
+                text=completion.text,
+                finish=completion.finish,
+            )
+        )
+    responses = [trajectory.as_response() for trajectory in trajectories]
+    rewards = await checked(scorer, task, responses, deadline_s=deadline_s)
+    return Played(task, lines, trajectories, rewards)
+
+
+def script_for(task: Task) -> list[Line]:
+    """The right answer (the task's own label), a wrong one and an empty one."""
+    label = next((name for name in task.labels if task.fields.get(name) is not None), None)
+    if label is None:
+        return [Line("some text", "I do not know."), Line("empty", "")]
+    answer = task.fields[label]
+    right = str(answer[0] if isinstance(answer, list | tuple) and answer else answer)
+    return [Line("right", right), Line("wrong", wrong_answer(right)), Line("empty", "")]
+
+
+def wrong_answer(right: str) -> str:
+    """An answer of the same form that is not the right one."""
+    try:
+        return str(int(right) + 1)
+    except ValueError:
+        pass
+    if len(right) == 1 and right.isalpha():
+        return "B" if right.upper() != "B" else "A"
+    return "I do not know."
+
+
+def _print_play(number: int, play: Played, found: Found) -> None:
+    task = play.task
+    say()
+    say(f"prompt {number}   task {task.id}", style="bold")
+    fields = "  ".join(f"{k}={one_line(str(v))[:60]}" for k, v in task.fields.items())
+    say(f"fields {fields}", style="bright_black")
+    prompt = play.trajectories[0].spans[:-1]
+    out.print(coloured(prompt, found.tokenizer))
+    say(f"tokens {counts(prompt)}; loss mask 0 on all of them", style="bright_black")
+    for line, trajectory, reward in zip(play.lines, play.trajectories, play.rewards, strict=True):
+        answer = trajectory.spans[-1]
+        text = Text(f"{line.label:>9}: ", style="bright_black")
+        text.append(coloured([answer], found.tokenizer))
+        text.append(f"   {_tokens(answer, found)}", style="bright_black")
+        if trajectory.finish.value != "stop":
+            text.append(f" finish {trajectory.finish.value}", style="yellow")
+        out.print(text)
+        out.print(reward_tree(reward))
+
+
+def _tokens(answer: Span, found: Found) -> str:
+    """The trained tokens one by one, with the mask they get."""
+    ids = answer.token_ids
+    shown = " ".join(
+        f"{safe(found.tokenizer.decode([id_], skip_special=False))!r}" for id_ in ids[:24]
+    )
+    more = " ..." if len(ids) > 24 else ""
+    return f"{len(ids)} tokens, loss mask 1: {shown}{more}"

@@ -1,0 +1,114 @@
+"""The advantages and loss terms that training would make of some rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from burnish.cli.console import number, out, say
+from burnish.cli.needs import policy_room
+from burnish.cli.rewards import value_style
+from burnish.errors import UserError
+from burnish.records import Finish, Reward, Trajectory
+
+if TYPE_CHECKING:
+    from burnish.config import Config
+    from burnish.policy import Advantages
+
+Group = tuple[Sequence[Trajectory], Sequence[Reward]]
+
+
+def print_terms(groups: Sequence[Group], config: Config) -> None:
+    """One line an answer: reward, advantage, clip bounds and pull; then the loss by part."""
+    say()
+    try:
+        policy = policy_room()
+    except UserError as error:
+        say(str(error), style="yellow")
+        return
+    rollouts = [item for group in groups for item in zip(*group, strict=True)]
+    batch = _rewards(policy, groups)
+    values = policy.advantages(config.policy, batch)
+    out_of_loss, pulls = _loss(policy, config, [t for t, _ in rollouts], values)
+    say("what training would make of these answers, each prompt a group of its own", style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    for title in ("answer", "reward", "advantage", "kept", "ratio may be", "pull on log-prob"):
+        table.add_column(title, justify="left" if title == "answer" else "right")
+    for row, (trajectory, reward) in enumerate(rollouts):
+        advantage = _mean(values.values_B[row])
+        low, high = float(values.low_B[row]), float(values.high_B[row])
+        table.add_row(
+            trajectory.id,
+            number(reward.value) if reward.value is not None else reward.status.value,
+            Text(f"{advantage:+.3f}", style=value_style(advantage)),
+            "yes" if bool(values.keep_B[row]) else "no",
+            f"{1 - low:.2f} .. {1 + high:.2f}",
+            f"{pulls[row]:+.4f}",
+        )
+    out.print(table)
+    parts = "  ".join(f"{name} {number(float(v), 4)}" for name, v in out_of_loss.parts.items())
+    say(f"loss terms at the first update: {parts}  (total {number(float(out_of_loss.total), 4)})")
+    say(
+        "The ratio is 1 there, so a surrogate near 0 is no sign of nothing learned: the pull, "
+        "minus the loss's gradient summed over an answer's tokens, is what moves the model.",
+        style="bright_black",
+    )
+
+
+def _rewards(policy: Any, groups: Sequence[Group]) -> Any:
+    """The named reward vectors of all answers, NaN where there is no value."""
+    import torch
+
+    trajectories = [t for group, _ in groups for t in group]
+    rewards = [r for _, group in groups for r in group]
+    weights = {part.name: part.weight for r in rewards for part in (r.parts or (r,))}
+    rows = [[_or_nan(r.components.get(name)) for name in weights] for r in rewards]
+    numbers = [index for index, (group, _) in enumerate(groups) for _ in group]
+    return policy.RewardBatch(
+        rewards_BK=torch.tensor(rows, dtype=torch.float64),
+        weights_K=torch.tensor(list(weights.values()), dtype=torch.float64),
+        groups_B=torch.tensor(numbers),
+        lengths_B=torch.tensor([sum(t.loss_mask) for t in trajectories]),
+        truncated_B=torch.tensor([t.finish is Finish.LENGTH for t in trajectories]),
+        names=tuple(weights),
+    )
+
+
+def _loss(
+    policy: Any, config: Config, trajectories: Sequence[Trajectory], values: Advantages
+) -> tuple[Any, list[float]]:
+    """The loss where trainer, sampler and reference agree, and each answer's pull."""
+    import torch
+
+    longest = max(len(t.logprobs) for t in trajectories)
+    mask_BT = torch.tensor([[i < len(t.logprobs) for i in range(longest)] for t in trajectories])
+    logp_BT = torch.zeros(mask_BT.shape, dtype=torch.float64, requires_grad=True)
+    same_BT = torch.zeros_like(logp_BT).detach()
+    batch = policy.LossBatch(
+        logp_BT=logp_BT,
+        old_logp_BT=same_BT,
+        mask_BT=mask_BT,
+        advantages_B=values.values_B,
+        low_B=values.low_B,
+        high_B=values.high_B,
+        keep_B=values.keep_B,
+        ref_logp_BT=same_BT,
+        entropy_BT=torch.zeros_like(same_BT),
+        max_tokens=config.rollout.max_tokens,
+    )
+    result = policy.loss(config.policy, batch)
+    result.total.backward()
+    gradient_BT = logp_BT.grad if logp_BT.grad is not None else same_BT
+    return result, (-gradient_BT).sum(1).tolist()
+
+
+def _mean(value: Any) -> float:
+    """An answer's advantage; its mean where credit is given token by token."""
+    return float(value.double().mean())
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value

@@ -1,0 +1,232 @@
+"""What a person gave, with where each value stands: a TOML file, a mapping, words on a command line.
+
+Values keep their place through all of loading, so that a message can point at the line.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish.errors import UserError, did_you_mean
+
+Place = tuple[str | int, ...]
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value came from."""
+
+    label: str
+    """`recipes/grpo.toml:12`, `command line` or another name."""
+    word: str = ""
+    """The word of the command line that gave it."""
+
+    def __str__(self) -> str:
+        return f"{self.label}, {self.word!r}" if self.word else self.label
+
+
+@dataclass
+class Given:
+    """A value as given: a table or a list of such values, or a plain one."""
+
+    value: Any
+    origin: Origin
+
+    def plain(self) -> Any:
+        """The value without its origins."""
+        if isinstance(self.value, dict):
+            return {key: item.plain() for key, item in self.value.items()}
+        if isinstance(self.value, list):
+            return [item.plain() for item in self.value]
+        return self.value
+
+    def latest(self) -> Origin:
+        """Its origin; or, where the command line changed something inside it, that word."""
+        items: Iterator[Given] = iter(())
+        if isinstance(self.value, dict):
+            items = iter(self.value.values())
+        elif isinstance(self.value, list):
+            items = iter(self.value)
+        inner = [item.latest() for item in items]
+        return next((origin for origin in inner if origin.word), self.origin)
+
+
+def from_file(path: Path) -> Given:
+    """A TOML file, every value with its line."""
+    text = _read(path)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(_syntax(path, text, error)) from None
+    lines = line_numbers(text)
+
+    def origin(place: Place) -> Origin:
+        # An entry of a list or of an inline table stands on the line of what holds it.
+        known = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), 0)
+        return Origin(f"{path}:{known}" if known else str(path))
+
+    def give(value: Any, place: Place) -> Given:
+        if isinstance(value, dict):
+            value = {key: give(item, (*place, key)) for key, item in value.items()}
+        elif isinstance(value, list):
+            value = [give(item, (*place, index)) for index, item in enumerate(value)]
+        return Given(value, origin(place))
+
+    return give(data, ())
+
+
+def from_mapping(value: Any, origin: Origin) -> Given:
+    """Plain Python values, all from one place."""
+    if isinstance(value, Mapping):
+        value = {str(key): from_mapping(item, origin) for key, item in value.items()}
+    elif isinstance(value, list | tuple):
+        value = [from_mapping(item, origin) for item in value]
+    return Given(value, origin)
+
+
+def override(root: Given, word: str) -> None:
+    """Apply one `dotted.key=value` to what was given so far."""
+    key, sign, text = word.partition("=")
+    keys = _dotted(key.strip()) if sign else []
+    if not keys:
+        raise UserError(
+            f"{COMMAND_LINE}: {word!r} is no override; expected dotted.key=value, for example "
+            "rollout.samples=8."
+        )
+    origin = Origin(COMMAND_LINE, word)
+    value = from_mapping(_parse(text.strip(), word), origin)
+    at = root
+    for position, part in enumerate(keys):
+        last = position == len(keys) - 1
+        if isinstance(at.value, list):
+            slot: Any = _index(at.value, keys[:position], part, word)
+        else:
+            if not isinstance(at.value, dict):
+                at.value = {}
+            slot = part
+            at.value.setdefault(slot, Given({}, origin))
+        if last:
+            at.value[slot] = value
+        else:
+            at = at.value[slot]
+
+
+def line_numbers(text: str) -> dict[Place, int]:
+    """The line of every key of a valid TOML text, by its path; lists count from 0.
+
+    A statement ends where the parser is first content with the lines since its beginning, so
+    strings and arrays of several lines need no grammar of their own here.
+    """
+    lines: dict[Place, int] = {}
+    sizes: dict[Place, int] = {}
+    table: Place = ()
+    held: list[str] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        held.append(line)
+        statement = "\n".join(held) + "\n"
+        try:
+            data = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue
+        first = number - len(held) + 1
+        held = []
+        if statement.lstrip().startswith("["):
+            table = _header(data, sizes)
+            lines.setdefault(table, first)
+            if isinstance(table[-1], int):
+                lines.setdefault(table[:-1], first)
+        else:
+            for place in _places(data, table):
+                lines.setdefault(place, first)
+    return lines
+
+
+def _header(data: Any, sizes: dict[Place, int]) -> Place:
+    """The place that a `[table]` or `[[table]]` line opens; a list stands for its newest entry."""
+    keys: list[str] = []
+    while isinstance(data, dict) and data:
+        key, data = next(iter(data.items()))
+        keys.append(key)
+    place: Place = ()
+    for position, key in enumerate(keys, start=1):
+        place = (*place, key)
+        if position == len(keys) and isinstance(data, list):
+            sizes[place] = sizes.get(place, 0) + 1
+        if place in sizes:
+            place = (*place, sizes[place] - 1)
+    return place
+
+
+def _places(data: Mapping[str, Any], table: Place) -> Iterator[Place]:
+    for key, value in data.items():
+        yield (*table, key)
+        if isinstance(value, dict):
+            yield from _places(value, (*table, key))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file.{_neighbour(path)}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text (byte {error.start}).") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror}.") from None
+
+
+def _neighbour(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f" Nor is there a folder {path.parent}."
+    names = sorted(found.name for found in path.parent.glob("*.toml"))
+    hint = did_you_mean(path.name, names)
+    return hint or (f" Files there: {', '.join(names)}." if names else "")
+
+
+def _syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
+    message = str(error)
+    found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
+    line = found[1] if found and found[1] else str(text.count("\n") + 1)
+    return f"{path}:{line}: not valid TOML: {message[: found.start()] if found else message}."
+
+
+def _dotted(key: str) -> list[str]:
+    """The parts of a dotted key, by TOML's own rules; none where it is not one."""
+    try:
+        data: Any = tomllib.loads(f"{key} = 0")
+    except tomllib.TOMLDecodeError:
+        return []
+    parts: list[str] = []
+    while isinstance(data, dict) and len(data) == 1:
+        part, data = next(iter(data.items()))
+        parts.append(part)
+    return parts if data == 0 else []
+
+
+def _parse(text: str, word: str) -> Any:
+    """A TOML value, or else the text itself: `task.kind=arithmetic` needs no quotes."""
+    try:
+        data = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError as error:
+        if text[:1] in ("[", "{", '"', "'"):
+            raise UserError(
+                f"{COMMAND_LINE}: {word!r} holds no valid TOML value: "
+                f"{re.sub(r' .at (line|end).*', '', str(error))}."
+            ) from None
+        return text
+    return data["value"] if len(data) == 1 else text
+
+
+def _index(items: list[Given], keys: Sequence[str], part: str, word: str) -> int:
+    if part.isascii() and part.isdigit() and int(part) < len(items):
+        return int(part)
+    raise UserError(
+        f"{COMMAND_LINE}: {word!r}: {'.'.join(keys)} is a list of {len(items)}; expected an index "
+        f"from 0 to {len(items) - 1} instead of '{part}'."
+    )

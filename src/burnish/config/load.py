@@ -1,0 +1,129 @@
+"""Load a config: a TOML file and `key=value` words against a closed msgspec schema.
+
+    resolved = load(Config, Path("recipes/grpo.toml"), ["optimiser.learning_rate=2e-5"])
+    resolved.value.optimiser.learning_rate      # 2e-05
+    resolved.origins["steps"]                   # "recipes/grpo.toml:4"
+    print(render(resolved))                     # every value, and where it came from
+
+Precedence, lowest first: the schema's defaults, the file, the words in their order. A table that is
+given in part keeps the defaults of the rest. "none" stands for an absent optional value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from burnish.config.given import Origin, from_file, from_mapping, override
+from burnish.config.resolve import DEFAULT, Resolver, flatten, to_plain
+from burnish.config.text import toml_key, toml_value
+from burnish.errors import UserError
+
+T = TypeVar("T", bound=Struct)
+
+Source = Path | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Resolved(Generic[T]):
+    """A config with every value settled."""
+
+    value: T
+    origins: dict[str, str]
+    """Dotted key -> `default`, `recipes/grpo.toml:12` or `command line`."""
+
+    def flat(self) -> dict[str, Any]:
+        """Dotted key -> plain value, fit for JSON: an infinite float is the word "inf"."""
+        return {key: _finite(value) for key, value in flatten(to_plain(self.value)).items()}
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of all values."""
+        return self.digest()
+
+    def digest(self, exclude: Sequence[str] = ()) -> str:
+        """SHA-256 of the values whose dotted keys begin with none of `exclude`."""
+        kept = {k: v for k, v in self.flat().items() if not k.startswith(tuple(exclude))}
+        return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
+
+    def changes(self, stored: Mapping[str, Any], exclude: Sequence[str] = ()) -> list[str]:
+        """What differs from another config's `flat()`: `optimiser.learning_rate: 1e-05 -> 2e-05`."""
+        own = self.flat()
+        found = []
+        for key in dict.fromkeys([*stored, *own]):
+            before, after = _shown(stored, key), _shown(own, key)
+            if before != after and not key.startswith(tuple(exclude)):
+                found.append(f"{key}: {before} -> {after}")
+        return found
+
+
+def load(schema: type[T], source: Source = None, overrides: Sequence[str] = ()) -> Resolved[T]:
+    """A config from a file (or a mapping, or nothing) and overrides; all mistakes in one error."""
+    if isinstance(source, Path):
+        given, name = from_file(source), str(source)
+    else:
+        name = "config" if source is None else "mapping"
+        given = from_mapping(source or {}, Origin(name))
+    for word in overrides:
+        override(given, word)
+    resolver = Resolver(schema)
+    plain = resolver.resolve(given)
+    if resolver.problems:
+        raise UserError("\n".join(resolver.problems))
+    return Resolved(msgspec.convert(plain, schema), resolver.origins)
+
+
+def render(resolved: Resolved[Any]) -> str:
+    """The config as TOML with the origin of each value beside it; `load` reads it back the same."""
+    lines = _table_lines(to_plain(resolved.value), (), "", resolved.origins)
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _table_lines(
+    table: Mapping[str, Any], keys: tuple[str, ...], path: str, origins: Mapping[str, str]
+) -> Iterator[str]:
+    """The lines of one table: its own values first, then the tables inside it."""
+    inner: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        if isinstance(value, dict) or _are_tables(value):
+            inner.append((key, value))
+        else:
+            origin = _origin(path + toml_key(key), origins)
+            yield f"{toml_key(key)} = {toml_value(value)}  # {origin}"
+    for key, value in inner:
+        name = ".".join(toml_key(part) for part in (*keys, key))
+        if isinstance(value, dict):
+            yield from ("", f"[{name}]")
+            yield from _table_lines(value, (*keys, key), f"{path}{toml_key(key)}.", origins)
+            continue
+        for index, item in enumerate(value):
+            yield from ("", f"[[{name}]]")
+            yield from _table_lines(item, (*keys, key), f"{path}{toml_key(key)}.{index}.", origins)
+
+
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+
+
+def _origin(key: str, origins: Mapping[str, str]) -> str:
+    inside = next((origins[k] for k in origins if k.startswith(f"{key}.")), DEFAULT)
+    return origins.get(key, inside).replace("\n", " ")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _shown(flat: Mapping[str, Any], key: str) -> str:
+    return toml_value(flat[key]) if key in flat else "absent"

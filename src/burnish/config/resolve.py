@@ -1,0 +1,241 @@
+"""Match what was given against a closed schema: fill in defaults, and collect every mistake.
+
+The result is a plain tree in which every key has a value, and for each dotted key where its value
+came from. All mistakes of a file are told at once, one line each.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from burnish.config import shapes
+from burnish.config.given import Given, Origin, from_mapping
+from burnish.config.text import toml_key, toml_value
+from burnish.errors import did_you_mean
+
+DEFAULT = "default"
+NONE = "none"
+"""How a config says that an optional value is absent; TOML has no word for it."""
+
+
+class Resolver:
+    """One walk over a schema; afterwards `problems` and `origins` are filled."""
+
+    def __init__(self, schema: type[Struct]) -> None:
+        self.schema = schema
+        self.problems: list[str] = []
+        self.origins: dict[str, str] = {}
+        self.places: dict[str, Origin] = {}
+        """Dotted key of everything given -> where."""
+
+    def resolve(self, given: Given) -> Any:
+        """The plain tree of the whole config."""
+        return self._table(self.schema, given, NODEFAULT, "")
+
+    def value(
+        self, annotation: Any, given: Given | None, default: Any, path: str, at: Origin
+    ) -> Any:
+        """The plain value at `path`; `at` is the table that should hold it."""
+        if given is None:
+            return self._default(annotation, default, path, at)
+        self.places[path] = given.origin
+        shape = shapes.shape(annotation)
+        if _is_none(given.value, annotation, shape):
+            self.origins[path] = given.origin.label
+            return None
+        given = _patched(given, annotation, default)
+        if isinstance(given.value, dict) and shape.structs:
+            struct = self._chosen(shape.structs, given, default, path)
+            return {} if struct is None else self._table(struct, given, default, path)
+        if isinstance(given.value, list) and shape.item is not None and given.value:
+            return [
+                self.value(shape.item, item, NODEFAULT, f"{path}.{index}", item.origin)
+                for index, item in enumerate(given.value)
+            ]
+        return self._leaf(annotation, given, path)
+
+    def _table(self, struct: type[Struct], given: Given, default: Any, path: str) -> dict[str, Any]:
+        prefix = f"{path}." if path else ""
+        before = len(self.problems)
+        known = shapes.fields(struct)
+        tag = shapes.tag(struct)
+        plain: dict[str, Any] = {}
+        if tag is not None:
+            key, plain[tag[0]] = prefix + tag[0], tag[1]
+            mark = given.value.get(tag[0])
+            self.origins[key] = DEFAULT if mark is None else mark.origin.label
+        valid = [field.key for field in known]
+        for key, item in given.value.items():
+            if key not in valid and key not in plain:
+                self._unknown(prefix, key, valid, tag, item.latest())
+        for field in known:
+            own = getattr(default, field.name) if type(default) is struct else field.default
+            item = given.value.get(field.key)
+            where = prefix + field.key
+            plain[field.key] = self.value(field.annotation, item, own, where, given.origin)
+        if len(self.problems) == before:
+            self._check(struct, plain, prefix, given.origin)
+        return plain
+
+    def _check(self, struct: type[Struct], plain: Any, prefix: str, at: Origin) -> None:
+        """What the values break together: a table's own rules, and the length of a list."""
+        try:
+            msgspec.convert(plain, struct)
+        except msgspec.ValidationError as error:
+            message, _, place = str(error).partition(" - at `$")
+            key = prefix + place.strip(".`")
+            where = self.places.get(key, at)
+            key = key.strip(".")
+            self.problems.append(f"{where}: {f'{key}: ' if key else ''}{message}.")
+
+    def _chosen(
+        self, structs: Sequence[type[Struct]], given: Given, default: Any, path: str
+    ) -> type[Struct] | None:
+        """The table that a kind names; without one, the default's."""
+        if len(structs) == 1 and shapes.tag(structs[0]) is None:
+            return structs[0]
+        kinds = {tag[1]: struct for struct in structs if (tag := shapes.tag(struct)) is not None}
+        key = next(tag[0] for struct in structs if (tag := shapes.tag(struct)) is not None)
+        mark = given.value.get(key)
+        if mark is None:
+            if type(default) in structs:
+                return type(default)
+            if len(structs) == 1:
+                return structs[0]
+            self.problems.append(
+                f"{given.latest()}: missing key '{path}.{key}'; expected one of {_list(kinds)}."
+            )
+            return None
+        if isinstance(mark.value, str) and mark.value in kinds:
+            return kinds[mark.value]
+        got = mark.plain()
+        hint = did_you_mean(got, kinds) if isinstance(got, str) else ""
+        self.problems.append(
+            f"{mark.latest()}: {path}.{key} is {toml_value(got)}; expected one of "
+            f"{_list(kinds)}.{hint}"
+        )
+        return None
+
+    def _default(self, annotation: Any, default: Any, path: str, at: Origin) -> Any:
+        if default is NODEFAULT:
+            wanted = shapes.describe(annotation)
+            self.problems.append(f"{at}: missing key '{path}'; expected {wanted}.")
+            return None
+        plain = to_plain(default)
+        self.origins.update(dict.fromkeys(flatten(plain, path), DEFAULT))
+        return plain
+
+    def _leaf(self, annotation: Any, given: Given, path: str) -> Any:
+        plain = given.plain()
+        origin = given.latest()
+        self.origins.update(dict.fromkeys(flatten(plain, path), origin.label))
+        try:
+            msgspec.convert(plain, annotation)
+        except msgspec.ValidationError:
+            self.problems.append(_mismatch(annotation, plain, path, origin))
+        return plain
+
+    def _unknown(
+        self,
+        prefix: str,
+        key: str,
+        valid: Sequence[str],
+        tag: tuple[str, str] | None,
+        origin: Origin,
+    ) -> None:
+        kind = f" for {tag[0]} '{tag[1]}'" if tag is not None else ""
+        near = _nearest(key, valid)
+        hint = f"Valid keys: {_list(valid)}." if valid else "It takes no keys."
+        if near:
+            hint = f"Did you mean '{prefix}{near}'?"
+        elif tag is None:
+            hint = self._elsewhere(key) or hint
+        self.problems.append(f"{origin}: unknown key '{prefix}{key}'{kind}. {hint}")
+
+    def _elsewhere(self, key: str) -> str:
+        """A hint for a good key in the wrong table."""
+        homes = dict.fromkeys(k for k in shapes.keys(self.schema) if k.rpartition(".")[2] == key)
+        return f"Did you mean {' or '.join(map(repr, list(homes)[:3]))}?" if homes else ""
+
+
+def to_plain(value: Any) -> Any:
+    """A config value as tables, lists and scalars, every key written out."""
+    if isinstance(value, Struct):
+        tag = shapes.tag(type(value))
+        plain = {} if tag is None else {tag[0]: tag[1]}
+        named = msgspec.structs.fields(type(value))
+        return plain | {f.encode_name: to_plain(getattr(value, f.name)) for f in named}
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def flatten(plain: Any, path: str = "") -> dict[str, Any]:
+    """Dotted key -> value; tables and lists of tables are opened, other lists are values."""
+    prefix = f"{path}." if path else ""
+    if isinstance(plain, dict) and (plain or not path):
+        parts = [(prefix + toml_key(key), item) for key, item in plain.items()]
+    elif isinstance(plain, list) and any(isinstance(item, dict) for item in plain):
+        parts = [(f"{prefix}{index}", item) for index, item in enumerate(plain)]
+    else:
+        return {path: plain}
+    flat: dict[str, Any] = {}
+    for key, item in parts:
+        flat |= flatten(item, key)
+    return flat
+
+
+def _patched(given: Given, annotation: Any, default: Any) -> Given:
+    """`rewards.0.weight=2` where the list itself is the default: the default list, changed there."""
+    if not isinstance(given.value, dict) or not shapes.is_list(annotation):
+        return given
+    items = to_plain(default) if isinstance(default, list | tuple) else []
+    if not given.value or not all(k.isdigit() and int(k) < len(items) for k in given.value):
+        return given
+    from_default = Origin(DEFAULT)
+    patched = [from_mapping(item, from_default) for item in items]
+    for key, change in given.value.items():
+        _merge(patched, int(key), change)
+    return Given(patched, from_default)
+
+
+def _merge(holder: Any, slot: Any, change: Given) -> None:
+    old = holder[slot].value if isinstance(holder, list) or slot in holder else None
+    if isinstance(old, dict) and isinstance(change.value, dict):
+        for key, item in change.value.items():
+            _merge(old, key, item)
+    else:
+        holder[slot] = change
+
+
+def _is_none(value: Any, annotation: Any, shape: shapes.Shape) -> bool:
+    if not shape.nullable:
+        return False
+    return value is None or (value == NONE and NONE not in shapes.words(annotation))
+
+
+def _mismatch(annotation: Any, plain: Any, path: str, origin: Origin) -> str:
+    wanted = shapes.describe(annotation)
+    hint = ""
+    if isinstance(plain, str):
+        hint = did_you_mean(plain, [str(word) for word in shapes.words(annotation)])
+    elif origin.word and shapes.takes_text(annotation) and not isinstance(plain, list | dict):
+        hint = f" Quote it to keep it text: {path}='\"{toml_value(plain)}\"'."
+    return f"{origin}: {path} is {toml_value(plain)}; expected {wanted}.{hint}"
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return near[0] if near else ""
+
+
+def _list(words: Iterable[str]) -> str:
+    return ", ".join(words)

@@ -1,0 +1,160 @@
+"""The closed, typed shape of a training config; names and numbers only.
+
+A file such as `recipes/grpo.toml` fills it, `key=value` words on the command line override it, and
+`burnish train --print-config` shows every value with where it came from.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from burnish.policy.recipe import Recipe
+from burnish.rewards.config import RewardConfig
+from burnish.tasks.config import TaskConfig
+
+Positive = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Amount = Annotated[float, Meta(ge=0.0)]
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of every table of the config."""
+
+
+class Run(Section, frozen=True):
+    """Where the run lives and what its randomness hangs on."""
+
+    name: str = ""
+    """Folder name; empty takes the recipe's name and the config's hash."""
+    folder: str = "runs"
+    seed: Count = 0
+
+
+class Lora(Section, frozen=True):
+    """Low-rank adapters (needs the `lora` extra)."""
+
+    rank: Positive = 16
+    alpha: Amount = 32.0
+    targets: tuple[str, ...] = (
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    )
+
+
+class Model(Section, frozen=True):
+    """What is trained."""
+
+    path: str = "smollm2"
+    """`smollm2` (embedded), `tiny` (random, for trials) or a local Hugging Face folder."""
+    dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
+    """auto: bfloat16 with float32 master weights; float32 for tiny models."""
+    device: str = "auto"
+    threads: Count = 0
+    """CPU threads; 0 chooses for the model and the cores."""
+    lora: Lora | None = None
+
+
+class Rollout(Section, frozen=True):
+    """How a step samples."""
+
+    prompts: Positive = 8
+    samples: Annotated[int, Meta(ge=1)] = 8
+    """Rollouts of each prompt: the group."""
+    max_tokens: Positive = 16
+    temperature: Annotated[float, Meta(gt=0.0)] = 1.0
+    top_k: Count = 0
+    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    min_p: Share = 0.0
+    stop: tuple[str, ...] = ()
+    max_prompt_tokens: Positive = 1024
+    overlong_prompts: Literal["error", "drop"] = "error"
+    """What happens to prompts over the limit; counted before the first step."""
+    score_timeout_s: Annotated[float, Meta(gt=0.0)] = 60.0
+    """Deadline of one scoring call."""
+    score_concurrency: Positive = 16
+
+
+class Update(Section, frozen=True):
+    """How a step's rollouts become gradients."""
+
+    epochs: Positive = 1
+    minibatches: Positive = 1
+    micro_batch_tokens: Count = 0
+    """Token budget of one forward and backward pass; 0 chooses. Gradients do not depend on it."""
+    share_prompts: bool = True
+    """Compute a group's prompt once for all its responses; gradients do not depend on it."""
+
+
+class Optimiser(Section, frozen=True):
+    """AdamW with float32 master weights."""
+
+    learning_rate: Amount = 1e-5
+    warmup_steps: Count = 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    final_ratio: Share = 0.0
+    """Learning rate at the last step, as a share of the peak (linear and cosine)."""
+    weight_decay: Amount = 0.0
+    beta1: Share = 0.9
+    beta2: Share = 0.99
+    eps: Annotated[float, Meta(gt=0.0)] = 1e-8
+    clip_norm: Amount = 1.0
+    """0: no clipping."""
+
+
+class Evaluation(Section, frozen=True):
+    """Held-out greedy evaluation: always before the first and after the last step."""
+
+    every: Count = 0
+    """Also every so many steps; 0: no."""
+    prompts: Count = 100
+    """0: no evaluation."""
+    max_tokens: Count = 0
+    """0: the rollout's budget."""
+    part: str = ""
+    """Which reward is the score; empty: the total."""
+
+
+class Checkpoint(Section, frozen=True):
+    """Hugging Face folders that load as they lie, with the trainer's state inside."""
+
+    every: Count = 10
+    """Steps between checkpoints; 0: only at the end."""
+    keep: Positive = 2
+
+
+class Guards(Section, frozen=True):
+    """When a run that means nothing stops."""
+
+    useless_steps: Positive = 10
+    """Stop after so many steps in a row without one useful group."""
+    failed_share: Share = 0.5
+    """Stop when more than this share of a step's rewards has no value."""
+
+
+class Config(Section, frozen=True):
+    """Everything a run depends on."""
+
+    task: TaskConfig
+    reward: Annotated[tuple[RewardConfig, ...], Meta(min_length=1)]
+    steps: Positive = 50
+    policy: Recipe = Recipe()
+    run: Run = Run()
+    model: Model = Model()
+    rollout: Rollout = Rollout()
+    update: Update = Update()
+    optimiser: Optimiser = Optimiser()
+    evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
+    guards: Guards = Guards()
+
+
+FREE = ("run.folder", "run.name", "evaluation.every", "checkpoint.", "guards.", "update.micro")
+"""Keys that may change between a run and its continuation."""

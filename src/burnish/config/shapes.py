@@ -1,0 +1,166 @@
+"""What a type annotation of a config allows, as the loader needs to know it and as a person reads it."""
+
+from __future__ import annotations
+
+import enum
+import types
+import typing
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple, Union
+
+import msgspec
+from msgspec import Meta, Struct
+
+
+class Shape(NamedTuple):
+    """The parts of an annotation."""
+
+    structs: tuple[type[Struct], ...]
+    """Tables that may stand here; more than one are told apart by their tag."""
+    item: Any
+    """Annotation of a list's entries where those are tables, else None."""
+    nullable: bool
+
+
+class Field(NamedTuple):
+    """One key of a table."""
+
+    key: str
+    name: str
+    annotation: Any
+    default: Any
+    """`msgspec.NODEFAULT` where it must be given."""
+
+
+def shape(annotation: Any) -> Shape:
+    """Take an annotation apart."""
+    structs: list[type[Struct]] = []
+    item = None
+    nullable = False
+    for option in options(annotation):
+        origin = typing.get_origin(option)
+        arguments = typing.get_args(option)
+        if option is type(None):
+            nullable = True
+        elif is_struct(option):
+            structs.append(option)
+        elif origin in (list, tuple) and arguments and shape(arguments[0]).structs:
+            item = arguments[0]
+    return Shape(tuple(structs), item, nullable)
+
+
+def options(annotation: Any) -> Iterator[Any]:
+    """The members of a union, or the annotation itself; constraints taken off."""
+    while typing.get_origin(annotation) is Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        for member in typing.get_args(annotation):
+            yield from options(member)
+    else:
+        yield annotation
+
+
+def is_struct(kind: Any) -> bool:
+    """True for a msgspec Struct class."""
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def is_list(annotation: Any) -> bool:
+    """True where a list may stand."""
+    return any(
+        typing.get_origin(o) in (list, tuple) or o in (list, tuple) for o in options(annotation)
+    )
+
+
+def takes_text(annotation: Any) -> bool:
+    """True where any text may stand."""
+    return any(option in (str, Any) for option in options(annotation))
+
+
+def fields(struct: type[Struct]) -> list[Field]:
+    """The keys of a table, in order."""
+    hints = typing.get_type_hints(struct, include_extras=True)
+    found = []
+    for field in msgspec.structs.fields(struct):
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        found.append(Field(field.encode_name, field.name, hints[field.name], default))
+    return found
+
+
+def tag(struct: type[Struct]) -> tuple[str, str] | None:
+    """The key and the value that name a table's kind, where it has one."""
+    config = struct.__struct_config__
+    return (config.tag_field, str(config.tag)) if config.tag_field is not None else None
+
+
+def words(annotation: Any) -> list[Any]:
+    """The values of a Literal or an enumeration; empty where other values may stand as well."""
+    found: list[Any] = []
+    for option in options(annotation):
+        if typing.get_origin(option) is Literal:
+            found += typing.get_args(option)
+        elif isinstance(option, type) and issubclass(option, enum.Enum):
+            found += [member.value for member in option]
+        elif option is not type(None):
+            return []
+    return found
+
+
+def keys(struct: type[Struct], prefix: str = "", seen: tuple[Any, ...] = ()) -> Iterator[str]:
+    """Every dotted key that a table may hold, also inside its tables."""
+    if struct in seen:
+        return
+    for field in fields(struct):
+        yield prefix + field.key
+        inner = shape(field.annotation)
+        for table in inner.structs:
+            yield from keys(table, f"{prefix}{field.key}.", (*seen, struct))
+
+
+def describe(annotation: Any) -> str:
+    """An annotation in a person's words: `int >= 1`, `one of a, b`, `list of str`."""
+    limits = ""
+    while typing.get_origin(annotation) is Annotated:
+        annotation, *extras = typing.get_args(annotation)
+        limits = "".join(_limits(extra) for extra in extras if isinstance(extra, Meta)) + limits
+    known = words(annotation)
+    if known:
+        texts = ", ".join(str(word) for word in known)
+        null = " or none" if shape(annotation).nullable else ""
+        return (f"one of {texts}" if len(known) > 1 else texts) + null
+    return " or ".join(dict.fromkeys(_describe(option) for option in options(annotation))) + limits
+
+
+def _describe(option: Any) -> str:
+    origin = typing.get_origin(option)
+    arguments = typing.get_args(option)
+    if option is type(None):
+        return "none"
+    if option is Any:
+        return "any value"
+    if is_struct(option):
+        return "table"
+    if origin in (list, tuple):
+        return f"list of {describe(arguments[0])}" if arguments else "list"
+    if origin is dict or option is dict:
+        return "table"
+    if origin is Literal:
+        return " or ".join(str(word) for word in arguments)
+    return str(getattr(option, "__name__", option))
+
+
+def _limits(meta: Meta) -> str:
+    parts = [
+        (meta.ge, " >= {}"),
+        (meta.gt, " > {}"),
+        (meta.le, " <= {}"),
+        (meta.lt, " < {}"),
+        (meta.multiple_of, " a multiple of {}"),
+        (meta.min_length, " with at least {}"),
+        (meta.max_length, " with at most {}"),
+        (meta.pattern, " matching {}"),
+    ]
+    limits = [template.format(value) for value, template in parts if value is not None]
+    return " and".join(limits)

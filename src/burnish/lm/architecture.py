@@ -1,0 +1,173 @@
+"""Which Hugging Face `config.json` the built-in decoder can read, and what it needs from one.
+
+The families are Llama (SmolLM and SmolLM2 are Llamas), Mistral, Qwen2 and Qwen3: RMSNorm, rotary
+positions, grouped-query attention, SwiGLU. They differ in three switches: a bias on the query,
+key and value projections, a norm on queries and keys, and whether the head is the embedding.
+Every setting that would change the computation is either read or refused with `Unsupported`; the
+caller then falls back to transformers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+
+
+class Unsupported(Exception):  # noqa: N818 - an answer, not a failure
+    """The built-in decoder cannot compute this configuration exactly; the text says why."""
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Frequency-dependent stretching of the rotary positions (Llama 3.1 and later)."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_positions: int
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Everything the decoder's computation depends on."""
+
+    family: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    rope_theta: float
+    max_positions: int
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    tied_head: bool = False
+    rope_linear_factor: float = 1.0
+    rope_llama3: Llama3Scaling | None = None
+    sliding_window: int | None = None
+    """Longest attention span of a windowed layer; None where every layer sees everything."""
+
+    @property
+    def kv_values_per_token(self) -> int:
+        """Numbers that one token leaves in the key-value cache."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+    def inverse_frequencies(self) -> list[float]:
+        """Rotary frequency of each pair of dimensions, (head_dim / 2,)."""
+        half = self.head_dim // 2
+        plain = [self.rope_theta ** (-2 * i / self.head_dim) for i in range(half)]
+        if self.rope_llama3 is not None:
+            return [_stretch(f, self.rope_llama3) for f in plain]
+        return [f / self.rope_linear_factor for f in plain]
+
+
+def read_architecture(config: Mapping[str, Any]) -> Architecture:
+    """The architecture that a Hugging Face `config.json` describes, or `Unsupported`."""
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise Unsupported(f"model_type '{family}' is none of {', '.join(FAMILIES)}")
+    _refuse_what_would_change_the_computation(config)
+    heads = int(config["num_attention_heads"])
+    hidden = int(config["hidden_size"])
+    head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
+    bias = bool(config.get("attention_bias", False))
+    rope = _rope_settings(config)
+    return Architecture(
+        family=family,
+        vocab_size=int(config["vocab_size"]),
+        hidden_size=hidden,
+        intermediate_size=int(config["intermediate_size"]),
+        layers=int(config["num_hidden_layers"]),
+        heads=heads,
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(head_dim),
+        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        rope_theta=float(rope.get("rope_theta", 10000.0)),
+        max_positions=int(config.get("max_position_embeddings", 2048)),
+        qkv_bias=family == "qwen2" or (family != "mistral" and bias),
+        output_bias=family in ("llama", "qwen3") and bias,
+        mlp_bias=family == "llama" and bool(config.get("mlp_bias", False)),
+        qk_norm=family == "qwen3",
+        tied_head=bool(config.get("tie_word_embeddings", False)),
+        rope_linear_factor=_linear_factor(rope),
+        rope_llama3=_llama3_scaling(rope),
+        sliding_window=_sliding_window(config, family),
+    )
+
+
+def _refuse_what_would_change_the_computation(config: Mapping[str, Any]) -> None:
+    activation = config.get("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        raise Unsupported(f"hidden_act '{activation}'; the built-in decoder has silu")
+    if config.get("attention_dropout"):
+        raise Unsupported("attention_dropout is not zero")
+    if config.get("quantization_config"):
+        raise Unsupported("the weights are quantised")
+    if config.get("partial_rotary_factor", 1.0) != 1.0:
+        raise Unsupported("partial rotary positions")
+
+
+def _rope_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Rotary settings as one table: transformers 5 nests them, version 4 spread them."""
+    nested = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    nested.setdefault("rope_type", nested.get("type", "default"))
+    if "rope_theta" in config:
+        nested.setdefault("rope_theta", config["rope_theta"])
+    if nested["rope_type"] not in ("default", "linear", "llama3"):
+        raise Unsupported(f"rope type '{nested['rope_type']}'; known: default, linear, llama3")
+    if nested.get("partial_rotary_factor", 1.0) != 1.0:
+        raise Unsupported("partial rotary positions")
+    return nested
+
+
+def _linear_factor(rope: Mapping[str, Any]) -> float:
+    return float(rope["factor"]) if rope["rope_type"] == "linear" else 1.0
+
+
+def _llama3_scaling(rope: Mapping[str, Any]) -> Llama3Scaling | None:
+    if rope["rope_type"] != "llama3":
+        return None
+    return Llama3Scaling(
+        factor=float(rope["factor"]),
+        low_freq_factor=float(rope["low_freq_factor"]),
+        high_freq_factor=float(rope["high_freq_factor"]),
+        original_max_positions=int(rope["original_max_position_embeddings"]),
+    )
+
+
+def _stretch(frequency: float, scaling: Llama3Scaling) -> float:
+    """Llama 3's rule: long wavelengths divided by the factor, short ones kept, a ramp between."""
+    turns = scaling.original_max_positions * frequency / (2 * math.pi)
+    if turns < scaling.low_freq_factor:
+        return frequency / scaling.factor
+    if turns > scaling.high_freq_factor:
+        return frequency
+    span = scaling.high_freq_factor - scaling.low_freq_factor
+    smooth = (turns - scaling.low_freq_factor) / span
+    return (1 - smooth) * frequency / scaling.factor + smooth * frequency
+
+
+def _sliding_window(config: Mapping[str, Any], family: str) -> int | None:
+    """The window, where some layer really uses one."""
+    # A Mistral config that does not mention its window has one; `null` says that there is none.
+    window = config.get("sliding_window", 4096 if family == "mistral" else None)
+    if window is None:
+        return None
+    kinds = config.get("layer_types")
+    if kinds is not None:
+        return int(window) if "sliding_attention" in kinds else None
+    if family == "mistral":
+        return int(window)
+    if family == "llama" or not config.get("use_sliding_window", False):
+        return None
+    first_windowed = int(config.get("max_window_layers", 28))
+    return int(window) if first_windowed < int(config["num_hidden_layers"]) else None

@@ -1,0 +1,76 @@
+"""What every language model here can do: sample completions, and score given ones.
+
+    completions = await lm.sample(task.messages, Sampling(n=8, max_tokens=16, seed=1))
+    scored = await lm.score(prompt_ids, response_ids)
+
+A prompt is messages or token ids. Token ids in, token ids out: a backend that cannot return the
+ids it sampled says so with empty `token_ids`, and the training room refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from burnish.records import Finish, Message
+
+Prompt = Sequence[Message] | Sequence[int]
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """How to sample. `temperature=0` is greedy."""
+
+    n: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    """0: off."""
+    top_p: float = 1.0
+    min_p: float = 0.0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+    """Completion i of n depends on (seed, i) alone, never on its neighbours in a batch."""
+    top_logprobs: int = 0
+    """How many alternatives per token to return, where the backend can."""
+
+
+class Completion(Struct, frozen=True):
+    """One sampled continuation, as tokens and as text."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    """Every sampled id, the end token included when one was sampled."""
+    logprobs: tuple[float, ...] = ()
+    """Log-prob of each sampled token under the distribution at the sampling temperature (before
+    top-k, top-p and min-p; untempered when greedy)."""
+    finish: Finish = Finish.STOP
+    prompt_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[dict[int, float], ...] = ()
+    model: str = ""
+
+
+class Scores(Struct, frozen=True):
+    """Log-probs of given response tokens, untempered."""
+
+    logprobs: tuple[float, ...]
+    top_logprobs: tuple[dict[int, float], ...] = ()
+
+
+@runtime_checkable
+class LM(Protocol):
+    """Anything that can answer."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        """`sampling.n` completions of one prompt."""
+        ...
+
+    async def score(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
+    ) -> Scores:
+        """Exact log-probs of a given response; raises `ModelError` where the backend cannot."""
+        ...

@@ -1,0 +1,290 @@
+"""A dense decoder of the Llama, Mistral, Qwen2 and Qwen3 families in plain torch.
+
+    hidden_BSD = decoder(ids_BS, positions_BS)      # final-normed
+    logits_BSV = decoder.logits(hidden_BSD)
+
+Parameters carry the names of the Hugging Face state dict, so weights load and save without a
+mapping. It exists because importing transformers costs more CPU seconds than a small model's
+first training step, and because its work per token outweighs a small model's arithmetic. The
+same module trains and samples: the sampler reads the very tensors that the optimiser writes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from burnish.errors import ModelError
+from burnish.lm.architecture import Architecture
+from burnish.lm.kv_cache import KVCache
+
+
+class Linear(nn.Linear):
+    """A linear map that starts empty: weights are loaded, or drawn by `init_weights`.
+
+    Torch's own start would draw every weight twice, and on the meta device it imports the whole
+    compiler, 1.5 CPU seconds.
+    """
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Embedding(nn.Embedding):
+    """An embedding that starts empty, for the same reasons."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Rotation(NamedTuple):
+    """Rotary positions of a batch, (B, 1, S, Dh) each."""
+
+    cos: Tensor
+    sin: Tensor
+    """The first half negated, so that swapping a head's halves is all that is left to do."""
+
+
+class Decoder(nn.Module):
+    """Token ids to final-normed hidden states, and those to logits."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.architecture = architecture
+        self.model = Trunk(architecture)
+        self.lm_head = (
+            None
+            if architecture.tied_head
+            else Linear(architecture.hidden_size, architecture.vocab_size, bias=False)
+        )
+        # Not a buffer: casting the module must not round the frequencies.
+        self._inverse_frequencies: dict[torch.device, Tensor] = {}
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The output projection, (V, D); the embedding itself where the head is tied."""
+        return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
+
+    def forward(
+        self,
+        ids_BS: Tensor,
+        positions_BS: Tensor,
+        mask: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """Final-normed hidden states, (B, S, D).
+
+        `mask` None is causal; else bool (B, S, Sk), True where a query may attend to a key. Every
+        query needs at least one key. With a `cache` the keys and values of these tokens are
+        appended to it, and Sk counts everything in it.
+        """
+        self._refuse_a_binding_window(ids_BS.shape[1], positions_BS, cache)
+        rows, length = ids_BS.shape
+        # Tokens in one long row: a linear map of two axes is one call, of three it is four.
+        hidden_ND = self.model.embed_tokens(ids_BS.reshape(-1))
+        rotation = self._rotation(positions_BS, hidden_ND.dtype)
+        if mask is not None:
+            mask = mask.unsqueeze(1)
+        elif cache is not None and length > 1 and cache.length > 0:
+            mask = _causal_after(cache.length, ids_BS)
+        for index, layer in enumerate(self.model.layers):
+            hidden_ND = layer(hidden_ND, rotation, mask, cache, index)
+        if cache is not None:
+            cache.length += length
+        normed_ND: Tensor = self.model.norm(hidden_ND)
+        return normed_ND.view(rows, length, -1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Next-token logits of final-normed hidden states, (..., D) -> (..., V)."""
+        if self.lm_head is None:
+            return F.linear(hidden, self.model.embed_tokens.weight)
+        logits: Tensor = self.lm_head(hidden)
+        return logits
+
+    def new_cache(self, rows: int, capacity: int) -> KVCache:
+        """An empty key-value cache for `rows` sequences of at most `capacity` tokens."""
+        a = self.architecture
+        weight = self.model.embed_tokens.weight
+        return KVCache.empty(
+            (a.layers, rows, a.kv_heads, capacity, a.head_dim),
+            dtype=weight.dtype,
+            device=weight.device,
+        )
+
+    def weights_to_save(self) -> dict[str, Tensor]:
+        """The state dict of a Hugging Face folder; a tied head is left out."""
+        return dict(self.state_dict())
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sequence that the model was made for."""
+        return self.architecture.max_positions
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """What one token of one row costs in the key-value cache."""
+        return self.architecture.kv_values_per_token * self.head_weight.element_size()
+
+    def _rotation(self, positions_BS: Tensor, dtype: torch.dtype) -> Rotation:
+        """Cosine and sine for every position, computed in float32."""
+        device = positions_BS.device
+        frequencies = self._inverse_frequencies.get(device)
+        if frequencies is None:
+            values = self.architecture.inverse_frequencies()
+            # An ordinary tensor even when first asked for under inference_mode: training reuses it.
+            with torch.inference_mode(False):
+                frequencies = torch.tensor(values, dtype=torch.float32, device=device)
+            self._inverse_frequencies[device] = frequencies
+        angles_B1SE = (positions_BS.unsqueeze(-1).float() * frequencies).unsqueeze(1)
+        cos, sin = angles_B1SE.cos().to(dtype), angles_B1SE.sin().to(dtype)
+        return Rotation(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
+
+    def _refuse_a_binding_window(
+        self, length: int, positions_BS: Tensor, cache: KVCache | None
+    ) -> None:
+        window = self.architecture.sliding_window
+        if window is None or length + (cache.length if cache else 0) <= window:
+            return
+        longest = int(positions_BS.max()) + 1
+        if longest > window:
+            raise ModelError(
+                f"a sequence of {longest} tokens exceeds this model's sliding window of {window}; "
+                f"the built-in decoder attends to everything. Keep prompt and response within "
+                f"{window} tokens."
+            )
+
+
+class Trunk(nn.Module):
+    """Embedding, layers and final norm (the `model.` part of the state dict)."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        size = architecture.hidden_size
+        self.embed_tokens = Embedding(architecture.vocab_size, size)
+        self.layers = nn.ModuleList(Layer(architecture) for _ in range(architecture.layers))
+        self.norm = nn.RMSNorm(size, eps=architecture.norm_eps)
+
+
+class Layer(nn.Module):
+    """Pre-norm attention and SwiGLU, each added to the residual stream."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        size = architecture.hidden_size
+        self.input_layernorm = nn.RMSNorm(size, eps=architecture.norm_eps)
+        self.self_attn = Attention(architecture)
+        self.post_attention_layernorm = nn.RMSNorm(size, eps=architecture.norm_eps)
+        self.mlp = FeedForward(architecture)
+
+    def forward(
+        self,
+        hidden_ND: Tensor,
+        rotation: Rotation,
+        mask: Tensor | None,
+        cache: KVCache | None,
+        index: int,
+    ) -> Tensor:
+        attended = self.self_attn(self.input_layernorm(hidden_ND), rotation, mask, cache, index)
+        hidden_ND = hidden_ND + attended
+        transformed: Tensor = self.mlp(self.post_attention_layernorm(hidden_ND))
+        return hidden_ND + transformed
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        size, inner, bias = (
+            architecture.hidden_size,
+            architecture.intermediate_size,
+            architecture.mlp_bias,
+        )
+        self.gate_proj = Linear(size, inner, bias=bias)
+        self.up_proj = Linear(size, inner, bias=bias)
+        self.down_proj = Linear(inner, size, bias=bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+        return out
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        a = architecture
+        self.heads, self.kv_heads = a.heads, a.kv_heads
+        self.q_proj = Linear(a.hidden_size, a.heads * a.head_dim, bias=a.qkv_bias)
+        self.k_proj = Linear(a.hidden_size, a.kv_heads * a.head_dim, bias=a.qkv_bias)
+        self.v_proj = Linear(a.hidden_size, a.kv_heads * a.head_dim, bias=a.qkv_bias)
+        self.o_proj = Linear(a.heads * a.head_dim, a.hidden_size, bias=a.output_bias)
+        self.q_norm = nn.RMSNorm(a.head_dim, eps=a.norm_eps) if a.qk_norm else None
+        self.k_norm = nn.RMSNorm(a.head_dim, eps=a.norm_eps) if a.qk_norm else None
+
+    def forward(
+        self,
+        hidden_ND: Tensor,
+        rotation: Rotation,
+        mask: Tensor | None,
+        cache: KVCache | None,
+        index: int,
+    ) -> Tensor:
+        rows, _, length, size = rotation.cos.shape
+        query = self.q_proj(hidden_ND).view(rows, length, self.heads, size)
+        key = self.k_proj(hidden_ND).view(rows, length, self.kv_heads, size)
+        value = self.v_proj(hidden_ND).view(rows, length, self.kv_heads, size)
+        if self.q_norm is not None and self.k_norm is not None:
+            query, key = self.q_norm(query), self.k_norm(key)
+        query = _rotate(query.transpose(1, 2), rotation)
+        key = _rotate(key.transpose(1, 2), rotation)
+        value = value.transpose(1, 2)
+        if cache is not None:
+            key, value = cache.append(index, key, value)
+        attended = _attend(query, key, value, mask)
+        out: Tensor = self.o_proj(attended.transpose(1, 2).reshape(rows * length, -1))
+        return out
+
+
+def _rotate(heads_BHSE: Tensor, rotation: Rotation) -> Tensor:
+    """Rotary embedding with the two halves of a head as the pair's two coordinates."""
+    first, second = heads_BHSE.chunk(2, dim=-1)
+    swapped = torch.cat((second, first), dim=-1)
+    return torch.addcmul(heads_BHSE * rotation.cos, swapped, rotation.sin)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax attention; (B, H, S, Dh) queries over (B, Hkv, Sk, Dh) keys."""
+    rows, heads, length, size = query.shape
+    kv_heads = key.shape[1]
+    if length == 1:
+        # One new token: the heads that share a key stand in as its query positions, and nothing
+        # has to be expanded. With one query, causal means everything.
+        folded = query.reshape(rows, kv_heads, heads // kv_heads, size)
+        out = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask)
+        return out.reshape(rows, heads, 1, size)
+    if kv_heads != heads:
+        key = key.repeat_interleave(heads // kv_heads, dim=1)
+        value = value.repeat_interleave(heads // kv_heads, dim=1)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+
+
+def init_weights(decoder: Decoder, seed: int, *, std: float = 0.02) -> None:
+    """Random weights as Hugging Face starts them: normal matrices, norms 1, biases 0."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in sorted(decoder.named_parameters()):
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=std, generator=generator)
+        else:
+            nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+
+
+def _causal_after(past: int, ids_BS: Tensor) -> Tensor:
+    """Causal mask for tokens that follow `past` cached ones, (1, 1, S, past + S)."""
+    length = ids_BS.shape[1]
+    ones = torch.ones(length, past + length, dtype=torch.bool, device=ids_BS.device)
+    return ones.tril(past).view(1, 1, length, past + length)

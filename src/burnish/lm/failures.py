@@ -1,0 +1,123 @@
+"""What can go wrong between this process and a model server, each under its own name.
+
+`classify` is the one place that decides which status a failure has and whether it is worth
+another try: 429, 5xx, deadlines and broken connections are; every other 4xx, an unreadable reply
+and a wrong model are not, because the same request would meet the same answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+from burnish.errors import BoundaryError, ModelError
+from burnish.records import Status
+
+
+class CallFailed(ModelError):  # noqa: N818, the children are named for what happened
+    """One call to a model failed. `str()` says what happened and, once retries ended, why."""
+
+    def __init__(self, what: str, *, after_s: float | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.after_s = after_s
+        """How long the server asked us to wait, where it did."""
+        self.attempts = 1
+        self.gave_up = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.gave_up}" if self.gave_up else self.what
+
+
+class RateLimited(CallFailed):
+    """The server said 429: too many requests or tokens."""
+
+
+class ServerFailed(CallFailed):
+    """The server said 5xx."""
+
+
+class TimedOut(CallFailed):
+    """A deadline passed before the answer came."""
+
+
+class Unreachable(CallFailed):
+    """The connection could not be made, or broke before the reply was complete."""
+
+
+class Rejected(CallFailed):
+    """The server refused the request itself (4xx other than 429, or a redirect)."""
+
+
+class BadReply(CallFailed):
+    """The reply is not JSON, or JSON of another shape than the protocol promises."""
+
+
+class WrongModel(CallFailed):
+    """The reply says that another model wrote it."""
+
+
+class Unsupported(CallFailed):
+    """The server cannot do what was asked for."""
+
+
+class Failure(NamedTuple):
+    """What the fleet makes of an error."""
+
+    status: Status
+    retry: bool
+    after_s: float | None = None
+
+
+EXPECTED = (BoundaryError, TimeoutError, ConnectionError)
+"""Errors that belong to a job. Anything else is a bug or a wrong setting and ends the run."""
+
+
+def classify(error: BaseException) -> Failure:
+    """The status of an expected error and whether another attempt may help."""
+    match error:
+        case RateLimited():
+            return Failure(Status.INFRA_ERROR, True, error.after_s)
+        case ServerFailed():
+            return Failure(Status.INFRA_ERROR, True, error.after_s)
+        case TimedOut() | TimeoutError():
+            return Failure(Status.TIMEOUT, True)
+        case Unreachable() | ConnectionError():
+            return Failure(Status.INFRA_ERROR, True)
+        case BadReply():
+            return Failure(Status.PARSE_ERROR, False)
+        case _:
+            return Failure(Status.INFRA_ERROR, False)
+
+
+def retry_after_s(header: str | None, now: datetime | None = None) -> float | None:
+    """Seconds in a `Retry-After` header (a number or a date), or None where it says nothing."""
+    if header is None:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(header)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - (now or datetime.now(UTC))).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+@contextmanager
+def first_error() -> Iterator[None]:
+    """Let an error surface as itself, not wrapped in the groups of the tasks it happened in."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None

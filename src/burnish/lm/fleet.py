@@ -1,0 +1,291 @@
+"""Many calls to slow and unreliable servers; the only place in the house that retries.
+
+    fleet = Fleet(Limits(concurrency=32, requests_per_minute=600), journal=Path("judge.jsonl"))
+    outcomes = await fleet.run([Job(task.id, payload) for ...], worker)     # in the jobs' order
+
+A worker is `async (job) -> Answer`. It raises a `BoundaryError` (most of all the ones of
+`burnish.lm.failures`), `TimeoutError` or `ConnectionError` when the world outside fails; that
+becomes a status of this job alone. Any other exception is a bug and ends the run.
+
+Retries never multiply: a fleet called from a worker of another fleet that retries sends each
+request once and leaves the second try to the outer one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from burnish.errors import UserError
+from burnish.lm.failures import EXPECTED, CallFailed, TimedOut, classify, first_error
+from burnish.lm.gate import Call, Gate
+from burnish.lm.jobs import Answer, Job, Limits, Outcome, Totals, check_jobs
+from burnish.lm.journal import Journal
+from burnish.lm.pace import Clock, RetryBudget, SystemClock, backoff_s
+from burnish.records import Status
+from burnish.seeds import Seeds
+
+__all__ = ["Answer", "Fleet", "Job", "Limits", "Outcome", "Totals"]
+
+T = TypeVar("T")
+Worker = Callable[[Job], Awaitable[Answer[T]]]
+
+logger = logging.getLogger(__name__)
+
+
+class _Outer(NamedTuple):
+    """What encloses the current task: gates whose slots it holds, and whether someone retries."""
+
+    gates: frozenset[int] = frozenset()
+    retries: bool = False
+
+
+_outer: ContextVar[_Outer] = ContextVar("burnish_fleet")
+
+
+class Fleet:
+    """Bounded concurrency, rates, deadlines, one retry budget, hedging and a journal."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        endpoints: Mapping[str, Limits] | None = None,
+        journal: Path | None = None,
+        seed: int = 0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.totals = Totals()
+        self._endpoints = dict(endpoints or {})
+        self._journal = journal
+        self._seeds = Seeds(seed)
+        self._clock: Clock = clock or SystemClock()
+        self._budget = RetryBudget(self.limits.retry_share, self.limits.retry_floor)
+        self._gates: dict[str, Gate] = {}
+        self._waits: dict[int, Call] = {}
+
+    async def run(
+        self, jobs: Sequence[Job], worker: Worker[T], *, value_type: Any = Any
+    ) -> list[Outcome[T]]:
+        """Do all jobs and return their outcomes in the jobs' order.
+
+        With a journal, jobs that an earlier run finished are not called again; their values come
+        back as `value_type` (plain JSON where it is not given). Errors are tried anew.
+        """
+        check_jobs(jobs, self._endpoints, self.limits)
+        outcomes: dict[str, Outcome[T]] = {}
+        with Journal(self._journal, value_type) if self._journal else nullcontext() as journal:
+            if journal is not None:
+                outcomes |= journal.finished(jobs)
+                self.totals.from_journal += len(outcomes)
+            calls = [Call(job, self._clock.now()) for job in jobs if job.id not in outcomes]
+
+            async def pull(queue: Iterator[Call]) -> None:
+                for call in queue:
+                    outcome = await self._outcome(call, worker)
+                    outcomes[call.job.id] = outcome
+                    if journal is not None:
+                        journal.write(call.job, outcome)
+
+            with self._clock.limit(self.limits.batch_deadline_s), first_error():
+                async with anyio.create_task_group() as group:
+                    for gate, queue in self._queues(calls):
+                        shared = iter(queue)
+                        for _ in range(min(gate.limits.concurrency, len(queue))):
+                            group.start_soon(pull, shared)
+            for call in calls:
+                if call.job.id not in outcomes:
+                    outcomes[call.job.id] = self._too_late(call)
+        return [outcomes[job.id] for job in jobs]
+
+    async def call(self, job: Job, worker: Worker[T]) -> T:
+        """Do one job under the same limits; raises what finally went wrong."""
+        call = Call(job, self._clock.now())
+        with first_error(), self._clock.limit(self.limits.batch_deadline_s):
+            answer = await self._work(call, worker)
+            return answer.value
+        raise TimedOut(self._too_late(call).error)
+
+    def limits_of(self, endpoint: str) -> Limits:
+        """The limits of one endpoint."""
+        return self._endpoints.get(endpoint, self.limits)
+
+    def waiting(self) -> list[str]:
+        """What every unfinished job waits for right now, longest first: for a watchdog."""
+        now = self._clock.now()
+        calls = sorted(self._waits.values(), key=lambda call: call.since)
+        return [f"{call.job.id}: {call.label} ({now - call.since:.1f} s)" for call in calls]
+
+    async def _outcome(self, call: Call, worker: Worker[T]) -> Outcome[T]:
+        try:
+            answer = await self._work(call, worker)
+        except EXPECTED as error:
+            return call.failure(self._clock.now(), classify(error).status, str(error))
+        return call.success(self._clock.now(), answer)
+
+    async def _work(self, call: Call, worker: Worker[T]) -> Answer[T]:
+        gate = self._gate(call.job.endpoint)
+        outer = _outer.get(_Outer())
+        if id(gate) in outer.gates:
+            raise UserError(
+                f"job '{call.job.id}' calls its own fleet (endpoint '{call.job.endpoint}'): with "
+                "every slot held by a caller none would be left; use a second Fleet inside"
+            )
+        self._waits[id(call)] = call
+        try:
+            async with gate.slot(call):
+                await gate.turn(call)
+                self._budget.started += 1
+                call.started = self._clock.now()
+                with self._clock.limit(gate.limits.deadline_s):
+                    answer = await self._attempts(call, worker, gate, outer)
+                    self._count(answer)
+                    return answer
+                raise TimedOut(
+                    f"{call.job.id}: deadline of {gate.limits.deadline_s:g} s (deadline_s) passed "
+                    f"while {call.label}{call.last_failure}"
+                )
+        except EXPECTED as error:
+            self.totals.failed += 1
+            if isinstance(error, CallFailed):
+                error.attempts = call.attempts
+            raise
+        finally:
+            del self._waits[id(call)]
+
+    async def _attempts(
+        self, call: Call, worker: Worker[T], gate: Gate, outer: _Outer
+    ) -> Answer[T]:
+        token = _outer.set(
+            _Outer(outer.gates | {id(gate)}, outer.retries or gate.limits.retries > 0)
+        )
+        try:
+            while True:
+                try:
+                    return await self._hedged(call, worker, gate, hedge=not outer.retries)
+                except EXPECTED as error:
+                    wait_s = self._wait_before_retry(call, error, gate, outer)
+                    call.failed_with = error
+                    logger.info("job %s: %s; next try in %.2f s", call.job.id, error, wait_s)
+                    call.wait_for(f"backing off after attempt {call.attempts}", self._clock.now())
+                    await self._clock.sleep(wait_s)
+                    await gate.turn(call)
+        finally:
+            _outer.reset(token)
+
+    def _wait_before_retry(
+        self, call: Call, error: BaseException, gate: Gate, outer: _Outer
+    ) -> float:
+        """Seconds until the next attempt; raises `error`, with the reason, where none is due."""
+        limits, now = gate.limits, self._clock.now()
+        failure = classify(error)
+        rng = self._seeds.rng("backoff", call.job.id, call.attempts)
+        wait_s = backoff_s(
+            call.attempts, base_s=limits.backoff_base_s, cap_s=limits.backoff_cap_s, rng=rng
+        )
+        if failure.after_s is not None:
+            wait_s += failure.after_s
+            # One job's Retry-After is news for the endpoint; a hostile value costs one deadline.
+            gate.pace.pause(now + min(failure.after_s, limits.deadline_s))
+        left_s = call.started + limits.deadline_s - now
+        if not failure.retry or outer.retries:
+            raise error
+        if call.attempts > limits.retries:
+            reason = f"gave up after {call.attempts} attempts (retries={limits.retries})"
+        elif wait_s >= left_s:
+            reason = (
+                f"gave up after {call.attempts} attempts: the next would be due in {wait_s:.1f} s "
+                f"and {left_s:.1f} s are left of deadline_s={limits.deadline_s:g}"
+            )
+        elif not self._budget.take():
+            reason = (
+                f"gave up after {call.attempts} attempts: the fleet's retry budget is spent "
+                f"({self._budget.spent} for {self._budget.started} jobs, "
+                f"retry_share={self.limits.retry_share:g})"
+            )
+        else:
+            return wait_s
+        if isinstance(error, CallFailed):
+            error.gave_up = reason
+        raise error
+
+    async def _hedged(self, call: Call, worker: Worker[T], gate: Gate, *, hedge: bool) -> Answer[T]:
+        """One attempt, with a second copy on the way if it is slow; the first answer wins."""
+        after_s = gate.limits.hedge_after_s
+        if after_s is None or not hedge:
+            return await self._attempt(call, worker, gate)
+        answers: list[Answer[T]] = []
+        errors: list[Exception] = []
+        copies = 1
+
+        async def copy(group: TaskGroup) -> None:
+            try:
+                answers.append(await self._attempt(call, worker, gate))
+            except EXPECTED as error:
+                errors.append(error)
+            if answers or len(errors) == copies:
+                group.cancel_scope.cancel()
+
+        async def second(group: TaskGroup) -> None:
+            nonlocal copies
+            await self._clock.sleep(after_s)
+            async with gate.slot(call):
+                if call.attempts > gate.limits.retries or not self._budget.take():
+                    return
+                await gate.turn(call)
+                copies += 1
+                self.totals.hedges += 1
+                await copy(group)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(copy, group)
+            group.start_soon(second, group)
+        if not answers:
+            raise errors[0]
+        return answers[0]
+
+    async def _attempt(self, call: Call, worker: Worker[T], gate: Gate) -> Answer[T]:
+        call.attempts += 1
+        self.totals.attempts += 1
+        call.wait_for(f"running attempt {call.attempts}", self._clock.now())
+        place = call.place
+        with self._clock.limit(gate.limits.attempt_s):
+            answer = await worker(call.job)
+            if place is not None:
+                gate.pace.settle(place, answer.tokens or call.job.tokens)
+            return answer
+        raise TimedOut(f"{call.job.id}: no answer within {gate.limits.attempt_s:g} s (attempt_s)")
+
+    def _count(self, answer: Answer[Any]) -> None:
+        self.totals.ok += 1
+        self.totals.prompt_tokens += answer.prompt_tokens
+        self.totals.completion_tokens += answer.completion_tokens
+        self.totals.cost_usd += answer.cost_usd
+
+    def _too_late(self, call: Call) -> Outcome[Any]:
+        self.totals.failed += 1
+        error = (
+            f"{call.job.id}: batch deadline of {self.limits.batch_deadline_s:g} s "
+            f"(batch_deadline_s) passed while {call.label}{call.last_failure}"
+        )
+        return call.failure(self._clock.now(), Status.TIMEOUT, error)
+
+    def _queues(self, calls: Sequence[Call]) -> list[tuple[Gate, list[Call]]]:
+        """The calls of each endpoint, so that a slow endpoint does not hold up another."""
+        by_endpoint: dict[str, list[Call]] = {}
+        for call in calls:
+            by_endpoint.setdefault(call.job.endpoint, []).append(call)
+        return [(self._gate(name), queue) for name, queue in by_endpoint.items()]
+
+    def _gate(self, endpoint: str) -> Gate:
+        if endpoint not in self._gates:
+            self._gates[endpoint] = Gate(endpoint, self.limits_of(endpoint), self._clock)
+        return self._gates[endpoint]

@@ -1,0 +1,255 @@
+"""Models as Hugging Face folders: load any, save one that loads as it lies.
+
+    loaded = load_model("smollm2", dtype="bfloat16")   # or "tiny", or a folder
+    loaded.module, loaded.tokenizer
+    save_model(loaded, "out/step-100")
+
+Weights are safetensors, never pickle, and code that comes with a model is never run. Families
+that the built-in decoder knows load without importing transformers; others go through it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from burnish.errors import UserError, did_you_mean
+from burnish.lm import tokenizer as tokenizer_files
+from burnish.lm.architecture import Architecture, Unsupported, read_architecture
+from burnish.lm.decoder import Decoder
+from burnish.lm.json_files import read_json, write_json
+from burnish.lm.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from burnish.lm.transformers_model import TransformersDecoder
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+BUILT_IN_NAMES = ("smollm2", "tiny")
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+@dataclass
+class LoadedModel:
+    """A model in memory: the module that trains and samples, its tokenizer and its config."""
+
+    module: Decoder | TransformersDecoder
+    tokenizer: Tokenizer
+    config: dict[str, Any]
+    folder: Path
+    name: str
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.head_weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.head_weight.device
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights; a tied head counts once."""
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+
+def load_model(
+    path: str | Path, *, dtype: str | torch.dtype = "auto", device: str | torch.device = "auto"
+) -> LoadedModel:
+    """Load `smollm2` (embedded), `tiny` (random, for tests) or a local Hugging Face folder.
+
+    `dtype` "auto" takes what the config says; `device` "auto" takes a GPU where there is one.
+    """
+    folder = find_folder(path)
+    config = _read_config(folder)
+    chosen_dtype = _choose_dtype(dtype, config)
+    chosen_device = _choose_device(device)
+    tokenizer = Tokenizer.from_folder(folder)
+    module: Decoder | TransformersDecoder
+    try:
+        architecture = read_architecture(config)
+    except Unsupported as reason:
+        from burnish.lm.transformers_model import TransformersDecoder
+
+        logger.warning("%s runs through transformers, which is slower: %s.", folder.name, reason)
+        module = TransformersDecoder.from_folder(folder, chosen_dtype, chosen_device)
+    else:
+        module = _load_decoder(folder, architecture, chosen_dtype, chosen_device)
+    return LoadedModel(module, tokenizer, config, folder, name=str(path))
+
+
+def save_model(loaded: LoadedModel, folder: str | Path) -> Path:
+    """Write a folder that `load_model` and transformers' `from_pretrained` read as it lies."""
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    config = config_for(loaded.config, loaded.dtype)
+    write_json(target / "config.json", config)
+    write_weights(target / WEIGHTS, loaded.module.weights_to_save())
+    (target / INDEX).unlink(missing_ok=True)
+    if target.resolve() != loaded.folder.resolve():
+        for name in (*tokenizer_files.FILES, "generation_config.json"):
+            source = loaded.folder / name
+            if source.is_file():
+                shutil.copyfile(source, target / name)
+    generation = target / "generation_config.json"
+    if not generation.is_file():
+        write_json(generation, _generation_config(loaded))
+    return target
+
+
+def config_for(config: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+    """The config with the dtype the weights now have."""
+    name = str(dtype).removeprefix("torch.")
+    written = {**config, "dtype": name}
+    if "torch_dtype" in config:
+        written["torch_dtype"] = name
+    written.pop("quantization_config", None)
+    return written
+
+
+def write_weights(file: Path, weights: dict[str, Tensor]) -> None:
+    """One safetensors file, complete or not there at all."""
+    from safetensors.torch import save_file
+
+    partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
+    contiguous = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
+    save_file(contiguous, str(partial), metadata={"format": "pt"})
+    os.replace(partial, file)
+
+
+def find_folder(path: str | Path) -> Path:
+    """The folder of a name or path; a `UserError` says what is missing."""
+    if path == "smollm2":
+        from burnish.lm.embedded import embedded_model
+
+        return embedded_model()
+    if path == "tiny":
+        from burnish.lm.tiny import cached_tiny_model
+
+        return cached_tiny_model()
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        siblings = [p.name for p in folder.parent.iterdir()] if folder.parent.is_dir() else []
+        hint = did_you_mean(folder.name, [*siblings, *BUILT_IN_NAMES])
+        kind = "is a file" if folder.exists() else "does not exist"
+        raise UserError(
+            f"model '{path}' {kind}; expected {' or '.join(BUILT_IN_NAMES)} or a local folder with "
+            f"config.json, tokenizer.json and {WEIGHTS}.{hint}"
+        )
+    return folder
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    file = folder / "config.json"
+    if not file.is_file():
+        found = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
+        raise UserError(
+            f"{folder} has no config.json (found: {found}); expected a Hugging Face model folder"
+        )
+    config = read_json(file)
+    if not ((folder / WEIGHTS).is_file() or (folder / INDEX).is_file()):
+        raise UserError(
+            f"{folder} has no {WEIGHTS} (nor {INDEX}); pickled weights are not read. Convert them "
+            "with save_pretrained(folder)."
+        )
+    return config
+
+
+def _choose_dtype(dtype: str | torch.dtype, config: dict[str, Any]) -> torch.dtype:
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype == "auto":
+        dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    if dtype not in DTYPES:
+        known = ["auto", *DTYPES]
+        raise UserError(
+            f"dtype '{dtype}'; expected {', '.join(known)}.{did_you_mean(dtype, known)}"
+        )
+    return DTYPES[dtype]
+
+
+def _choose_device(device: str | torch.device) -> torch.device:
+    if isinstance(device, torch.device):
+        return device
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise UserError(f"device '{device}'; expected auto, cpu, cuda or cuda:0") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device '{device}': no GPU is usable here; use device = 'cpu' or 'auto'")
+    return chosen
+
+
+def _load_decoder(
+    folder: Path, architecture: Architecture, dtype: torch.dtype, device: torch.device
+) -> Decoder:
+    with torch.device("meta"):
+        module = Decoder(architecture)
+    expected = dict(module.state_dict())
+    weights: dict[str, Tensor] = {}
+    for file in _weight_files(folder):
+        for name, tensor in _read_weights(file).items():
+            if name in expected:
+                # A copy: what the file's memory map holds is unaligned and may change under us.
+                weights[name] = tensor.to(device=device, dtype=dtype, copy=True)
+    _check_weights(folder, expected, weights)
+    module.load_state_dict(weights, assign=True)
+    return module
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / INDEX
+    if not index.is_file():
+        return [folder / WEIGHTS]
+    names = sorted({str(name) for name in read_json(index)["weight_map"].values()})
+    for name in names:
+        if Path(name).name != name or not (folder / name).is_file():
+            raise UserError(f"{index} names '{name}', which is not a file of this folder")
+    return [folder / name for name in names]
+
+
+def _read_weights(file: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights: dict[str, Tensor] = load_file(str(file))
+    except SafetensorError as error:
+        raise UserError(f"{file} is not a safetensors file: {error}") from error
+    return weights
+
+
+def _check_weights(folder: Path, expected: dict[str, Tensor], got: dict[str, Tensor]) -> None:
+    missing = [name for name in expected if name not in got]
+    if missing:
+        raise UserError(
+            f"{folder} lacks {len(missing)} of {len(expected)} weights that its config.json asks "
+            f"for; the first is {missing[0]}"
+        )
+    for name, tensor in expected.items():
+        if tensor.shape != got[name].shape:
+            raise UserError(
+                f"{folder}: weight {name} has shape {tuple(got[name].shape)}; its config.json asks "
+                f"for {tuple(tensor.shape)}"
+            )
+
+
+def _generation_config(loaded: LoadedModel) -> dict[str, Any]:
+    eos = list(loaded.tokenizer.eos_ids)
+    return {"eos_token_id": eos, "pad_token_id": loaded.tokenizer.pad_id}

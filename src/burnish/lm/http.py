@@ -1,0 +1,286 @@
+"""A language model behind an OpenAI-style server: vLLM, SGLang, llama.cpp, `transformers serve`,
+hosted ones.
+
+    async with OpenAILM("http://127.0.0.1:8000/v1", "my-model", api_key_env="MY_KEY") as lm:
+        abilities = await lm.probe()
+        completions = await lm.sample(task.messages, Sampling(n=8))
+
+Every request passes through a `Fleet`, which owns limits, deadlines and retries. The API key
+goes into one header and nowhere else: not into errors, logs or `repr`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+import anyio
+import msgspec
+from anyio.lowlevel import RunVar
+from msgspec import Struct
+
+from burnish.errors import UserError
+from burnish.lm import scoring, wire
+from burnish.lm.abilities import Abilities, probe
+from burnish.lm.base import Completion, Prompt, Sampling, Scores
+from burnish.lm.failures import (
+    BadReply,
+    RateLimited,
+    Rejected,
+    ServerFailed,
+    Unreachable,
+    first_error,
+    retry_after_s,
+)
+from burnish.lm.fleet import Answer, Fleet, Job, Limits
+
+if TYPE_CHECKING:
+    import httpx
+
+MAX_REPLY_BYTES = 64 * 1024 * 1024
+
+
+class Prices(Struct, frozen=True, kw_only=True):
+    """What a server charges, in dollars for a million tokens."""
+
+    prompt_usd: float = 0.0
+    completion_usd: float = 0.0
+
+    def cost_usd(self, usage: wire.Usage) -> float:
+        prompt = usage.prompt_tokens * self.prompt_usd
+        return (prompt + usage.completion_tokens * self.completion_usd) / 1e6
+
+
+class OpenAILM:
+    """The `LM` protocol over HTTP.
+
+    Until `probe` has been called the server is taken to know `n` and nothing beyond the plain
+    protocol. On a server without `n`, completions are asked for one by one, with the seeds
+    `seed, seed + 1, ...` that vLLM uses for its own `n`. Models behind one quota share a `fleet`;
+    otherwise each has its own, with `limits`.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        api_key_env: str | None = None,
+        limits: Limits | None = None,
+        fleet: Fleet | None = None,
+        endpoint: str = "",
+        prices: Prices | None = None,
+        accept_models: Sequence[str] = (),
+        abilities: Abilities | None = None,
+    ) -> None:
+        self._base = _checked_url(base_url)
+        self.model = model
+        self.fleet = _fleet(limits, fleet)
+        self._endpoint = endpoint
+        self.prices = prices or Prices()
+        self.accept_models = tuple(accept_models)
+        self.abilities = abilities or Abilities()
+        self._key = _key(api_key, api_key_env)
+        # A client's connections belong to one event loop; an LM may outlive several.
+        self._client: RunVar[httpx.AsyncClient | None] = RunVar("burnish_http_client", None)
+        self._calls = 0
+
+    @property
+    def name(self) -> str:
+        return self.model
+
+    def __repr__(self) -> str:
+        return f"OpenAILM({self._shown('')!r}, {self.model!r})"
+
+    async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        """`sampling.n` completions of one prompt; see `abilities` for what they carry."""
+        if sampling.n == 1 or self.abilities.n:
+            return await self._sample(prompt, sampling)
+        parts: list[list[Completion]] = [[] for _ in range(sampling.n)]
+
+        async def one(index: int) -> None:
+            alone = msgspec.structs.replace(sampling, n=1, seed=sampling.seed + index)
+            parts[index] = await self._sample(prompt, alone)
+
+        with first_error():
+            async with anyio.create_task_group() as group:
+                for index in range(sampling.n):
+                    group.start_soon(one, index)
+        return [completion for part in parts for completion in part]
+
+    async def score(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
+    ) -> Scores:
+        """Log-probs of given tokens, from a server with `prompt_logprobs` or `echo`.
+
+        Raises `Unsupported`, a `ModelError`, where the server has neither.
+        """
+        return await scoring.score(self, prompt_ids, response_ids, top_k)
+
+    async def probe(self) -> Abilities:
+        """Ask the server what it can do, with a handful of tiny requests, and remember it."""
+        self.abilities = await probe(self)
+        return self.abilities
+
+    async def post(self, path: str, body: dict[str, Any], tokens: int = 0) -> wire.Reply:
+        """One generation request through the fleet, its reply checked for shape and model."""
+        where = self._shown(path)
+
+        async def request(job: Job) -> Answer[wire.Reply]:
+            reply = wire.decode(await self._send("POST", path, body), wire.Reply, where)
+            wire.check_model(self.model, reply.model, self.accept_models, where)
+            usage = reply.counted
+            cost_usd = self.prices.cost_usd(usage)
+            return Answer(reply, usage.prompt_tokens, usage.completion_tokens, cost_usd)
+
+        return await self.fleet.call(self._job(path, tokens), request)
+
+    async def list_models(self) -> tuple[str, ...]:
+        """Names of the models that the server says it has."""
+
+        async def request(job: Job) -> Answer[tuple[str, ...]]:
+            data = await self._send("GET", "/models", None)
+            listed = wire.decode(data, wire.ModelList, self._shown("/models"))
+            return Answer(tuple(model.id for model in listed.data))
+
+        return await self.fleet.call(self._job("/models", 0), request)
+
+    async def aclose(self) -> None:
+        """Close this event loop's connections."""
+        client = self._client.get()
+        if client is not None:
+            self._client.set(None)
+            await client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        path = "/completions" if wire.is_token_ids(prompt) else "/chat/completions"
+        logprobs = self.abilities.logprobs or sampling.top_logprobs > 0
+        body = wire.request_body(
+            self.model, prompt, sampling, logprobs=logprobs, token_ids=self.abilities.token_ids
+        )
+        reply = await self.post(path, body, _estimate(prompt, sampling))
+        return wire.completions_of(reply, sampling, logprobs=logprobs, where=self._shown(path))
+
+    def _job(self, path: str, tokens: int) -> Job:
+        self._calls += 1
+        return Job(f"{self._shown(path)} #{self._calls}", None, tokens, self._endpoint)
+
+    async def _send(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
+        """One request over the wire; whatever goes wrong there gets its name here."""
+        import httpx
+
+        where = self._shown(path)
+        content = None if body is None else msgspec.json.encode(body)
+        try:
+            async with self._open_client().stream(
+                method, self._base + path, content=content
+            ) as response:
+                data = await _read(response, where)
+        except httpx.TransportError as error:
+            detail = self._hide_key(str(error)) or type(error).__name__
+            raise Unreachable(f"{where}: the connection failed: {detail}") from error
+        except httpx.DecodingError as error:
+            raise BadReply(f"{where}: the reply's content encoding is broken") from error
+        if response.status_code == 200:
+            return data
+        raise self._refusal(response, data, where)
+
+    def _refusal(self, response: httpx.Response, data: bytes, where: str) -> Exception:
+        code = response.status_code
+        what = f"{where}: HTTP {code}, body {self._hide_key(wire.excerpt(data))}"
+        after_s = retry_after_s(response.headers.get("retry-after"))
+        if code == 429:
+            return RateLimited(what, after_s=after_s)
+        if code >= 500:
+            return ServerFailed(what, after_s=after_s)
+        hints = {
+            401: "; check the API key (api_key_env)",
+            403: "; check the API key (api_key_env)",
+            404: "; check base_url (it mostly ends in /v1) and the model's name",
+        }
+        return Rejected(what + hints.get(code, ""))
+
+    def _open_client(self) -> httpx.AsyncClient:
+        import httpx
+
+        client = self._client.get()
+        if client is None:
+            limits = self.fleet.limits_of(self._endpoint)
+            headers = {"content-type": "application/json"}
+            if self._key:
+                headers["authorization"] = f"Bearer {self._key}"
+            pool = httpx.Limits(max_connections=None, max_keepalive_connections=limits.concurrency)
+            # The fleet's deadline covers the whole attempt; httpx's own would only cover one read.
+            client = httpx.AsyncClient(headers=headers, timeout=None, limits=pool)
+            self._client.set(client)
+        return client
+
+    def _shown(self, path: str) -> str:
+        """The address for people: without a user name or password that it may carry."""
+        scheme, _, rest = self._base.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}{path}"
+
+    def _hide_key(self, text: str) -> str:
+        return text.replace(self._key, "[api key]") if self._key else text
+
+
+async def _read(response: httpx.Response, where: str) -> bytes:
+    parts, size = [], 0
+    async for part in response.aiter_bytes():
+        size += len(part)
+        if size > MAX_REPLY_BYTES:
+            raise BadReply(f"{where}: the reply is longer than {MAX_REPLY_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _estimate(prompt: Prompt, sampling: Sampling) -> int:
+    """Tokens a request will use at most, for the rate limit; four characters make a token."""
+    sizes = [1 if isinstance(p, int) else len(p.content) // 4 + 4 for p in prompt]
+    return sum(sizes) + sampling.n * sampling.max_tokens
+
+
+def _checked_url(base_url: str) -> str:
+    try:
+        parts = urlsplit(base_url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or "?" in base_url or "#" in base_url:
+        raise UserError(
+            f"base_url is {base_url.partition('?')[0].rpartition('@')[2]!r}; expected "
+            "http://host:port/v1 or https://..., without a query"
+        )
+    return base_url.rstrip("/")
+
+
+def _fleet(limits: Limits | None, fleet: Fleet | None) -> Fleet:
+    if limits is not None and fleet is not None:
+        raise UserError("both limits and a fleet are given; a shared fleet brings its own limits")
+    return fleet or Fleet(limits)
+
+
+def _key(api_key: str | None, api_key_env: str | None) -> str:
+    if api_key_env is not None and api_key is None:
+        api_key = os.environ.get(api_key_env)
+        if not api_key:
+            raise UserError(f"api_key_env: the environment has no {api_key_env}; set it")
+    key = (api_key or "").strip()
+    if not key.isascii() or any(c.isspace() for c in key):
+        raise UserError("the API key holds a space or a character outside ASCII; check its source")
+    return key

@@ -1,0 +1,218 @@
+"""A model in this process, as an `LM`.
+
+    lm = LocalLM(load_model("smollm2", dtype="bfloat16"))
+    completions = await lm.sample(messages, Sampling(n=8, max_tokens=16, seed=1))
+
+Calls that are waiting at the same time are sampled as one batch. The weights are the loaded
+module's own: whoever trains it writes them between two batches, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import torch
+
+from burnish.errors import ModelError, UserError
+from burnish.lm.base import Completion, Prompt, Sampling, Scores
+from burnish.lm.decoding import Request, generate
+from burnish.lm.folder import LoadedModel
+from burnish.lm.memory import available_bytes
+from burnish.lm.sampling import check_sampling
+from burnish.records import Message
+
+_SETTLED_AFTER = 3
+"""Rounds of the event loop without a new call after which a batch is closed."""
+
+
+class LocalLM:
+    """Samples from and scores with a loaded model."""
+
+    def __init__(
+        self, loaded: LoadedModel, *, name: str | None = None, max_rows: int | None = None
+    ) -> None:
+        """`max_rows` bounds the rows decoded at once; None lets memory decide."""
+        if max_rows is not None and max_rows < 1:
+            raise UserError(f"max_rows is {max_rows}; expected at least 1, or None")
+        self.loaded = loaded
+        self.weight_version = 0
+        """Optimiser steps behind the weights; the trainer sets it."""
+        self._name = name or loaded.name
+        self._max_rows = max_rows
+        self._desks: tuple[object, _Desk] | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        """`sampling.n` completions of messages or token ids."""
+        ticket = _Ticket(self.request(prompt, sampling))
+        desk = self._desk()
+        desk.waiting.append(ticket)
+        try:
+            async with desk.lock:
+                if ticket.outcome is None:
+                    await desk.settle()
+                    await self._serve(desk.take())
+        finally:
+            desk.forget(ticket)
+        assert ticket.outcome is not None
+        if isinstance(ticket.outcome, BaseException):
+            raise ticket.outcome
+        return ticket.outcome
+
+    async def score(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
+    ) -> Scores:
+        """Exact log-probs of a given response."""
+        pairs = [(prompt_ids, response_ids)]
+        scored = await anyio.to_thread.run_sync(lambda: self.score_batch(pairs, top_k=top_k))
+        return scored[0]
+
+    def request(self, prompt: Prompt, sampling: Sampling) -> Request:
+        """A checked request: the prompt as ids, the token budget within the model's context."""
+        check_sampling(sampling)
+        ids = self._ids(prompt)
+        room = self.loaded.module.max_positions - len(ids)
+        if room < 1:
+            raise UserError(
+                f"a prompt of {len(ids)} tokens leaves no room to answer: '{self.name}' reads "
+                f"{self.loaded.module.max_positions} tokens. Shorten the prompt."
+            )
+        return Request(ids, sampling, budget=min(sampling.max_tokens, room))
+
+    def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """Completions of every request, in the order given. Blocks until all are done."""
+        return generate(
+            self.loaded.module,
+            self.loaded.tokenizer,
+            requests,
+            max_rows=self._rows_that_fit(requests),
+            model=self.name,
+        )
+
+    def score_batch(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, top_k: int = 0
+    ) -> list[Scores]:
+        """Exact untempered log-probs of responses to prompts, each as token ids."""
+        return [self._score_one(prompt, response, top_k) for prompt, response in pairs]
+
+    @torch.inference_mode()
+    def _score_one(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], top_k: int
+    ) -> Scores:
+        self._check_ids(prompt_ids)
+        if not response_ids:
+            return Scores(logprobs=())
+        self._check_ids(response_ids)
+        module, device = self.loaded.module, self.loaded.device
+        ids_1S = torch.tensor([[*prompt_ids, *response_ids]], device=device)
+        positions_1S = torch.arange(ids_1S.shape[1], device=device).unsqueeze(0)
+        hidden_1SD = module(ids_1S[:, :-1], positions_1S[:, :-1])
+        response_T = ids_1S[0, len(prompt_ids) :]
+        logits_TV = module.logits(hidden_1SD[0, len(prompt_ids) - 1 :])
+        logprobs_TV = logits_TV.float().log_softmax(dim=-1)
+        chosen_T = logprobs_TV.gather(1, response_T.unsqueeze(1)).squeeze(1)
+        alternatives: tuple[dict[int, float], ...] = ()
+        if top_k:
+            best = logprobs_TV.topk(min(top_k, logprobs_TV.shape[1]), dim=-1)
+            rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            alternatives = tuple(dict(zip(ids, values, strict=True)) for ids, values in rows)
+        return Scores(logprobs=tuple(chosen_T.tolist()), top_logprobs=alternatives)
+
+    async def _serve(self, tickets: list[_Ticket]) -> None:
+        """Sample one batch in a worker thread, so that judges and tools go on meanwhile."""
+        requests = [ticket.request for ticket in tickets]
+        try:
+            results = await anyio.to_thread.run_sync(self.sample_batch, requests)
+        # Boundary: whatever stops the batch belongs to every call in it, not to this task alone.
+        except Exception as error:
+            for ticket in tickets:
+                ticket.outcome = error
+        else:
+            for ticket, completions in zip(tickets, results, strict=True):
+                ticket.outcome = completions
+
+    def _desk(self) -> _Desk:
+        """The queue of the running event loop; a queue left by a dead loop is dropped."""
+        loop = anyio.lowlevel.current_token()
+        if self._desks is None or self._desks[0] != loop:
+            self._desks = (loop, _Desk())
+        return self._desks[1]
+
+    def _ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if len(prompt) > 0 and isinstance(prompt[0], Message):
+            return tuple(self.loaded.tokenizer.render(cast(Sequence[Message], prompt)))
+        ids = tuple(cast(Sequence[int], prompt))
+        self._check_ids(ids)
+        return ids
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        """An id outside the vocabulary would read foreign memory on a GPU."""
+        if len(ids) == 0:
+            raise UserError("an empty prompt: expected messages or at least one token id")
+        size = self.loaded.module.head_weight.shape[0]
+        for position, id_ in enumerate(ids):
+            if not (isinstance(id_, int) and 0 <= id_ < size):
+                raise UserError(
+                    f"token {position} of a prompt is {id_!r}; expected an id from 0 to {size - 1}"
+                )
+
+    def _rows_that_fit(self, requests: Sequence[Request]) -> int:
+        if self._max_rows is not None:
+            return self._max_rows
+        longest = max((len(r.prompt_ids) + r.budget for r in requests), default=1)
+        module = self.loaded.module
+        # The cache, its copy while finished rows leave, and a few float32 rows of logits.
+        per_row = 2 * longest * module.cache_bytes_per_token + 6 * 4 * module.head_weight.shape[0]
+        budget = available_bytes(self.loaded.device) // 2
+        if budget < per_row:
+            raise ModelError(
+                f"one sequence of {longest} tokens needs {per_row >> 20} MiB to sample; "
+                f"{budget >> 20} MiB are free for it. Lower max_tokens or shorten the prompt."
+            )
+        return int(budget // per_row)
+
+
+@dataclass(eq=False)
+class _Ticket:
+    """One waiting call and what became of it."""
+
+    request: Request
+    outcome: list[Completion] | Exception | None = None
+
+
+@dataclass
+class _Desk:
+    """Calls of one event loop that wait to be sampled together.
+
+    Whoever holds the lock serves everyone who waits; a caller who gets the lock after being
+    served just leaves. So a cancelled caller never strands the others.
+    """
+
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    waiting: list[_Ticket] = field(default_factory=list)
+
+    async def settle(self) -> None:
+        """Let every task that can run do so, until no new call has come for a few rounds."""
+        quiet, seen = 0, len(self.waiting)
+        while quiet < _SETTLED_AFTER:
+            await anyio.lowlevel.checkpoint()
+            quiet = quiet + 1 if len(self.waiting) == seen else 0
+            seen = len(self.waiting)
+
+    def take(self) -> list[_Ticket]:
+        """Everyone who waits, in the order they came."""
+        taken, self.waiting = self.waiting, []
+        return taken
+
+    def forget(self, ticket: _Ticket) -> None:
+        """Drop a ticket whose caller was cancelled before it was served."""
+        if ticket in self.waiting:
+            self.waiting.remove(ticket)

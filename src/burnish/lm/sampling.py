@@ -1,0 +1,191 @@
+"""From logits to tokens: pure functions over rows, with one uniform number a row and a step.
+
+A row's token follows from its own logits, its own settings and its own uniform number, by
+inverting the cumulative distribution. So a row never depends on its neighbours in the batch, and
+log-probs come from the same float32 numbers that the draw used. Axis B counts the rows of a
+decoding batch, V the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish import seeds
+from burnish.errors import UserError
+from burnish.lm.base import Sampling
+
+_BLOCK = 256
+"""Tokens summed at once when a draw is located: two short scans instead of one over V."""
+
+
+class RowSettings(NamedTuple):
+    """How each row samples; a filter that no row uses is None."""
+
+    greedy_B: Tensor
+    """bool."""
+    any_greedy: bool
+    temperature_B1: Tensor | None
+    """None: 1 for every row. Greedy rows hold 1."""
+    top_k_B1: Tensor | None
+    """Rows without a limit hold the size of the vocabulary."""
+    top_p_B1: Tensor | None
+    min_p_B1: Tensor | None
+
+    def select(self, rows: Tensor) -> RowSettings:
+        """The settings of some rows, in the order given."""
+        return RowSettings(
+            greedy_B=self.greedy_B[rows],
+            any_greedy=self.any_greedy,
+            temperature_B1=_rows_of(self.temperature_B1, rows),
+            top_k_B1=_rows_of(self.top_k_B1, rows),
+            top_p_B1=_rows_of(self.top_p_B1, rows),
+            min_p_B1=_rows_of(self.min_p_B1, rows),
+        )
+
+
+class Draw(NamedTuple):
+    """One new token a row."""
+
+    tokens_B: Tensor
+    logprobs_B: Tensor
+    """float32, under the tempered distribution before any filter."""
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Refuse settings that have no meaning, in one line."""
+    rules = (
+        (sampling.n >= 1, "n", sampling.n, "at least 1"),
+        (0 <= sampling.temperature < float("inf"), "temperature", sampling.temperature, ">= 0"),
+        (sampling.top_k >= 0, "top_k", sampling.top_k, "0 (off) or more"),
+        (0 < sampling.top_p <= 1, "top_p", sampling.top_p, "in (0, 1]"),
+        (0 <= sampling.min_p <= 1, "min_p", sampling.min_p, "in [0, 1]"),
+        (sampling.max_tokens >= 1, "max_tokens", sampling.max_tokens, "at least 1"),
+        (sampling.top_logprobs >= 0, "top_logprobs", sampling.top_logprobs, "0 or more"),
+        (all(sampling.stop), "stop", sampling.stop, "texts that are not empty"),
+    )
+    for holds, name, got, expected in rules:
+        if not holds:
+            raise UserError(f"sampling: {name} is {got!r}; expected {expected}")
+
+
+def row_settings(rows: Sequence[Sampling], vocab_size: int, device: torch.device) -> RowSettings:
+    """Settings of a batch, one entry of `rows` a row."""
+
+    def column(values: list[float], off: float, dtype: torch.dtype) -> Tensor | None:
+        if all(value == off for value in values):
+            return None
+        return torch.tensor(values, dtype=dtype, device=device).unsqueeze(1)
+
+    greedy = [row.temperature == 0 for row in rows]
+    return RowSettings(
+        greedy_B=torch.tensor(greedy, device=device),
+        any_greedy=any(greedy),
+        temperature_B1=column([row.temperature or 1.0 for row in rows], 1.0, torch.float32),
+        top_k_B1=column(
+            [min(row.top_k or vocab_size, vocab_size) for row in rows], vocab_size, torch.long
+        ),
+        top_p_B1=column([row.top_p for row in rows], 1.0, torch.float32),
+        min_p_B1=column([row.min_p for row in rows], 0.0, torch.float32),
+    )
+
+
+def uniforms(sampling: Sampling, index: int, steps: int) -> Tensor:
+    """The uniform numbers of completion `index`, (T,) on the CPU: from (seed, index) alone."""
+    generator = torch.Generator().manual_seed(seeds.derive(sampling.seed, index))
+    return torch.rand(steps, generator=generator)
+
+
+def draw(logits_BV: Tensor, settings: RowSettings, uniforms_B: Tensor) -> Draw:
+    """Draw one token a row and give its log-prob."""
+    tempered_BV = temper(logits_BV, settings.temperature_B1)
+    peak_B1 = tempered_BV.amax(dim=-1, keepdim=True)
+    weights_BV = (tempered_BV - peak_B1).exp_()
+    total_B1 = _block_sums(weights_BV).sum(dim=-1, keepdim=True)
+    tokens_B1 = locate(keep_only(weights_BV, settings), uniforms_B.unsqueeze(1))
+    if settings.any_greedy:
+        best_B1 = tempered_BV.argmax(dim=-1, keepdim=True)
+        tokens_B1 = torch.where(settings.greedy_B.unsqueeze(1), best_B1, tokens_B1)
+    logprobs_B1 = tempered_BV.gather(1, tokens_B1) - peak_B1 - total_B1.log()
+    return Draw(tokens_B1.squeeze(1), logprobs_B1.squeeze(1))
+
+
+def temper(logits_BV: Tensor, temperature_B1: Tensor | None) -> Tensor:
+    """Float32 logits divided by each row's temperature."""
+    logits_BV = logits_BV.float()
+    return logits_BV if temperature_B1 is None else logits_BV / temperature_B1
+
+
+def keep_only(weights_BV: Tensor, settings: RowSettings) -> Tensor:
+    """Unnormalised probabilities with everything outside top-k, top-p and min-p set to 0.
+
+    The filters act in that order, each on what the one before left; the likeliest token always
+    stays. Ties at a border are broken by token id, so exactly k tokens stay under top-k.
+    """
+    if settings.top_k_B1 is not None or settings.top_p_B1 is not None:
+        sorted_BV, order_BV = weights_BV.sort(dim=-1, descending=True, stable=True)
+        keep_BV = torch.ones_like(sorted_BV, dtype=torch.bool)
+        if settings.top_k_B1 is not None:
+            rank_V = torch.arange(sorted_BV.shape[-1], device=sorted_BV.device)
+            keep_BV &= rank_V < settings.top_k_B1
+            sorted_BV = sorted_BV * keep_BV
+        if settings.top_p_B1 is not None:
+            before_BV = sorted_BV.cumsum(dim=-1) - sorted_BV
+            within_BV = before_BV < settings.top_p_B1 * sorted_BV.sum(dim=-1, keepdim=True)
+            # Rows with top_p 1 keep their tail whatever the rounding of the sums.
+            keep_BV &= within_BV | (settings.top_p_B1 >= 1)
+            keep_BV[:, 0] = True
+        weights_BV = weights_BV * torch.zeros_like(keep_BV).scatter_(1, order_BV, keep_BV)
+    if settings.min_p_B1 is not None:
+        floor_B1 = settings.min_p_B1 * weights_BV.amax(dim=-1, keepdim=True)
+        weights_BV = weights_BV * (weights_BV >= floor_B1)
+    return weights_BV
+
+
+def locate(weights_BV: Tensor, uniforms_B1: Tensor) -> Tensor:
+    """First token whose cumulative weight exceeds u times the total, (B, 1).
+
+    Never a token of weight 0: the threshold stays below the total.
+    """
+    sums_BN = _block_sums(weights_BV).cumsum(dim=-1)
+    block_B1, left_B1 = _invert(sums_BN, uniforms_B1 * sums_BN[:, -1:])
+    inside_BW = _blocks(weights_BV).gather(1, block_B1.unsqueeze(-1).expand(-1, 1, _BLOCK))
+    within_B1, _ = _invert(inside_BW.squeeze(1).cumsum(dim=-1), left_B1)
+    return block_B1 * _BLOCK + within_B1
+
+
+def top_logprobs(logits_BV: Tensor, settings: RowSettings, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` likeliest tokens under the tempered distribution: log-probs and ids, (B, count)."""
+    logprobs_BV = temper(logits_BV, settings.temperature_B1).log_softmax(dim=-1)
+    values, ids = logprobs_BV.topk(min(count, logprobs_BV.shape[-1]), dim=-1)
+    return values, ids
+
+
+def _invert(cumulative_BN: Tensor, threshold_B1: Tensor) -> tuple[Tensor, Tensor]:
+    """First index above the threshold, and how far into its step the threshold lies."""
+    total_B1 = cumulative_BN[:, -1:]
+    below_total_B1 = torch.nextafter(total_B1, torch.zeros_like(total_B1))
+    threshold_B1 = torch.minimum(threshold_B1, below_total_B1)
+    index_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
+    before_B1 = cumulative_BN.gather(1, (index_B1 - 1).clamp_min(0)) * (index_B1 > 0)
+    return index_B1, threshold_B1 - before_B1
+
+
+def _blocks(weights_BV: Tensor) -> Tensor:
+    """(B, N, _BLOCK), padded with weight 0 at the end of the vocabulary."""
+    rows, size = weights_BV.shape
+    short = -size % _BLOCK
+    if short:
+        weights_BV = torch.nn.functional.pad(weights_BV, (0, short))
+    return weights_BV.view(rows, -1, _BLOCK)
+
+
+def _block_sums(weights_BV: Tensor) -> Tensor:
+    return _blocks(weights_BV).sum(dim=-1)
+
+
+def _rows_of(column: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if column is None else column[rows]

@@ -1,0 +1,202 @@
+"""The tokenizer of a Hugging Face folder, without transformers.
+
+    tokenizer = Tokenizer.from_folder(folder)
+    ids = tokenizer.render([Message("user", "What is 3 + 4?")])
+    tokenizer.decode(ids)
+
+Text becomes tokens through `tokenizer.json` and conversations become text through the model's
+own chat template. A model without a template gets its messages' contents joined by blank lines,
+with no role markers, and whatever special tokens its tokenizer puts around plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from burnish.errors import UserError
+from burnish.lm.chat_template import ChatTemplate
+from burnish.lm.json_files import read_json
+from burnish.records import Author, Message, Span
+
+FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+)
+"""Files of a folder that belong to its tokenizer, where present."""
+
+_NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
+
+
+class Tokenizer:
+    """Text to ids and back, and conversations to ids."""
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        special_tokens: dict[str, str] | None = None,
+        chat_template: str | None = None,
+        eos_ids: Iterable[int] = (),
+        pad_id: int | None = None,
+    ) -> None:
+        self.backend = backend
+        backend.no_truncation()
+        backend.no_padding()
+        self.special_tokens = dict(special_tokens or {})
+        self.template = (
+            ChatTemplate(chat_template, self.special_tokens) if chat_template is not None else None
+        )
+        self.eos_ids = self._with_named_eos(eos_ids)
+        self.pad_id = self._choose_pad(pad_id)
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Tokenizer:
+        """The tokenizer that lies in a model's folder."""
+        file = folder / "tokenizer.json"
+        if not file.is_file():
+            raise UserError(
+                f"{folder} has no tokenizer.json. Write one with transformers: "
+                "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+            )
+        settings = read_json(folder / "tokenizer_config.json")
+        config = read_json(folder / "config.json")
+        generation = read_json(folder / "generation_config.json")
+        named = read_json(folder / "special_tokens_map.json") | settings
+        specials = {name: _text_of(named[name]) for name in _NAMED_SPECIALS if named.get(name)}
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(file))
+        # Boundary: the tokenizers library raises bare Exception for any unreadable file.
+        except Exception as error:
+            raise UserError(f"{file} is not a tokenizer: {error}") from error
+        return cls(
+            backend,
+            special_tokens=specials,
+            chat_template=_chat_template(folder, settings),
+            eos_ids=_ids(generation.get("eos_token_id")) + _ids(config.get("eos_token_id")),
+            pad_id=next(iter(_ids(config.get("pad_token_id"))), None),
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, added tokens included."""
+        return int(self.backend.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str, *, special_tokens: bool = False) -> list[int]:
+        """Ids of a text; `special_tokens` adds what the tokenizer puts around plain text."""
+        ids: list[int] = self.backend.encode(text, add_special_tokens=special_tokens).ids
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Text of ids, without special tokens unless asked for."""
+        text: str = self.backend.decode(list(ids), skip_special_tokens=skip_special)
+        return text
+
+    def render_text(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
+    ) -> str:
+        """A conversation as the text that the model is shown."""
+        if self.template is None:
+            return "\n\n".join(message.content for message in messages)
+        return self.template.render(messages, add_generation_prompt=add_generation_prompt)
+
+    def render(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
+    ) -> list[int]:
+        """A conversation as ids; with the generation prompt, the model answers next."""
+        text = self.render_text(messages, add_generation_prompt=add_generation_prompt)
+        return self.encode(text, special_tokens=self.template is None)
+
+    def render_spans(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
+    ) -> tuple[Span, ...]:
+        """`render`, cut into spans by author; the spans joined are exactly `render`'s ids.
+
+        A token belongs to the author of its first character. Where a template rewrites the
+        contents so that they cannot be found again, the whole conversation is the prompt's.
+        """
+        text = self.render_text(messages, add_generation_prompt=add_generation_prompt)
+        authors = self._author_of_each_character(text, messages, add_generation_prompt)
+        encoding = self.backend.encode(text, add_special_tokens=self.template is None)
+        spans: list[Span] = []
+        ids: list[int] = []
+        current: Author | None = None
+        for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            # Tokens that the tokenizer adds around a text have an empty range.
+            author = authors[start] if end > start else Author.TEMPLATE
+            if author is not current and ids and current is not None:
+                spans.append(Span(author=current, token_ids=tuple(ids)))
+                ids = []
+            current = author
+            ids.append(token)
+        if ids and current is not None:
+            spans.append(Span(author=current, token_ids=tuple(ids)))
+        return tuple(spans)
+
+    def _author_of_each_character(
+        self, text: str, messages: Sequence[Message], add_generation_prompt: bool
+    ) -> list[Author]:
+        """Render again with placeholders for the contents: what is left is the template's."""
+        marks = [f"\ue000{index}\ue001" for index in range(len(messages))]
+        marked = [
+            Message(role=m.role, content=mark, name=m.name, tool_calls=m.tool_calls)
+            for m, mark in zip(messages, marks, strict=True)
+        ]
+        rest = self.render_text(marked, add_generation_prompt=add_generation_prompt)
+        authors: list[Author] = []
+        for message, mark in zip(messages, marks, strict=True):
+            before, found, rest = rest.partition(mark)
+            authors += [Author.TEMPLATE] * len(before)
+            content = message.content
+            if not text.startswith(content, len(authors)):
+                content = content.strip()
+            if not found or not text.startswith(content, len(authors)):
+                return [Author.PROMPT] * len(text)
+            author = Author.TOOL if message.role == "tool" else Author.PROMPT
+            authors += [author] * len(content)
+        authors += [Author.TEMPLATE] * len(rest)
+        return authors if len(authors) == len(text) else [Author.PROMPT] * len(text)
+
+    def _with_named_eos(self, eos_ids: Iterable[int]) -> tuple[int, ...]:
+        """Every id that ends a text: the configs' and the tokenizer's own, in that order."""
+        named = self.backend.token_to_id(self.special_tokens.get("eos_token", ""))
+        found = [*eos_ids, *([] if named is None else [named])]
+        return tuple(dict.fromkeys(found))
+
+    def _choose_pad(self, pad_id: int | None) -> int:
+        """The named pad token, the config's, the first end token, or 0: padding is masked anyway."""
+        named = self.backend.token_to_id(self.special_tokens.get("pad_token", ""))
+        candidates = (named, pad_id, *self.eos_ids, 0)
+        return next(int(id_) for id_ in candidates if id_ is not None)
+
+
+def _text_of(token: Any) -> str:
+    """A special token is written as text or as a table with its text under `content`."""
+    return str(token["content"]) if isinstance(token, dict) else str(token)
+
+
+def _ids(value: Any) -> list[int]:
+    if value is None:
+        return []
+    return [int(v) for v in value] if isinstance(value, list) else [int(value)]
+
+
+def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
+    """`chat_template.jinja` first, then the entry in `tokenizer_config.json`."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    entry = settings.get("chat_template")
+    if isinstance(entry, list):
+        by_name = {str(one["name"]): str(one["template"]) for one in entry}
+        return by_name.get("default", next(iter(by_name.values()), None))
+    return None if entry is None else str(entry)

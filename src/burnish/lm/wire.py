@@ -1,0 +1,280 @@
+"""The OpenAI-style protocol as bytes: request bodies out, checked replies in. No network here.
+
+Chat completions serve messages, completions serve token ids. vLLM's extensions are read where a
+server has them: `token_ids`, `prompt_token_ids`, `prompt_logprobs`, and tokens that are written
+as `token_id:17`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import UserError
+from burnish.lm.base import Completion, Prompt, Sampling
+from burnish.lm.failures import BadReply, WrongModel
+from burnish.lm.stops import before_stop
+from burnish.records import Finish, Message
+
+MAX_SEED = 2**31 - 1
+"""Seeds are sent modulo 2**31: every known server takes that many."""
+
+FINISHES = {
+    "stop": Finish.STOP,
+    "length": Finish.LENGTH,
+    "tool_calls": Finish.STOP,
+    "function_call": Finish.STOP,
+    "content_filter": Finish.ERROR,
+    "abort": Finish.ERROR,
+    "error": Finish.ERROR,
+}
+
+T = TypeVar("T")
+
+
+class Usage(Struct, frozen=True):
+    """Tokens that the server counted."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Alternative(Struct, frozen=True):
+    token: str
+    logprob: float
+
+
+class ChatToken(Struct, frozen=True):
+    token: str
+    logprob: float
+    top_logprobs: tuple[Alternative, ...] = ()
+
+
+class Logprobs(Struct, frozen=True):
+    """Both dialects: `content` of chat completions, the parallel lists of completions."""
+
+    content: tuple[ChatToken, ...] | None = None
+    tokens: tuple[str, ...] = ()
+    token_logprobs: tuple[float | None, ...] = ()
+    top_logprobs: tuple[dict[str, float] | None, ...] | None = None
+
+
+class ReplyMessage(Struct, frozen=True):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class PromptLogprob(Struct, frozen=True):
+    logprob: float
+
+
+class Choice(Struct, frozen=True):
+    """One completion of either dialect."""
+
+    index: int
+    finish_reason: str | None = None
+    message: ReplyMessage | None = None
+    text: str | None = None
+    logprobs: Logprobs | None = None
+    token_ids: tuple[int, ...] | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    prompt_logprobs: tuple[dict[int, PromptLogprob] | None, ...] | None = None
+
+
+class Reply(Struct, frozen=True):
+    """One reply of either dialect."""
+
+    model: str
+    choices: tuple[Choice, ...]
+    usage: Usage | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+
+    @property
+    def counted(self) -> Usage:
+        return self.usage or Usage()
+
+
+class ModelName(Struct, frozen=True):
+    id: str
+
+
+class ModelList(Struct, frozen=True):
+    data: tuple[ModelName, ...]
+
+
+def is_token_ids(prompt: Prompt) -> bool:
+    """True for token ids, False for messages; an empty prompt is a mistake."""
+    if len(prompt) == 0:
+        raise UserError("the prompt is empty; expected messages or token ids")
+    return isinstance(prompt[0], int)
+
+
+def request_body(
+    model: str, prompt: Prompt, sampling: Sampling, *, logprobs: bool, token_ids: bool
+) -> dict[str, Any]:
+    """The JSON of one request. A setting at its default is left out: strict servers refuse
+    fields they do not know, and an absent field means the same."""
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "seed": sampling.seed % (MAX_SEED + 1),
+    }
+    if is_token_ids(prompt):
+        body["prompt"] = list(prompt)
+        if logprobs:
+            body["logprobs"] = sampling.top_logprobs
+    else:
+        body["messages"] = [_message(m) for m in prompt if isinstance(m, Message)]
+        if logprobs:
+            body |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
+    if token_ids:
+        body |= {"return_token_ids": True}
+        if logprobs:
+            body["return_tokens_as_token_ids"] = True
+    optional = {
+        "n": (sampling.n, 1),
+        "top_p": (sampling.top_p, 1.0),
+        "top_k": (sampling.top_k, 0),
+        "min_p": (sampling.min_p, 0.0),
+        "stop": (list(sampling.stop), []),
+    }
+    return body | {name: value for name, (value, default) in optional.items() if value != default}
+
+
+def decode(data: bytes, kind: type[T], where: str) -> T:
+    """A reply as its record; `BadReply` says where it differs from the protocol."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise BadReply(f"{where}: the reply has another shape than the protocol: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise BadReply(f"{where}: the reply is not JSON: it begins {excerpt(data)}") from None
+
+
+def check_model(asked: str, got: str, accepted: Sequence[str], where: str) -> None:
+    """Refuse a reply by another model than the one that was asked for.
+
+    The same name, or the name with a date, a revision or `latest` at its end, is the same model:
+    `gpt-4o` may answer as `gpt-4o-2024-08-06`, never as `gpt-4o-mini`.
+    """
+    version = r"(-\d{3,8}(-\d{2}){0,2}|@\S+|:latest|-latest)"
+    same = got == asked or got in accepted or re.fullmatch(re.escape(asked) + version, got)
+    if not same:
+        raise WrongModel(
+            f"{where}: asked for model '{asked}', got an answer by '{excerpt(got.encode())[1:-1]}'; "
+            "name it in accept_models if both are the same"
+        )
+
+
+def completions_of(
+    reply: Reply, asked: Sampling, *, logprobs: bool, where: str
+) -> list[Completion]:
+    """The reply's choices in order, each checked."""
+    choices = sorted(reply.choices, key=lambda choice: choice.index)
+    if [choice.index for choice in choices] != list(range(asked.n)):
+        raise BadReply(
+            f"{where}: asked for n={asked.n} choices, got {len(choices)} with index "
+            f"{[choice.index for choice in choices][:8]}; a server without n: run probe() first"
+        )
+    return [_completion(reply, choice, asked, logprobs, where) for choice in choices]
+
+
+def _completion(
+    reply: Reply, choice: Choice, asked: Sampling, logprobs: bool, where: str
+) -> Completion:
+    finish = FINISHES.get(choice.finish_reason or "")
+    if finish is None:
+        raise BadReply(
+            f"{where}: finish_reason is {choice.finish_reason!r}; expected one of {list(FINISHES)}"
+        )
+    ids = choice.token_ids or ()
+    # Servers report log-probs at temperature 1 whatever the sampling temperature was; those are
+    # what a Completion promises only when sampling at 1 or greedily.
+    wanted = logprobs and asked.temperature in (0.0, 1.0)
+    values, tops = _logprobs_of(choice, asked, where) if wanted else ((), ())
+    if ids and values and len(ids) != len(values):
+        raise BadReply(f"{where}: {len(ids)} token ids with {len(values)} log-probs")
+    return Completion(
+        text=before_stop(_text_of(choice, finish, where), asked.stop),
+        token_ids=ids or _ids_in_tokens(choice),
+        logprobs=values,
+        finish=finish,
+        prompt_ids=choice.prompt_token_ids or reply.prompt_token_ids or (),
+        top_logprobs=tops,
+        model=reply.model,
+    )
+
+
+def _text_of(choice: Choice, finish: Finish, where: str) -> str:
+    if choice.text is not None:
+        return choice.text
+    if choice.message is None:
+        raise BadReply(f"{where}: choice {choice.index} has neither 'message' nor 'text'")
+    text = choice.message.content if choice.message.content is not None else choice.message.refusal
+    if text is None and finish is Finish.STOP and choice.finish_reason == "stop":
+        raise BadReply(f"{where}: choice {choice.index} ended by itself but has no content")
+    return text or ""
+
+
+def _logprobs_of(
+    choice: Choice, asked: Sampling, where: str
+) -> tuple[tuple[float, ...], tuple[dict[int, float], ...]]:
+    """Log-prob of each sampled token, and alternatives by token id where ids are given."""
+    given = choice.logprobs
+    if given is None:
+        raise BadReply(
+            f"{where}: log-probs were asked for and choice {choice.index} has none; "
+            "run probe() to see what the server offers"
+        )
+    if given.content is not None:
+        values = tuple(token.logprob for token in given.content)
+        rows = [{a.token: a.logprob for a in token.top_logprobs} for token in given.content]
+    else:
+        if any(value is None for value in given.token_logprobs):
+            raise BadReply(f"{where}: choice {choice.index} has a token without a log-prob")
+        values = tuple(value for value in given.token_logprobs if value is not None)
+        rows = [row or {} for row in given.top_logprobs or ()]
+    if not asked.top_logprobs:
+        return values, ()
+    tops = [{token_id(t): value for t, value in row.items()} for row in rows]
+    known = [{i: value for i, value in row.items() if i is not None} for row in tops]
+    complete = all(len(row) == len(top) for row, top in zip(known, rows, strict=True))
+    return values, tuple(known) if complete else ()
+
+
+def _ids_in_tokens(choice: Choice) -> tuple[int, ...]:
+    """Ids of tokens that are written as `token_id:17`; empty where any is not."""
+    if choice.logprobs is None:
+        return ()
+    content = choice.logprobs.content
+    tokens = choice.logprobs.tokens if content is None else [token.token for token in content]
+    ids = [token_id(token) for token in tokens]
+    known = tuple(i for i in ids if i is not None)
+    return known if len(known) == len(ids) else ()
+
+
+def token_id(token: str) -> int | None:
+    """17 for `token_id:17`; None for a token that is given as text."""
+    match = re.fullmatch(r"token_id:(\d{1,9})", token)
+    return int(match[1]) if match else None
+
+
+def excerpt(data: bytes, limit: int = 160) -> str:
+    """The beginning of a body as one quoted, printable line."""
+    text = " ".join(data[: 4 * limit].decode("utf-8", "replace").split())
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return f"'{text[:limit]}{'...' if len(text) > limit else ''}'" if text else "empty"
+
+
+def _message(message: Message) -> dict[str, Any]:
+    body: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.name is not None:
+        body["name"] = message.name
+    if message.tool_calls:
+        body["tool_calls"] = list(message.tool_calls)
+    return body

@@ -1,0 +1,89 @@
+"""Piece 8: from token losses to one number, exact under micro-batching.
+
+| mode                      | value                                             | used by      |
+|---------------------------|---------------------------------------------------|--------------|
+| `token-mean`              | sum of all tokens / tokens                        | DAPO, GDPO   |
+| `seq-mean-token-mean`     | mean over rollouts of the mean over their tokens  | GRPO, GSPO   |
+| `seq-mean-token-sum`      | mean over rollouts of the sum of their tokens     |              |
+| `seq-mean-token-sum-norm` | the same / a constant length                      | Dr.GRPO      |
+
+Rollouts that are not kept, or have no trained token, leave numerator and denominator. With a
+`Normaliser` of the whole mini-batch the values of its micro-batches add up to its own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from burnish.errors import did_you_mean
+from burnish.policy.batch import Normaliser
+
+AGGREGATIONS = (
+    "token-mean",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum",
+    "seq-mean-token-sum-norm",
+)
+
+
+def aggregate_loss(
+    values_BT: Tensor,
+    mask_BT: Tensor,
+    mode: str = "token-mean",
+    *,
+    keep_B: Tensor | None = None,
+    normaliser: Normaliser | None = None,
+    max_tokens: int | None = None,
+    keep_denominator: bool = False,
+) -> Tensor:
+    """One number from token values: (B, T), (B, T) -> (); 0 where nothing is left.
+
+    `max_tokens` is the constant length of `seq-mean-token-sum-norm`, T when absent;
+    `keep_denominator` counts rollouts that are masked or not kept all the same. A `normaliser`
+    brings denominators of its own.
+    """
+    if mode not in AGGREGATIONS:
+        raise ValueError(
+            f"aggregation: got '{mode}', expected {', '.join(AGGREGATIONS)}."
+            f"{did_you_mean(mode, AGGREGATIONS)}"
+        )
+    if max_tokens is not None and max_tokens < 1:
+        raise ValueError(f"max_tokens: got {max_tokens}, expected at least 1")
+    used_BT = _used(mask_BT, keep_B)
+    values_BT = values_BT.masked_fill(~used_BT, 0.0)
+    if normaliser is None:
+        tokens, rollouts = _denominators(mask_BT, keep_B, keep_denominator)
+    else:
+        tokens = values_BT.new_tensor(normaliser.tokens)
+        rollouts = values_BT.new_tensor(normaliser.rollouts)
+    if mode == "token-mean":
+        return values_BT.sum() / tokens.clamp(min=1)
+    sum_B = values_BT.sum(1)
+    if mode == "seq-mean-token-mean":
+        sum_B = sum_B / used_BT.sum(1).clamp(min=1)
+    elif mode == "seq-mean-token-sum-norm":
+        sum_B = sum_B / (max_tokens or values_BT.shape[1])
+    return sum_B.sum() / rollouts.clamp(min=1)
+
+
+def normaliser_of(
+    mask_BT: Tensor, keep_B: Tensor | None = None, *, keep_denominator: bool = False
+) -> Normaliser:
+    """The denominators of a mini-batch, to be given to each of its micro-batches."""
+    tokens, rollouts = _denominators(mask_BT, keep_B, keep_denominator)
+    return Normaliser(tokens=float(tokens), rollouts=float(rollouts))
+
+
+def _used(mask_BT: Tensor, keep_B: Tensor | None) -> Tensor:
+    used_BT = mask_BT.bool()
+    return used_BT if keep_B is None else used_BT & keep_B.bool()[:, None]
+
+
+def _denominators(
+    mask_BT: Tensor, keep_B: Tensor | None, keep_denominator: bool
+) -> tuple[Tensor, Tensor]:
+    if keep_denominator:
+        return mask_BT.bool().sum(), torch.tensor(len(mask_BT), device=mask_BT.device)
+    used_BT = _used(mask_BT, keep_B)
+    return used_BT.sum(), used_BT.any(1).sum()

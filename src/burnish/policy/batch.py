@@ -1,0 +1,94 @@
+"""What the two doors of the policy room take and give; plain tensors with named axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RewardBatch:
+    """All rollouts of a step, before any update. `advantages(recipe, batch)` reads this."""
+
+    rewards_BK: Tensor
+    """float64; NaN where a reward has no value."""
+    weights_K: Tensor
+    groups_B: Tensor
+    """int64 group number of each rollout."""
+    lengths_B: Tensor
+    """Trained tokens of each rollout."""
+    truncated_B: Tensor
+    """True where the token budget cut the response."""
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What piece 2 found, before rollouts are selected. Select functions read this."""
+
+    values_B: Tensor
+    """float64; 0 where a rollout has no value or its group no signal."""
+    per_reward_BK: Tensor
+    """Each reward's own advantage; 0 where it is missing or its weight is 0."""
+    is_present_B: Tensor
+    """bool; False where the rollout has no reward to learn from."""
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """What the update needs to know of each rollout."""
+
+    values_B: Tensor
+    """float64; (B,), or (B, T) with stepwise credit. 0 where a rollout has no signal."""
+    per_reward_BK: Tensor
+    keep_B: Tensor
+    """bool; False leaves numerator and denominator of the loss."""
+    weights_B: Tensor
+    """How much the select piece lets each rollout count; already a factor of `values_B`."""
+    low_B: Tensor
+    high_B: Tensor
+    signal_B: Tensor
+    """bool; True where some rollout of the group has an advantage other than 0."""
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Denominators of the whole mini-batch, so that micro-batches add up to its gradient."""
+
+    tokens: float
+    rollouts: float
+
+
+@dataclass(frozen=True)
+class LossBatch:
+    """One micro-batch of the update. `loss(recipe, batch)` reads this."""
+
+    logp_BT: Tensor
+    old_logp_BT: Tensor
+    mask_BT: Tensor
+    advantages_B: Tensor
+    """(B,) or (B, T)."""
+    low_B: Tensor
+    high_B: Tensor
+    keep_B: Tensor
+    normaliser: Normaliser | None = None
+    """None: this batch is the whole."""
+    ref_logp_BT: Tensor | None = None
+    entropy_BT: Tensor | None = None
+    max_tokens: int = 0
+    """The rollout's token budget: the constant length of `seq-mean-token-sum-norm`."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss and what a person wants to see beside it. Metrics are sums over trained tokens or
+    means as named, detached floats kept as 0-d tensors until read."""
+
+    total: Tensor
+    parts: Mapping[str, Tensor]
+    """Surrogate and auxiliary terms, each as it entered the total."""
+    clipped_share: Tensor
+    ratio_max: Tensor

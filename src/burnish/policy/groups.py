@@ -1,0 +1,125 @@
+"""Statistics inside groups, written once so that every advantage keeps the same edge rules.
+
+A group is constant by range, `max - min <= 1e-6 * max(1, |max|)`, never by a small standard
+deviation: dividing the rounding error of 0.1 + 0.1 + ... by a tiny deviation invents advantages.
+A value that is missing (NaN) leaves the statistics of its group and gets 0, a group of one gets 0,
+and everything is centred in two passes in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish.policy.tensors import as_float64
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from burnish.policy.tensors import Numbers
+
+    GroupLabels = Tensor | np.ndarray[Any, Any] | Sequence[Hashable]
+
+CONSTANT_RANGE = 1e-6
+
+
+class Groups(NamedTuple):
+    """Which group each rollout belongs to."""
+
+    index_B: Tensor
+    """int64, 0 .. total - 1."""
+    total: int
+
+
+def as_groups(groups: GroupLabels, values_B: Tensor) -> Groups:
+    """Number the groups 0, 1, ...; labels may be any hashables or an integer tensor of shape (B,).
+
+    `values_B` is any tensor with one row per rollout: it gives the length and the device.
+    """
+    if isinstance(groups, Tensor):
+        labels, index_B = torch.unique(groups, return_inverse=True)
+        found = Groups(index_B.to(values_B.device), int(labels.numel()))
+    else:
+        numbers: dict[Hashable, int] = {}
+        index = [numbers.setdefault(label, len(numbers)) for label in groups]
+        found = Groups(torch.tensor(index, device=values_B.device).long(), len(numbers))
+    if found.index_B.shape != values_B.shape[:1]:
+        raise ValueError(
+            f"groups: got shape {tuple(found.index_B.shape)}, expected one label for each of "
+            f"the {len(values_B)} rollouts"
+        )
+    return found
+
+
+def as_rewards(rewards: Numbers) -> Tensor:
+    """Rewards as (B, K) float64, from (B,) or (B, K); NaN or None where a value is missing."""
+    values = as_float64(rewards, "rewards")
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2:
+        raise ValueError(f"rewards: got shape {tuple(values.shape)}, expected (B,) or (B, K)")
+    infinite = values.isinf().nonzero()
+    if len(infinite):
+        rollout, reward = infinite[0].tolist()
+        raise ValueError(
+            f"rewards: rollout {rollout}, reward {reward} is {values[rollout, reward].item()}; "
+            "expected a finite number, or NaN where there is none"
+        )
+    return values
+
+
+def group_sum(values_BK: Tensor, groups: Groups) -> Tensor:
+    """The sum over each rollout's group, given back to every rollout: (B, K) -> (B, K)."""
+    sums_QK = values_BK.new_zeros(groups.total, values_BK.shape[1])
+    return sums_QK.index_add_(0, groups.index_B, values_BK)[groups.index_B]
+
+
+def is_constant(values_BK: Tensor, groups: Groups) -> Tensor:
+    """True where the present values of the rollout's group are all equal by range, (B, K).
+
+    Groups with one present value or none count as constant.
+    """
+    is_missing = values_BK.isnan()
+    shape = groups.total, values_BK.shape[1]
+    index_BK = groups.index_B[:, None].expand_as(values_BK)
+    high_QK = values_BK.new_full(shape, -torch.inf)
+    low_QK = values_BK.new_full(shape, torch.inf)
+    high_QK.scatter_reduce_(0, index_BK, values_BK.masked_fill(is_missing, -torch.inf), "amax")
+    low_QK.scatter_reduce_(0, index_BK, values_BK.masked_fill(is_missing, torch.inf), "amin")
+    flat_QK = high_QK - low_QK <= CONSTANT_RANGE * high_QK.abs().clamp(min=1.0)
+    return flat_QK[groups.index_B]
+
+
+def centre(values_BK: Tensor, groups: Groups) -> Tensor:
+    """Each value minus the mean of its group, (B, K); exactly 0 where missing or constant."""
+    is_present = ~values_BK.isnan()
+    count_BK = group_sum(is_present.to(values_BK), groups).clamp(min=1.0)
+    centred_BK = values_BK.nan_to_num(nan=0.0)
+    # The second pass takes away the rounding error that the first mean carries.
+    for _ in range(2):
+        centred_BK = centred_BK - group_sum(centred_BK, groups) / count_BK
+        centred_BK = centred_BK.masked_fill(~is_present, 0.0)
+    return centred_BK.masked_fill(is_constant(values_BK, groups), 0.0)
+
+
+def standardise(values_BK: Tensor, groups: Groups, *, eps: float, ddof: int) -> Tensor:
+    """`(x - mean) / (std + eps)` inside each group, (B, K); 0 where missing or constant."""
+    check_statistics(eps, ddof)
+    centred_BK = centre(values_BK, groups)
+    count_BK = group_sum((~values_BK.isnan()).to(values_BK), groups)
+    variance_BK = group_sum(centred_BK.square(), groups) / (count_BK - ddof).clamp(min=1.0)
+    spread_BK = variance_BK.sqrt() + eps
+    return centred_BK / spread_BK.masked_fill(centred_BK == 0, 1.0)
+
+
+def check_statistics(eps: float, ddof: int) -> None:
+    """Refuse constants that no standard deviation can be made with."""
+    if not eps >= 0:
+        raise ValueError(f"eps: got {eps}, expected a number of at least 0")
+    if ddof not in (0, 1):
+        raise ValueError(
+            f"ddof: got {ddof}, expected 0 (population deviation) or 1 (sample deviation)"
+        )

@@ -1,0 +1,161 @@
+"""The core of every update: ratio, clip and aggregate (pieces 5 to 8) as one call on plain tensors.
+
+    policy_loss(logp, old_logp, advantages, mask)["loss"].backward()
+
+`loss(recipe, batch)` is the same with names from a recipe and with auxiliary terms.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish.policy.aggregate import aggregate_loss
+from burnish.policy.batch import Normaliser
+from burnish.policy.ratio import log_ratio
+from burnish.policy.surrogate import clipped_surrogate
+from burnish.policy.tensors import as_float64, as_logp
+
+if TYPE_CHECKING:
+    from burnish.policy.tensors import Numbers
+
+
+def policy_loss(
+    logp: Numbers,
+    old_logp: Numbers,
+    advantages: Numbers,
+    mask: Numbers,
+    ratio_level: str = "token",
+    clip_low: Numbers = 0.2,
+    clip_high: Numbers = 0.2,
+    dual_clip: float | None = None,
+    aggregation: str = "token-mean",
+    *,
+    keep: Numbers | None = None,
+    normaliser: Normaliser | None = None,
+    max_tokens: int | None = None,
+    keep_denominator: bool = False,
+) -> dict[str, Tensor]:
+    """The clipped policy loss and what a person wants to see beside it, all 0-d tensors.
+
+    `logp`, `old_logp`, `mask`: (B, T); `advantages`: (B,) or (B, T); clip bounds: a number or (B,);
+    `keep`: (B,), rollouts to train on. Only `loss` carries a gradient, and only to `logp`. The
+    others are taken over the trained tokens: `clip_fraction`, `clip_low_fraction`,
+    `clip_high_fraction`, `dual_clip_fraction`, `ratio_mean`, `ratio_max` and `approx_kl`, the k3
+    estimate of how far the policy has moved since it sampled.
+    """
+    inputs = _read(logp, old_logp, advantages, mask, keep)
+    low_B1 = _bound(clip_low, inputs, "clip_low")
+    high_B1 = _bound(clip_high, inputs, "clip_high")
+    used_BT = inputs.mask_BT & inputs.keep_B[:, None]
+    change_BT = log_ratio(inputs.logp_BT, inputs.old_logp_BT, used_BT, ratio_level)
+    ratio_BT = change_BT.exp()
+    surrogate = clipped_surrogate(ratio_BT, inputs.advantages_BT, low_B1, high_B1, dual_clip)
+    total = aggregate_loss(
+        surrogate.loss_BT,
+        inputs.mask_BT,
+        aggregation,
+        keep_B=inputs.keep_B,
+        normaliser=normaliser,
+        max_tokens=max_tokens,
+        keep_denominator=keep_denominator,
+    )
+    ratio_BT, change_BT = ratio_BT.detach(), change_BT.detach()
+    is_low_BT = surrogate.is_clipped_BT & (ratio_BT < 1)
+
+    def share(values_BT: Tensor) -> Tensor:
+        return aggregate_loss(values_BT.to(ratio_BT), used_BT, "token-mean")
+
+    return {
+        "loss": total,
+        "clip_fraction": share(surrogate.is_clipped_BT),
+        "clip_low_fraction": share(is_low_BT),
+        "clip_high_fraction": share(surrogate.is_clipped_BT & ~is_low_BT),
+        "dual_clip_fraction": share(surrogate.is_dual_clipped_BT),
+        "ratio_mean": share(ratio_BT),
+        "ratio_max": ratio_BT.masked_fill(~used_BT, 0.0).amax()
+        if ratio_BT.numel()
+        else ratio_BT.new_zeros(()),
+        "approx_kl": share(torch.expm1(change_BT) - change_BT),
+    }
+
+
+def policy_loss_gradient(
+    logp: Numbers,
+    old_logp: Numbers,
+    advantages: Numbers,
+    mask: Numbers,
+    ratio_level: str = "token",
+    clip_low: Numbers = 0.2,
+    clip_high: Numbers = 0.2,
+    dual_clip: float | None = None,
+    aggregation: str = "token-mean",
+    **more: Any,
+) -> Tensor:
+    """`d loss / d logp`, (B, T); takes what `policy_loss` takes."""
+    with torch.enable_grad():
+        leaf_BT = as_logp(logp).detach().clone().requires_grad_(True)
+        result = policy_loss(
+            leaf_BT,
+            old_logp,
+            advantages,
+            mask,
+            ratio_level,
+            clip_low,
+            clip_high,
+            dual_clip,
+            aggregation,
+            **more,
+        )
+        (gradient_BT,) = torch.autograd.grad(result["loss"], leaf_BT)
+    return gradient_BT
+
+
+class _Inputs(NamedTuple):
+    logp_BT: Tensor
+    old_logp_BT: Tensor
+    advantages_BT: Tensor
+    mask_BT: Tensor
+    keep_B: Tensor
+
+
+def _read(
+    logp: Numbers, old_logp: Numbers, advantages: Numbers, mask: Numbers, keep: Numbers | None
+) -> _Inputs:
+    logp_BT = as_logp(logp)
+    if logp_BT.ndim != 2:
+        raise ValueError(f"logp: got shape {tuple(logp_BT.shape)}, expected (B, T)")
+
+    def like(values: Numbers, what: str, *shapes: tuple[int, ...]) -> Tensor:
+        read = values.detach() if isinstance(values, Tensor) else as_float64(values, what)
+        if tuple(read.shape) not in shapes:
+            expected = " or ".join(str(shape) for shape in shapes)
+            raise ValueError(f"{what}: got shape {tuple(read.shape)}, expected {expected}")
+        return read.to(logp_BT)
+
+    full, rows = tuple(logp_BT.shape), (len(logp_BT),)
+    advantages_BT = like(advantages, "advantages", rows, full)
+    return _Inputs(
+        logp_BT=logp_BT,
+        old_logp_BT=like(old_logp, "old_logp", full),
+        advantages_BT=advantages_BT if advantages_BT.ndim == 2 else advantages_BT[:, None],
+        mask_BT=like(mask, "mask", full).bool(),
+        keep_B=logp_BT.new_ones(rows).bool() if keep is None else like(keep, "keep", rows).bool(),
+    )
+
+
+def _bound(bound: Numbers, inputs: _Inputs, what: str) -> Tensor:
+    """A clip bound as a column (B, 1), or (1, 1) for a number; never a source of gradient."""
+    # Numbers become tensors of the log-probs' type first, so that a bound of (B,) equal numbers
+    # clips bit for bit like the number.
+    read = bound.detach() if isinstance(bound, Tensor) else as_float64(bound, what)
+    if read.ndim > 1 or read.numel() not in (1, len(inputs.logp_BT)):
+        raise ValueError(
+            f"{what}: got shape {tuple(read.shape)}, expected a number or "
+            f"({len(inputs.logp_BT)},), one for each rollout"
+        )
+    if not isinstance(bound, Tensor) and bool((read < 0).any()):
+        raise ValueError(f"{what}: got {bound}, expected at least 0")
+    return read.to(inputs.logp_BT).reshape(-1, 1)

@@ -1,0 +1,198 @@
+"""Your own pieces: functions named in a recipe by path, loaded, called and checked here.
+
+    [policy]
+    select = { kind = "function", path = "my_pieces.py:lucky_half", options = { seed = 7 } }
+
+| slot           | signature                                                                  |
+|----------------|----------------------------------------------------------------------------|
+| `shaping`      | `f(rewards_BK, batch: RewardBatch, **options) -> rewards_BK`               |
+| `advantage`    | `f(rewards_BK, groups_B, weights_K, **options) -> (values_B, per_reward_BK)` |
+| `select`       | `f(estimate: Estimate, batch: RewardBatch, **options) -> (keep_B, weights_B)` |
+| `trust_region` | `f(values_B, batch: RewardBatch, **options) -> (low_B, high_B)`            |
+| `auxiliary`    | `f(batch: LossBatch, **options) -> 0-d tensor, added to the loss`          |
+
+A missing reward is NaN on the way in; what comes back has no NaN but for shaped rewards. From the
+select piece on, `batch` holds the shaped rewards. A file path is taken from the working folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from burnish.errors import UserError, did_you_mean
+from burnish.policy.batch import Estimate, LossBatch, RewardBatch
+from burnish.policy.recipe import Function
+from burnish.seeds import digest
+
+SLOTS: dict[str, tuple[str, ...]] = {
+    "shaping": ("rewards_BK", "batch"),
+    "advantage": ("rewards_BK", "groups_B", "weights_K"),
+    "select": ("estimate", "batch"),
+    "trust_region": ("values_B", "batch"),
+    "auxiliary": ("batch",),
+}
+
+
+def load_function(piece: Function, slot: str) -> Callable[..., Any]:
+    """The function a piece names, once its file, its name and its signature are known to fit."""
+    source, _, name = piece.path.rpartition(":")
+    if not source or not name:
+        raise UserError(
+            f"{slot} function '{piece.path}': expected 'file.py:name' or 'package.module:name'."
+        )
+    module = _load_module(source)
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        raise UserError(
+            f"{slot} function '{piece.path}': no function '{name}' in '{source}'; it has "
+            f"{', '.join(known) or 'none'}.{did_you_mean(name, known)}"
+        )
+    try:
+        inspect.signature(function).bind(*SLOTS[slot], **piece.options)
+    except TypeError as error:
+        expected = ", ".join((*SLOTS[slot], *(f"{key}=..." for key in piece.options)))
+        raise UserError(
+            f"{slot} function '{piece.path}' is {name}{inspect.signature(function)}; expected "
+            f"{name}({expected}): {error}."
+        ) from None
+    return cast("Callable[..., Any]", function)
+
+
+def call_shaping(piece: Function, rewards_BK: Tensor, batch: RewardBatch) -> Tensor:
+    """Shaped rewards, (B, K); NaN stays allowed."""
+    result = load_function(piece, "shaping")(rewards_BK, batch, **piece.options)
+    shaped_BK = _tensor(result, rewards_BK.shape, f"shaping function '{piece.path}'")
+    if shaped_BK.isinf().any():
+        raise UserError(f"shaping function '{piece.path}' returned inf; expected finite or NaN.")
+    return shaped_BK
+
+
+def call_advantage(
+    piece: Function, rewards_BK: Tensor, groups_B: Tensor, weights_K: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Advantages (B,) and each reward's own (B, K)."""
+    function = load_function(piece, "advantage")
+    where = f"advantage function '{piece.path}'"
+    values, per_reward = _pair(function(rewards_BK, groups_B, weights_K, **piece.options), where)
+    return (
+        _finite(values, rewards_BK.shape[:1], where),
+        _finite(per_reward, rewards_BK.shape, where),
+    )
+
+
+def call_select(piece: Function, estimate: Estimate, batch: RewardBatch) -> tuple[Tensor, Tensor]:
+    """Which rollouts to keep, bool (B,), and how much each counts, (B,)."""
+    where = f"select function '{piece.path}'"
+    keep, weights = _pair(load_function(piece, "select")(estimate, batch, **piece.options), where)
+    shape = estimate.values_B.shape
+    keep_B, weights_B = _finite(keep, shape, where), _finite(weights, shape, where)
+    if (weights_B < 0).any():
+        raise UserError(f"{where} returned a weight of {weights_B.min()}; expected at least 0.")
+    return keep_B.bool(), weights_B
+
+
+def call_trust_region(
+    piece: Function, values_B: Tensor, batch: RewardBatch
+) -> tuple[Tensor, Tensor]:
+    """Clip bounds below and above 1, each (B,)."""
+    where = f"trust_region function '{piece.path}'"
+    function = load_function(piece, "trust_region")
+    low, high = _pair(function(values_B, batch, **piece.options), where)
+    low_B, high_B = _finite(low, values_B.shape, where), _finite(high, values_B.shape, where)
+    if (low_B < 0).any() or (low_B >= 1).any() or (high_B < 0).any():
+        raise UserError(
+            f"{where} returned low {low_B.min():g} to {low_B.max():g} and high from "
+            f"{high_B.min():g}; expected 0 <= low < 1 and high >= 0."
+        )
+    return low_B, high_B
+
+
+def call_auxiliary(piece: Function, batch: LossBatch) -> Tensor:
+    """A term of the loss, 0-d, with its gradient."""
+    term = load_function(piece, "auxiliary")(batch, **piece.options)
+    if not isinstance(term, Tensor) or term.numel() != 1:
+        raise UserError(
+            f"auxiliary function '{piece.path}' returned {_describe(term)}; expected a 0-d tensor."
+        )
+    return term.reshape(())
+
+
+@functools.cache
+def _load_module(source: str) -> ModuleType:
+    try:
+        return _load_file(source) if source.endswith(".py") else importlib.import_module(source)
+    except UserError:
+        raise
+    # The boundary to other people's code: whatever its import raises is theirs to mend.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".replace("\n", " ")
+        raise UserError(
+            f"function file or module '{source}' could not be imported; {reason}. Give a path "
+            "that ends in .py, or a module that Python can import."
+        ) from error
+
+
+def _load_file(source: str) -> ModuleType:
+    path = Path(source)
+    if not path.is_file():
+        beside = [near.name for near in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise UserError(
+            f"function file '{source}' does not exist (looked in {path.parent.resolve()})."
+            f"{did_you_mean(path.name, beside)}"
+        )
+    name = f"burnish_function_{digest(str(path.resolve()))}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, "a .py file always has a spec"
+    assert spec.loader is not None, "a .py file always has a loader"
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickling look a module up by its name while it is being executed.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _pair(result: object, where: str) -> tuple[object, object]:
+    if not isinstance(result, Sequence) or len(result) != 2:
+        raise UserError(f"{where} returned {_describe(result)}; expected two tensors.")
+    return result[0], result[1]
+
+
+def _finite(value: object, shape: Sequence[int], where: str) -> Tensor:
+    read = _tensor(value, shape, where)
+    if not read.isfinite().all():
+        rollout = int((~read.isfinite()).nonzero()[0, 0])
+        raise UserError(
+            f"{where} returned {read[rollout].tolist()} for rollout {rollout}; expected finite "
+            "numbers, 0 where there is no signal."
+        )
+    return read
+
+
+def _tensor(value: object, shape: Sequence[int], where: str) -> Tensor:
+    if not isinstance(value, Tensor) or tuple(value.shape) != tuple(shape):
+        raise UserError(
+            f"{where} returned {_describe(value)}; expected a tensor of shape {tuple(shape)}."
+        )
+    return value.detach().to(torch.float64)
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"{type(value).__name__} {value!r}"[:80]

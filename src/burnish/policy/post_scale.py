@@ -1,0 +1,73 @@
+"""Piece 4: rescale the advantages over the batch.
+
+`batch_whiten` standardises them over the kept rollouts, each counted once or once per token (GDPO,
+arXiv 2601.05242). Where we differ: groups without signal stay at 0 and leave the statistics. The
+published mean shift pushes all rollouts of such a group by the same amount, which teaches the
+model to repeat, or to avoid, whatever it wrote; `ignore_zero_signal=False` is that form.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from burnish.policy.groups import as_groups, is_constant
+from burnish.policy.tensors import as_float64
+
+if TYPE_CHECKING:
+    from burnish.policy.tensors import Numbers
+
+
+def batch_whiten(
+    advantages: Numbers,
+    lengths: Numbers | None = None,
+    *,
+    keep: Tensor | None = None,
+    signal: Tensor | None = None,
+    scope: Literal["token", "rollout"] = "token",
+    shift: bool = True,
+    ignore_zero_signal: bool = True,
+    eps: float = 1e-8,
+) -> Tensor:
+    """`(A - mean) / sqrt(variance + eps)` over the kept part of the batch: (B,) -> (B,).
+
+    `lengths`: tokens of each rollout, needed by scope `token`; `keep` and `signal`: bool (B,), all
+    True when absent. Mean and variance (ddof 1) run over tokens or rollouts; `shift=False` only
+    divides. Rollouts outside the statistics get 0, and so does everyone where fewer than two
+    entries are left or all of them are equal: a variance of 0 is no scale.
+    """
+    values_B = as_float64(advantages, "advantages")
+    usable_B = torch.ones_like(values_B, dtype=torch.bool) if keep is None else keep
+    if ignore_zero_signal and signal is not None:
+        usable_B = usable_B & signal
+    weight_B = _entries(values_B, lengths, scope) * usable_B
+    usable_B = weight_B > 0
+    entries = weight_B.sum()
+    seen = values_B[usable_B]
+    one_group = as_groups(torch.zeros_like(seen, dtype=torch.int64), seen)
+    if entries < 2 or is_constant(seen[:, None], one_group).all():
+        return torch.zeros_like(values_B)
+    used_B = values_B.masked_fill(~usable_B, 0.0)
+    mean = (weight_B * used_B).sum() / entries
+    centred_B = (used_B - mean).masked_fill(~usable_B, 0.0)
+    variance = (weight_B * centred_B.square()).sum() / (entries - 1)
+    return (centred_B if shift else used_B) / (variance + eps).sqrt()
+
+
+def _entries(values_B: Tensor, lengths: Numbers | None, scope: str) -> Tensor:
+    """How many entries each rollout stands for, (B,) float64."""
+    if scope == "rollout":
+        return torch.ones_like(values_B)
+    if scope != "token":
+        raise ValueError(f"scope: got '{scope}', expected token or rollout")
+    if lengths is None:
+        raise ValueError("lengths: got none, expected tokens per rollout; scope 'token' needs them")
+    lengths_B = as_float64(lengths, "lengths").to(values_B.device)
+    if lengths_B.shape != values_B.shape or not (lengths_B >= 0).all():
+        raise ValueError(
+            f"lengths: got {lengths_B.tolist()}, expected a count of tokens for each of the "
+            f"{len(values_B)} rollouts"
+        )
+    return lengths_B

@@ -1,0 +1,251 @@
+"""The nouns that every room shares. Frozen, typed, JSON-able; no torch.
+
+    Task -> LM -> Trajectory -> Scorer -> Reward -> Recipe -> update -> Store
+
+A `Trajectory` is a list of token spans, each with an author: what was sampled is what is trained,
+and text is derived from tokens, never the other way round. A `Reward` is a value *or* a status
+that says why there is none; nothing in this house turns a failure into a number.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+
+class Status(StrEnum):
+    """How a reward came about; only `ok` carries a value."""
+
+    OK = "ok"
+    """Scored."""
+    ABSTAIN = "abstain"
+    """The scorer does not apply or declines to decide."""
+    TIMEOUT = "timeout"
+    """The scorer ran past its deadline."""
+    PARSE_ERROR = "parse_error"
+    """A reply could not be read as a verdict."""
+    INFRA_ERROR = "infra_error"
+    """Something outside failed: a server, a process, a file, the scorer's own code."""
+    REFUSED = "refused"
+    """A judge or a safety layer refused to answer."""
+
+
+class Author(StrEnum):
+    """Who wrote a span of tokens."""
+
+    TEMPLATE = "template"
+    """The chat template: role markers and separators."""
+    PROMPT = "prompt"
+    """The task's own messages."""
+    MODEL = "model"
+    """Sampled from the model that is trained."""
+    TOOL = "tool"
+    """A tool's or an environment's observation."""
+
+
+class Finish(StrEnum):
+    """Why a generation ended."""
+
+    STOP = "stop"
+    """An end-of-text token or a stop string."""
+    LENGTH = "length"
+    """The token budget ran out: the text is cut."""
+    ERROR = "error"
+    """The backend failed; there may be no text."""
+
+
+class Visibility(StrEnum):
+    """Who could have known a piece of evidence."""
+
+    VISIBLE = "visible"
+    """Follows from the prompt and the response alone."""
+    BENCHMARK = "benchmark"
+    """Ships with the benchmark (tests, constraints), not with the prompt."""
+    ORACLE = "oracle"
+    """Contains the label or the reference answer: declared and counted."""
+
+
+class Message(Struct, frozen=True, omit_defaults=True):
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+    name: str | None = None
+    tool_calls: tuple[dict[str, Any], ...] = ()
+
+
+class Task(Struct, frozen=True, omit_defaults=True):
+    """One piece of work: what the model sees, and the fields that rewards may ask for by name."""
+
+    id: str
+    messages: tuple[Message, ...]
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
+    labels: tuple[str, ...] = ("answer",)
+    """Names of fields that give the label away; a judge never sees them."""
+    source: str = ""
+
+    @property
+    def prompt(self) -> str:
+        """The last user message, as plain text."""
+        return next((m.content for m in reversed(self.messages) if m.role == "user"), "")
+
+    def for_judge(self) -> Task:
+        """The same task without its label-bearing fields."""
+        shown = {k: v for k, v in self.fields.items() if k not in self.labels}
+        return msgspec.structs.replace(self, fields=shown, labels=())
+
+
+class Response(Struct, frozen=True, omit_defaults=True):
+    """What is scored: one answer to a task."""
+
+    id: str
+    text: str
+    finish: Finish = Finish.STOP
+    tokens: int = 0
+    """Length in tokens of the model that wrote it; 0 when unknown."""
+    info: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Span(Struct, frozen=True, omit_defaults=True):
+    """Consecutive tokens by one author."""
+
+    author: Author
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] = ()
+    """One per token where the model sampled them, else empty."""
+    trainable: bool = False
+
+    def __post_init__(self) -> None:
+        if self.trainable and len(self.logprobs) != len(self.token_ids):
+            raise ValueError(
+                f"a trainable span needs one log-prob a token: got {len(self.logprobs)} "
+                f"for {len(self.token_ids)} tokens"
+            )
+
+
+class Trajectory(Struct, frozen=True, omit_defaults=True):
+    """One rollout of one role, as the tokens that were really seen and sampled."""
+
+    id: str
+    task_id: str
+    group: str
+    """Key of the baseline group: same task and same role."""
+    spans: tuple[Span, ...]
+    text: str
+    """The model's own text (all trainable spans)."""
+    role: str = "policy"
+    finish: Finish = Finish.STOP
+    weight_version: int = 0
+    """Optimiser steps behind the weights that sampled this."""
+    info: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(t for span in self.spans for t in span.token_ids)
+
+    @property
+    def loss_mask(self) -> tuple[int, ...]:
+        """1 on tokens that are trained, 0 on prompt, tool and injected text."""
+        return tuple(int(span.trainable) for span in self.spans for _ in span.token_ids)
+
+    @property
+    def logprobs(self) -> tuple[float, ...]:
+        """The sampler's log-prob for each trained token, in order (only where the mask is 1)."""
+        return tuple(p for span in self.spans if span.trainable for p in span.logprobs)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens before the first trained one."""
+        count = 0
+        for span in self.spans:
+            if span.trainable:
+                break
+            count += len(span.token_ids)
+        return count
+
+    def as_response(self) -> Response:
+        """What a scorer sees."""
+        return Response(
+            id=self.id,
+            text=self.text,
+            finish=self.finish,
+            tokens=sum(self.loss_mask),
+            info=self.info,
+        )
+
+
+class Evidence(Struct, frozen=True, omit_defaults=True):
+    """One observation that a verdict rests on."""
+
+    source: str
+    observation: str
+    visibility: Visibility = Visibility.VISIBLE
+    cost_usd: float = 0.0
+    error: str | None = None
+
+
+class Criterion(Struct, frozen=True, omit_defaults=True):
+    """One thing to be judged, with its weight."""
+
+    id: str
+    text: str
+    tier: str = "core"
+    weight: float = 1.0
+    hard: bool = False
+    scope: str = "point"
+
+
+class Verdict(Struct, frozen=True, omit_defaults=True):
+    """A decision on one criterion; `value` is None where it could not be decided."""
+
+    criterion: str
+    value: float | None
+    confidence: float | None = None
+    evidence: tuple[int, ...] = ()
+    """Positions in the reward's evidence."""
+    reason: str = ""
+
+
+class Reward(Struct, frozen=True, omit_defaults=True):
+    """A score that explains itself: a tree whose leaves are checks, judges and functions."""
+
+    name: str
+    value: float | None
+    status: Status = Status.OK
+    weight: float = 1.0
+    """How much this counts in its parent."""
+    parts: tuple[Reward, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.status is Status.OK):
+            raise ValueError(
+                f"reward '{self.name}': status {self.status.value} with value {self.value}; "
+                "a value belongs to status ok and to no other"
+            )
+        if self.value is not None and not math.isfinite(self.value):
+            raise ValueError(
+                f"reward '{self.name}' is {self.value}; expected a finite float. "
+                "Return None (abstain) if it cannot judge."
+            )
+
+    @classmethod
+    def failed(cls, name: str, status: Status, reason: str, **more: Any) -> Reward:
+        """No value, and why."""
+        return cls(name=name, value=None, status=status, reason=reason, **more)
+
+    @property
+    def components(self) -> dict[str, float | None]:
+        """The named vector that recipes with several rewards see: direct parts, or itself."""
+        return {part.name: part.value for part in self.parts} or {self.name: self.value}
+
+
+def to_json(record: Any) -> str:
+    """Any record as compact JSON text."""
+    return msgspec.json.encode(record).decode()

@@ -1,0 +1,116 @@
+"""Scores that are not asked for twice: in memory, or in a SQLite file that outlives the run."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from burnish.errors import StoreError
+from burnish.records import Response, Reward, Status, Task
+from burnish.rewards.combine import Combination
+from burnish.rewards.fingerprint import fingerprint
+from burnish.rewards.scorer import Scope, Scorer, checked
+from burnish.seeds import digest
+
+NEVER_KEPT = frozenset({Status.TIMEOUT, Status.INFRA_ERROR})
+"""What says something about the moment and nothing about the response."""
+
+
+class Cached(Combination):
+    """A scorer whose answers are kept under its fingerprint, the task and the response's text.
+
+    Finish and token count are part of the key, `Response.info` is not: do not cache a scorer that
+    reads it. A scorer that compares responses is kept for the whole list that it saw.
+    """
+
+    def __init__(self, scorer: Scorer, path: str | Path | None = None) -> None:
+        super().__init__(scorer.name, (scorer,), scorer.scope)
+        self._identity = fingerprint(scorer)
+        self.weight: float = getattr(scorer, "weight", 1.0)
+        self.hits = 0
+        self.misses = 0
+        self._kept: _Memory | _File = _Memory() if path is None else _File(Path(path))
+
+    @property
+    def fingerprint(self) -> str:
+        """A cache changes no score: it is the scorer's own."""
+        return self._identity
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        keys = self._keys(task, responses)
+        found = self._kept.read(keys)
+        open_keys = [key for key in dict.fromkeys(keys) if key not in found]
+        if open_keys and self.scope is not Scope.POINT:
+            open_keys = keys
+        self.misses += len(open_keys)
+        self.hits += len(keys) - len(open_keys)
+        if open_keys:
+            asked = [responses[keys.index(key)] for key in open_keys]
+            new = dict(zip(open_keys, await checked(self.children[0], task, asked), strict=True))
+            self._kept.write({k: r for k, r in new.items() if r.status not in NEVER_KEPT})
+            found |= new
+        return [found[key] for key in keys]
+
+    def _keys(self, task: Task, responses: Sequence[Response]) -> list[str]:
+        content = msgspec.json.encode((task.messages, task.fields), order="deterministic")
+        each = [f"{r.finish.value} {r.tokens} {r.text}" for r in responses]
+        if self.scope is Scope.POINT:
+            return [digest(self._identity, content, _bytes(text)) for text in each]
+        together = digest(self._identity, content, *map(_bytes, each))
+        return [f"{together}/{position}" for position in range(len(each))]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+class _Memory:
+    """A dictionary."""
+
+    def __init__(self) -> None:
+        self.rewards: dict[str, Reward] = {}
+
+    def read(self, keys: Sequence[str]) -> dict[str, Reward]:
+        return {key: self.rewards[key] for key in keys if key in self.rewards}
+
+    def write(self, rewards: dict[str, Reward]) -> None:
+        self.rewards |= rewards
+
+
+class _File:
+    """A SQLite table of rewards as JSON; safe with several threads and several processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = threading.Lock()  # invariant: one statement at a time on the connection
+        try:
+            self.connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
+            with self.connection as db:
+                db.execute("PRAGMA journal_mode=WAL")
+                db.execute(
+                    "CREATE TABLE IF NOT EXISTS rewards (key TEXT PRIMARY KEY, reward TEXT NOT NULL)"
+                )
+        except sqlite3.Error as error:
+            raise StoreError(f"the reward cache {path} cannot be opened: {error}.") from error
+
+    def read(self, keys: Sequence[str]) -> dict[str, Reward]:
+        marks = ",".join("?" * len(keys))
+        query = f"SELECT key, reward FROM rewards WHERE key IN ({marks})"
+        try:
+            with self.lock:
+                rows = self.connection.execute(query, list(keys)).fetchall()
+            return {key: msgspec.json.decode(text, type=Reward) for key, text in rows}
+        except (sqlite3.Error, msgspec.DecodeError) as error:
+            raise StoreError(f"the reward cache {self.path} cannot be read: {error}.") from error
+
+    def write(self, rewards: dict[str, Reward]) -> None:
+        rows = [(key, msgspec.json.encode(reward).decode()) for key, reward in rewards.items()]
+        try:
+            with self.lock, self.connection as db:
+                db.executemany("INSERT OR REPLACE INTO rewards VALUES (?, ?)", rows)
+        except sqlite3.Error as error:
+            raise StoreError(f"the reward cache {self.path} cannot be written: {error}.") from error

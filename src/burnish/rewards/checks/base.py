@@ -1,0 +1,120 @@
+"""What the checks share: a closed config, the house's way to say what was seen, a point scorer."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import UserError
+from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
+from burnish.rewards.pool import Outcome, default_pool
+from burnish.rewards.scorer import Scope
+from burnish.seeds import digest
+
+
+class CheckConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """Base of every reward's settings; `kind` names the reward in a recipe file."""
+
+    name: str = ""
+    """What the reward is called in curves and samples; the kind by default."""
+    weight: float = 1.0
+    """How much it counts in the total. 0 keeps it as a curve only."""
+
+    @property
+    def title(self) -> str:
+        """The name, or the kind where none was given."""
+        return self.name or str(self.__struct_config__.tag)
+
+
+C = TypeVar("C", bound=CheckConfig)
+
+
+class Check(ABC, Generic[C]):
+    """A scorer that decides each response by a rule."""
+
+    scope = Scope.POINT
+    needs: frozenset[str] = frozenset()
+    uses_answer: ClassVar[bool] = False
+    """True where the rule reads the reference: its evidence is then oracle evidence."""
+
+    def __init__(self, config: C) -> None:
+        if not math.isfinite(config.weight):
+            raise UserError(
+                f"reward '{config.title}' has weight {config.weight}; expected a finite number."
+            )
+        self.config = config
+        self.name = config.title
+        self.weight = config.weight
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the settings and with the source of the checks."""
+        settings = msgspec.structs.replace(self.config, weight=1.0)
+        return digest(type(self).__name__, _sources(), msgspec.json.encode(settings))
+
+    @abstractmethod
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]: ...
+
+    def decided(self, value: float, saw: str, **more: Any) -> Reward:
+        """A value, and the observation that it rests on."""
+        return Reward(self.name, value, evidence=(self._evidence(saw),), **more)
+
+    def abstained(self, reason: str) -> Reward:
+        return Reward.failed(self.name, Status.ABSTAIN, reason)
+
+    def undecided(self, outcome: Outcome, saw: str) -> Reward:
+        """What a job of the pool that did not come back says about its response."""
+        reason = f"{outcome.reason}; {saw}"
+        return Reward.failed(
+            self.name, outcome.status, reason, evidence=(self._evidence(saw, outcome.reason),)
+        )
+
+    def _evidence(self, saw: str, error: str | None = None) -> Evidence:
+        visibility = Visibility.ORACLE if self.uses_answer else Visibility.VISIBLE
+        return Evidence(self.name, saw, visibility, error=error)
+
+
+class RuleCheck(Check[C]):
+    """A check whose rule is quick and needs no other process."""
+
+    @abstractmethod
+    def judge(self, task: Task, response: Response) -> Reward: ...
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        return [self.judge(task, response) for response in responses]
+
+
+class IsolatedCheck(Check[C]):
+    """A check that runs in killable processes, one message a group, a wall clock a response."""
+
+    child: ClassVar[str]
+    """Import path of the function that runs in the child."""
+    timeout_s: ClassVar[float] = 5.0
+
+    async def isolated(self, jobs: Sequence[dict[str, Any]]) -> list[Outcome]:
+        if not jobs:
+            return []
+        seconds = getattr(self.config, "timeout_s", self.timeout_s)
+        return await default_pool().run_async(self.child, jobs, timeout_s=seconds)
+
+
+@cache
+def _sources() -> str:
+    """One hash over the checks' source files: a changed rule is a changed reward."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return digest(*(file.read_bytes() for file in files))
+
+
+def require(config: CheckConfig, holds: bool, problem: str) -> None:
+    """Raise a `UserError` about a setting unless `holds`."""
+    if not holds:
+        raise UserError(
+            f"reward '{config.title}' (kind '{config.__struct_config__.tag}'): {problem}"
+        )

@@ -1,0 +1,98 @@
+"""Does the response say what the reference says? Values 0 or 1; `f1` any value between.
+
+`normalised` is the question-answering convention of SQuAD: lower case, no punctuation, no
+articles, single blanks.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+from burnish.records import Response, Reward, Task
+from burnish.rewards.checks.base import CheckConfig, RuleCheck
+from burnish.rewards.checks.extract import Where, find_answer, references, short
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+class MatchConfig(CheckConfig, frozen=True, tag="match"):
+    """The answer equals (or contains, or overlaps with) the task's field; values in [0, 1]."""
+
+    field: str = "answer"
+    mode: Literal["exact", "normalised", "contains", "f1"] = "normalised"
+    where: Where = "auto"
+    """Where the answer stands; with `auto` the whole text where nothing marks an answer."""
+    tag: str = "answer"
+
+
+class Match(RuleCheck[MatchConfig]):
+    """Compares texts."""
+
+    uses_answer = True
+
+    def __init__(self, config: MatchConfig) -> None:
+        super().__init__(config)
+        self.needs = frozenset({config.field})
+
+    def judge(self, task: Task, response: Response) -> Reward:
+        config = self.config
+        golds = references(task.fields.get(config.field))
+        if config.mode != "exact":
+            golds = [gold for gold in golds if normalize_answer(gold)]
+        if not golds:
+            return self.abstained(f"the field '{config.field}' is empty: nothing to match")
+        found = find_answer(response.text, config.where, config.tag)
+        if found is None and config.where in ("auto", "last"):
+            found = find_answer(response.text, "whole")
+        if found is None:
+            return self.decided(0.0, f"no {config.where} answer in {short(response.text)!r}")
+        if config.mode == "exact":
+            value = float(found.text in golds)
+        else:
+            rules = {"normalised": exact_match, "contains": contained_match, "f1": token_f1}
+            value = rules[config.mode](found.text, golds)
+        saw = (
+            f"extracted {short(found.text)!r} ({found.place}); "
+            f"reference {short(' or '.join(golds))!r}"
+        )
+        return self.decided(value, saw)
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, without punctuation and articles, blanks collapsed."""
+    bare = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def exact_match(pred: str, golds: str | Sequence[str]) -> float:
+    """1 if the prediction equals one of the references after normalisation, else 0."""
+    answer = normalize_answer(pred)
+    return float(any(answer == gold for gold in _normalised(golds)))
+
+
+def contained_match(pred: str, golds: str | Sequence[str]) -> float:
+    """1 if a reference stands in the prediction as whole words, else 0 (`4` is not in `14`)."""
+    answer = f" {normalize_answer(pred)} "
+    return float(any(gold and f" {gold} " in answer for gold in _normalised(golds)))
+
+
+def token_f1(pred: str, golds: str | Sequence[str]) -> float:
+    """Best harmonic mean of word precision and recall over the references."""
+    return max((_f1(normalize_answer(pred), gold) for gold in _normalised(golds)), default=0.0)
+
+
+def _f1(answer: str, gold: str) -> float:
+    got, wanted = answer.split(), gold.split()
+    if not got or not wanted:
+        return float(got == wanted)
+    shared = sum((Counter(got) & Counter(wanted)).values())
+    return 2 * shared / (len(got) + len(wanted))
+
+
+def _normalised(golds: str | Sequence[str]) -> list[str]:
+    return [normalize_answer(gold) for gold in ([golds] if isinstance(golds, str) else golds)]

@@ -1,0 +1,185 @@
+"""Is the response's answer mathematically equal to the reference? Value 0 or 1.
+
+Cheap comparisons come first, in this process: equal text after normalisation, or two plain
+numbers. Only what they leave open goes to math-verify, in a killable child process with a wall
+clock, because computer algebra on hostile input (towers of exponents, factorials) need not end.
+An answer that the clock or the memory limit stops is `timeout` or `infra_error`, never 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from burnish.records import Response, Reward, Status, Task
+from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
+from burnish.rewards.checks.extract import (
+    LONGEST,
+    Where,
+    find_answer,
+    references,
+    short,
+)
+from burnish.rewards.checks.numeric import Number, last_number, read_number
+
+_DRESS = re.compile(
+    r"\\left(?![a-z])|\\right(?![a-z])|\\displaystyle|\\[,;!: ]|\\\(|\\\)|\\\[|\\\]|[\s$]|\.$"
+)
+_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
+SEARCHED = 10_000
+"""Characters at the end of a response in which math-verify looks for an unmarked answer."""
+
+
+class MathematicsConfig(CheckConfig, frozen=True, tag="mathematics"):
+    """The answer equals the task's field as mathematics: 1, else 0."""
+
+    field: str = "answer"
+    where: Where = "auto"
+    """Where the answer stands. With `auto` and nothing that marks an answer: the last number where
+    the reference is one and the text has no LaTeX, else what math-verify finds."""
+    tag: str = "answer"
+    timeout_s: float = 3.0
+    """Wall clock of one comparison in the child."""
+
+
+class _Open(NamedTuple):
+    """A comparison that only computer algebra can decide."""
+
+    answer: str
+    explicit: bool
+    saw: str
+
+
+class Mathematics(IsolatedCheck[MathematicsConfig]):
+    """Compares answers as mathematics."""
+
+    uses_answer = True
+    child = "burnish.rewards.checks.mathematics:equal_to_any"
+
+    def __init__(self, config: MathematicsConfig) -> None:
+        super().__init__(config)
+        self.needs = frozenset({config.field})
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        golds = [g for g in references(task.fields.get(self.config.field)) if len(g) <= LONGEST]
+        if not golds:
+            reason = f"the field '{self.config.field}' holds no answer to compare with"
+            return [self.abstained(reason) for _ in responses]
+        first = [self._cheap(response.text, golds) for response in responses]
+        jobs = {
+            (case.answer, case.explicit): {
+                "answer": case.answer,
+                "golds": golds,
+                "explicit": case.explicit,
+            }
+            for case in first
+            if isinstance(case, _Open)
+        }
+        outcomes = dict(zip(jobs, await self.isolated(list(jobs.values())), strict=True))
+        return [
+            case
+            if isinstance(case, Reward)
+            else self._from_child(case, outcomes[case.answer, case.explicit])
+            for case in first
+        ]
+
+    def _cheap(self, text: str, golds: list[str]) -> Reward | _Open:
+        """A reward where text or plain numbers decide, else the question for the child."""
+        where = self.config.where
+        found = find_answer(text, where, self.config.tag)
+        numbers = [read_number(gold) for gold in golds]
+        reference = f"reference {short(' or '.join(golds))!r}"
+        if found is None and where not in ("auto", "last"):
+            return self.decided(0.0, f"no {where} answer in {short(text)!r}; {reference}")
+        if found is None:
+            bare = "\\" not in text and "$" not in text
+            number = last_number(text)
+            if all(numbers) and number is not None and bare:
+                saw = f"extracted the last number of {short(text)!r}; {reference}"
+                return self.decided(float(_any_equal(number, numbers)), saw)
+            return _Open(_tail(text), False, f"searched {short(text)!r}; {reference}")
+        saw = f"extracted {short(found.text)!r} ({found.place}); {reference}"
+        if len(found.text) > LONGEST:
+            return self.decided(0.0, f"{saw}: too long to be an answer")
+        if normalise(found.text) in {normalise(gold) for gold in golds}:
+            return self.decided(1.0, saw)
+        number = read_number(found.text)
+        if number is not None and all(numbers):
+            return self.decided(float(_any_equal(number, numbers)), saw)
+        if not found.text.strip():
+            return self.decided(0.0, saw)
+        return _Open(found.text, True, saw)
+
+    def _from_child(self, case: _Open, outcome: Any) -> Reward:
+        if outcome.status is not Status.OK:
+            return self.undecided(outcome, case.saw)
+        if outcome.value["unreadable_gold"]:
+            return self.abstained(f"math-verify cannot read the reference; {case.saw}")
+        read = outcome.value["read"]
+        saw = f"{case.saw}; math-verify read {short(read)!r}" if read else f"{case.saw}; unreadable"
+        return self.decided(float(outcome.value["equal"]), saw)
+
+
+def _tail(text: str) -> str:
+    """The last lines of a long text: cut between lines, so that no expression is cut in two."""
+    if len(text) <= SEARCHED:
+        return text
+    tail = text[-SEARCHED:]
+    return tail[tail.find("\n") + 1 :] if "\n" in tail else ""
+
+
+def _any_equal(number: Number, golds: Sequence[Number | None]) -> bool:
+    """Exact equality; a percentage equals its face value as well as its hundredth."""
+    for gold in golds:
+        if gold is None:
+            continue
+        values = {number.value}
+        if number.percent != gold.percent:
+            values.add(number.value / 100 if number.percent else number.value * 100)
+        if gold.value in values:
+            return True
+    return False
+
+
+def normalise(answer: str) -> str:
+    """LaTeX without what does not change its meaning: blanks, sizes, dollars, text wrappers."""
+    bare = _TEXT.sub(r"\1", answer.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac"))
+    return _DRESS.sub("", bare.strip().rstrip("."))
+
+
+def equal_to_any(answer: str, golds: list[str], explicit: bool) -> dict[str, Any]:
+    """Whether math-verify finds the answer equal to one of the references. Runs in the child.
+
+    math-verify's own time limits are off (they need signals of a main thread and hide what they
+    stop); the pool's wall clock stands in for them. Its errors are raised, not read as "unequal".
+    """
+    from math_verify import verify
+
+    parse = _parser()
+    read = parse(f"${answer}$" if explicit else answer)
+    parsed = [(gold, parse(f"${gold}$")) for gold in golds]
+    readable = [expressions for _, expressions in parsed if expressions]
+    equal = bool(read) and any(
+        verify(gold, read, timeout_seconds=None, raise_on_error=True) for gold in readable
+    )
+    shown = read[-1] if read and isinstance(read[-1], str) else answer
+    return {"equal": equal, "read": shown if read else "", "unreadable_gold": not readable}
+
+
+def prepare_child() -> None:
+    """Import math-verify and build its grammar tables before the first job."""
+    equal_to_any("\\frac{1}{2}", ["0.5"], True)
+
+
+@cache
+def _parser() -> Any:
+    import logging
+    from functools import partial
+
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    targets = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+    return partial(parse, extraction_config=targets, parsing_timeout=None, raise_on_error=True)

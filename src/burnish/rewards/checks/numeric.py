@@ -1,0 +1,183 @@
+"""Is the response's number the reference's number? Values 0 or 1.
+
+Numbers are read exactly (as fractions) from plain text and simple LaTeX: signs and the unicode
+minus, thousands separators, decimals, fractions and mixed numbers, percent, scientific notation,
+currency signs. Nothing is evaluated: a tower of exponents is not a number here, and a number of
+more than `DIGITS` digits is refused before any arithmetic is done on it.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from burnish.records import Response, Reward, Task
+from burnish.rewards.checks.base import CheckConfig, RuleCheck, require
+from burnish.rewards.checks.extract import (
+    LONGEST,
+    Where,
+    find_answer,
+    last_boxed,
+    references,
+    short,
+)
+
+DIGITS = 400
+"""Digits, and powers of ten, of the largest number that is read."""
+TAIL = 4000
+"""Characters at the end of a response in which the last number is looked for."""
+
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})++(?!\d|,\d)|\d+)(?:\.\d+)?|\.\d+"
+_DECIMAL = rf"(?:{_UNSIGNED})(?:[eE][-+]?\d+)?"
+_NUMBER = re.compile(
+    rf"(?P<sign>(?:(?<![\w)])[-+])?)[$£€¥]?(?P<whole>{_DECIMAL})"
+    r"(?:\s?/\s?(?P<below>\d+(?:\.\d+)?))?(?P<percent>\s?%)?"
+)
+_MIXED = re.compile(r"(?P<sign>[-+]?)(?P<whole>\d+)\s+(?P<top>\d+)/(?P<below>\d+)")
+_POWER = re.compile(r"\s*(?:\\times|\\cdot|×|\*)\s*10\s*(?:\^|\*\*)\s*\{?\s*([-+]?\d+)\s*\}?")
+_FRACTION = re.compile(
+    r"\\[dt]?frac\s*(?:\{\s*([-+]?[\d.,]+)\s*\}\s*\{\s*([\d.,]+)\s*\}|(\d)\s*(\d))"
+)
+_SPACES = re.compile(r"\\[,;!: ]|[\u00a0\u2009\u202f]")
+_DECORATION = re.compile(r"\\(?:left|right|displaystyle|mathrm|text|mathbf|textbf|\(|\)|\[|\])")
+
+
+class Number(NamedTuple):
+    """An exact number as it was written; a percentage keeps its face value."""
+
+    value: Fraction
+    percent: bool = False
+
+
+class NumericConfig(CheckConfig, frozen=True, tag="numeric"):
+    """The number in the response equals the one in the task's field: 1, else 0."""
+
+    field: str = "answer"
+    where: Where = "auto"
+    tag: str = "answer"
+    absolute: float = 0.0
+    """Largest difference that still counts as equal."""
+    relative: float = 0.0
+    """The same, as a share of the reference."""
+    percent: Literal["either", "face", "hundredth"] = "either"
+    """What `50%` equals: 50 (face), 0.5 (hundredth) or either. Two percentages compare as such."""
+
+
+class Numeric(RuleCheck[NumericConfig]):
+    """Compares numbers exactly, or within a tolerance."""
+
+    uses_answer = True
+
+    def __init__(self, config: NumericConfig) -> None:
+        super().__init__(config)
+        tolerant = config.absolute >= 0 and config.relative >= 0
+        require(config, tolerant, "tolerances must be 0 or more.")
+        self.needs = frozenset({config.field})
+
+    def judge(self, task: Task, response: Response) -> Reward:
+        golds = references(task.fields.get(self.config.field))
+        numbers = [number for number in map(read_number, golds) if number is not None]
+        if not numbers:
+            shown = short(str(task.fields.get(self.config.field)))
+            return self.abstained(f"the field '{self.config.field}' holds no number: {shown!r}")
+        answer, saw = self._answer(response.text)
+        saw = f"{saw}; reference {short(' or '.join(golds))!r}"
+        if answer is None:
+            return self.decided(0.0, saw)
+        return self.decided(float(any(self._equal(answer, gold) for gold in numbers)), saw)
+
+    def _answer(self, text: str) -> tuple[Number | None, str]:
+        found = find_answer(text, self.config.where, self.config.tag)
+        if found is not None:
+            written, place = found
+            number = read_number(written) or last_number(written)
+        elif self.config.where in ("auto", "last"):
+            written, place = _last_written(text), "the last number"
+            number = read_number(written) if written else None
+        else:
+            return None, f"no {self.config.where} answer in {short(text)!r}"
+        if not written:
+            return None, f"no number in {short(text)!r}"
+        if number is None:
+            return None, f"extracted {short(written)!r} ({place}), which is not a readable number"
+        return number, f"extracted {short(written)!r} ({place})"
+
+    def _equal(self, answer: Number, gold: Number) -> bool:
+        values = {answer.value}
+        if answer.percent != gold.percent:
+            scaled = answer.value / 100 if answer.percent else answer.value * 100
+            by = {"either": {answer.value, scaled}, "face": {answer.value}, "hundredth": {scaled}}
+            values = by[self.config.percent]
+        slack = max(
+            Fraction(self.config.absolute), Fraction(self.config.relative) * abs(gold.value)
+        )
+        return any(abs(value - gold.value) <= slack for value in values)
+
+
+def read_number(text: str) -> Number | None:
+    """The number that the whole text is, give or take units of money; None if it is not one."""
+    if len(text) > LONGEST:
+        return None
+    text = _plain(text)
+    mixed = _MIXED.fullmatch(text)
+    if mixed:
+        sign, whole, top, below = mixed.group("sign", "whole", "top", "below")
+        if max(len(whole), len(top), len(below)) > DIGITS or int(below) == 0:
+            return None
+        value = int(whole) + Fraction(int(top), int(below))
+        return Number(-value if sign == "-" else value)
+    match = _NUMBER.match(text)
+    if match is None:
+        return None
+    power = _POWER.match(text, match.end())
+    end = power.end() if power else match.end()
+    if text[end:].strip(" .$"):
+        return None
+    return _exact(match, power.group(1) if power else "0")
+
+
+def last_number(text: str) -> Number | None:
+    """The last number written in a text, or None."""
+    written = _last_written(text)
+    return read_number(written) if written else None
+
+
+def _last_written(text: str) -> str:
+    written = [match.group() for match in _NUMBER.finditer(_plain(text[-TAIL:]))]
+    return written[-1].strip() if written else ""
+
+
+def _plain(text: str) -> str:
+    """The text with LaTeX and typographic dress taken off numbers."""
+    text = text.strip().strip("$").strip()
+    text = text.replace("\u2212", "-").replace("\u2013", "-").replace("{,}", ",")
+    text = _SPACES.sub("", text).replace("\\%", "%").replace("\\$", "$")
+    text = _DECORATION.sub("", text)
+    text = _FRACTION.sub(lambda m: f"{m[1] or m[3]}/{m[2] or m[4]}", text)
+    return text.strip().strip("*").strip()
+
+
+def _exact(match: re.Match[str], power: str) -> Number | None:
+    """The matched number, times a power of ten; None where it is larger than we read."""
+    below = match.group("below") or "1"
+    mantissa, _, exponent = match.group("whole").replace(",", "").lower().partition("e")
+    if max(len(mantissa), len(below)) > DIGITS or max(len(exponent), len(power)) > 4:
+        return None
+    shift = int(exponent or 0) + int(power)
+    if abs(shift) > DIGITS or Fraction(below) == 0:
+        return None
+    value = Fraction(mantissa) * Fraction(10) ** shift / Fraction(below)
+    return Number(-value if match.group("sign") == "-" else value, bool(match.group("percent")))
+
+
+def normalize_numeric_answer(text: str) -> str | None:
+    """The final answer of a worked solution as bare text: after `####`, else the last \\boxed{},
+    else the last number; commas, blanks and trailing punctuation removed. None if there is none."""
+    if "####" in text:
+        rest = text.rsplit("####", 1)[1].strip()
+        answer = rest.splitlines()[0] if rest else ""
+    else:
+        answer = last_boxed(text) or _last_written(text)
+    answer = "".join(answer.replace(",", "").split()).rstrip(".,;:!?")
+    return answer or None

@@ -1,0 +1,127 @@
+"""The other end of the pool: what runs inside a checking process. Imports nothing heavy.
+
+It reads a batch `{"function", "jobs", "timeout_s"}`, answers `{"ready": true}` once the function
+is imported, then one `{"value": ...}` or `{"error": ...}` a job; `"last"` in an answer says that
+the process ends with it. Frames are 8 bytes of length and then JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+GRACE_S = 10.0
+"""How long past its wall clock a job may live when the parent is no longer there to kill it."""
+
+OUT_OF_MEMORY = b'{"error": "MemoryError: the memory limit was reached", "last": true}'
+
+
+def read_frame(connection: socket.socket, deadline: float | None = None) -> bytes:
+    """One frame; `EOFError` when the other end has closed, `TimeoutError` past the deadline."""
+    size = int.from_bytes(_exactly(connection, 8, deadline), "big")
+    return _exactly(connection, size, deadline)
+
+
+def write_frame(connection: socket.socket, payload: bytes) -> None:
+    connection.sendall(len(payload).to_bytes(8, "big") + payload)
+
+
+def _exactly(connection: socket.socket, size: int, deadline: float | None) -> bytes:
+    chunks = bytearray()
+    while len(chunks) < size:
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            connection.settimeout(left)
+        chunk = connection.recv(min(size - len(chunks), 1 << 20))
+        if not chunk:
+            raise EOFError
+        chunks += chunk
+    return bytes(chunks)
+
+
+def limit_resources(memory_mb: int) -> None:
+    """Bound memory, files written and core dumps, where the system can."""
+    import resource
+
+    memory = memory_mb << 20
+    limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 16 << 20)]
+    if sys.platform != "darwin":  # macOS refuses a lower address-space limit
+        limits.append((resource.RLIMIT_AS, memory))
+    for kind, bound in limits:
+        _, hard = resource.getrlimit(kind)
+        bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        resource.setrlimit(kind, (bound, bound))
+
+
+def resolve(path: str) -> Callable[..., Any]:
+    """The function at `package.module:name`, its module's `prepare_child()` called once before.
+
+    What a module loads there is not counted against the first job's wall clock.
+    """
+    if path not in _resolved:
+        module_path, _, name = path.partition(":")
+        module = importlib.import_module(module_path)
+        found: Callable[..., Any] = getattr(module, name)
+        getattr(module, "prepare_child", lambda: None)()
+        _resolved[path] = found
+    return _resolved[path]
+
+
+_resolved: dict[str, Callable[..., Any]] = {}
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer batches until the parent closes the connection or a job runs out of memory."""
+    # The default action of the alarm is done by the kernel: it ends the process even where a
+    # job sits in C code and the parent was killed before it could do the same.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    while True:
+        batch = json.loads(read_frame(connection))
+        try:
+            function = resolve(batch["function"])
+        except Exception as error:  # boundary: the function's module is foreign code
+            _answer(connection, {"error": _line(error)})
+            continue
+        _answer(connection, {"ready": True})
+        for job in batch["jobs"]:
+            signal.setitimer(signal.ITIMER_REAL, batch["timeout_s"] + GRACE_S)
+            try:
+                reply = json.dumps({"value": function(**job)}, allow_nan=False).encode()
+            except MemoryError:
+                write_frame(connection, OUT_OF_MEMORY)
+                os._exit(1)
+            except Exception as error:  # boundary: the function is foreign code
+                reply = json.dumps({"error": _line(error)}).encode()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            write_frame(connection, reply)
+
+
+def _answer(connection: socket.socket, message: dict[str, Any]) -> None:
+    write_frame(connection, json.dumps(message).encode())
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+
+
+def main() -> None:
+    """Entry of the process: `python -P child.py FD MEMORY_MB`."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    limit_resources(int(sys.argv[2]))
+    with contextlib.suppress(EOFError, ConnectionError):
+        serve(connection)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Scorers made of scorers: a weighted sum, a gate, a fallback, pairs in both orders, an anchor.
+
+Every combination calls its parts through the gate, keeps what each of them said in `parts`, and
+never turns a part that failed into a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from burnish.errors import RewardError, UserError
+from burnish.records import Response, Reward, Status, Task
+from burnish.rewards.fingerprint import fingerprint
+from burnish.rewards.scorer import Scope, Scorer, checked, gather
+from burnish.seeds import digest
+
+
+class Combination:
+    """Base: the parts, and what follows from them."""
+
+    def __init__(self, name: str, children: Sequence[Scorer], scope: Scope, *settings: Any) -> None:
+        self.name = name
+        self.children = tuple(children)
+        self.scope = scope
+        self.needs: frozenset[str] = frozenset().union(*(child.needs for child in children))
+        self._settings = settings
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any part and with the way they are combined."""
+        parts = [fingerprint(child) for child in self.children]
+        return digest(type(self).__name__, repr(self._settings), *parts)
+
+
+class Weighted(Combination):
+    """The weighted sum of named parts; parts of weight 0 are scored and kept, but do not count.
+
+    A part without a value leaves the total without one (`missing="fail"`, with the first such
+    part's status and name), or is left out, the rest scaled up to the same total weight
+    (`missing="drop"`).
+    """
+
+    def __init__(
+        self,
+        scorers: Sequence[Scorer],
+        *,
+        weights: Mapping[str, float] | None = None,
+        name: str = "total",
+        missing: Literal["fail", "drop"] = "fail",
+    ) -> None:
+        """`weights` by part name; by default each scorer's own `weight`, else 1."""
+        _same_kind(name, scorers)
+        names = [scorer.name for scorer in scorers]
+        twice = sorted({part for part in names if names.count(part) > 1})
+        if twice or not names:
+            got = f"two rewards named {', '.join(twice)}" if twice else "no reward at all"
+            raise UserError(f"reward '{name}' has {got}; expected parts with different names.")
+        self.weights = [
+            float((weights or {}).get(s.name, getattr(s, "weight", 1.0))) for s in scorers
+        ]
+        self.missing = missing
+        super().__init__(name, scorers, _joint_scope(scorers), names, self.weights, missing)
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        calls = [partial(checked, child, task, responses) for child in self.children]
+        columns = await gather(calls)
+        return [self._total(parts) for parts in zip(*columns, strict=True)]
+
+    def _total(self, parts: tuple[Reward, ...]) -> Reward:
+        parts = tuple(
+            replace(part, name=child.name, weight=weight)
+            for part, child, weight in zip(parts, self.children, self.weights, strict=True)
+        )
+        counting = [part for part in parts if part.weight != 0]
+        decided = [(part.weight, part.value) for part in counting if part.value is not None]
+        silent = [part for part in counting if part.value is None]
+        if silent and (self.missing == "fail" or not decided):
+            reason = f"part '{silent[0].name}' has no value: {silent[0].reason}"
+            return Reward.failed(self.name, silent[0].status, reason, parts=parts)
+        total = sum(weight * value for weight, value in decided)
+        if silent:
+            all_weight = sum(abs(part.weight) for part in counting)
+            total *= all_weight / sum(abs(weight) for weight, _ in decided)
+        reason = f"left out: {', '.join(part.name for part in silent)}" if silent else ""
+        return Reward(self.name, total, parts=parts, reason=reason)
+
+
+class Gate(Combination):
+    """`then`, but only for responses that pass `hard`; the others get `otherwise`, unasked.
+
+    No value from `hard` is no value: a gate that cannot be read is neither open nor shut.
+    """
+
+    def __init__(
+        self,
+        hard: Scorer,
+        then: Scorer,
+        *,
+        threshold: float = 1.0,
+        otherwise: float = 0.0,
+        name: str = "gate",
+    ) -> None:
+        for part in (hard, then):
+            if part.scope is Scope.PAIR:
+                raise UserError(f"gate '{name}' got the pair reward '{part.name}'; use Anchor.")
+        self.hard, self.then, self.threshold, self.otherwise = hard, then, threshold, otherwise
+        super().__init__(name, (hard, then), _joint_scope((hard, then)), threshold, otherwise)
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        gates = await checked(self.hard, task, responses)
+        passed = [
+            i for i, g in enumerate(gates) if g.value is not None and g.value >= self.threshold
+        ]
+        asked = await checked(self.then, task, [responses[i] for i in passed]) if passed else []
+        after = dict(zip(passed, asked, strict=True))
+        return [self._one(gate, after.get(i)) for i, gate in enumerate(gates)]
+
+    def _one(self, gate: Reward, after: Reward | None) -> Reward:
+        if gate.value is None:
+            reason = f"gate '{gate.name}' has no value: {gate.reason}"
+            return Reward.failed(self.name, gate.status, reason, parts=(gate,))
+        if after is None:
+            reason = f"gate '{gate.name}' is {gate.value:g}, below {self.threshold:g}"
+            return Reward(self.name, self.otherwise, parts=(gate,), reason=reason)
+        return _adopt(self.name, after, (gate, after))
+
+
+class FirstDecisive(Combination):
+    """The first scorer that has a value decides; the next is asked only about what is open."""
+
+    def __init__(self, *scorers: Scorer, name: str = "first_decisive") -> None:
+        if not scorers:
+            raise UserError(f"reward '{name}' has no scorers; expected at least one.")
+        _same_kind(name, scorers)
+        super().__init__(name, scorers, _joint_scope(scorers))
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        said: list[list[Reward]] = [[] for _ in responses]
+        for child in self.children:
+            open_ones = [i for i, rewards in enumerate(said) if not _has_value(rewards)]
+            if not open_ones:
+                break
+            # Only a point scorer may see a part of the group: others compare within it.
+            shown = open_ones if child.scope is Scope.POINT else range(len(responses))
+            rewards = await checked(child, task, [responses[i] for i in shown])
+            for i, reward in zip(shown, rewards, strict=True):
+                if i in open_ones:
+                    said[i].append(reward)
+        return [_adopt(self.name, rewards[-1], tuple(rewards)) for rewards in said]
+
+
+class BothOrders(Combination):
+    """A pair scorer asked in both orders, so that the place of a response cannot win.
+
+    Agreeing orders give the mean, which is antisymmetric in the two responses; orders that name
+    different winners give `abstain`; an order without a value leaves the pair without one.
+    """
+
+    def __init__(self, pair: Scorer, *, name: str = "") -> None:
+        _need_pair("BothOrders", pair)
+        super().__init__(name or pair.name, (pair,), Scope.PAIR)
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        pair, (a, b) = self.children[0], responses
+        forward, backward = await gather(
+            [partial(compare, pair, task, a, b), partial(compare, pair, task, b, a)]
+        )
+        rewards = []
+        for one, two in zip(forward, reversed(backward), strict=True):
+            parts = (replace(one, name="forward"), replace(two, name="backward"))
+            if one.value is None or two.value is None:
+                silent = one if one.value is None else two
+                reason = f"one order has no value: {silent.reason}"
+                rewards.append(Reward.failed(self.name, silent.status, reason, parts=parts))
+            elif one.value * two.value < 0:
+                reason = f"the orders disagree: {one.value:+g} and {two.value:+g}"
+                rewards.append(Reward.failed(self.name, Status.ABSTAIN, reason, parts=parts))
+            else:
+                rewards.append(Reward(self.name, (one.value + two.value) / 2, parts=parts))
+        return rewards
+
+
+class Anchor(Combination):
+    """A pair scorer made pointwise: every response meets the same reference.
+
+    The reference is a response, or the name of a task field that holds its text.
+    """
+
+    def __init__(self, pair: Scorer, reference: Response | str, *, name: str = "") -> None:
+        _need_pair("Anchor", pair)
+        self.reference = reference
+        super().__init__(name or pair.name, (pair,), Scope.POINT, reference)
+        if isinstance(reference, str):
+            self.needs |= {reference}
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        anchor = self._anchor(task)
+        if anchor is None:
+            reason = f"the field '{self.reference}' holds no text to compare with"
+            return [Reward.failed(self.name, Status.ABSTAIN, reason) for _ in responses]
+        pair = self.children[0]
+        calls = [partial(compare, pair, task, response, anchor) for response in responses]
+        return [_adopt(self.name, both[0], (both[0],)) for both in await gather(calls)]
+
+    def _anchor(self, task: Task) -> Response | None:
+        if isinstance(self.reference, Response):
+            return self.reference
+        text = task.fields.get(self.reference)
+        return Response(f"{task.id}/{self.reference}", str(text)) if text else None
+
+
+async def compare(pair: Scorer, task: Task, a: Response, b: Response) -> list[Reward]:
+    """Two rewards of a pair scorer, whose values must be v and -v."""
+    first, second = await checked(pair, task, [a, b])
+    if first.value is None or second.value is None:
+        opposite = first.value is second.value
+    else:
+        opposite = abs(first.value + second.value) <= 1e-9
+    if not opposite:
+        raise RewardError(
+            f"pair reward '{pair.name}' gave {first.value} and {second.value} to samples {a.id} "
+            f"and {b.id}; expected v and -v, or no value for both."
+        )
+    return [first, second]
+
+
+def _adopt(name: str, source: Reward, parts: tuple[Reward, ...]) -> Reward:
+    """The source's value, status and reason under another name, with the parts asked."""
+    return Reward(name, source.value, source.status, parts=parts, reason=source.reason)
+
+
+def _has_value(rewards: list[Reward]) -> bool:
+    return bool(rewards) and rewards[-1].value is not None
+
+
+def _joint_scope(scorers: Sequence[Scorer]) -> Scope:
+    scopes = {scorer.scope for scorer in scorers}
+    return scopes.pop() if len(scopes) == 1 else Scope.GROUP
+
+
+def _same_kind(name: str, scorers: Sequence[Scorer]) -> None:
+    pairs = [scorer.name for scorer in scorers if scorer.scope is Scope.PAIR]
+    if pairs and len(pairs) < len(scorers):
+        raise UserError(
+            f"reward '{name}' mixes the pair reward(s) {', '.join(pairs)} with others; "
+            "make them pointwise with Anchor first."
+        )
+
+
+def _need_pair(what: str, scorer: Scorer) -> None:
+    if scorer.scope is not Scope.PAIR:
+        raise UserError(
+            f"{what} got '{scorer.name}' of scope {scorer.scope.value}; expected a pair scorer."
+        )

@@ -1,0 +1,234 @@
+"""Plain Python functions as rewards, their arguments bound by name.
+
+    def close(text, answer):
+        return 1.0 - abs(float(text) - answer) / 100
+
+    scorer = from_function(close)
+
+`response`, `text` (or `completion`), `tokens` and `finish` come from the response; `task`,
+`prompt` and `messages` from the task; any other name from the task's fields. A function that takes
+`responses`, `texts` or `completions` sees the whole group as lists and returns a list. It may
+return a number, a bool, None (abstains) or a `Reward`; anything else breaks its contract and stops
+the run with one line. An exception is `infra_error` for that sample alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from msgspec.structs import replace
+
+from burnish.errors import RewardError, UserError
+from burnish.records import Response, Reward, Status, Task
+from burnish.rewards.deadline import Call, call_each
+from burnish.rewards.fingerprint import function_fingerprint
+from burnish.rewards.scorer import Scope, describe, gather
+from burnish.seeds import digest
+
+_OF_RESPONSE: dict[str, Callable[[Response], Any]] = {
+    "response": lambda r: r,
+    "text": lambda r: r.text,
+    "completion": lambda r: r.text,
+    "tokens": lambda r: r.tokens,
+    "finish": lambda r: r.finish.value,
+}
+_OF_GROUP: dict[str, Callable[[Sequence[Response]], Any]] = {
+    "responses": list,
+    "texts": lambda rs: [r.text for r in rs],
+    "completions": lambda rs: [r.text for r in rs],
+    "tokens": lambda rs: [r.tokens for r in rs],
+    "finish": lambda rs: [r.finish.value for r in rs],
+}
+_OF_TASK: dict[str, Callable[[Task], Any]] = {
+    "task": lambda t: t,
+    "prompt": lambda t: t.prompt,
+    "messages": lambda t: t.messages,
+}
+_PLURAL = frozenset({"responses", "texts", "completions"})
+_SINGULAR = frozenset({"response", "text", "completion"})
+
+
+def from_function(
+    function: Callable[..., Any],
+    name: str | None = None,
+    weight: float = 1.0,
+    *,
+    options: Mapping[str, Any] | None = None,
+    deadline_s: float = 30.0,
+) -> FunctionReward:
+    """A scorer from a function; `options` are fixed arguments, `deadline_s` bounds one call.
+
+    A function that never returns is left behind in its thread when the deadline passes; one that
+    also holds the interpreter lock cannot be left. Work of that kind belongs in the pool.
+    """
+    own_name: str = getattr(function, "__name__", type(function).__name__)
+    return FunctionReward(function, name or own_name, weight, dict(options or {}), deadline_s)
+
+
+class FunctionReward:
+    """A function behind the `Scorer` protocol."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        weight: float,
+        options: dict[str, Any],
+        deadline_s: float,
+    ) -> None:
+        self.function, self.name, self.weight = function, name, weight
+        self.options, self.deadline_s = options, deadline_s
+        self._wanted, self._required, self._takes_fields = _parameters(function, name, options)
+        plural, singular = _PLURAL & self._wanted, _SINGULAR & self._wanted
+        if plural and singular:
+            raise UserError(
+                f"reward '{name}' takes both {sorted(plural)[0]} and {sorted(singular)[0]}; "
+                "a function scores one response or the whole group, not both."
+            )
+        self.scope = Scope.GROUP if plural else Scope.POINT
+        known = _OF_TASK.keys() | (_OF_GROUP.keys() if plural else _OF_RESPONSE.keys())
+        self.needs = frozenset(self._required - known)
+        self.is_async = inspect.iscoroutinefunction(_bare(function))
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the function's file, with what is bound into it and with the options."""
+        return digest(function_fingerprint(self.function), repr(sorted(self.options.items())))
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        if self.scope is Scope.GROUP:
+            return await self._score_group(task, responses)
+        missing = self._missing(task)
+        if missing:
+            return [missing for _ in responses]
+        arguments = [self._arguments(task, _OF_RESPONSE, response) for response in responses]
+        calls = await self._call(arguments)
+        return [
+            self._reward(call, response) for call, response in zip(calls, responses, strict=True)
+        ]
+
+    async def _score_group(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        missing = self._missing(task)
+        if missing:
+            return [missing for _ in responses]
+        (call,) = await self._call([self._arguments(task, _OF_GROUP, responses)])
+        if call.failure is not None:
+            return [self._reward(call, response) for response in responses]
+        values = call.value
+        if not isinstance(values, list | tuple) or len(values) != len(responses):
+            size = f" of {len(values)}" if isinstance(values, list | tuple) else ""
+            raise RewardError(
+                f"reward '{self.name}' returned {type(values).__name__}{size} for the group of "
+                f"sample {responses[0].id}; expected a list of {len(responses)} values, one for "
+                "each response."
+            )
+        return [
+            self._reward(Call(value), response)
+            for value, response in zip(values, responses, strict=True)
+        ]
+
+    def _missing(self, task: Task) -> Reward | None:
+        lacking = sorted(self.needs - task.fields.keys())
+        if not lacking:
+            return None
+        reason = f"task {task.id} has no field {', '.join(map(repr, lacking))}"
+        return Reward.failed(self.name, Status.ABSTAIN, reason)
+
+    def _arguments(
+        self, task: Task, table: Mapping[str, Callable[[Any], Any]], source: Any
+    ) -> dict[str, Any]:
+        bound = dict(task.fields) if self._takes_fields else {}
+        for name in self._wanted:
+            if name in table:
+                bound[name] = table[name](source)
+            elif name in _OF_TASK:
+                bound[name] = _OF_TASK[name](task)
+            elif name in task.fields:
+                bound[name] = task.fields[name]
+        return {**bound, **self.options}
+
+    async def _call(self, arguments: list[dict[str, Any]]) -> list[Call]:
+        if self.is_async:
+            return await gather([partial(self._await, one) for one in arguments])
+        return await anyio.to_thread.run_sync(
+            call_each, self.function, arguments, self.deadline_s, abandon_on_cancel=True
+        )
+
+    async def _await(self, arguments: dict[str, Any]) -> Call:
+        try:
+            with anyio.move_on_after(self.deadline_s):
+                return Call(await self.function(**arguments))
+            return Call(failure=(Status.TIMEOUT, f"no answer within {self.deadline_s:g} s"))
+        except (UserError, RewardError):
+            raise
+        except Exception as error:  # boundary: a reward function is foreign code
+            return Call(failure=(Status.INFRA_ERROR, describe(error)))
+
+    def _reward(self, call: Call, response: Response) -> Reward:
+        if call.failure is not None:
+            return Reward.failed(self.name, *call.failure)
+        value = call.value
+        if value is None:
+            return Reward.failed(self.name, Status.ABSTAIN, "the function returned None")
+        if isinstance(value, Reward):
+            return replace(value, name=self.name)
+        number = _as_float(value)
+        if math.isfinite(number):
+            return Reward(self.name, number)
+        shown = f"{value}" if isinstance(value, float) else f"{type(value).__name__} {value!r:.60}"
+        raise RewardError(
+            f"reward '{self.name}' returned {' '.join(shown.split())} for sample {response.id}; "
+            "expected a finite number, a bool, None or a Reward. Return None if it cannot judge."
+        )
+
+
+def _as_float(value: Any) -> float:
+    """A real number as a float; NaN for anything else, infinity where it is too large."""
+    if not isinstance(value, numbers.Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What is really called: inside a partial, or the `__call__` of an object."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function):
+        return function
+    call: Callable[..., Any] = type(function).__call__
+    return call
+
+
+def _parameters(
+    function: Callable[..., Any], name: str, options: Mapping[str, Any]
+) -> tuple[set[str], set[str], bool]:
+    """Names a function takes, names it cannot do without, and whether it takes any field."""
+    wanted: set[str] = set()
+    required: set[str] = set()
+    takes_fields = False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes_fields = True
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise UserError(
+                f"reward '{name}' has the parameter '{parameter}' without a usable name; "
+                "arguments are bound by name."
+            )
+        elif parameter.name not in options:
+            wanted.add(parameter.name)
+            if parameter.default is parameter.empty:
+                required.add(parameter.name)
+    unknown = sorted(options.keys() - inspect.signature(function).parameters.keys())
+    if unknown and not takes_fields:
+        raise UserError(f"reward '{name}' takes no option {', '.join(map(repr, unknown))}.")
+    return wanted, required, takes_fields

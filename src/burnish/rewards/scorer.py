@@ -1,0 +1,223 @@
+"""What every reward is: a `Scorer`, list in and list out, called through one gate.
+
+    rewards = await checked(scorer, task, responses, deadline_s=30)
+
+The gate keeps two kinds of trouble apart. A scorer that *breaks its contract* (wrong length,
+wrong type, NaN) is a bug in the reward and raises `RewardError`, which stops the run. A scorer
+that *fails* (an exception, a deadline) yields rewards without a value and with a status.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import anyio
+
+from burnish.errors import RewardError, UserError, did_you_mean
+from burnish.records import Finish, Response, Reward, Status, Task
+
+T = TypeVar("T")
+
+
+class Scope(StrEnum):
+    """How many responses a scorer looks at together."""
+
+    POINT = "point"
+    """Each response on its own."""
+    PAIR = "pair"
+    """Exactly two responses; the two values are v and -v, positive for the better one."""
+    LIST = "list"
+    """Several responses, ranked against each other."""
+    GROUP = "group"
+    """All responses to one task; values may depend on the neighbours."""
+    STEP = "step"
+    """The steps of each response; the reward's verdicts are per step."""
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Anything that can say how good responses are."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def scope(self) -> Scope: ...
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Task fields that must be there."""
+        ...
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        """One reward for each response, in order."""
+        ...
+
+
+async def checked(
+    scorer: Scorer,
+    task: Task,
+    responses: Sequence[Response],
+    *,
+    deadline_s: float | None = None,
+) -> list[Reward]:
+    """Score through the gate: one valid reward a response, or `RewardError` naming the breach.
+
+    Responses whose generation failed never reach the scorer; they get `infra_error`.
+    """
+    failed_at = [i for i, r in enumerate(responses) if r.finish is Finish.ERROR]
+    if failed_at and scorer.scope is Scope.PAIR:
+        failed_at = list(range(len(responses)))
+    living = [r for i, r in enumerate(responses) if i not in set(failed_at)]
+    scored = await _guarded(scorer, task, living, deadline_s) if living else []
+    for i in failed_at:
+        reason = "the model's backend failed, so there is no answer to score"
+        scored.insert(i, Reward.failed(scorer.name, Status.INFRA_ERROR, reason))
+    return scored
+
+
+async def _guarded(
+    scorer: Scorer, task: Task, responses: Sequence[Response], deadline_s: float | None
+) -> list[Reward]:
+    def all_failed(status: Status, reason: str) -> list[Reward]:
+        return [Reward.failed(scorer.name, status, reason) for _ in responses]
+
+    if scorer.scope is Scope.PAIR and len(responses) != 2:
+        raise UserError(
+            f"reward '{scorer.name}' compares pairs but got {len(responses)} responses to task "
+            f"{task.id}; expected 2. Wrap it in Anchor to score one response at a time."
+        )
+    try:
+        with anyio.move_on_after(deadline_s) as scope:
+            result: Any = await scorer.score(task, responses)
+    except (UserError, RewardError):
+        raise
+    except Exception as error:  # boundary: a scorer is foreign code
+        return all_failed(Status.INFRA_ERROR, describe(error))
+    if scope.cancelled_caught:
+        return all_failed(Status.TIMEOUT, f"no score within {deadline_s:g} s")
+    return _contract(scorer.name, responses, result)
+
+
+def _contract(name: str, responses: Sequence[Response], result: Any) -> list[Reward]:
+    """The rewards, if they are what a scorer may return."""
+    where = responses[0].id
+    if not isinstance(result, list | tuple):
+        raise RewardError(
+            f"reward '{name}' returned {_kind(result)} for sample {where}; expected a list of "
+            f"{len(responses)} Reward objects."
+        )
+    if len(result) != len(responses):
+        raise RewardError(
+            f"reward '{name}' returned {len(result)} rewards for {len(responses)} responses "
+            f"(first sample {where}); expected one for each response, in order."
+        )
+    for response, reward in zip(responses, result, strict=True):
+        if not isinstance(reward, Reward):
+            raise RewardError(
+                f"reward '{name}' returned {_kind(reward)} for sample {response.id}; "
+                "expected a Reward. Plain numbers are fine from a function: use from_function."
+            )
+        finite = reward.value is None or (
+            isinstance(reward.value, int | float) and math.isfinite(reward.value)
+        )
+        if not finite or not math.isfinite(reward.weight):
+            raise RewardError(
+                f"reward '{name}' has value {reward.value!r} and weight {reward.weight!r} for "
+                f"sample {response.id}; expected finite numbers."
+            )
+    return list(result)
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__name__} {value!r:.60}"
+
+
+def describe(error: BaseException) -> str:
+    """An exception on one line: its type, its message and where in the source it was raised."""
+    text = " ".join(str(error).split())
+    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is not None:
+        code = trace.tb_frame.f_code
+        file = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
+        line += f" ({file}:{trace.tb_lineno} in {code.co_name})"
+    return line[:500]
+
+
+def leaves(scorer: Scorer) -> list[Scorer]:
+    """The scorers that a combination is made of, or the scorer itself."""
+    children: tuple[Scorer, ...] = getattr(scorer, "children", ())
+    return [leaf for child in children for leaf in leaves(child)] if children else [scorer]
+
+
+def bind_check(scorer: Scorer, fields: Iterable[str]) -> None:
+    """Raise one `UserError` listing every field that a reward asks for and the data lacks.
+
+    Call it before training starts: the alternative is an error deep in a worker.
+    """
+    known = sorted(set(fields))
+    misses = [
+        f"reward '{leaf.name}' needs '{field}'{_hint(field, known)}"
+        for leaf in leaves(scorer)
+        for field in sorted(leaf.needs - set(known))
+    ]
+    if misses:
+        has = ", ".join(known) or "no fields"
+        raise UserError(
+            f"the data lacks {len(misses)} field(s) that rewards ask for: {'; '.join(misses)}. "
+            f"It has: {has}. Map the field in the task's settings or change the reward."
+        )
+
+
+def _hint(field: str, known: Iterable[str]) -> str:
+    hint = did_you_mean(field, known).strip()
+    return f" (d{hint[1:]})" if hint else ""
+
+
+async def score_groups(
+    scorer: Scorer,
+    items: Sequence[tuple[Task, Sequence[Response]]],
+    *,
+    limit: int = 8,
+    deadline_s: float | None = None,
+) -> list[list[Reward]]:
+    """Score many tasks' responses, at most `limit` tasks at a time, each with its own deadline."""
+    calls = [
+        partial(checked, scorer, task, responses, deadline_s=deadline_s)
+        for task, responses in items
+    ]
+    return await gather(calls, limit=limit)
+
+
+async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, limit: int = 64) -> list[T]:
+    """Await calls concurrently, results in order; the first call's error is raised as it is.
+
+    Task groups wrap errors in groups of errors; a one-line message must reach the user bare.
+    """
+    if len(calls) == 1:
+        return [await calls[0]()]
+    results: dict[int, T] = {}
+    errors: dict[int, Exception] = {}
+    slots = anyio.CapacityLimiter(max(1, limit))
+
+    async def one(index: int) -> None:
+        async with slots:
+            try:
+                results[index] = await calls[index]()
+            except Exception as error:  # boundary: carried out of the task group unwrapped
+                errors[index] = error
+                group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for index in range(len(calls)):
+            group.start_soon(one, index)
+    if errors:
+        raise errors[min(errors)]
+    return [results[index] for index in range(len(calls))]

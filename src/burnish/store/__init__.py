@@ -1,0 +1,29 @@
+"""One run = one folder: its config, every sample with its evidence, every number, in plain SQL."""
+
+from burnish.store.export import export
+from burnish.store.manifest import Manifest
+from burnish.store.reader import (
+    MetricPoint,
+    RunStatus,
+    RunSummary,
+    StoredEvaluation,
+    StoredEvent,
+)
+from burnish.store.run import RunStore
+from burnish.store.runs import RunInfo, find_run, list_runs
+from burnish.store.sample import StoredSample
+
+__all__ = [
+    "Manifest",
+    "MetricPoint",
+    "RunInfo",
+    "RunStatus",
+    "RunStore",
+    "RunSummary",
+    "StoredEvaluation",
+    "StoredEvent",
+    "StoredSample",
+    "export",
+    "find_run",
+    "list_runs",
+]

@@ -1,0 +1,152 @@
+"""The SQLite file of a run: how it is opened, written in whole transactions, and how it fails.
+
+The file is in write-ahead mode with `synchronous=NORMAL`: a killed process loses nothing that was
+committed, any number of readers look on while it is written, and a commit costs no disk flush. A
+power cut may lose the newest commits, never the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from burnish.errors import StoreError
+from burnish.store import schema
+
+Row = tuple[Any, ...]
+
+BUSY_TIMEOUT_S = 10.0
+
+_HINTS = {
+    "SQLITE_FULL": "free some space; nothing of this call was stored",
+    "SQLITE_IOERR": "the disk refused; nothing of this call was stored",
+    "SQLITE_READONLY": "the file or its folder is read-only",
+    "SQLITE_CANTOPEN": "is it there, and may you write in its folder?",
+    "SQLITE_CORRUPT": "the file is damaged; `sqlite3 run.db .recover` may save its rows",
+    "SQLITE_NOTADB": "the file is damaged or is something else",
+    "SQLITE_BUSY": "another program holds the file",
+    "SQLITE_LOCKED": "another program holds the file",
+    "SQLITE_TOOBIG": "one value is larger than SQLite can hold",
+}
+
+
+class Database:
+    """One connection. Writes take `_writing`, which keeps to one transaction at a time."""
+
+    def __init__(self, path: Path, *, read_only: bool) -> None:
+        self.path = path
+        self._writing = threading.RLock()
+        with self.failing("open"):
+            self._connection = _connect(path, read_only=read_only)
+        try:
+            if not read_only:
+                self._create()
+            self._check_version()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; the last one out folds the write-ahead log into it."""
+        with self.failing("close"):
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
+        """All of the block's writes, or none of them."""
+        with self._writing, self.failing(doing):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # SQLite has rolled back by itself where the disk was full.
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Row]:
+        """The rows of a query, one by one."""
+        with self.failing("read"):
+            yield from self._connection.execute(sql, values)
+
+    def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
+        """The first row of a query, or None."""
+        with self.failing("read"):
+            found: Row | None = self._connection.execute(sql, values).fetchone()
+        return found
+
+    @contextlib.contextmanager
+    def failing(self, doing: str) -> Iterator[None]:
+        """Turn what SQLite raises into one line that names the file and the deed."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(_explain(self.path, doing, error)) from error
+        except UnicodeEncodeError as error:
+            raise StoreError(
+                f"{self.path}: cannot {doing}: a text holds {error.object[error.start]!a}, half of "
+                "a surrogate pair; expected valid Unicode."
+            ) from error
+
+    def _create(self) -> None:
+        """Lay the tables in a new file, in one transaction."""
+        found = self.row("SELECT count(*) FROM sqlite_master")
+        if found is not None and found[0]:
+            return
+        with self.transaction("create the tables") as connection:
+            _run(connection, schema.statements())
+
+    def _check_version(self) -> None:
+        identity = self.row("PRAGMA application_id")
+        version = self.row("PRAGMA user_version")
+        if identity is None or version is None or identity[0] != schema.APPLICATION_ID:
+            raise StoreError(f"{self.path} is not a burnish run; expected a database made by it.")
+        if version[0] > schema.VERSION:
+            raise StoreError(
+                f"{self.path} has schema version {version[0]}; this burnish reads up to "
+                f"{schema.VERSION}. Update burnish to open it."
+            )
+
+
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    where = path.resolve().as_uri()
+    if not read_only:
+        connection = _open(f"{where}?mode=rwc")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+    connection = _open(f"{where}?mode=ro")
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        log = path.with_name(path.name + "-wal")
+        # A reader makes a shared-memory file beside the database. Where the folder forbids that
+        # and the log is folded in, nobody can be writing, and the file can be read as it lies.
+        if not path.is_file() or (log.exists() and log.stat().st_size):
+            raise
+        connection = _open(f"{where}?mode=ro&immutable=1")
+    return connection
+
+
+def _open(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
+
+
+def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
+    for statement in statements:
+        connection.execute(statement)
+
+
+def _explain(path: Path, doing: str, error: sqlite3.Error) -> str:
+    name = getattr(error, "sqlite_errorname", None) or ""
+    primary = "_".join(name.split("_")[:2])
+    hint = f" ({_HINTS[primary]})" if primary in _HINTS else ""
+    return f"{path}: cannot {doing}: {error}{hint}."

@@ -1,0 +1,148 @@
+"""A run's samples or metrics as one file for other tools: JSON Lines, JSON, CSV or Parquet.
+
+    export(Path("runs/first"), Path("samples.parquet"))
+    export(Path("runs/first"), Path("curves.csv"), what="metrics")
+
+Rows are streamed, so a run larger than memory can be written, and the file appears in one go: it is
+whole, or what was there before is untouched. Token ids, masks and log-probs are lists in JSON and
+Parquet; the task, the reward tree and the info are objects in JSON, and JSON text in the other two.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from burnish.errors import StoreError, UserError, did_you_mean
+from burnish.store.reader import RunReader
+from burnish.store.run import RunStore
+from burnish.store.sample import COLUMNS
+
+METRIC_COLUMNS = ("step", "name", "value")
+BATCH_ROWS = 512
+
+_INTEGERS = {"step", "idx", "weight_version", "prompt_tokens", "response_tokens"}
+_FLOATS = {"reward", "advantage", "value"}
+_LISTS = {"token_ids": "int64", "loss_mask": "int8", "logprobs": "float64"}
+_OBJECTS = {"spans", "task", "reward_tree", "info"}
+
+Record = dict[str, Any]
+
+
+def export(
+    run: Path | RunReader, path: Path, what: Literal["samples", "metrics"] = "samples"
+) -> int:
+    """Write a table of the run to `path`, in the format its suffix names; how many rows it has."""
+    writer = _WRITERS.get(path.suffix)
+    if writer is None:
+        known = ", ".join(_WRITERS)
+        hint = did_you_mean(path.suffix, _WRITERS)
+        raise UserError(f"{path}: unknown format '{path.suffix}'; expected one of {known}.{hint}")
+    if what not in ("samples", "metrics"):
+        hint = did_you_mean(what, ("samples", "metrics"))
+        raise UserError(f"cannot export '{what}'; expected samples or metrics.{hint}")
+    if isinstance(run, RunReader):
+        return _export(run, path, what, writer)
+    with RunStore.open(run, read_only=True) as store:
+        return _export(store, path, what, writer)
+
+
+def _export(run: RunReader, path: Path, what: str, writer: Writer) -> int:
+    columns = COLUMNS if what == "samples" else METRIC_COLUMNS
+    rows = run.table(what, columns)
+    count = 0
+
+    def records() -> Iterator[Record]:
+        nonlocal count
+        for row in rows:
+            count += 1
+            yield dict(zip(columns, row, strict=True))
+
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        writer(partial, columns, records())
+        partial.replace(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot write: {error.strerror or error}.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
+
+
+def _write_jsonl(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    with path.open("wb") as file:
+        for record in records:
+            file.write(_object(record) + b"\n")
+
+
+def _write_json(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    with path.open("wb") as file:
+        file.write(b"[")
+        for number, record in enumerate(records):
+            file.write((b",\n" if number else b"\n") + _object(record))
+        file.write(b"\n]\n")
+
+
+def _write_csv(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(record.values() for record in records)
+
+
+def _write_parquet(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError:
+        raise UserError(
+            f"{path.name}: Parquet needs pyarrow. Install it: pip install 'burnish[data]'."
+        ) from None
+    schema = pa.schema([(column, _arrow_type(pa, column)) for column in columns])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while batch := list(itertools.islice(records, BATCH_ROWS)):
+            writer.write_table(pa.Table.from_pylist([_lists(r) for r in batch], schema=schema))
+
+
+def _arrow_type(pa: Any, column: str) -> Any:
+    if column in _LISTS:
+        return pa.list_(getattr(pa, _LISTS[column])())
+    if column in _INTEGERS:
+        return pa.int64()
+    if column in _FLOATS:
+        return pa.float64()
+    return pa.bool_() if column == "keep" else pa.string()
+
+
+def _lists(record: Record) -> Record:
+    """The record with its token columns as lists and `keep` as a truth value."""
+    for column in _LISTS.keys() & record.keys():
+        record[column] = msgspec.json.decode(record[column])
+    if "keep" in record:
+        record["keep"] = bool(record["keep"])
+    return record
+
+
+def _object(record: Record) -> bytes:
+    """The record as one JSON object; columns that are JSON already go in as they are."""
+    for column in (_OBJECTS | _LISTS.keys()) & record.keys():
+        record[column] = msgspec.Raw(record[column].encode())
+    if "keep" in record:
+        record["keep"] = bool(record["keep"])
+    return msgspec.json.encode(record)
+
+
+Writer = Callable[[Path, tuple[str, ...], Iterator[Record]], None]
+
+_WRITERS: dict[str, Writer] = {
+    ".jsonl": _write_jsonl,
+    ".json": _write_json,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}

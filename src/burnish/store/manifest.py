@@ -1,0 +1,99 @@
+"""`config.json`: what a run was asked to do, where each value came from, and with which versions.
+
+It is written once, last of all that makes a run folder, so a folder that has it is a whole run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import StoreError
+
+FILE = "config.json"
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """The contents of `config.json`."""
+
+    recipe: str
+    """What the run was started from, for listings."""
+    created: str
+    identity: dict[str, str]
+    """Digests (config, data) that a continuation must match."""
+    versions: dict[str, str]
+    platform: str
+    config: dict[str, Any]
+    """Resolved values."""
+    origins: dict[str, str]
+    """Dotted key -> where its value came from."""
+
+
+def make(
+    config: Mapping[str, Any],
+    origins: Mapping[str, str],
+    identity: Mapping[str, str],
+    recipe: str,
+) -> Manifest:
+    """The manifest of a run that starts now, here."""
+    return Manifest(
+        recipe=recipe,
+        created=now(),
+        identity=dict(identity),
+        versions={
+            "python": platform.python_version(),
+            **{name: _version(name) for name in ("burnish", "torch", "transformers")},
+        },
+        platform=platform.platform(),
+        config=dict(config),
+        origins=dict(origins),
+    )
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Put `config.json` in place in one go: it is there whole or not at all."""
+    partial = folder / f".{FILE}.partial"
+    try:
+        text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        with partial.open("wb") as file:
+            file.write(text + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(folder / FILE)
+    except OSError as error:
+        raise StoreError(f"{folder / FILE}: cannot write: {error.strerror}.") from error
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{folder / FILE}: the config is not JSON: {error}.") from error
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest of a run folder."""
+    path = folder / FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise StoreError(f"{folder} is not a run: it has no {FILE}.") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot read: {error.strerror}.") from error
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"{path}: damaged or not written by burnish: {error}.") from error
+
+
+def now() -> str:
+    """The moment in UTC, as text that sorts."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,206 @@
+"""What can be asked of a run, while it is written or years later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import StoreError, UserError
+from burnish.store.database import Database, Row
+from burnish.store.lock import is_held
+from burnish.store.manifest import Manifest
+from burnish.store.sample import COLUMNS, StoredSample, decode
+
+DATABASE = "run.db"
+LOCK = "writer.lock"
+_SELECT = f"SELECT {', '.join(COLUMNS)} FROM samples"
+
+
+class RunStatus(StrEnum):
+    """Where a run stands."""
+
+    RUNNING = "running"
+    """A living process is writing it."""
+    FINISHED = "finished"
+    """It came to its planned end."""
+    STOPPED = "stopped"
+    """It was ended early, on purpose: by a person or by a guard."""
+    CRASHED = "crashed"
+    """Its writer is gone without a word; resuming continues it."""
+    UNREADABLE = "unreadable"
+    """The folder is damaged; listings only."""
+
+
+class MetricPoint(NamedTuple):
+    """One number of one step."""
+
+    step: int
+    value: float | None
+
+
+class StoredEvaluation(Struct, frozen=True):
+    """The figures of one evaluation; its samples are under split `eval:<name>`."""
+
+    step: int
+    name: str
+    samples: int
+    summary: dict[str, Any]
+    time: str
+
+
+class StoredEvent(Struct, frozen=True):
+    """Something the run said."""
+
+    time: str
+    step: int | None
+    kind: str
+    message: str
+    data: dict[str, Any]
+
+
+class RunSummary(Struct, frozen=True):
+    """A run at a glance."""
+
+    status: RunStatus
+    created: str
+    sessions: int
+    """How often it was started."""
+    steps: int
+    samples: dict[str, int]
+    """How many, by split."""
+    statuses: dict[str, int]
+    """How many rewards, by status."""
+    result: dict[str, Any]
+    """What the run said as it finished."""
+
+
+class RunReader:
+    """The reading half of a `RunStore`."""
+
+    def __init__(self, folder: Path, database: Database, about: Manifest) -> None:
+        self.folder = folder
+        self.about = about
+        self._database = database
+
+    @property
+    def name(self) -> str:
+        """The run's name is its folder's."""
+        return self.folder.resolve().name
+
+    def samples(
+        self,
+        *,
+        step: int | None = None,
+        split: str | None = None,
+        task_id: str | None = None,
+        group: str | None = None,
+        status: str | None = None,
+        limit: int = -1,
+    ) -> Iterator[StoredSample]:
+        """Samples in the order they were stored, filtered by whatever is given."""
+        given = {"step": step, "split": split, "task_id": task_id, "group_key": group}
+        asked = {k: v for k, v in (given | {"status": status}).items() if v is not None}
+        where = " AND ".join(f"{column} = ?" for column in asked) or "1"
+        query = f"{_SELECT} WHERE {where} ORDER BY rowid LIMIT ?"
+        for row in self._database.rows(query, [*asked.values(), limit]):
+            yield decode(row)
+
+    def sample(self, reference: str) -> StoredSample:
+        """One sample by its id (`12/train/3`), a beginning of it, or its trajectory's id."""
+        exact = f"{_SELECT} WHERE id = ?1 OR trajectory_id = ?1 ORDER BY rowid LIMIT 9"
+        rows = list(self._database.rows(exact, (reference,)))
+        if not rows and reference:
+            beginning = f"{_SELECT} WHERE id BETWEEN ? AND ? ORDER BY rowid LIMIT 9"
+            rows = list(self._database.rows(beginning, (reference, reference + "\U0010ffff")))
+        found = [decode(row) for row in rows]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise UserError(
+                f"run '{self.name}' has no sample '{reference}'; expected step/split/index such "
+                "as 12/train/3, or a trajectory's id."
+            )
+        several = ", ".join(sample.id for sample in found[:8])
+        raise UserError(
+            f"'{reference}' means several samples of run '{self.name}': {several}"
+            f"{', ...' if len(found) > 8 else ''}. Give one of these."
+        )
+
+    def rollouts(self, step: int) -> list[StoredSample] | None:
+        """All rollouts of a stored step, kept and dropped, as they were appended; else None."""
+        if self._database.row("SELECT 1 FROM rollouts WHERE step = ?", (step,)) is None:
+            return None
+        query = f"{_SELECT} WHERE step = ? AND split NOT LIKE 'eval:%' ORDER BY rowid"
+        return [decode(row) for row in self._database.rows(query, (step,))]
+
+    def steps(self) -> list[int]:
+        """The steps whose rollouts are stored, in order."""
+        return [row[0] for row in self._database.rows("SELECT step FROM rollouts ORDER BY step")]
+
+    def last_step(self) -> int | None:
+        """The highest step whose rollouts are stored."""
+        row = self._database.row("SELECT max(step) FROM rollouts")
+        return None if row is None else row[0]
+
+    def metrics(self, name: str | None = None) -> dict[str, list[MetricPoint]]:
+        """Curves by name, each in the order of its steps; all of them, or one."""
+        query = "SELECT name, step, value FROM metrics"
+        query += " ORDER BY name, step" if name is None else " WHERE name = ? ORDER BY step"
+        curves: dict[str, list[MetricPoint]] = {}
+        for metric, step, value in self._database.rows(query, [] if name is None else [name]):
+            curves.setdefault(metric, []).append(MetricPoint(step, value))
+        return curves
+
+    def evaluations(self, name: str | None = None) -> list[StoredEvaluation]:
+        """All evaluations in the order they were made, or those of one name."""
+        query = "SELECT step, name, samples, summary, time FROM evaluations ORDER BY rowid"
+        return [
+            StoredEvaluation(step, which, samples, msgspec.json.decode(summary), time)
+            for step, which, samples, summary, time in self._database.rows(query)
+            if name in (None, which)
+        ]
+
+    def events(self, kind: str | None = None) -> list[StoredEvent]:
+        """What the run said, in order; all of it, or one kind."""
+        query = "SELECT time, step, kind, message, data FROM events ORDER BY id"
+        return [
+            StoredEvent(time, step, which, message, msgspec.json.decode(data))
+            for time, step, which, message, data in self._database.rows(query)
+            if kind in (None, which)
+        ]
+
+    def table(self, name: str, columns: Sequence[str]) -> Iterator[Row]:
+        """The rows of one table of `run.db`, one by one, in a stable order."""
+        order = "step, name" if name == "metrics" else "rowid"
+        return self._database.rows(f"SELECT {', '.join(columns)} FROM {name} ORDER BY {order}")
+
+    def status(self) -> RunStatus:
+        """Where the run stands now."""
+        row = self._database.row("SELECT status FROM sessions ORDER BY id DESC LIMIT 1")
+        if row is not None and row[0] is not None:
+            return RunStatus(row[0])
+        return RunStatus.RUNNING if is_held(self.folder / LOCK) else RunStatus.CRASHED
+
+    def summary(self) -> RunSummary:
+        """The run at a glance."""
+        last = self._database.row(
+            "SELECT count(*), (SELECT summary FROM sessions ORDER BY id DESC LIMIT 1) FROM sessions"
+        )
+        if last is None or last[1] is None:
+            raise StoreError(f"{self.folder / DATABASE} has no session; the run is damaged.")
+        splits = "SELECT split, count(*) FROM samples GROUP BY split ORDER BY split"
+        statuses = "SELECT status, count(*) FROM samples GROUP BY status ORDER BY status"
+        return RunSummary(
+            status=self.status(),
+            created=self.about.created,
+            sessions=last[0],
+            steps=len(self.steps()),
+            samples=dict(self._database.rows(splits)),
+            statuses=dict(self._database.rows(statuses)),
+            result=msgspec.json.decode(last[1]),
+        )

@@ -1,0 +1,44 @@
+"""Where work comes from: generators, files and reasoning-gym, each with a held-out side."""
+
+from burnish.tasks.arithmetic import LEVELS, Arithmetic, ArithmeticTasks
+from burnish.tasks.base import FiniteTasks, TaskSet, content_key, epoch_order
+from burnish.tasks.config import TaskConfig, build
+from burnish.tasks.expression import Expression, Part
+from burnish.tasks.files import File, HeldOutColumn, HeldOutFile, HeldOutShare, load_file
+from burnish.tasks.forms import (
+    GSM8K,
+    Math,
+    MultipleChoice,
+    boxed_answers,
+    gsm8k_answer,
+    load_form,
+)
+from burnish.tasks.gym import GymTasks, ReasoningGym, gym_score
+
+__all__ = [
+    "GSM8K",
+    "LEVELS",
+    "Arithmetic",
+    "ArithmeticTasks",
+    "Expression",
+    "File",
+    "FiniteTasks",
+    "GymTasks",
+    "HeldOutColumn",
+    "HeldOutFile",
+    "HeldOutShare",
+    "Math",
+    "MultipleChoice",
+    "Part",
+    "ReasoningGym",
+    "TaskConfig",
+    "TaskSet",
+    "boxed_answers",
+    "build",
+    "content_key",
+    "epoch_order",
+    "gsm8k_answer",
+    "gym_score",
+    "load_file",
+    "load_form",
+]

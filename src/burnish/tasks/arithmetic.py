@@ -1,0 +1,275 @@
+"""Procedural arithmetic with a difficulty dial.
+
+    tasks = ArithmeticTasks(Arithmetic(level=2), seed=1)
+    tasks.train(0).prompt        # "What is 3 + 5? Answer with only the number."
+
+A question is held out by a hash of itself, the order of a pure sum or product ignored: where
+`3 + 5` is held out, neither it nor `5 + 3` is ever trained on or shown as an example, at any index
+and with any seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cached_property
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from burnish.errors import UserError
+from burnish.records import Message, Task
+from burnish.seeds import derive, digest
+from burnish.tasks.base import is_held_out
+from burnish.tasks.expression import Expression, Part, draw, every
+
+LEVELS: dict[int, tuple[Part, ...]] = {
+    1: (Part(),),
+    2: (
+        Part(weight=0.4),
+        Part(operators=("*",), weight=0.2),
+        Part(operators=("-",), weight=0.2),
+        Part(digits=2, weight=0.2),
+    ),
+    3: (
+        Part(digits=2),
+        Part(operators=("-",), digits=2),
+        Part(operators=("*",), digits=(2, 1)),
+        Part(operators=("//",), digits=(2, 1)),
+    ),
+    4: (
+        Part(digits=3),
+        Part(operators=("-",), digits=3),
+        Part(operators=("*",), digits=2),
+        Part(operators=("+", "-"), digits=2, terms=3),
+    ),
+    5: (
+        Part(digits=4),
+        Part(operators=("-",), digits=4),
+        Part(operators=("*",), digits=(3, 2)),
+        Part(operators=("//",), digits=(4, 1)),
+        Part(operators=("+", "-", "*"), digits=2, terms=3),
+    ),
+    6: (
+        Part(digits=6),
+        Part(operators=("-",), digits=6),
+        Part(operators=("*",), digits=3),
+        Part(operators=("//",), digits=(5, 2)),
+        Part(operators=("+", "-", "*", "//"), digits=2, terms=4),
+    ),
+}
+"""From one-digit sums (1) to six-digit sums and mixed four-term expressions (6)."""
+
+ENUMERABLE = 10_000
+"""Held-out questions of parts up to this size are listed in full, those of larger ones drawn."""
+SMALL = 1_000
+"""In parts up to this size a side may turn out empty, so they are listed before training."""
+TRIES = 2_000
+
+
+class Arithmetic(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag="arithmetic",
+):
+    """Arithmetic questions: a level of the dial, or a mixture of your own."""
+
+    name: Annotated[str, Meta(min_length=1)] = "arithmetic"
+    level: Annotated[int, Meta(ge=1, le=6)] | None = None
+    """1 to 6, see `LEVELS`; 1 where neither this nor `mix` is given."""
+    mix: tuple[Part, ...] = ()
+    negative: bool = False
+    """Ask questions whose answer is below zero, too."""
+    held_out_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
+    held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
+    """At most this many held-out questions, in the mixture's proportions."""
+    instruction: str = "Answer with only the number."
+    """Follows the question; empty for the bare question."""
+    system: str = ""
+    examples: Annotated[int, Meta(ge=0, le=16)] = 0
+    """Solved questions shown first; never the question itself and never a held-out one."""
+    examples_as: Literal["turns", "text"] = "turns"
+    """As earlier turns of the chat, or inside the one user message."""
+
+
+class ArithmeticTasks:
+    """Endless arithmetic; the held-out side is the same for every seed."""
+
+    train_size: int | None = None
+    notes: tuple[str, ...] = ()
+    fields = frozenset(
+        {"question", "answer", "value", "operands", "operators", "operator", "part", "level"}
+    )
+
+    def __init__(self, config: Arithmetic, seed: int) -> None:
+        self.config = config
+        self.name = config.name
+        self.parts = _parts(config)
+        self._level = None if config.mix else config.level or 1
+        self._seed = seed
+        for part in self.parts:
+            self._check(part)
+
+    @property
+    def fingerprint(self) -> str:
+        settings = msgspec.structs.replace(self.config, level=self._level, mix=self.parts)
+        return digest("arithmetic", msgspec.json.encode(settings, order="deterministic"))
+
+    def train(self, index: int) -> Task:
+        if index < 0:
+            raise ValueError(f"a task index counts from 0; got {index}")
+        rng = random.Random(derive(self._seed, "arithmetic", index))
+        part = self._pick(rng)
+        question = self._find(part, rng, self._trainable)
+        return self._task(f"{self.name}/{index}", part, question, rng)
+
+    def held_out(self, limit: int | None = None) -> list[Task]:
+        tasks = []
+        for part, question in self._held_out[:limit]:
+            rng = random.Random(derive("arithmetic examples", question.text))
+            task_id = f"{self.name}/held-out/{question.text.replace(' ', '')}"
+            tasks.append(self._task(task_id, part, question, rng))
+        return tasks
+
+    def sample(self, k: int) -> list[Task]:
+        return [self.train(index) for index in range(k)]
+
+    @cached_property
+    def _held_out(self) -> list[tuple[Part, Expression]]:
+        """Every prefix holds the parts in the proportions of the mixture, as far as they last."""
+        if self.config.held_out_share == 0:
+            return []
+        waiting = [self._held_out_of(part) for part in self.parts]
+        taken = [0] * len(self.parts)
+        chosen: dict[str, tuple[Part, Expression]] = {}
+        while len(chosen) < self.config.held_out_size and any(waiting):
+            open_parts = [k for k, questions in enumerate(waiting) if questions]
+            k = min(open_parts, key=lambda k: (taken[k] + 1) / self.parts[k].weight)
+            taken[k] += 1
+            question = waiting[k].pop()
+            chosen.setdefault(question.text, (self.parts[k], question))
+        return list(chosen.values())
+
+    def _held_out_of(self, part: Part) -> list[Expression]:
+        if part.size <= ENUMERABLE:
+            found = [question for question in every(part) if self._testable(question)]
+            return sorted(found, key=lambda question: digest(question.text))
+        rng = random.Random(derive("arithmetic held-out", part.label))
+        wanted = self.config.held_out_size
+        drawn = {self._find(part, rng, self._testable) for _ in range(wanted)}
+        return sorted(drawn, key=lambda question: digest(question.text))
+
+    def _pick(self, rng: random.Random) -> Part:
+        return rng.choices(self.parts, [part.weight for part in self.parts])[0]
+
+    def _find(
+        self, part: Part, rng: random.Random, wanted: Callable[[Expression], bool]
+    ) -> Expression:
+        for _ in range(TRIES):
+            question = draw(part, rng)
+            if wanted(question):
+                return question
+        raise UserError(
+            f"tasks '{self.name}', part '{part.label}': none of {TRIES:,} draws was a usable "
+            "question; expected answers of 0 or more without division by zero. Set "
+            "negative = true, or give the first operand at least as many digits."
+        )
+
+    def _valid(self, question: Expression) -> bool:
+        value = question.value
+        return value is not None and (self.config.negative or value >= 0)
+
+    def _trainable(self, question: Expression) -> bool:
+        return not is_held_out(question.key, self.config.held_out_share) and self._valid(question)
+
+    def _testable(self, question: Expression) -> bool:
+        return is_held_out(question.key, self.config.held_out_share) and self._valid(question)
+
+    def _check(self, part: Part) -> None:
+        """Both sides have questions; found by listing small parts and by drawing in large ones."""
+        if len(part.digits_per_term) != part.terms:
+            raise UserError(
+                f"tasks '{self.name}': mix part has digits = {list(part.digits_per_term)} for "
+                f"{part.terms} terms; expected one number for all or {part.terms} numbers."
+            )
+        if part.size > SMALL:
+            self._find(part, random.Random(0), self._trainable)
+            return
+        valid = [question for question in every(part) if self._valid(question)]
+        held_out = sum(is_held_out(q.key, self.config.held_out_share) for q in valid)
+        if held_out == len(valid) or (held_out == 0 and self.config.held_out_share > 0):
+            raise UserError(
+                f"tasks '{self.name}', part '{part.label}': {len(valid)} possible questions, "
+                f"{held_out} of them held out; expected some on both sides. Change "
+                f"held_out_share (now {self.config.held_out_share}), the digits or negative."
+            )
+
+    def _task(self, task_id: str, part: Part, question: Expression, rng: random.Random) -> Task:
+        value = question.value
+        fields = {
+            "question": _ask(question),
+            "answer": str(value),
+            "value": value,
+            "operands": list(question.operands),
+            "operators": list(question.operators),
+            "operator": " ".join(question.operators),
+            "part": part.label,
+            "level": self._level,
+        }
+        return Task(
+            id=task_id,
+            messages=self._messages(question, self._examples(question, rng)),
+            fields=fields,
+            labels=("answer", "value"),
+            source=self.name,
+        )
+
+    def _examples(self, question: Expression, rng: random.Random) -> list[Expression]:
+        """Trainable questions other than this one, all different where the part has enough."""
+        found: list[Expression] = []
+        for _ in range(self.config.examples):
+            seen = {question.key, *(example.key for example in found)}
+            for _ in range(TRIES):
+                example = self._find(self._pick(rng), rng, self._trainable)
+                if example.key not in seen:
+                    found.append(example)
+                    break
+            else:
+                raise UserError(
+                    f"tasks '{self.name}': examples = {self.config.examples}, but the mixture has "
+                    f"only about {len(found)} other questions to show. Ask for fewer."
+                )
+        return found
+
+    def _messages(self, question: Expression, examples: list[Expression]) -> tuple[Message, ...]:
+        turns = [Message("system", self.config.system)] if self.config.system else []
+        if examples and self.config.examples_as == "text":
+            blocks = [self.config.instruction] if self.config.instruction else []
+            blocks += [f"Question: {_ask(e)}\nAnswer: {e.value}" for e in examples]
+            blocks.append(f"Question: {_ask(question)}\nAnswer:")
+            return (*turns, Message("user", "\n\n".join(blocks)))
+        for example in examples:
+            turns.append(Message("user", self._instructed(example)))
+            turns.append(Message("assistant", str(example.value)))
+        return (*turns, Message("user", self._instructed(question)))
+
+    def _instructed(self, question: Expression) -> str:
+        return " ".join(filter(None, (_ask(question), self.config.instruction)))
+
+
+def _ask(question: Expression) -> str:
+    hint = " (// is division rounded down.)" if "//" in question.operators else ""
+    return f"What is {question.text}?{hint}"
+
+
+def _parts(config: Arithmetic) -> tuple[Part, ...]:
+    if config.mix and config.level is not None:
+        raise UserError(
+            f"tasks '{config.name}': both level = {config.level} and mix are given; expected one. "
+            "Remove level to use your own mixture."
+        )
+    return config.mix or LEVELS[config.level or 1]

@@ -1,0 +1,133 @@
+"""Where work comes from: index-seeded training tasks and a held-out set that never overlaps them.
+
+A data cursor is one integer: `train(index)` gives the same task on every machine, whatever was
+asked for before. Finite sets walk through a fresh seeded permutation in each epoch; procedural
+ones generate on demand. Held-out tasks do not depend on the run's seed, so that two runs with
+different seeds are measured on the same questions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from burnish.records import Message, Task
+from burnish.seeds import derive, digest
+
+
+@runtime_checkable
+class TaskSet(Protocol):
+    """A source of tasks."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Names that rewards may bind; every task has all of them."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the data changes: content of files, settings of generators."""
+        ...
+
+    @property
+    def train_size(self) -> int | None:
+        """Tasks in one epoch; None where training tasks never run out."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know before training: rows skipped, duplicates, overlaps."""
+        ...
+
+    def train(self, index: int) -> Task:
+        """The training task at a position of the endless stream; `index` >= 0."""
+        ...
+
+    def held_out(self, limit: int | None = None) -> list[Task]:
+        """Tasks that training never sees. A smaller limit gives a prefix of a larger one."""
+        ...
+
+    def sample(self, k: int) -> list[Task]:
+        """The first `k` training tasks, for a look at what the model will be asked."""
+        ...
+
+
+@lru_cache(maxsize=4)
+def epoch_order(seed: int, epoch: int, size: int) -> tuple[int, ...]:
+    """A permutation of `range(size)`, fixed by seed and epoch alone.
+
+    Positions are sorted by a SHA-256 of (seed, epoch, position), so the order does not rest on
+    the algorithm of any random generator.
+    """
+    start = hashlib.sha256(derive(seed, "epoch", epoch).to_bytes(8, "big"))
+
+    def rank(position: int) -> bytes:
+        hasher = start.copy()
+        hasher.update(position.to_bytes(8, "big"))
+        return hasher.digest()
+
+    return tuple(sorted(range(size), key=rank))
+
+
+def epoch_position(index: int, size: int) -> tuple[int, int]:
+    """Epoch and position within it for a cursor of a finite set."""
+    if index < 0:
+        raise ValueError(f"a task index counts from 0; got {index}")
+    return divmod(index, size)
+
+
+def content_key(messages: tuple[Message, ...]) -> str:
+    """What makes two tasks the same question: the messages the model sees."""
+    return digest(msgspec.json.encode(messages))
+
+
+def is_held_out(key: str, share: float) -> bool:
+    """Whether a question belongs to the held-out share; depends on the question alone.
+
+    Because no other question enters, appending data moves nothing from one side to the other.
+    """
+    return derive("held-out", key) < share * 2**63
+
+
+def in_epoch(task: Task, epoch: int) -> Task:
+    """The task as it appears in one epoch: ids stay unique when an epoch border falls in a batch."""
+    return task if epoch == 0 else msgspec.structs.replace(task, id=f"{task.id}@{epoch}")
+
+
+@dataclass(frozen=True)
+class FiniteTasks:
+    """A task set held in memory."""
+
+    name: str
+    fields: frozenset[str]
+    fingerprint: str
+    seed: int
+    train_tasks: tuple[Task, ...]
+    held_out_tasks: tuple[Task, ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.train_tasks:
+            raise ValueError(f"task set '{self.name}' has no training task")
+
+    @property
+    def train_size(self) -> int:
+        return len(self.train_tasks)
+
+    def train(self, index: int) -> Task:
+        epoch, position = epoch_position(index, self.train_size)
+        row = epoch_order(self.seed, epoch, self.train_size)[position]
+        return in_epoch(self.train_tasks[row], epoch)
+
+    def held_out(self, limit: int | None = None) -> list[Task]:
+        return list(self.held_out_tasks[:limit])
+
+    def sample(self, k: int) -> list[Task]:
+        return [self.train(index) for index in range(min(k, self.train_size))]

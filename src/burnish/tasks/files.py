@@ -1,0 +1,276 @@
+"""Any file of rows as a finite task set, with a field mapping and a held-out side.
+
+    File(path="train.jsonl", prompt="question", fields={"answer": "reward_model.ground_truth"})
+
+Whatever the split, training and held-out tasks are disjoint by content: equal prompts fall on the
+same side of a share, and a training row whose prompt also stands in the held-out file is left out
+and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from burnish.errors import UserError, did_you_mean
+from burnish.records import Task
+from burnish.seeds import digest
+from burnish.tasks.base import FiniteTasks, content_key, is_held_out
+from burnish.tasks.mapping import (
+    Columns,
+    Draft,
+    RowError,
+    check_columns,
+    has,
+    look_up,
+    missing_columns,
+)
+from burnish.tasks.rows import BadRow, Format, Row, Table, read_table
+
+SHOWN_BAD_ROWS = 3
+
+
+class HeldOutFile(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="file"):
+    """Held-out tasks come from a file of their own."""
+
+    path: Annotated[str, Meta(min_length=1)]
+
+
+class HeldOutShare(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="share"):
+    """A share of the rows, chosen by a hash of the prompt; 0 holds nothing out."""
+
+    share: Annotated[float, Meta(ge=0, le=0.9)] = 0.1
+
+
+class HeldOutColumn(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="column"):
+    """Rows whose column has one of these values."""
+
+    column: Annotated[str, Meta(min_length=1)]
+    values: Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
+HeldOut = HeldOutFile | HeldOutShare | HeldOutColumn
+
+
+class File(
+    Columns, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="file"
+):
+    """Tasks from a JSONL, JSON, CSV, TSV or Parquet file."""
+
+    path: Annotated[str, Meta(min_length=1)]
+    name: str = ""
+    """The file's stem where empty."""
+    format: Format = "auto"
+    """By the file's ending where `auto`."""
+    id: str = ""
+    """Path of a column of unique ids; the row number where empty."""
+    labels: tuple[str, ...] | None = None
+    """Fields that a judge must not see; all of them where not given."""
+    held_out: HeldOut = HeldOutShare()
+    bad_rows: Literal["refuse", "skip"] = "refuse"
+
+
+class Entry(NamedTuple):
+    """A usable row."""
+
+    row: Row
+    key: str
+    task: Task
+
+
+Finish = Callable[[Draft], Draft]
+"""Last word on a row, such as taking the answer out of a worked solution; raises `RowError`."""
+
+
+def load_file(
+    config: File,
+    seed: int,
+    root: Path,
+    finish: Finish = lambda draft: draft,
+    labels: tuple[str, ...] = (),
+) -> FiniteTasks:
+    """Read, map and split; every mistake in the file is reported before the first task is used.
+
+    `labels` names label-bearing fields that `finish` adds.
+    """
+    path = root / config.path
+    check_columns(config, str(path))
+    labels = (*_labels(config, path), *labels)
+    name = config.name or path.stem
+    table = read_table(path, config.format)
+    notes: list[str] = []
+    entries = _entries(config, table, name, labels, finish, notes)
+    contents = [table.content]
+    if isinstance(config.held_out, HeldOutFile):
+        other = read_table(root / config.held_out.path, config.format)
+        contents.append(other.content)
+        held_out = _entries(config, other, f"{name}/held-out", labels, finish, notes)
+        train = entries
+    else:
+        train, held_out = _split(config.held_out, entries, path)
+    train = _without_overlap(train, held_out, path, notes)
+    return FiniteTasks(
+        name=name,
+        fields=frozenset(entries[0].task.fields),
+        fingerprint=digest(*contents, _settings(config)),
+        seed=seed,
+        train_tasks=tuple(entry.task for entry in train),
+        # By content and not by position, so that a limit is a fair sample of a sorted file.
+        held_out_tasks=tuple(e.task for e in sorted(_distinct(held_out), key=lambda e: e.key)),
+        notes=tuple(notes),
+    )
+
+
+def _labels(config: File, path: Path) -> tuple[str, ...]:
+    if config.labels is None:
+        return tuple(config.fields)
+    for label in config.labels:
+        if label not in config.fields:
+            raise UserError(
+                f"{path}: labels names '{label}', which is not in fields "
+                f"({', '.join(config.fields) or 'none'}).{did_you_mean(label, config.fields)}"
+            )
+    return config.labels
+
+
+def _settings(config: File) -> bytes:
+    """The mapping without its paths: moving a file does not make it another dataset."""
+    settings = msgspec.to_builtins(config)
+    settings.pop("path")
+    settings["held_out"].pop("path", None)
+    return msgspec.json.encode(settings, order="deterministic")
+
+
+def _entries(
+    config: File,
+    table: Table,
+    name: str,
+    labels: tuple[str, ...],
+    finish: Finish,
+    notes: list[str],
+) -> list[Entry]:
+    missing_columns(config, (row.values for row in table.rows), str(table.path))
+    bad, ids, entries = list(table.bad), dict[str, int](), list[Entry]()
+    for row in table.rows:
+        try:
+            draft = finish(config.draft(row.values))
+            row_id = _row_id(config, row, ids)
+        except RowError as error:
+            bad.append(BadRow(row.number, str(error)))
+            continue
+        task = Task(
+            id=f"{name}/{row_id}",
+            messages=draft.messages,
+            fields=draft.fields,
+            labels=labels,
+            source=name,
+        )
+        entries.append(Entry(row, content_key(draft.messages), task))
+    _report_bad(config, table, bad, notes)
+    if not entries:
+        raise UserError(f"{table.path}: no usable row ({len(bad)} skipped); expected at least one.")
+    repeated = len(entries) - len({entry.key for entry in entries})
+    if repeated:
+        notes.append(f"{table.path.name}: {repeated} of {len(entries)} rows repeat a prompt.")
+    return entries
+
+
+def _row_id(config: File, row: Row, ids: dict[str, int]) -> str:
+    row_id = str(look_up(row.values, config.id)) if config.id else str(row.number)
+    if row_id in ids:
+        raise RowError(f"id '{row_id}' is also that of row {ids[row_id]}, expected unique ids")
+    ids[row_id] = row.number
+    return row_id
+
+
+def _report_bad(config: File, table: Table, bad: list[BadRow], notes: list[str]) -> None:
+    if not bad:
+        return
+    first = sorted(bad)[:SHOWN_BAD_ROWS]
+    shown = "; ".join(f"{table.path}:{row.number}: {row.why}" for row in first)
+    more = f"; and {len(bad) - len(first)} more" if len(bad) > len(first) else ""
+    total = len(table.rows) + len(table.bad)
+    if config.bad_rows == "refuse":
+        raise UserError(f"{shown}{more}. Mend the file, or set bad_rows = 'skip'.")
+    notes.append(f"{table.path.name}: {len(bad)} of {total} rows skipped ({shown}{more}).")
+
+
+def _split(
+    how: HeldOutShare | HeldOutColumn, entries: list[Entry], path: Path
+) -> tuple[list[Entry], list[Entry]]:
+    if isinstance(how, HeldOutColumn):
+        chosen = _keys_by_column(how, entries, path)
+    else:
+        chosen = _keys_by_share(how.share, entries, path)
+    train = [entry for entry in entries if entry.key not in chosen]
+    return train, [entry for entry in entries if entry.key in chosen]
+
+
+def _keys_by_share(share: float, entries: list[Entry], path: Path) -> set[str]:
+    """By hash; a tiny file still gets one prompt on each side."""
+    keys = {entry.key for entry in entries}
+    if share == 0:
+        return set()
+    if len(keys) < 2:
+        raise UserError(
+            f"{path}: one prompt cannot be split into training and held-out; add rows, or set "
+            "held_out = { by = 'share', share = 0 }."
+        )
+    chosen = {key for key in keys if is_held_out(key, share)}
+    return (chosen or {min(keys)}) if len(chosen) < len(keys) else chosen - {max(keys)}
+
+
+def _keys_by_column(how: HeldOutColumn, entries: list[Entry], path: Path) -> set[str]:
+    found = [_column_value(entry, how.column) for entry in entries]
+    if all(value is None for value in found):
+        known = list(entries[0].row.values)
+        raise UserError(
+            f"{path}: held_out column '{how.column}' is in no row."
+            f"{did_you_mean(how.column, known)} The file has {', '.join(known)}."
+        )
+    chosen = {e.key for e, value in zip(entries, found, strict=True) if value in how.values}
+    if not chosen:
+        known = sorted({value for value in found if value is not None})
+        raise UserError(
+            f"{path}: no row has '{how.column}' in {list(how.values)}; it holds "
+            f"{', '.join(map(repr, known[:8]))}.{did_you_mean(how.values[0], known)}"
+        )
+    return chosen
+
+
+def _column_value(entry: Entry, column: str) -> str | None:
+    return str(look_up(entry.row.values, column)) if has(entry.row.values, column) else None
+
+
+def _without_overlap(
+    train: list[Entry], held_out: list[Entry], path: Path, notes: list[str]
+) -> list[Entry]:
+    shown = {entry.key for entry in held_out}
+    kept = [entry for entry in train if entry.key not in shown]
+    if not kept:
+        raise UserError(
+            f"{path}: no training row is left: every row is held out or repeats a held-out prompt; "
+            "expected at least one."
+        )
+    if len(kept) < len(train):
+        notes.append(
+            f"{path.name}: {len(train) - len(kept)} training rows left out because their prompt "
+            "is held out."
+        )
+    return kept
+
+
+def _distinct(entries: list[Entry]) -> list[Entry]:
+    """One entry a prompt, the first of each."""
+    return list({entry.key: entry for entry in reversed(entries)}.values())
+
+
+def as_text(value: Any, path: str) -> str:
+    """A field that must be text; raises `RowError`."""
+    if not isinstance(value, str):
+        raise RowError(f"'{path}' is {type(value).__name__}, expected text")
+    return value

@@ -1,0 +1,224 @@
+"""From a row of any file to the messages and fields of a task.
+
+A *path* names a column (`question`) or walks into one (`reward_model.ground_truth`, `choices.0`);
+JSON text inside a column is opened on the way. A *template* is text with paths in braces
+(`Question: {question}`); braces that should stay are doubled.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import UserError, did_you_mean
+from burnish.records import Message
+
+
+class RowError(Exception):
+    """A row that cannot become a task; the message says what was got and expected."""
+
+
+class Draft(NamedTuple):
+    """What a row becomes before it has an id and a side."""
+
+    messages: tuple[Message, ...]
+    fields: dict[str, Any]
+
+
+class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which columns make the prompt and the fields of a task."""
+
+    prompt: str = ""
+    """A path, or a template (anything with a brace)."""
+    messages: str = ""
+    """Path of a list of chat messages; instead of `prompt`."""
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
+    """Field name -> path. Rewards bind these names."""
+    optional: tuple[str, ...] = ()
+    """Fields that may be missing or null."""
+    system: str = ""
+    """A system message; replaces the row's own."""
+    template: str = ""
+    """Rewrites the last user message: `{prompt}` is its text, other names are paths."""
+
+    def paths(self) -> list[str]:
+        """Every path that each row must have, once."""
+        wanted = [self.messages] if self.messages else _paths_of(self.prompt)
+        wanted += [path for name, path in self.fields.items() if name not in self.optional]
+        wanted += [path for path in _template_paths(self.template) if path != "prompt"]
+        return list(dict.fromkeys(wanted))
+
+    def draft(self, row: Mapping[str, Any]) -> Draft:
+        """Read one row; raises `RowError`."""
+        if self.messages:
+            messages = _messages(look_up(row, self.messages), self.messages)
+        elif "{" in self.prompt:
+            messages = (Message("user", _fill(self.prompt, row)),)
+        else:
+            messages = (Message("user", _text(look_up(row, self.prompt), self.prompt)),)
+        if self.template:
+            messages = self._rewritten(messages, row)
+        if not any(m.role == "user" and m.content.strip() for m in messages):
+            raise RowError("the prompt is empty, expected text")
+        if self.system:
+            rest = messages[1:] if messages[0].role == "system" else messages
+            messages = (Message("system", self.system), *rest)
+        return Draft(messages, {name: self._field(row, name) for name in self.fields})
+
+    def _field(self, row: Mapping[str, Any], name: str) -> Any:
+        path = self.fields[name]
+        if name in self.optional and not has(row, path):
+            return None
+        value = look_up(row, path)
+        if value is None and name not in self.optional:
+            raise RowError(
+                f"'{path}' is null, expected a value (list '{name}' under optional to allow it)"
+            )
+        # Dates, decimals and bytes of Parquet become text, so that every field is JSON-able.
+        return msgspec.to_builtins(value, str_keys=True)
+
+    def _rewritten(
+        self, messages: tuple[Message, ...], row: Mapping[str, Any]
+    ) -> tuple[Message, ...]:
+        last = max((k for k, m in enumerate(messages) if m.role == "user"), default=None)
+        if last is None:
+            raise RowError("no user message, expected one for the template")
+        text = _fill(self.template, {**row, "prompt": messages[last].content})
+        return (*messages[:last], Message("user", text), *messages[last + 1 :])
+
+
+def check_columns(columns: Columns, where: str) -> None:
+    """Refuse settings that no row could satisfy."""
+    if bool(columns.prompt) == bool(columns.messages):
+        got = "both" if columns.prompt else "neither"
+        raise UserError(f"{where}: got {got} of prompt and messages; expected exactly one.")
+    for name in columns.optional:
+        if name not in columns.fields:
+            raise UserError(
+                f"{where}: optional names '{name}', which is not in fields."
+                f"{did_you_mean(name, columns.fields)}"
+            )
+    for template in (columns.prompt, columns.template):
+        try:
+            _template_paths(template)
+        except ValueError as error:
+            raise UserError(
+                f"{where}: template {template!r}: {error}. Write {{{{ and }}}} for plain braces."
+            ) from None
+
+
+def missing_columns(columns: Columns, rows: Iterable[Mapping[str, Any]], where: str) -> None:
+    """Raise one error that lists every path that no row has."""
+    rows = list(rows)
+    missing = [path for path in columns.paths() if not any(has(row, path) for row in rows)]
+    if not missing or not rows:
+        return
+    known = list(dict.fromkeys(name for row in rows[:20] for name in _names(row)))
+    listed = ", ".join(f"'{path}'{_hint(path, known)}" for path in missing)
+    raise UserError(f"{where}: no column {listed}; the file has {', '.join(known)}.")
+
+
+def _hint(path: str, known: list[str]) -> str:
+    hint = did_you_mean(path, known).strip()
+    return f" ({hint[0].lower()}{hint[1:]})" if hint else ""
+
+
+def look_up(row: Mapping[str, Any], path: str) -> Any:
+    """The value at a path; a column whose own name has dots wins over walking."""
+    if path in row:
+        return row[path]
+    value: Any = row
+    for step in path.split("."):
+        value = _opened(value)
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            raise RowError(f"no '{path}' in this row")
+    return value
+
+
+def has(row: Mapping[str, Any], path: str) -> bool:
+    """Whether a row has a value or a null at a path."""
+    try:
+        look_up(row, path)
+    except RowError:
+        return False
+    return True
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            return msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            return value
+    return value
+
+
+def _text(value: Any, path: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise RowError(f"'{path}' is {type(value).__name__}, expected text")
+
+
+def _messages(value: Any, path: str) -> tuple[Message, ...]:
+    turns = _opened(value)
+    if isinstance(turns, list):
+        # Columnar files write a null for every key that a message does not have.
+        turns = [
+            {k: v for k, v in turn.items() if v is not None} if isinstance(turn, dict) else turn
+            for turn in turns
+        ]
+    try:
+        messages = msgspec.convert(turns, tuple[Message, ...])
+    except msgspec.ValidationError as error:
+        raise RowError(
+            f"'{path}' is not a list of chat messages ({error}), expected [{{role, content}}, ...]"
+        ) from None
+    if not messages:
+        raise RowError(f"'{path}' is an empty list, expected chat messages")
+    return messages
+
+
+def _paths_of(prompt: str) -> list[str]:
+    return _template_paths(prompt) if "{" in prompt else [prompt]
+
+
+def _template_paths(template: str) -> list[str]:
+    paths = []
+    for _, path, spec, conversion in string.Formatter().parse(template):
+        if path is None:
+            continue
+        if not path or spec or conversion:
+            raise ValueError(f"'{{{path}}}' does not name a column")
+        paths.append(path)
+    return paths
+
+
+def _fill(template: str, row: Mapping[str, Any]) -> str:
+    """Put columns into a template. Values are never read as templates themselves."""
+    filled = []
+    for literal, path, _, _ in string.Formatter().parse(template):
+        filled.append(literal)
+        if path is not None:
+            filled.append(_text(look_up(row, path), path))
+    return "".join(filled)
+
+
+def _names(row: Mapping[str, Any]) -> list[str]:
+    """Columns, with the keys of nested objects as dotted paths."""
+    names = []
+    for name, value in row.items():
+        names.append(name)
+        inner = _opened(value)
+        if isinstance(inner, dict):
+            names += [f"{name}.{key}" for key in inner]
+    return names

@@ -1,0 +1,7 @@
+"""The loop that turns a recipe, a scorer and tasks into new weights."""
+
+from burnish.training.build import build
+from burnish.training.loop import Trainer
+from burnish.training.replay import replay
+
+__all__ = ["Trainer", "build", "replay"]

@@ -1,0 +1,189 @@
+"""From a config to live objects: the only place that knows all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from burnish.config import Config, Resolved
+from burnish.config.schema import FREE
+from burnish.errors import UserError
+from burnish.lm.folder import LoadedModel, load_model
+from burnish.lm.local import LocalLM
+from burnish.lm.threads import choose_threads
+from burnish.records import Task
+from burnish.rewards.config import build_all
+from burnish.rewards.scorer import Scorer, bind_check
+from burnish.seeds import Seeds
+from burnish.store import RunStore
+from burnish.tasks.base import TaskSet
+from burnish.tasks.config import build as build_tasks
+from burnish.training import checkpoint
+from burnish.training.checkpoint import TrainState
+from burnish.training.collect import Collector
+from burnish.training.data import Cursor, measure_prompts
+from burnish.training.devices import World
+from burnish.training.forecast import Shape, available_memory, forecast, measure_speed
+from burnish.training.loop import Trainer
+from burnish.training.optimiser import MasterAdamW
+from burnish.training.rollout import single_turn
+from burnish.training.trainable import Trainable
+from burnish.training.update import Updater
+
+
+def build(resolved: Resolved[Config], folder: Path, *, root: Path) -> Trainer:
+    """Build a run in `folder`, or pick up the one that is there.
+
+    Mistakes that need no model (data, rewards, fields) are found before one is loaded.
+    """
+    config = resolved.value
+    world = World.join()
+    seeds = Seeds(config.run.seed)
+    tasks = build_tasks(config.task, config.run.seed, root)
+    scorer = build_all(config.reward, root)
+    _check_names(config, scorer, tasks)
+    place = checkpoint.latest(folder / "checkpoints")
+    store = _open_store(resolved, folder, tasks, world)
+    state = checkpoint.load_state(place) if place else TrainState()
+    loaded = load_model(config.model.path, dtype=config.model.dtype, device=_device(config, world))
+    threads = _set_threads(config, loaded, state)
+    trainable = Trainable(loaded, config.model.lora)
+    if config.policy.needs_reference:
+        trainable.freeze_reference()
+    optimiser = MasterAdamW(trainable.module.named_parameters(), config.optimiser)
+    if place:
+        checkpoint.load_optimiser(place, optimiser)
+    lm = LocalLM(loaded)
+    lm.weight_version = state.weight_version
+    length_of = _prompt_lengths(loaded)
+    prompts = measure_prompts(tasks, length_of, config.rollout.max_prompt_tokens)
+    updater = Updater(
+        model=trainable.module,  # type: ignore[arg-type]
+        device=loaded.device,
+        optimiser=optimiser,
+        recipe=config.policy,
+        config=config.update,
+        temperature=config.rollout.temperature,
+        max_tokens=config.rollout.max_tokens,
+        seeds=seeds,
+        world=world,
+        reference=trainable.reference if config.policy.needs_reference else None,
+    )
+    return Trainer(
+        config=config,
+        store=store,
+        tasks=tasks,
+        scorer=scorer,
+        trainable=trainable,
+        lm=lm,
+        optimiser=optimiser,
+        collector=Collector(lm, scorer, config.policy, config.rollout, single_turn, world),
+        updater=updater,
+        cursor=Cursor(
+            tasks=tasks,
+            length_of=length_of,
+            max_prompt_tokens=config.rollout.max_prompt_tokens,
+            drop_overlong=config.rollout.overlong_prompts == "drop",
+            position=state.cursor,
+        ),
+        seeds=seeds,
+        world=world,
+        state=state,
+        forecast=forecast(
+            config,
+            _shape(loaded, optimiser),
+            measure_speed(loaded.device, loaded.dtype),
+            prompts.longest,
+            updater.budget,
+            available_memory(loaded.device),
+        ),
+        prompts=prompts,
+        threads=threads,
+    )
+
+
+def _check_names(config: Config, scorer: Scorer, tasks: TaskSet) -> None:
+    """Every field a reward asks for exists; the evaluation's part is a reward."""
+    bind_check(scorer, tasks.fields)
+    names = [reward.name or reward.kind for reward in config.reward]
+    if config.evaluation.part and config.evaluation.part not in names:
+        raise UserError(
+            f"evaluation.part is '{config.evaluation.part}'; expected one of {', '.join(names)}"
+        )
+
+
+def _open_store(
+    resolved: Resolved[Config], folder: Path, tasks: TaskSet, world: World
+) -> RunStore:
+    """Create the run, or continue one whose config and data are the same."""
+    config_hash = resolved.digest(FREE)
+    if not (folder / "config.json").exists() and world.is_main:
+        store = RunStore.create(
+            folder,
+            resolved.flat(),
+            resolved.origins,
+            config_hash=config_hash,
+            data_hash=tasks.fingerprint,
+            recipe=resolved.name,
+        )
+        world.wait()
+        return store
+    world.wait()
+    store = RunStore.open(folder, read_only=not world.is_main)
+    about = store.about
+    if about.data_hash != tasks.fingerprint:
+        raise UserError(
+            f"run '{folder.name}' was started on other data (fingerprint {about.data_hash}, now "
+            f"{tasks.fingerprint}); restore the data or choose another run.name"
+        )
+    if about.config_hash != config_hash:
+        changes = "; ".join(resolved.changes(about.config, FREE))
+        raise UserError(
+            f"run '{folder.name}' was started with another config ({changes}); change it back or "
+            "choose another run.name"
+        )
+    return store
+
+
+def _device(config: Config, world: World) -> str:
+    if config.model.device != "auto" or world.size == 1 or not torch.cuda.is_available():
+        return config.model.device
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0'))}"
+
+
+def _set_threads(config: Config, loaded: LoadedModel, state: TrainState) -> int:
+    """One thread count for the whole run: sums in another order are other bits."""
+    cores = os.cpu_count() or 1
+    threads = state.threads or config.model.threads or choose_threads(loaded.parameters, cores)
+    torch.set_num_threads(threads)
+    return threads
+
+
+def _prompt_lengths(loaded: LoadedModel) -> Callable[[Task], int]:
+    known: dict[str, int] = {}
+
+    def length_of(task: Task) -> int:
+        if task.id not in known:
+            known[task.id] = len(loaded.tokenizer.render(task.messages))
+        return known[task.id]
+
+    return length_of
+
+
+def _shape(loaded: LoadedModel, optimiser: MasterAdamW) -> Shape:
+    c = loaded.config
+    heads = int(c["num_attention_heads"])
+    width = int(c.get("head_dim") or c["hidden_size"] // heads)
+    return Shape(
+        parameters=loaded.parameters,
+        trained=sum(p.numel() for p in optimiser.parameters),
+        layers=int(c["num_hidden_layers"]),
+        hidden=int(c["hidden_size"]),
+        intermediate=int(c.get("intermediate_size") or 4 * c["hidden_size"]),
+        kv_width=width * int(c.get("num_key_value_heads") or heads),
+        vocabulary=int(c["vocab_size"]),
+        bytes_per_value=loaded.dtype.itemsize,
+    )

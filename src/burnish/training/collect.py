@@ -1,0 +1,213 @@
+"""One step's worth of scored rollouts: sample, score, and refill groups that teach nothing.
+
+With `informative_groups` and `refill` (DAPO), groups whose rewards are all equal are put aside and
+other prompts are sampled until the step is full or its rounds are spent; what was put aside is
+stored too, marked as dropped.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import anyio
+import msgspec
+import torch
+
+from burnish.config.schema import Rollout as RolloutConfig
+from burnish.lm.base import LM, Sampling
+from burnish.policy.batch import Advantages, RewardBatch
+from burnish.policy.doors import advantages
+from burnish.policy.recipe import InformativeGroups, Recipe
+from burnish.errors import GuardTripped, RewardError
+from burnish.records import Finish, Reward, Status, Task, Trajectory
+from burnish.rewards.scorer import Scorer, score_groups
+from burnish.training.data import Cursor
+from burnish.training.devices import World
+from burnish.training.rollout import Rollout, Slot, roll_out
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One rollout with its task and its reward."""
+
+    task: Task
+    trajectory: Trajectory
+    reward: Reward
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A step before its update."""
+
+    kept: list[Scored]
+    dropped: list[Scored]
+    groups_tried: int
+    rollout_s: float
+    score_s: float
+
+
+class BrokenReward(GuardTripped):
+    """A reward broke its contract (not finite, wrong type, wrong number of values)."""
+
+    def __init__(self, message: str, step: int, scored: list[Scored]) -> None:
+        super().__init__(message, stage="reward", tensor="reward", step=step)
+        self.scored = scored
+
+
+@dataclass
+class Clock:
+    """Seconds of a step's two waits."""
+
+    rollout_s: float = 0.0
+    score_s: float = 0.0
+
+
+def reward_batch(scored: Sequence[Scored]) -> RewardBatch:
+    """The named reward vectors of a step as tensors; NaN where a reward has no value."""
+    first = scored[0].reward
+    parts = first.parts or (first,)
+    names = tuple(part.name for part in parts)
+    rows = []
+    for item in scored:
+        values = item.reward.components
+        rows.append([_or_nan(values.get(name)) for name in names])
+    numbers: dict[str, int] = {}
+    groups = [numbers.setdefault(s.trajectory.group, len(numbers)) for s in scored]
+    return RewardBatch(
+        rewards_BK=torch.tensor(rows, dtype=torch.float64),
+        weights_K=torch.tensor([part.weight for part in parts], dtype=torch.float64),
+        groups_B=torch.tensor(groups),
+        lengths_B=torch.tensor([sum(s.trajectory.loss_mask) for s in scored]),
+        truncated_B=torch.tensor([s.trajectory.finish is Finish.LENGTH for s in scored]),
+        names=names,
+    )
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+@dataclass(frozen=True)
+class Collector:
+    """Everything a step needs to sample and score."""
+
+    lm: LM
+    scorer: Scorer
+    recipe: Recipe
+    config: RolloutConfig
+    rollout: Rollout
+    world: World
+
+    @property
+    def sampling(self) -> Sampling:
+        c = self.config
+        return Sampling(
+            n=c.samples,
+            temperature=c.temperature,
+            top_k=c.top_k,
+            top_p=c.top_p,
+            min_p=c.min_p,
+            max_tokens=c.max_tokens,
+            stop=c.stop,
+        )
+
+    def collect(self, step: int, cursor: Cursor, seed: int, version: int) -> Collected:
+        """Sample and score until the step is full; moves the cursor past every task it used."""
+        select = self.recipe.select
+        refill = isinstance(select, InformativeGroups) and select.refill
+        rounds = select.max_rounds if isinstance(select, InformativeGroups) and refill else 1
+        kept: list[Scored] = []
+        dropped: list[Scored] = []
+        clock = Clock()
+        tried = 0
+        missing = self.config.prompts
+        for _ in range(rounds):
+            slots = list(enumerate(cursor.take(missing), start=tried))
+            tried += len(slots)
+            scored = self._sample_and_score(step, slots, seed, version, clock)
+            if not refill:
+                kept = scored
+                break
+            full, empty = self._split(scored)
+            kept += full
+            dropped += empty
+            missing = self.config.prompts - len({s.trajectory.group for s in kept})
+            if missing == 0:
+                break
+        if not kept:
+            kept, dropped = dropped, []
+        return Collected(kept, dropped, tried, clock.rollout_s, clock.score_s)
+
+    def _sample_and_score(
+        self, step: int, slots: list[Slot], seed: int, version: int, clock: Clock
+    ) -> list[Scored]:
+        mine = self.world.share(slots)
+        start = time.perf_counter()
+        groups = self._sample(mine, seed)
+        middle = time.perf_counter()
+        groups = [
+            [_stamp(t, f"{step}.{slot}", i, version) for i, t in enumerate(group)]
+            for (slot, _), group in zip(mine, groups, strict=True)
+        ]
+        try:
+            rewards = self._score([task for _, task in mine], groups)
+        except RewardError as error:
+            missing = Reward.failed("total", Status.INFRA_ERROR, str(error))
+            lost = [
+                Scored(task, t, missing)
+                for (_, task), group in zip(mine, groups, strict=True)
+                for t in group
+            ]
+            raise BrokenReward(f"reward guard at step {step}: {error}", step, lost) from error
+        clock.rollout_s += middle - start
+        clock.score_s += time.perf_counter() - middle
+        own = [
+            [Scored(task, t, r) for t, r in zip(group, marks, strict=True)]
+            for (_, task), group, marks in zip(mine, groups, rewards, strict=True)
+        ]
+        return [scored for group in self.world.gather(own, len(slots)) for scored in group]
+
+    def _sample(self, slots: Sequence[Slot], seed: int) -> list[list[Trajectory]]:
+        work = functools.partial(
+            roll_out, slots, self.lm, self.sampling, self.rollout, seed
+        )
+        return anyio.run(work)
+
+    def _score(
+        self, tasks: Sequence[Task], groups: Sequence[Sequence[Trajectory]]
+    ) -> list[list[Reward]]:
+        items = [
+            (task, [t.as_response() for t in group])
+            for task, group in zip(tasks, groups, strict=True)
+        ]
+        work = functools.partial(
+            score_groups,
+            self.scorer,
+            items,
+            limit=self.config.score_concurrency,
+            deadline_s=self.config.score_timeout_s,
+        )
+        return anyio.run(work)
+
+    def _split(self, scored: Sequence[Scored]) -> tuple[list[Scored], list[Scored]]:
+        signal = advantages(self.recipe, reward_batch(scored)).signal_B.tolist()
+        full = [s for s, useful in zip(scored, signal, strict=True) if useful]
+        empty = [s for s, useful in zip(scored, signal, strict=True) if not useful]
+        return full, empty
+
+
+def _stamp(trajectory: Trajectory, group: str, index: int, version: int) -> Trajectory:
+    """Address a rollout as step.slot.index, and its group as step.slot (and role)."""
+    role = "" if trajectory.role == "policy" else f".{trajectory.role}"
+    return msgspec.structs.replace(
+        trajectory, id=f"{group}.{index}", group=group + role, weight_version=version
+    )
+
+
+def useful_groups(values: Advantages, groups_B: torch.Tensor) -> tuple[int, int]:
+    """How many groups can teach something, of how many."""
+    total = int(groups_B.unique().numel())
+    return int(groups_B[values.signal_B].unique().numel()), total

@@ -1,0 +1,64 @@
+"""The data cursor: one integer into a task set, and what to do with prompts that are too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from burnish.errors import UserError
+from burnish.records import Task
+from burnish.tasks.base import TaskSet
+
+LOOK = 512
+"""Tasks whose prompts are measured before the first step."""
+
+
+@dataclass
+class Cursor:
+    """Takes tasks in order; its position is all that a resume needs."""
+
+    tasks: TaskSet
+    length_of: Callable[[Task], int]
+    """Prompt length in tokens."""
+    max_prompt_tokens: int
+    drop_overlong: bool
+    position: int = 0
+
+    def take(self, count: int) -> list[Task]:
+        """The next `count` tasks that fit."""
+        taken: list[Task] = []
+        refused = 0
+        while len(taken) < count:
+            task = self.tasks.train(self.position)
+            self.position += 1
+            if self.length_of(task) <= self.max_prompt_tokens:
+                taken.append(task)
+                continue
+            refused += 1
+            if not self.drop_overlong or refused > 10_000:
+                raise UserError(
+                    f"task {task.id} of '{self.tasks.name}' has a prompt of "
+                    f"{self.length_of(task)} tokens; expected at most {self.max_prompt_tokens}. "
+                    "Raise rollout.max_prompt_tokens or set rollout.overlong_prompts=drop."
+                )
+        return taken
+
+
+@dataclass(frozen=True)
+class PromptReport:
+    """Prompt lengths of the first tasks, measured before anything is trained."""
+
+    looked_at: int
+    longest: int
+    overlong: list[tuple[str, int]] = field(default_factory=list)
+    """Task id and tokens, longest first."""
+
+
+def measure_prompts(
+    tasks: TaskSet, length_of: Callable[[Task], int], limit: int
+) -> PromptReport:
+    """Measure up to `LOOK` training prompts; the whole set where it is smaller."""
+    count = min(LOOK, tasks.train_size or LOOK)
+    lengths = [(task.id, length_of(task)) for task in map(tasks.train, range(count))]
+    over = sorted((x for x in lengths if x[1] > limit), key=lambda x: -x[1])
+    return PromptReport(count, max(n for _, n in lengths), over)

@@ -1,0 +1,76 @@
+"""One process or several: the same loop, the same result up to the order of float additions.
+
+Every process samples and scores its share of the groups, all exchange what they collected, each
+takes its share of the backward passes, and gradient sums are added up over processes. Start with
+`accelerate launch -m burnish.cli train ...`; a single process never imports accelerate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def join(cls) -> World:
+        """Read the launcher's environment; initialise the process group where there is one."""
+        if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
+            return cls()
+        from accelerate import PartialState
+
+        state = PartialState(cpu=not torch.cuda.is_available())
+        return cls(state.process_index, state.num_processes)
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def share(self, items: Sequence[Item]) -> list[Item]:
+        """This process's part: every `size`-th item."""
+        return list(items[self.rank :: self.size])
+
+    def gather(self, items: Sequence[Item], count: int) -> list[Item]:
+        """All processes' parts of `count` items, put back in the order `share` split."""
+        if self.size == 1:
+            return list(items)
+        from accelerate.utils import gather_object
+
+        tagged = [(self.rank + i * self.size, item) for i, item in enumerate(items)]
+        everything = sorted(gather_object(tagged), key=lambda pair: pair[0])
+        assert len(everything) == count, f"gathered {len(everything)} of {count} items"
+        return [item for _, item in everything]
+
+    def add(self, tensors: Sequence[Tensor]) -> None:
+        """Sum tensors over processes, in place."""
+        if self.size > 1:
+            for tensor in tensors:
+                torch.distributed.all_reduce(tensor)
+
+    def merge(self, found: dict[int, Tensor]) -> dict[int, Tensor]:
+        """The union of all processes' dictionaries, on this process's device."""
+        if self.size == 1:
+            return found
+        from accelerate.utils import gather_object
+
+        device = next(iter(found.values())).device if found else torch.device("cpu")
+        pairs = gather_object([(key, value.cpu()) for key, value in found.items()])
+        return {key: value.to(device) for key, value in pairs}
+
+    def wait(self) -> None:
+        """Until every process is here."""
+        if self.size > 1:
+            torch.distributed.barrier()

@@ -1,0 +1,83 @@
+"""What a training run says while it works; the command line decides how to show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from burnish.bench.statistics import Estimate
+from burnish.training.data import PromptReport
+from burnish.training.forecast import Forecast
+
+
+@dataclass(frozen=True)
+class Started:
+    """Everything is built; nothing is trained yet."""
+
+    folder: Path
+    model: str
+    parameters: int
+    trained_parameters: int
+    device: str
+    dtype: str
+    threads: int
+    steps: int
+    done: int
+    """Steps already done by an earlier start of this run."""
+    forecast: Forecast
+    prompts: PromptReport
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """One step: sampled, scored, updated and stored."""
+
+    step: int
+    steps: int
+    metrics: Mapping[str, float]
+    useful_groups: int
+    groups: int
+    seconds: float
+    tokens_per_s: float
+    remaining_s: float
+    reused: bool
+    """The rollouts were read back from an interrupted start instead of sampled."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A held-out evaluation."""
+
+    step: int
+    score: Estimate | None
+    valid: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint."""
+
+    step: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of the run and, where it stopped early, why."""
+
+    status: str
+    """finished or stopped."""
+    reason: str
+    folder: Path
+    before: Estimate | None = None
+    after: Estimate | None = None
+    change: Estimate | None = None
+    """Paired over the held-out prompts."""
+    seconds: float = 0.0
+    samples: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+Event = Started | StepDone | HeldOut | Saved | Finished

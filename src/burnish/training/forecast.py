@@ -1,0 +1,132 @@
+"""Memory by part and seconds by step, before the first step.
+
+Memory is counted from shapes. Time comes from two probes of this machine, a matrix product and a
+large copy, put through the arithmetic of a decoder: 2 operations a parameter and token forward, 6
+forward and backward, and one pass over the weights for each sampled token.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import torch
+
+from burnish.config.schema import Config
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model that matter here."""
+
+    parameters: int
+    trained: int
+    layers: int
+    hidden: int
+    intermediate: int
+    kv_width: int
+    vocabulary: int
+    bytes_per_value: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a step will need."""
+
+    memory: dict[str, int]
+    """Bytes by part."""
+    available: int
+    rollout_s: float
+    update_s: float
+
+    @property
+    def total(self) -> int:
+        return sum(self.memory.values())
+
+    @property
+    def step_s(self) -> float:
+        return self.rollout_s + self.update_s
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What this machine does in this precision."""
+
+    operations_per_s: float
+    bytes_per_s: float
+
+
+def forecast(
+    config: Config, shape: Shape, speed: Speed, prompt_tokens: int, budget: int, available: int
+) -> Forecast:
+    """Memory and time of one step of this config."""
+    rollouts = config.rollout.prompts * config.rollout.samples
+    answer = config.rollout.max_tokens
+    rows = config.rollout.prompts if config.update.share_prompts else rollouts
+    trained_tokens = rows * prompt_tokens + rollouts * answer
+    memory = _memory(config, shape, rollouts, prompt_tokens, min(budget, trained_tokens))
+    prefill = 2 * shape.parameters * config.rollout.prompts * prompt_tokens
+    weights = shape.parameters * shape.bytes_per_value / speed.bytes_per_s
+    decode = max(2 * shape.parameters * rollouts / speed.operations_per_s, weights)
+    passes = config.update.epochs + (config.update.epochs * config.update.minibatches > 1) / 3
+    return Forecast(
+        memory=memory,
+        available=available,
+        rollout_s=prefill / speed.operations_per_s + decode * answer,
+        update_s=6 * shape.parameters * trained_tokens * passes / speed.operations_per_s,
+    )
+
+
+def _memory(
+    config: Config, shape: Shape, rollouts: int, prompt_tokens: int, tokens: int
+) -> dict[str, int]:
+    size = shape.bytes_per_value
+    own_master = size < 4
+    per_token = 6 * shape.hidden + 2 * shape.kv_width + 4 * shape.intermediate
+    logits = min(tokens, rollouts * config.rollout.max_tokens) * shape.vocabulary * 4 * 3
+    length = prompt_tokens + config.rollout.max_tokens
+    parts = {
+        "weights": shape.parameters * size,
+        "master weights": shape.trained * 4 if own_master else 0,
+        "gradients": shape.trained * (size + 4),
+        "optimiser": shape.trained * 8,
+        "activations": tokens * shape.layers * per_token * size + logits,
+        "cache": 2 * rollouts * length * shape.layers * shape.kv_width * size,
+    }
+    if config.policy.needs_reference and config.model.lora is None:
+        parts["reference"] = shape.parameters * size
+    return {name: value for name, value in parts.items() if value}
+
+
+def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
+    """Probe a matrix product and a copy for a few hundredths of a second."""
+    side = 4096 if device.type == "cuda" else 768
+    a = torch.ones(side, side, device=device, dtype=dtype)
+    block = torch.ones(16 * 2**20, device=device, dtype=torch.uint8)
+    with torch.inference_mode():
+        operations = 2 * side**3 / _seconds(lambda: a @ a, device)
+        moved = 2 * block.numel() / _seconds(block.clone, device)
+    return Speed(operations, moved)
+
+
+def _seconds(work: object, device: torch.device) -> float:
+    assert callable(work)
+    work()
+    best = float("inf")
+    for _ in range(3):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def available_memory(device: torch.device) -> int:
+    """Free bytes on the device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

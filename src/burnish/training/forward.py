@@ -1,0 +1,62 @@
+"""Log-probs and entropy of trained tokens, without logits for the tokens that are not trained."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from burnish.training.packing import PackedBatch, scatter
+
+CHUNK = 2048
+"""Trained tokens whose logits exist at one time."""
+
+
+class CausalModel(Protocol):
+    """What the training room needs of a model."""
+
+    def __call__(self, ids: Tensor, positions: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Final hidden states (R, S, D)."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+
+class TokenScores(NamedTuple):
+    """Both (B, T), 0 where there is no trained token."""
+
+    logp_BT: Tensor
+    entropy_BT: Tensor
+
+
+def token_scores(
+    model: CausalModel, batch: PackedBatch, temperature: float, *, entropy_gradient: bool = False
+) -> TokenScores:
+    """Log-prob under the tempered distribution and entropy for every trained token."""
+    hidden_RSD = model(batch.ids_RS, batch.positions_RS, batch.mask_RSS)
+    hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.source_N)
+
+    def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        logits = model.logits(hidden)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        logits = logits if temperature == 1.0 else logits / temperature
+        norm = logits.logsumexp(-1)
+        logp = logits.gather(-1, target[:, None])[:, 0] - norm
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            probability = torch.exp(logits - norm[:, None])
+            entropy = norm - (probability * logits).sum(-1)
+        return logp, entropy
+
+    pieces: list[tuple[Tensor, Tensor]] = []
+    for hidden, target in zip(
+        hidden_ND.split(CHUNK), batch.target_N.split(CHUNK), strict=True
+    ):
+        if hidden_ND.shape[0] > CHUNK and torch.is_grad_enabled():
+            pieces.append(checkpoint(piece, hidden, target, use_reentrant=False))
+        else:
+            pieces.append(piece(hidden, target))
+    logp_N = torch.cat([p[0] for p in pieces])
+    entropy_N = torch.cat([p[1] for p in pieces])
+    return TokenScores(scatter(logp_N, batch), scatter(entropy_N, batch))

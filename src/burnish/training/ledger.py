@@ -1,0 +1,124 @@
+"""What a step and an evaluation leave in the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from burnish.bench.evaluate import Evaluation
+from burnish.bench.statistics import Estimate, paired_difference
+from burnish.policy.batch import Advantages
+from burnish.records import Author, Finish, Span, Status, Trajectory
+from burnish.store import StoredSample
+from burnish.training.collect import Collected
+
+
+def samples(step: int, collected: Collected, values: Advantages) -> list[StoredSample]:
+    """Every rollout of a step, trained on or dropped, with its advantage."""
+    per_rollout = values.values_B.reshape(len(collected.kept), -1).mean(1).tolist()
+    keep = values.keep_B.tolist()
+    kept = [
+        StoredSample(
+            step=step,
+            split="train",
+            index=i,
+            task=s.task,
+            trajectory=s.trajectory,
+            reward=s.reward,
+            advantage=per_rollout[i],
+            keep=keep[i],
+        )
+        for i, s in enumerate(collected.kept)
+    ]
+    dropped = [
+        StoredSample(
+            step=step,
+            split="dropped",
+            index=i,
+            task=s.task,
+            trajectory=s.trajectory,
+            reward=s.reward,
+            advantage=None,
+            keep=False,
+        )
+        for i, s in enumerate(collected.dropped)
+    ]
+    return kept + dropped
+
+
+def status_shares(collected: Collected) -> dict[str, float]:
+    """How the step's rewards came about; every status is always a curve."""
+    rewards = [s.reward for s in collected.kept + collected.dropped]
+    counts = Counter(reward.status for reward in rewards)
+    return {f"status/{status.value}": counts[status] / len(rewards) for status in Status}
+
+
+def lengths(collected: Collected) -> dict[str, float]:
+    """Tokens sampled, their mean, and the share that the token budget cut."""
+    everything = [s.trajectory for s in collected.kept + collected.dropped]
+    counts = [len(t.logprobs) for t in everything]
+    cut = sum(t.finish is Finish.LENGTH for t in everything)
+    return {
+        "length/tokens": float(sum(counts)),
+        "length/mean": sum(counts) / len(counts),
+        "length/max": float(max(counts)),
+        "length/truncated_share": cut / len(counts),
+    }
+
+
+def evaluated(step: int, version: int, result: Evaluation) -> list[StoredSample]:
+    """The samples of a held-out evaluation."""
+    return [
+        StoredSample(
+            step=step,
+            split="eval:held_out",
+            index=i,
+            task=item.task,
+            trajectory=Trajectory(
+                id=f"eval.{step}.{i}",
+                task_id=item.task.id,
+                group=f"eval.{step}.{i}",
+                spans=(
+                    Span(Author.PROMPT, item.completion.prompt_ids),
+                    Span(Author.MODEL, item.completion.token_ids, item.completion.logprobs),
+                ),
+                text=item.completion.text,
+                finish=item.completion.finish,
+                weight_version=version,
+            ),
+            reward=item.reward,
+            advantage=None,
+            keep=False,
+        )
+        for i, item in enumerate(result.items)
+    ]
+
+
+def summary(result: Evaluation) -> dict[str, Any]:
+    """An evaluation as plain values: the estimate, and each mark for paired tests."""
+    return {
+        "score": list(result.score) if result.score else None,
+        "valid": sum(mark is not None for mark in result.marks),
+        "count": len(result.marks),
+        "marks": result.marks,
+    }
+
+
+def estimate(stored: Mapping[str, Any] | None) -> Estimate | None:
+    """The estimate of a stored evaluation."""
+    return Estimate(*stored["score"]) if stored and stored["score"] else None
+
+
+def change(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> Estimate | None:
+    """Mean change over prompts that both evaluations could score."""
+    if not before or not after:
+        return None
+    pairs = [
+        (b, a)
+        for b, a in zip(before["marks"], after["marks"], strict=True)
+        if b is not None and a is not None
+    ]
+    return paired_difference(*zip(*pairs, strict=True)) if pairs else None

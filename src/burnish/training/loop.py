@@ -1,0 +1,315 @@
+"""The one loop for every recipe: roll out, score, weigh, update, store; evaluate and save.
+
+`Trainer.run()` yields events and keeps nothing that is not also in the run folder. Killed at any
+moment, the next start continues from the newest checkpoint; steps that were already sampled and
+scored after it are read back from the store, so nothing is sampled or judged twice, and on the CPU
+the weights and metrics come out bit for bit as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from burnish.bench.evaluate import evaluate
+from burnish.config.schema import Config
+from burnish.errors import GuardTripped
+from burnish.lm.base import Sampling
+from burnish.lm.local import LocalLM
+from burnish.policy.doors import advantages
+from burnish.rewards.scorer import Scorer
+from burnish.seeds import Seeds
+from burnish.store import RunStore
+from burnish.tasks.base import TaskSet
+from burnish.training import checkpoint, ledger
+from burnish.training.checkpoint import TrainState
+from burnish.training.collect import (
+    BrokenReward,
+    Collected,
+    Collector,
+    Scored,
+    reward_batch,
+    useful_groups,
+)
+from burnish.training.data import Cursor, PromptReport
+from burnish.training.devices import World
+from burnish.training.events import Event, Finished, HeldOut, Saved, Started, StepDone
+from burnish.training.forecast import Forecast
+from burnish.training.guards import check_rows, save_crash
+from burnish.training.optimiser import MasterAdamW, learning_rate
+from burnish.training.trainable import Trainable
+from burnish.training.update import Updater
+
+
+@dataclass
+class Trainer:
+    """A run's live objects; built by `burnish.training.build`."""
+
+    config: Config
+    store: RunStore
+    tasks: TaskSet
+    scorer: Scorer
+    trainable: Trainable
+    lm: LocalLM
+    optimiser: MasterAdamW
+    collector: Collector
+    updater: Updater
+    cursor: Cursor
+    seeds: Seeds
+    world: World
+    state: TrainState
+    forecast: Forecast
+    prompts: PromptReport
+    threads: int
+    step_times: list[float] = field(default_factory=list)
+    current: list[Scored] = field(default_factory=list)
+    """The rollouts of the step under way, kept for a guard's report."""
+
+    @property
+    def folder(self) -> Path:
+        return self.store.folder
+
+    def run(self) -> Iterator[Event]:
+        """Train to the end, or to a clear reason to stop."""
+        began = time.perf_counter()
+        yield self._started()
+        if self.config.evaluation.prompts:
+            yield self._evaluate()
+        stop = ""
+        while self.state.step < self.config.steps and not stop:
+            done, stop = self._guarded_step()
+            yield done
+            if self._due(self.config.evaluation.every) and self.config.evaluation.prompts:
+                yield self._evaluate()
+            if self._due(self.config.checkpoint.every):
+                yield self._save()
+        if self.config.evaluation.prompts:
+            yield self._evaluate()
+        yield self._save()
+        yield self._finish(stop, time.perf_counter() - began)
+
+    # --- one step
+
+    def _guarded_step(self) -> tuple[StepDone, str]:
+        try:
+            return self._step()
+        except GuardTripped as error:
+            if self.world.is_main:
+                self._keep_evidence(error)
+            raise
+
+    def _keep_evidence(self, error: GuardTripped) -> None:
+        """Save what a replay needs and let the error's line end with how to see it again."""
+        place = self.folder / "crash" / f"step-{self.state.step:06d}"
+        scored = error.scored if isinstance(error, BrokenReward) else self.current
+        save_crash(place, error, scored)
+        self.trainable.write(place / "weights")
+        self.store.append_event("guard", str(error), {"stage": error.stage}, self.state.step)
+        self.store.finish("stopped", {"reason": str(error)})
+        error.args = (f"{error} Saved; see it again: burnish replay {place}",)
+
+    def _step(self) -> tuple[StepDone, str]:
+        step = self.state.step
+        began = time.perf_counter()
+        collected, reused = self._collect(step)
+        self.current = collected.kept
+        trajectories = [s.trajectory for s in collected.kept]
+        batch = reward_batch(collected.kept)
+        values = advantages(self.config.policy, batch)
+        check_rows("advantage", "advantages", values.values_B, [t.id for t in trajectories], step)
+        if self.world.is_main:
+            self.store.append_rollouts(step, ledger.samples(step, collected, values))
+        shares = ledger.status_shares(collected)
+        stop = self._failing(shares)
+        rate = learning_rate(self.config.optimiser, step, self.config.steps)
+        scored_at = time.perf_counter()
+        update: dict[str, float] = {}
+        updates = 0
+        if not stop:
+            update, updates = self.updater.update(step, trajectories, values, rate)
+        useful, groups = useful_groups(values, batch.groups_B)
+        streak = 0 if useful else self.state.useless_streak + 1
+        self.state = msgspec.structs.replace(
+            self.state,
+            step=step + 1,
+            cursor=self.cursor.position,
+            weight_version=self.state.weight_version + updates,
+            useless_streak=streak,
+        )
+        self.lm.weight_version = self.state.weight_version
+        metrics = {
+            **shares,
+            **dict(values.diagnostics),
+            **ledger.lengths(collected),
+            **update,
+            "optimiser/learning_rate": rate,
+            "optimiser/updates": float(updates),
+            "groups/useful": float(useful),
+            "groups/total": float(groups),
+            "groups/tried": float(collected.groups_tried),
+        }
+        now = time.perf_counter()
+        timings = {
+            "time/rollout_s": collected.rollout_s,
+            "time/score_s": collected.score_s,
+            "time/update_s": now - scored_at,
+            "time/step_s": now - began,
+        }
+        if self.world.is_main:
+            self.store.append_metrics(step, metrics, timings=timings)
+        if not reused:
+            self.step_times.append(now - began)
+        return self._step_done(step, metrics, useful, groups, timings, reused), (
+            stop or self._useless()
+        )
+
+    def _collect(self, step: int) -> tuple[Collected, bool]:
+        """Sample and score, or read back what an interrupted start had already stored."""
+        stored = self.store.rollouts(step)
+        if stored is None:
+            seed = self.seeds.for_("rollout", step)
+            version = self.state.weight_version
+            return self.collector.collect(step, self.cursor, seed, version), False
+        kept = [s for s in stored if s.split == "train"]
+        dropped = [s for s in stored if s.split == "dropped"]
+        slots = {".".join(s.trajectory.group.split(".")[:2]) for s in stored}
+        self.cursor.take(len(slots))
+        collected = Collected(
+            kept=[Scored(s.task, s.trajectory, s.reward) for s in kept],
+            dropped=[Scored(s.task, s.trajectory, s.reward) for s in dropped],
+            groups_tried=len(slots),
+            rollout_s=0.0,
+            score_s=0.0,
+        )
+        return collected, True
+
+    def _failing(self, shares: Mapping[str, float]) -> str:
+        failed = 1.0 - shares["status/ok"]
+        limit = self.config.guards.failed_share
+        if failed <= limit:
+            return ""
+        worst = max((k for k in shares if k != "status/ok"), key=lambda k: shares[k])
+        return (
+            f"{failed:.0%} of the rewards of step {self.state.step} have no value (most: "
+            f"{worst.removeprefix('status/')}); guards.failed_share allows {limit:.0%}. "
+            f"See why: burnish show {self.folder.name} --step {self.state.step}"
+        )
+
+    def _useless(self) -> str:
+        limit = self.config.guards.useless_steps
+        if self.state.useless_streak < limit:
+            return ""
+        return (
+            f"no group had both better and worse answers for {limit} steps, so nothing was "
+            "learned. Make the task easier or harder, raise rollout.samples or "
+            f"rollout.temperature, or check the reward: burnish show {self.folder.name}"
+        )
+
+    # --- beside the steps
+
+    def _due(self, every: int) -> bool:
+        done = self.state.step
+        return every > 0 and done % every == 0 and done < self.config.steps
+
+    def _started(self) -> Started:
+        return Started(
+            folder=self.folder,
+            model=self.lm.name,
+            parameters=self.trainable.parameters,
+            trained_parameters=sum(p.numel() for p in self.optimiser.parameters),
+            device=str(self.trainable.device),
+            dtype=str(self.trainable.dtype).removeprefix("torch."),
+            threads=self.threads,
+            steps=self.config.steps,
+            done=self.state.step,
+            forecast=self.forecast,
+            prompts=self.prompts,
+        )
+
+    def _step_done(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        useful: int,
+        groups: int,
+        timings: Mapping[str, float],
+        reused: bool,
+    ) -> StepDone:
+        recent = sorted(self.step_times[-9:]) or [self.forecast.step_s]
+        tokens = metrics["length/tokens"]
+        return StepDone(
+            step=step,
+            steps=self.config.steps,
+            metrics={**metrics, **timings},
+            useful_groups=useful,
+            groups=groups,
+            seconds=timings["time/step_s"],
+            tokens_per_s=tokens / max(timings["time/rollout_s"], 1e-9) if not reused else 0.0,
+            remaining_s=recent[len(recent) // 2] * (self.config.steps - step - 1),
+            reused=reused,
+        )
+
+    def _evaluate(self) -> HeldOut:
+        """Score the held-out prompts greedily, unless this step's evaluation is stored."""
+        stored = self._stored_evaluation(self.state.step)
+        if stored is None:
+            config = self.config
+            tasks = self.tasks.held_out(config.evaluation.prompts)
+            tokens = config.evaluation.max_tokens or config.rollout.max_tokens
+            sampling = Sampling(temperature=0.0, max_tokens=tokens, stop=config.rollout.stop)
+            work = functools.partial(
+                evaluate,
+                self.lm,
+                tasks,
+                self.scorer,
+                sampling,
+                part=config.evaluation.part,
+                deadline_s=config.rollout.score_timeout_s,
+            )
+            result = anyio.run(work)
+            stored = ledger.summary(result)
+            if self.world.is_main:
+                samples = ledger.evaluated(self.state.step, self.state.weight_version, result)
+                self.store.append_evaluation(self.state.step, "held_out", samples, stored)
+        score = ledger.estimate(stored)
+        return HeldOut(self.state.step, score, stored["valid"], stored["count"])
+
+    def _stored_evaluation(self, step: int) -> dict[str, Any] | None:
+        found = [e for e in self.store.evaluations("held_out") if e.step == step]
+        return found[0].summary if found else None
+
+    def _save(self) -> Saved:
+        folder = self.folder / "checkpoints"
+        if self.world.is_main:
+            checkpoint.save(
+                folder, self.state, self.optimiser, self.trainable.write, self.config.checkpoint.keep
+            )
+        self.world.wait()
+        return Saved(self.state.step, folder / f"step-{self.state.step:06d}")
+
+    def _finish(self, reason: str, seconds: float) -> Finished:
+        status = "stopped" if reason else "finished"
+        before = self._stored_evaluation(0)
+        after = self._stored_evaluation(self.state.step)
+        finished = Finished(
+            status=status,
+            reason=reason,
+            folder=self.folder,
+            before=ledger.estimate(before),
+            after=ledger.estimate(after),
+            change=ledger.change(before, after),
+            seconds=seconds,
+        )
+        if self.world.is_main:
+            self.store.finish(
+                status,
+                {"reason": reason, "before": finished.before, "after": finished.after},
+            )
+        return finished

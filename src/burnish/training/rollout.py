@@ -1,0 +1,69 @@
+"""From a task to trajectories: one coroutine per task, whatever game it plays.
+
+A rollout may call the model many times and return several roles; concurrent calls of all tasks
+meet in the model's batch. `single_turn` is the plain case: one prompt, n answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+import msgspec
+
+from burnish.errors import ModelError
+from burnish.lm.base import LM, Completion, Sampling
+from burnish.records import Author, Span, Task, Trajectory
+from burnish.seeds import derive
+
+Rollout = Callable[[Task, LM, Sampling], Awaitable[list[Trajectory]]]
+"""All rollouts of one task: the sampling's `n`, its seed already that of the task."""
+
+
+Slot = tuple[int, Task]
+"""A task and its place in the step."""
+
+
+async def single_turn(task: Task, lm: LM, sampling: Sampling) -> list[Trajectory]:
+    """One prompt, `n` completions; a trajectory each."""
+    completions = await lm.sample(task.messages, sampling)
+    return [to_trajectory(task, c, i, lm) for i, c in enumerate(completions)]
+
+
+def to_trajectory(task: Task, completion: Completion, index: int, lm: LM) -> Trajectory:
+    """The sampled tokens as a trajectory; refuses a backend that did not return token ids."""
+    if not completion.token_ids or not completion.prompt_ids:
+        raise ModelError(
+            f"model '{lm.name}' returned no token ids for task {task.id}; training needs the "
+            "tokens that were sampled. Use an in-process model or a server that returns them."
+        )
+    return Trajectory(
+        id=f"{task.id}.{index}",
+        task_id=task.id,
+        group=task.id,
+        spans=(
+            Span(Author.PROMPT, completion.prompt_ids),
+            Span(Author.MODEL, completion.token_ids, completion.logprobs, trainable=True),
+        ),
+        text=completion.text,
+        finish=completion.finish,
+    )
+
+
+async def roll_out(
+    slots: Sequence[Slot], lm: LM, sampling: Sampling, rollout: Rollout, seed: int
+) -> list[list[Trajectory]]:
+    """Run every task's rollout at once; results in the order of the slots.
+
+    A task's seed comes from the step's seed and its slot, so company and timing change nothing.
+    """
+    results: list[list[Trajectory]] = [[] for _ in slots]
+
+    async def one(i: int, slot: int, task: Task) -> None:
+        own = msgspec.structs.replace(sampling, seed=derive(seed, slot))
+        results[i] = await rollout(task, lm, own)
+
+    async with anyio.create_task_group() as group:
+        for i, (slot, task) in enumerate(slots):
+            group.start_soon(one, i, slot, task)
+    return results

@@ -1,0 +1,113 @@
+"""The model under training: its weights, optional adapters, its reference, how it is written."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from burnish.config.schema import Lora
+from burnish.errors import UserError
+from burnish.lm.folder import LoadedModel, save_model
+from burnish.training.forward import CausalModel
+
+
+@dataclass
+class Trainable:
+    """A loaded model whose parameters are trained, whole or through low-rank adapters."""
+
+    loaded: LoadedModel
+    lora: Lora | None = None
+
+    def __post_init__(self) -> None:
+        self._frozen: nn.Module | None = None
+        if self.lora is None:
+            self.module.requires_grad_(True)
+        else:
+            _attach(self.module, self.lora)
+
+    @property
+    def module(self) -> nn.Module:
+        return self.loaded.module
+
+    @property
+    def device(self) -> torch.device:
+        return self.loaded.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.loaded.dtype
+
+    @property
+    def parameters(self) -> int:
+        return self.loaded.parameters
+
+    def freeze_reference(self) -> None:
+        """Keep the weights of this moment for the KL term; adapters need no copy."""
+        if self.lora is None:
+            self._frozen = copy.deepcopy(self.module).requires_grad_(False)
+
+    @contextmanager
+    def reference(self) -> Iterator[CausalModel]:
+        """The model as it was when the run began."""
+        if self._frozen is not None:
+            yield self._frozen  # type: ignore[misc]
+            return
+        layers = [m for m in self.module.modules() if hasattr(m, "enable_adapters")]
+        for layer in layers:
+            layer.enable_adapters(False)
+        try:
+            yield self.module  # type: ignore[misc]
+        finally:
+            for layer in layers:
+                layer.enable_adapters(True)
+
+    def write(self, folder: Path) -> None:
+        """A Hugging Face folder with the weights as they are now, adapters merged."""
+        save_model(self.loaded, folder, tensors=_merged(self.module) if self.lora else None)
+
+
+def _attach(module: nn.Module, lora: Lora) -> None:
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise UserError(
+            "model.lora is set but peft is not installed; run: pip install 'burnish[lora]'"
+        ) from error
+    module.requires_grad_(False)
+    names = {name.rsplit(".", 1)[-1] for name, m in module.named_modules() if name}
+    missing = [target for target in lora.targets if target not in names]
+    if missing:
+        raise UserError(
+            f"model.lora.targets names no layer of this model: {', '.join(missing)}; "
+            f"its linear layers are {', '.join(sorted(_linear_names(module)))}"
+        )
+    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets))
+    inject_adapter_in_model(config, module)
+
+
+def _linear_names(module: nn.Module) -> set[str]:
+    linear = (name for name, m in module.named_modules() if isinstance(m, nn.Linear))
+    return {name.rsplit(".", 1)[-1] for name in linear}
+
+
+@torch.no_grad()
+def _merged(module: nn.Module) -> dict[str, Tensor]:
+    """The state dict of the plain model: base weights plus each adapter's product."""
+    layers = {n: m for n, m in module.named_modules() if hasattr(m, "get_delta_weight")}
+    tensors: dict[str, Tensor] = {}
+    for name, value in module.state_dict().items():
+        if ".lora_" in name:
+            continue
+        plain = name.replace(".base_layer", "")
+        owner = layers.get(name.rsplit(".base_layer.", 1)[0]) if plain != name else None
+        if owner is not None and name.endswith("weight"):
+            delta = owner.get_delta_weight("default")  # type: ignore[operator]
+            value = (value.float() + delta.float()).to(value.dtype)
+        tensors[plain] = value
+    return tensors

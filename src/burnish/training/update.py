@@ -1,0 +1,227 @@
+"""One step's update: epochs, mini-batches and micro-batches whose gradients equal the big batch.
+
+Rollouts that cannot move the weights are never computed: those a recipe masks, and those with
+advantage 0 when no auxiliary term looks at them. They still count wherever the loss's denominator
+counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from burnish.config.schema import Update as UpdateConfig
+from burnish.errors import UserError
+from burnish.policy.batch import Advantages, LossBatch, Normaliser
+from burnish.policy.doors import loss
+from burnish.policy.recipe import Entropy, Recipe
+from burnish.records import Trajectory
+from burnish.seeds import Seeds
+from burnish.training.devices import World
+from burnish.training.forward import CausalModel, token_scores
+from burnish.training.guards import check_rows, check_tensors
+from burnish.training.monitors import Monitors
+from burnish.training.optimiser import MasterAdamW
+from burnish.training.packing import PackedBatch, Row, make_rows, micro_batches, pack
+
+CPU_BUDGET = 4096
+GPU_BUDGET = 65536
+LEAST_BUDGET = 256
+
+Reference = Callable[[], AbstractContextManager[CausalModel]]
+"""Opens the frozen reference model."""
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """What every part of one step's update reads."""
+
+    step: int
+    trajectories: Sequence[Trajectory]
+    values: Advantages
+    old: Mapping[int, Tensor] = field(default_factory=dict)
+    """Log-probs before the first update, by rollout; empty when there is only one update."""
+
+    def ids(self, members: Sequence[int]) -> list[str]:
+        return [self.trajectories[i].id for i in members]
+
+
+@dataclass
+class Updater:
+    """Turns a step's advantages into new weights."""
+
+    model: CausalModel
+    device: torch.device
+    optimiser: MasterAdamW
+    recipe: Recipe
+    config: UpdateConfig
+    temperature: float
+    max_tokens: int
+    seeds: Seeds
+    world: World
+    reference: Reference | None = None
+    budget: int = field(init=False)
+    """Tokens of one forward and backward pass; halved when the device runs out of memory."""
+
+    def __post_init__(self) -> None:
+        default = GPU_BUDGET if self.device.type == "cuda" else CPU_BUDGET
+        self.budget = self.config.micro_batch_tokens or default
+
+    def update(
+        self, step: int, trajectories: Sequence[Trajectory], values: Advantages, rate: float
+    ) -> tuple[dict[str, float], int]:
+        """Metrics of the update, and how many optimiser steps were taken.
+
+        A step in which no kept group has signal moves nothing, whatever its auxiliary terms.
+        """
+        if not bool((values.keep_B & values.signal_B).any()):
+            return {}, 0
+        moving = self._moving(values)
+        batch = StepBatch(step, trajectories, values)
+        if self.config.epochs * self.config.minibatches > 1:
+            batch = StepBatch(step, trajectories, values, self._old_logprobs(batch, moving))
+        monitors = Monitors()
+        norms: list[float] = []
+        for epoch in range(self.config.epochs):
+            for members in self._minibatches(batch, epoch):
+                part = [i for i in members if i in moving]
+                if not part:
+                    continue
+                self._accumulate(batch, part, self._normaliser(batch, members), monitors)
+                norms.append(self._apply(batch, part, rate))
+        return monitors.read(norms, self.world), len(norms)
+
+    # --- which rollouts, in which order
+
+    def _moving(self, values: Advantages) -> set[int]:
+        """Rollouts that can have a gradient."""
+        keep = values.keep_B
+        if not self.recipe.auxiliary:
+            keep = keep & (values.values_B.reshape(len(keep), -1) != 0).any(1)
+        return set(keep.nonzero()[:, 0].tolist())
+
+    def _minibatches(self, batch: StepBatch, epoch: int) -> list[list[int]]:
+        """Whole groups, shuffled by a seed of their own when there is more than one mini-batch."""
+        groups: dict[str, list[int]] = {}
+        for i, trajectory in enumerate(batch.trajectories):
+            groups.setdefault(trajectory.group, []).append(i)
+        order = list(groups.values())
+        count = min(self.config.minibatches, len(order))
+        if count > 1:
+            self.seeds.rng("minibatch", batch.step, epoch).shuffle(order)
+        return [[i for group in order[k::count] for i in group] for k in range(count)]
+
+    def _normaliser(self, batch: StepBatch, members: Sequence[int]) -> Normaliser:
+        everyone = self.recipe.aggregate.keep_denominator
+        counted = [i for i in members if everyone or bool(batch.values.keep_B[i])]
+        tokens = sum(len(batch.trajectories[i].logprobs) for i in counted)
+        return Normaliser(tokens=float(tokens), rollouts=float(len(counted)))
+
+    def _packed(self, batch: StepBatch, part: Sequence[int]) -> list[PackedBatch]:
+        """This process's micro-batches of the given rollouts."""
+        chosen = [batch.trajectories[i] for i in part]
+        rows = make_rows(chosen, self.config.share_prompts)
+        rows = [Row(r.prefix, tuple(part[m] for m in r.members), r.tokens) for r in rows]
+        mine = self.world.share(micro_batches(rows, self.budget))
+        return [pack(group, batch.trajectories, self.device) for group in mine]
+
+    # --- forward and backward
+
+    def _accumulate(
+        self, batch: StepBatch, part: Sequence[int], normaliser: Normaliser, monitors: Monitors
+    ) -> None:
+        """Gradient sums of one mini-batch; on a full device again with half the token budget."""
+        while True:
+            try:
+                self.optimiser.clear()
+                for packed in self._packed(batch, part):
+                    self._backward(batch, packed, normaliser, monitors)
+                return
+            except torch.OutOfMemoryError as error:
+                self.budget //= 2
+                if self.budget < LEAST_BUDGET:
+                    raise UserError(
+                        f"out of device memory with micro-batches of {LEAST_BUDGET} tokens; what "
+                        "saves most, in order: model.lora, a smaller rollout.max_tokens, a smaller "
+                        "model.path"
+                    ) from error
+                torch.cuda.empty_cache()
+
+    def _backward(
+        self,
+        batch: StepBatch,
+        packed: PackedBatch,
+        normaliser: Normaliser,
+        monitors: Monitors,
+    ) -> None:
+        members = packed.members
+        ids = batch.ids(members)
+        entropy_trained = any(isinstance(piece, Entropy) for piece in self.recipe.auxiliary)
+        scores = token_scores(
+            self.model, packed, self.temperature, entropy_gradient=entropy_trained
+        )
+        current = scores.logp_BT.detach()
+        check_rows("logprob", "logprobs", current, ids, batch.step)
+        old = self._padded([batch.old[i] for i in members], packed) if batch.old else current
+        rows = torch.tensor(members)
+        values = batch.values.values_B[rows].to(self.device, current.dtype)
+        out = loss(
+            self.recipe,
+            LossBatch(
+                logp_BT=scores.logp_BT,
+                old_logp_BT=old,
+                mask_BT=packed.trained_BT,
+                advantages_B=values if values.dim() == 1 else values[:, : packed.width],
+                low_B=batch.values.low_B[rows].to(self.device, current.dtype),
+                high_B=batch.values.high_B[rows].to(self.device, current.dtype),
+                keep_B=batch.values.keep_B[rows].to(self.device),
+                normaliser=normaliser,
+                ref_logp_BT=self._reference_logprobs(packed),
+                entropy_BT=scores.entropy_BT,
+                max_tokens=self.max_tokens,
+            ),
+        )
+        check_tensors("loss", [("loss", out.total.detach()), *out.parts.items()], ids, batch.step)
+        out.total.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.collect()
+        sampled = [torch.tensor(batch.trajectories[i].logprobs) for i in members]
+        monitors.note(out, current, self._padded(sampled, packed), scores.entropy_BT, packed)
+
+    def _apply(self, batch: StepBatch, part: Sequence[int], rate: float) -> float:
+        """Add gradients over processes, guard them, take the optimiser step."""
+        self.world.add(self.optimiser.sums)
+        norm = self.optimiser.gradient_norm()
+        if not bool(torch.isfinite(norm)):
+            named = zip(self.optimiser.names, self.optimiser.sums, strict=True)
+            check_tensors("gradient", named, batch.ids(part), batch.step)
+        self.optimiser.step(rate, norm)
+        return float(norm)
+
+    @torch.no_grad()
+    def _old_logprobs(self, batch: StepBatch, moving: set[int]) -> dict[int, Tensor]:
+        """The trainer's own log-probs before the first update of the step."""
+        found: dict[int, Tensor] = {}
+        for packed in self._packed(batch, sorted(moving)):
+            logp_BT = token_scores(self.model, packed, self.temperature).logp_BT
+            for row, i in enumerate(packed.members):
+                found[i] = logp_BT[row, : len(batch.trajectories[i].logprobs)]
+        return self.world.merge(found)
+
+    @torch.no_grad()
+    def _reference_logprobs(self, packed: PackedBatch) -> Tensor | None:
+        if self.reference is None:
+            return None
+        with self.reference() as model:
+            return token_scores(model, packed, self.temperature).logp_BT
+
+    def _padded(self, rows: Sequence[Tensor], packed: PackedBatch) -> Tensor:
+        """Ragged rows as (B, T), zeros behind them."""
+        out = torch.zeros(len(rows), packed.width, device=self.device)
+        out = out.to(rows[0].dtype)
+        for i, row in enumerate(rows):
+            out[i, : len(row)] = row.to(self.device)
+        return out

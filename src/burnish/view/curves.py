@@ -1,0 +1,242 @@
+"""The curves of a run: read from its store, drawn in the terminal and as a picture.
+
+curves = curves_of(store)
+text_plot(curves.reward, width=60, height=8)      # lines of braille
+draw_picture(curves, store.folder / "plots" / "curves.png")
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnish.errors import StoreError, UserError
+from burnish.store import MetricPoint
+from burnish.store.reader import RunReader
+
+Point = tuple[float, float]
+
+
+class HeldOutPoint(NamedTuple):
+    """A held-out score with its 95 % interval; `step` updates had been made."""
+
+    step: int
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """What is worth looking at, step by step; a step without a value is left out."""
+
+    name: str
+    reward: list[Point] = field(default_factory=list)
+    """The total, or the only reward."""
+    parts: dict[str, list[Point]] = field(default_factory=dict)
+    length: list[Point] = field(default_factory=list)
+    useful: list[Point] = field(default_factory=list)
+    """Share of groups that teach something."""
+    entropy: list[Point] = field(default_factory=list)
+    held_out: list[HeldOutPoint] = field(default_factory=list)
+
+
+def curves_of(store: RunReader) -> RunCurves:
+    """The curves of a stored run."""
+    metrics = store.metrics()
+    parts = {
+        name.removeprefix("reward/").removesuffix("/mean"): _points(points)
+        for name, points in metrics.items()
+        if name.startswith("reward/") and name.endswith("/mean")
+    }
+    total = parts.pop("total", None)
+    if total is None:
+        total = next(iter(parts.values())) if len(parts) == 1 else []
+    groups = dict(metrics.get("groups/total", []))
+    return RunCurves(
+        name=store.name,
+        reward=total,
+        parts=parts,
+        length=_points(metrics.get("length/mean", [])),
+        useful=[
+            (step, value / of)
+            for step, value in metrics.get("groups/useful", [])
+            if value is not None and (of := groups.get(step))
+        ],
+        entropy=_points(metrics.get("policy/entropy", [])),
+        held_out=[
+            HeldOutPoint(e.step, *e.summary["score"])
+            for e in store.evaluations("held_out")
+            if e.summary.get("score")
+        ],
+    )
+
+
+def _points(points: Sequence[MetricPoint]) -> list[Point]:
+    return [(step, value) for step, value in points if value is not None]
+
+
+# --- in the terminal
+
+BRAILLE = 0x2800
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bit of each dot of a braille cell, by row and column."""
+
+
+def text_plot(
+    points: Sequence[Point], *, width: int = 60, height: int = 8, ascii_only: bool = False
+) -> str:
+    """A line plot as `height` + 1 lines, at most `width` characters wide, with its axes labelled.
+
+    Each character holds 2 x 4 dots; `ascii_only` draws stars for terminals without braille. Values
+    that are not finite are left out.
+    """
+    drawn = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    if not drawn:
+        return "(nothing to plot)"
+    xs, ys = [x for x, _ in drawn], [y for _, y in drawn]
+    low, high = min(ys), max(ys)
+    labels = [_label(high), _label(low)] if high > low else [_label(high)]
+    margin = max(map(len, labels)) + 2
+    columns = max(width - margin, 4)
+    cells = _rasterise(drawn, columns, height)
+    rows = [_row_text(cells, row, columns, ascii_only) for row in range(height)]
+    names = [""] * height
+    if high > low:
+        names[0], names[-1] = labels
+    else:
+        names[height // 2] = labels[0]
+    wall = "|" if ascii_only else "┤"
+    body = [f"{n:>{margin - 2}} {wall}{r}".rstrip() for n, r in zip(names, rows, strict=True)]
+    first, last = _label(min(xs)), _label(max(xs))
+    gap = max(columns - len(first) - len(last), 1)
+    foot = f"{'':{margin}}{first}{'':{gap}}{last}" if first != last else f"{'':{margin}}{first}"
+    return "\n".join([*body, foot])
+
+
+def _rasterise(points: Sequence[Point], columns: int, height: int) -> dict[tuple[int, int], int]:
+    """Dots of the line through the points, as braille bits by (row, column)."""
+    across, down = 2 * columns - 1, 4 * height - 1
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    left, low = min(xs), min(ys)
+    x_span, y_span = max(xs) - left, max(ys) - low
+
+    def dot(point: Point) -> tuple[int, int]:
+        x = round((point[0] - left) / x_span * across) if x_span else 0
+        y = down - round((point[1] - low) / y_span * down) if y_span else 4 * (height // 2) + 1
+        return x, y
+
+    dots = [dot(point) for point in points]
+    cells: dict[tuple[int, int], int] = {}
+    for (x0, y0), (x1, y1) in zip(dots, dots[1:] or dots, strict=False):
+        reach = max(abs(x1 - x0), abs(y1 - y0), 1)
+        for i in range(reach + 1):
+            x = round(x0 + (x1 - x0) * i / reach)
+            y = round(y0 + (y1 - y0) * i / reach)
+            key = (y // 4, x // 2)
+            cells[key] = cells.get(key, 0) | DOTS[y % 4][x % 2]
+    return cells
+
+
+def _row_text(cells: dict[tuple[int, int], int], row: int, columns: int, ascii_only: bool) -> str:
+    bits = [cells.get((row, column), 0) for column in range(columns)]
+    if ascii_only:
+        return "".join("*" if b else " " for b in bits)
+    return "".join(chr(BRAILLE + b) if b else " " for b in bits)
+
+
+def _label(value: float) -> str:
+    return f"{value:.4g}"
+
+
+# --- as a picture
+
+COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#7b5ea7", "#00798c")
+
+
+def draw_picture(curves: RunCurves, path: Path) -> None:
+    """Write `path` (PNG, SVG or PDF by its suffix): reward, held-out, length, useful, entropy."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise UserError(
+            "no picture of the curves: it needs matplotlib. Install it: pip install 'burnish[plot]'"
+        ) from None
+    # A figure without pyplot: no window system, no global state.
+    figure = Figure(figsize=(9.0, 6.0), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    (reward, held_out), (length, groups) = figure.subplots(2, 2)
+    figure.suptitle(curves.name, fontsize=11)
+    _draw_reward(reward, curves)
+    _draw_held_out(held_out, curves.held_out)
+    _draw_lines(length, "mean length (tokens)", {"": curves.length})
+    _draw_lines(groups, "useful groups (share)", {"useful": curves.useful})
+    groups.set_ylim(-0.02, 1.02)
+    if curves.entropy:
+        beside = groups.twinx()
+        beside.plot(*zip(*curves.entropy, strict=True), color=COLOURS[1], linewidth=1.2)
+        beside.set_ylabel("entropy (nats a token)", color=COLOURS[1], fontsize=8)
+        beside.tick_params(labelsize=8)
+        beside.spines["top"].set_visible(False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot write: {error.strerror or error}.") from error
+
+
+def _draw_reward(axes: Any, curves: RunCurves) -> None:
+    lines = {"total": curves.reward} if curves.parts else {"": curves.reward}
+    if len(curves.parts) == 1 and curves.reward == next(iter(curves.parts.values())):
+        lines = dict(curves.parts)
+    else:
+        lines |= curves.parts
+    _draw_lines(axes, "reward (mean of the step)", lines)
+
+
+def _draw_lines(axes: Any, title: str, lines: dict[str, list[Point]]) -> None:
+    for colour, (name, points) in zip(_cycle(len(lines)), lines.items(), strict=True):
+        if points:
+            steps, values = zip(*points, strict=True)
+            mark = "o" if len(points) == 1 else ""
+            width = 1.0 if name and name not in ("total", "useful") else 1.8
+            axes.plot(steps, values, color=colour, linewidth=width, label=name, marker=mark)
+    _plain(axes, title)
+    if sum(bool(points) for points in lines.values()) > 1:
+        axes.legend(fontsize=8, frameon=False)
+
+
+def _draw_held_out(axes: Any, points: Sequence[HeldOutPoint]) -> None:
+    if points:
+        spread = [
+            [max(p.value - p.low, 0.0) for p in points],
+            [max(p.high - p.value, 0.0) for p in points],
+        ]
+        axes.errorbar(
+            [p.step for p in points],
+            [p.value for p in points],
+            yerr=spread,
+            color=COLOURS[0],
+            marker="o",
+            markersize=4,
+            capsize=3,
+            linewidth=1.2,
+        )
+    _plain(axes, "held-out score, 95 % interval")
+
+
+def _plain(axes: Any, title: str) -> None:
+    axes.set_title(title, fontsize=9, loc="left")
+    axes.set_xlabel("step", fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.25, linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _cycle(count: int) -> list[str]:
+    return [COLOURS[i % len(COLOURS)] for i in range(count)]

@@ -1,0 +1,175 @@
+"""`runs`, `show` and `export` on a run made by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_words import Type
+from stored_run import STEPS
+
+
+def test_runs_lists_status_steps_and_held_out(typed: Type, runs: Path) -> None:
+    shown = typed("runs", "--runs", runs)
+    assert shown.code == 0
+    rows = [line.split() for line in shown.out.splitlines()]
+    assert rows[0][:4] == ["run", "recipe", "status", "steps"]
+    assert rows[1][:7] == ["grpo-abc", "grpo", "finished", "4/5", "0.250", "->", "0.750"]
+    assert rows[2][:4] == ["grpo-xyz", "grpo", "crashed", "4/5"]
+
+
+def test_runs_as_json_has_one_object_a_run(typed: Type, runs: Path) -> None:
+    rows = [json.loads(line) for line in typed("runs", "--runs", runs, "--json").out.splitlines()]
+    assert [row["name"] for row in rows] == ["grpo-abc", "grpo-xyz"]
+    assert rows[0]["before"][0] == 0.25
+    assert rows[0]["after"] == [0.75, 0.6, 0.9, 20]
+    assert rows[0]["planned"] == 5
+
+
+def test_a_damaged_run_is_listed_with_its_problem(typed: Type, runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "grpo-abc", tmp_path / "broken")
+    (tmp_path / "broken" / "run.db").write_bytes(b"not a database, and long enough to be seen")
+    for extra in ("run.db-wal", "run.db-shm"):
+        (tmp_path / "broken" / extra).unlink(missing_ok=True)
+    shown = typed("runs", "--runs", tmp_path)
+    assert shown.code == 0
+    assert "unreadable" in shown.out
+    assert "broken: " in shown.out
+
+
+def test_no_runs_is_said_with_the_next_step(typed: Type, tmp_path: Path) -> None:
+    assert typed("runs", "--runs", tmp_path).out == (
+        f"no runs in {tmp_path}. Start one: burnish train\n"
+    )
+
+
+def test_summary_shows_settings_statuses_held_out_curves_and_groups(
+    typed: Type, runs: Path
+) -> None:
+    shown = typed("show", "grpo-a", "--runs", runs).out
+    assert "finished, 4 of 5 steps" in shown
+    assert "changed   run.seed=7" in shown
+    assert "rewards   ok 15, timeout 4" in shown
+    assert "held out  step 0: 0.250 [0.100, 0.400]" in shown
+    assert "mean length (tokens)" in shown
+    assert "last step: 3   useful groups 1/2" in shown
+    assert any(0x2800 < ord(character) <= 0x28FF for character in shown)
+
+
+def test_newest_run_when_none_is_named(typed: Type, runs: Path) -> None:
+    assert "run 'grpo-xyz'" in typed("show", "--runs", runs).out
+
+
+def test_a_run_may_be_a_path(typed: Type, runs: Path) -> None:
+    assert "run 'grpo-abc'" in typed("show", runs / "grpo-abc").out
+
+
+def test_summary_as_json_parses(typed: Type, runs: Path) -> None:
+    record = json.loads(typed("show", "grpo-abc", "--runs", runs, "--json").out)
+    assert record["statuses"] == {"ok": 15, "timeout": 4}
+    assert record["metrics"]["length/mean"] == 5.0
+    assert [e["step"] for e in record["held_out"]] == [0, STEPS]
+
+
+def test_step_shows_each_answer_with_reward_parts_and_advantage(typed: Type, runs: Path) -> None:
+    shown = typed("show", "grpo-abc", "--step", 2, "--runs", runs).out
+    assert "useful groups 1/2" in shown
+    right = next(line for line in shown.splitlines() if line.startswith("2/train/0"))
+    assert right.split() == [
+        "2/train/0",
+        "1.000",
+        "correct",
+        "1.000,",
+        "format",
+        "1.000",
+        "+0.707",
+        "2",
+    ]
+    failed = next(line for line in shown.splitlines() if line.startswith("2/train/3"))
+    assert failed.split() == ["2/train/3", "timeout", "0", "(empty)"]
+
+
+def test_sample_shows_text_tokens_reward_tree_and_why(typed: Type, runs: Path) -> None:
+    shown = typed("show", "grpo-abc", "--sample", "2/train/1", "--runs", runs).out
+    assert "[user] What is 0 + 2?\n[assistant] 9" in shown
+    assert "tokens    prompt 3, model 2; 2 trained" in shown
+    assert "finish    length   weight version 2" in shown
+    assert "correct 0.000  weight 0.9  compared" in shown
+    assert "numeric: read '9', expected 2 (oracle)" in shown
+    assert "rewards of its group of 2: 1.000 0.100" in shown
+    assert "reward 0.100 is below its group's mean 0.550." in shown
+
+
+def test_a_sample_without_a_reward_says_so(typed: Type, runs: Path) -> None:
+    shown = typed("show", "grpo-abc", "--sample", "2/train/3", "--runs", runs).out
+    assert "total timeout  no score within 60 s" in shown
+    assert "no reward (timeout), so it is left out of the group." in shown
+
+
+def test_text_of_a_model_cannot_steer_the_terminal(typed: Type, runs: Path) -> None:
+    for flags in (["--step", "1"], ["--sample", "1/train/2"], ["--best", "9"], []):
+        shown = typed("show", "grpo-abc", *flags, "--runs", runs).out
+        assert "\x1b" not in shown
+        assert "\\x1b[31mred" in shown
+
+
+def test_best_worst_and_failed(typed: Type, runs: Path) -> None:
+    flags = ["--split", "train", "--runs", runs]
+    worst = typed("show", "grpo-abc", "--worst", 4, *flags).out
+    shown = [line.split()[0] for line in worst.splitlines() if "/train/" in line]
+    assert shown == [f"{i}/train/1" for i in range(4)]
+    best = typed("show", "grpo-abc", "--best", 1, "--json", *flags).out
+    assert json.loads(best)["reward"]["value"] == pytest.approx(1.0)
+    failed = typed("show", "grpo-abc", "--failed", 9, "--json", *flags).out
+    assert [json.loads(line)["id"] for line in failed.splitlines()] == [
+        f"{i}/train/3" for i in range(4)
+    ]
+
+
+def test_held_out_split_is_one_list_of_its_newest_step(typed: Type, runs: Path) -> None:
+    shown = typed("show", "grpo-abc", "--split", "eval:held_out", "--runs", runs).out
+    assert shown.startswith("eval:held_out after 4 steps")
+    assert "4/eval:held_out/0" in shown
+    assert "0/eval:held_out" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["show", "grpo-abd"], 2, "no run 'grpo-abd' in {runs}. Did you mean 'grpo-abc'?"),
+        (["show", "grpo"], 2, "'grpo' means several runs in {runs}: grpo-abc, grpo-xyz."),
+        (["show", "grpo-abc", "--step", "9"], 2, "has no samples of step 9; it has steps 0 to 3."),
+        (["show", "grpo-abc", "--sample", "77"], 2, "has no sample '77'"),
+        (["show", "grpo-abc", "--split", "trian"], 2, "has no split 'trian'"),
+        (["export", "grpo-abc", "x.xlsx"], 2, "unknown format '.xlsx'"),
+        (["export", "grpo-abc", "x.csv", "--what", "metric"], 2, "Did you mean 'metrics'?"),
+        (["export", "grpo-abc", "no/such/folder/x.csv"], 3, "cannot write"),
+        (["show", "grpo-abc", "--step", "two"], 2, "Invalid value for '--step'"),
+        (["shwo"], 2, "No such command 'shwo'. Did you mean 'show'? See: burnish --help"),
+        (["export", "grpo-abc"], 2, "Missing argument 'PATH'. See: burnish export --help"),
+    ],
+)
+def test_mistakes_get_one_line_and_a_code(
+    typed: Type, runs: Path, words: list[str], code: int, message: str
+) -> None:
+    flags = ["--runs", str(runs)] if words[0] in ("show", "export") else []
+    shown = typed(*words, *flags)
+    assert shown.code == code
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert shown.err.startswith("burnish: ")
+    assert message.format(runs=runs) in shown.err
+
+
+def test_export_writes_every_sample(typed: Type, runs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "samples.jsonl"
+    shown = typed("export", "grpo-abc", file, "--runs", runs)
+    assert shown.out == f"19 samples of run 'grpo-abc' written to {file}\n"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(rows) == 19
+    assert rows[-1]["reward_tree"]["name"] == "total"
+    curves = tmp_path / "curves.csv"
+    assert typed("export", "grpo-abc", curves, "--what", "metrics", "--runs", runs).code == 0
+    assert "3,length/mean,5.0" in curves.read_text()

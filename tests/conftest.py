@@ -1,0 +1,6 @@
+"""One thread a process: the models of the suite are tiny, and two workers share two cores."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

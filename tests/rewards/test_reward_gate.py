@@ -1,0 +1,126 @@
+"""The gate that every score passes: a breach of contract stops, a failure has a status."""
+
+import anyio
+import numpy as np
+import pytest
+from reward_cases import Returning, Scripted, a_task, answers, broken_generation, statuses, values
+
+from burnish.errors import RewardError, UserError
+from burnish.records import Response, Reward
+from burnish.rewards import Scope, Weighted, bind_check, checked, score_groups
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (None, "returned NoneType None for sample s0; expected a list of 2"),
+        ([Reward("odd", 1.0)], "returned 1 rewards for 2 responses"),
+        ([1.0, 0.0], "returned float 1.0 for sample s0; expected a Reward"),
+        ([Reward("odd", 1.0), "good"], "returned str 'good' for sample s1"),
+        (np.ones(2), "returned ndarray"),
+        ([Reward("odd", 1.0, weight=float("nan"))] * 2, "weight nan for sample s0"),
+    ],
+)
+def test_a_broken_contract_names_the_reward_and_the_sample(result, message):
+    with pytest.raises(RewardError, match="reward 'odd'") as caught:
+        anyio.run(checked, Returning(result), a_task(), answers("a", "b"))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_exception_is_infra_error_with_its_type_and_place():
+    rewards = anyio.run(checked, Returning(KeyError("gone")), a_task(), answers("a", "b"))
+    assert statuses(rewards) == ["infra_error"] * 2
+    assert values(rewards) == [None, None]
+    assert "KeyError: 'gone'" in rewards[0].reason
+    assert "reward_cases.py" in rewards[0].reason
+
+
+def test_user_errors_pass_the_gate():
+    with pytest.raises(UserError, match="wrong field"):
+        anyio.run(checked, Returning(UserError("wrong field")), a_task(), answers("a"))
+
+
+def test_a_deadline_is_a_status():
+    class Slow(Scripted):
+        async def score(self, task, responses):
+            await anyio.sleep(30)
+            return []
+
+    async def main():
+        return await checked(Slow("slow", lambda r: 1.0), a_task(), answers("a"), deadline_s=0.05)
+
+    (reward,) = anyio.run(main)
+    assert (reward.status, reward.value, reward.reason) == (
+        "timeout",
+        None,
+        "no score within 0.05 s",
+    )
+
+
+def test_failed_generations_are_never_scored():
+    scorer = Scripted("any", lambda r: 1.0)
+    mixed = [broken_generation("x"), *answers("a"), broken_generation("y")]
+    rewards = anyio.run(checked, scorer, a_task(), mixed)
+    assert statuses(rewards) == ["infra_error", "ok", "infra_error"]
+    assert scorer.asked == ["a"]
+
+
+def test_no_responses_no_rewards():
+    assert anyio.run(checked, Scripted("any", lambda r: 1.0), a_task(), []) == []
+
+
+def test_all_missing_fields_are_listed_at_once():
+    scorer = Weighted(
+        [
+            Scripted("first", lambda r: 1.0, needs=["anser", "solution"]),
+            Scripted("second", lambda r: 1.0, needs=["question", "rubric"]),
+        ]
+    )
+    with pytest.raises(UserError) as caught:
+        bind_check(scorer, ["answer", "question"])
+    message = str(caught.value)
+    assert "lacks 3 field(s)" in message
+    assert "reward 'first' needs 'anser' (did you mean 'answer'?)" in message
+    assert "'solution'" in message
+    assert "reward 'second' needs 'rubric'" in message
+    assert "\n" not in message
+    bind_check(scorer, ["anser", "solution", "question", "rubric"])
+
+
+def test_groups_are_scored_concurrently_within_the_limit_and_in_order():
+    running, most = 0, 0
+
+    class Slow(Scripted):
+        async def score(self, task, responses):
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await anyio.sleep(0.01)
+            running -= 1
+            return await super().score(task, responses)
+
+    items = [(a_task(), [Response(str(n), str(n))]) for n in range(9)]
+
+    async def main():
+        return await score_groups(Slow("n", lambda r: float(r.text)), items, limit=3)
+
+    rewards = anyio.run(main)
+    assert [values(group) for group in rewards] == [[float(n)] for n in range(9)]
+    assert most == 3
+
+
+def test_one_broken_group_raises_its_own_error():
+    items = [(a_task(), answers("a")), (a_task(), answers("b"))]
+
+    async def main():
+        await score_groups(Returning([1]), items)
+
+    with pytest.raises(RewardError, match="expected a Reward"):
+        anyio.run(main)
+
+
+def test_a_pair_scorer_wants_two():
+    scorer = Scripted("pair", lambda r: 0.0, scope=Scope.PAIR)
+    with pytest.raises(UserError, match="got 3 responses"):
+        anyio.run(checked, scorer, a_task(), answers("a", "b", "c"))

@@ -1,0 +1,190 @@
+"""The 25 instructions of IFEval: a text that obeys and one that does not for each, and real rows."""
+
+import json
+from pathlib import Path
+
+import pytest
+from reward_cases import a_task, score, statuses, values
+
+from burnish.errors import UserError
+from burnish.rewards import Instructions, InstructionsConfig
+from burnish.rewards.checks.instruction_rules import LANGUAGE_OF, RULES
+from burnish.rewards.checks.instructions import check_instruction, read_instructions
+
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
+SPANISH = "El perro corre por el campo y la niña lo mira desde la ventana de su casa."
+LONG_ENGLISH = "the dog runs across the field and the girl looks at it from her window."
+
+CASES = [
+    ("keywords:existence", {"keywords": ["river", "Fish"]}, "Fishing in rivers", "a river"),
+    (
+        "keywords:frequency",
+        {"keyword": "dog", "relation": "at least", "frequency": 2},
+        "Dog eats dog",
+        "one dog",
+    ),
+    (
+        "keywords:frequency",
+        {"keyword": "dog", "relation": "less than", "frequency": 2},
+        "one dog",
+        "Dog eats dog",
+    ),
+    ("keywords:forbidden_words", {"forbidden_words": ["man"]}, "a woman", "The MAN."),
+    (
+        "keywords:letter_frequency",
+        {"letter": "q", "let_relation": "at least", "let_frequency": 2},
+        "Quiet queen",
+        "queen",
+    ),
+    ("language:response_language", {"language": "es"}, SPANISH, LONG_ENGLISH),
+    (
+        "length_constraints:number_sentences",
+        {"relation": "at least", "num_sentences": 3},
+        "One. Two! Three?",
+        "One. Two, e.g. this.",
+    ),
+    (
+        "length_constraints:number_paragraphs",
+        {"num_paragraphs": 2},
+        "First\n***\nSecond",
+        "First\n***\n***\nSecond",
+    ),
+    (
+        "length_constraints:number_words",
+        {"relation": "less than", "num_words": 4},
+        "only three words",
+        "now there are four",
+    ),
+    (
+        "length_constraints:nth_paragraph_first_word",
+        {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "then"},
+        "First.\n\n\"Then, he left.",
+        "First.\n\nLater then.",
+    ),
+    ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[name] [date]", "[name]"),
+    ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Bye\nP.S. Hi", "Bye. ps"),
+    ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "Bye\nP.P.S Hi", "P.S. Hi"),
+    (
+        "detectable_format:number_bullet_lists",
+        {"num_bullets": 2},
+        "* one\n* two",
+        "* one\n- two\n* three",
+    ),
+    ("detectable_format:constrained_response", {}, "Well. My answer is no.", "My answer: no"),
+    (
+        "detectable_format:number_highlighted_sections",
+        {"num_highlights": 2},
+        "*one* and **two**",
+        "**only one**",
+    ),
+    (
+        "detectable_format:multiple_sections",
+        {"section_spliter": "SECTION", "num_sections": 2},
+        "SECTION 1\na\nSECTION 2\nb",
+        "SECTION 1\na",
+    ),
+    ("detectable_format:json_format", {}, '```json\n{"a": 1}\n```', "{a: 1}"),
+    ("detectable_format:title", {}, "<<A Title>>\ntext", "<< >>\ntext"),
+    ("combination:two_responses", {}, "One\n******\nTwo", "One\n******\nOne"),
+    (
+        "combination:repeat_prompt",
+        {"prompt_to_repeat": "Write a poem."},
+        "write a poem.\nRoses",
+        "Roses",
+    ),
+    ("startend:end_checker", {"end_phrase": "The end."}, 'So it goes. "the END."', "The end. No"),
+    ("startend:quotation", {}, '"All of it"', '"Only" this'),
+    (
+        "change_case:capital_word_frequency",
+        {"capital_relation": "at least", "capital_frequency": 2},
+        "VERY LOUD words",
+        "VERY Loud",
+    ),
+    ("change_case:english_capital", {}, LONG_ENGLISH.upper(), LONG_ENGLISH.title()),
+    ("change_case:english_lowercase", {}, LONG_ENGLISH, LONG_ENGLISH.title()),
+    ("punctuation:no_comma", {}, "no such thing", "well, one"),
+]
+
+
+def instruction_task(*pairs):
+    ids = [name for name, _ in pairs]
+    return a_task(instruction_id_list=ids, kwargs=[arguments for _, arguments in pairs])
+
+
+@pytest.mark.parametrize(("name", "arguments", "good", "bad"), CASES)
+def test_each_instruction_tells_good_from_bad(name, arguments, good, bad):
+    scorer = Instructions(InstructionsConfig())
+    rewards = score(scorer, instruction_task((name, arguments)), good, bad, " ")
+    assert values(rewards) == [1.0, 0.0, 0.0]
+    verdict = rewards[1].verdicts[0]
+    assert (verdict.criterion, verdict.value) == (name, 0.0)
+    assert verdict.reason
+
+
+def test_every_published_instruction_has_a_case():
+    assert {name for name, *_ in CASES} == set(RULES)
+    assert len(RULES) == 25
+
+
+def test_a_language_that_cannot_be_told_is_not_a_verdict():
+    scorer = Instructions(InstructionsConfig())
+    (reward,) = score(scorer, instruction_task(("language:response_language", {"language": "es"})), "42")
+    assert (reward.value, reward.status) == (None, "abstain")
+    assert "language:response_language" in reward.reason
+
+
+def test_capitals_in_another_language_are_not_english():
+    task = instruction_task(("change_case:english_capital", {}))
+    assert values(score(Instructions(InstructionsConfig()), task, SPANISH.upper())) == [0.0]
+
+
+def test_all_or_nothing_and_the_mean():
+    task = instruction_task(("punctuation:no_comma", {}), ("detectable_format:title", {}))
+    strict, mean = (Instructions(InstructionsConfig(mode=mode)) for mode in ("all", "mean"))
+    texts = ("<<T>> fine", "<<T>> well, no", "a, b")
+    assert values(score(strict, task, *texts)) == [1.0, 0.0, 0.0]
+    assert values(score(mean, task, *texts)) == [1.0, 0.5, 0.0]
+    (reward,) = score(mean, task, "<<T>> well, no")
+    assert [v.value for v in reward.verdicts] == [0.0, 1.0]
+    assert reward.evidence[0].visibility == "benchmark"
+
+
+@pytest.mark.parametrize(
+    ("ids", "arguments", "message"),
+    [
+        (["keywords:existance"], [{}], "Did you mean 'keywords:existence'?"),
+        (["keywords:existence"], [{"words": ["a"]}], r"expected \['keywords'\]"),
+        (["punctuation:no_comma"], [], "need 1 tables of arguments; got 0"),
+        (["punctuation:no_comma"], "{", "not JSON"),
+    ],
+)
+def test_wrong_instructions_name_the_task(ids, arguments, message):
+    task = a_task(instruction_id_list=ids, kwargs=arguments or "[]")
+    with pytest.raises(UserError, match=message) as caught:
+        score(Instructions(InstructionsConfig()), task, "text")
+    assert str(caught.value).startswith("task task-1: ")
+
+
+def test_a_task_without_instructions_abstains():
+    rewards = score(Instructions(InstructionsConfig()), a_task(instruction_id_list=[]), "x")
+    assert statuses(rewards) == ["abstain"]
+
+
+def test_every_row_of_ifeval_is_understood():
+    pandas = pytest.importorskip("pandas")
+    file = DATA / "ifeval" / "test.parquet"
+    if not file.is_file():
+        pytest.skip("no ifeval data beside the repository")
+    seen = set()
+    for _, row in pandas.read_parquet(file).iterrows():
+        ids = list(row["instruction_id_list"])
+        padded = [{**table, "unused": None} for table in json.loads(row["kwargs"])]
+        instructions = read_instructions(ids, row["kwargs"])
+        assert read_instructions(ids, padded) == instructions
+        for instruction in instructions:
+            ruling = check_instruction(row["prompt"], *instruction)
+            assert ruling.obeyed in (True, False)
+            assert ruling.saw
+        seen |= set(ids)
+    assert seen <= set(RULES)
+    assert set(LANGUAGE_OF) <= seen

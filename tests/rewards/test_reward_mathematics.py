@@ -1,0 +1,156 @@
+"""Mathematics as mathematics, and a corpus of answers made to hang or to crash a checker."""
+
+import threading
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from reward_cases import a_task, answers, score, statuses, values
+
+from burnish.rewards import Mathematics, MathematicsConfig, Numeric, NumericConfig, checked
+from burnish.rewards.checks import mathematics
+from burnish.rewards.checks.extract import last_boxed
+from burnish.rewards.pool import default_pool
+
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
+CHECK = Mathematics(MathematicsConfig())
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "wrong"),
+    [
+        ("\\frac{1}{2}", "\\boxed{\\sqrt{\\frac14}}", "\\boxed{\\frac{2}{3}}"),
+        ("x^2+2x+1", "\\boxed{(x+1)^2}", "\\boxed{(x+2)^2}"),
+        ("2\\sqrt{3}", "thus $\\sqrt{12}$", "thus $\\sqrt{13}$"),
+        ("(1, 2)", "\\boxed{(1,2)}", "\\boxed{(2,1)}"),
+        ("\\{1,2,3\\}", "\\boxed{\\{3,2,1\\}}", "\\boxed{\\{3,2\\}}"),
+        ("\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",) * 2 + ("\\boxed{7}",),
+        ("12", "7 + 5 = 12", "7 + 5 = 13"),
+        ("3.5", "\\boxed{\\dfrac72}", "\\boxed{3}"),
+        ("90^\\circ", "\\boxed{90}", "\\boxed{91}"),
+    ],
+)
+def test_equal_mathematics_is_equal(answer, right, wrong):
+    boxed = right if "\\" not in right or "boxed" in right or "$" in right else f"\\boxed{{{right}}}"
+    rewards = score(CHECK, a_task(answer=answer), boxed, wrong)
+    assert values(rewards) == [1.0, 0.0]
+    assert "reference" in rewards[0].evidence[0].observation
+
+
+def test_the_cheap_way_never_asks_a_child(monkeypatch):
+    def no_pool():
+        raise AssertionError("a child was asked")
+
+    monkeypatch.setattr("burnish.rewards.checks.base.default_pool", no_pool)
+    cheap = Mathematics(MathematicsConfig())
+    rewards = score(
+        cheap, a_task(answer="#### 42"), "\\boxed{42}", "it is 42.0", "The answer is 41", "\\boxed{}"
+    )
+    assert values(rewards) == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_no_answer_and_no_reference():
+    strict = Mathematics(MathematicsConfig(where="boxed"))
+    assert values(score(strict, a_task(answer="x"), "x")) == [0.0]
+    assert statuses(score(CHECK, a_task(), "x")) == ["abstain"]
+
+
+def test_a_box_of_nested_braces_is_read_whole():
+    assert last_boxed("\\boxed{1} then \\boxed{\\frac{a}{b^{2}}} end") == "\\frac{a}{b^{2}}"
+    assert last_boxed("\\boxed{unclosed") is None
+    assert last_boxed("none") is None
+
+
+ROWS = "\\\\".join("&".join("9^{9^9}" for _ in range(15)) for _ in range(15))
+HOSTILE = {
+    "tower": "\\boxed{9^{9^{9^{9}}}}",
+    "million digits": "\\boxed{" + "9" * 1_000_000 + "}",
+    "bare million digits": "9" * 1_000_000,
+    "factorials": "\\boxed{((((9!)!)!)!)!}",
+    "nested braces": "\\boxed{" + "{" * 900 + "1" + "}" * 900 + "}",
+    "open braces": "\\boxed{" * 200_000,
+    "matrix": "\\boxed{\\begin{pmatrix}" + ROWS + "\\end{pmatrix}}",
+    "ten megabytes": "x = " * 2_500_000,
+    "dollars": "$" * 1_000_000,
+    "sum": "\\boxed{\\sum_{k=1}^{10^9} k!}",
+    "continued fraction": "\\boxed{" + "\\frac{1}{1+" * 60 + "2" + "}" * 60 + "}",
+}
+BOUND_S = 1.0
+
+
+def test_hostile_answers_cannot_hang_or_zero_their_neighbours():
+    """Graded from a thread that is not the main one, as a trainer would."""
+    check = Mathematics(MathematicsConfig(timeout_s=BOUND_S))
+    default_pool().run(check.child, [{"answer": "1", "golds": ["1"], "explicit": True}], timeout_s=9)
+    children = len(default_pool().pids())
+    texts = [text for bad in HOSTILE.values() for text in (bad, "\\boxed{\\sqrt{\\frac14}}")]
+    rewards = []
+
+    def grade():
+        rewards.extend(anyio.run(checked, check, a_task(answer="\\frac{1}{2}"), answers(*texts)))
+
+    started = time.monotonic()
+    thread = threading.Thread(target=grade)
+    thread.start()
+    thread.join(timeout=90)
+    wall = time.monotonic() - started
+    assert values(rewards[1::2]) == [1.0] * len(HOSTILE), "a neighbour was not graded"
+    for name, reward in zip(HOSTILE, rewards[::2], strict=True):
+        assert reward.value in (None, 0.0), name
+        assert reward.status in ("ok", "timeout", "infra_error"), name
+    assert rewards[0].status == "timeout"
+    killed = sum(reward.status == "timeout" for reward in rewards)
+    start_up = 4.0  # a replaced child imports math-verify again, on a machine shared with others
+    assert wall < killed * (BOUND_S + start_up) + 10
+    assert len(default_pool().pids()) == children
+
+
+def test_a_timeout_is_told_with_what_was_being_compared():
+    check = Mathematics(MathematicsConfig(timeout_s=0.3))
+    (reward,) = score(check, a_task(answer="1/2"), HOSTILE["tower"])
+    assert (reward.value, reward.status) == (None, "timeout")
+    assert "killed after 0.3 s" in reward.reason
+    assert "9^{9^{9^{9}}}" in reward.reason
+
+
+def test_a_cut_text_never_reads_as_a_right_answer():
+    deep = "\\frac{1}{" * 300 + "2" + "}" * 300
+    rewards = score(CHECK, a_task(answer="1/2"), f"\\boxed{{{deep}}}")
+    assert values(rewards) == [0.0]
+
+
+def test_recorded_solutions_are_graded_as_their_authors_graded_them():
+    pandas = pytest.importorskip("pandas")
+    file = DATA / "gsm8k" / "model_solutions_test.parquet"
+    if not file.is_file():
+        pytest.skip("no gsm8k data beside the repository")
+    table = pandas.read_parquet(file).head(150)
+    systems = ["6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification"]
+    for scorer in (Numeric(NumericConfig()), CHECK):
+        for _, row in table.iterrows():
+            gold = row["ground_truth"].rsplit("A:", 1)[1].strip()
+            rewards = score(scorer, a_task(answer=gold), *(row[s]["solution"] for s in systems))
+            assert values(rewards) == [float(row[s]["is_correct"]) for s in systems]
+
+
+def test_competition_solutions_equal_their_own_answers_only():
+    pandas = pytest.importorskip("pandas")
+    file = DATA / "math" / "dev.parquet"
+    if not file.is_file():
+        pytest.skip("no math data beside the repository")
+    golds = [row["ground_truth"] for row in pandas.read_parquet(file).head(80)["reward_model"]]
+    right = wrong = 0
+    for gold, other in zip(golds, golds[1:] + golds[:1], strict=True):
+        rewards = score(CHECK, a_task(answer=gold), gold, other)
+        assert statuses(rewards) == ["ok", "ok"]
+        right += rewards[0].value == 1.0
+        wrong += rewards[1].value == 0.0
+    assert right == len(golds)
+    assert wrong >= len(golds) - 3  # neighbours may share an answer
+
+
+def test_normalised_text_forgets_dress_only():
+    assert mathematics.normalise("$\\dfrac{1}{2}$.") == mathematics.normalise("\\frac{1}{2}")
+    assert mathematics.normalise("\\text{even}") == "even"
+    assert mathematics.normalise("\\leftarrow") != mathematics.normalise("arrow")

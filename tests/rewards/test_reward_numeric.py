@@ -1,0 +1,167 @@
+"""Numbers read exactly, from the places where models put them."""
+
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reward_cases import a_task, score, statuses, values
+
+from burnish.errors import UserError
+from burnish.rewards import Numeric, NumericConfig, normalize_numeric_answer
+from burnish.rewards.checks.numeric import last_number, read_number
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("42", 42),
+        ("-7", -7),
+        ("+7", 7),
+        ("\u22127", -7),
+        ("1,234,567.5", Fraction("1234567.5")),
+        ("1{,}234", 1234),
+        ("12\\,000", 12000),
+        (".5", Fraction(1, 2)),
+        ("3/4", Fraction(3, 4)),
+        ("-3/4", Fraction(-3, 4)),
+        ("1 1/2", Fraction(3, 2)),
+        ("\\frac{3}{4}", Fraction(3, 4)),
+        ("-\\dfrac{3}{4}", Fraction(-3, 4)),
+        ("\\frac34", Fraction(3, 4)),
+        ("$18$", 18),
+        ("\\$18", 18),
+        ("-$5", -5),
+        ("1.5e3", 1500),
+        ("3 \\times 10^{5}", 300000),
+        ("2.5*10^-2", Fraction(1, 40)),
+        ("**12**", 12),
+        ("12.", 12),
+    ],
+)
+def test_numbers_are_read_exactly(text, value):
+    assert read_number(text).value == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "twelve", "9^9^9^9", "12 apples", "1/0", "x=3", "1e99999", "9" * 401, "1" * 10**6, "nan"],
+)
+def test_what_is_not_a_readable_number_is_none(text):
+    assert read_number(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7 + 5 = 12", 12),
+        ("between 10-15", 15),
+        ("between 10\u201315", 15),
+        ("it costs $1,250.50 in all.", Fraction("1250.5")),
+        ("a list: 1,2,3", 3),
+        ("so -4 it is", -4),
+        ("about 3/4 of them", Fraction(3, 4)),
+    ],
+)
+def test_the_last_number_of_a_sentence(text, value):
+    assert last_number(text).value == value
+
+
+@given(st.fractions(max_denominator=10**6), st.booleans())
+def test_written_numbers_come_back(number, latex):
+    top, below = number.numerator, number.denominator
+    text = f"\\frac{{{top}}}{{{below}}}" if latex else f"{top:,}/{below}"
+    assert read_number(text).value == number
+
+
+@given(st.integers(-(10**30), 10**30))
+def test_thousands_separators_do_not_change_a_number(number):
+    for text in (f"{number:,}", str(number), f"the total is {number:,}."):
+        assert last_number(text).value == number
+
+
+@given(st.text(max_size=200))
+def test_reading_is_total(text):
+    read_number(text)
+    last_number(text)
+
+
+def test_the_answer_is_found_where_models_put_it():
+    task = a_task(answer="She has <<2*6=12>>12 left.\n#### 12")
+    scorer = Numeric(NumericConfig())
+    texts = [
+        "12",
+        "The answer is 12.",
+        "First 3, then \\boxed{12} (not 13)",
+        "<answer>12</answer> 99",
+        "#### 12",
+        "7 + 5 = 12",
+        "The answer is 13.",
+        "I do not know",
+        "",
+    ]
+    rewards = score(scorer, task, *texts)
+    assert values(rewards) == [1, 1, 1, 1, 1, 1, 0, 0, 0]
+    evidence = rewards[2].evidence[0]
+    assert evidence.observation == "extracted '12' (box); reference '12'"
+    assert evidence.visibility == "oracle"
+
+
+def test_percent_and_tolerance():
+    half = a_task(answer="0.5")
+    assert values(score(Numeric(NumericConfig()), half, "50%", "0.5", "50")) == [1, 1, 0]
+    face = Numeric(NumericConfig(percent="face"))
+    assert values(score(face, half, "50%", "0.5%")) == [0, 1]
+    third = a_task(answer="1/3")
+    assert values(score(Numeric(NumericConfig()), third, "0.333")) == [0]
+    assert values(score(Numeric(NumericConfig(relative=0.01)), third, "0.333", "0.34")) == [1, 0]
+    assert values(score(Numeric(NumericConfig(absolute=1)), a_task(answer=10), "11", "12")) == [1, 0]
+
+
+def test_a_reference_without_a_number_abstains():
+    rewards = score(Numeric(NumericConfig()), a_task(answer="blue"), "4")
+    assert statuses(rewards) == ["abstain"]
+    assert statuses(score(Numeric(NumericConfig()), a_task(), "4")) == ["abstain"]
+
+
+def test_several_references_are_alternatives():
+    assert values(score(Numeric(NumericConfig()), a_task(answer=[3, "4"]), "4", "5")) == [1, 0]
+
+
+def test_a_negative_tolerance_is_refused():
+    with pytest.raises(UserError, match="tolerances"):
+        Numeric(NumericConfig(absolute=-1))
+
+
+def test_hostile_numbers_are_refused_in_no_time():
+    hostile = [
+        "9" * 1_000_000,
+        "\\boxed{" + "9" * 1_000_000 + "}",
+        "1," * 500_000 + "1",
+        "1,234" * 200_000,
+        "1 " * 5_000_000,
+        "1e999999999",
+        "-" * 1_000_000,
+        "\\frac{" * 300_000,
+        "9/" * 500_000,
+    ]
+    started = time.process_time()
+    rewards = score(Numeric(NumericConfig()), a_task(answer="42"), *hostile)
+    assert time.process_time() - started < 2.0
+    assert values(rewards) == [0.0] * len(hostile)
+    assert all(len(reward.evidence[0].observation) < 400 for reward in rewards)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("work\n#### 1,234.", "1234"),
+        ("so \\boxed{ 1 2 } or 9", "12"),
+        ("first 3 then 1,500!", "1500"),
+        ("none", None),
+        ("####", None),
+    ],
+)
+def test_normalized_numeric_answers(text, answer):
+    assert normalize_numeric_answer(text) == answer

@@ -1,0 +1,186 @@
+"""The pool: wall clocks that hold, deaths that cost one job, neighbours that do not notice."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import anyio
+import pytest
+
+from burnish.rewards import Pool
+
+
+@pytest.fixture(scope="module")
+def pool():
+    made = Pool(2, memory_mb=512)
+    yield made
+    made.close()
+
+
+def results(outcomes):
+    return [(outcome.status.value, outcome.value) for outcome in outcomes]
+
+
+def test_a_batch_comes_back_in_order(pool):
+    outcomes = pool.run("pool_jobs:double", [{"number": n} for n in range(50)], timeout_s=5)
+    assert results(outcomes) == [("ok", 2 * n) for n in range(50)]
+
+
+def test_children_stay_warm(pool):
+    first = pool.run("pool_jobs:pid_of", [{}], timeout_s=5)[0].value
+    second = pool.run("pool_jobs:pid_of", [{}], timeout_s=5)[0].value
+    assert first == second
+    assert first != os.getpid()
+
+
+def test_a_stuck_job_is_killed_and_its_neighbours_are_served(pool):
+    pool.run("pool_jobs:nap", [{"seconds": 0}], timeout_s=5)
+    size = len(pool.pids())
+    started = time.monotonic()
+    jobs = [{"seconds": 0}, {"seconds": 60}, {"seconds": 0}]
+    outcomes = pool.run("pool_jobs:nap", jobs, timeout_s=0.4)
+    assert time.monotonic() - started < 5
+    assert results(outcomes) == [("ok", "awake"), ("timeout", None), ("ok", "awake")]
+    assert "0.4 s" in outcomes[1].reason
+    assert len(pool.pids()) == size
+
+
+def test_a_job_in_c_code_is_killed_too(pool):
+    outcomes = pool.run("pool_jobs:spin_in_c", [{"exponent": 9}], timeout_s=0.4)
+    assert outcomes[0].status == "timeout"
+
+
+def test_a_crash_leaves_last_words(pool):
+    crash, after = pool.run("pool_jobs:die", [{}, {}], timeout_s=5)
+    assert (crash.status, after.status) == ("infra_error", "infra_error")
+    assert "signal 9" in crash.reason
+    assert "famous last words" in crash.reason
+    assert results(pool.run("pool_jobs:double", [{"number": 4}], timeout_s=5)) == [("ok", 8)]
+
+
+def test_the_memory_limit_costs_one_job(pool):
+    jobs = [{"megabytes": 1}, {"megabytes": 4000}, {"megabytes": 2}]
+    outcomes = pool.run("pool_jobs:hoard", jobs, timeout_s=10)
+    assert [o.status.value for o in outcomes] == ["ok", "infra_error", "ok"]
+    assert "memory limit" in outcomes[1].reason
+
+
+def test_an_exception_is_told_in_one_line(pool):
+    (outcome,) = pool.run("pool_jobs:fail", [{"text": "two\nlines"}], timeout_s=5)
+    assert (outcome.status, outcome.reason) == ("infra_error", "ValueError: two lines")
+
+
+def test_a_result_that_is_not_json_is_an_error(pool):
+    (outcome,) = pool.run("pool_jobs:not_a_number", [{}], timeout_s=5)
+    assert outcome.status == "infra_error"
+
+
+@pytest.mark.parametrize("path", ["pool_jobs:nothing", "no_such_module:f", "no_colon"])
+def test_an_unknown_function_fails_every_job(pool, path):
+    outcomes = pool.run(path, [{}, {}], timeout_s=5)
+    assert [o.status.value for o in outcomes] == ["infra_error", "infra_error"]
+
+
+def test_noise_and_large_and_odd_texts_do_not_break_the_line(pool):
+    assert results(pool.run("pool_jobs:chatter", [{"number": 7}], timeout_s=5)) == [("ok", 7)]
+    texts = ["x" * 10_000_000, "\ud800 lone surrogate", ""]
+    outcomes = pool.run("pool_jobs:length", [{"text": text} for text in texts], timeout_s=20)
+    assert results(outcomes) == [("ok", len(text)) for text in texts]
+
+
+def test_many_threads_share_the_children(pool):
+    seen = {}
+
+    def work(n):
+        seen[n] = pool.run("pool_jobs:double", [{"number": n}], timeout_s=10)[0].value
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {n: 2 * n for n in range(12)}
+    assert len(pool.pids()) <= pool.size
+
+
+def test_a_cancelled_caller_leaves_at_once(pool):
+    async def main():
+        with anyio.move_on_after(0.2) as scope:
+            await pool.run_async("pool_jobs:nap", [{"seconds": 1.0}], timeout_s=5)
+        return scope.cancelled_caught
+
+    started = time.monotonic()
+    assert anyio.run(main)
+    assert time.monotonic() - started < 0.9
+
+
+def test_old_children_are_replaced():
+    small = Pool(1, jobs_per_child=2)
+    try:
+        pids = {small.run("pool_jobs:pid_of", [{}], timeout_s=5)[0].value for _ in range(5)}
+    finally:
+        small.close()
+    assert len(pids) == 3
+
+
+def test_a_closed_pool_says_so():
+    closed = Pool(1)
+    closed.close()
+    (outcome,) = closed.run("pool_jobs:double", [{"number": 1}], timeout_s=5)
+    assert outcome.status == "infra_error"
+    assert "closed" in outcome.reason
+
+
+def test_children_do_not_import_what_the_parent_imported(monkeypatch):
+    """A parent with torch loaded must not hand its weight to every child."""
+    monkeypatch.setitem(sys.modules, "torch", object())
+    fresh = Pool(1)
+    try:
+        (outcome,) = fresh.run("pool_jobs:has_torch", [{"number": 1}], timeout_s=5)
+        checks = fresh.run(
+            "burnish.rewards.checks.mathematics:equal_to_any",
+            [{"answer": "1", "golds": ["1"], "explicit": True}],
+            timeout_s=20,
+        )
+        (after,) = fresh.run("pool_jobs:has_torch", [{"number": 1}], timeout_s=5)
+    finally:
+        fresh.close()
+    assert (outcome.value, checks[0].value["equal"], after.value) == (False, True, False)
+
+
+def test_children_die_with_a_killed_parent():
+    script = """
+        import os, signal, sys
+        from burnish.rewards import Pool
+        pool = Pool(1)
+        sys.stdout.write(str(pool.run("os:getpid", [{}], timeout_s=5)[0].value))
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=60,
+    )
+    child = int(done.stdout)
+    assert child > 0
+    for _ in range(100):
+        if not _alive(child):
+            break
+        time.sleep(0.05)
+    assert not _alive(child)
+
+
+def _alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,135 @@
+"""A run for other tools: files, data frames, SQL."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_samples import make_step
+
+from burnish.errors import StoreError, UserError
+from burnish.store import RunStore, export
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    with RunStore.create(folder, {}, {}) as store:
+        for step in range(3):
+            store.append_rollouts(step, make_step(step))
+            store.append_metrics(step, {"loss": step / 3, "kl": None})
+    return folder
+
+
+def test_json_lines_hold_every_sample_as_objects(run: Path, tmp_path: Path) -> None:
+    assert export(run, tmp_path / "out.jsonl") == 24
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    sample = make_step(0)[0]
+    assert len(rows) == 24
+    assert rows[0]["token_ids"] == list(sample.trajectory.token_ids)
+    assert rows[0]["reward"] == sample.reward.value
+    assert rows[0]["reward_tree"]["parts"][1]["status"] == "timeout"
+    assert rows[0]["task"]["fields"] == {"answer": "5"}
+    assert rows[0]["keep"] is True
+
+
+def test_json_is_one_list_even_when_empty(run: Path, tmp_path: Path) -> None:
+    export(run, tmp_path / "out.json", what="metrics")
+    rows = json.loads((tmp_path / "out.json").read_text())
+    assert rows[:2] == [
+        {"step": 0, "name": "kl", "value": None},
+        {"step": 0, "name": "loss", "value": 0.0},
+    ]
+    with RunStore.create(tmp_path / "empty", {}, {}) as store:
+        assert export(store, tmp_path / "none.json") == 0
+    assert json.loads((tmp_path / "none.json").read_text()) == []
+
+
+def test_csv_reads_back_the_same_numbers(run: Path, tmp_path: Path) -> None:
+    assert export(run, tmp_path / "out.csv") == 24
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    sample = make_step(2)[6]
+    row = next(r for r in rows if r["id"] == sample.id)
+    assert float(row["reward"]) == sample.reward.value
+    assert json.loads(row["logprobs"])[10] == sample.trajectory.logprobs[0]
+
+
+def test_parquet_has_typed_columns(run: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    assert export(run, tmp_path / "out.parquet") == 24
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert str(table.schema.field("logprobs").type) == "list<element: double>"
+    assert str(table.schema.field("advantage").type) == "double"
+    row = table.to_pylist()[5]
+    sample = make_step(0)[5]
+    assert row["advantage"] == sample.advantage
+    assert row["logprobs"][10:26] == list(sample.trajectory.logprobs)
+    assert row["logprobs"][0] is None
+
+
+def test_pandas_and_duckdb_read_a_run(run: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="needs the query extra")
+    duckdb = pytest.importorskip("duckdb", reason="needs the query extra")
+    with sqlite3.connect(run / "run.db") as plain:
+        frame = pandas.read_sql("SELECT step, reward FROM samples WHERE split = 'train'", plain)
+    expected = [sum(s.reward.value or 0.0 for s in make_step(step)[:7]) / 7 for step in range(3)]
+    assert frame.groupby("step").reward.mean().tolist() == pytest.approx(expected)
+    export(run, tmp_path / "out.parquet")
+    query = (
+        f"SELECT step, avg(reward) FROM '{tmp_path / 'out.parquet'}' "
+        "WHERE split = 'train' GROUP BY step ORDER BY step"
+    )
+    found = duckdb.sql(query).fetchall()
+    assert found == [(step, pytest.approx(mean)) for step, mean in enumerate(expected)]
+
+
+def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"unknown format '\.parqet'; .* mean '\.parquet'"):
+        export(run, tmp_path / "out.parqet")
+    with pytest.raises(UserError, match=r"'metric'; .* Did you mean 'metrics'\?"):
+        export(run, tmp_path / "out.csv", what="metric")  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match=r"out\.csv: cannot write: No such file"):
+        export(run, tmp_path / "absent" / "out.csv")
+    with pytest.raises(StoreError, match="is not a run"):
+        export(tmp_path / "absent", tmp_path / "out.csv")
+
+
+def test_a_failed_export_leaves_what_was_there(run: Path, tmp_path: Path) -> None:
+    target = tmp_path / "files" / "out.jsonl"
+    target.parent.mkdir()
+    target.write_text("before")
+    code = (
+        "import resource, sys\nfrom pathlib import Path\nfrom burnish.errors import StoreError\n"
+        "from burnish.store import export\nresource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n"
+        "try:\n    export(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "except StoreError as error:\n    print(error)\n"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code, str(run), str(target)],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+        check=False,
+    )
+    assert "out.jsonl: cannot write: File too large." in child.stdout, child.stderr
+    assert target.read_text() == "before"
+    assert os.listdir(target.parent) == ["out.jsonl"]
+
+
+def test_the_store_needs_neither_torch_nor_data_frames() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'pandas', 'pyarrow', 'duckdb', 'numpy'):\n"
+        "    sys.modules[name] = None\n"
+        "import burnish.store\n"
+        "print('ready')\n"
+    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout == "ready\n"

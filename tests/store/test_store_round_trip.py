@@ -1,0 +1,246 @@
+"""What goes into a run comes out of it, to the last bit, by our reader and by plain SQL."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import struct
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from store_samples import make_reward, make_sample, make_step
+
+from burnish.errors import StoreError, UserError
+from burnish.records import Author, Evidence, Reward, Span, Status, Visibility
+from burnish.store import RunStatus, RunStore, StoredSample
+from burnish.store.sample import decode, encode, flatten
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with RunStore.create(tmp_path / "run", {"seed": 1}, {"seed": "default"}) as opened:
+        yield opened
+
+
+def with_logprobs(logprobs: list[float]) -> StoredSample:
+    sample = make_sample(0, 0)
+    span = Span(Author.MODEL, tuple(range(len(logprobs))), tuple(logprobs), trainable=True)
+    return msgspec.structs.replace(
+        sample, trajectory=msgspec.structs.replace(sample.trajectory, spans=(span,))
+    )
+
+
+def test_a_step_comes_back_equal_and_in_order(store: RunStore) -> None:
+    samples = make_step(3)
+    store.append_rollouts(3, samples)
+    assert store.rollouts(3) == samples
+    assert store.rollouts(2) is None
+    assert [s.index for s in store.samples(split="dropped")] == [0]
+    assert store.steps() == [3]
+    assert store.last_step() == 3
+
+
+def test_an_empty_step_is_a_stored_step(store: RunStore) -> None:
+    assert store.last_step() is None
+    store.append_rollouts(0, [])
+    assert store.rollouts(0) == []
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
+def test_float32_log_probs_keep_every_bit(logprobs: list[float]) -> None:
+    row = encode([with_logprobs(logprobs)]).samples[0]
+    back = decode(row).trajectory.logprobs
+    assert struct.pack(f"{len(back)}f", *back) == struct.pack(f"{len(logprobs)}f", *logprobs)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_float64_log_probs_keep_every_bit(logprobs: list[float]) -> None:
+    back = decode(encode([with_logprobs(logprobs)]).samples[0]).trajectory.logprobs
+    assert [x.hex() for x in back] == [x.hex() for x in logprobs]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    reward=st.floats(allow_nan=False, allow_infinity=False),
+    advantage=st.floats(allow_nan=False, allow_infinity=False),
+    text=st.text(),
+    step=st.integers(0, 2**40),
+)
+def test_any_sample_comes_back_equal_from_the_file(
+    store: RunStore, reward: float, advantage: float, text: str, step: int
+) -> None:
+    step += (store.last_step() or 0) + 1
+    sample = make_sample(step, 0)
+    trajectory = msgspec.structs.replace(sample.trajectory, text=text, info={"note": text})
+    sample = msgspec.structs.replace(
+        sample, trajectory=trajectory, reward=make_reward(reward), advantage=advantage
+    )
+    store.append_rollouts(step, [sample])
+    assert store.rollouts(step) == [sample]
+
+
+def test_spans_keep_author_training_and_log_probs_that_are_not_trained(store: RunStore) -> None:
+    spans = (
+        Span(Author.PROMPT, (1, 2, 3)),
+        Span(Author.MODEL, (4, 5), (-0.5, -1.5)),
+        Span(Author.TOOL, ()),
+        Span(Author.MODEL, (6,), (-0.25,), trainable=True),
+    )
+    sample = make_sample(0, 0)
+    sample = msgspec.structs.replace(
+        sample, trajectory=msgspec.structs.replace(sample.trajectory, spans=spans)
+    )
+    store.append_rollouts(0, [sample])
+    assert store.sample("0/train/0").trajectory.spans == spans
+    with sqlite3.connect(store.folder / "run.db") as plain:
+        row = plain.execute(
+            "SELECT token_ids, loss_mask, logprobs, prompt_tokens, response_tokens FROM samples"
+        ).fetchone()
+    assert [json.loads(cell) for cell in row[:3]] == [
+        [1, 2, 3, 4, 5, 6],
+        [0, 0, 0, 0, 0, 1],
+        [None, None, None, -0.5, -1.5, -0.25],
+    ]
+    assert row[3:] == (3, 3)
+
+
+def test_reward_parts_and_evidence_are_plain_sql(store: RunStore) -> None:
+    store.append_rollouts(0, make_step(0, count=4))
+    with sqlite3.connect(store.folder / "run.db") as plain:
+        names = plain.execute(
+            "SELECT name, count(value), count(*) FROM reward_parts GROUP BY name ORDER BY name"
+        ).fetchall()
+        timeouts = plain.execute(
+            "SELECT count(*) FROM samples JOIN reward_parts ON sample_id = id "
+            "WHERE name = 'total/judge' AND reward_parts.status = 'timeout' AND step = 0"
+        ).fetchone()
+        seen = plain.execute("SELECT DISTINCT part, source, visibility FROM evidence").fetchall()
+    assert names == [("total", 4, 4), ("total/correct", 4, 4), ("total/judge", 0, 4)]
+    assert timeouts == (4,)
+    assert seen == [("total/correct", "math_verify", "visible")]
+
+
+def test_parts_with_the_same_name_stay_apart() -> None:
+    inner = Reward("a", 1.0, parts=(Reward("b", 2.0),))
+    tree = Reward("total", 0.5, parts=(inner, Reward("a/b", 3.0), Reward("a", 4.0)))
+    values = {name: node.value for name, node in flatten(tree).items()}
+    assert values == {
+        "total": 0.5,
+        "total/a": 1.0,
+        "total/a/b": 2.0,
+        "total/a/b#2": 3.0,
+        "total/a#2": 4.0,
+    }
+
+
+def test_evidence_keeps_its_visibility_and_error(store: RunStore) -> None:
+    seen = Evidence("tests", "2 of 3", Visibility.ORACLE, 0.25, "third timed out")
+    reward = Reward.failed("judge", Status.REFUSED, "no", evidence=(seen,))
+    sample = msgspec.structs.replace(make_sample(0, 0), reward=reward, advantage=None)
+    store.append_rollouts(0, [sample])
+    assert store.sample("0/train/0").reward == reward
+    with sqlite3.connect(store.folder / "run.db") as plain:
+        row = plain.execute("SELECT part, observation, visibility, error FROM evidence").fetchone()
+    assert row == ("judge", "2 of 3", "oracle", "third timed out")
+
+
+def test_metrics_are_curves_and_nan_is_no_value(store: RunStore) -> None:
+    store.append_metrics(1, {"loss": 0.1 + 0.2, "kl": None})
+    store.append_metrics(0, {"loss": math.nan, "ratio": math.inf})
+    assert store.metrics() == {
+        "kl": [(1, None)],
+        "loss": [(0, None), (1, 0.1 + 0.2)],
+        "ratio": [(0, math.inf)],
+    }
+    assert store.metrics("kl") == {"kl": [(1, None)]}
+    assert store.metrics("absent") == {}
+
+
+def test_evaluations_events_and_summary(store: RunStore) -> None:
+    held_out = [make_sample(0, i, split="eval:held_out") for i in range(3)]
+    store.append_evaluation(0, "held_out", held_out, {"score": [0.5, 0.1, 0.9]})
+    store.append_event("guard", "loss is nan", {"tensor": "loss"}, step=4)
+    store.append_rollouts(0, make_step(0, count=5))
+    assert [s.index for s in store.samples(split="eval:held_out")] == [0, 1, 2]
+    assert store.rollouts(0) == make_step(0, count=5)
+    evaluation = store.evaluations("held_out")[0]
+    assert (evaluation.step, evaluation.samples) == (0, 3)
+    assert evaluation.summary == {"score": [0.5, 0.1, 0.9]}
+    assert store.evaluations("other") == []
+    assert [(e.kind, e.step, e.data) for e in store.events()] == [("guard", 4, {"tensor": "loss"})]
+    assert store.summary().status is RunStatus.RUNNING
+    store.finish("finished", {"accuracy": 0.75})
+    summary = store.summary()
+    assert summary.status is RunStatus.FINISHED
+    assert summary.samples == {"dropped": 1, "eval:held_out": 3, "train": 4}
+    assert summary.statuses == {"ok": 8}
+    assert (summary.steps, summary.sessions, summary.result) == (1, 1, {"accuracy": 0.75})
+
+
+def test_a_sample_is_found_by_id_by_beginning_and_by_trajectory(store: RunStore) -> None:
+    store.append_rollouts(12, make_step(12))
+    assert store.sample("12/train/3").trajectory.id == "12.0.3"
+    assert store.sample("12/d").split == "dropped"
+    assert store.sample("12.1.0").id == "12/train/4"
+    with pytest.raises(UserError, match=r"means several .* 12/train/0, 12/train/1"):
+        store.sample("12/t")
+    with pytest.raises(UserError, match="has no sample '13'"):
+        store.sample("13")
+    with pytest.raises(UserError, match="has no sample ''"):
+        store.sample("")
+
+
+def test_samples_are_filtered_by_what_is_asked(store: RunStore) -> None:
+    for step in range(3):
+        store.append_rollouts(step, make_step(step))
+    assert {s.step for s in store.samples(step=1)} == {1}
+    assert len(list(store.samples(task_id="sum-0", split="train"))) == 12
+    assert [s.index for s in store.samples(group="2.1")] == [4, 5, 6]
+    assert list(store.samples(status="timeout")) == []
+    assert [s.id for s in store.samples(limit=2)] == ["0/train/0", "0/train/1"]
+
+
+def test_threads_may_share_one_store(store: RunStore) -> None:
+    def work(first: int) -> None:
+        for step in range(first, first + 5):
+            store.append_rollouts(step, make_step(step, count=2))
+            store.append_metrics(step, {"loss": float(step)})
+
+    threads = [threading.Thread(target=work, args=(k * 5,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.steps() == list(range(20))
+    assert len(store.metrics("loss")["loss"]) == 20
+
+
+def test_what_json_cannot_hold_is_refused_by_name(store: RunStore) -> None:
+    broken = with_logprobs([-0.5, math.nan])
+    with pytest.raises(StoreError, match=r"sample 0\.0\.0 .*log-prob of token 1 is nan"):
+        store.append_rollouts(0, [broken])
+    infinite = msgspec.structs.replace(make_sample(0, 0), advantage=math.inf)
+    with pytest.raises(StoreError, match="its advantage is inf"):
+        store.append_rollouts(0, [infinite])
+    task = msgspec.structs.replace(make_sample(0, 0).task, fields={"answer": object()})
+    strange = msgspec.structs.replace(make_sample(0, 0), task=task)
+    with pytest.raises(StoreError, match="type object is unsupported"):
+        store.append_rollouts(0, [strange])
+    half = msgspec.structs.replace(make_sample(0, 0).trajectory, text="\ud83d")
+    with pytest.raises(StoreError, match="half of a surrogate pair"):
+        store.append_rollouts(0, [msgspec.structs.replace(make_sample(0, 0), trajectory=half)])
+    assert store.rollouts(0) is None
+    store.append_rollouts(0, make_step(0))
+    assert store.rollouts(0) == make_step(0)
+
+
+def test_a_sample_of_another_step_or_split_is_a_bug(store: RunStore) -> None:
+    with pytest.raises(ValueError, match="expected a rollout of step 2"):
+        store.append_rollouts(2, make_step(1))
+    with pytest.raises(ValueError, match="split 'eval:a'"):
+        store.append_evaluation(1, "a", make_step(1), {})

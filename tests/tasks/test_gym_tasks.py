@@ -1,0 +1,162 @@
+"""reasoning-gym as tasks and as a reward."""
+
+import sys
+
+import msgspec
+import pytest
+
+from burnish.errors import RewardError, UserError
+from burnish.records import Task
+from burnish.tasks import GymTasks, ReasoningGym, TaskSet, build, gym_score
+from burnish.tasks.gym import GRAMMARS, _refusal, _scored
+
+pytest.importorskip("reasoning_gym")
+
+
+def make(dataset="leg_counting", seed=0, **settings):
+    given = {"train_size": 60, "held_out_size": 20}
+    return GymTasks(ReasoningGym(dataset=dataset, **{**given, **settings}), seed)
+
+
+def through_json(task):
+    return msgspec.json.decode(msgspec.json.encode(task), type=Task)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    ["leg_counting", "arc_agi", "countdown", "knights_knaves", "n_queens", "coin_flip",
+     "polynomial_multiplication", "spiral_matrix", "string_insertion", "binary_matrix", "puzzle24"],
+)  # fmt: skip
+def test_right_answers_score_one_even_after_json(dataset):
+    for task in map(through_json, make(dataset, held_out_size=2).sample(3)):
+        entry, answer = task.fields["entry"], task.fields["answer"]
+        assert gym_score(answer, entry) == 1.0
+        assert gym_score(f"Let me see. <answer> {answer} </answer>", entry) == 1.0
+        assert gym_score("I do not know", entry) < 0.1
+
+
+def test_tasks_are_repeatable_and_held_out_does_not_follow_the_seed():
+    one, again, other = make(seed=1), make(seed=1), make(seed=2)
+    assert isinstance(one, TaskSet)
+    assert one.sample(20) == again.sample(20)
+    assert one.sample(20) != other.sample(20)
+    assert one.held_out() == other.held_out()
+    assert set(one.train(0).fields) == one.fields
+    assert one.train(0).for_judge().fields == {"question": one.train(0).fields["question"]}
+
+
+def test_small_spaces_are_deduplicated_by_content():
+    tasks = make("coin_flip", options={"min_trials": 3, "max_trials": 4}, held_out_size=10)
+    held_out = [task.fields["question"] for task in tasks.held_out()]
+    assert len(set(held_out)) == len(held_out) < 10
+    trained = [tasks.train(index) for index in range(120)]
+    assert not {task.fields["question"] for task in trained} & set(held_out)
+    assert len({task.id for task in trained}) == 120
+
+
+def test_a_space_that_is_held_out_whole_is_refused():
+    tasks = make("coin_flip", options={"min_trials": 3, "max_trials": 3}, held_out_size=80)
+    with pytest.raises(UserError, match="all 60 training items repeat a held-out question"):
+        tasks.train(0)
+
+
+def test_fingerprint_follows_settings_and_not_the_seed():
+    assert make(seed=1).fingerprint == make(seed=2).fingerprint
+    assert make(data_seed=1).fingerprint != make().fingerprint
+    assert make(options={"max_animals": 4}).fingerprint != make().fingerprint
+
+
+def test_instruction_and_system():
+    task = make(instruction="Use <answer> tags.", system="Be brief.").train(0)
+    assert [m.role for m in task.messages] == ["system", "user"]
+    assert task.prompt == f"{task.fields['question'].rstrip()}\nUse <answer> tags."
+
+
+ATTACKS = [
+    "__import__('os').system('true')",
+    "().__class__",
+    "9**9**9**9",
+    "9* *9",
+    "(9**99)**99",
+    "[x for x in [1,2] for y in [1,2]]",
+    "exit()",
+    "f'{1}'",
+    "99999999!",
+    "lambda: 1",
+]
+
+
+@pytest.mark.parametrize("dataset", sorted(GRAMMARS))
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_text_that_could_run_never_reaches_a_scorer_that_evaluates_it(dataset, attack):
+    assert not GRAMMARS[dataset].fullmatch(attack)
+    entry = make(dataset, held_out_size=1, train_size=1).train(0).fields["entry"]
+    assert gym_score(attack, entry) == 0.0
+
+
+def test_a_huge_exponent_does_not_stall_a_scorer_that_makes_fractions():
+    entry = make("coin_flip").train(0).fields["entry"]
+    assert gym_score("1e999999999", entry) == 0.0
+
+
+def test_every_scorer_that_evaluates_text_has_a_grammar_or_is_refused():
+    from reasoning_gym.factory import DATASETS
+
+    refused = {name for name, (kind, _) in DATASETS.items() if _refusal(name, kind)}
+    assert refused == {"simple_integration", "intermediate_integration"}
+    evaluating = {name for name in GRAMMARS if name != "coin_flip"}
+    assert all(_refusal("not a known name", DATASETS[name][0]) for name in evaluating)
+
+
+def test_refused_scorers_warn_before_training():
+    tasks = make("simple_integration")
+    assert "gym_score will refuse" in tasks.notes[0]
+    with pytest.raises(RewardError, match="evaluates the response as code"):
+        gym_score("x", tasks.train(0).fields["entry"])
+
+
+def test_a_scorer_that_breaks_on_a_response_gives_zero_only_if_it_reads_the_right_answer():
+    task = make("prime_factorization").train(0)
+    assert gym_score("not a number", task.fields["entry"]) == 0.0
+
+    class Broken:
+        def score_answer(self, answer, entry):
+            raise KeyError("bug")
+
+    class Endless:
+        def score_answer(self, answer, entry):
+            return float("inf")
+
+    with pytest.raises(RewardError, match="scorer failed: KeyError"):
+        _scored(Broken(), "x", {"answer": "1"})
+    assert _scored(Endless(), "x", {"answer": "1"}) is None
+
+
+def test_an_item_that_is_no_longer_the_question_is_an_error():
+    entry = {**make().train(0).fields["entry"], "question": "other"}
+    with pytest.raises(RewardError, match="is not the question that was asked"):
+        gym_score("1", entry)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dataset": "leg_countin"}, "no dataset 'leg_countin'. Did you mean 'leg_counting'?"),
+        ({"dataset": "list_functions"}, "gives other items for the same index and seed"),
+        ({"dataset": "codeio"}, "runs code that a model wrote"),
+        ({"dataset": "composite"}, "use one task set for each"),
+        ({"options": {"max_animal": 3}}, "unknown option 'max_animal'. Did you mean 'max_animals'"),
+        ({"options": {"max_animals": -3}}, "refuses options {'max_animals': -3}: max_animals must"),
+    ],
+)
+def test_settings_that_cannot_work(settings, message):
+    with pytest.raises(UserError) as caught:
+        make(**settings)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_extra_names_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    with pytest.raises(UserError, match=r"pip install 'burnish\[gym\]'"):
+        build(ReasoningGym(dataset="leg_counting"), seed=0)
