@@ -178,7 +178,7 @@ def test_a_sliding_window_is_refused_exactly_where_it_binds(tmp_path):
     assert decoder(fits, positions_of(fits)).shape == (1, 6, 64)
     packed_positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
     assert decoder(torch.full((1, 8), 9), packed_positions).shape == (1, 8, 64)
-    with pytest.raises(ModelError, match="7 tokens exceeds .* sliding window of 6"):
+    with pytest.raises(ModelError, match=r"7 tokens exceeds .* sliding window of 6"):
         decoder(torch.full((1, 7), 9), torch.arange(7).unsqueeze(0))
 
 

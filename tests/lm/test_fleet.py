@@ -86,6 +86,19 @@ def test_requests_and_tokens_per_minute_are_kept():
     assert starts == [0.0] * 8 + [60.0] * 8 + [120.0] * 8 + [180.0]
 
 
+def test_tokens_that_were_not_used_are_given_back():
+    clock, starts = FakeClock(), []
+    fleet = Fleet(Limits(concurrency=1, tokens_per_minute=100), clock=clock)
+
+    async def worker(job):
+        starts.append(clock.now())
+        await clock.sleep(1.0)
+        return Answer(None, completion_tokens=10)
+
+    clock.run(lambda: fleet.run(jobs(5, tokens=60), worker))
+    assert starts == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
 @pytest.mark.parametrize("error", [ServerFailed, RateLimited, Unreachable])
 def test_retryable_errors_are_tried_again(error):
     clock = FakeClock()
@@ -110,7 +123,7 @@ def test_other_errors_are_not(error):
 
 def test_retry_after_is_honoured_by_the_whole_endpoint():
     clock, log = FakeClock(), []
-    fleet = Fleet(Limits(concurrency=1, backoff_base_s=1.0), clock=clock)
+    fleet = Fleet(Limits(concurrency=2, backoff_base_s=1.0), clock=clock)
     first_only = fails_first(1, lambda: RateLimited("429", after_s=20.0), clock, log)
 
     async def worker(job):
@@ -126,11 +139,28 @@ def test_retry_after_is_honoured_by_the_whole_endpoint():
             group.start_soon(fleet.call, Job("job1"), worker)
 
     clock.run(main)
-    assert log[0] == ("job0", 0.0)
-    assert log[1][0] == "job0"
-    assert 20.5 <= log[1][1] <= 21.0
-    assert log[2][0] == "job1"
-    assert log[2][1] >= 20.0
+    assert log[:2] == [("job0", 0.0), ("job1", 20.0)]
+    assert log[2][0] == "job0"
+    assert 20.5 <= log[2][1] <= 21.0
+
+
+def test_those_who_wait_for_the_rate_queue_again_behind_a_pause():
+    clock, starts = FakeClock(), []
+    fleet = Fleet(Limits(concurrency=9, requests_per_minute=1), clock=clock)
+    limited = [RateLimited("429", after_s=100.0)]
+
+    async def worker(job):
+        starts.append(clock.now())
+        if limited:
+            await clock.sleep(30.0)
+            raise limited.pop()
+        return Answer(None)
+
+    outcomes = clock.run(lambda: fleet.run(jobs(3), worker))
+    assert all(o.status is Status.OK for o in outcomes)
+    assert starts[0] == 0.0
+    assert starts[1] >= 130.0
+    assert all(b - a >= 60.0 for a, b in pairwise(starts))
 
 
 def test_a_retry_that_cannot_come_in_time_is_not_waited_for():
@@ -288,10 +318,31 @@ def test_a_hedge_spends_the_same_budget_as_a_retry():
         await clock.sleep(10.0)
         raise ServerFailed("HTTP 500")
 
-    fleet = Fleet(Limits(retries=3, hedge_after_s=1.0), clock=clock)
+    fleet = Fleet(Limits(retries=2, hedge_after_s=1.0), clock=clock)
     outcome = clock.run(lambda: fleet.run(jobs(1), worker))[0]
-    assert outcome.attempts == len(log) == 4
-    assert fleet.totals.hedges == 2
+    assert outcome.attempts == len(log) == 3
+    assert fleet.totals.hedges == 1
+
+
+def test_a_failure_waits_for_a_hedge_that_runs_and_for_no_other():
+    def first_fails_after(seconds):
+        clock, calls = FakeClock(), []
+
+        async def worker(job):
+            calls.append(clock.now())
+            await clock.sleep(seconds if len(calls) == 1 else 6.0)
+            if len(calls) == 1 or clock.now() == seconds:
+                raise ServerFailed("HTTP 500")
+            return Answer(None)
+
+        fleet = Fleet(Limits(hedge_after_s=4.0, backoff_base_s=1.0), clock=clock)
+        assert clock.run(lambda: fleet.run(jobs(1), worker))[0].status is Status.OK
+        return calls, fleet.totals.hedges, clock.now()
+
+    assert first_fails_after(7.0) == ([0.0, 4.0], 1, 10.0)
+    calls, _, _ = first_fails_after(2.0)
+    assert calls[0] == 0.0
+    assert 2.5 <= calls[1] <= 3.0
 
 
 def test_a_bug_in_a_worker_surfaces_as_itself():

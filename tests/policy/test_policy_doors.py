@@ -237,14 +237,21 @@ def test_the_second_door_is_the_public_loss():
     assert torch.equal(found.ratio_max, core["ratio_max"])
 
 
-def test_the_reference_and_padding_cannot_poison_the_kl_term():
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_padding_cannot_poison_the_kl_term(estimator):
     batch = loss_batch()
+    recipe = Recipe(auxiliary=(KL(0.1, estimator), Entropy(0.1)))
     hole = ~batch.mask_BT | ~batch.keep_B[:, None]
     leaf = batch.logp_BT.detach().clone().masked_fill(hole, -math.inf).requires_grad_(True)
-    poisoned = replace(batch, logp_BT=leaf, ref_logp_BT=batch.ref_logp_BT.masked_fill(hole, NAN))
-    total = loss(RECIPES["grpo"], poisoned).total
+    poisoned = replace(
+        batch,
+        logp_BT=leaf,
+        ref_logp_BT=batch.ref_logp_BT.masked_fill(hole, NAN),
+        entropy_BT=batch.entropy_BT.masked_fill(hole, NAN),
+    )
+    total = loss(recipe, poisoned).total
     total.backward()
-    torch.testing.assert_close(total, loss(RECIPES["grpo"], batch).total)
+    torch.testing.assert_close(total, loss(recipe, batch).total)
     assert (leaf.grad[hole] == 0).all()
 
 

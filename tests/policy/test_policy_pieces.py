@@ -187,6 +187,16 @@ def test_nothing_left_is_a_zero_with_a_zero_gradient(mode):
     assert (values.grad == 0).all()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_what_stands_in_the_padding_does_not_matter(mode):
+    mask = torch.tensor(MASK)
+    values = f64(VALUES).masked_fill(mask == 0, math.nan).requires_grad_(True)
+    total = aggregate_loss(values, mask, mode)
+    total.backward()
+    assert total == aggregate_loss(f64(VALUES), mask, mode)
+    assert (values.grad[mask == 0] == 0).all()
+
+
 @given(st.sampled_from(MODES), st.integers(1, 5), st.booleans())
 def test_parts_of_a_batch_add_up_to_the_whole(mode, cut, keep_denominator):
     draw = torch.Generator().manual_seed(cut)

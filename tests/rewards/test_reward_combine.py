@@ -73,6 +73,14 @@ def test_a_total_has_a_value_exactly_where_every_counting_part_has_one(parts, we
         assert reward.value == pytest.approx(sum(products))
 
 
+def test_totals_stay_finite():
+    with pytest.raises(UserError, match="weight that is not a finite"):
+        Weighted([constant("a", 1.0)], weights={"a": float("inf")})
+    huge = Weighted([constant("a", 1e308), constant("b", 1e308)])
+    with pytest.raises(RewardError, match="adds up to inf"):
+        score(huge, a_task(), "x")
+
+
 def test_parts_need_different_names():
     with pytest.raises(UserError, match="two rewards named a"):
         Weighted([constant("a", 1.0), constant("a", 2.0)])
@@ -150,6 +158,9 @@ def test_an_anchor_makes_pairs_pointwise():
     assert by_field.scope is Scope.POINT
     rewards = score(by_field, a_task(reference="four"), "four!", "", "four")
     assert values(rewards) == [1.0, -4.0, 0.0]
+    assert rewards[0].evidence[0].visibility == "benchmark"
+    (oracle,) = score(Anchor(judge, "answer"), a_task(answer="four"), "five!")
+    assert oracle.evidence[0].visibility == "oracle"
     fixed = Anchor(judge, Response("r", "ab"))
     assert values(score(fixed, a_task(), "abc")) == [1.0]
     assert statuses(score(by_field, a_task(), "x")) == ["abstain"]

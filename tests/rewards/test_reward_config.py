@@ -108,7 +108,7 @@ def test_the_room_needs_no_torch_and_nothing_heavy():
         sys.modules["torch"] = None
         import burnish.rewards
         heavy = {"math_verify", "sympy", "jsonschema", "langdetect", "numpy", "transformers"}
-        sys.exit(" ".join(sorted(heavy & set(sys.modules))))
+        sys.exit(" ".join(sorted(heavy & set(sys.modules))) or None)
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(

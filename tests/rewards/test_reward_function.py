@@ -142,6 +142,10 @@ def test_signatures_that_cannot_be_bound_are_refused():
         from_function(lambda *args: 0.0, "f")
     with pytest.raises(UserError, match="takes no option 'scale'"):
         from_function(lambda text: 0.0, "f", options={"scale": 2})
+    with pytest.raises(UserError, match="deadline_s is 0"):
+        from_function(lambda text: 0.0, "f", deadline_s=0)
+    with pytest.raises(UserError, match="does not tell its parameters"):
+        from_function(max)
 
 
 def test_a_missing_field_is_found_before_and_during():

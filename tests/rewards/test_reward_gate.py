@@ -66,6 +66,13 @@ def test_failed_generations_are_never_scored():
     assert scorer.asked == ["a"]
 
 
+def test_a_pair_with_a_failed_generation_is_not_judged():
+    pair = Scripted("pair", lambda r: 0.0, scope=Scope.PAIR)
+    rewards = anyio.run(checked, pair, a_task(), [*answers("a"), broken_generation("x")])
+    assert statuses(rewards) == ["infra_error", "infra_error"]
+    assert pair.asked == []
+
+
 def test_no_responses_no_rewards():
     assert anyio.run(checked, Scripted("any", lambda r: 1.0), a_task(), []) == []
 

@@ -58,7 +58,7 @@ CASES = [
     (
         "length_constraints:nth_paragraph_first_word",
         {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "then"},
-        "First.\n\n\"Then, he left.",
+        'First.\n\n"Then, he left.',
         "First.\n\nLater then.",
     ),
     ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[name] [date]", "[name]"),
@@ -128,7 +128,9 @@ def test_every_published_instruction_has_a_case():
 
 def test_a_language_that_cannot_be_told_is_not_a_verdict():
     scorer = Instructions(InstructionsConfig())
-    (reward,) = score(scorer, instruction_task(("language:response_language", {"language": "es"})), "42")
+    (reward,) = score(
+        scorer, instruction_task(("language:response_language", {"language": "es"})), "42"
+    )
     assert (reward.value, reward.status) == (None, "abstain")
     assert "language:response_language" in reward.reason
 

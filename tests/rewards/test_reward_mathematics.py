@@ -28,11 +28,16 @@ CHECK = Mathematics(MathematicsConfig())
         ("\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",) * 2 + ("\\boxed{7}",),
         ("12", "7 + 5 = 12", "7 + 5 = 13"),
         ("3.5", "\\boxed{\\dfrac72}", "\\boxed{3}"),
+        ("12", "The answer is not obvious, but 12", "The answer is 3 apples, not 12"),
+        ("x+y", "The answer is $y+x$ by symmetry.", "The answer is $y-x$ by symmetry."),
+        ("x+y", "<answer>$y+x$</answer>", "<answer>$xy$</answer>"),
         ("90^\\circ", "\\boxed{90}", "\\boxed{91}"),
     ],
 )
 def test_equal_mathematics_is_equal(answer, right, wrong):
-    boxed = right if "\\" not in right or "boxed" in right or "$" in right else f"\\boxed{{{right}}}"
+    boxed = (
+        right if "\\" not in right or "boxed" in right or "$" in right else f"\\boxed{{{right}}}"
+    )
     rewards = score(CHECK, a_task(answer=answer), boxed, wrong)
     assert values(rewards) == [1.0, 0.0]
     assert "reference" in rewards[0].evidence[0].observation
@@ -45,7 +50,12 @@ def test_the_cheap_way_never_asks_a_child(monkeypatch):
     monkeypatch.setattr("burnish.rewards.checks.base.default_pool", no_pool)
     cheap = Mathematics(MathematicsConfig())
     rewards = score(
-        cheap, a_task(answer="#### 42"), "\\boxed{42}", "it is 42.0", "The answer is 41", "\\boxed{}"
+        cheap,
+        a_task(answer="#### 42"),
+        "\\boxed{42}",
+        "it is 42.0",
+        "The answer is 41",
+        "\\boxed{}",
     )
     assert values(rewards) == [1.0, 1.0, 0.0, 0.0]
 
@@ -82,7 +92,9 @@ BOUND_S = 1.0
 def test_hostile_answers_cannot_hang_or_zero_their_neighbours():
     """Graded from a thread that is not the main one, as a trainer would."""
     check = Mathematics(MathematicsConfig(timeout_s=BOUND_S))
-    default_pool().run(check.child, [{"answer": "1", "golds": ["1"], "explicit": True}], timeout_s=9)
+    default_pool().run(
+        check.child, [{"answer": "1", "golds": ["1"], "explicit": True}], timeout_s=9
+    )
     children = len(default_pool().pids())
     texts = [text for bad in HOSTILE.values() for text in (bad, "\\boxed{\\sqrt{\\frac14}}")]
     rewards = []

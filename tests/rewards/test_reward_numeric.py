@@ -100,9 +100,13 @@ def test_the_answer_is_found_where_models_put_it():
         "The answer is 13.",
         "I do not know",
         "",
+        "The answer is not obvious. So 5 + 7 = 12",
+        "The answer is 12 apples for 3 days",
+        "The answer is 3 + 9 = 12",
+        "Option a: 5, but 12",
     ]
     rewards = score(scorer, task, *texts)
-    assert values(rewards) == [1, 1, 1, 1, 1, 1, 0, 0, 0]
+    assert values(rewards) == [1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1]
     evidence = rewards[2].evidence[0]
     assert evidence.observation == "extracted '12' (box); reference '12'"
     assert evidence.visibility == "oracle"
@@ -116,7 +120,10 @@ def test_percent_and_tolerance():
     third = a_task(answer="1/3")
     assert values(score(Numeric(NumericConfig()), third, "0.333")) == [0]
     assert values(score(Numeric(NumericConfig(relative=0.01)), third, "0.333", "0.34")) == [1, 0]
-    assert values(score(Numeric(NumericConfig(absolute=1)), a_task(answer=10), "11", "12")) == [1, 0]
+    assert values(score(Numeric(NumericConfig(absolute=1)), a_task(answer=10), "11", "12")) == [
+        1,
+        0,
+    ]
 
 
 def test_a_reference_without_a_number_abstains():

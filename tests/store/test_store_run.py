@@ -29,7 +29,8 @@ def create(folder: Path) -> RunStore:
         folder,
         {"optimiser.learning_rate": 1e-5},
         {"optimiser.learning_rate": "recipes/grpo.toml:3"},
-        identity={"config": "abc"},
+        config_hash="abc",
+        data_hash="def",
         recipe="recipes/grpo.toml",
     )
 
@@ -44,7 +45,7 @@ def test_config_json_says_what_where_from_and_with_which_versions(tmp_path: Path
     about = json.loads((tmp_path / "a" / "config.json").read_text())
     assert about["config"] == {"optimiser.learning_rate": 1e-5}
     assert about["origins"] == {"optimiser.learning_rate": "recipes/grpo.toml:3"}
-    assert about["identity"] == {"config": "abc"}
+    assert (about["config_hash"], about["data_hash"]) == ("abc", "def")
     assert about["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert {"burnish", "torch"} <= about["versions"].keys()
     assert {p.name for p in (tmp_path / "a").iterdir()} >= {"checkpoints", "plots", "crash"}

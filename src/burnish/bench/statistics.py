@@ -28,7 +28,8 @@ def wilson(successes: int, count: int) -> Estimate:
     spread = Z95 * math.sqrt(p * (1 - p) / count + Z95**2 / (4 * count**2))
     centre = p + Z95**2 / (2 * count)
     scale = 1 + Z95**2 / count
-    return Estimate(p, (centre - spread) / scale, (centre + spread) / scale, count)
+    low, high = (centre - spread) / scale, (centre + spread) / scale
+    return Estimate(p, max(low, 0.0), min(high, 1.0), count)
 
 
 def mean_estimate(values: Sequence[float]) -> Estimate:

@@ -15,6 +15,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    epilog="Exit codes: 0 done, 2 your input, 3 stopped or failed outside. BURNISH_DEBUG=1 shows "
+    "tracebacks.",
     help=(
         "Post-training of language models with rewards that explain themselves.\n\n"
         "Start here: [bold]burnish train[/] trains the embedded model on arithmetic, offline, in "
@@ -51,16 +53,23 @@ RunName = Annotated[
 ]
 
 
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print it.")] = False,
-) -> None:
-    if version:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         from burnish import __version__
         from burnish.cli.console import say
 
         say(f"burnish {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 @app.command()
@@ -93,7 +102,7 @@ def train(
       burnish train                       the quick start
       burnish train dapo                  a shipped recipe
       burnish train my.toml steps=200     your own file, one setting changed
-      burnish train grpo optimiser.learning_rate=2e-6 reward.0.weight=2
+      burnish train grpo optimiser.learning_rate=2e-6 rewards.0.weight=2
       burnish train grpo --print-config   every setting and its origin
     """
     from burnish.cli.train import Options

@@ -113,7 +113,8 @@ class LiveView(LineView):
             self.live = Live(console=out, refresh_per_second=4, transient=False)
             self.live.start()
         for warning in self.watch.see(event):
-            out.print(f"[yellow]warning:[/] {warning}")
+            # On the live display's own console, or it would be torn.
+            say(f"warning: {warning}", style="yellow")
         self.live.update(step_table(list(self.steps), out.width), refresh=True)
 
     def close(self) -> None:

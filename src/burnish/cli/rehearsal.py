@@ -16,7 +16,7 @@ from rich.text import Text
 from burnish.cli.authors import coloured, counts, legend
 from burnish.cli.console import one_line, out, safe, say
 from burnish.cli.rewards import reward_tree
-from burnish.cli.terms import print_terms
+from burnish.cli.terms import Group, print_terms
 from burnish.cli.tokenizers import Found, tokenizer_for
 from burnish.cli.words import resolve
 from burnish.lm.base import Sampling
@@ -48,7 +48,7 @@ def rehearse(words: Sequence[str], prompts: int) -> int:
     asked = resolve(words)
     config = asked.resolved.value
     tasks = build_tasks(config.task, config.run.seed, asked.root)
-    scorer = build_all(config.reward, base=asked.root)
+    scorer = build_all(config.rewards, base=asked.root)
     bind_check(scorer, tasks.fields)
     found = tokenizer_for(config.model.path)
     say(f"recipe {asked.recipe}: task '{tasks.name}', scripted model, {found.what}", style="bold")
@@ -61,7 +61,8 @@ def rehearse(words: Sequence[str], prompts: int) -> int:
     out.print(legend())
     for number, play in enumerate(played, 1):
         _print_play(number, play, found)
-    print_terms([(p.trajectories, p.rewards) for p in played], config)
+    groups = [Group([line.label for line in p.lines], p.trajectories, p.rewards) for p in played]
+    print_terms(groups, config)
     return 0
 
 

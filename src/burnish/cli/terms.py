@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from burnish.config import Config
     from burnish.policy import Advantages
 
-Group = tuple[Sequence[Trajectory], Sequence[Reward]]
+
+class Group(NamedTuple):
+    """The answers to one prompt."""
+
+    labels: Sequence[str]
+    trajectories: Sequence[Trajectory]
+    rewards: Sequence[Reward]
 
 
 def print_terms(groups: Sequence[Group], config: Config) -> None:
@@ -32,16 +38,16 @@ def print_terms(groups: Sequence[Group], config: Config) -> None:
     rollouts = [item for group in groups for item in zip(*group, strict=True)]
     batch = _rewards(policy, groups)
     values = policy.advantages(config.policy, batch)
-    out_of_loss, pulls = _loss(policy, config, [t for t, _ in rollouts], values)
+    out_of_loss, pulls = _loss(policy, config, [t for _, t, _ in rollouts], values)
     say("what training would make of these answers, each prompt a group of its own", style="bold")
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     for title in ("answer", "reward", "advantage", "kept", "ratio may be", "pull on log-prob"):
         table.add_column(title, justify="left" if title == "answer" else "right")
-    for row, (trajectory, reward) in enumerate(rollouts):
+    for row, (label, trajectory, reward) in enumerate(rollouts):
         advantage = _mean(values.values_B[row])
         low, high = float(values.low_B[row]), float(values.high_B[row])
         table.add_row(
-            trajectory.id,
+            f"{trajectory.task_id} {label}",
             number(reward.value) if reward.value is not None else reward.status.value,
             Text(f"{advantage:+.3f}", style=value_style(advantage)),
             "yes" if bool(values.keep_B[row]) else "no",
@@ -50,7 +56,9 @@ def print_terms(groups: Sequence[Group], config: Config) -> None:
         )
     out.print(table)
     parts = "  ".join(f"{name} {number(float(v), 4)}" for name, v in out_of_loss.parts.items())
-    say(f"loss terms at the first update: {parts}  (total {number(float(out_of_loss.total), 4)})")
+    say(
+        f"loss terms at the first update: {parts}  (total {number(float(out_of_loss.total.detach()), 4)})"
+    )
     say(
         "The ratio is 1 there, so a surrogate near 0 is no sign of nothing learned: the pull, "
         "minus the loss's gradient summed over an answer's tokens, is what moves the model.",
@@ -62,11 +70,11 @@ def _rewards(policy: Any, groups: Sequence[Group]) -> Any:
     """The named reward vectors of all answers, NaN where there is no value."""
     import torch
 
-    trajectories = [t for group, _ in groups for t in group]
-    rewards = [r for _, group in groups for r in group]
+    trajectories = [t for group in groups for t in group.trajectories]
+    rewards = [r for group in groups for r in group.rewards]
     weights = {part.name: part.weight for r in rewards for part in (r.parts or (r,))}
     rows = [[_or_nan(r.components.get(name)) for name in weights] for r in rewards]
-    numbers = [index for index, (group, _) in enumerate(groups) for _ in group]
+    numbers = [index for index, group in enumerate(groups) for _ in group.rewards]
     return policy.RewardBatch(
         rewards_BK=torch.tensor(rows, dtype=torch.float64),
         weights_K=torch.tensor(list(weights.values()), dtype=torch.float64),

@@ -86,7 +86,7 @@ def _run(asked: Asked, folder: Path, words: Sequence[str], options: Options) -> 
 
     room = training_room()
     with err.status("preparing the model and the data ..."):
-        trainer = room.build(asked.resolved, folder, root=asked.root)
+        trainer = room.build(asked.resolved, folder, root=asked.root, recipe=asked.recipe.stem)
     view = view_for(trainer, quiet=options.quiet, as_json=options.as_json)
     code = 0
     try:

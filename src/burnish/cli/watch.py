@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from burnish.cli.console import share
@@ -11,44 +12,37 @@ if TYPE_CHECKING:
 
 FAILED = 0.1
 CUT = 0.5
-EVERY = 5
+SPOKEN = (1, 5, 25, 125, 625)
+"""How many steps of one trouble bring a warning: at once, and then ever more rarely."""
 
 
 class Watch:
-    """Sees every step; speaks when something begins, and now and then while it lasts."""
+    """Sees every step; `budget` is the token limit that cuts answers."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self._lasting: dict[str, int] = {}
+        self._seen: Counter[int] = Counter()
 
     def see(self, event: StepDone) -> list[str]:
         """Warnings of this step."""
-        metrics = event.metrics
-        failed = 1.0 - metrics.get("status/ok", 1.0)
-        cut = metrics.get("length/truncated_share", 0.0)
-        found = {
-            "useless": event.useful_groups == 0,
-            "failed": failed > FAILED,
-            "cut": cut > CUT,
+        failed = 1.0 - event.metrics.get("status/ok", 1.0)
+        cut = event.metrics.get("length/truncated_share", 0.0)
+        troubles = {
+            (
+                "no useful group: within each prompt all answers got the same reward, so this "
+                "step teaches nothing"
+            ): event.useful_groups == 0,
+            f"{share(failed)} of the rewards have no value ({_statuses(event)})": failed > FAILED,
+            f"{share(cut)} of the answers were cut at rollout.max_tokens={self.budget}": cut > CUT,
         }
-        texts = {
-            "useless": (
-                f"step {event.step}: no useful group: within each prompt all answers got the "
-                "same reward, so this step teaches nothing."
-            ),
-            "failed": f"step {event.step}: {share(failed)} of the rewards have no value "
-            f"({_statuses(event)}).",
-            "cut": (
-                f"step {event.step}: {share(cut)} of the answers were cut at "
-                f"rollout.max_tokens={self.budget}."
-            ),
-        }
-        return [texts[name] for name, is_on in found.items() if self._is_news(name, is_on)]
-
-    def _is_news(self, name: str, is_on: bool) -> bool:
-        lasting = self._lasting.get(name, 0) + 1 if is_on else 0
-        self._lasting[name] = lasting
-        return is_on and (lasting - 1) % EVERY == 0
+        warnings = []
+        for kind, (text, is_on) in enumerate(troubles.items()):
+            self._seen[kind] += is_on
+            count = self._seen[kind]
+            if is_on and count in SPOKEN:
+                so_far = f" ({count} such steps so far)" if count > 1 else ""
+                warnings.append(f"step {event.step}: {text}{so_far}.")
+        return warnings
 
 
 def _statuses(event: StepDone) -> str:

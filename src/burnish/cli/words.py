@@ -40,7 +40,7 @@ def resolve(words: Sequence[str]) -> Asked:
 def _from_here(word: str) -> str:
     """A data or function path typed by a person starts at their folder, not at the recipe's."""
     key, _, value = word.partition("=")
-    is_path = key.startswith(("task.", "reward.")) and key.rpartition(".")[2] == "path"
+    is_path = key.startswith(("task.", "rewards.")) and key.rpartition(".")[2] == "path"
     if not is_path:
         return word
     typed = value.strip().strip("\"'")

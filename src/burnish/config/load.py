@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from burnish.config.given import Origin, from_file, from_mapping, override
-from burnish.config.resolve import DEFAULT, Resolver, flatten, to_plain
-from burnish.config.text import toml_key, toml_value
+from burnish.config.resolve import DEFAULT, Resolver, flatten, to_plain, unflatten
+from burnish.config.text import flat_key, toml_key, toml_value
 from burnish.errors import UserError
 
 T = TypeVar("T", bound=Struct)
@@ -38,6 +38,8 @@ class Resolved(Generic[T]):
     value: T
     origins: dict[str, str]
     """Dotted key -> `default`, `recipes/grpo.toml:12` or `command line`."""
+    name: str = ""
+    """The file it was loaded from; empty where there was none."""
 
     def flat(self) -> dict[str, Any]:
         """Dotted key -> plain value, fit for JSON: an infinite float is the word "inf"."""
@@ -69,15 +71,19 @@ def load(schema: type[T], source: Source = None, overrides: Sequence[str] = ()) 
     if isinstance(source, Path):
         given, name = from_file(source), str(source)
     else:
-        name = "config" if source is None else "mapping"
-        given = from_mapping(source or {}, Origin(name))
+        given, name = from_mapping(source or {}, Origin("mapping" if source else "config")), ""
     for word in overrides:
         override(given, word)
     resolver = Resolver(schema)
     plain = resolver.resolve(given)
     if resolver.problems:
         raise UserError("\n".join(resolver.problems))
-    return Resolved(msgspec.convert(plain, schema), resolver.origins)
+    return Resolved(msgspec.convert(plain, schema), resolver.origins, name)
+
+
+def load_flat(schema: type[T], flat: Mapping[str, Any]) -> Resolved[T]:
+    """A config from another's `flat()`, as a run's folder keeps it."""
+    return load(schema, unflatten(flat))
 
 
 def render(resolved: Resolved[Any]) -> str:
@@ -95,17 +101,17 @@ def _table_lines(
         if isinstance(value, dict) or _are_tables(value):
             inner.append((key, value))
         else:
-            origin = _origin(path + toml_key(key), origins)
+            origin = _origin(path + flat_key(key), origins)
             yield f"{toml_key(key)} = {toml_value(value)}  # {origin}"
     for key, value in inner:
         name = ".".join(toml_key(part) for part in (*keys, key))
         if isinstance(value, dict):
             yield from ("", f"[{name}]")
-            yield from _table_lines(value, (*keys, key), f"{path}{toml_key(key)}.", origins)
+            yield from _table_lines(value, (*keys, key), f"{path}{flat_key(key)}.", origins)
             continue
         for index, item in enumerate(value):
             yield from ("", f"[[{name}]]")
-            yield from _table_lines(item, (*keys, key), f"{path}{toml_key(key)}.{index}.", origins)
+            yield from _table_lines(item, (*keys, key), f"{path}{flat_key(key)}.{index}.", origins)
 
 
 def _are_tables(value: Any) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import enum
-from collections.abc import Iterable, Sequence
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +18,7 @@ from msgspec import NODEFAULT, Struct
 
 from burnish.config import shapes
 from burnish.config.given import Given, Origin, from_mapping
-from burnish.config.text import toml_key, toml_value
+from burnish.config.text import flat_key, toml_value
 from burnish.errors import did_you_mean
 
 DEFAULT = "default"
@@ -132,7 +134,7 @@ class Resolver:
         return plain
 
     def _leaf(self, annotation: Any, given: Given, path: str) -> Any:
-        plain = given.plain()
+        plain = _as_number(given.plain(), annotation)
         origin = given.latest()
         self.origins.update(dict.fromkeys(flatten(plain, path), origin.label))
         try:
@@ -182,7 +184,7 @@ def flatten(plain: Any, path: str = "") -> dict[str, Any]:
     """Dotted key -> value; tables and lists of tables are opened, other lists are values."""
     prefix = f"{path}." if path else ""
     if isinstance(plain, dict) and (plain or not path):
-        parts = [(prefix + toml_key(key), item) for key, item in plain.items()]
+        parts = [(prefix + flat_key(key), item) for key, item in plain.items()]
     elif isinstance(plain, list) and any(isinstance(item, dict) for item in plain):
         parts = [(f"{prefix}{index}", item) for index, item in enumerate(plain)]
     else:
@@ -193,18 +195,50 @@ def flatten(plain: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain tree whose `flatten` is given."""
+    root: dict[Any, Any] = {}
+    for dotted, value in flat.items():
+        *outer, last = [_part(part) for part in _PART.findall(dotted)]
+        table = root
+        for key in outer:
+            table = table.setdefault(key, {})
+        table[last] = value
+    return {str(key): _with_lists(item) for key, item in root.items()}
+
+
+_PART = re.compile(r'"(?:[^"\\]|\\.)*"|[^.]+')
+
+
+def _part(text: str) -> str | int:
+    if text.startswith('"'):
+        return str(tomllib.loads(f"key = {text}")["key"])
+    return int(text) if text.isdigit() else text
+
+
+def _with_lists(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    inner = {key: _with_lists(item) for key, item in node.items()}
+    return list(inner.values()) if inner and all(isinstance(key, int) for key in inner) else inner
+
+
 def _patched(given: Given, annotation: Any, default: Any) -> Given:
     """`rewards.0.weight=2` where the list itself is the default: the default list, changed there."""
     if not isinstance(given.value, dict) or not shapes.is_list(annotation):
         return given
     items = to_plain(default) if isinstance(default, list | tuple) else []
-    if not given.value or not all(k.isdigit() and int(k) < len(items) for k in given.value):
+    if not given.value or not all(_is_index(k, items) for k in given.value):
         return given
     from_default = Origin(DEFAULT)
     patched = [from_mapping(item, from_default) for item in items]
     for key, change in given.value.items():
         _merge(patched, int(key), change)
     return Given(patched, from_default)
+
+
+def _is_index(key: str, items: Sequence[Any]) -> bool:
+    return key.isascii() and key.isdigit() and int(key) < len(items)
 
 
 def _merge(holder: Any, slot: Any, change: Given) -> None:
@@ -220,6 +254,12 @@ def _is_none(value: Any, annotation: Any, shape: shapes.Shape) -> bool:
     if not shape.nullable:
         return False
     return value is None or (value == NONE and NONE not in shapes.words(annotation))
+
+
+def _as_number(plain: Any, annotation: Any) -> Any:
+    """The words for infinity that JSON needs, where a number is meant."""
+    is_word = plain in ("inf", "-inf") and not shapes.takes_text(annotation)
+    return float(plain) if is_word and float in shapes.options(annotation) else plain
 
 
 def _mismatch(annotation: Any, plain: Any, path: str, origin: Origin) -> str:

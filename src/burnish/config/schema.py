@@ -143,7 +143,7 @@ class Config(Section, frozen=True):
     """Everything a run depends on."""
 
     task: TaskConfig
-    reward: Annotated[tuple[RewardConfig, ...], Meta(min_length=1)]
+    rewards: Annotated[tuple[RewardConfig, ...], Meta(min_length=1)]
     steps: Positive = 50
     policy: Recipe = Recipe()
     run: Run = Run()

@@ -35,6 +35,11 @@ def toml_key(key: str) -> str:
     return key if _BARE.fullmatch(key) else toml_string(key)
 
 
+def flat_key(key: str) -> str:
+    """A key as part of a dotted one; a key of digits is quoted, so that it is not an index."""
+    return toml_string(key) if key.isdigit() else toml_key(key)
+
+
 def toml_string(text: str) -> str:
     """A basic string."""
     return '"' + "".join(_escaped(letter) for letter in text) + '"'

@@ -120,8 +120,10 @@ class Decoder(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """Longest sequence that the model was made for."""
-        return self.architecture.max_positions
+        """Longest sequence that the model was made for and that this module computes exactly."""
+        window = self.architecture.sliding_window
+        longest = self.architecture.max_positions
+        return longest if window is None else min(longest, window)
 
     @property
     def cache_bytes_per_token(self) -> int:
@@ -252,8 +254,7 @@ class Attention(nn.Module):
 
 def _rotate(heads_BHSE: Tensor, rotation: Rotation) -> Tensor:
     """Rotary embedding with the two halves of a head as the pair's two coordinates."""
-    first, second = heads_BHSE.chunk(2, dim=-1)
-    swapped = torch.cat((second, first), dim=-1)
+    swapped = heads_BHSE.roll(heads_BHSE.shape[-1] // 2, dims=-1)
     return torch.addcmul(heads_BHSE * rotation.cos, swapped, rotation.sin)
 
 

@@ -198,7 +198,7 @@ def _write_tokenizer(meta: _Metadata, folder: Path) -> None:
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
     tokenizer.save(str(folder / "tokenizer.json"))
     named = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-    settings = {
+    settings: dict[str, Any] = {
         f"{short}_token": tokens[int(meta[f"tokenizer.ggml.{long}_token_id"])]
         for short, long in named.items()
     }

@@ -92,13 +92,18 @@ def load_model(
     return LoadedModel(module, tokenizer, config, folder, name=str(path))
 
 
-def save_model(loaded: LoadedModel, folder: str | Path) -> Path:
-    """Write a folder that `load_model` and transformers' `from_pretrained` read as it lies."""
+def save_model(
+    loaded: LoadedModel, folder: str | Path, weights: dict[str, Tensor] | None = None
+) -> Path:
+    """Write a folder that `load_model` and transformers' `from_pretrained` read as it lies.
+
+    `weights` replaces the module's own, for example with adapters merged in.
+    """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     config = config_for(loaded.config, loaded.dtype)
     write_json(target / "config.json", config)
-    write_weights(target / WEIGHTS, loaded.module.weights_to_save())
+    write_weights(target / WEIGHTS, weights or loaded.module.weights_to_save())
     (target / INDEX).unlink(missing_ok=True)
     if target.resolve() != loaded.folder.resolve():
         for name in (*tokenizer_files.FILES, "generation_config.json"):

@@ -29,6 +29,9 @@ from burnish.records import Message
 _SETTLED_AFTER = 3
 """Rounds of the event loop without a new call after which a batch is closed."""
 
+_SCORED_AT_ONCE = 512
+"""Positions whose full distributions are held in memory while scoring."""
+
 
 class LocalLM:
     """Samples from and scores with a loaded model."""
@@ -114,17 +117,20 @@ class LocalLM:
         module, device = self.loaded.module, self.loaded.device
         ids_1S = torch.tensor([[*prompt_ids, *response_ids]], device=device)
         positions_1S = torch.arange(ids_1S.shape[1], device=device).unsqueeze(0)
-        hidden_1SD = module(ids_1S[:, :-1], positions_1S[:, :-1])
-        response_T = ids_1S[0, len(prompt_ids) :]
-        logits_TV = module.logits(hidden_1SD[0, len(prompt_ids) - 1 :])
-        logprobs_TV = logits_TV.float().log_softmax(dim=-1)
-        chosen_T = logprobs_TV.gather(1, response_T.unsqueeze(1)).squeeze(1)
-        alternatives: tuple[dict[int, float], ...] = ()
-        if top_k:
-            best = logprobs_TV.topk(min(top_k, logprobs_TV.shape[1]), dim=-1)
-            rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            alternatives = tuple(dict(zip(ids, values, strict=True)) for ids, values in rows)
-        return Scores(logprobs=tuple(chosen_T.tolist()), top_logprobs=alternatives)
+        hidden_TD = module(ids_1S[:, :-1], positions_1S[:, :-1])[0, len(prompt_ids) - 1 :]
+        response_T1 = ids_1S[0, len(prompt_ids) :].unsqueeze(1)
+        logprobs: list[float] = []
+        alternatives: list[dict[int, float]] = []
+        # A few positions at a time: a long response times a large vocabulary fills any memory.
+        for start in range(0, len(response_ids), _SCORED_AT_ONCE):
+            part = slice(start, start + _SCORED_AT_ONCE)
+            logprobs_TV = module.logits(hidden_TD[part]).float().log_softmax(dim=-1)
+            logprobs += logprobs_TV.gather(1, response_T1[part]).squeeze(1).tolist()
+            if top_k:
+                best = logprobs_TV.topk(min(top_k, logprobs_TV.shape[1]), dim=-1)
+                rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+                alternatives += [dict(zip(ids, values, strict=True)) for ids, values in rows]
+        return Scores(logprobs=tuple(logprobs), top_logprobs=tuple(alternatives))
 
     async def _serve(self, tickets: list[_Ticket]) -> None:
         """Sample one batch in a worker thread, so that judges and tools go on meanwhile."""

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import torch
 
 
 def available_bytes(device: torch.device) -> int:
-    """Free bytes on a GPU (torch's own unused reserve included) or in this machine's memory."""
+    """Free bytes on a GPU (torch's own unused reserve included) or for this process."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(free + reserve)
+    return min(_machine_bytes(), _container_bytes())
+
+
+def _machine_bytes() -> int:
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except FileNotFoundError:
-        pass  # not Linux: half of the physical memory is a cautious guess
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        # Not Linux: half of the physical memory is a cautious guess.
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+
+def _container_bytes() -> int:
+    """What a container's limit leaves; without a limit, more than any machine has."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+        return 1 << 62 if limit == "max" else max(0, int(limit) - used)
+    except (OSError, ValueError):
+        return 1 << 62

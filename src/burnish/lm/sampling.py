@@ -19,7 +19,9 @@ from burnish.errors import UserError
 from burnish.lm.base import Sampling
 
 _BLOCK = 256
-"""Tokens summed at once when a draw is located: two short scans instead of one over V."""
+"""Tokens summed at once when a draw is located in a large vocabulary."""
+_ONE_SCAN = 2048
+"""Vocabularies up to this size are searched in one scan."""
 
 
 class RowSettings(NamedTuple):
@@ -104,7 +106,7 @@ def draw(logits_BV: Tensor, settings: RowSettings, uniforms_B: Tensor) -> Draw:
     tempered_BV = temper(logits_BV, settings.temperature_B1)
     peak_B1 = tempered_BV.amax(dim=-1, keepdim=True)
     weights_BV = (tempered_BV - peak_B1).exp_()
-    total_B1 = _block_sums(weights_BV).sum(dim=-1, keepdim=True)
+    total_B1 = weights_BV.sum(dim=-1, keepdim=True)
     tokens_B1 = locate(keep_only(weights_BV, settings), uniforms_B.unsqueeze(1))
     if settings.any_greedy:
         best_B1 = tempered_BV.argmax(dim=-1, keepdim=True)
@@ -148,12 +150,17 @@ def keep_only(weights_BV: Tensor, settings: RowSettings) -> Tensor:
 def locate(weights_BV: Tensor, uniforms_B1: Tensor) -> Tensor:
     """First token whose cumulative weight exceeds u times the total, (B, 1).
 
-    Never a token of weight 0: the threshold stays below the total.
+    Never a token of weight 0: the threshold stays below the total. A large vocabulary is searched
+    in two short scans, first for the block and then inside it.
     """
-    sums_BN = _block_sums(weights_BV).cumsum(dim=-1)
+    if weights_BV.shape[1] <= _ONE_SCAN:
+        cumulative_BV = weights_BV.cumsum(dim=-1)
+        return _invert(cumulative_BV, uniforms_B1 * cumulative_BV[:, -1:])[0]
+    blocks_BNW = _blocks(weights_BV)
+    sums_BN = blocks_BNW.sum(dim=-1).cumsum(dim=-1)
     block_B1, left_B1 = _invert(sums_BN, uniforms_B1 * sums_BN[:, -1:])
-    inside_BW = _blocks(weights_BV).gather(1, block_B1.unsqueeze(-1).expand(-1, 1, _BLOCK))
-    within_B1, _ = _invert(inside_BW.squeeze(1).cumsum(dim=-1), left_B1)
+    inside_BW = blocks_BNW.gather(1, block_B1.unsqueeze(-1).expand(-1, 1, _BLOCK)).squeeze(1)
+    within_B1, _ = _invert(inside_BW.cumsum(dim=-1), left_B1)
     return block_B1 * _BLOCK + within_B1
 
 
@@ -167,8 +174,8 @@ def top_logprobs(logits_BV: Tensor, settings: RowSettings, count: int) -> tuple[
 def _invert(cumulative_BN: Tensor, threshold_B1: Tensor) -> tuple[Tensor, Tensor]:
     """First index above the threshold, and how far into its step the threshold lies."""
     total_B1 = cumulative_BN[:, -1:]
-    below_total_B1 = torch.nextafter(total_B1, torch.zeros_like(total_B1))
-    threshold_B1 = torch.minimum(threshold_B1, below_total_B1)
+    # One rounding step below the total, so that some index always lies above.
+    threshold_B1 = torch.minimum(threshold_B1, total_B1 * (1 - 2**-23))
     index_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
     before_B1 = cumulative_BN.gather(1, (index_B1 - 1).clamp_min(0)) * (index_B1 > 0)
     return index_B1, threshold_B1 - before_B1
@@ -181,10 +188,6 @@ def _blocks(weights_BV: Tensor) -> Tensor:
     if short:
         weights_BV = torch.nn.functional.pad(weights_BV, (0, short))
     return weights_BV.view(rows, -1, _BLOCK)
-
-
-def _block_sums(weights_BV: Tensor) -> Tensor:
-    return _blocks(weights_BV).sum(dim=-1)
 
 
 def _rows_of(column: Tensor | None, rows: Tensor) -> Tensor | None:

@@ -81,7 +81,7 @@ def tiny_model(
 
 def cached_tiny_model() -> Path:
     """The default tiny model in burnish's cache folder, written once."""
-    return make_once("tiny-llama-115k-v1", lambda folder: _build_default(folder))
+    return make_once("tiny-llama-115k-v1", _build_default)
 
 
 def _build_default(folder: Path) -> None:

@@ -38,6 +38,12 @@ class TransformersDecoder(nn.Module):
         adapter.check(folder)
         return adapter
 
+    def train(self, mode: bool = True) -> TransformersDecoder:
+        """Dropout stays off in training too, or trainer and sampler would disagree."""
+        super().train(mode)
+        self.model.eval()
+        return self
+
     @property
     def head_weight(self) -> Tensor:
         """The output projection, (V, D)."""

@@ -207,12 +207,10 @@ def _auxiliary(
                 return "kl", batch.logp_BT.new_zeros(())
             if batch.ref_logp_BT is None:
                 raise ValueError("ref_logp_BT: got none, expected (B, T); the recipe has a KL term")
+            # Padding may hold anything: cut here, it cannot reach the gradient.
             is_out_BT = ~(batch.mask_BT.bool() & batch.keep_B.bool()[:, None])
-            kl_BT = kl_penalty(
-                batch.logp_BT.masked_fill(is_out_BT, 0.0),
-                batch.ref_logp_BT.detach().masked_fill(is_out_BT, 0.0),
-                piece.estimator,
-            )
+            logp_BT = batch.logp_BT.masked_fill(is_out_BT, 0.0)
+            kl_BT = kl_penalty(logp_BT, batch.ref_logp_BT.detach(), piece.estimator)
             return "kl", piece.coefficient * aggregated(kl_BT)
         case names.Entropy():
             if piece.coefficient == 0:

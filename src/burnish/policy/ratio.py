@@ -1,9 +1,8 @@
 """Piece 5: how much more likely the new policy makes what the old one wrote, as a log.
 
 `token` compares token by token (PPO). `sequence` takes the mean of a response's log-ratios, the
-log of their geometric mean (GSPO, arXiv 2507.18071, eq. 7). `sequence_token` has the same value
-but lets each token's gradient pass on its own, for advantages that differ between tokens (GSPO-token,
-eq. 13).
+log of their geometric mean (GSPO, arXiv 2507.18071). `sequence_token` has the same value but lets
+each token's gradient pass on its own, for advantages that differ between tokens (GSPO-token).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Piece 7: the clipped objective of PPO (arXiv 1707.06347, eq. 7), with the dual clip as an option.
+"""Piece 7: the clipped objective of PPO (arXiv 1707.06347), with the dual clip as an option.
 
 For a negative advantage the plain clip leaves the loss unbounded as the ratio grows; the dual clip
-(arXiv 1912.09729, eq. 5) stops it at `-c A`.
+(arXiv 1912.09729) stops it at `-c A`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ never turns a part that failed into a number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from burnish.errors import RewardError, UserError
-from burnish.records import Response, Reward, Status, Task
+from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
@@ -62,6 +63,11 @@ class Weighted(Combination):
         self.weights = [
             float((weights or {}).get(s.name, getattr(s, "weight", 1.0))) for s in scorers
         ]
+        bad = [
+            n for n, weight in zip(names, self.weights, strict=True) if not math.isfinite(weight)
+        ]
+        if bad:
+            raise UserError(f"reward '{bad[0]}' has a weight that is not a finite number.")
         self.missing = missing
         super().__init__(name, scorers, _joint_scope(scorers), names, self.weights, missing)
 
@@ -85,6 +91,8 @@ class Weighted(Combination):
         if silent:
             all_weight = sum(abs(part.weight) for part in counting)
             total *= all_weight / sum(abs(weight) for weight, _ in decided)
+        if not math.isfinite(total):
+            raise RewardError(f"reward '{self.name}' adds up to {total}; expected a finite number.")
         reason = f"left out: {', '.join(part.name for part in silent)}" if silent else ""
         return Reward(self.name, total, parts=parts, reason=reason)
 
@@ -204,7 +212,16 @@ class Anchor(Combination):
             return [Reward.failed(self.name, Status.ABSTAIN, reason) for _ in responses]
         pair = self.children[0]
         calls = [partial(compare, pair, task, response, anchor) for response in responses]
-        return [_adopt(self.name, both[0], (both[0],)) for both in await gather(calls)]
+        rewards = [_adopt(self.name, both[0], (both[0],)) for both in await gather(calls)]
+        if isinstance(self.reference, Response):
+            return rewards
+        shows_label = self.reference in task.labels
+        evidence = Evidence(
+            self.name,
+            f"compared with the field '{self.reference}'",
+            Visibility.ORACLE if shows_label else Visibility.BENCHMARK,
+        )
+        return [replace(reward, evidence=(evidence,)) for reward in rewards]
 
     def _anchor(self, task: Task) -> Response | None:
         if isinstance(self.reference, Response):

@@ -83,6 +83,8 @@ class FunctionReward:
         options: dict[str, Any],
         deadline_s: float,
     ) -> None:
+        if not deadline_s > 0:
+            raise UserError(f"reward '{name}': deadline_s is {deadline_s}; expected more than 0.")
         self.function, self.name, self.weight = function, name, weight
         self.options, self.deadline_s = options, deadline_s
         self._wanted, self._required, self._takes_fields = _parameters(function, name, options)
@@ -216,7 +218,11 @@ def _parameters(
     wanted: set[str] = set()
     required: set[str] = set()
     takes_fields = False
-    for parameter in inspect.signature(function).parameters.values():
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        raise UserError(f"reward '{name}' does not tell its parameters; wrap it.") from None
+    for parameter in parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             takes_fields = True
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
@@ -228,7 +234,7 @@ def _parameters(
             wanted.add(parameter.name)
             if parameter.default is parameter.empty:
                 required.add(parameter.name)
-    unknown = sorted(options.keys() - inspect.signature(function).parameters.keys())
+    unknown = sorted(options.keys() - parameters.keys())
     if unknown and not takes_fields:
         raise UserError(f"reward '{name}' takes no option {', '.join(map(repr, unknown))}.")
     return wanted, required, takes_fields

@@ -62,7 +62,7 @@ class _Child:
         self.words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives with the child)
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
             "PYTHONHASHSEED": "0",
             "OMP_NUM_THREADS": "1",
         }
@@ -149,8 +149,6 @@ class Pool:
         """One outcome a job, in order. `timeout_s` is the wall clock of each job, not of all."""
         if not jobs:
             return []
-        if self._closed:
-            return [_failed("the pool of checking processes is closed")] * len(jobs)
         child = self._idle.get()
         try:
             return self._serve(child, function, jobs, timeout_s)
@@ -188,9 +186,11 @@ class Pool:
     ) -> list[Outcome]:
         outcomes: list[Outcome] = []
         while len(outcomes) < len(jobs):
+            rest = jobs[len(outcomes) :]
+            if self._closed:
+                return outcomes + [_failed("the pool of checking processes was closed")] * len(rest)
             if child.jobs_done >= self.jobs_per_child:
                 child.kill()
-            rest = jobs[len(outcomes) :]
             started = False
             try:
                 child.start()

@@ -69,15 +69,16 @@ async def checked(
 
     Responses whose generation failed never reach the scorer; they get `infra_error`.
     """
-    failed_at = [i for i, r in enumerate(responses) if r.finish is Finish.ERROR]
-    if failed_at and scorer.scope is Scope.PAIR:
-        failed_at = list(range(len(responses)))
-    living = [r for i, r in enumerate(responses) if i not in set(failed_at)]
+    living = [response for response in responses if response.finish is not Finish.ERROR]
+    if scorer.scope is Scope.PAIR and len(living) < len(responses):
+        living = []
     scored = await _guarded(scorer, task, living, deadline_s) if living else []
-    for i in failed_at:
-        reason = "the model's backend failed, so there is no answer to score"
-        scored.insert(i, Reward.failed(scorer.name, Status.INFRA_ERROR, reason))
-    return scored
+    if len(living) == len(responses):
+        return scored
+    reason = "the model's backend failed, so there is no answer to score"
+    failed = Reward.failed(scorer.name, Status.INFRA_ERROR, reason)
+    rest = iter(scored)
+    return [failed if r.finish is Finish.ERROR else next(rest, failed) for r in responses]
 
 
 async def _guarded(

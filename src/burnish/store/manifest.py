@@ -27,8 +27,10 @@ class Manifest(Struct, frozen=True, kw_only=True):
     recipe: str
     """What the run was started from, for listings."""
     created: str
-    identity: dict[str, str]
-    """Digests (config, data) that a continuation must match."""
+    config_hash: str
+    """Of the values that a continuation must not change."""
+    data_hash: str
+    """Of the tasks."""
     versions: dict[str, str]
     platform: str
     config: dict[str, Any]
@@ -40,14 +42,17 @@ class Manifest(Struct, frozen=True, kw_only=True):
 def make(
     config: Mapping[str, Any],
     origins: Mapping[str, str],
-    identity: Mapping[str, str],
+    *,
+    config_hash: str,
+    data_hash: str,
     recipe: str,
 ) -> Manifest:
     """The manifest of a run that starts now, here."""
     return Manifest(
         recipe=recipe,
         created=now(),
-        identity=dict(identity),
+        config_hash=config_hash,
+        data_hash=data_hash,
         versions={
             "python": platform.python_version(),
             **{name: _version(name) for name in ("burnish", "torch", "transformers")},

@@ -60,12 +60,13 @@ class RunStore(RunReader):
         config: Mapping[str, Any],
         origins: Mapping[str, str],
         *,
-        identity: Mapping[str, str] | None = None,
+        config_hash: str = "",
+        data_hash: str = "",
         recipe: str = "",
     ) -> RunStore:
         """A new run; refuses a folder that holds one already.
 
-        `identity` holds the digests that a continuation must match; `recipe` is for listings.
+        The hashes are kept for whoever continues it to compare; `recipe` is for listings.
         """
         try:
             for name in FOLDERS:
@@ -78,7 +79,9 @@ class RunStore(RunReader):
                 raise StoreError(
                     f"{folder} already holds a run. Resume it or choose another run name."
                 )
-            about = manifest.make(config, origins, identity or {}, recipe)
+            about = manifest.make(
+                config, origins, config_hash=config_hash, data_hash=data_hash, recipe=recipe
+            )
             database = Database(folder / DATABASE, read_only=False)
             try:
                 store = cls(folder, database, about, lock)
@@ -197,9 +200,9 @@ class RunStore(RunReader):
         with self._writing(f"store the metrics of step {step}") as connection:
             query = "SELECT name, value FROM metrics WHERE step = ?"
             stored = dict(connection.execute(query, (step,)).fetchall())
-            for name in stored.keys() & own.keys():
-                if stored[name] != own[name]:
-                    raise StoreError(_diverged(f"step {step}", name, stored[name], own[name]))
+            for name, value in own.items():
+                if name in stored and stored[name] != value:
+                    raise StoreError(_diverged(f"step {step}", name, stored[name], value))
             connection.executemany(
                 "INSERT INTO metrics (step, name, value) VALUES (?, ?, ?)",
                 [(step, n, v) for n, v in (timed | own).items() if n not in stored],

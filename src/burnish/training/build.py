@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from burnish.config import Config, Resolved
+from burnish.config import Config, Resolved, render
 from burnish.config.schema import FREE
 from burnish.errors import UserError
 from burnish.lm.folder import LoadedModel, load_model
@@ -16,7 +16,8 @@ from burnish.lm.local import LocalLM
 from burnish.lm.threads import choose_threads
 from burnish.records import Task
 from burnish.rewards.config import build_all
-from burnish.rewards.scorer import Scorer, bind_check
+from burnish.rewards.combine import Weighted
+from burnish.rewards.scorer import bind_check
 from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.tasks.base import TaskSet
@@ -33,9 +34,16 @@ from burnish.training.rollout import single_turn
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
 
+SMALL_MODEL = 10_000_000
+"""Below this many parameters half precision saves nothing."""
 
-def build(resolved: Resolved[Config], folder: Path, *, root: Path) -> Trainer:
+
+def build(
+    resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str = ""
+) -> Trainer:
     """Build a run in `folder`, or pick up the one that is there.
+
+    Files that the config names are looked up from `root`; `recipe` is a name for listings.
 
     Mistakes that need no model (data, rewards, fields) are found before one is loaded.
     """
@@ -43,12 +51,14 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path) -> Trainer:
     world = World.join()
     seeds = Seeds(config.run.seed)
     tasks = build_tasks(config.task, config.run.seed, root)
-    scorer = build_all(config.reward, root)
+    scorer = build_all(config.rewards, base=root)
     _check_names(config, scorer, tasks)
     place = checkpoint.latest(folder / "checkpoints")
-    store = _open_store(resolved, folder, tasks, world)
+    store = _open_store(resolved, folder, tasks, world, recipe)
     state = checkpoint.load_state(place) if place else TrainState()
     loaded = load_model(config.model.path, dtype=config.model.dtype, device=_device(config, world))
+    if config.model.dtype == "auto":
+        _choose_precision(loaded)
     threads = _set_threads(config, loaded, state)
     trainable = Trainable(loaded, config.model.lora)
     if config.policy.needs_reference:
@@ -105,10 +115,10 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path) -> Trainer:
     )
 
 
-def _check_names(config: Config, scorer: Scorer, tasks: TaskSet) -> None:
+def _check_names(config: Config, scorer: Weighted, tasks: TaskSet) -> None:
     """Every field a reward asks for exists; the evaluation's part is a reward."""
     bind_check(scorer, tasks.fields)
-    names = [reward.name or reward.kind for reward in config.reward]
+    names = [part.name for part in scorer.children]
     if config.evaluation.part and config.evaluation.part not in names:
         raise UserError(
             f"evaluation.part is '{config.evaluation.part}'; expected one of {', '.join(names)}"
@@ -116,7 +126,7 @@ def _check_names(config: Config, scorer: Scorer, tasks: TaskSet) -> None:
 
 
 def _open_store(
-    resolved: Resolved[Config], folder: Path, tasks: TaskSet, world: World
+    resolved: Resolved[Config], folder: Path, tasks: TaskSet, world: World, recipe: str
 ) -> RunStore:
     """Create the run, or continue one whose config and data are the same."""
     config_hash = resolved.digest(FREE)
@@ -127,8 +137,9 @@ def _open_store(
             resolved.origins,
             config_hash=config_hash,
             data_hash=tasks.fingerprint,
-            recipe=resolved.name,
+            recipe=recipe,
         )
+        (folder / "config.toml").write_text(render(resolved), encoding="utf-8")
         world.wait()
         return store
     world.wait()
@@ -152,6 +163,14 @@ def _device(config: Config, world: World) -> str:
     if config.model.device != "auto" or world.size == 1 or not torch.cuda.is_available():
         return config.model.device
     return f"cuda:{int(os.environ.get('LOCAL_RANK', '0'))}"
+
+
+def _choose_precision(loaded: LoadedModel) -> None:
+    """Bfloat16 (over float32 master weights) where the hardware multiplies it fast."""
+    cpu = loaded.device.type == "cpu"
+    fast = torch.cpu._is_amx_tile_supported() if cpu else torch.cuda.is_bf16_supported()
+    small = loaded.parameters < SMALL_MODEL
+    loaded.module.to(torch.bfloat16 if fast and not small else torch.float32)
 
 
 def _set_threads(config: Config, loaded: LoadedModel, state: TrainState) -> int:

@@ -54,6 +54,12 @@ def status_shares(collected: Collected) -> dict[str, float]:
     return {f"status/{status.value}": counts[status] / len(rewards) for status in Status}
 
 
+def totals(collected: Collected) -> dict[str, float]:
+    """Mean of the total reward over the rollouts that have one."""
+    values = [s.reward.value for s in collected.kept if s.reward.value is not None]
+    return {"reward/total": sum(values) / len(values)} if values else {}
+
+
 def lengths(collected: Collected) -> dict[str, float]:
     """Tokens sampled, their mean, and the share that the token budget cut."""
     everything = [s.trajectory for s in collected.kept + collected.dropped]

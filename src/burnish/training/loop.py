@@ -147,6 +147,7 @@ class Trainer:
         metrics = {
             **shares,
             **dict(values.diagnostics),
+            **ledger.totals(collected),
             **ledger.lengths(collected),
             **update,
             "optimiser/learning_rate": rate,

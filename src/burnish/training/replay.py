@@ -6,13 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from burnish.config import Config
+from burnish.config import Config, load
 from burnish.config.schema import Optimiser
 from burnish.errors import GuardTripped, UserError
 from burnish.lm.folder import load_model
 from burnish.policy.doors import advantages
 from burnish.seeds import Seeds
-from burnish.store import RunStore
 from burnish.training.collect import Scored, reward_batch
 from burnish.training.devices import World
 from burnish.training.guards import check_rows, load_crash
@@ -36,8 +35,7 @@ def replay(place: Path) -> str:
     scored = load_crash(place)
     if report["stage"] == "reward":
         return f"{report['message']} The reward itself broke; its {len(scored)} inputs are kept."
-    with RunStore.open(place.parent.parent, read_only=True) as store:
-        config = msgspec.convert(store.about.config, Config)
+    config = load(Config, place.parent.parent / "config.toml").value
     try:
         _again(config, report["step"], place, scored)
     except GuardTripped as error:

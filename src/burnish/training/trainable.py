@@ -69,7 +69,7 @@ class Trainable:
 
     def write(self, folder: Path) -> None:
         """A Hugging Face folder with the weights as they are now, adapters merged."""
-        save_model(self.loaded, folder, tensors=_merged(self.module) if self.lora else None)
+        save_model(self.loaded, folder, _merged(self.module) if self.lora else None)
 
 
 def _attach(module: nn.Module, lora: Lora) -> None:

@@ -27,7 +27,7 @@ class HeldOutPoint(NamedTuple):
     value: float
     low: float
     high: float
-    count: int
+    prompts: int
 
 
 @dataclass(frozen=True)
@@ -122,15 +122,14 @@ def _rasterise(points: Sequence[Point], columns: int, height: int) -> dict[tuple
     """Dots of the line through the points, as braille bits by (row, column)."""
     across, down = 2 * columns - 1, 4 * height - 1
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    left, low = min(xs), min(ys)
-    x_span, y_span = max(xs) - left, max(ys) - low
-
-    def dot(point: Point) -> tuple[int, int]:
-        x = round((point[0] - left) / x_span * across) if x_span else 0
-        y = down - round((point[1] - low) / y_span * down) if y_span else 4 * (height // 2) + 1
-        return x, y
-
-    dots = [dot(point) for point in points]
+    middle = 4 * (height // 2) + 1
+    dots = [
+        (
+            round(_share(x, min(xs), max(xs), 0.0) * across),
+            down - round(_share(y, min(ys), max(ys), 1 - middle / down) * down),
+        )
+        for x, y in points
+    ]
     cells: dict[tuple[int, int], int] = {}
     for (x0, y0), (x1, y1) in zip(dots, dots[1:] or dots, strict=False):
         reach = max(abs(x1 - x0), abs(y1 - y0), 1)
@@ -140,6 +139,15 @@ def _rasterise(points: Sequence[Point], columns: int, height: int) -> dict[tuple
             key = (y // 4, x // 2)
             cells[key] = cells.get(key, 0) | DOTS[y % 4][x % 2]
     return cells
+
+
+def _share(value: float, low: float, high: float, flat: float) -> float:
+    """Where a value lies between two others, 0 to 1; `flat` where they do not differ.
+
+    Halved first: the difference of two very large floats would be infinite.
+    """
+    span = high / 2 - low / 2
+    return (value / 2 - low / 2) / span if span else flat
 
 
 def _row_text(cells: dict[tuple[int, int], int], row: int, columns: int, ascii_only: bool) -> str:
@@ -175,7 +183,7 @@ def draw_picture(curves: RunCurves, path: Path) -> None:
     _draw_reward(reward, curves)
     _draw_held_out(held_out, curves.held_out)
     _draw_lines(length, "mean length (tokens)", {"": curves.length})
-    _draw_lines(groups, "useful groups (share)", {"useful": curves.useful})
+    _draw_lines(groups, "useful groups (share)", {"": curves.useful})
     groups.set_ylim(-0.02, 1.02)
     if curves.entropy:
         beside = groups.twinx()
@@ -191,21 +199,23 @@ def draw_picture(curves: RunCurves, path: Path) -> None:
 
 
 def _draw_reward(axes: Any, curves: RunCurves) -> None:
-    lines = {"total": curves.reward} if curves.parts else {"": curves.reward}
-    if len(curves.parts) == 1 and curves.reward == next(iter(curves.parts.values())):
-        lines = dict(curves.parts)
+    if len(curves.parts) == 1:
+        (name,) = curves.parts
+        _draw_lines(axes, f"reward: {name} (mean of the step)", {"": curves.parts[name]})
     else:
-        lines |= curves.parts
-    _draw_lines(axes, "reward (mean of the step)", lines)
+        _draw_lines(axes, "reward (mean of the step)", {"total": curves.reward} | curves.parts)
 
 
 def _draw_lines(axes: Any, title: str, lines: dict[str, list[Point]]) -> None:
-    for colour, (name, points) in zip(_cycle(len(lines)), lines.items(), strict=True):
+    for position, (name, points) in enumerate(lines.items()):
         if points:
-            steps, values = zip(*points, strict=True)
-            mark = "o" if len(points) == 1 else ""
-            width = 1.0 if name and name not in ("total", "useful") else 1.8
-            axes.plot(steps, values, color=colour, linewidth=width, label=name, marker=mark)
+            axes.plot(
+                *zip(*points, strict=True),
+                color=COLOURS[position % len(COLOURS)],
+                linewidth=1.0 if position else 1.8,
+                marker="o" if len(points) == 1 else "",
+                label=name,
+            )
     _plain(axes, title)
     if sum(bool(points) for points in lines.values()) > 1:
         axes.legend(fontsize=8, frameon=False)
@@ -233,10 +243,7 @@ def _draw_held_out(axes: Any, points: Sequence[HeldOutPoint]) -> None:
 def _plain(axes: Any, title: str) -> None:
     axes.set_title(title, fontsize=9, loc="left")
     axes.set_xlabel("step", fontsize=8)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _cycle(count: int) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(count)]

@@ -96,13 +96,17 @@ class IsolatedCheck(Check[C]):
 
     child: ClassVar[str]
     """Import path of the function that runs in the child."""
-    timeout_s: ClassVar[float] = 5.0
+
+    def __init__(self, config: C) -> None:
+        super().__init__(config)
+        seconds: float = getattr(config, "timeout_s", 5.0)
+        require(config, 0 < seconds < math.inf, f"timeout_s is {seconds}; expected more than 0.")
+        self.timeout_s = seconds
 
     async def isolated(self, jobs: Sequence[dict[str, Any]]) -> list[Outcome]:
         if not jobs:
             return []
-        seconds = getattr(self.config, "timeout_s", self.timeout_s)
-        return await default_pool().run_async(self.child, jobs, timeout_s=seconds)
+        return await default_pool().run_async(self.child, jobs, timeout_s=self.timeout_s)
 
 
 @cache

@@ -17,7 +17,7 @@ Where = Literal["auto", "boxed", "tag", "marker", "last", "whole"]
 `####`, `answer is`, `answer:` or `A:`; `last`: the last number; `whole`: all of the text;
 `auto`: the first of tag, boxed and marker that is there, else the last number."""
 
-_MARKERS = re.compile(r"####|\bA:|\banswer\s{0,3}(?:is\b|:|=)\s{0,3}:?", re.IGNORECASE)
+_MARKERS = re.compile(r"####|(?-i:\bA:)|\banswer\s{0,3}(?:is\b|:|=)\s{0,3}:?", re.IGNORECASE)
 
 
 class Found(NamedTuple):

@@ -41,7 +41,6 @@ class Length(RuleCheck[LengthConfig]):
         }[config.unit]()
         over = 0 if config.max is None else count - config.max
         outside = max(0, config.min - count, over)
-        value = 1.0 if outside == 0 else max(0.0, 1.0 - outside / (config.edge + 1))
-        value = value if config.edge else float(outside == 0)
+        value = max(0.0, 1.0 - outside / config.edge) if config.edge else float(outside == 0)
         top = "any" if config.max is None else str(config.max)
         return self.decided(value, f"{count} {config.unit}; wanted {config.min} to {top}")

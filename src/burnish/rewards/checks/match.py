@@ -14,10 +14,12 @@ from typing import Literal
 
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
-from burnish.rewards.checks.extract import Where, find_answer, references, short
+from burnish.rewards.checks.extract import Found, find_answer, references, short
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+READ = 200_000
+"""Characters at the end of an answer that are compared."""
 
 
 class MatchConfig(CheckConfig, frozen=True, tag="match"):
@@ -25,7 +27,7 @@ class MatchConfig(CheckConfig, frozen=True, tag="match"):
 
     field: str = "answer"
     mode: Literal["exact", "normalised", "contains", "f1"] = "normalised"
-    where: Where = "auto"
+    where: Literal["auto", "boxed", "tag", "marker", "whole"] = "auto"
     """Where the answer stands; with `auto` the whole text where nothing marks an answer."""
     tag: str = "answer"
 
@@ -47,10 +49,12 @@ class Match(RuleCheck[MatchConfig]):
         if not golds:
             return self.abstained(f"the field '{config.field}' is empty: nothing to match")
         found = find_answer(response.text, config.where, config.tag)
-        if found is None and config.where in ("auto", "last"):
-            found = find_answer(response.text, "whole")
+        if found is None and config.where == "auto":
+            found = Found(response.text.strip(), "whole text")
         if found is None:
             return self.decided(0.0, f"no {config.where} answer in {short(response.text)!r}")
+        if len(found.text) > READ:
+            found = Found(found.text[-READ:], f"end of the {found.place}")
         if config.mode == "exact":
             value = float(found.text in golds)
         else:

@@ -22,12 +22,19 @@ from burnish.rewards.checks.extract import (
     references,
     short,
 )
-from burnish.rewards.checks.numeric import Number, last_number, read_number
+from burnish.rewards.checks.numeric import (
+    Number,
+    answer_number,
+    has_number,
+    last_number,
+    read_number,
+)
 
 _DRESS = re.compile(
     r"\\left(?![a-z])|\\right(?![a-z])|\\displaystyle|\\[,;!: ]|\\\(|\\\)|\\\[|\\\]|[\s$]|\.$"
 )
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
+_DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
 SEARCHED = 10_000
 """Characters at the end of a response in which math-verify looks for an unmarked answer."""
 
@@ -90,13 +97,14 @@ class Mathematics(IsolatedCheck[MathematicsConfig]):
         where = self.config.where
         found = find_answer(text, where, self.config.tag)
         numbers = [read_number(gold) for gold in golds]
+        if where == "auto" and found and all(numbers) and not has_number(found):
+            found = None
         reference = f"reference {short(' or '.join(golds))!r}"
         if found is None and where not in ("auto", "last"):
             return self.decided(0.0, f"no {where} answer in {short(text)!r}; {reference}")
         if found is None:
-            bare = "\\" not in text and "$" not in text
             number = last_number(text)
-            if all(numbers) and number is not None and bare:
+            if all(numbers) and number is not None and not _has_latex(text):
                 saw = f"extracted the last number of {short(text)!r}; {reference}"
                 return self.decided(float(_any_equal(number, numbers)), saw)
             return _Open(_tail(text), False, f"searched {short(text)!r}; {reference}")
@@ -105,12 +113,15 @@ class Mathematics(IsolatedCheck[MathematicsConfig]):
             return self.decided(0.0, f"{saw}: too long to be an answer")
         if normalise(found.text) in {normalise(gold) for gold in golds}:
             return self.decided(1.0, saw)
-        number = read_number(found.text)
-        if number is not None and all(numbers):
-            return self.decided(float(_any_equal(number, numbers)), saw)
+        if all(numbers):
+            number = read_number(found.text)
+            if number is None and found.place == "marker" and not _has_latex(found.text):
+                number = answer_number(found.text)
+            if number is not None:
+                return self.decided(float(_any_equal(number, numbers)), saw)
         if not found.text.strip():
             return self.decided(0.0, saw)
-        return _Open(found.text, True, saw)
+        return _Open(found.text, not _DELIMITER.search(found.text), saw)
 
     def _from_child(self, case: _Open, outcome: Any) -> Reward:
         if outcome.status is not Status.OK:
@@ -120,6 +131,10 @@ class Mathematics(IsolatedCheck[MathematicsConfig]):
         read = outcome.value["read"]
         saw = f"{case.saw}; math-verify read {short(read)!r}" if read else f"{case.saw}; unreadable"
         return self.decided(float(outcome.value["equal"]), saw)
+
+
+def _has_latex(text: str) -> bool:
+    return "\\" in text or "$" in text
 
 
 def _tail(text: str) -> str:

@@ -16,6 +16,7 @@ from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck, require
 from burnish.rewards.checks.extract import (
     LONGEST,
+    Found,
     Where,
     find_answer,
     last_boxed,
@@ -39,6 +40,7 @@ _POWER = re.compile(r"\s*(?:\\times|\\cdot|×|\*)\s*10\s*(?:\^|\*\*)\s*\{?\s*([-
 _FRACTION = re.compile(
     r"\\[dt]?frac\s*(?:\{\s*([-+]?[\d.,]+)\s*\}\s*\{\s*([\d.,]+)\s*\}|(\d)\s*(\d))"
 )
+_WITH_UNIT = re.compile(rf"(?P<number>[-+]?[$£€¥]?{_DECIMAL}%?)\s[^\W\d_]{{2,}}[^=]*\Z")
 _SPACES = re.compile(r"\\[,;!: ]|[\u00a0\u2009\u202f]")
 _DECORATION = re.compile(r"\\(?:left|right|displaystyle|mathrm|text|mathbf|textbf|\(|\)|\[|\])")
 
@@ -89,9 +91,11 @@ class Numeric(RuleCheck[NumericConfig]):
 
     def _answer(self, text: str) -> tuple[Number | None, str]:
         found = find_answer(text, self.config.where, self.config.tag)
+        if found is not None and self.config.where == "auto" and not has_number(found):
+            found = None
         if found is not None:
             written, place = found
-            number = read_number(written) or last_number(written)
+            number = answer_number(written)
         elif self.config.where in ("auto", "last"):
             written, place = _last_written(text), "the last number"
             number = read_number(written) if written else None
@@ -109,6 +113,8 @@ class Numeric(RuleCheck[NumericConfig]):
             scaled = answer.value / 100 if answer.percent else answer.value * 100
             by = {"either": {answer.value, scaled}, "face": {answer.value}, "hundredth": {scaled}}
             values = by[self.config.percent]
+        if gold.value in values:
+            return True
         slack = max(
             Fraction(self.config.absolute), Fraction(self.config.relative) * abs(gold.value)
         )
@@ -135,6 +141,20 @@ def read_number(text: str) -> Number | None:
     if text[end:].strip(" .$"):
         return None
     return _exact(match, power.group(1) if power else "0")
+
+
+def answer_number(text: str) -> Number | None:
+    """The number that an answer states: all of it, or before its unit, or the last one in it."""
+    whole = read_number(text)
+    if whole is not None:
+        return whole
+    leading = _WITH_UNIT.match(_plain(text[:LONGEST]))
+    return read_number(leading.group("number")) if leading else last_number(text)
+
+
+def has_number(found: Found) -> bool:
+    """False for a marker that was only a turn of phrase (`the answer is not obvious`)."""
+    return found.place != "marker" or any(letter.isdigit() for letter in found.text)
 
 
 def last_number(text: str) -> Number | None:
@@ -165,9 +185,13 @@ def _exact(match: re.Match[str], power: str) -> Number | None:
     if max(len(mantissa), len(below)) > DIGITS or max(len(exponent), len(power)) > 4:
         return None
     shift = int(exponent or 0) + int(power)
-    if abs(shift) > DIGITS or Fraction(below) == 0:
+    value, divisor = Fraction(mantissa), Fraction(below)
+    if abs(shift) > DIGITS or divisor == 0:
         return None
-    value = Fraction(mantissa) * Fraction(10) ** shift / Fraction(below)
+    if shift:
+        value *= Fraction(10) ** shift
+    if divisor != 1:
+        value /= divisor
     return Number(-value if match.group("sign") == "-" else value, bool(match.group("percent")))
 
 

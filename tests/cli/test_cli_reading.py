@@ -173,3 +173,12 @@ def test_export_writes_every_sample(typed: Type, runs: Path, tmp_path: Path) -> 
     curves = tmp_path / "curves.csv"
     assert typed("export", "grpo-abc", curves, "--what", "metrics", "--runs", runs).code == 0
     assert "3,length/mean,5.0" in curves.read_text()
+
+
+def test_debug_shows_the_traceback_of_a_mistake(
+    typed: Type, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BURNISH_DEBUG", "1")
+    shown = typed("show", "nothing", "--runs", runs)
+    assert shown.err.startswith("Traceback (most recent call last):")
+    assert shown.err.splitlines()[-1].startswith("burnish: no run 'nothing'")

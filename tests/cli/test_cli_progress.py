@@ -1,0 +1,113 @@
+"""The live table, its columns on narrow screens, and the warnings beside it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from fake_training import FakeTrainer, step_done
+from rich.console import Console
+
+import burnish.cli.console as console
+import burnish.cli.progress as progress
+import burnish.cli.report as report
+from burnish.cli.console import duration, interval, number, one_line, share, size
+from burnish.cli.progress import LiveView, reward_text, step_line, step_table, view_for
+from burnish.cli.watch import Watch
+
+
+def drawn(width: int, steps: int = 2) -> list[str]:
+    screen = Console(file=io.StringIO(), width=width, force_terminal=False)
+    screen.print(step_table([step_done(step) for step in range(steps)], width))
+    assert isinstance(screen.file, io.StringIO)
+    return screen.file.getvalue().splitlines()
+
+
+def test_a_wide_table_has_every_number() -> None:
+    title, *rows = drawn(200)
+    assert title.split()[:3] == ["step", "useful", "reward"]
+    for name in ("surrogate", "gradient", "entropy", "clipped", "length", "tokens/s", "left"):
+        assert name in title
+    assert len(rows) == 2
+
+
+def test_a_narrow_table_keeps_step_useful_and_reward() -> None:
+    title, *rows = drawn(64)
+    assert title.split()[:3] == ["step", "useful", "reward"]
+    assert "clipped" not in title
+    assert all(len(row) <= 64 for row in rows)
+    assert rows[0].split()[:3] == ["0/2", "5/8", "0.200"]
+
+
+def test_reread_steps_and_kl_show_in_the_line() -> None:
+    metrics = {"loss/kl": 0.0123, "loss/entropy": -0.002, "reward/correct/mean": 0.5}
+    line = step_line(step_done(0, metrics=metrics, reused=True))
+    assert line == (
+        "step 0/2  useful 5/8  reward correct 0.500  kl 0.0123  other terms entropy -0.0020  "
+        "tokens/s reread  left 2 min 10 s"
+    )
+
+
+def test_one_reward_is_not_repeated_as_its_own_part() -> None:
+    assert reward_text({"reward/total/mean": 0.5, "reward/correct/mean": 0.5}) == "0.500"
+    assert reward_text({}) == "-"
+
+
+def test_the_live_view_runs_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Console(file=io.StringIO(), width=120, force_terminal=True)
+    for module in (console, progress, report):
+        monkeypatch.setattr(module, "out", screen)
+    trainer = FakeTrainer(tmp_path / "run")
+    view = view_for(trainer, quiet=False, as_json=False)
+    assert isinstance(view, LiveView)
+    with trainer.store, view:
+        for event in trainer.run():
+            view.show(event)
+    assert view.live is None
+    assert isinstance(screen.file, io.StringIO)
+    text = screen.file.getvalue()
+    assert "812" in text
+    assert "no useful group" in text
+    assert "0.610 [0.512, 0.700]" in text
+
+
+def test_only_the_main_process_shows_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = FakeTrainer(tmp_path / "run")
+    trainer.world.is_main = False
+    view = view_for(trainer, quiet=False, as_json=True)
+    with trainer.store, view:
+        for event in trainer.run():
+            view.show(event)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_lasting_trouble_is_told_ever_more_rarely() -> None:
+    watch = Watch(budget=16)
+    told = [step for step in range(130) if watch.see(step_done(step, useful_groups=0, metrics={}))]
+    assert told == [0, 4, 24, 124]
+    cut = Watch(budget=16).see(step_done(3, metrics={"length/truncated_share": 0.64}))
+    assert cut == ["step 3: 64% of the answers were cut at rollout.max_tokens=16."]
+    assert Watch(16).see(step_done(0, metrics={"status/ok": 1.0})) == []
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [number(x) for x in (0.5, 0.0, 1e-5, 123456.0, None)] == [
+        "0.500",
+        "0.000",
+        "1.0e-05",
+        "1.2e+05",
+        "-",
+    ]
+    assert [share(x) for x in (0.0, 0.004, 0.5, 1.0)] == ["0%", "0.4%", "50%", "100%"]
+    assert [duration(x) for x in (0.42, 12.4, 185.0, 7800.0)] == [
+        "0.42 s",
+        "12 s",
+        "3 min 05 s",
+        "2 h 10 min",
+    ]
+    assert [size(x) for x in (512, 1536, 3 * 2**30)] == ["512 B", "1.5 KiB", "3.0 GiB"]
+    assert interval((0.29, 0.2, 0.38, 100), signed=True) == "+0.290 [+0.200, +0.380]"
+    assert one_line("a\nb\x1b[2J\u202e") == "a\\nb\\x1b[2J\\x202e"

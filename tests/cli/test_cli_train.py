@@ -1,0 +1,238 @@
+"""`burnish train` around a training room that plays given events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cli_words import Type
+from fake_training import FakeTrainer
+
+import burnish.cli.train as command
+from burnish.errors import GuardTripped, ModelError, UserError
+from burnish.store import RunStatus, RunStore
+
+RECIPE = """# burnish train small.toml
+# A tiny random model on sums.
+steps = 3
+
+[model]
+path = "tiny"
+
+[task]
+kind = "arithmetic"
+
+[[rewards]]
+kind = "numeric"
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe file in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.toml"
+    path.write_text(RECIPE)
+    return Path("small.toml")
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The fake training room; `room.error` is raised in the middle of a run."""
+    room = SimpleNamespace(error=None, folders=[])
+
+    def build(resolved: object, folder: Path, *, root: Path, recipe: str) -> FakeTrainer:
+        room.folders.append(folder)
+        return FakeTrainer(folder, room.error)
+
+    room.build = build
+    monkeypatch.setattr(command, "training_room", lambda: room)
+    return room
+
+
+def test_lines_show_useful_groups_first_and_the_parts_of_the_loss(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    shown = typed("train", recipe)
+    assert shown.code == 0
+    lines = shown.out.splitlines()
+    assert lines[0] == "model     tiny: 115 k parameters, cpu, float32, 1 thread"
+    assert lines[1] == "memory    3.0 MiB of 8.0 GiB free (weights 1.0 MiB, optimiser 2.0 MiB)"
+    assert lines[2].startswith("time      about 0.75 s a step (sampling 0.25 s, update 0.5 s)")
+    assert lines[3] == "prompts   512 measured, longest 62 tokens"
+    assert "data      rows.jsonl: 2 of 10 rows skipped." in lines
+    assert "held out before training: 0.320 [0.237, 0.417] of 100 prompts" in lines
+    assert (
+        "step 0/2  useful 5/8  reward 0.200 (correct 0.000, format 1.000)  surrogate -0.0100  "
+        "gradient 0.700  entropy 1.50  clipped 0%  length 8.0  cut 0%  tokens/s 812  "
+        "left 2 min 10 s"
+    ) in lines
+    assert (
+        "held out after 3 steps: 0.610 [0.512, 0.700] of 100 prompts; 2 could not be scored"
+        in lines
+    )
+
+
+def test_overlong_prompts_and_useless_steps_are_warned_about(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    err = typed("train", recipe).err
+    assert "warning: 2 prompts are over the limit: long-1 (2048), long-2 (1100)\n" in err
+    assert "warning: step 1: no useful group" in err
+    assert "warning: step 0: 25% of the rewards have no value (timeout 25%).\n" in err
+
+
+def test_the_end_shows_the_change_the_curves_and_where_to_look(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    shown = typed("train", recipe).out
+    assert (
+        "held out  0.320 [0.237, 0.417] -> 0.610 [0.512, 0.700]; change +0.290 [+0.200, +0.380], "
+        "paired over 100 prompts, 95 % intervals  (finished in 1 min 23 s)"
+    ) in shown
+    folder = room.folders[0]
+    assert f"burnish show {folder.name}" in shown
+    assert str(folder / "checkpoints" / "step-000003") in shown
+    assert "mean length (tokens)" in shown
+    assert (folder / "plots" / "curves.png").stat().st_size > 5_000
+
+
+def test_the_run_is_named_after_recipe_and_settings(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    typed("train", recipe, "--quiet")
+    typed("train", recipe, "run.seed=1", "--quiet")
+    typed("train", recipe, "run.name=mine", "--runs", "elsewhere", "--quiet")
+    first, second, third = room.folders
+    assert first.parent == Path("runs")
+    assert first.name.startswith("small-")
+    assert len(first.name) == len("small-") + 8
+    assert second.name != first.name
+    assert third == Path("elsewhere/mine")
+
+
+def test_a_finished_run_is_shown_and_again_numbers_the_next(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    typed("train", recipe)
+    shown = typed("train", recipe)
+    assert len(room.folders) == 1
+    assert shown.code == 0
+    assert "is finished already; nothing to do." in shown.out
+    assert "0.320 [0.237, 0.417] -> 0.610 [0.512, 0.700]" in shown.out
+    assert "burnish train small.toml --again" in shown.out
+    for number in (2, 3):
+        typed("train", recipe, "--again", "--quiet")
+        assert room.folders[-1].name == f"{room.folders[0].name}-{number}"
+
+
+def test_again_continues_an_interrupted_repetition(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    typed("train", recipe, "--quiet")
+    room.error = KeyboardInterrupt()
+    assert typed("train", recipe, "--again").code == 130
+    room.error = None
+    typed("train", recipe, "--again", "--quiet")
+    assert room.folders[1] == room.folders[2]
+
+
+def test_ctrl_c_says_how_to_continue_and_marks_the_run(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    room.error = KeyboardInterrupt()
+    shown = typed("train", recipe, "run.seed=4", "--json")
+    assert shown.code == 130
+    assert shown.err == (
+        "burnish: interrupted after 1 of 3 steps; the same command continues it: "
+        "burnish train small.toml run.seed=4\n"
+    )
+    with RunStore.open(room.folders[0], read_only=True) as store:
+        assert store.status() is RunStatus.STOPPED
+        assert store.summary().result["reason"] == "interrupted with Ctrl-C"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("task 3 is too long. Raise rollout.max_prompt_tokens."), 2),
+        (ModelError("the model's file is cut short."), 3),
+        (GuardTripped("gradient guard: lm_head is nan at step 1.", stage="gradient"), 3),
+    ],
+)
+def test_errors_in_the_middle_are_one_line(
+    typed: Type, recipe: Path, room: SimpleNamespace, error: Exception, code: int
+) -> None:
+    room.error = error
+    shown = typed("train", recipe, "--json")
+    assert shown.code == code
+    assert shown.err == f"burnish: {error}\n"
+
+
+def test_a_bug_keeps_its_traceback(typed: Type, recipe: Path, room: SimpleNamespace) -> None:
+    room.error = ZeroDivisionError("a bug")
+    with pytest.raises(ZeroDivisionError):
+        typed("train", recipe)
+
+
+def test_json_lines_parse_and_nothing_else_is_printed(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    events = [json.loads(line) for line in typed("train", recipe, "--json").out.splitlines()]
+    kinds = [event["event"] for event in events]
+    assert kinds == ["started", "held_out", "step", "step", "step", "held_out", "saved", "finished"]
+    assert events[0]["forecast"]["memory"]["weights"] == 2**20
+    assert events[2]["useful_groups"] == 5
+    assert events[2]["metrics"]["loss/surrogate"] == -0.01
+    assert events[-1]["change"] == {"value": 0.29, "low": 0.2, "high": 0.38, "count": 100}
+    again = json.loads(typed("train", recipe, "--json").out)
+    assert again["event"] == "already_finished"
+
+
+def test_quiet_prints_the_result_alone(typed: Type, recipe: Path, room: SimpleNamespace) -> None:
+    shown = typed("train", recipe, "--quiet")
+    assert shown.err == ""
+    assert shown.out.count("\n") == 1
+    assert shown.out.startswith("held out  0.320 [0.237, 0.417] -> 0.610")
+
+
+def test_print_config_names_every_origin_and_starts_nothing(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    shown = typed("train", recipe, "optimiser.learning_rate=2e-6", "--print-config")
+    assert "steps = 3  # small.toml:3" in shown.out
+    assert "learning_rate = 2e-06  # command line" in shown.out
+    assert "prompts = 8  # default" in shown.out
+    assert room.folders == []
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["smal.toml"], "no recipe file smal.toml. Did you mean 'small.toml'?"),
+        (["small.toml", "stpes=3"], "unknown key 'stpes'. Did you mean 'steps'?"),
+        (["small.toml", "steps=0"], "steps"),
+        (["small.toml", "twenty"], "'twenty' is not a setting; expected key=value"),
+        (["small.toml", "--agian"], "--agian"),
+        (["small.toml", "task.kind=arithmetik"], "Did you mean 'arithmetic'?"),
+    ],
+)
+def test_mistakes_get_one_line(
+    typed: Type, recipe: Path, room: SimpleNamespace, words: list[str], message: str
+) -> None:
+    shown = typed("train", *words)
+    assert shown.code == 2
+    assert shown.err.count("\n") == 1
+    assert message in shown.err
+    assert room.folders == []
+
+
+def test_several_mistakes_are_told_at_once_one_line_each(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    lines = typed("train", recipe, "stpes=3", "modle.path=tiny").err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("burnish: ") for line in lines)

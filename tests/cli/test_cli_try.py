@@ -1,0 +1,98 @@
+"""`burnish try`: prompts, tokens, rewards and what training would make of them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from cli_words import Type
+
+from burnish.cli.rehearsal import script_for, wrong_answer
+from burnish.records import Message, Task
+
+RECIPE = """
+[model]
+path = "tiny"
+
+[task]
+kind = "arithmetic"
+
+[[rewards]]
+kind = "numeric"
+name = "correct"
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "sums.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_three_prompts_with_three_answers_each(typed: Type, recipe: Path) -> None:
+    start = time.process_time()
+    shown = typed("try", recipe)
+    assert time.process_time() - start < 5
+    assert shown.code == 0
+    assert shown.out.count("<|im_start|>assistant") == 3
+    assert shown.out.count("right: ") == 3
+    assert shown.out.count("loss mask 0 on all of them") == 3
+    assert "loss mask 1" in shown.out
+    assert "no number in ''" in shown.out
+    rows = [line.split() for line in shown.out.splitlines() if line.startswith("arithmetic/0 ")]
+    assert [row[1] for row in rows] == ["right", "wrong", "empty"]
+    assert [row[2] for row in rows] == ["1.000", "0.000", "0.000"]
+    # (1, 0, 0): mean 1/3, standard deviation 0.577 with ddof 1.
+    assert [row[3] for row in rows] == ["+1.155", "-0.577", "-0.577"]
+    # The mean over nine answers of the mean over tokens: each answer pulls with A / 9.
+    assert [row[-1] for row in rows] == ["+0.1283", "-0.0641", "-0.0641"]
+    assert "loss terms at the first update: surrogate 0.0000" in shown.out
+
+
+def test_constant_groups_pull_nothing(typed: Type, recipe: Path) -> None:
+    shown = typed("try", recipe, "rewards.0.kind=regex", "rewards.0.pattern=.*", "--prompts", 1)
+    assert shown.err == ""
+    rows = [line.split() for line in shown.out.splitlines() if line.startswith("arithmetic/0 ")]
+    assert [row[3] for row in rows] == ["+0.000"] * 3
+
+
+def test_a_field_that_the_data_lacks_is_told_before_anything_runs(
+    typed: Type, recipe: Path
+) -> None:
+    shown = typed("try", recipe, "rewards.0.field=anser")
+    assert shown.code == 2
+    assert shown.out == ""
+    assert "reward 'correct' needs 'anser'" in shown.err
+    assert "did you mean 'answer'?" in shown.err
+
+
+def test_data_typed_on_the_command_line_starts_at_the_current_folder(
+    typed: Type, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    rows = "\n".join(f'{{"question": "What is {i} + {i}?", "answer": "{2 * i}"}}' for i in range(9))
+    (here / "rows.jsonl").write_text(rows)
+    monkeypatch.chdir(here)
+    recipe.write_text(
+        RECIPE.replace('"arithmetic"', '"file"\npath = "other.jsonl"\nprompt = "question"')
+        + '\n[task.fields]\nanswer = "answer"\n'
+    )
+    assert "other.jsonl" in typed("try", recipe).err
+    shown = typed("try", recipe, "task.path=rows.jsonl")
+    assert shown.err == ""
+    assert "task 'rows'" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("7", "8"), ("-1", "0"), ("C", "B"), ("b", "A"), ("x^2", "I do not know.")]
+)
+def test_wrong_answers_have_the_form_of_right_ones(right: str, wrong: str) -> None:
+    assert wrong_answer(right) == wrong
+
+
+def test_a_task_without_an_answer_gets_some_text() -> None:
+    lines = script_for(Task("t", (Message("user", "Write a poem."),), {"style": "short"}))
+    assert [line.label for line in lines] == ["some text", "empty"]

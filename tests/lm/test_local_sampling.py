@@ -1,0 +1,137 @@
+"""The sampling mathematics: filters by hand, draws by chi-square."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burnish.errors import UserError
+from burnish.lm.base import Sampling
+from burnish.lm.sampling import (
+    check_sampling,
+    draw,
+    keep_only,
+    locate,
+    row_settings,
+    top_logprobs,
+    uniforms,
+)
+
+CPU = torch.device("cpu")
+
+
+def kept_under(weights, **options):
+    rows = row_settings([Sampling(**options)], len(weights), CPU)
+    kept = keep_only(torch.tensor([weights]), rows)[0]
+    return [i for i, w in enumerate(kept.tolist()) if w > 0]
+
+
+def test_filters_by_hand():
+    weights = [0.1, 0.5, 0.15, 0.25]
+    assert kept_under(weights, top_k=2) == [1, 3]
+    assert kept_under(weights, top_p=0.5) == [1]
+    assert kept_under(weights, top_p=0.51) == [1, 3]
+    assert kept_under(weights, top_p=0.9) == [1, 2, 3]
+    assert kept_under(weights, min_p=0.3) == [1, 2, 3]
+    assert kept_under(weights, min_p=0.31) == [1, 3]
+    assert kept_under(weights, top_k=3, top_p=0.8) == [1, 3]  # 0.5 + 0.25 of 0.9 reach 0.8
+    assert kept_under(weights, top_k=9) == [0, 1, 2, 3]
+    assert kept_under([0.25] * 4, top_k=2) == [0, 1]  # ties: lower ids
+    assert kept_under(weights, top_p=1e-9) == [1]
+
+
+def test_rows_with_and_without_filters_share_a_batch():
+    weights = torch.tensor([[0.1, 0.5, 0.15, 0.25]] * 4)
+    rows = [Sampling(), Sampling(top_k=1), Sampling(top_p=0.6), Sampling(min_p=0.3)]
+    kept = keep_only(weights, row_settings(rows, 4, CPU)) > 0
+    assert kept.sum(dim=1).tolist() == [4, 1, 2, 3]
+
+
+def test_inverse_of_the_cumulative_distribution_by_hand():
+    weights = torch.tensor([[1.0, 0.0, 2.0, 1.0]])
+    expected = {0.0: 0, 0.24: 0, 0.25: 2, 0.74: 2, 0.75: 3, 0.9999999: 3, 1.0: 3}
+    for u, token in expected.items():
+        assert locate(weights, torch.tensor([[u]])).item() == token, u
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1e-30, 0.3, 1.0, 7.0]), min_size=1, max_size=700).filter(any),
+    st.floats(0, 1, width=32),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_token_of_weight_zero_is_never_drawn(weights, u):
+    token = locate(torch.tensor([weights]), torch.tensor([[u]])).item()
+    assert weights[token] > 0
+    total = math.fsum(weights)
+    assert math.fsum(weights[:token]) <= u * total + 1e-5 * total
+    assert math.fsum(weights[: token + 1]) >= u * total - 1e-5 * total
+
+
+def chi_square(counts, probabilities):
+    total = sum(counts)
+    pairs = zip(counts, probabilities, strict=True)
+    return sum((n - total * p) ** 2 / (total * p) for n, p in pairs)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_draws_follow_the_tempered_distribution(temperature):
+    logits = torch.randn(600, generator=torch.Generator().manual_seed(5)) * 1.5
+    sampling = Sampling(temperature=temperature, seed=11)
+    draws = 50_000
+    rows = row_settings([sampling], 600, CPU)
+    u = uniforms(sampling, 0, draws)
+    drawn = draw(logits.expand(draws, -1), rows, u)
+    probabilities = (logits.double() / temperature).softmax(-1)
+    big = probabilities > 20 / draws
+    counts = torch.bincount(drawn.tokens_B, minlength=600)
+    cells = [*counts[big].tolist(), int(counts[~big].sum())]
+    expected = [*probabilities[big].tolist(), float(probabilities[~big].sum())]
+    freedom = len(cells) - 1
+    # Mean of chi-square is its freedom, its variance twice that: five deviations.
+    assert abs(chi_square(cells, expected) - freedom) < 5 * math.sqrt(2 * freedom)
+    logprobs = (logits / temperature).log_softmax(-1)[drawn.tokens_B]
+    assert torch.allclose(drawn.logprobs_B, logprobs, atol=1e-5)
+
+
+def test_logprob_is_of_the_distribution_before_filters_and_greedy_is_untempered():
+    logits = torch.tensor([[1.0, 3.0, 2.0]] * 2)
+    rows = row_settings([Sampling(temperature=0.5, top_k=1), Sampling(temperature=0)], 3, CPU)
+    drawn = draw(logits, rows, torch.tensor([0.99, 0.0]))
+    assert drawn.tokens_B.tolist() == [1, 1]
+    expected = [(logits[0] / 0.5).log_softmax(-1)[1], logits[1].log_softmax(-1)[1]]
+    assert torch.allclose(drawn.logprobs_B, torch.stack(expected))
+
+
+def test_alternatives_are_ordered_and_tempered():
+    rows = row_settings([Sampling(temperature=2.0)], 3, CPU)
+    values, ids = top_logprobs(torch.tensor([[0.0, 4.0, 2.0]]), rows, 2)
+    assert ids.tolist() == [[1, 2]]
+    assert torch.allclose(values, torch.tensor([[0.0, 2.0, 1.0]]).log_softmax(-1)[:, [1, 2]])
+
+
+def test_uniforms_depend_on_seed_and_index_alone():
+    first = uniforms(Sampling(seed=1), 0, 8)
+    assert torch.equal(first, uniforms(Sampling(seed=1, temperature=0.3), 0, 8))
+    assert torch.equal(first[:5], uniforms(Sampling(seed=1), 0, 5))
+    assert not torch.equal(first, uniforms(Sampling(seed=1), 1, 8))
+    assert not torch.equal(first, uniforms(Sampling(seed=2), 0, 8))
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"n": 0}, "n is 0"),
+        ({"temperature": -1.0}, "temperature is -1.0"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"min_p": 1.5}, "min_p is 1.5"),
+        ({"top_k": -2}, "top_k is -2"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"stop": ("",)}, "stop is"),
+    ],
+)
+def test_settings_without_meaning_are_refused(options, name):
+    with pytest.raises(UserError, match=name):
+        check_sampling(Sampling(**options))

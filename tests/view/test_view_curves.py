@@ -1,0 +1,111 @@
+"""Text plots by hand, and a picture that shows something."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnish.errors import UserError
+from burnish.store import RunStore
+from burnish.view import HeldOutPoint, RunCurves, curves_of, draw_picture, text_plot
+
+FULL = RunCurves(
+    name="a run",
+    reward=[(0, 0.1), (1, 0.4), (2, 0.6)],
+    parts={"correct": [(0, 0.0), (1, 0.3), (2, 0.5)], "format": [(0, 1.0), (1, 1.0), (2, 1.0)]},
+    length=[(0, 9.0), (1, 8.0), (2, 8.5)],
+    useful=[(0, 0.5), (1, 0.75), (2, 0.25)],
+    entropy=[(0, 1.5), (1, 1.4), (2, 1.2)],
+    held_out=[HeldOutPoint(0, 0.0, 1e-18, 0.1, 50), HeldOutPoint(3, 0.7, 0.6, 0.8, 50)],
+)
+
+
+def test_a_rising_line_by_hand() -> None:
+    # Four cells across are 8 dots, two down are 8: the diagonal lights one dot a column.
+    plot = text_plot([(0, 0.0), (7, 7.0)], width=7, height=2)
+    assert plot == "7 ┤  ⡠⠊\n0 ┤⡠⠊\n   0  7"
+
+
+def test_stars_where_there_is_no_braille() -> None:
+    plot = text_plot([(0, 0.0), (7, 7.0)], width=7, height=2, ascii_only=True)
+    assert plot == "7 |  **\n0 |**\n   0  7"
+    assert plot.isascii()
+
+
+def test_a_constant_line_has_one_label() -> None:
+    lines = text_plot([(0, 0.5), (9, 0.5)], width=20, height=3).split("\n")
+    assert [line.split("┤")[0].strip() for line in lines[:3]] == ["", "0.5", ""]
+    assert lines[1].count("⠒") + lines[1].count("⠉") + lines[1].count("⠤") == 15
+
+
+def test_nothing_to_plot_is_said() -> None:
+    assert text_plot([]) == "(nothing to plot)"
+    assert text_plot([(0, math.nan)]) == "(nothing to plot)"
+
+
+@given(
+    st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=40),
+    st.integers(12, 100),
+    st.integers(2, 12),
+)
+def test_any_numbers_fit_into_the_frame(values: list[float], width: int, height: int) -> None:
+    plot = text_plot(list(enumerate(values)), width=width, height=height)
+    lines = plot.split("\n")
+    if any(math.isfinite(v) for v in values):
+        assert len(lines) == height + 1
+        labels = max(len(line.split("┤")[0]) for line in lines[:-1])
+        assert all(len(line) <= max(width, labels + 5) for line in lines[:-1])
+        assert any(0x2800 < ord(c) <= 0x28FF for c in plot)
+    else:
+        assert lines == ["(nothing to plot)"]
+
+
+def test_curves_are_read_from_a_store(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", {}, {}) as store:
+        for step in range(3):
+            metrics = {"groups/useful": 1.0 + step, "groups/total": 4.0, "length/mean": 9.0 - step}
+            store.append_metrics(
+                step,
+                {
+                    **metrics,
+                    "reward/total/mean": 0.1 * step,
+                    "reward/correct/mean": None if step == 1 else 1.0,
+                    "reward/correct/std": 0.5,
+                },
+            )
+        store.append_evaluation(3, "held_out", [], {"score": [0.5, 0.4, 0.6, 10]})
+        store.append_evaluation(4, "held_out", [], {"score": None})
+        curves = curves_of(store)
+    assert curves.reward == [(0, 0.0), (1, 0.1), (2, 0.2)]
+    assert curves.parts == {"correct": [(0, 1.0), (2, 1.0)]}
+    assert curves.useful == [(0, 0.25), (1, 0.5), (2, 0.75)]
+    assert curves.held_out == [HeldOutPoint(3, 0.5, 0.4, 0.6, 10)]
+
+
+def test_the_picture_is_not_blank(tmp_path: Path) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    draw_picture(FULL, tmp_path / "plots" / "curves.png")
+    draw_picture(RunCurves("empty"), tmp_path / "empty.png")
+    full = image.imread(tmp_path / "plots" / "curves.png")
+    empty = image.imread(tmp_path / "empty.png")
+    assert full.shape == (720, 1080, 4)
+    # Blue is the colour of first curves; axes and text are black.
+    is_blue = (full[..., 2] > 0.5) & (full[..., 0] < 0.3)
+    was_blue = (empty[..., 2] > 0.5) & (empty[..., 0] < 0.3)
+    assert is_blue.sum() > 1000
+    assert was_blue.sum() == 0
+
+
+def test_without_matplotlib_one_line_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UserError, match=r"pip install 'burnish\[plot\]'"):
+        draw_picture(FULL, tmp_path / "x.png")
