@@ -49,7 +49,7 @@ def metrics_of(step: int) -> dict[str, float | None]:
     return {
         "groups/useful": 1.0,
         "groups/total": 2.0,
-        "reward/total/mean": 0.2 + 0.1 * step,
+        "reward/total": 0.2 + 0.1 * step,
         "reward/correct/mean": 0.1 * step,
         "reward/format/mean": 1.0,
         "length/mean": 8.0 - step,

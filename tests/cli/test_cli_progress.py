@@ -50,7 +50,7 @@ def test_reread_steps_and_kl_show_in_the_line() -> None:
 
 
 def test_one_reward_is_not_repeated_as_its_own_part() -> None:
-    assert reward_text({"reward/total/mean": 0.5, "reward/correct/mean": 0.5}) == "0.500"
+    assert reward_text({"reward/total": 0.5, "reward/correct/mean": 0.5}) == "0.500"
     assert reward_text({}) == "-"
 
 

@@ -55,12 +55,31 @@ def test_real_token_counts_replace_the_estimate():
     assert pace.reserve(1.0, 50).start == 1.0
 
 
-def test_a_pause_holds_everyone():
-    pace = Pace(None, None)
-    pace.pause(30.0)
-    assert pace.reserve(2.0, 0).start == 30.0
-    pace.pause(10.0)
-    assert pace.reserve(3.0, 0).start == 30.0
+@given(arrivals, st.integers(1, 8), st.sets(st.integers(0, 59)), st.floats(0, 200))
+def test_pauses_keep_order_limits_and_quiet(arrivals, requests, pauses, length):
+    pace, now, places, quiet = Pace(requests, None), 0.0, [], []
+    for number, (gap, size) in enumerate(arrivals):
+        now += gap
+        places.append(pace.reserve(now, size))
+        if number in pauses:
+            pace.pause(now, now + length)
+            quiet.append((now, now + length))
+    starts = [place.start for place in places]
+    assert starts == sorted(starts)
+    for start in starts:
+        minute = [s for s in starts if start <= s < start + 60 - 1e-6]
+        assert len(minute) <= requests
+        assert not any(begin < start < end for begin, end in quiet)
+
+
+def test_a_pause_moves_those_who_wait_and_a_shorter_one_changes_nothing():
+    pace = Pace(1, None)
+    first, second, third = [pace.reserve(now, 0) for now in (0.0, 1.0, 2.0)]
+    assert [p.start for p in (first, second, third)] == [0.0, 60.0, 120.0]
+    pace.pause(30.0, 90.0)
+    assert [p.start for p in (first, second, third)] == [0.0, 90.0, 150.0]
+    pace.pause(31.0, 80.0)
+    assert pace.reserve(40.0, 0).start == 210.0
 
 
 def test_backoff_doubles_with_jitter_up_to_its_cap():

@@ -173,7 +173,7 @@ def test_mistakes_get_one_line(tiny, tmp_path):
         load_model(tiny / "config.json")
     with pytest.raises(UserError, match=r"no config\.json \(found: nothing\)"):
         load_model(_empty(tmp_path / "empty"))
-    with pytest.raises(UserError, match="dtype 'bfloat'.*Did you mean 'bfloat16'"):
+    with pytest.raises(UserError, match=r"dtype 'bfloat'.*Did you mean 'bfloat16'"):
         load_model(tiny, dtype="bfloat")
     with pytest.raises(UserError, match="device 'gpu'"):
         load_model(tiny, device="gpu")

@@ -1,5 +1,7 @@
 """Sampling and scoring with a model in this process."""
 
+from itertools import chain
+
 import anyio
 import pytest
 import torch
@@ -125,7 +127,7 @@ def test_end_token_budget_and_rows_that_leave_early(lm, loaded):
     finally:
         loaded.tokenizer.eos_ids = ends
     lengths = []
-    for before, after in zip(sum(free, []), sum(stopped, []), strict=True):
+    for before, after in zip(chain(*free), chain(*stopped), strict=True):
         places = [i for i, t in enumerate(before.token_ids) if t in (first[4], 2)]
         expected = before.token_ids[: places[0] + 1] if places else before.token_ids
         assert after.token_ids == expected
@@ -260,7 +262,7 @@ def test_prompts_that_cannot_be_answered_are_refused(lm):
         lm.request([], Sampling())
     with pytest.raises(UserError, match="token 1 of a prompt is 260; expected an id from 0 to 259"):
         lm.request([5, 260], Sampling())
-    with pytest.raises(UserError, match="leaves no room.*1024"):
+    with pytest.raises(UserError, match=r"leaves no room.*1024"):
         lm.request([5] * 1024, Sampling())
     short = lm.request([5] * 1020, Sampling(max_tokens=50))
     completion = lm.sample_batch([short])[0][0]

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -60,7 +61,7 @@ def test_spans_joined_are_the_rendering(turns):
     messages = [Message(role, content) for role, content in turns]
     spans = tokenizer.render_spans(messages)
     assert [t for span in spans for t in span.token_ids] == tokenizer.render(messages)
-    assert all(a.author is not b.author for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a.author is not b.author for a, b in pairwise(spans))
 
 
 _SHARED = []

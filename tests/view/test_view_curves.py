@@ -73,7 +73,7 @@ def test_curves_are_read_from_a_store(tmp_path: Path) -> None:
                 step,
                 {
                     **metrics,
-                    "reward/total/mean": 0.1 * step,
+                    "reward/total": 0.1 * step,
                     "reward/correct/mean": None if step == 1 else 1.0,
                     "reward/correct/std": 0.5,
                 },

@@ -196,7 +196,7 @@ def reward_text(metrics: Mapping[str, float]) -> str:
         for key, value in metrics.items()
         if key.startswith("reward/") and key.endswith("/mean")
     }
-    total = means.pop("total", None)
+    total = metrics.get("reward/total")
     parts = ", ".join(f"{name} {number(value)}" for name, value in means.items())
     if total is None:
         return parts or "-"

@@ -194,7 +194,7 @@ class Fleet:
         if failure.after_s is not None:
             wait_s += failure.after_s
             # One job's Retry-After is news for the endpoint; a hostile value costs one deadline.
-            gate.pace.pause(now + min(failure.after_s, limits.deadline_s))
+            gate.pace.pause(now, now + min(failure.after_s, limits.deadline_s))
         left_s = call.started + limits.deadline_s - now
         if not failure.retry or outer.retries:
             raise error

@@ -84,17 +84,8 @@ class Gate:
 
     async def turn(self, call: Call) -> None:
         """Wait until the rates (and a pause that the server asked for) let a request out."""
-        while True:
-            now = self._clock.now()
-            place = self.pace.reserve(now, call.job.tokens)
-            call.place = place
-            if place.start > now:
-                call.wait_for(
-                    f"waiting {place.start - now:.1f} s for the rate limit{self._where}", now
-                )
-                await self._clock.sleep(place.start - now)
-            if self.pace.paused_until <= self._clock.now():
-                return
-            # A pause came up meanwhile: queue again behind it, so that those who waited do not
-            # all go out at once when it ends.
-            self.pace.settle(place, 0)
+        place = self.pace.reserve(self._clock.now(), call.job.tokens)
+        call.place = place
+        while (wait_s := place.start - (now := self._clock.now())) > 0:
+            call.wait_for(f"waiting {wait_s:.1f} s for the rate limit{self._where}", now)
+            await self._clock.sleep(wait_s)

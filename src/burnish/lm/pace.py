@@ -44,14 +44,14 @@ class SystemClock:
 
 
 class Reservation:
-    """One request's place in the window."""
+    """One request's place in the order; a pause may move `start` while the request waits."""
 
     __slots__ = ("in_window", "start", "tokens")
 
-    def __init__(self, start: float, tokens: int) -> None:
-        self.start = start
+    def __init__(self, tokens: int) -> None:
+        self.start = 0.0
         self.tokens = tokens
-        self.in_window = True
+        self.in_window = False
 
 
 class Pace:
@@ -64,39 +64,67 @@ class Pace:
     def __init__(self, requests: float | None, tokens: float | None) -> None:
         self._requests = requests
         self._tokens = tokens
+        self._log: deque[Reservation] = deque()
+        """Begun within the last minute, then those that still wait, in the order of `start`."""
         self._window: deque[Reservation] = deque()
+        """The end of the log: what shares a minute with the place given last."""
         self._tokens_in_window = 0
-        self._earliest = float("-inf")
-        self.paused_until = float("-inf")
+        self._latest = float("-inf")
+        self._paused_until = float("-inf")
 
     def reserve(self, now: float, tokens: int) -> Reservation:
         """Take the next free place; the caller waits until its `start`."""
-        start = max(now, self._earliest, self.paused_until)
-        while self._window and self._window[0].start + WINDOW_S <= start:
-            self._drop_oldest()
-        while self._window and not self._fits(tokens):
-            start = max(start, self._drop_oldest().start + WINDOW_S)
-        place = Reservation(start, tokens)
-        if self._requests is not None or self._tokens is not None:
-            self._window.append(place)
-            self._tokens_in_window += tokens
-        self._earliest = start
+        while self._log and self._log[0].start + WINDOW_S <= now:
+            self._log.popleft()
+        place = Reservation(tokens)
+        self._put(place, now)
         return place
 
     def settle(self, place: Reservation, tokens: int) -> None:
         """Replace the estimate by what the request really used."""
         if place.in_window:
             self._tokens_in_window += tokens - place.tokens
-            place.tokens = tokens
+        place.tokens = tokens
 
-    def pause(self, until: float) -> None:
-        """Nothing starts before `until`: the server asked for quiet."""
-        self.paused_until = max(self.paused_until, until)
+    def pause(self, now: float, until: float) -> None:
+        """The server asked for quiet: nothing starts before `until`, and those who wait line up
+        behind it in their order instead of all going out at once."""
+        if until <= self._paused_until:
+            return
+        self._paused_until = until
+        places = list(self._log)
+        self._log.clear()
+        while self._window:
+            self._drop_oldest()
+        self._latest = float("-inf")
+        for place in places:
+            if place.start <= now:
+                self._append(place)
+            else:
+                self._put(place, now)
+
+    def _put(self, place: Reservation, now: float) -> None:
+        start = max(now, self._latest, self._paused_until)
+        while self._window and self._window[0].start + WINDOW_S <= start:
+            self._drop_oldest()
+        while self._window and not self._fits(place.tokens):
+            start = max(start, self._drop_oldest().start + WINDOW_S)
+        place.start = start
+        is_limited = self._requests is not None or self._tokens is not None
+        if is_limited or start > now:
+            self._append(place)
+
+    def _append(self, place: Reservation) -> None:
+        self._log.append(place)
+        self._window.append(place)
+        place.in_window = True
+        self._tokens_in_window += place.tokens
+        self._latest = place.start
 
     def _fits(self, tokens: int) -> bool:
-        few = self._requests is None or len(self._window) + 1 <= self._requests
-        small = self._tokens is None or self._tokens_in_window + tokens <= self._tokens
-        return few and small
+        is_few = self._requests is None or len(self._window) + 1 <= self._requests
+        is_small = self._tokens is None or self._tokens_in_window + tokens <= self._tokens
+        return is_few and is_small
 
     def _drop_oldest(self) -> Reservation:
         oldest = self._window.popleft()

@@ -53,9 +53,9 @@ def curves_of(store: RunReader) -> RunCurves:
         for name, points in metrics.items()
         if name.startswith("reward/") and name.endswith("/mean")
     }
-    total = parts.pop("total", None)
-    if total is None:
-        total = next(iter(parts.values())) if len(parts) == 1 else []
+    total = _points(metrics.get("reward/total", []))
+    if not total and len(parts) == 1:
+        total = next(iter(parts.values()))
     groups = dict(metrics.get("groups/total", []))
     return RunCurves(
         name=store.name,
