@@ -41,18 +41,36 @@ model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(folder)
 tasks = ArithmeticTasks(Arithmetic(level=1), seed=0)
 steps = int(sys.argv[1])
-prompts = [tokenizer.apply_chat_template(
-    [{"role": m.role, "content": m.content} for m in tasks.train(i).messages],
-    tokenize=False, add_generation_prompt=True) for i in range(2 * steps)]
+prompts = [
+    tokenizer.apply_chat_template(
+        [{"role": m.role, "content": m.content} for m in tasks.train(i).messages],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    for i in range(2 * steps)
+]
 with tempfile.TemporaryDirectory() as out:
     config = GRPOConfig(
-        output_dir=out, max_steps=steps, per_device_train_batch_size=8, num_generations=4,
-        max_completion_length=16, beta=0.0, report_to=[], use_cpu=True, bf16=False,
-        gradient_checkpointing=False, logging_steps=1, save_strategy="no", disable_tqdm=True,
+        output_dir=out,
+        max_steps=steps,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=16,
+        beta=0.0,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        logging_steps=1,
+        save_strategy="no",
+        disable_tqdm=True,
     )
     trainer = GRPOTrainer(
-        model=model, reward_funcs=reward, args=config,
-        train_dataset=Dataset.from_dict({"prompt": prompts}), processing_class=tokenizer,
+        model=model,
+        reward_funcs=reward,
+        args=config,
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
+        processing_class=tokenizer,
         callbacks=[Marks()],
     )
     sys.stdout, real = sys.stderr, sys.stdout

@@ -202,7 +202,7 @@ def test_nested_fleets_do_not_multiply_their_retries():
 
 
 def test_a_job_that_calls_its_own_fleet_is_refused_instead_of_hanging():
-    fleet = Fleet(Limits(concurrency=1))
+    fleet = Fleet(Limits(concurrency=1, batch_deadline_s=2.0))
 
     async def worker(job):
         return Answer(await fleet.call(Job("inner"), worker))

@@ -204,6 +204,16 @@ def test_the_api_key_appears_in_the_header_and_nowhere_else(caplog, monkeypatch)
         assert key not in text
 
 
+@pytest.mark.parametrize("padding", [0, 100, 150, 155, 160])
+def test_no_part_of_the_key_survives_the_cut_of_a_long_body(padding):
+    key = "sk-very-secret"
+    for behaviour in (status(400, "x" * padding + key), raw(b"x" * padding + key.encode())):
+        with HostileServer([behaviour]) as server:
+            error, _ = ask(server, api_key=key)
+        assert isinstance(error, (Rejected, BadReply))
+        assert "sk-" not in str(error)
+
+
 def test_a_password_in_the_address_is_not_shown():
     with HostileServer([status(400)]) as server:
         secret = server.url.replace("http://", "http://user:hunter2@")

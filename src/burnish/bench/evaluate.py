@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import anyio
+from functools import partial
 
 from burnish.bench.statistics import Estimate, mean_estimate
 from burnish.lm.base import LM, Completion, Sampling
 from burnish.records import Response, Reward, Task
-from burnish.rewards.scorer import Scorer, score_groups
+from burnish.rewards.scorer import Scorer, gather, score_groups
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,8 @@ async def evaluate(
 
     `part` names the component that is the score; empty takes the total.
     """
-    completions: list[Completion | None] = [None] * len(tasks)
-
-    async def one(i: int) -> None:
-        completions[i] = (await lm.sample(tasks[i].messages, sampling))[0]
-
-    async with anyio.create_task_group() as group:
-        for i in range(len(tasks)):
-            group.start_soon(one, i)
-    answered = [c for c in completions if c is not None]
+    calls = [partial(lm.sample, task.messages, sampling) for task in tasks]
+    answered = [completions[0] for completions in await gather(calls, limit=len(calls))]
     responses = [
         [Response(id=task.id, text=c.text, finish=c.finish, tokens=len(c.token_ids))]
         for task, c in zip(tasks, answered, strict=True)
@@ -71,4 +63,4 @@ async def evaluate(
 
 
 def _mark(reward: Reward, part: str) -> float | None:
-    return reward.components[part] if part else reward.value
+    return reward.components.get(part) if part else reward.value

@@ -17,7 +17,8 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
-    count: int
+    size: int
+    """Observations."""
 
 
 def wilson(successes: int, count: int) -> Estimate:
@@ -28,8 +29,9 @@ def wilson(successes: int, count: int) -> Estimate:
     spread = Z95 * math.sqrt(p * (1 - p) / count + Z95**2 / (4 * count**2))
     centre = p + Z95**2 / (2 * count)
     scale = 1 + Z95**2 / count
-    low, high = (centre - spread) / scale, (centre + spread) / scale
-    return Estimate(p, max(low, 0.0), min(high, 1.0), count)
+    low = (centre - spread) / scale if successes else 0.0
+    high = (centre + spread) / scale if successes < count else 1.0
+    return Estimate(p, low, high, count)
 
 
 def mean_estimate(values: Sequence[float]) -> Estimate:

@@ -71,7 +71,7 @@ def result_line(event: Any) -> str:
     if event.change is not None:
         line += (
             f"; change {interval(event.change, signed=True)}, paired over "
-            f"{event.change.count} prompts, 95 % intervals"
+            f"{event.change.size} prompts, 95 % intervals"
         )
     return f"{line}  ({event.status} in {duration(event.seconds)})"
 

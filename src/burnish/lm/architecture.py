@@ -17,7 +17,7 @@ from typing import Any
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
 
-class Unsupported(Exception):  # noqa: N818 - an answer, not a failure
+class Unsupported(Exception):
     """The built-in decoder cannot compute this configuration exactly; the text says why."""
 
 

@@ -18,7 +18,7 @@ from burnish.errors import BoundaryError, ModelError
 from burnish.records import Status
 
 
-class CallFailed(ModelError):  # noqa: N818, the children are named for what happened
+class CallFailed(ModelError):
     """One call to a model failed. `str()` says what happened and, once retries ended, why."""
 
     def __init__(self, what: str, *, after_s: float | None = None) -> None:

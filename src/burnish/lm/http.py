@@ -131,7 +131,8 @@ class OpenAILM:
         where = self._shown(path)
 
         async def request(job: Job) -> Answer[wire.Reply]:
-            reply = wire.decode(await self._send("POST", path, body), wire.Reply, where)
+            data = await self._send("POST", path, body)
+            reply = wire.decode(data, wire.Reply, where, secret=self._key)
             wire.check_model(self.model, reply.model, self.accept_models, where)
             usage = reply.counted
             cost_usd = self.prices.cost_usd(usage)
@@ -144,7 +145,8 @@ class OpenAILM:
 
         async def request(job: Job) -> Answer[tuple[str, ...]]:
             data = await self._send("GET", "/models", None)
-            listed = wire.decode(data, wire.ModelList, self._shown("/models"))
+            where = self._shown("/models")
+            listed = wire.decode(data, wire.ModelList, where, secret=self._key)
             return Answer(tuple(model.id for model in listed.data))
 
         return await self.fleet.call(self._job("/models", 0), request)
@@ -192,8 +194,10 @@ class OpenAILM:
             ) as response:
                 data = await _read(response, where)
         except httpx.TransportError as error:
-            detail = self._hide_key(str(error)) or type(error).__name__
-            raise Unreachable(f"{where}: the connection failed: {detail}") from error
+            detail = wire.excerpt(str(error).encode(), self._key)
+            raise Unreachable(
+                f"{where}: the connection failed: {type(error).__name__} {detail}"
+            ) from error
         except httpx.DecodingError as error:
             raise BadReply(f"{where}: the reply's content encoding is broken") from error
         if response.status_code == 200:
@@ -202,7 +206,7 @@ class OpenAILM:
 
     def _refusal(self, response: httpx.Response, data: bytes, where: str) -> Exception:
         code = response.status_code
-        what = f"{where}: HTTP {code}, body {self._hide_key(wire.excerpt(data))}"
+        what = f"{where}: HTTP {code}, body {wire.excerpt(data, self._key)}"
         after_s = retry_after_s(response.headers.get("retry-after"))
         if code == 429:
             return RateLimited(what, after_s=after_s)
@@ -234,9 +238,6 @@ class OpenAILM:
         """The address for people: without a user name or password that it may carry."""
         scheme, _, rest = self._base.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}{path}"
-
-    def _hide_key(self, text: str) -> str:
-        return text.replace(self._key, "[api key]") if self._key else text
 
 
 async def _read(response: httpx.Response, where: str) -> bytes:

@@ -24,7 +24,7 @@ from burnish.lm.decoding import Request, generate
 from burnish.lm.folder import LoadedModel
 from burnish.lm.memory import available_bytes
 from burnish.lm.sampling import check_sampling
-from burnish.records import Message
+from burnish.records import Message, Span
 
 _SETTLED_AFTER = 3
 """Rounds of the event loop without a new call after which a batch is closed."""
@@ -77,6 +77,10 @@ class LocalLM:
         pairs = [(prompt_ids, response_ids)]
         scored = await anyio.to_thread.run_sync(lambda: self.score_batch(pairs, top_k=top_k))
         return scored[0]
+
+    def prompt_spans(self, messages: Sequence[Message]) -> tuple[Span, ...]:
+        """The prompt's tokens by author: what the template wrote, and what the task did."""
+        return self.loaded.tokenizer.render_spans(messages)
 
     def request(self, prompt: Prompt, sampling: Sampling) -> Request:
         """A checked request: the prompt as ids, the token budget within the model's context."""

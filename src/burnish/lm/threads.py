@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-SMALL_MODEL = 5_000_000
-"""Below this many weights a matrix product is over before a second thread has woken up."""
+SMALL_MODEL = 500_000
+"""Below this many weights a matrix product is over before a second thread has woken up.
+
+Measured on two cores, 32 rows, one against two threads: 115 k weights sample equally fast and
+train a third slower on two; 820 k weights sample 1.2 and train 1.7 times as fast; 3 M weights 1.4
+and 1.9 times.
+"""
 
 
 def choose_threads(parameters: int, cores: int) -> int:

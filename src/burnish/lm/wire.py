@@ -146,14 +146,16 @@ def request_body(
     return body | {name: value for name, (value, default) in optional.items() if value != default}
 
 
-def decode(data: bytes, kind: type[T], where: str) -> T:
+def decode(data: bytes, kind: type[T], where: str, *, secret: str = "") -> T:
     """A reply as its record; `BadReply` says where it differs from the protocol."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         raise BadReply(f"{where}: the reply has another shape than the protocol: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise BadReply(f"{where}: the reply is not JSON: it begins {excerpt(data)}") from None
+        raise BadReply(
+            f"{where}: the reply is not JSON: it begins {excerpt(data, secret)}"
+        ) from None
 
 
 def check_model(asked: str, got: str, accepted: Sequence[str], where: str) -> None:
@@ -166,7 +168,7 @@ def check_model(asked: str, got: str, accepted: Sequence[str], where: str) -> No
     same = got == asked or got in accepted or re.fullmatch(re.escape(asked) + version, got)
     if not same:
         raise WrongModel(
-            f"{where}: asked for model '{asked}', got an answer by '{excerpt(got.encode())[1:-1]}'; "
+            f"{where}: asked for model '{asked}', got an answer by {excerpt(got.encode())}; "
             "name it in accept_models if both are the same"
         )
 
@@ -190,7 +192,8 @@ def _completion(
     finish = FINISHES.get(choice.finish_reason or "")
     if finish is None:
         raise BadReply(
-            f"{where}: finish_reason is {choice.finish_reason!r}; expected one of {list(FINISHES)}"
+            f"{where}: finish_reason is {excerpt((choice.finish_reason or '').encode())}; "
+            f"expected one of {list(FINISHES)}"
         )
     ids = choice.token_ids or ()
     # Servers report log-probs at temperature 1 whatever the sampling temperature was; those are
@@ -264,8 +267,10 @@ def token_id(token: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def excerpt(data: bytes, limit: int = 160) -> str:
-    """The beginning of a body as one quoted, printable line."""
+def excerpt(data: bytes, secret: str = "", *, limit: int = 160) -> str:
+    """The beginning of a body as one quoted, printable line, without the secret."""
+    if secret:
+        data = data.replace(secret.encode(), b"[api key]")
     text = " ".join(data[: 4 * limit].decode("utf-8", "replace").split())
     text = "".join(c if c.isprintable() else "?" for c in text)
     return f"'{text[:limit]}{'...' if len(text) > limit else ''}'" if text else "empty"

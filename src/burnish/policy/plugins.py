@@ -44,6 +44,19 @@ SLOTS: dict[str, tuple[str, ...]] = {
 }
 
 
+class NotFinite(UserError):
+    """A function gave NaN or infinity for a rollout; a trainer knows which sample that is."""
+
+    def __init__(self, where: str, rollout: int, value: float) -> None:
+        super().__init__(
+            f"{where} returned {value} for rollout {rollout}; expected finite numbers, 0 where "
+            "there is no signal."
+        )
+        self.where = where
+        self.rollout = rollout
+        self.value = value
+
+
 def load_function(piece: Function, slot: str) -> Callable[..., Any]:
     """The function a piece names, once its file, its name and its signature are known to fit."""
     source, _, name = piece.path.rpartition(":")
@@ -176,11 +189,8 @@ def _pair(result: object, where: str) -> tuple[object, object]:
 def _finite(value: object, shape: Sequence[int], where: str) -> Tensor:
     read = _tensor(value, shape, where)
     if not read.isfinite().all():
-        rollout = int((~read.isfinite()).nonzero()[0, 0])
-        raise UserError(
-            f"{where} returned {read[rollout].tolist()} for rollout {rollout}; expected finite "
-            "numbers, 0 where there is no signal."
-        )
+        place = (~read.isfinite()).nonzero()[0]
+        raise NotFinite(where, int(place[0]), float(read[tuple(place)]))
     return read
 
 

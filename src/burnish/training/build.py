@@ -15,8 +15,8 @@ from burnish.lm.folder import LoadedModel, load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.threads import choose_threads
 from burnish.records import Task
-from burnish.rewards.config import build_all
 from burnish.rewards.combine import Weighted
+from burnish.rewards.config import build_all
 from burnish.rewards.scorer import bind_check
 from burnish.seeds import Seeds
 from burnish.store import RunStore
@@ -38,9 +38,7 @@ SMALL_MODEL = 10_000_000
 """Below this many parameters half precision saves nothing."""
 
 
-def build(
-    resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str = ""
-) -> Trainer:
+def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str = "") -> Trainer:
     """Build a run in `folder`, or pick up the one that is there.
 
     Files that the config names are looked up from `root`; `recipe` is a name for listings.
@@ -71,7 +69,7 @@ def build(
     length_of = _prompt_lengths(loaded)
     prompts = measure_prompts(tasks, length_of, config.rollout.max_prompt_tokens)
     updater = Updater(
-        model=trainable.module,  # type: ignore[arg-type]
+        model=trainable.module,
         device=loaded.device,
         optimiser=optimiser,
         recipe=config.policy,

@@ -54,9 +54,7 @@ def save(
     write_model(draft)
     tensors = {name: t.contiguous() for name, t in optimiser.state().items()}
     save_file(tensors, draft / "trainer" / "optimiser.safetensors")
-    (draft / "trainer" / "state.json").write_bytes(
-        msgspec.json.format(msgspec.json.encode(state))
-    )
+    (draft / "trainer" / "state.json").write_bytes(msgspec.json.format(msgspec.json.encode(state)))
     os.replace(draft, place)
     for old in _all(folder)[:-keep]:
         shutil.rmtree(old)

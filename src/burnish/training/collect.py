@@ -17,11 +17,11 @@ import msgspec
 import torch
 
 from burnish.config.schema import Rollout as RolloutConfig
+from burnish.errors import GuardTripped, RewardError
 from burnish.lm.base import LM, Sampling
 from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.doors import advantages
 from burnish.policy.recipe import InformativeGroups, Recipe
-from burnish.errors import GuardTripped, RewardError
 from burnish.records import Finish, Reward, Status, Task, Trajectory
 from burnish.rewards.scorer import Scorer, score_groups
 from burnish.training.data import Cursor
@@ -144,53 +144,46 @@ class Collector:
     def _sample_and_score(
         self, step: int, slots: list[Slot], seed: int, version: int, clock: Clock
     ) -> list[Scored]:
+        """This process's share of the slots, scored; then everybody's, in slot order."""
         mine = self.world.share(slots)
-        start = time.perf_counter()
-        groups = self._sample(mine, seed)
-        middle = time.perf_counter()
-        groups = [
-            [_stamp(t, f"{step}.{slot}", i, version) for i, t in enumerate(group)]
-            for (slot, _), group in zip(mine, groups, strict=True)
-        ]
-        try:
-            rewards = self._score([task for _, task in mine], groups)
-        except RewardError as error:
-            missing = Reward.failed("total", Status.INFRA_ERROR, str(error))
-            lost = [
-                Scored(task, t, missing)
-                for (_, task), group in zip(mine, groups, strict=True)
-                for t in group
-            ]
-            raise BrokenReward(f"reward guard at step {step}: {error}", step, lost) from error
-        clock.rollout_s += middle - start
-        clock.score_s += time.perf_counter() - middle
-        own = [
-            [Scored(task, t, r) for t, r in zip(group, marks, strict=True)]
-            for (_, task), group, marks in zip(mine, groups, rewards, strict=True)
-        ]
+        work = functools.partial(self._roll_and_score, step, mine, seed, version, clock)
+        own = anyio.run(work)
         return [scored for group in self.world.gather(own, len(slots)) for scored in group]
 
-    def _sample(self, slots: Sequence[Slot], seed: int) -> list[list[Trajectory]]:
-        work = functools.partial(
-            roll_out, slots, self.lm, self.sampling, self.rollout, seed
-        )
-        return anyio.run(work)
-
-    def _score(
-        self, tasks: Sequence[Task], groups: Sequence[Sequence[Trajectory]]
-    ) -> list[list[Reward]]:
-        items = [
-            (task, [t.as_response() for t in group])
-            for task, group in zip(tasks, groups, strict=True)
+    async def _roll_and_score(
+        self, step: int, slots: list[Slot], seed: int, version: int, clock: Clock
+    ) -> list[list[Scored]]:
+        start = time.perf_counter()
+        rolled = await roll_out(slots, self.lm, self.sampling, self.rollout, seed)
+        clock.rollout_s += time.perf_counter() - start
+        groups = [
+            [_stamp(t, f"{step}.{slot}", i, version) for i, t in enumerate(group)]
+            for (slot, _), group in zip(slots, rolled, strict=True)
         ]
-        work = functools.partial(
-            score_groups,
-            self.scorer,
-            items,
-            limit=self.config.score_concurrency,
-            deadline_s=self.config.score_timeout_s,
-        )
-        return anyio.run(work)
+        start = time.perf_counter()
+        rewards = await self._score(step, [task for _, task in slots], groups)
+        clock.score_s += time.perf_counter() - start
+        return [
+            [Scored(task, t, r) for t, r in zip(group, marks, strict=True)]
+            for (_, task), group, marks in zip(slots, groups, rewards, strict=True)
+        ]
+
+    async def _score(
+        self, step: int, tasks: Sequence[Task], groups: Sequence[Sequence[Trajectory]]
+    ) -> list[list[Reward]]:
+        pairs = list(zip(tasks, groups, strict=True))
+        items = [(task, [t.as_response() for t in group]) for task, group in pairs]
+        try:
+            return await score_groups(
+                self.scorer,
+                items,
+                limit=self.config.score_concurrency,
+                deadline_s=self.config.score_timeout_s,
+            )
+        except RewardError as error:
+            none = Reward.failed("total", Status.INFRA_ERROR, str(error))
+            lost = [Scored(task, t, none) for task, group in pairs for t in group]
+            raise BrokenReward(f"reward guard at step {step}: {error}", step, lost) from error
 
     def _split(self, scored: Sequence[Scored]) -> tuple[list[Scored], list[Scored]]:
         signal = advantages(self.recipe, reward_batch(scored)).signal_B.tolist()
@@ -209,5 +202,5 @@ def _stamp(trajectory: Trajectory, group: str, index: int, version: int) -> Traj
 
 def useful_groups(values: Advantages, groups_B: torch.Tensor) -> tuple[int, int]:
     """How many groups can teach something, of how many."""
-    total = int(groups_B.unique().numel())
-    return int(groups_B[values.signal_B].unique().numel()), total
+    useful = set(groups_B[values.signal_B].tolist())
+    return len(useful), len(set(groups_B.tolist()))

@@ -54,9 +54,7 @@ class PromptReport:
     """Task id and tokens, longest first."""
 
 
-def measure_prompts(
-    tasks: TaskSet, length_of: Callable[[Task], int], limit: int
-) -> PromptReport:
+def measure_prompts(tasks: TaskSet, length_of: Callable[[Task], int], limit: int) -> PromptReport:
     """Measure up to `LOOK` training prompts; the whole set where it is smaller."""
     count = min(LOOK, tasks.train_size or LOOK)
     lengths = [(task.id, length_of(task)) for task in map(tasks.train, range(count))]

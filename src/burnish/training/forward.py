@@ -51,7 +51,7 @@ def token_scores(
 
     pieces: list[tuple[Tensor, Tensor]] = []
     for hidden, target in zip(
-        hidden_ND.split(CHUNK), batch.target_N.split(CHUNK), strict=True
+        torch.split(hidden_ND, CHUNK), torch.split(batch.target_N, CHUNK), strict=True
     ):
         if hidden_ND.shape[0] > CHUNK and torch.is_grad_enabled():
             pieces.append(checkpoint(piece, hidden, target, use_reentrant=False))

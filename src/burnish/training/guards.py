@@ -27,9 +27,7 @@ HINTS = {
 }
 
 
-def check_rows(
-    stage: str, name: str, values_BX: Tensor, ids: Sequence[str], step: int
-) -> None:
+def check_rows(stage: str, name: str, values_BX: Tensor, ids: Sequence[str], step: int) -> None:
     """Trip where a row (one a sample) holds a NaN or an infinity; names the guilty samples."""
     fine = torch.isfinite(values_BX)
     if bool(fine.all()):

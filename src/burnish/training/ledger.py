@@ -116,9 +116,7 @@ def estimate(stored: Mapping[str, Any] | None) -> Estimate | None:
     return Estimate(*stored["score"]) if stored and stored["score"] else None
 
 
-def change(
-    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-) -> Estimate | None:
+def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Estimate | None:
     """Mean change over prompts that both evaluations could score."""
     if not before or not after:
         return None

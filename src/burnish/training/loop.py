@@ -290,7 +290,11 @@ class Trainer:
         folder = self.folder / "checkpoints"
         if self.world.is_main:
             checkpoint.save(
-                folder, self.state, self.optimiser, self.trainable.write, self.config.checkpoint.keep
+                folder,
+                self.state,
+                self.optimiser,
+                self.trainable.write,
+                self.config.checkpoint.keep,
             )
         self.world.wait()
         return Saved(self.state.step, folder / f"step-{self.state.step:06d}")

@@ -33,9 +33,7 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
 class MasterAdamW:
     """Owns the master weights, the two moments and the gradient sums of the trained parameters."""
 
-    def __init__(
-        self, parameters: Iterable[tuple[str, Tensor]], config: OptimiserConfig
-    ) -> None:
+    def __init__(self, parameters: Iterable[tuple[str, Tensor]], config: OptimiserConfig) -> None:
         named = [(name, p) for name, p in parameters if p.requires_grad]
         self.config = config
         self.names = [name for name, _ in named]
@@ -64,7 +62,8 @@ class MasterAdamW:
     def gradient_norm(self) -> Tensor:
         """The norm over all gradient sums."""
         norms = torch._foreach_norm(self.sums)
-        return torch.linalg.vector_norm(torch.stack([n.double() for n in norms]))
+        total: Tensor = torch.linalg.vector_norm(torch.stack([n.double() for n in norms]))
+        return total
 
     def step(self, rate: float, norm: Tensor) -> None:
         """Clip to the configured norm, update master weights, copy them into the model."""

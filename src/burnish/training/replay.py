@@ -47,9 +47,7 @@ def _again(config: Config, step: int, place: Path, scored: list[Scored]) -> None
     trajectories = [s.trajectory for s in scored]
     values = advantages(config.policy, reward_batch(scored))
     check_rows("advantage", "advantages", values.values_B, [t.id for t in trajectories], step)
-    loaded = load_model(
-        place / "weights", dtype=config.model.dtype, device=config.model.device
-    )
+    loaded = load_model(place / "weights", dtype=config.model.dtype, device=config.model.device)
     trainable = Trainable(loaded)
     if config.policy.needs_reference:
         trainable.freeze_reference()

@@ -7,17 +7,26 @@ meet in the model's batch. `single_turn` is the plain case: one prompt, n answer
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Protocol, runtime_checkable
 
-import anyio
 import msgspec
 
 from burnish.errors import ModelError
 from burnish.lm.base import LM, Completion, Sampling
-from burnish.records import Author, Span, Task, Trajectory
+from burnish.records import Author, Message, Span, Task, Trajectory
+from burnish.rewards.scorer import gather
 from burnish.seeds import derive
 
 Rollout = Callable[[Task, LM, Sampling], Awaitable[list[Trajectory]]]
 """All rollouts of one task: the sampling's `n`, its seed already that of the task."""
+
+
+@runtime_checkable
+class KnowsAuthors(Protocol):
+    """A model that can say which prompt tokens its chat template wrote."""
+
+    def prompt_spans(self, messages: Sequence[Message]) -> tuple[Span, ...]: ...
 
 
 Slot = tuple[int, Task]
@@ -27,14 +36,17 @@ Slot = tuple[int, Task]
 async def single_turn(task: Task, lm: LM, sampling: Sampling) -> list[Trajectory]:
     """One prompt, `n` completions; a trajectory each."""
     completions = await lm.sample(task.messages, sampling)
-    return [to_trajectory(task, c, i, lm) for i, c in enumerate(completions)]
+    prompt = lm.prompt_spans(task.messages) if isinstance(lm, KnowsAuthors) else ()
+    return [to_trajectory(task, c, i, lm.name, prompt) for i, c in enumerate(completions)]
 
 
-def to_trajectory(task: Task, completion: Completion, index: int, lm: LM) -> Trajectory:
+def to_trajectory(
+    task: Task, completion: Completion, index: int, model: str, prompt: tuple[Span, ...] = ()
+) -> Trajectory:
     """The sampled tokens as a trajectory; refuses a backend that did not return token ids."""
     if not completion.token_ids or not completion.prompt_ids:
         raise ModelError(
-            f"model '{lm.name}' returned no token ids for task {task.id}; training needs the "
+            f"model '{model}' returned no token ids for task {task.id}; training needs the "
             "tokens that were sampled. Use an in-process model or a server that returns them."
         )
     return Trajectory(
@@ -42,7 +54,7 @@ def to_trajectory(task: Task, completion: Completion, index: int, lm: LM) -> Tra
         task_id=task.id,
         group=task.id,
         spans=(
-            Span(Author.PROMPT, completion.prompt_ids),
+            *(prompt or (Span(Author.PROMPT, completion.prompt_ids),)),
             Span(Author.MODEL, completion.token_ids, completion.logprobs, trainable=True),
         ),
         text=completion.text,
@@ -57,13 +69,10 @@ async def roll_out(
 
     A task's seed comes from the step's seed and its slot, so company and timing change nothing.
     """
-    results: list[list[Trajectory]] = [[] for _ in slots]
 
-    async def one(i: int, slot: int, task: Task) -> None:
+    async def one(slot: int, task: Task) -> list[Trajectory]:
         own = msgspec.structs.replace(sampling, seed=derive(seed, slot))
-        results[i] = await rollout(task, lm, own)
+        return await rollout(task, lm, own)
 
-    async with anyio.create_task_group() as group:
-        for i, (slot, task) in enumerate(slots):
-            group.start_soon(one, i, slot, task)
-    return results
+    calls = [partial(one, slot, task) for slot, task in slots]
+    return await gather(calls, limit=len(calls))

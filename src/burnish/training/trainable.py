@@ -7,14 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from burnish.config.schema import Lora
 from burnish.errors import UserError
+from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel, save_model
 from burnish.training.forward import CausalModel
+
+if TYPE_CHECKING:
+    from burnish.lm.transformers_model import TransformersDecoder
+
+    Module = Decoder | TransformersDecoder
 
 
 @dataclass
@@ -25,14 +32,14 @@ class Trainable:
     lora: Lora | None = None
 
     def __post_init__(self) -> None:
-        self._frozen: nn.Module | None = None
+        self._frozen: Module | None = None
         if self.lora is None:
             self.module.requires_grad_(True)
         else:
             _attach(self.module, self.lora)
 
     @property
-    def module(self) -> nn.Module:
+    def module(self) -> Module:
         return self.loaded.module
 
     @property
@@ -50,19 +57,22 @@ class Trainable:
     def freeze_reference(self) -> None:
         """Keep the weights of this moment for the KL term; adapters need no copy."""
         if self.lora is None:
-            self._frozen = copy.deepcopy(self.module).requires_grad_(False)
+            self._frozen = copy.deepcopy(self.module)
+            self._frozen.requires_grad_(False)
 
     @contextmanager
     def reference(self) -> Iterator[CausalModel]:
         """The model as it was when the run began."""
         if self._frozen is not None:
-            yield self._frozen  # type: ignore[misc]
+            yield self._frozen
             return
-        layers = [m for m in self.module.modules() if hasattr(m, "enable_adapters")]
+        from peft.tuners.lora import LoraLayer
+
+        layers = [m for m in self.module.modules() if isinstance(m, LoraLayer)]
         for layer in layers:
             layer.enable_adapters(False)
         try:
-            yield self.module  # type: ignore[misc]
+            yield self.module
         finally:
             for layer in layers:
                 layer.enable_adapters(True)
@@ -99,7 +109,9 @@ def _linear_names(module: nn.Module) -> set[str]:
 @torch.no_grad()
 def _merged(module: nn.Module) -> dict[str, Tensor]:
     """The state dict of the plain model: base weights plus each adapter's product."""
-    layers = {n: m for n, m in module.named_modules() if hasattr(m, "get_delta_weight")}
+    from peft.tuners.lora import LoraLayer
+
+    layers = {n: m for n, m in module.named_modules() if isinstance(m, LoraLayer)}
     tensors: dict[str, Tensor] = {}
     for name, value in module.state_dict().items():
         if ".lora_" in name:
@@ -107,7 +119,7 @@ def _merged(module: nn.Module) -> dict[str, Tensor]:
         plain = name.replace(".base_layer", "")
         owner = layers.get(name.rsplit(".base_layer.", 1)[0]) if plain != name else None
         if owner is not None and name.endswith("weight"):
-            delta = owner.get_delta_weight("default")  # type: ignore[operator]
+            delta = owner.get_delta_weight("default")
             value = (value.float() + delta.float()).to(value.dtype)
         tensors[plain] = value
     return tensors
