@@ -161,7 +161,7 @@ def locate(weights_BV: Tensor, uniforms_B1: Tensor) -> Tensor:
     block_B1, left_B1 = _invert(sums_BN, uniforms_B1 * sums_BN[:, -1:])
     inside_BW = blocks_BNW.gather(1, block_B1.unsqueeze(-1).expand(-1, 1, _BLOCK)).squeeze(1)
     within_B1, _ = _invert(inside_BW.cumsum(dim=-1), left_B1)
-    return block_B1 * _BLOCK + within_B1
+    return (block_B1 * _BLOCK + within_B1).clamp_max(weights_BV.shape[1] - 1)
 
 
 def top_logprobs(logits_BV: Tensor, settings: RowSettings, count: int) -> tuple[Tensor, Tensor]:
@@ -177,6 +177,8 @@ def _invert(cumulative_BN: Tensor, threshold_B1: Tensor) -> tuple[Tensor, Tensor
     # One rounding step below the total, so that some index always lies above.
     threshold_B1 = torch.minimum(threshold_B1, total_B1 * (1 - 2**-23))
     index_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
+    # Weights that are not numbers have no such index; the log-prob will say so, not a wild read.
+    index_B1 = index_B1.clamp_max(cumulative_BN.shape[1] - 1)
     before_B1 = cumulative_BN.gather(1, (index_B1 - 1).clamp_min(0)) * (index_B1 > 0)
     return index_B1, threshold_B1 - before_B1
 

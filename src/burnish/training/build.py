@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import torch
 
 from burnish.config import Config, Resolved, render
@@ -19,7 +20,7 @@ from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.rewards.scorer import bind_check
 from burnish.seeds import Seeds
-from burnish.store import RunStore
+from burnish.store import RunStore, manifest
 from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
 from burnish.training import checkpoint
@@ -51,23 +52,29 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     tasks = build_tasks(config.task, config.run.seed, root)
     scorer = build_all(config.rewards, base=root)
     _check_names(config, scorer, tasks)
-    place = checkpoint.latest(folder / "checkpoints")
-    store = _open_store(resolved, folder, tasks, world, recipe)
-    state = checkpoint.load_state(place) if place else TrainState()
+    if (folder / "config.json").exists():
+        _check_same(resolved, folder, tasks)
     loaded = load_model(config.model.path, dtype=config.model.dtype, device=_device(config, world))
     if config.model.dtype == "auto":
         _choose_precision(loaded)
-    threads = _set_threads(config, loaded, state)
-    trainable = Trainable(loaded, config.model.lora)
+    trainable = Trainable(loaded, config.model.lora, seeds.for_("lora"))
     if config.policy.needs_reference:
         trainable.freeze_reference()
+    drop_overlong = config.rollout.overlong_prompts == "drop"
+    length_of = _prompt_lengths(loaded)
+    limit = config.rollout.max_prompt_tokens
+    prompts = measure_prompts(tasks, length_of, limit, drop_overlong)
+    store = _open_store(resolved, folder, tasks, world, recipe)
+    # Only the holder of the run's lock may sweep away what a dead writer left.
+    place = checkpoint.latest(folder / "checkpoints")
+    state = checkpoint.load_state(place) if place else TrainState()
+    threads = _set_threads(config, loaded, state)
+    state = msgspec.structs.replace(state, threads=threads)
     optimiser = MasterAdamW(trainable.module.named_parameters(), config.optimiser)
     if place:
         checkpoint.load_optimiser(place, optimiser)
     lm = LocalLM(loaded)
     lm.weight_version = state.weight_version
-    length_of = _prompt_lengths(loaded)
-    prompts = measure_prompts(tasks, length_of, config.rollout.max_prompt_tokens)
     updater = Updater(
         model=trainable.module,
         device=loaded.device,
@@ -93,8 +100,8 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
         cursor=Cursor(
             tasks=tasks,
             length_of=length_of,
-            max_prompt_tokens=config.rollout.max_prompt_tokens,
-            drop_overlong=config.rollout.overlong_prompts == "drop",
+            max_prompt_tokens=limit,
+            drop_overlong=drop_overlong,
             position=state.cursor,
         ),
         seeds=seeds,
@@ -126,14 +133,13 @@ def _check_names(config: Config, scorer: Weighted, tasks: TaskSet) -> None:
 def _open_store(
     resolved: Resolved[Config], folder: Path, tasks: TaskSet, world: World, recipe: str
 ) -> RunStore:
-    """Create the run, or continue one whose config and data are the same."""
-    config_hash = resolved.digest(FREE)
+    """Create the run, or open the one that is there."""
     if not (folder / "config.json").exists() and world.is_main:
         store = RunStore.create(
             folder,
             resolved.flat(),
             resolved.origins,
-            config_hash=config_hash,
+            config_hash=resolved.digest(FREE),
             data_hash=tasks.fingerprint,
             recipe=recipe,
         )
@@ -141,20 +147,23 @@ def _open_store(
         world.wait()
         return store
     world.wait()
-    store = RunStore.open(folder, read_only=not world.is_main)
-    about = store.about
-    if about.data_hash != tasks.fingerprint:
-        raise UserError(
-            f"run '{folder.name}' was started on other data (fingerprint {about.data_hash}, now "
-            f"{tasks.fingerprint}); restore the data or choose another run.name"
-        )
-    if about.config_hash != config_hash:
+    return RunStore.open(folder, read_only=not world.is_main)
+
+
+def _check_same(resolved: Resolved[Config], folder: Path, tasks: TaskSet) -> None:
+    """A run is continued only with the config and the data it was started with."""
+    about = manifest.read(folder)
+    if about.config_hash != resolved.digest(FREE):
         changes = "; ".join(resolved.changes(about.config, FREE))
         raise UserError(
             f"run '{folder.name}' was started with another config ({changes}); change it back or "
             "choose another run.name"
         )
-    return store
+    if about.data_hash != tasks.fingerprint:
+        raise UserError(
+            f"run '{folder.name}' was started on other data (fingerprint {about.data_hash}, now "
+            f"{tasks.fingerprint}); restore the data or choose another run.name"
+        )
 
 
 def _device(config: Config, world: World) -> str:

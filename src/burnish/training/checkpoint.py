@@ -3,7 +3,7 @@
     checkpoints/step-000010/
         config.json  model.safetensors  tokenizer.json ...      any tool can load these
         trainer/optimiser.safetensors                           master weights and moments
-        trainer/state.json                                      step, cursor, versions, hashes
+        trainer/state.json                                      step, cursor, versions
 
 A checkpoint is written beside its place and renamed into it, so a killed process leaves either a
 whole one or none. Nothing random is saved: every seed is derived from the run's.
@@ -32,9 +32,8 @@ class TrainState(Struct, frozen=True, kw_only=True):
     cursor: int = 0
     weight_version: int = 0
     useless_streak: int = 0
-    config_hash: str = ""
-    data_hash: str = ""
     threads: int = 0
+    """CPU threads of the run's first start."""
 
 
 def save(

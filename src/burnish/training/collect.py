@@ -20,12 +20,13 @@ from burnish.config.schema import Rollout as RolloutConfig
 from burnish.errors import GuardTripped, RewardError
 from burnish.lm.base import LM, Sampling
 from burnish.policy.batch import Advantages, RewardBatch
-from burnish.policy.doors import advantages
 from burnish.policy.recipe import InformativeGroups, Recipe
 from burnish.records import Finish, Reward, Status, Task, Trajectory
-from burnish.rewards.scorer import Scorer, score_groups
+from burnish.rewards.combine import Weighted
+from burnish.rewards.scorer import score_groups
 from burnish.training.data import Cursor
 from burnish.training.devices import World
+from burnish.training.guards import weigh
 from burnish.training.rollout import Rollout, Slot, roll_out
 
 
@@ -49,11 +50,17 @@ class Collected:
     score_s: float
 
 
-class BrokenReward(GuardTripped):
-    """A reward broke its contract (not finite, wrong type, wrong number of values)."""
+class BrokenStep(GuardTripped):
+    """A guard tripped before the step was full; `scored` is what it had by then."""
 
-    def __init__(self, message: str, step: int, scored: list[Scored]) -> None:
-        super().__init__(message, stage="reward", tensor="reward", step=step)
+    def __init__(self, error: GuardTripped, scored: list[Scored]) -> None:
+        super().__init__(
+            str(error),
+            stage=error.stage,
+            tensor=error.tensor,
+            step=error.step,
+            samples=error.samples,
+        )
         self.scored = scored
 
 
@@ -95,7 +102,7 @@ class Collector:
     """Everything a step needs to sample and score."""
 
     lm: LM
-    scorer: Scorer
+    scorer: Weighted
     recipe: Recipe
     config: RolloutConfig
     rollout: Rollout
@@ -131,7 +138,7 @@ class Collector:
             if not refill:
                 kept = scored
                 break
-            full, empty = self._split(scored)
+            full, empty = self._split(step, scored)
             kept += full
             dropped += empty
             missing = self.config.prompts - len({s.trajectory.group for s in kept})
@@ -174,7 +181,7 @@ class Collector:
         pairs = list(zip(tasks, groups, strict=True))
         items = [(task, [t.as_response() for t in group]) for task, group in pairs]
         try:
-            return await score_groups(
+            rewards = await score_groups(
                 self.scorer,
                 items,
                 limit=self.config.score_concurrency,
@@ -183,10 +190,27 @@ class Collector:
         except RewardError as error:
             none = Reward.failed("total", Status.INFRA_ERROR, str(error))
             lost = [Scored(task, t, none) for task, group in pairs for t in group]
-            raise BrokenReward(f"reward guard at step {step}: {error}", step, lost) from error
+            line = f"reward guard at step {step}: {error}"
+            tripped = GuardTripped(line, stage="reward", tensor="reward", step=step)
+            raise BrokenStep(tripped, lost) from error
+        return [[self._whole(reward) for reward in group] for group in rewards]
 
-    def _split(self, scored: Sequence[Scored]) -> tuple[list[Scored], list[Scored]]:
-        signal = advantages(self.recipe, reward_batch(scored)).signal_B.tolist()
+    def _whole(self, reward: Reward) -> Reward:
+        """Give a total that failed as one (a deadline, a dead backend) its named parts back."""
+        if reward.parts:
+            return reward
+        parts = tuple(
+            Reward.failed(child.name, reward.status, reward.reason, weight=weight)
+            for child, weight in zip(self.scorer.children, self.scorer.weights, strict=True)
+        )
+        return msgspec.structs.replace(reward, parts=parts)
+
+    def _split(self, step: int, scored: list[Scored]) -> tuple[list[Scored], list[Scored]]:
+        ids = [s.trajectory.id for s in scored]
+        try:
+            signal = weigh(self.recipe, reward_batch(scored), ids, step).signal_B.tolist()
+        except GuardTripped as error:
+            raise BrokenStep(error, scored) from error
         full = [s for s, useful in zip(scored, signal, strict=True) if useful]
         empty = [s for s, useful in zip(scored, signal, strict=True) if not useful]
         return full, empty

@@ -54,9 +54,21 @@ class PromptReport:
     """Task id and tokens, longest first."""
 
 
-def measure_prompts(tasks: TaskSet, length_of: Callable[[Task], int], limit: int) -> PromptReport:
-    """Measure up to `LOOK` training prompts; the whole set where it is smaller."""
+def measure_prompts(
+    tasks: TaskSet, length_of: Callable[[Task], int], limit: int, drop_overlong: bool
+) -> PromptReport:
+    """Measure up to `LOOK` training prompts, the whole set where it is smaller.
+
+    Prompts over the limit are a mistake here and now, unless they are to be dropped.
+    """
     count = min(LOOK, tasks.train_size or LOOK)
     lengths = [(task.id, length_of(task)) for task in map(tasks.train, range(count))]
     over = sorted((x for x in lengths if x[1] > limit), key=lambda x: -x[1])
+    if over and (not drop_overlong or len(over) == tasks.train_size):
+        longest = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in over[:3])
+        way_out = "" if drop_overlong else " or set rollout.overlong_prompts=drop"
+        raise UserError(
+            f"{len(over)} of {count} prompts of '{tasks.name}' are longer than {limit} tokens, the "
+            f"longest: {longest}. Raise rollout.max_prompt_tokens{way_out}."
+        )
     return PromptReport(count, max(n for _, n in lengths), over)

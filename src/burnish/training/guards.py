@@ -1,22 +1,23 @@
-"""Stop before a bad number reaches the weights, name it, and keep what is needed to see it again.
+"""Stop before a bad number reaches the weights, and name it.
 
-Guards stand after reward, advantage, log-prob, loss and gradient. A tripped guard leaves
-`crash/step-N/` in the run folder: the weights before the step, its samples and a report;
-`burnish replay FOLDER` runs the step again and arrives at the same line.
+Guards stand after reward, advantage, log-prob, loss and gradient. `training.replay` keeps what is
+needed to see a tripped one again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
-import msgspec
 import torch
 from torch import Tensor
 
 from burnish.errors import GuardTripped
-from burnish.training.collect import Scored
+from burnish.policy.batch import Advantages, RewardBatch
+from burnish.policy.doors import advantages
+from burnish.policy.plugins import NotFinite
+from burnish.policy.recipe import Recipe
+from burnish.records import Trajectory
 
 HINTS = {
     "advantage": "Check the recipe's advantage piece and the rewards of these samples.",
@@ -25,6 +26,24 @@ HINTS = {
     "loss": "Check the recipe's trust region and auxiliary terms.",
     "gradient": "Lower optimiser.learning_rate or set optimiser.clip_norm.",
 }
+
+
+def weigh(recipe: Recipe, batch: RewardBatch, ids: Sequence[str], step: int) -> Advantages:
+    """The step's advantages, guarded; `ids` names the samples of the batch."""
+    try:
+        values = advantages(recipe, batch)
+    except NotFinite as error:
+        trip("advantage", error.where, step, (ids[error.rollout],), error.value)
+    check_rows("advantage", "advantages", values.values_B, ids, step)
+    return values
+
+
+def check_sampled(trajectories: Sequence[Trajectory], step: int) -> None:
+    """Trip where the sampler itself gave log-probs that are not finite."""
+    for trajectory in trajectories:
+        for span in trajectory.spans:
+            logprobs = torch.tensor(span.logprobs)
+            check_tensors("logprob", [("sampled logprobs", logprobs)], [trajectory.id], step)
 
 
 def check_rows(stage: str, name: str, values_BX: Tensor, ids: Sequence[str], step: int) -> None:
@@ -56,25 +75,3 @@ def trip(stage: str, tensor: str, step: int, samples: tuple[str, ...], value: fl
         step=step,
         samples=samples,
     )
-
-
-def save_crash(place: Path, error: GuardTripped, scored: Sequence[Scored]) -> None:
-    """Write the report and the samples of the step that tripped."""
-    place.mkdir(parents=True, exist_ok=True)
-    report = {
-        "message": str(error),
-        "stage": error.stage,
-        "tensor": error.tensor,
-        "step": error.step,
-        "samples": error.samples,
-    }
-    (place / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    with (place / "samples.jsonl").open("wb") as lines:
-        for item in scored:
-            lines.write(msgspec.json.encode(item) + b"\n")
-
-
-def load_crash(place: Path) -> list[Scored]:
-    """The samples of a crash folder."""
-    lines = (place / "samples.jsonl").read_bytes().splitlines()
-    return [msgspec.json.decode(line, type=Scored) for line in lines]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -23,7 +23,6 @@ from burnish.config.schema import Config
 from burnish.errors import GuardTripped
 from burnish.lm.base import Sampling
 from burnish.lm.local import LocalLM
-from burnish.policy.doors import advantages
 from burnish.rewards.scorer import Scorer
 from burnish.seeds import Seeds
 from burnish.store import RunStore
@@ -31,7 +30,7 @@ from burnish.tasks.base import TaskSet
 from burnish.training import checkpoint, ledger
 from burnish.training.checkpoint import TrainState
 from burnish.training.collect import (
-    BrokenReward,
+    BrokenStep,
     Collected,
     Collector,
     Scored,
@@ -42,10 +41,13 @@ from burnish.training.data import Cursor, PromptReport
 from burnish.training.devices import World
 from burnish.training.events import Event, Finished, HeldOut, Saved, Started, StepDone
 from burnish.training.forecast import Forecast
-from burnish.training.guards import check_rows, save_crash
+from burnish.training.guards import check_sampled, weigh
 from burnish.training.optimiser import MasterAdamW, learning_rate
+from burnish.training.replay import save_crash
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -80,11 +82,11 @@ class Trainer:
         """Train to the end, or to a clear reason to stop."""
         began = time.perf_counter()
         yield self._started()
-        if self.config.evaluation.prompts:
+        if self.config.evaluation.prompts and self.state.step == 0:
             yield self._evaluate()
         stop = ""
         while self.state.step < self.config.steps and not stop:
-            done, stop = self._guarded_step()
+            done, stop = self._guarded(self._step)
             yield done
             if self._due(self.config.evaluation.every) and self.config.evaluation.prompts:
                 yield self._evaluate()
@@ -97,9 +99,10 @@ class Trainer:
 
     # --- one step
 
-    def _guarded_step(self) -> tuple[StepDone, str]:
+    def _guarded(self, work: Callable[[], Result]) -> Result:
+        self.current = []
         try:
-            return self._step()
+            return work()
         except GuardTripped as error:
             if self.world.is_main:
                 self._keep_evidence(error)
@@ -107,13 +110,15 @@ class Trainer:
 
     def _keep_evidence(self, error: GuardTripped) -> None:
         """Save what a replay needs and let the error's line end with how to see it again."""
-        place = self.folder / "crash" / f"step-{self.state.step:06d}"
-        scored = error.scored if isinstance(error, BrokenReward) else self.current
-        save_crash(place, error, scored)
-        self.trainable.write(place / "weights")
-        self.store.append_event("guard", str(error), {"stage": error.stage}, self.state.step)
-        self.store.finish("stopped", {"reason": str(error)})
-        error.args = (f"{error} Saved; see it again: burnish replay {place}",)
+        line = str(error)
+        scored = error.scored if isinstance(error, BrokenStep) else self.current
+        if scored:
+            place = self.folder / "crash" / f"step-{self.state.step:06d}"
+            save_crash(place, error, scored, self.updater.progress)
+            self.trainable.write(place / "weights")
+            error.args = (f"{line} Saved; see it again: burnish replay {place}",)
+        self.store.append_event("guard", line, {"stage": error.stage}, self.state.step)
+        self.store.finish("stopped", {"reason": line})
 
     def _step(self) -> tuple[StepDone, str]:
         step = self.state.step
@@ -121,9 +126,9 @@ class Trainer:
         collected, reused = self._collect(step)
         self.current = collected.kept
         trajectories = [s.trajectory for s in collected.kept]
+        check_sampled(trajectories, step)
         batch = reward_batch(collected.kept)
-        values = advantages(self.config.policy, batch)
-        check_rows("advantage", "advantages", values.values_B, [t.id for t in trajectories], step)
+        values = weigh(self.config.policy, batch, [t.id for t in trajectories], step)
         if self.world.is_main:
             self.store.append_rollouts(step, ledger.samples(step, collected, values))
         shares = ledger.status_shares(collected)
@@ -258,6 +263,9 @@ class Trainer:
         )
 
     def _evaluate(self) -> HeldOut:
+        return self._guarded(self._held_out)
+
+    def _held_out(self) -> HeldOut:
         """Score the held-out prompts greedily, unless this step's evaluation is stored."""
         stored = self._stored_evaluation(self.state.step)
         if stored is None:
@@ -276,8 +284,9 @@ class Trainer:
             )
             result = anyio.run(work)
             stored = ledger.summary(result)
+            samples = ledger.evaluated(self.state.step, self.state.weight_version, result)
+            check_sampled([s.trajectory for s in samples], self.state.step)
             if self.world.is_main:
-                samples = ledger.evaluated(self.state.step, self.state.weight_version, result)
                 self.store.append_evaluation(self.state.step, "held_out", samples, stored)
         score = ledger.estimate(stored)
         return HeldOut(self.state.step, score, stored["valid"], stored["count"])

@@ -48,6 +48,14 @@ class Monitors:
         for name, value in out.parts.items():
             self._add(f"loss/{name}", float(value.detach()), share=False)
 
+    def add(self, other: Monitors) -> None:
+        """Take in another's sums."""
+        self._tokens += other._tokens
+        for key, value in other._sums.items():
+            self._sums[key] = self._sums.get(key, 0.0) + value
+        for name, value in other._largest.items():
+            self._top(name, value)
+
     def _add(self, name: str, value: float, *, share: bool = True) -> None:
         key = name if share else f"={name}"
         self._sums[key] = self._sums.get(key, 0.0) + value

@@ -1,56 +1,103 @@
-"""Run a step that a guard stopped once more, from what it left in its crash folder."""
+"""Keep a step that a guard stopped, and run it once more from what was kept.
+
+runs/NAME/crash/step-N/
+    report.json  samples.jsonl      the line, the stage, the samples with their rewards
+    weights/                        as they were when the guard tripped
+    old.safetensors                 log-probs before the step's first update, where it has several
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
+from safetensors.torch import load_file, save_file
 
 from burnish.config import Config, load
 from burnish.config.schema import Optimiser
 from burnish.errors import GuardTripped, UserError
 from burnish.lm.folder import load_model
-from burnish.policy.doors import advantages
 from burnish.seeds import Seeds
 from burnish.training.collect import Scored, reward_batch
 from burnish.training.devices import World
-from burnish.training.guards import check_rows, load_crash
+from burnish.training.guards import weigh
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.trainable import Trainable
-from burnish.training.update import Updater
+from burnish.training.update import Progress, Reference, Updater
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What `report.json` says."""
+
+    message: str
+    stage: str
+    tensor: str
+    step: int
+    samples: tuple[str, ...]
+    minibatch: int
+    """How many mini-batches of the step had already moved the weights."""
+
+
+def save_crash(
+    place: Path, error: GuardTripped, scored: Sequence[Scored], progress: Progress
+) -> None:
+    """Write all but the weights."""
+    place.mkdir(parents=True, exist_ok=True)
+    report = Report(
+        message=str(error),
+        stage=error.stage,
+        tensor=error.tensor,
+        step=error.step,
+        samples=error.samples,
+        minibatch=progress.minibatch,
+    )
+    (place / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    with (place / "samples.jsonl").open("wb") as lines:
+        for item in scored:
+            lines.write(msgspec.json.encode(item) + b"\n")
+    if progress.old:
+        old = {str(i): logprobs.contiguous() for i, logprobs in progress.old.items()}
+        save_file(old, place / "old.safetensors")
 
 
 def replay(place: Path) -> str:
     """The line the guard gave, found again; or a line that says it did not come back.
 
     Nothing is written: the weights of the crash folder are loaded, the stored samples go through
-    advantages, log-probs, loss and gradient, and the update is thrown away.
+    advantages, log-probs, loss and gradient, and the update is thrown away. Adapters are merged
+    into those weights, so a gradient is then named after the layer and not after its adapter.
     """
     if not (place / "report.json").is_file():
         raise UserError(
             f"{place} is no crash folder (no report.json); a stopped run names it, as "
             "runs/NAME/crash/step-N"
         )
-    report = msgspec.json.decode((place / "report.json").read_bytes())
-    scored = load_crash(place)
-    if report["stage"] == "reward":
-        return f"{report['message']} The reward itself broke; its {len(scored)} inputs are kept."
+    report = msgspec.json.decode((place / "report.json").read_bytes(), type=Report)
+    lines = (place / "samples.jsonl").read_bytes().splitlines()
+    scored = [msgspec.json.decode(line, type=Scored) for line in lines]
+    if report.stage == "reward":
+        return f"{report.message} The reward itself broke; its {len(scored)} inputs are kept."
     config = load(Config, place.parent.parent / "config.toml").value
     try:
-        _again(config, report["step"], place, scored)
+        _again(config, report, place, scored)
     except GuardTripped as error:
         return str(error)
-    return f"the {report['stage']} guard of step {report['step']} did not trip again"
+    return f"the {report.stage} guard of step {report.step} did not trip again"
 
 
-def _again(config: Config, step: int, place: Path, scored: list[Scored]) -> None:
+def _again(config: Config, report: Report, place: Path, scored: list[Scored]) -> None:
     trajectories = [s.trajectory for s in scored]
-    values = advantages(config.policy, reward_batch(scored))
-    check_rows("advantage", "advantages", values.values_B, [t.id for t in trajectories], step)
+    ids = [t.id for t in trajectories]
+    values = weigh(config.policy, reward_batch(scored), ids, report.step)
     loaded = load_model(place / "weights", dtype=config.model.dtype, device=config.model.device)
-    trainable = Trainable(loaded)
+    loaded.module.requires_grad_(True)
+    reference: Reference | None = None
     if config.policy.needs_reference:
-        trainable.freeze_reference()
+        first = load_model(config.model.path, dtype=loaded.dtype, device=loaded.device)
+        first.module.requires_grad_(False)
+        reference = lambda: nullcontext(first.module)  # noqa: E731
     updater = Updater(
         model=loaded.module,
         device=loaded.device,
@@ -61,6 +108,9 @@ def _again(config: Config, step: int, place: Path, scored: list[Scored]) -> None
         max_tokens=config.rollout.max_tokens,
         seeds=Seeds(config.run.seed),
         world=World(),
-        reference=trainable.reference if config.policy.needs_reference else None,
+        reference=reference,
     )
-    updater.update(step, trajectories, values, rate=0.0)
+    kept = place / "old.safetensors"
+    old = load_file(kept, device=str(loaded.device)) if kept.is_file() else {}
+    progress = Progress(report.minibatch, {int(i): logprobs for i, logprobs in old.items()})
+    updater.update(report.step, trajectories, values, rate=0.0, progress=progress)

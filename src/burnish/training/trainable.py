@@ -30,13 +30,15 @@ class Trainable:
 
     loaded: LoadedModel
     lora: Lora | None = None
+    seed: int = 0
+    """Of the adapters' first weights."""
 
     def __post_init__(self) -> None:
         self._frozen: Module | None = None
         if self.lora is None:
             self.module.requires_grad_(True)
         else:
-            _attach(self.module, self.lora)
+            _attach(self.module, self.lora, self.seed)
 
     @property
     def module(self) -> Module:
@@ -82,7 +84,7 @@ class Trainable:
         save_model(self.loaded, folder, _merged(self.module) if self.lora else None)
 
 
-def _attach(module: nn.Module, lora: Lora) -> None:
+def _attach(module: nn.Module, lora: Lora, seed: int) -> None:
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
@@ -98,7 +100,10 @@ def _attach(module: nn.Module, lora: Lora) -> None:
             f"its linear layers are {', '.join(sorted(_linear_names(module)))}"
         )
     config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets))
-    inject_adapter_in_model(config, module)
+    # peft draws from the global generator; a run must not depend on what was drawn before.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, module)
 
 
 def _linear_names(module: nn.Module) -> set[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ CPU_BUDGET = 4096
 GPU_BUDGET = 65536
 LEAST_BUDGET = 256
 
+Result = TypeVar("Result")
 Reference = Callable[[], AbstractContextManager[CausalModel]]
 """Opens the frozen reference model."""
 
@@ -51,6 +53,15 @@ class StepBatch:
 
 
 @dataclass
+class Progress:
+    """How far a step's update has come; what a replay needs to go on from there."""
+
+    minibatch: int = 0
+    """Mini-batches done, over all epochs."""
+    old: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass
 class Updater:
     """Turns a step's advantages into new weights."""
 
@@ -66,33 +77,43 @@ class Updater:
     reference: Reference | None = None
     budget: int = field(init=False)
     """Tokens of one forward and backward pass; halved when the device runs out of memory."""
+    progress: Progress = field(default_factory=Progress)
+    """Of the update under way, or of the last one."""
 
     def __post_init__(self) -> None:
         default = GPU_BUDGET if self.device.type == "cuda" else CPU_BUDGET
         self.budget = self.config.micro_batch_tokens or default
 
     def update(
-        self, step: int, trajectories: Sequence[Trajectory], values: Advantages, rate: float
+        self,
+        step: int,
+        trajectories: Sequence[Trajectory],
+        values: Advantages,
+        rate: float,
+        progress: Progress | None = None,
     ) -> tuple[dict[str, float], int]:
         """Metrics of the update, and how many optimiser steps were taken.
 
         A step in which no kept group has signal moves nothing, whatever its auxiliary terms.
+        With `progress`, only what is left of an interrupted update is done.
         """
+        self.progress = progress or Progress()
         if not bool((values.keep_B & values.signal_B).any()):
             return {}, 0
         moving = self._moving(values)
         batch = StepBatch(step, trajectories, values)
         if self.config.epochs * self.config.minibatches > 1:
-            batch = StepBatch(step, trajectories, values, self._old_logprobs(batch, moving))
+            self.progress.old = self.progress.old or self._old_logprobs(batch, moving)
+            batch = StepBatch(step, trajectories, values, self.progress.old)
         monitors = Monitors()
         norms: list[float] = []
-        for epoch in range(self.config.epochs):
-            for members in self._minibatches(batch, epoch):
-                part = [i for i in members if i in moving]
-                if not part:
-                    continue
-                self._accumulate(batch, part, self._normaliser(batch, members), monitors)
+        done = self.progress.minibatch
+        for members in self._minibatches(batch)[done:]:
+            part = [i for i in members if i in moving]
+            if part:
+                monitors.add(self._accumulate(batch, part, self._normaliser(batch, members)))
                 norms.append(self._apply(batch, part, rate))
+            self.progress.minibatch += 1
         return monitors.read(norms, self.world), len(norms)
 
     # --- which rollouts, in which order
@@ -104,8 +125,12 @@ class Updater:
             keep = keep & (values.values_B.reshape(len(keep), -1) != 0).any(1)
         return set(keep.nonzero()[:, 0].tolist())
 
-    def _minibatches(self, batch: StepBatch, epoch: int) -> list[list[int]]:
-        """Whole groups, shuffled by a seed of their own when there is more than one mini-batch."""
+    def _minibatches(self, batch: StepBatch) -> list[list[int]]:
+        """The mini-batches of all epochs, each of whole groups."""
+        return [m for epoch in range(self.config.epochs) for m in self._deal(batch, epoch)]
+
+    def _deal(self, batch: StepBatch, epoch: int) -> list[list[int]]:
+        """Groups shuffled by the epoch's own seed when there is more than one mini-batch."""
         groups: dict[str, list[int]] = {}
         for i, trajectory in enumerate(batch.trajectories):
             groups.setdefault(trajectory.group, []).append(i)
@@ -126,30 +151,41 @@ class Updater:
         chosen = [batch.trajectories[i] for i in part]
         rows = make_rows(chosen, self.config.share_prompts)
         rows = [Row(r.prefix, tuple(part[m] for m in r.members), r.tokens) for r in rows]
-        mine = self.world.share(micro_batches(rows, self.budget))
+        # Rows are shared and not micro-batches: processes may come to differ in their budgets.
+        mine = micro_batches(self.world.share(rows), self.budget)
         return [pack(group, batch.trajectories, self.device) for group in mine]
 
     # --- forward and backward
 
     def _accumulate(
-        self, batch: StepBatch, part: Sequence[int], normaliser: Normaliser, monitors: Monitors
-    ) -> None:
-        """Gradient sums of one mini-batch; on a full device again with half the token budget."""
+        self, batch: StepBatch, part: Sequence[int], normaliser: Normaliser
+    ) -> Monitors:
+        """Gradient sums of one mini-batch, in as many passes as the memory asks for."""
+
+        def work() -> Monitors:
+            self.optimiser.clear()
+            monitors = Monitors()
+            for packed in self._packed(batch, part):
+                self._backward(batch, packed, normaliser, monitors)
+            return monitors
+
+        return self._within_memory(work)
+
+    def _within_memory(self, work: Callable[[], Result]) -> Result:
+        """Do the work; on a full device all of it again with half the token budget."""
         while True:
             try:
-                self.optimiser.clear()
-                for packed in self._packed(batch, part):
-                    self._backward(batch, packed, normaliser, monitors)
-                return
+                return work()
             except torch.OutOfMemoryError as error:
-                self.budget //= 2
-                if self.budget < LEAST_BUDGET:
+                if self.budget // 2 < LEAST_BUDGET:
                     raise UserError(
-                        f"out of device memory with micro-batches of {LEAST_BUDGET} tokens; what "
+                        f"out of device memory with micro-batches of {self.budget} tokens; what "
                         "saves most, in order: model.lora, a smaller rollout.max_tokens, a smaller "
                         "model.path"
                     ) from error
-                torch.cuda.empty_cache()
+            # Outside the handler: the error's frames hold the tensors that did not fit.
+            self.budget //= 2
+            torch.cuda.empty_cache()
 
     def _backward(
         self,
@@ -204,12 +240,16 @@ class Updater:
     @torch.no_grad()
     def _old_logprobs(self, batch: StepBatch, moving: set[int]) -> dict[int, Tensor]:
         """The trainer's own log-probs before the first update of the step."""
-        found: dict[int, Tensor] = {}
-        for packed in self._packed(batch, sorted(moving)):
-            logp_BT = token_scores(self.model, packed, self.temperature).logp_BT
-            for row, i in enumerate(packed.members):
-                found[i] = logp_BT[row, : len(batch.trajectories[i].logprobs)]
-        return self.world.merge(found)
+
+        def work() -> dict[int, Tensor]:
+            found: dict[int, Tensor] = {}
+            for packed in self._packed(batch, sorted(moving)):
+                logp_BT = token_scores(self.model, packed, self.temperature).logp_BT
+                for row, i in enumerate(packed.members):
+                    found[i] = logp_BT[row, : len(batch.trajectories[i].logprobs)]
+            return found
+
+        return self.world.merge(self._within_memory(work))
 
     @torch.no_grad()
     def _reference_logprobs(self, packed: PackedBatch) -> Tensor | None:

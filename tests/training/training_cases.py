@@ -1,0 +1,122 @@
+"""Small runs of the tiny model, in this process, for the tests of the training room."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from burnish.config import Config, Resolved, load
+from burnish.records import Author, Span, Trajectory
+from burnish.store import RunStore
+from burnish.training import Trainer, build
+from burnish.training.events import Event, Saved, StepDone
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+SMALL: dict[str, Any] = {
+    "steps": 6,
+    "model": {"path": "tiny", "dtype": "float32", "device": "cpu", "threads": 1},
+    "rollout": {"prompts": 2, "samples": 4, "max_tokens": 6},
+    "optimiser": {"learning_rate": 1e-3},
+    "evaluation": {"prompts": 3},
+}
+
+
+def reward(function: str, **more: Any) -> dict[str, Any]:
+    """A reward table for one of `reward_functions.py`."""
+    return {"kind": "function", "path": f"{HERE / 'reward_functions.py'}:{function}", **more}
+
+
+def write_rows(path: Path, count: int, word: str = "item") -> Path:
+    rows = [{"question": f"{word} {i}?", "row": i} for i in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def file_task(folder: Path, rows: int = 7) -> dict[str, Any]:
+    """A finite data set: `rows` prompts to train on, and four held out."""
+    write_rows(folder / "train.jsonl", rows)
+    write_rows(folder / "held_out.jsonl", 4, "held")
+    return {
+        "kind": "file",
+        "path": str(folder / "train.jsonl"),
+        "prompt": "question",
+        "fields": {"row": "row"},
+        "held_out": {"by": "file", "path": str(folder / "held_out.jsonl")},
+    }
+
+
+def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables laid over each other, the last on top."""
+    result: dict[str, Any] = {}
+    for table in tables:
+        for key, value in table.items():
+            old = result.get(key)
+            both = isinstance(value, Mapping) and isinstance(old, Mapping)
+            inner = both and "kind" not in value
+            result[key] = merged(old, value) if inner else value
+    return result
+
+
+def resolved(folder: Path, *tables: Mapping[str, Any]) -> Resolved[Config]:
+    """A config on a fresh data set in `folder`, with `letters` as its reward unless given."""
+    base = {"task": file_task(folder), "rewards": [reward("letters")]}
+    return load(Config, merged(SMALL, base, *tables))
+
+
+def trainer(folder: Path, *tables: Mapping[str, Any], run: str = "run") -> Trainer:
+    return build(resolved(folder, *tables), folder / run, root=folder)
+
+
+def finish(trainer: Trainer) -> list[Event]:
+    """Run to the end and let go of the folder."""
+    try:
+        return list(trainer.run())
+    finally:
+        trainer.store.close()
+
+
+def stop_after(trainer: Trainer, steps: int, saved: bool = False) -> None:
+    """Drop a run in the middle: after a step's numbers are stored, or after its checkpoint."""
+    for event in trainer.run():
+        ends = isinstance(event, Saved) if saved else isinstance(event, StepDone)
+        if ends and trainer.state.step == steps:
+            break
+    trainer.store.close()
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All that a run leaves, without what a clock says."""
+    last = sorted((folder / "checkpoints").glob("step-*"))[-1]
+    with RunStore.open(folder, read_only=True) as store:
+        metrics = {k: v for k, v in store.metrics().items() if not k.startswith("time/")}
+        return {
+            "checkpoint": last.name,
+            "weights": (last / "model.safetensors").read_bytes(),
+            "optimiser": (last / "trainer" / "optimiser.safetensors").read_bytes(),
+            "state": (last / "trainer" / "state.json").read_bytes(),
+            "metrics": metrics,
+            "samples": sorted(msgspec.json.encode(s) for s in store.samples()),
+            "evaluations": [(e.step, e.name, e.summary) for e in store.evaluations()],
+        }
+
+
+def rollout(
+    name: str, group: str, prompt: list[int], answer: list[int], logprob: float = -5.5
+) -> Trajectory:
+    """A trajectory by hand."""
+    return Trajectory(
+        id=name,
+        task_id=group,
+        group=group,
+        spans=(
+            Span(Author.PROMPT, tuple(prompt)),
+            Span(Author.MODEL, tuple(answer), (logprob,) * len(answer), trainable=True),
+        ),
+        text="",
+    )
