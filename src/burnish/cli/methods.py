@@ -59,7 +59,7 @@ def _short(value: Any) -> str:
         head = [str(value[key]) for key in ("kind", "mode") if key in value]
         rest = [f"{k}={_short(v)}" for k, v in value.items() if k not in ("kind", "mode") and v]
         return " ".join([*head, *rest])
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return " + ".join(_short(item) for item in value) or "none"
     return str(value)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 SMALL_MODEL = 500_000
-"""Below this many weights a matrix product is over before a second thread has woken up.
+"""Below this many weights one thread is chosen; a judgement, not a measured crossing.
 
-Measured on two cores, 32 rows, one against two threads: 115 k weights sample equally fast and
-train a third slower on two; 820 k weights sample 1.2 and train 1.7 times as fast; 3 M weights 1.4
-and 1.9 times.
+Repeated timings on two cores that other work shared put models of 0.8 M weights and more ahead on
+two threads whenever the second core was free (1.2 to 2 times), and left 115 k weights undecided.
+Where the second core was taken, two threads were up to ten times slower than one at every size
+below 10 M, so a small model gives up little by staying on one.
 """
 
 

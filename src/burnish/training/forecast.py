@@ -1,19 +1,26 @@
 """Memory by part and seconds by step, before the first step.
 
-Memory is counted from shapes. Time comes from two probes of this machine, a matrix product and a
-large copy, put through the arithmetic of a decoder: 2 operations a parameter and token forward, 6
-forward and backward, and one pass over the weights for each sampled token.
+Memory is counted from shapes. Time comes from three probes of this machine (a matrix product, a
+large copy, a tiny operation) put through the arithmetic of a decoder: 2 operations a parameter and
+token forward, 6 forward and backward, one pass over the weights for each sampled token, and the
+price of starting each layer's operations, which is most of it for small models.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from burnish.config.schema import Config
+
+
+STARTS_A_LAYER = 30
+"""Operations that one layer's forward pass starts; a backward pass starts twice as many."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class Speed:
 
     operations_per_s: float
     bytes_per_s: float
+    start_s: float
+    """Seconds to start one operation from Python."""
 
 
 def forecast(
@@ -70,11 +79,14 @@ def forecast(
     weights = shape.parameters * shape.bytes_per_value / speed.bytes_per_s
     decode = max(2 * shape.parameters * rollouts / speed.operations_per_s, weights)
     passes = config.update.epochs + (config.update.epochs * config.update.minibatches > 1) / 3
+    start = shape.layers * STARTS_A_LAYER * speed.start_s
+    batches = max(config.update.minibatches, math.ceil(trained_tokens / budget))
+    arithmetic = 6 * shape.parameters * trained_tokens / speed.operations_per_s
     return Forecast(
         memory=memory,
         available=available,
-        rollout_s=prefill / speed.operations_per_s + decode * answer,
-        update_s=6 * shape.parameters * trained_tokens * passes / speed.operations_per_s,
+        rollout_s=prefill / speed.operations_per_s + (decode + start) * answer,
+        update_s=passes * (arithmetic + 3 * start * batches),
     )
 
 
@@ -107,11 +119,12 @@ def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
     with torch.inference_mode():
         operations = 2 * side**3 / _seconds(lambda: a @ a, device)
         moved = 2 * block.numel() / _seconds(block.clone, device)
-    return Speed(operations, moved)
+        start = _seconds(lambda: [a[0, 0] + 1 for _ in range(50)], device) / 100
+    return Speed(operations, moved, start)
 
 
-def _seconds(work: object, device: torch.device) -> float:
-    assert callable(work)
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """The best of a few runs, after one to warm up."""
     work()
     best = float("inf")
     for _ in range(3):
