@@ -58,7 +58,7 @@ def slow_first_group(responses):
     return [letters(response.text) for response in responses]
 
 
-def wants_more(text, answr, rubric, row):
+def wants_more(text, rows, rubric, judge_notes):
     return 1.0
 
 
@@ -78,3 +78,7 @@ class Grader:
 
 
 grader = Grader()
+
+
+def always_raises(text):
+    raise ConnectionError("judge unreachable")

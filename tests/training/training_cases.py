@@ -64,9 +64,9 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolved(folder: Path, *tables: Mapping[str, Any]) -> Resolved[Config]:
-    """A config on a fresh data set in `folder`, with `letters` as its reward unless given."""
-    base = {"task": file_task(folder), "rewards": [reward("letters")]}
-    return load(Config, merged(SMALL, base, *tables))
+    """A config: on a data set written into `folder` and with `letters` as reward, unless given."""
+    table = merged(SMALL, {"rewards": [reward("letters")]}, *tables)
+    return load(Config, {"task": file_task(folder), **table} if "task" not in table else table)
 
 
 def trainer(folder: Path, *tables: Mapping[str, Any], run: str = "run") -> Trainer:

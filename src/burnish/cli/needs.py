@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,9 @@ from burnish.errors import UserError
 
 def training_room() -> Any:
     """`burnish.training`, which needs torch."""
+    # Torch's threads wait for each other by spinning: on a machine that does anything else, a
+    # step takes several times as long. Read once, when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     return _import("burnish.training", "training")
 
 

@@ -21,6 +21,10 @@ from burnish.errors import ModelError
 from burnish.lm.architecture import Architecture
 from burnish.lm.kv_cache import KVCache
 
+SHORT = 256
+"""Up to this length torch's fused CPU attention is slower with a backward pass than plain
+products: 27 against 12 ms for 5 rows of 136 tokens, 135 against 217 ms for 4 rows of 520."""
+
 
 class Linear(nn.Linear):
     """A linear map that starts empty: weights are loaded, or drawn by `init_weights`.
@@ -271,7 +275,20 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> T
     if kv_heads != heads:
         key = key.repeat_interleave(heads // kv_heads, dim=1)
         value = value.repeat_interleave(heads // kv_heads, dim=1)
+    if query.requires_grad and query.device.type == "cpu" and length <= SHORT:
+        return _attend_plainly(query, key, value, mask)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+
+
+def _attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention as three operations; softmax in at least float32."""
+    if mask is None:
+        length = query.shape[2]
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+    scores = query @ key.transpose(-1, -2)
+    scores = scores if scores.dtype == torch.float64 else scores.float()
+    scores = (scores * query.shape[-1] ** -0.5).masked_fill(~mask, float("-inf"))
+    return scores.softmax(-1).to(value.dtype) @ value
 
 
 def init_weights(decoder: Decoder, seed: int, *, std: float = 0.02) -> None:

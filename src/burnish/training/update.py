@@ -225,7 +225,8 @@ class Updater:
         out.total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.collect()
         sampled = [torch.tensor(batch.trajectories[i].logprobs) for i in members]
-        monitors.note(out, current, self._padded(sampled, packed), scores.entropy_BT, packed)
+        entropy_BT = scores.entropy_BT.detach()
+        monitors.note(out, current, self._padded(sampled, packed), entropy_BT, packed)
 
     def _apply(self, batch: StepBatch, part: Sequence[int], rate: float) -> float:
         """Add gradients over processes, guard them, take the optimiser step."""

@@ -1,0 +1,55 @@
+"""Every mistake of `docs/messages.md` is made, and told in the one line that the page shows."""
+
+from __future__ import annotations
+
+import pytest
+from messages import CASES, PAGE, all_told, page
+
+TITLES = [case.title for cases in CASES.values() for case in cases]
+REGENERATE = "python tests/training/messages.py > docs/messages.md"
+
+
+@pytest.fixture(scope="module")
+def told():
+    return all_told()
+
+
+def test_there_are_enough_and_each_has_its_own_title():
+    assert len(TITLES) >= 40
+    assert len(set(TITLES)) == len(TITLES)
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_a_mistake_gets_one_line_and_no_trace(told, title):
+    code, text = told[title]
+    assert code in (2, 3)
+    assert text.startswith(("burnish: ", "warning: stopped: "))
+    assert "\n" not in text
+    assert "Traceback" not in text
+    assert "Error:" not in text
+    assert 40 < len(text) < 320
+
+
+def test_lines_differ(told):
+    """A message that two different mistakes share would not say which one it was."""
+    assert len({text for _, text in told.values()}) == len(TITLES)
+
+
+@pytest.mark.parametrize(
+    ("title", "named"),
+    [
+        ("A reward asks for fields that the data lacks", ["'judge_notes'", "'rows'", "'rubric'"]),
+        ("A key is misspelt", ["optimiser.learning_rte", "'optimiser.learning_rate'"]),
+        ("A table is misspelt", ["recipe.toml:18", "'rolout'", "'rollout'"]),
+        ("An advantage function gives NaN", ["pieces.py:nan_advantage", "step 0", "0.0.2"]),
+        ("A line is no JSON", ["data.jsonl:2"]),
+        ("A run is continued on other data", ["fingerprint"]),
+        ("A run is continued with another setting", ["rollout.samples: 4 -> 5"]),
+    ],
+)
+def test_the_line_names_what_to_look_at(told, title, named):
+    assert all(word in told[title].text for word in named)
+
+
+def test_the_page_shows_what_is_said(told):
+    assert page(told) == PAGE.read_text(), f"the page is out of date; run: {REGENERATE}"

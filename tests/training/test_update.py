@@ -1,0 +1,398 @@
+"""The update: its gradient is that of the whole batch, however it is cut, for every recipe."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from dataclasses import replace
+
+import msgspec
+import pytest
+import torch
+from training_cases import ROOT, finish, rollout, trainer
+
+from burnish.config import Config, load
+from burnish.config.schema import Optimiser
+from burnish.config.schema import Update as UpdateConfig
+from burnish.errors import UserError
+from burnish.lm.folder import load_model
+from burnish.lm.tiny import tiny_model
+from burnish.policy.batch import LossBatch, RewardBatch
+from burnish.policy.doors import advantages, loss
+from burnish.policy.recipe import Aggregate, Entropy, Recipe, StaticRegion
+from burnish.seeds import Seeds
+from burnish.training import update as update_room
+from burnish.training.devices import World
+from burnish.training.events import StepDone
+from burnish.training.optimiser import MasterAdamW
+from burnish.training.update import Progress, Updater
+
+RECIPES = {path.stem: load(Config, path).value for path in sorted(ROOT.glob("recipes/*.toml"))}
+POLICIES = {name: config.policy for name, config in RECIPES.items()} | {
+    "entropy_and_dual_clip": Recipe(
+        dual_clip=1.05,
+        ratio="sequence_token",
+        trust_region=StaticRegion(low=0.02, high=0.02),
+        aggregate=Aggregate(mode="token-mean", keep_denominator=True),
+        auxiliary=(Entropy(coefficient=0.01),),
+    )
+}
+MAX_TOKENS = 16
+PROMPTS = {"a": [5, 6, 7, 8, 9], "b": [10, 11], "c": [12, 13, 14], "d": [15, 16, 17, 18]}
+LENGTHS = [3, 1, 7, 14, 5, 16, 2, 4, 6, 6, 1, 9, 2, 8, 3, 5]
+# Group c agrees and teaches nothing; one rollout of group d has no reward.
+REWARDS = [1, 0, 0, 1, 0.5, 0, 0.25, 1, 1, 1, 1, 1, 0, math.nan, 1, 0]
+BRIEF = [0.1, 0.9, 0.4, 0.2, 0.5, 0.6, 0.3, 0.8, 0.7, 0.7, 0.7, 0.7, 0.2, math.nan, 0.1, 0.4]
+
+
+def make_rollouts():
+    generator = torch.Generator().manual_seed(3)
+    made = []
+    for i, length in enumerate(LENGTHS):
+        group = "abcd"[i // 4]
+        answer = torch.randint(20, 250, (length,), generator=generator).tolist()
+        made.append(rollout(f"0.{i // 4}.{i % 4}", group, PROMPTS[group], answer))
+    return made
+
+
+ROLLOUTS = make_rollouts()
+NOISE = [
+    torch.randn(n, generator=torch.Generator().manual_seed(n + i), dtype=torch.float64)
+    for i, n in enumerate(LENGTHS)
+]
+
+
+def values_of(policy, members=range(16)):
+    members = list(members)
+    columns = [REWARDS, BRIEF] if policy is POLICIES["gdpo"] else [REWARDS]
+    groups = {name: k for k, name in enumerate(dict.fromkeys(ROLLOUTS[i].group for i in members))}
+    batch = RewardBatch(
+        rewards_BK=torch.tensor([[c[i] for c in columns] for i in members], dtype=torch.float64),
+        weights_K=torch.tensor([1.0, 0.5][: len(columns)], dtype=torch.float64),
+        groups_B=torch.tensor([groups[ROLLOUTS[i].group] for i in members]),
+        lengths_B=torch.tensor([LENGTHS[i] for i in members]),
+        truncated_B=torch.tensor([LENGTHS[i] == MAX_TOKENS for i in members]),
+        names=("correct", "brief")[: len(columns)],
+    )
+    return advantages(policy, batch)
+
+
+class Recorder(MasterAdamW):
+    """Keeps every gradient instead of following it."""
+
+    def step(self, rate, norm):
+        self.taken = [*getattr(self, "taken", []), [s.clone() for s in self.sums]]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """The tiny model in float64, and another one as the reference."""
+    folder = tiny_model(tmp_path_factory.mktemp("reference"), seed=1)
+    model = load_model("tiny", dtype="float64", device="cpu").module.requires_grad_(True)
+    reference = load_model(folder, dtype="float64", device="cpu").module.requires_grad_(False)
+    return model, reference
+
+
+def make_updater(models, policy, *, kind=Updater, temperature=1.3, **settings):
+    model, reference = models
+    return kind(
+        model=model,
+        device=torch.device("cpu"),
+        optimiser=Recorder(model.named_parameters(), Optimiser()),
+        recipe=policy,
+        config=UpdateConfig(**settings),
+        temperature=temperature,
+        max_tokens=MAX_TOKENS,
+        seeds=Seeds(0),
+        world=World(),
+        reference=(lambda: nullcontext(reference)) if policy.needs_reference else None,
+    )
+
+
+def plain_logprobs(model, temperature):
+    """Each rollout on its own: (B, T) with zeros behind."""
+    rows = []
+    for item in ROLLOUTS:
+        ids = torch.tensor([item.token_ids])
+        logits = model.logits(model(ids, torch.arange(ids.shape[1])[None]))[0] / temperature
+        logp = logits.log_softmax(-1)[:-1].gather(1, ids[0, 1:, None])[:, 0]
+        entropy = torch.distributions.Categorical(logits=logits).entropy()[:-1]
+        start = item.prompt_length - 1
+        rows.append((logp[start:], entropy[start:]))
+    pad = torch.nn.utils.rnn.pad_sequence
+    return (
+        pad([r[0] for r in rows], batch_first=True),
+        pad([r[1] for r in rows], batch_first=True),
+    )
+
+
+def old_logprobs(model, policy, temperature=1.3):
+    """The model's own, moved enough for some tokens (or sequences) to leave the trust region."""
+    scale = 0.001 if policy.ratio == "sequence" else 0.25
+    with torch.no_grad():
+        logp_BT, _ = plain_logprobs(model, temperature)
+    return {i: logp_BT[i, :n] + scale * NOISE[i] for i, n in enumerate(LENGTHS)}
+
+
+def whole_batch_gradient(models, policy):
+    """The definition: one loss over all rollouts, each computed by itself."""
+    model, reference = models
+    values = values_of(policy)
+    logp_BT, entropy_BT = plain_logprobs(model, 1.3)
+    old = old_logprobs(model, policy)
+    old_BT = torch.nn.utils.rnn.pad_sequence([old[i] for i in range(16)], batch_first=True)
+    with torch.no_grad():
+        ref_BT = plain_logprobs(reference, 1.3)[0] if policy.needs_reference else None
+    mask_BT = torch.arange(logp_BT.shape[1])[None] < torch.tensor(LENGTHS)[:, None]
+    out = loss(
+        policy,
+        LossBatch(
+            logp_BT=logp_BT,
+            old_logp_BT=old_BT,
+            mask_BT=mask_BT,
+            advantages_B=values.values_B,
+            low_B=values.low_B,
+            high_B=values.high_B,
+            keep_B=values.keep_B,
+            ref_logp_BT=ref_BT,
+            entropy_BT=entropy_BT,
+            max_tokens=MAX_TOKENS,
+        ),
+    )
+    return torch.autograd.grad(out.total, list(model.parameters())), out
+
+
+def off_policy_update(models, policy, **settings):
+    """Gradient and metrics away from the sampling policy: two epochs that take no step."""
+    updater = make_updater(models, policy, epochs=2, **settings)
+    progress = Progress(0, old_logprobs(models[0], policy))
+    metrics, _ = updater.update(0, ROLLOUTS, values_of(policy), 0.0, progress)
+    first, second = updater.optimiser.taken
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    return first, metrics
+
+
+def close(ours, theirs, tolerance=1e-10):
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("budget", [1, 40, 100_000])
+@pytest.mark.parametrize("name", POLICIES)
+def test_micro_batches_add_up_to_the_whole_batch(models, name, budget, share):
+    theirs, out = whole_batch_gradient(models, POLICIES[name])
+    ours, metrics = off_policy_update(
+        models, POLICIES[name], micro_batch_tokens=budget, share_prompts=share
+    )
+    assert max(float(g.abs().max()) for g in theirs) > 1e-4
+    close(ours, theirs)
+    assert metrics["loss/total"] == pytest.approx(float(out.total.detach()), abs=1e-12)
+    assert metrics["policy/ratio_max"] == pytest.approx(float(out.ratio_max), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_gradients_follow_finite_differences(models, name):
+    model, _ = models
+    policy = POLICIES[name]
+    progress = old_logprobs(model, policy)
+    ours, metrics = off_policy_update(models, policy)
+    assert metrics["policy/clipped_share"] > 0, "no token left the trust region: a weak test"
+    updater = make_updater(models, policy, epochs=2)
+    values = values_of(policy)
+
+    def objective():
+        found, _ = updater.update(0, ROLLOUTS, values, 0.0, Progress(0, progress))
+        return found["loss/total"]
+
+    generator = torch.Generator().manual_seed(11)
+    parameters = list(model.parameters())
+    largest = 0.0
+    for pick in range(20):
+        k = int(torch.randint(len(parameters), (1,), generator=generator))
+        flat = parameters[k].detach().view(-1)
+        # Half of the picks fall on the entry that matters most; a random one is often nearly 0.
+        top = int(ours[k].abs().argmax())
+        i = top if pick % 2 else int(torch.randint(flat.numel(), (1,), generator=generator))
+        start = flat[i].item()
+        sides = []
+        for side in (1e-6, -1e-6):
+            flat[i] = start + side
+            sides.append(objective())
+        flat[i] = start
+        slope = (sides[0] - sides[1]) / 2e-6
+        assert float(ours[k].view(-1)[i]) == pytest.approx(slope, abs=2e-8, rel=1e-6)
+        largest = max(largest, abs(slope))
+    assert largest > 1e-4
+
+
+class Stubborn(Updater):
+    """Computes every rollout, also those that cannot move anything."""
+
+    def _moving(self, values):
+        return set(range(len(values.keep_B)))
+
+
+@pytest.mark.parametrize("name", ["grpo", "dapo", "dr_grpo", "gspo", "gdpo"])
+def test_rollouts_without_advantage_are_skipped_and_change_nothing(models, name, monkeypatch):
+    policy = msgspec.structs.replace(POLICIES[name], auxiliary=())
+    if name == "gdpo":
+        monkeypatch.setitem(POLICIES, "gdpo", policy)
+    values = values_of(policy)
+    computed = []
+    real = update_room.token_scores
+
+    def counting(model, packed, *arguments, **more):
+        computed.extend(packed.members)
+        return real(model, packed, *arguments, **more)
+
+    monkeypatch.setattr(update_room, "token_scores", counting)
+    lazy = make_updater(models, policy)
+    lazy.update(0, ROLLOUTS, values, 0.0)
+    moving = [i for i in range(16) if values.keep_B[i] and values.values_B[i] != 0]
+    assert sorted(computed) == moving
+    assert len(moving) < 13
+    stubborn = make_updater(models, policy, kind=Stubborn)
+    stubborn.update(0, ROLLOUTS, values, 0.0)
+    close(lazy.optimiser.taken[0], stubborn.optimiser.taken[0], 1e-13)
+
+
+@pytest.mark.parametrize("name", [n for n in POLICIES if n != "entropy_and_dual_clip"])
+def test_a_rollout_without_a_reward_counts_for_nothing(models, name):
+    policy = POLICIES[name]
+    everyone = make_updater(models, policy)
+    everyone.update(0, ROLLOUTS, values_of(policy), 0.0)
+    present = [i for i in range(16) if i != 13]
+    rest = make_updater(models, policy)
+    rest.update(0, [ROLLOUTS[i] for i in present], values_of(policy, present), 0.0)
+    close(everyone.optimiser.taken[0], rest.optimiser.taken[0], 1e-13)
+
+
+def test_with_keep_denominator_a_masked_rollout_still_divides(models):
+    plain = Recipe(aggregate=Aggregate(mode="seq-mean-token-mean"))
+    counted = Recipe(aggregate=Aggregate(mode="seq-mean-token-mean", keep_denominator=True))
+    gradients = []
+    for policy in (plain, counted):
+        updater = make_updater(models, policy)
+        updater.update(0, ROLLOUTS, values_of(policy), 0.0)
+        gradients.append(updater.optimiser.taken[0])
+    close([g * 15 / 16 for g in gradients[0]], gradients[1], 1e-13)
+
+
+def test_a_step_without_signal_takes_no_update(models):
+    policy = POLICIES["grpo"]
+    updater = make_updater(models, policy)
+    metrics, updates = updater.update(0, ROLLOUTS[8:12], values_of(policy, range(8, 12)), 0.0)
+    assert (metrics, updates) == ({}, 0)
+    assert not hasattr(updater.optimiser, "taken")
+
+
+def test_mini_batches_are_whole_groups_and_shuffle_by_their_own_seed(models):
+    updater = make_updater(models, Recipe(), epochs=3, minibatches=2)
+    batch = update_room.StepBatch(4, ROLLOUTS, values_of(Recipe()))
+    dealt = updater._minibatches(batch)
+    assert len(dealt) == 6
+    for epoch in range(3):
+        pair = dealt[2 * epoch : 2 * epoch + 2]
+        assert sorted(pair[0] + pair[1]) == list(range(16))
+        for members in pair:
+            assert len(members) == 8
+            assert all(len([m for m in members if m // 4 == i // 4]) == 4 for i in members)
+    assert len({tuple(members) for members in dealt}) > 2, "the epochs were dealt alike"
+    assert dealt == updater._minibatches(batch)
+    assert dealt != updater._minibatches(replace(batch, step=5))
+
+
+# --- what the trainer itself thought before the first update, and what the sampler said
+
+
+def test_with_several_updates_the_first_ratio_is_exactly_one(models):
+    """Although the sampler's log-probs (a constant here) are far off."""
+    policy = Recipe()
+    updater = make_updater(models, policy, epochs=2)
+    metrics, updates = updater.update(0, ROLLOUTS, values_of(policy), 0.0)
+    assert updates == 2
+    assert metrics["policy/ratio_max"] == 1.0
+    assert metrics["policy/clipped_share"] == 0.0
+    assert metrics["mismatch/mean_abs"] > 0.01
+
+
+def test_later_updates_are_measured_against_the_first(tmp_path):
+    more = {"update": {"epochs": 3}, "optimiser": {"learning_rate": 5e-3}, "steps": 1}
+    done = next(e for e in finish(trainer(tmp_path, more)) if isinstance(e, StepDone))
+    assert done.metrics["optimiser/updates"] == 3.0
+    assert done.metrics["policy/ratio_max"] > 1.01
+    assert done.metrics["policy/clipped_share"] > 0.0
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_sampler_and_trainer_agree_on_one_device(tmp_path, temperature):
+    more = {"rollout": {"temperature": temperature, "max_tokens": 12}}
+    for done in finish(trainer(tmp_path, more)):
+        if isinstance(done, StepDone):
+            assert done.metrics["mismatch/mean_abs"] < 1e-6
+            assert done.metrics["mismatch/kl"] < 1e-11
+            assert done.metrics["mismatch/max_ratio"] < 1 + 1e-5
+            assert done.metrics["policy/ratio_max"] == 1.0
+
+
+def test_noise_in_the_samplers_logprobs_is_measured(models):
+    policy = POLICIES["quickstart"]
+    with torch.no_grad():
+        logp_BT, _ = plain_logprobs(models[0], 1.3)
+    noisy = []
+    for i, item in enumerate(ROLLOUTS):
+        said = tuple((logp_BT[i, : LENGTHS[i]] + 0.1 * NOISE[i]).tolist())
+        prompt, answer = item.spans
+        spans = (prompt, msgspec.structs.replace(answer, logprobs=said))
+        noisy.append(msgspec.structs.replace(item, spans=spans))
+    values = values_of(policy)
+    metrics, _ = make_updater(models, policy).update(0, noisy, values, 0.0)
+    moving = [i for i in range(16) if values.keep_B[i] and values.values_B[i] != 0]
+    gap = -0.1 * torch.cat([NOISE[i] for i in moving])
+    assert metrics["mismatch/mean_abs"] == pytest.approx(float(gap.abs().mean()), rel=1e-5)
+    assert metrics["mismatch/kl"] == pytest.approx(float((gap.exp() - 1 - gap).mean()), rel=1e-4)
+    assert metrics["mismatch/max_ratio"] == pytest.approx(float(gap.abs().max().exp()), rel=1e-5)
+
+
+# --- memory
+
+
+def run_out_of_memory(monkeypatch, calls):
+    """Fail at the given calls of the forward pass."""
+    real = update_room.token_scores
+    count = iter(range(10_000))
+
+    def failing(*arguments, **more):
+        if next(count) in calls:
+            raise torch.OutOfMemoryError("no room")
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(update_room, "token_scores", failing)
+
+
+@pytest.mark.parametrize("failing", [{0}, {2}, {0, 1}, {1, 4}])
+def test_out_of_memory_halves_the_passes_and_keeps_the_gradient(models, monkeypatch, failing):
+    policy = POLICIES["grpo"]
+    values = values_of(policy)
+    calm = make_updater(models, policy, epochs=2)
+    expected, _ = calm.update(0, ROLLOUTS, values, 0.0)
+    run_out_of_memory(monkeypatch, failing)
+    tight = make_updater(models, policy, epochs=2, micro_batch_tokens=2048)
+    found, updates = tight.update(0, ROLLOUTS, values, 0.0)
+    assert updates == 2
+    assert tight.budget == 2048 // 2 ** len(failing)
+    for ours, theirs in zip(tight.optimiser.taken, calm.optimiser.taken, strict=True):
+        close(ours, theirs)
+    assert found == pytest.approx(expected, abs=1e-10), "a failed pass was counted"
+
+
+def test_out_of_memory_at_the_least_budget_says_what_saves_most(models, monkeypatch):
+    run_out_of_memory(monkeypatch, set(range(1000)))
+    updater = make_updater(models, Recipe())
+    with pytest.raises(UserError) as caught:
+        updater.update(0, ROLLOUTS, values_of(Recipe()), 0.0)
+    assert str(caught.value) == (
+        "out of device memory with micro-batches of 256 tokens; what saves most, in order: "
+        "model.lora, a smaller rollout.max_tokens, a smaller model.path"
+    )
