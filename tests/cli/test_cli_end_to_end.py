@@ -76,7 +76,7 @@ def test_a_run_is_interrupted_continued_and_looked_at(typed: Type, tmp_path: Pat
     steps = [event["step"] for event in events if event["event"] == "step"]
     assert steps == list(range(events[0]["done"], 30))
     assert events[-1]["status"] == "finished"
-    assert events[-1]["before"]["count"] == events[-1]["after"]["count"] == 5
+    assert events[-1]["before"]["size"] == events[-1]["after"]["size"] == 5
 
     with RunStore.open(run.folder, read_only=True) as store:
         assert store.steps() == list(range(30))

@@ -186,7 +186,7 @@ def test_json_lines_parse_and_nothing_else_is_printed(
     assert events[0]["forecast"]["memory"]["weights"] == 2**20
     assert events[2]["useful_groups"] == 5
     assert events[2]["metrics"]["loss/surrogate"] == -0.01
-    assert events[-1]["change"] == {"value": 0.29, "low": 0.2, "high": 0.38, "count": 100}
+    assert events[-1]["change"] == {"value": 0.29, "low": 0.2, "high": 0.38, "size": 100}
     again = json.loads(typed("train", recipe, "--json").out)
     assert again["event"] == "already_finished"
 

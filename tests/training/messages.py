@@ -225,7 +225,7 @@ CASES: dict[str, list[Case]] = {
         Case("The device does not exist", ("model.device=gpu0",)),
     ],
     "Runs": [
-        Case("No such recipe", ("train", "recipes/grpoo.toml")),
+        Case("No such recipe", ("train", "recipes.toml")),
         Case("A run is continued with another setting", ("rollout.samples=5",), first=STOPS),
         Case("A run is continued on other data", edit=OTHER_DATA, first=STOPS),
         Case("A folder is no crash folder", ("replay", "runs")),

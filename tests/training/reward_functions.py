@@ -82,3 +82,8 @@ grader = Grader()
 
 def always_raises(text):
     raise ConnectionError("judge unreachable")
+
+
+def nan_slowly_at_first(responses):
+    time.sleep(0.3 if responses[0].id.split(".")[1] == "0" else 0.0)
+    return [math.nan] * len(responses)

@@ -434,3 +434,11 @@ def test_a_span_may_carry_no_logprobs():
     check_sampled([rollout("a", "g", [5], [6, 7])], 0)
     with pytest.raises(GuardTripped):
         check_sampled([rollout("a", "g", [5], [6, 7], math.nan)], 0)
+
+
+def test_which_sample_is_named_is_not_a_matter_of_timing(tmp_path):
+    """Every group breaks the contract, the first one last; the line names the first all the same."""
+    trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [reward("nan_slowly_at_first")]})
+    error, place = trip_at(trained, 0)
+    line, _ = check_evidence(error, place, "reward")
+    assert "for sample 0.0.0;" in line

@@ -24,7 +24,9 @@ from burnish.seeds import Seeds
 from burnish.training import update as update_room
 from burnish.training.devices import World
 from burnish.training.events import StepDone
+from burnish.training.forward import token_scores
 from burnish.training.optimiser import MasterAdamW
+from burnish.training.packing import make_rows, pack
 from burnish.training.update import Progress, Updater
 
 RECIPES = {path.stem: load(Config, path).value for path in sorted(ROOT.glob("recipes/*.toml"))}
@@ -306,15 +308,33 @@ def test_mini_batches_are_whole_groups_and_shuffle_by_their_own_seed(models):
 # --- what the trainer itself thought before the first update, and what the sampler said
 
 
-def test_with_several_updates_the_first_ratio_is_exactly_one(models):
-    """Although the sampler's log-probs (a constant here) are far off."""
-    policy = Recipe()
-    updater = make_updater(models, policy, epochs=2)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize(("epochs", "minibatches"), [(2, 1), (1, 2), (1, 4)])
+def test_with_several_updates_the_first_ratio_is_exactly_one(dtype, epochs, minibatches):
+    """Also in half precision, and although the sampler's log-probs (a constant) are far off."""
+    policy = POLICIES["gspo"]
+    model = load_model("tiny", dtype=dtype, device="cpu").module.requires_grad_(True)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3.0)  # far from uniform, so that rounding shows
+    updater = make_updater((model, None), policy, epochs=epochs, minibatches=minibatches)
     metrics, updates = updater.update(0, ROLLOUTS, values_of(policy), 0.0)
-    assert updates == 2
+    assert updates == (3 if minibatches == 4 else 2), "one mini-batch of four has no signal"
     assert metrics["policy/ratio_max"] == 1.0
     assert metrics["policy/clipped_share"] == 0.0
     assert metrics["mismatch/mean_abs"] > 0.01
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_with_and_without_gradients_the_numbers_are_the_same(dtype):
+    """Old and reference log-probs need no gradient; they are compared with some that have one."""
+    model = load_model("tiny", dtype=dtype, device="cpu").module.requires_grad_(True)
+    packed = pack(make_rows(ROLLOUTS, True), ROLLOUTS, torch.device("cpu"))
+    own = token_scores(model, packed, 1.0).logp_BT
+    with torch.no_grad():
+        assert torch.equal(token_scores(model, packed, 1.0).logp_BT, own)
+    model.requires_grad_(False)
+    assert torch.equal(token_scores(model, packed, 1.0).logp_BT, own)
 
 
 def test_later_updates_are_measured_against_the_first(tmp_path):

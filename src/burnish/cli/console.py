@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -122,3 +123,12 @@ def count(number_of: float) -> str:
         if number_of >= limit:
             return f"{number_of / limit:.{0 if unit == 'k' else 1}f} {unit}"
     return f"{number_of:.0f}"
+
+
+def surrogate_text(metrics: Mapping[str, float | None]) -> str:
+    """The surrogate, where it says something.
+
+    With one update a step every ratio is 1 and the surrogate is 0 whatever is being learned.
+    """
+    on_policy = metrics.get("policy/ratio_max") == 1.0
+    return "-" if on_policy else number(metrics.get("loss/surrogate"), 4)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from burnish.cli.console import number, one_line, out, say, share
+from burnish.cli.console import number, one_line, out, say, share, surrogate_text
 from burnish.cli.rewards import parts_text, reward_cell, value_style
 from burnish.store import RunStore, StoredSample
 
@@ -110,7 +110,7 @@ def _numbers(store: RunStore, step: int) -> str:
         if points
     }
     shown = [
-        ("surrogate", number(metrics.get("loss/surrogate"), 4)),
+        ("surrogate", surrogate_text(metrics)),
         ("kl", number(metrics.get("loss/kl"), 4)),
         ("gradient", number(metrics.get("optimiser/gradient_norm"))),
         ("entropy", number(metrics.get("policy/entropy"), 2)),

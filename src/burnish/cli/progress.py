@@ -23,6 +23,7 @@ from burnish.cli.console import (
     out,
     say,
     share,
+    surrogate_text,
     warn,
 )
 from burnish.cli.report import print_header, print_report
@@ -151,7 +152,7 @@ COLUMNS = (
     Column("step", lambda e: f"{e.step}/{e.steps - 1}", 0),
     Column("useful", lambda e: f"{e.useful_groups}/{e.groups}", 0),
     Column("reward", lambda e: reward_text(e.metrics), 0),
-    Column("surrogate", lambda e: number(e.metrics.get("loss/surrogate"), 4), 3),
+    Column("surrogate", lambda e: surrogate_text(e.metrics), 3),
     Column("kl", lambda e: number(e.metrics.get("loss/kl"), 4), 4),
     Column("other terms", lambda e: other_terms(e.metrics), 8),
     Column("gradient", lambda e: number(e.metrics.get("optimiser/gradient_norm")), 2),

@@ -251,7 +251,7 @@ class Attention(nn.Module):
         value = value.transpose(1, 2)
         if cache is not None:
             key, value = cache.append(index, key, value)
-        attended = _attend(query, key, value, mask)
+        attended = _attend(query, key, value, mask, is_sampling=cache is not None)
         out: Tensor = self.o_proj(attended.transpose(1, 2).reshape(rows * length, -1))
         return out
 
@@ -262,7 +262,9 @@ def _rotate(heads_BHSE: Tensor, rotation: Rotation) -> Tensor:
     return torch.addcmul(heads_BHSE * rotation.cos, swapped, rotation.sin)
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, is_sampling: bool
+) -> Tensor:
     """Softmax attention; (B, H, S, Dh) queries over (B, Hkv, Sk, Dh) keys."""
     rows, heads, length, size = query.shape
     kv_heads = key.shape[1]
@@ -275,7 +277,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> T
     if kv_heads != heads:
         key = key.repeat_interleave(heads // kv_heads, dim=1)
         value = value.repeat_interleave(heads // kv_heads, dim=1)
-    if query.requires_grad and query.device.type == "cpu" and length <= SHORT:
+    # Not a question of gradients: old and reference log-probs are computed without and compared
+    # with those computed with them, so both must come from the same kernels.
+    if not is_sampling and query.device.type == "cpu" and length <= SHORT:
         return _attend_plainly(query, key, value, mask)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
 
@@ -288,7 +292,8 @@ def _attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     scores = query @ key.transpose(-1, -2)
     scores = scores if scores.dtype == torch.float64 else scores.float()
     scores = (scores * query.shape[-1] ** -0.5).masked_fill(~mask, float("-inf"))
-    return scores.softmax(-1).to(value.dtype) @ value
+    attended: Tensor = scores.softmax(-1).to(value.dtype) @ value
+    return attended
 
 
 def init_weights(decoder: Decoder, seed: int, *, std: float = 0.02) -> None:

@@ -142,7 +142,7 @@ def _write_weights(reader: Any, config: dict[str, Any], folder: Path) -> None:
     import numpy as np
     import torch
 
-    from burnish.lm.folder import WEIGHTS, write_weights
+    from burnish.lm.weights import WEIGHTS, write_weights
 
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     weights = {}

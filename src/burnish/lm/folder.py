@@ -11,7 +11,6 @@ that the built-in decoder knows load without importing transformers; others go t
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,21 +25,14 @@ from burnish.lm.architecture import Architecture, Unsupported, read_architecture
 from burnish.lm.decoder import Decoder
 from burnish.lm.json_files import read_json, write_json
 from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.weights import DTYPES, INDEX, WEIGHTS, write_weights
 
 if TYPE_CHECKING:
     from burnish.lm.transformers_model import TransformersDecoder
 
 logger = logging.getLogger(__name__)
 
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
 BUILT_IN_NAMES = ("smollm2", "tiny")
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 
 
 @dataclass
@@ -124,16 +116,6 @@ def config_for(config: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
         written["torch_dtype"] = name
     written.pop("quantization_config", None)
     return written
-
-
-def write_weights(file: Path, weights: dict[str, Tensor]) -> None:
-    """One safetensors file, complete or not there at all."""
-    from safetensors.torch import save_file
-
-    partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
-    contiguous = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
-    save_file(contiguous, str(partial), metadata={"format": "pt"})
-    os.replace(partial, file)
 
 
 def find_folder(path: str | Path) -> Path:

@@ -37,7 +37,7 @@ def tiny_model(
     import torch
 
     from burnish.lm.decoder import Decoder, init_weights
-    from burnish.lm.folder import DTYPES, WEIGHTS, write_weights
+    from burnish.lm.weights import DTYPES, WEIGHTS, write_weights
 
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)

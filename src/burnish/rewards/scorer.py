@@ -200,21 +200,25 @@ async def score_groups(
 async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, limit: int = 64) -> list[T]:
     """Await calls concurrently, results in order; the first call's error is raised as it is.
 
-    Task groups wrap errors in groups of errors; a one-line message must reach the user bare.
+    Task groups wrap errors in groups of errors; a one-line message must reach the user bare. An
+    error ends only the calls after its own, so which one is raised is not a matter of timing.
     """
     if len(calls) == 1:
         return [await calls[0]()]
     results: dict[int, T] = {}
     errors: dict[int, Exception] = {}
     slots = anyio.CapacityLimiter(max(1, limit))
+    scopes = [anyio.CancelScope() for _ in calls]
 
     async def one(index: int) -> None:
-        async with slots:
-            try:
-                results[index] = await calls[index]()
-            except Exception as error:  # boundary: carried out of the task group unwrapped
-                errors[index] = error
-                group.cancel_scope.cancel()
+        with scopes[index]:
+            async with slots:
+                try:
+                    results[index] = await calls[index]()
+                except Exception as error:  # boundary: carried out of the task group unwrapped
+                    errors[index] = error
+                    for scope in scopes[index + 1 :]:
+                        scope.cancel()
 
     async with anyio.create_task_group() as group:
         for index in range(len(calls)):

@@ -112,8 +112,8 @@ class RunReader:
 
     def sample(self, reference: str) -> StoredSample:
         """One sample by its id (`12/train/3`), a beginning of it, or its trajectory's id."""
-        exact = f"{_SELECT} WHERE id = ?1 OR trajectory_id = ?1 ORDER BY rowid LIMIT 9"
-        rows = list(self._database.rows(exact, (reference,)))
+        exact = f"{_SELECT} WHERE id = ? OR trajectory_id = ? ORDER BY rowid LIMIT 9"
+        rows = list(self._database.rows(exact, (reference, reference)))
         if not rows and reference:
             beginning = f"{_SELECT} WHERE id BETWEEN ? AND ? ORDER BY rowid LIMIT 9"
             rows = list(self._database.rows(beginning, (reference, reference + "\U0010ffff")))

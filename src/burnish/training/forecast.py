@@ -18,7 +18,6 @@ import torch
 
 from burnish.config.schema import Config
 
-
 STARTS_A_LAYER = 30
 """Operations that one layer's forward pass starts; a backward pass starts twice as many."""
 

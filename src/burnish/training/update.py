@@ -240,14 +240,19 @@ class Updater:
 
     @torch.no_grad()
     def _old_logprobs(self, batch: StepBatch, moving: set[int]) -> dict[int, Tensor]:
-        """The trainer's own log-probs before the first update of the step."""
+        """The trainer's own log-probs before the first update of the step.
+
+        Packed as the first epoch will pack them: in half precision a number depends on its
+        neighbours in a matrix product, and the first ratio is to be exactly 1.
+        """
 
         def work() -> dict[int, Tensor]:
             found: dict[int, Tensor] = {}
-            for packed in self._packed(batch, sorted(moving)):
-                logp_BT = token_scores(self.model, packed, self.temperature).logp_BT
-                for row, i in enumerate(packed.members):
-                    found[i] = logp_BT[row, : len(batch.trajectories[i].logprobs)]
+            for members in self._deal(batch, 0):
+                for packed in self._packed(batch, [i for i in members if i in moving]):
+                    logp_BT = token_scores(self.model, packed, self.temperature).logp_BT
+                    for row, i in enumerate(packed.members):
+                        found[i] = logp_BT[row, : len(batch.trajectories[i].logprobs)]
             return found
 
         return self.world.merge(self._within_memory(work))
