@@ -28,6 +28,7 @@ from burnish.training.checkpoint import TrainState
 from burnish.training.collect import Collector
 from burnish.training.data import Cursor, measure_prompts
 from burnish.training.devices import World
+from burnish.training.event_loop import EventLoop
 from burnish.training.forecast import Shape, available_memory, forecast, measure_speed
 from burnish.training.loop import Trainer
 from burnish.training.optimiser import MasterAdamW
@@ -49,6 +50,7 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     config = resolved.value
     world = World.join()
     seeds = Seeds(config.run.seed)
+    loop = EventLoop()
     tasks = build_tasks(config.task, config.run.seed, root)
     scorer = build_all(config.rewards, base=root)
     _check_names(config, scorer, tasks)
@@ -95,7 +97,7 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
         trainable=trainable,
         lm=lm,
         optimiser=optimiser,
-        collector=Collector(lm, scorer, config.policy, config.rollout, single_turn, world),
+        collector=Collector(lm, scorer, config.policy, config.rollout, single_turn, world, loop),
         updater=updater,
         cursor=Cursor(
             tasks=tasks,
@@ -106,6 +108,7 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
         ),
         seeds=seeds,
         world=world,
+        loop=loop,
         state=state,
         forecast=forecast(
             config,

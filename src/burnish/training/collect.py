@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import anyio
 import msgspec
 import torch
 
@@ -26,6 +25,7 @@ from burnish.rewards.combine import Weighted
 from burnish.rewards.scorer import score_groups
 from burnish.training.data import Cursor
 from burnish.training.devices import World
+from burnish.training.event_loop import EventLoop
 from burnish.training.guards import weigh
 from burnish.training.rollout import Rollout, Slot, roll_out
 
@@ -107,6 +107,7 @@ class Collector:
     config: RolloutConfig
     rollout: Rollout
     world: World
+    loop: EventLoop
 
     @property
     def sampling(self) -> Sampling:
@@ -154,7 +155,7 @@ class Collector:
         """This process's share of the slots, scored; then everybody's, in slot order."""
         mine = self.world.share(slots)
         work = functools.partial(self._roll_and_score, step, mine, seed, version, clock)
-        own = anyio.run(work)
+        own = self.loop.run(work)
         return [scored for group in self.world.gather(own, len(slots)) for scored in group]
 
     async def _roll_and_score(

@@ -6,6 +6,7 @@ needed to see a tripped one again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
@@ -41,9 +42,9 @@ def weigh(recipe: Recipe, batch: RewardBatch, ids: Sequence[str], step: int) -> 
 def check_sampled(trajectories: Sequence[Trajectory], step: int) -> None:
     """Trip where the sampler itself gave log-probs that are not finite."""
     for trajectory in trajectories:
-        for span in trajectory.spans:
-            logprobs = torch.tensor(span.logprobs)
-            check_tensors("logprob", [("sampled logprobs", logprobs)], [trajectory.id], step)
+        bad = [p for span in trajectory.spans for p in span.logprobs if not math.isfinite(p)]
+        if bad:
+            trip("logprob", "sampled logprobs", step, (trajectory.id,), bad[0])
 
 
 def check_rows(stage: str, name: str, values_BX: Tensor, ids: Sequence[str], step: int) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio
 import msgspec
 
 from burnish.bench.evaluate import evaluate
@@ -39,6 +38,7 @@ from burnish.training.collect import (
 )
 from burnish.training.data import Cursor, PromptReport
 from burnish.training.devices import World
+from burnish.training.event_loop import EventLoop
 from burnish.training.events import Event, Finished, HeldOut, Saved, Started, StepDone
 from burnish.training.forecast import Forecast
 from burnish.training.guards import check_sampled, weigh
@@ -66,6 +66,7 @@ class Trainer:
     cursor: Cursor
     seeds: Seeds
     world: World
+    loop: EventLoop
     state: TrainState
     forecast: Forecast
     prompts: PromptReport
@@ -80,6 +81,12 @@ class Trainer:
 
     def run(self) -> Iterator[Event]:
         """Train to the end, or to a clear reason to stop."""
+        try:
+            yield from self._run()
+        finally:
+            self.loop.close()
+
+    def _run(self) -> Iterator[Event]:
         began = time.perf_counter()
         yield self._started()
         if self.config.evaluation.prompts and self.state.step == 0:
@@ -282,7 +289,7 @@ class Trainer:
                 part=config.evaluation.part,
                 deadline_s=config.rollout.score_timeout_s,
             )
-            result = anyio.run(work)
+            result = self.loop.run(work)
             stored = ledger.summary(result)
             samples = ledger.evaluated(self.state.step, self.state.weight_version, result)
             check_sampled([s.trajectory for s in samples], self.state.step)

@@ -35,8 +35,9 @@ Slot = tuple[int, Task]
 
 async def single_turn(task: Task, lm: LM, sampling: Sampling) -> list[Trajectory]:
     """One prompt, `n` completions; a trajectory each."""
-    completions = await lm.sample(task.messages, sampling)
     prompt = lm.prompt_spans(task.messages) if isinstance(lm, KnowsAuthors) else ()
+    ids = [token for span in prompt for token in span.token_ids]
+    completions = await lm.sample(ids or task.messages, sampling)
     return [to_trajectory(task, c, i, lm.name, prompt) for i, c in enumerate(completions)]
 
 
