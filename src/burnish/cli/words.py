@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from burnish.cli.recipes import QUICK_START, find_recipe
 from burnish.config import Config, Resolved, load
+from burnish.config.paths import absolute
 from burnish.errors import UserError
 
 
@@ -40,11 +41,8 @@ def resolve(words: Sequence[str]) -> Asked:
 def _from_here(word: str) -> str:
     """A data or function path typed by a person starts at their folder, not at the recipe's."""
     key, _, value = word.partition("=")
-    is_path = key.startswith(("task.", "rewards.")) and key.rpartition(".")[2] == "path"
+    is_path = key.startswith(("task.", "rewards.", "policy.")) and key.rpartition(".")[2] == "path"
     if not is_path:
         return word
     typed = value.strip().strip("\"'")
-    file, colon, function = typed.partition(":")
-    if colon and not file.endswith(".py"):
-        return word  # package.module:function is found by Python, not by a folder
-    return f"{key}={json.dumps(str(Path(file).absolute()) + colon + function)}"
+    return f"{key}={json.dumps(absolute(typed, Path.cwd()))}"

@@ -12,7 +12,8 @@
 | `auxiliary`    | `f(batch: LossBatch, **options) -> 0-d tensor, added to the loss`          |
 
 A missing reward is NaN on the way in; what comes back has no NaN but for shaped rewards. From the
-select piece on, `batch` holds the shaped rewards. A file path is taken from the working folder.
+select piece on, `batch` holds the shaped rewards. A relative file path starts at the recipe file's
+folder, or at the working folder where it is typed or used from Python.
 """
 
 from __future__ import annotations

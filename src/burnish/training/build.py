@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from burnish.config import Config, Resolved, render
+from burnish.config import Config, Resolved, render, rooted
 from burnish.config.schema import FREE
 from burnish.errors import UserError
 from burnish.lm.folder import LoadedModel, load_model
@@ -26,7 +27,7 @@ from burnish.tasks.config import build as build_tasks
 from burnish.training import checkpoint
 from burnish.training.checkpoint import TrainState
 from burnish.training.collect import Collector
-from burnish.training.data import Cursor, measure_prompts
+from burnish.training.data import Cursor, PromptReport, measure_prompts
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
 from burnish.training.forecast import Shape, available_memory, forecast, measure_speed
@@ -49,37 +50,67 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     """
     config = resolved.value
     world = World.join()
-    seeds = Seeds(config.run.seed)
-    loop = EventLoop()
     tasks = build_tasks(config.task, config.run.seed, root)
     scorer = build_all(config.rewards, base=root)
     _check_names(config, scorer, tasks)
     if (folder / "config.json").exists():
         _check_same(resolved, folder, tasks)
+    config = rooted(config, root)
+    trainable = _load(config, world)
+    length_of = _prompt_lengths(trainable.loaded)
+    cursor = Cursor(
+        tasks=tasks,
+        length_of=length_of,
+        max_prompt_tokens=config.rollout.max_prompt_tokens,
+        drop_overlong=config.rollout.overlong_prompts == "drop",
+    )
+    prompts = measure_prompts(tasks, length_of, cursor.max_prompt_tokens, cursor.drop_overlong)
+    portable = dataclasses.replace(resolved, value=config)
+    store = _open_store(resolved, portable, folder, tasks, world, recipe)
+    try:
+        return _assemble(config, store, scorer, trainable, cursor, prompts, world)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _load(config: Config, world: World) -> Trainable:
+    """The model to train and, where the recipe asks for one, its frozen reference."""
     loaded = load_model(config.model.path, dtype=config.model.dtype, device=_device(config, world))
     if config.model.dtype == "auto":
         _choose_precision(loaded)
-    trainable = Trainable(loaded, config.model.lora, seeds.for_("lora"))
+    trainable = Trainable(loaded, config.model.lora, Seeds(config.run.seed).for_("lora"))
     if config.policy.needs_reference:
         trainable.freeze_reference()
-    drop_overlong = config.rollout.overlong_prompts == "drop"
-    length_of = _prompt_lengths(loaded)
-    limit = config.rollout.max_prompt_tokens
-    prompts = measure_prompts(tasks, length_of, limit, drop_overlong)
-    store = _open_store(resolved, folder, tasks, world, recipe)
+    return trainable
+
+
+def _assemble(
+    config: Config,
+    store: RunStore,
+    scorer: Weighted,
+    trainable: Trainable,
+    cursor: Cursor,
+    prompts: PromptReport,
+    world: World,
+) -> Trainer:
+    """The trainer, at the newest checkpoint of the run where there is one."""
     # Only the holder of the run's lock may sweep away what a dead writer left.
-    place = checkpoint.latest(folder / "checkpoints")
+    place = checkpoint.latest(store.folder / "checkpoints")
     state = checkpoint.load_state(place) if place else TrainState()
-    threads = _set_threads(config, loaded, state)
+    threads = _set_threads(config, trainable.loaded, state)
     state = msgspec.structs.replace(state, threads=threads)
+    cursor.position = state.cursor
     optimiser = MasterAdamW(trainable.module.named_parameters(), config.optimiser)
     if place:
         checkpoint.load_optimiser(place, optimiser)
-    lm = LocalLM(loaded)
+    lm = LocalLM(trainable.loaded)
     lm.weight_version = state.weight_version
+    seeds = Seeds(config.run.seed)
+    loop = EventLoop()
     updater = Updater(
         model=trainable.module,
-        device=loaded.device,
+        device=trainable.device,
         optimiser=optimiser,
         recipe=config.policy,
         config=config.update,
@@ -92,31 +123,25 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     return Trainer(
         config=config,
         store=store,
-        tasks=tasks,
+        tasks=cursor.tasks,
         scorer=scorer,
         trainable=trainable,
         lm=lm,
         optimiser=optimiser,
         collector=Collector(lm, scorer, config.policy, config.rollout, single_turn, world, loop),
         updater=updater,
-        cursor=Cursor(
-            tasks=tasks,
-            length_of=length_of,
-            max_prompt_tokens=limit,
-            drop_overlong=drop_overlong,
-            position=state.cursor,
-        ),
+        cursor=cursor,
         seeds=seeds,
         world=world,
         loop=loop,
         state=state,
         forecast=forecast(
             config,
-            _shape(loaded, optimiser),
-            measure_speed(loaded.device, loaded.dtype),
+            _shape(trainable.loaded, optimiser),
+            measure_speed(trainable.device, trainable.dtype),
             prompts.longest,
             updater.budget,
-            available_memory(loaded.device),
+            available_memory(trainable.device),
         ),
         prompts=prompts,
         threads=threads,
@@ -134,9 +159,14 @@ def _check_names(config: Config, scorer: Weighted, tasks: TaskSet) -> None:
 
 
 def _open_store(
-    resolved: Resolved[Config], folder: Path, tasks: TaskSet, world: World, recipe: str
+    resolved: Resolved[Config],
+    portable: Resolved[Config],
+    folder: Path,
+    tasks: TaskSet,
+    world: World,
+    recipe: str,
 ) -> RunStore:
-    """Create the run, or open the one that is there."""
+    """Create the run, or open the one that is there; `portable` is kept as a recipe file."""
     if not (folder / "config.json").exists() and world.is_main:
         store = RunStore.create(
             folder,
@@ -146,7 +176,7 @@ def _open_store(
             data_hash=tasks.fingerprint,
             recipe=recipe,
         )
-        (folder / "config.toml").write_text(render(resolved), encoding="utf-8")
+        (folder / "config.toml").write_text(render(portable), encoding="utf-8")
         world.wait()
         return store
     world.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from burnish.bench.statistics import Estimate
@@ -76,8 +76,6 @@ class Finished:
     change: Estimate | None = None
     """Paired over the held-out prompts."""
     seconds: float = 0.0
-    samples: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 Event = Started | StepDone | HeldOut | Saved | Finished

@@ -1,0 +1,50 @@
+"""Make a config independent of the folder it was written in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from burnish.config.resolve import to_plain
+from burnish.config.schema import Config
+
+FREE_FORM = ("fields", "options")
+"""Tables whose keys are the user's own: a `path` in there is no file."""
+
+
+def rooted(config: Config, root: Path) -> Config:
+    """The same config with every relative file path made absolute from `root`.
+
+    Names that Python finds (`package.module:function`) and shipped models stay as they are.
+    """
+    plain: dict[str, Any] = to_plain(config)
+    for table in ("task", "rewards", "policy"):
+        plain[table] = _walk(plain[table], root.absolute())
+    if (root / config.model.path).is_dir():
+        plain["model"]["path"] = str(root.absolute() / config.model.path)
+    return msgspec.convert(plain, Config)
+
+
+def _walk(value: Any, root: Path) -> Any:
+    if isinstance(value, list | tuple):
+        return [_walk(item, root) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: absolute(item, root)
+        if key == "path" and isinstance(item, str)
+        else item
+        if key in FREE_FORM
+        else _walk(item, root)
+        for key, item in value.items()
+    }
+
+
+def absolute(path: str, root: Path) -> str:
+    """`data.jsonl` or `mine.py:function` from `root`; `package.module:function` unchanged."""
+    file, colon, function = path.partition(":")
+    if colon and not file.endswith(".py"):
+        return path
+    return str(root / file) + colon + function

@@ -1,0 +1,48 @@
+"""Relative paths of a config, made absolute."""
+
+from pathlib import Path
+
+from burnish.config import Config, load, render, rooted
+
+RECIPE = {
+    "model": {"path": "weights"},
+    "task": {"kind": "file", "path": "data.jsonl", "prompt": "q", "fields": {"path": "row.path"}},
+    "rewards": [
+        {"kind": "function", "path": "mine.py:good", "name": "own"},
+        {"kind": "function", "path": "package.module:good", "name": "installed"},
+        {
+            "kind": "gate",
+            "hard": {"kind": "function", "path": "mine.py:hard", "name": "hard"},
+            "then": {"kind": "length", "max": 3},
+        },
+    ],
+    "policy": {"advantage": {"kind": "function", "path": "mine.py:advantage"}},
+}
+
+
+def test_files_become_absolute_and_names_stay(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    config = rooted(load(Config, RECIPE).value, tmp_path)
+    assert config.model.path == str(tmp_path / "weights")
+    assert config.task.path == str(tmp_path / "data.jsonl")
+    assert config.task.fields == {"path": "row.path"}
+    own, installed, gate = config.rewards
+    assert own.path == f"{tmp_path}/mine.py:good"
+    assert installed.path == "package.module:good"
+    assert gate.hard.path == f"{tmp_path}/mine.py:hard"
+    assert config.policy.advantage.path == f"{tmp_path}/mine.py:advantage"
+
+
+def test_shipped_models_and_absolute_paths_stay(tmp_path: Path) -> None:
+    absolute = RECIPE | {"model": {"path": "smollm2"}}
+    once = rooted(load(Config, absolute).value, tmp_path)
+    assert once.model.path == "smollm2"
+    assert rooted(once, Path("/elsewhere")) == once
+
+
+def test_a_rooted_config_reads_back_from_its_text(tmp_path: Path) -> None:
+    resolved = load(Config, RECIPE)
+    file = tmp_path / "config.toml"
+    config = rooted(resolved.value, tmp_path)
+    file.write_text(render(type(resolved)(config, resolved.origins)), encoding="utf-8")
+    assert load(Config, file).value == config
