@@ -9,7 +9,7 @@ that says why there is none; nothing in this house turns a failure into a number
 
 from __future__ import annotations
 
-import math
+import sys
 from enum import StrEnum
 from typing import Any
 
@@ -229,7 +229,15 @@ class Reward(Struct, frozen=True, omit_defaults=True):
                 f"reward '{self.name}': status {self.status.value} with value {self.value}; "
                 "a value belongs to status ok and to no other"
             )
-        if self.value is not None and not math.isfinite(self.value):
+        if self.value is None:
+            return
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise ValueError(
+                f"reward '{self.name}' is {self.value!r} of type {type(self.value).__name__}; "
+                "expected a finite float. Write 1.0 or 0.0 for a yes or a no."
+            )
+        # Not `isfinite`, which overflows on a large int.
+        if not abs(self.value) <= sys.float_info.max:
             raise ValueError(
                 f"reward '{self.name}' is {self.value}; expected a finite float. "
                 "Return None (abstain) if it cannot judge."

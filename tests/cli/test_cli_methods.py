@@ -31,8 +31,32 @@ def test_methods_tells_what_differs_from_grpo(typed: Type, folder: Path) -> None
     assert "grpo         The baseline." in shown
     assert "Shao et al. 2024" in shown
     assert "wide         Clips higher." in shown
-    assert "trust_region: static low=0.2 high=0.28" in shown
+    assert (
+        "trust_region: static high=0.28\n" in "\n".join(map(str.rstrip, shown.splitlines())) + "\n"
+    )
     assert "burnish train wide" in shown
+
+
+def test_the_quick_start_and_grpo_come_first(typed: Type, folder: Path) -> None:
+    for name in ("apo", "quickstart"):
+        (folder / f"{name}.toml").write_text(f"# burnish train {name}\n# Some method.\n")
+    rows = [json.loads(line) for line in typed("methods", "--json").out.splitlines()]
+    assert [row["name"] for row in rows] == ["quickstart", "grpo", "apo", "wide"]
+
+
+def test_pieces_show_only_what_is_not_default(typed: Type, folder: Path) -> None:
+    policy = (
+        "[policy.advantage]\nkind = 'normalise_then_sum'\n[policy.aggregate]\nmode = 'token-mean'\n"
+        "[[policy.auxiliary]]\nkind = 'kl'\ncoefficient = 0.04\n"
+    )
+    (folder / "plain.toml").write_text(policy)
+    rows = {r["name"]: r for r in map(json.loads, typed("methods", "--json").out.splitlines())}
+    assert rows["plain"]["differs"] == {
+        "advantage": "normalise_then_sum",
+        "aggregate": "token-mean",
+        "auxiliary": "kl coefficient=0.04",
+    }
+    assert rows["plain"]["policy"]["advantage"]["ddof"] == 1
 
 
 def test_methods_as_json(typed: Type, folder: Path) -> None:

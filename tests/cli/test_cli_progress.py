@@ -54,6 +54,17 @@ def test_one_reward_is_not_repeated_as_its_own_part() -> None:
     assert reward_text({}) == "-"
 
 
+def test_names_of_rewards_are_no_markup_and_steer_no_terminal() -> None:
+    metrics = {"reward/a[/b]\x1b[2J/mean": 0.5, "reward/[red]c/mean": 0.25, "loss/x[/y]": 0.125}
+    event = step_done(0, metrics=metrics)
+    screen = Console(file=io.StringIO(), width=200, force_terminal=False)
+    screen.print(step_table([event], 200))
+    assert isinstance(screen.file, io.StringIO)
+    text = screen.file.getvalue()
+    assert "a[/b]\\x1b[2J 0.500, [red]c 0.250" in text
+    assert "x[/y] 0.1250" in text
+
+
 def test_the_live_view_runs_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Console(file=io.StringIO(), width=120, force_terminal=True)
     for module in (console, progress, report):

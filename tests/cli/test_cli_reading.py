@@ -8,7 +8,23 @@ from pathlib import Path
 
 import pytest
 from cli_words import Type
+from rich.text import Text
 from stored_run import STEPS
+
+from burnish.cli.console import out
+from burnish.cli.rewards import parts_text, reward_tree
+from burnish.records import (
+    Author,
+    Evidence,
+    Finish,
+    Message,
+    Reward,
+    Span,
+    Task,
+    Trajectory,
+    Verdict,
+)
+from burnish.store import RunStore, StoredSample
 
 
 def test_runs_lists_status_steps_and_held_out(typed: Type, runs: Path) -> None:
@@ -100,6 +116,47 @@ def test_sample_shows_text_tokens_reward_tree_and_why(typed: Type, runs: Path) -
     assert "numeric: read '9', expected 2 (oracle)" in shown
     assert "rewards of its group of 2: 1.000 0.100" in shown
     assert "reward 0.100 is below its group's mean 0.550." in shown
+
+
+def test_names_in_a_reward_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "a\x1b[2J\nb[/c]"
+    leaf = Reward(evil, 1.0, evidence=(Evidence(evil, "x"),), verdicts=(Verdict(evil, 1.0),))
+    out.print(reward_tree(Reward("total", 1.0, parts=(leaf,))))
+    out.print(Text(parts_text(Reward("total", 1.0, parts=(leaf,)))))
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert shown.count("a\\x1b[2J\\nb[/c]") == 4
+
+
+def test_a_cut_answer_and_its_only_reward_at_80_columns(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task("t", (Message("user", "What is 8 - 2?"),), {"answer": "6"})
+    span = Span(Author.MODEL, (8, 2), (-0.5, -0.25), trainable=True)
+    samples = [
+        StoredSample(
+            step=0,
+            split="train",
+            index=index,
+            task=task,
+            trajectory=Trajectory(f"{index}", "t", "0", (span,), "8 - 2 = 6, " * 9, finish=finish),
+            reward=Reward("total", 1.0, parts=(Reward("correct", 1.0),)),
+        )
+        for index, finish in enumerate((Finish.STOP, Finish.LENGTH))
+    ]
+    config = {f"rollout.{key}": 8 for key in ("prompts", "samples", "max_tokens")}
+    long = {"model.path": "a-model-with-a-long-name", "optimiser.learning_rate": 2e-5}
+    with RunStore.create(tmp_path / "run", {**config, **long}, {}, recipe="long-named") as store:
+        store.append_rollouts(0, samples)
+    monkeypatch.setattr(out, "width", 80)
+    lines = typed("show", tmp_path / "run").out.splitlines()
+    assert [line for line in lines if len(line) > 80 and "burnish show" not in line] == []
+    first = next(i for i, line in enumerate(lines) if line.startswith("recipe    long-named  "))
+    assert lines[first + 1].startswith(" " * 10 + "rollout.")
+    title = next(line for line in lines if line.startswith("sample "))
+    assert title.split() == ["sample", "reward", "advantage", "finish", "answer"]
+    cut = next(line for line in lines if line.startswith("0/train/1"))
+    assert cut.split()[:4] == ["0/train/1", "1.000", "-", "length"]
 
 
 def test_a_sample_without_a_reward_says_so(typed: Type, runs: Path) -> None:

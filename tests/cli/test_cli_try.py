@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from cli_words import Type
 
-from burnish.cli.rehearsal import script_for, wrong_answer
+from burnish.cli.rehearsal import answer_fields, script_for, wrong_answer
 from burnish.records import Message, Task
+from burnish.rewards.checks.match import MatchConfig
+from burnish.rewards.checks.numeric import NumericConfig
+from burnish.rewards.checks.tags import TagsConfig
+from burnish.rewards.config import GateConfig, build_all
 
 RECIPE = """
 [model]
@@ -91,6 +95,46 @@ def test_data_typed_on_the_command_line_starts_at_the_current_folder(
 )
 def test_wrong_answers_have_the_form_of_right_ones(right: str, wrong: str) -> None:
     assert wrong_answer(right) == wrong
+
+
+def test_ids_of_tasks_are_no_markup(typed: Type, recipe: Path, tmp_path: Path) -> None:
+    row = '{"key": "q[/1]", "question": "What is 1 + 1?", "total": "2", "answer": "9"}\n'
+    (tmp_path / "rows.jsonl").write_text(row + row.replace("q[/1]", "q[/2]").replace("1 +", "2 +"))
+    recipe.write_text(
+        RECIPE.replace(
+            '"arithmetic"', '"file"\npath = "rows.jsonl"\nprompt = "question"\nid = "key"'
+        )
+        + 'field = "total"\n[task.fields]\nanswer = "answer"\ntotal = "total"\n'
+        + "[task.held_out]\nshare = 0.5\n"
+    )
+    shown = typed("try", recipe, "--prompts", 1)
+    assert shown.err == ""
+    rows = [line.split() for line in shown.out.splitlines() if line.startswith("rows/q[/")]
+    assert [row[1:3] for row in rows] == [
+        ["right", "1.000"],
+        ["wrong", "0.000"],
+        ["empty", "0.000"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("compared", "right"), [(["value"], "4"), (["absent"], "7"), ([], "7"), (["answers"], "8")]
+)
+def test_right_is_what_the_rewards_compare_with(compared: list[str], right: str) -> None:
+    fields = {"solution": "3 + 4 = 7", "answer": "7", "value": "4", "answers": ["8", "7"]}
+    task = Task("t", (Message("user", "?"),), fields, labels=("solution", "answer", "value"))
+    assert script_for(task, compared)[0].text == right
+
+
+def test_the_first_label_is_right_where_nothing_is_called_answer() -> None:
+    task = Task("t", (Message("user", "?"),), {"key": "B", "note": "x"}, labels=("key", "note"))
+    assert [line.text for line in script_for(task)] == ["B", "A", ""]
+
+
+def test_the_fields_of_rewards_are_found_inside_combinations() -> None:
+    numeric, match = NumericConfig(field="value"), MatchConfig(field="name")
+    configs = [GateConfig(hard=TagsConfig(), then=numeric), match]
+    assert answer_fields(build_all(configs)) == ["value", "name"]
 
 
 def test_a_task_without_an_answer_gets_some_text() -> None:

@@ -388,3 +388,14 @@ def test_ten_thousand_trivial_jobs_are_quick():
     spent = time.process_time() - began
     assert sum(o.value for o in outcomes) == 49_995_000
     assert spent < 10.0, f"{spent:.1f} CPU s"
+
+
+def test_a_single_call_names_a_wrong_endpoint():
+    fleet = Fleet(endpoints={"judge": Limits()})
+
+    async def worker(job):
+        return Answer(1)
+
+    with pytest.raises(UserError, match=r"no endpoint 'jugde'.*Did you mean 'judge'"):
+        anyio.run(fleet.call, Job("a", endpoint="jugde"), worker)
+    assert anyio.run(fleet.call, Job("a", endpoint="judge"), worker) == 1

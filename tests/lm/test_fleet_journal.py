@@ -8,12 +8,14 @@ import sys
 import time
 
 import anyio
+import msgspec
 import pytest
 from msgspec import Struct
 
 from burnish.errors import StoreError, UserError
 from burnish.lm.failures import Rejected
 from burnish.lm.fleet import Answer, Fleet, Job, Limits
+from burnish.lm.journal import Line
 from burnish.lm.lines import LineFile
 from burnish.records import Status
 
@@ -90,10 +92,95 @@ def test_a_torn_last_line_costs_that_job_alone(tmp_path):
 
 def test_a_torn_line_longer_than_a_block_is_cut(tmp_path):
     path = tmp_path / "j"
-    path.write_bytes(b'{"a": 1}\n' + b"x" * 200_000)
-    with LineFile(path) as file:
-        file.append({"b": 2})
-    assert path.read_bytes() == b'{"a": 1}\n{"b":2}\n'
+    first, second = (Line(id=name, payload="", status=Status.OK) for name in "ab")
+    whole = msgspec.json.encode(first) + b"\n"
+    path.write_bytes(whole + b'{"id":"' + b"x" * 200_000)
+    with LineFile(path, Line) as file:
+        assert file.records == [first]
+        file.append(second)
+    assert path.read_bytes() == whole + msgspec.json.encode(second) + b"\n"
+
+
+@pytest.mark.parametrize("known", [b"", b'{"id":"a","payload":"","status":"ok"}\n'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"my only copy of a thesis",
+        b"chapter one\nchapter two, without a line end",
+        b'{"id": "x", "payload": "pretty JSON of someone else"}',
+        b'{"id":"x","name":"a whole record of something else"}',
+        b"\xff\xfe\x00\n\x00",
+        b"\n\n",
+    ],
+)
+def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path, known, content):
+    path, called = tmp_path / "notes.txt", []
+    path.write_bytes(known + content)
+    with pytest.raises(StoreError, match="something else") as caught:
+        anyio.run(Fleet(journal=path).run, jobs(1), counting_worker(called))
+    assert path.read_bytes() == known + content
+    assert "\n" not in str(caught.value)
+    assert called == []
+
+
+def test_a_later_opening_reads_only_what_is_new_and_numbers_its_lines(tmp_path):
+    path = tmp_path / "j"
+    lines = [Line(id=name, payload="", status=Status.OK) for name in "abc"]
+    with LineFile(path, Line) as file:
+        file.append(lines[0])
+        start = file.end
+    with LineFile(path, Line, start) as file:
+        assert file.records == [lines[0]]
+        file.append(lines[1])
+        middle = file.end
+    with LineFile(path, Line, middle) as file:
+        assert file.records == [lines[1]]
+    with path.open("ab") as end:
+        end.write(b"{broken\n")
+    with pytest.raises(StoreError, match="line 3"), LineFile(path, Line, file.end):
+        pass
+    path.write_bytes(b"")
+    with LineFile(path, Line, middle) as file:
+        assert (file.records, file.end) == ([], (0, 0))
+
+
+def test_single_calls_are_journaled_and_resumed(tmp_path):
+    path, called = tmp_path / "j", []
+
+    async def main(fleet, bad=()):
+        worker, values = counting_worker(called, bad), []
+        for job in jobs(3):
+            try:
+                values.append(await fleet.call(job, worker))
+            except Rejected:
+                values.append(None)
+        return values
+
+    assert anyio.run(main, Fleet(journal=path), {"job1"}) == [{"square": 0}, None, {"square": 4}]
+    assert [line["status"] for line in lines_of(path)] == ["ok", "infra_error", "ok"]
+    called.clear()
+    fleet = Fleet(journal=path)
+    assert anyio.run(main, fleet) == [{"square": 0}, {"square": 1}, {"square": 4}]
+    assert called == ["job1"]
+    assert (fleet.totals.from_journal, fleet.totals.ok) == (2, 1)
+    with pytest.raises(UserError, match="recorded with another payload"):
+        anyio.run(fleet.call, Job("job1", 7), counting_worker(called))
+
+
+def test_calls_at_once_and_a_run_share_one_journal(tmp_path):
+    path, called = tmp_path / "j", []
+    fleet = Fleet(journal=path)
+
+    async def main():
+        async with anyio.create_task_group() as group:
+            group.start_soon(fleet.run, jobs(3), counting_worker(called))
+            for i in range(5):
+                group.start_soon(fleet.call, Job(f"call{i}", i), counting_worker(called))
+
+    anyio.run(main)
+    assert len(called) == len(lines_of(path)) == 8
+    with LineFile(path, Line) as file:
+        assert len(file.records) == 8
 
 
 def test_damage_elsewhere_is_reported_with_its_line(tmp_path):
@@ -124,7 +211,7 @@ def test_what_json_cannot_hold_is_refused(tmp_path):
 
 def test_two_runs_cannot_share_a_journal(tmp_path):
     path = tmp_path / "j"
-    with LineFile(path), pytest.raises(UserError, match="in use by another process"):
+    with LineFile(path, Line), pytest.raises(UserError, match="in use by another process"):
         anyio.run(Fleet(journal=path).run, jobs(1), counting_worker([]))
 
 
@@ -156,11 +243,11 @@ def test_cancellation_leaves_a_valid_journal(tmp_path):
     path, called = tmp_path / "j", []
 
     async def slow(job):
-        await anyio.sleep(0.005 * job.payload)
+        await anyio.sleep(0.02 * job.payload)
         return Answer({"square": job.payload**2})
 
     async def main():
-        with anyio.move_on_after(0.05) as scope:
+        with anyio.move_on_after(0.3) as scope:
             await Fleet(Limits(concurrency=50), journal=path).run(jobs(50), slow)
         return scope.cancelled_caught
 

@@ -128,6 +128,7 @@ def test_retry_after_as_seconds_or_date(header, seconds):
         (ConnectionResetError(), Status.INFRA_ERROR, True),
         (failures.Rejected("x"), Status.INFRA_ERROR, False),
         (failures.BadReply("x"), Status.PARSE_ERROR, False),
+        (failures.Refused("x"), Status.REFUSED, False),
         (failures.WrongModel("x"), Status.INFRA_ERROR, False),
         (failures.Unsupported("x"), Status.INFRA_ERROR, False),
         (JudgeError("x"), Status.INFRA_ERROR, False),

@@ -1,9 +1,11 @@
 """What goes over the wire and what is made of good replies, vLLM's extensions included."""
 
 import json
+from typing import ClassVar
 
 import anyio
 import pytest
+from anyio.lowlevel import RunVar
 from hostile_server import HostileServer, chat_reply, ok, reply, slow, status
 
 from burnish.errors import ModelError, UserError
@@ -11,9 +13,9 @@ from burnish.lm import LM, wire
 from burnish.lm.abilities import Abilities
 from burnish.lm.base import Sampling
 from burnish.lm.failures import BadReply, Unsupported, WrongModel
-from burnish.lm.fleet import Fleet, Limits
+from burnish.lm.fleet import Answer, Fleet, Job, Limits
 from burnish.lm.http import OpenAILM, Prices
-from burnish.records import Finish, Message
+from burnish.records import Finish, Message, Status
 
 HELLO = (Message("system", "be brief"), Message("user", "hello"))
 
@@ -152,8 +154,154 @@ def test_choices_are_put_in_order_and_finish_reasons_mapped():
     with HostileServer([reply(content)]) as server:
         completions = using(server, lambda lm: lm.sample(HELLO, Sampling(n=5)))
     assert [c.text for c in completions] == ["text 0", "text 1", "", "text 3", "I will not"]
-    finishes = [Finish.STOP, Finish.LENGTH, Finish.STOP, Finish.ERROR, Finish.STOP]
+    finishes = [Finish.STOP, Finish.LENGTH, Finish.STOP, Finish.ERROR, Finish.ERROR]
     assert [c.finish for c in completions] == finishes
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("eos", Finish.STOP),
+        ("end_turn", Finish.STOP),
+        (None, Finish.STOP),
+        ("max_tokens", Finish.LENGTH),
+    ],
+)
+def test_an_unusual_finish_reason_does_not_lose_the_answer(reason, finish):
+    with HostileServer([ok(finish_reason=reason)]) as server:
+        (completion,) = using(server, lambda lm: lm.sample(HELLO, Sampling()))
+    assert (completion.text, completion.finish) == ("fine", finish)
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        ({"prompt_tokens": None, "completion_tokens": 3}, (0, 3)),
+        ({"prompt_tokens": "many", "completion_tokens": -1}, (0, 0)),
+        (None, (0, 0)),
+        ([7], (0, 0)),
+    ],
+)
+def test_odd_usage_does_not_lose_the_answer(usage, counted):
+    async def work(lm):
+        return await lm.sample(HELLO, Sampling()), lm.fleet.totals
+
+    with HostileServer([reply(chat_reply() | {"usage": usage})]) as server:
+        (completion,), totals = using(server, work)
+    assert completion.text == "fine"
+    assert (totals.prompt_tokens, totals.completion_tokens) == counted
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"finish_reason": "content_filter", "message": {"content": None}}, "content_filter"),
+        ({"message": {"content": None, "refusal": "I will not"}}, "I will not"),
+    ],
+)
+def test_a_refused_answer_has_the_status_refused(choice, said):
+    with HostileServer([reply(chat_reply(n=2, **choice))]) as server:
+
+        async def judge(lm):
+            async def worker(job):
+                return Answer(await lm.sample(HELLO, Sampling(n=2)))
+
+            return await Fleet().run([Job("judge")], worker)
+
+        (outcome,) = using(server, judge)
+    assert outcome.status is Status.REFUSED
+    assert said in outcome.error
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("settings", [{"stop": ("",)}, {"temperature": float("nan")}, {"n": -1}])
+def test_settings_without_meaning_never_reach_the_server(settings):
+    with HostileServer([ok()]) as server, pytest.raises(UserError, match="sampling: "):
+        using(server, lambda lm: lm.sample(HELLO, Sampling(**settings)))
+    assert server.requests == []
+
+
+def test_half_a_character_is_one_clear_line_and_no_request():
+    with HostileServer([ok()]) as server, pytest.raises(ModelError, match="half a character"):
+        using(server, lambda lm: lm.sample((Message("user", "x\ud800"),), Sampling()))
+    assert server.requests == []
+
+
+class RunVarByName:
+    """The run variables of anyio before 4.10: one value a name."""
+
+    values: ClassVar[dict[str, object]] = {}
+
+    def __init__(self, name, default):
+        self.name, self.default = name, default
+
+    def get(self):
+        return self.values.get(self.name, self.default)
+
+    def set(self, value):
+        self.values[self.name] = value
+
+
+@pytest.mark.parametrize("kind", [RunVar, RunVarByName])
+def test_two_models_on_one_loop_keep_their_keys_apart(monkeypatch, kind):
+    monkeypatch.setattr("burnish.lm.http.RunVar", kind)
+    with HostileServer([ok()]) as one, HostileServer([ok()]) as two:
+
+        async def main():
+            first = OpenAILM(one.url, "m", api_key="key-one")
+            second = OpenAILM(two.url, "m", api_key="key-two")
+            async with first, second:
+                for lm in (first, second, first):
+                    await lm.sample(HELLO, Sampling())
+
+        anyio.run(main)
+    keys = [[r.headers["authorization"] for r in server.requests] for server in (one, two)]
+    assert keys == [["Bearer key-one"] * 2, ["Bearer key-two"]]
+
+
+def test_a_journal_resumes_requests_in_any_order(tmp_path):
+    questions = [(Message("user", f"question {i % 3}"),) for i in range(4)]
+    path = tmp_path / "judge.jsonl"
+
+    def behaviour(number, seen):
+        if number == 1:
+            return status(400)
+        return ok(f"{seen.body['messages'][0]['content']}: {number}")
+
+    async def main(order):
+        texts = {}
+        async with OpenAILM(server.url, "m", fleet=Fleet(journal=path)) as lm:
+            for i in order:
+                try:
+                    texts[i] = (await lm.sample(questions[i], Sampling()))[0].text
+                except ModelError:
+                    texts[i] = None
+        return texts
+
+    with HostileServer(behaviour) as server:
+        first = anyio.run(main, [0, 1, 2, 3])
+        again = anyio.run(main, [2, 0, 3, 1])
+    assert first == {0: "question 0: 0", 1: None, 2: "question 2: 2", 3: "question 0: 3"}
+    assert again == first | {1: "question 1: 4"}
+    assert len(server.requests) == 5
+
+
+def test_scores_come_back_from_a_journal(tmp_path):
+    async def main():
+        async with OpenAILM(server.url, "m", fleet=Fleet(journal=tmp_path / "j")) as lm:
+            return await lm.score([1, 2], [3, 4], top_k=1)
+
+    with HostileServer([vllm]) as server:
+        first, again = anyio.run(main), anyio.run(main)
+    assert again == first
+    assert len(server.requests) == 1
+
+
+def test_a_reply_without_choices_shows_no_ability():
+    with HostileServer([reply({"model": "m", "choices": []})]) as server:
+        abilities = using(server, lambda lm: lm.probe())
+    found = [abilities.n, abilities.logprobs, abilities.token_ids, abilities.prompt_logprobs]
+    assert found == [False] * 4
 
 
 def test_a_stop_string_that_a_server_leaves_in_is_cut_off():

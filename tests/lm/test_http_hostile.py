@@ -23,6 +23,7 @@ from burnish.lm.base import Sampling
 from burnish.lm.failures import (
     BadReply,
     RateLimited,
+    Refused,
     Rejected,
     ServerFailed,
     TimedOut,
@@ -57,12 +58,13 @@ def ask(server, sampling=None, limits=QUICK, **more):
         ([status(500), ok()], 2),
         ([status(503), status(502), ok()], 3),
         ([status(429, retry_after="0"), ok()], 2),
+        ([status(408), ok()], 2),
         ([half_closed, ok()], 2),
         ([no_answer, ok()], 2),
         ([slow(5.0, ok()), ok()], 2),
         ([trickle, ok()], 2),
     ],
-    ids=["500", "503-502", "429", "half-closed", "no-answer", "stall", "trickle"],
+    ids=["500", "503-502", "429", "408", "half-closed", "no-answer", "stall", "trickle"],
 )
 def test_passing_trouble_is_overcome(behaviours, attempts):
     with HostileServer(behaviours) as server:
@@ -88,12 +90,18 @@ def test_passing_trouble_is_overcome(behaviours, attempts):
         (raw(b"<html>busy</html>"), BadReply, 1, r"not JSON: it begins '<html>busy</html>'"),
         (raw(b""), BadReply, 1, r"not JSON: it begins empty"),
         (raw(b"\xff\xfe\x00"), BadReply, 1, r"not JSON"),
+        (raw(b'["other", and torn'), BadReply, 1, r"another shape"),
+        (raw(b'{"usage": ' + b"[" * 100_000), BadReply, 1, r"not JSON"),
         (raw(b'{"model": "m", "choices": NaN}'), BadReply, 1, r"not JSON"),
         (reply([1, 2]), BadReply, 1, r"another shape .*Expected `object`, got `array`"),
-        (reply({"error": "overloaded"}), BadReply, 1, r"missing required field `model`"),
+        (reply({"oops": 1}), BadReply, 1, r"missing required field `model`"),
+        (reply({"error": "overloaded"}), BadReply, 1, r"with an error: 'overloaded'$"),
+        (reply({"error": {"message": "no\nGPU", "code": 7}}), BadReply, 1, r"error: 'no GPU'$"),
+        (reply({"model": None, "error": {"code": 7}}), BadReply, 1, r"""error: '{"code":7}'$"""),
         (reply(chat_reply(text=7)), BadReply, 1, r"`\$\.choices\[0\]\.message\.content`"),
         (reply(chat_reply(text=None)), BadReply, 1, r"ended by itself but has no content"),
-        (reply(chat_reply(finish_reason="because")), BadReply, 1, r"finish_reason is 'because'"),
+        (reply(chat_reply(None, finish_reason="eos")), BadReply, 1, r"but has no content"),
+        (raw(b'{"model": "m\\ud800", "choices": []}'), BadReply, 1, r"not JSON"),
         (reply(chat_reply(n=0)), BadReply, 1, r"asked for n=1 choices, got 0"),
         (reply(chat_reply(model="cheap")), WrongModel, 1, r"asked for model 'm'.*by 'cheap'"),
     ],
@@ -207,10 +215,18 @@ def test_the_api_key_appears_in_the_header_and_nowhere_else(caplog, monkeypatch)
 @pytest.mark.parametrize("padding", [0, 100, 150, 155, 160])
 def test_no_part_of_the_key_survives_the_cut_of_a_long_body(padding):
     key = "sk-very-secret"
-    for behaviour in (status(400, "x" * padding + key), raw(b"x" * padding + key.encode())):
+    text = "x" * padding + key
+    refusal = {"content": None, "refusal": text}
+    for behaviour in (
+        status(400, text),
+        raw(text.encode()),
+        reply({"error": {"message": text}}),
+        reply(chat_reply(message=refusal)),
+        reply(chat_reply(model=text)),
+    ):
         with HostileServer([behaviour]) as server:
             error, _ = ask(server, api_key=key)
-        assert isinstance(error, (Rejected, BadReply))
+        assert isinstance(error, (Rejected, BadReply, Refused, WrongModel))
         assert "sk-" not in str(error)
 
 
@@ -238,6 +254,11 @@ def test_a_password_in_the_address_is_not_shown():
         "http://[::1/v1",
         "http://h:many/v1",
         "http://h/v1?key=1",
+        "http://h/v1\n",
+        "http://h\t/v1",
+        "http://two words/v1",
+        "http://h/v1\ud800",
+        "http://" + "x" * 70 + ".é/v1",
     ],
 )
 def test_a_wrong_address_is_refused_at_once(url):
@@ -251,3 +272,6 @@ def test_a_missing_or_broken_key_is_the_users_error(monkeypatch):
         OpenAILM("http://h/v1", "m", api_key_env="NO_SUCH_KEY")
     with pytest.raises(UserError, match="a space or a character outside ASCII"):
         OpenAILM("http://h/v1", "m", api_key="two words")
+    with pytest.raises(UserError, match="a space or a character outside ASCII") as caught:
+        OpenAILM("http://h/v1", "m", api_key="sk-\x00")
+    assert "sk-" not in str(caught.value)

@@ -130,3 +130,36 @@ def test_different_calls_never_share_an_answer(tmp_path_factory, prompts, seed):
     for prompt in prompts:
         (completion,) = anyio.run(lm.sample, user(prompt), Sampling(seed=seed))
         assert completion.text == repr(user(prompt))
+
+
+@pytest.mark.parametrize("content", [b"a shopping list", b"milk\neggs", b'{"key": "x"}'])
+def test_recording_into_a_file_that_is_no_log_is_refused_before_the_model_is_asked(
+    tmp_path, content
+):
+    path, model = tmp_path / "list.txt", ScriptedLM(["hi"])
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="something else"):
+        RecordingLM(model, path)
+    assert path.read_bytes() == content
+    path.unlink()
+    recorder = RecordingLM(model, path)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="something else"):
+        anyio.run(recorder.sample, user("x"), Sampling())
+    assert path.read_bytes() == content
+
+
+def test_recording_goes_on_after_a_torn_line(tmp_path):
+    path = tmp_path / "lm"
+    recorded(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-5])
+    recorded(path)
+    assert path.read_bytes() == data[: data.index(b"\n") + 1] + data
+
+
+def test_half_a_character_is_named_and_not_recorded(tmp_path):
+    recorder = RecordingLM(ScriptedLM(["hi"]), tmp_path / "lm")
+    with pytest.raises(UserError, match="half a character"):
+        anyio.run(recorder.sample, user("x\ud800"), Sampling())
+    assert not (tmp_path / "lm").exists()

@@ -93,3 +93,19 @@ def test_calls_are_recorded():
 def test_scoring_is_refused():
     with pytest.raises(ModelError, match="cannot score"):
         anyio.run(ScriptedLM([]).score, [1], [2])
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"stop": ("",)}, "stop"),
+        ({"stop": "END"}, "stop"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"n": 0}, "n is 0"),
+    ],
+)
+def test_settings_without_meaning_are_refused(settings, word):
+    lm = ScriptedLM(["a"])
+    with pytest.raises(UserError, match=f"sampling: {word}"):
+        say(lm, **settings)
+    assert lm.calls == []

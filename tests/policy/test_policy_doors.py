@@ -290,3 +290,14 @@ def test_rounding_of_constant_rewards_that_fools_float32_statistics_gives_no_sig
     batch = reward_batch([*values[:, None].tolist(), [0.1], [0.9]], [0] * 7 + [1, 1])
     for recipe in RECIPES.values():
         assert (advantages(recipe, batch).values_B[:7] == 0).all()
+
+
+def test_lengths_alone_do_not_make_a_group_informative():
+    """All answers wrong, some too long: DAPO's filter looks at the reward, not at the penalty."""
+    recipe = Recipe(
+        shaping=(OverlongPenalty(limit=16, buffer=4),), select=InformativeGroups(refill=False)
+    )
+    batch = reward_batch([[0.0], [0.0], [1.0], [0.0]], [0, 0, 1, 1], lengths=[10, 16, 10, 16])
+    step = advantages(recipe, batch)
+    assert step.signal_B.tolist() == [False, False, True, True]
+    assert step.keep_B.tolist() == [False, False, True, True]

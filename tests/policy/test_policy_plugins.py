@@ -8,6 +8,7 @@ from policy_cases import loss_batch, reward_batch
 
 from burnish.errors import UserError
 from burnish.policy import Function, Recipe, advantages, loss
+from burnish.policy.aggregate import aggregate_loss
 from burnish.policy.plugins import SLOTS, load_function
 
 PIECES = '''
@@ -29,7 +30,7 @@ def wider(values_B, batch):
     return 0.1 * torch.ones_like(values_B), 0.1 + values_B.abs()
 
 def shrink(batch, coefficient):
-    return coefficient * (batch.logp_BT * batch.mask_BT).square().sum()
+    return coefficient * (batch.logp_BT * batch.mask_BT).square()
 '''
 
 
@@ -66,7 +67,9 @@ def test_every_slot_takes_a_function_from_outside(pieces):
     torch.testing.assert_close(step.high_B, step.values_B.abs() + 0.1)
     batch = loss_batch()
     found = loss(recipe, batch)
-    expected = 0.5 * (batch.logp_BT * batch.mask_BT).square().sum()
+    expected = aggregate_loss(
+        0.5 * batch.logp_BT.square(), batch.mask_BT, recipe.aggregate.mode, keep_B=batch.keep_B
+    )
     torch.testing.assert_close(found.parts["shrink"], expected.detach())
     torch.testing.assert_close(found.total, found.parts["surrogate"] + expected)
 
@@ -167,7 +170,23 @@ def test_what_a_function_returns_is_checked(tmp_path, slot, body, message):
     assert f"{slot} function '{path}'" in str(caught.value)
 
 
-def test_an_auxiliary_function_must_give_one_number(tmp_path):
-    path = write(tmp_path, "def piece(batch):\n    return batch.logp_BT\n")
-    with pytest.raises(UserError, match=r"shape \(6, 5\); expected a 0-d tensor"):
+def test_a_function_of_the_advantage_keeps_the_edge_rules(tmp_path):
+    """Rounding noise on a constant group is no signal, and a missing reward is no NaN."""
+    path = write(
+        tmp_path,
+        "def piece(rewards_BK, groups_B, weights_K):\n"
+        "    noise_B = torch.arange(len(groups_B)) * 1e-17 + 1e-18\n"
+        "    return rewards_BK[:, 0] - 0.4 + noise_B, rewards_BK\n",
+    )
+    batch = reward_batch([[0.7], [0.7], [1.0], [0.0], [float("nan")]], [0, 0, 1, 1, 1])
+    step = advantages(Recipe(advantage=Function(path)), batch)
+    assert step.values_B[:2].tolist() == [0.0, 0.0]
+    assert step.signal_B.tolist() == [False, False, True, True, True]
+    assert step.values_B[4] == 0
+    assert step.keep_B.tolist() == [True, True, True, True, False]
+
+
+def test_an_auxiliary_function_gives_a_value_a_token(tmp_path):
+    path = write(tmp_path, "def piece(batch):\n    return batch.logp_BT.mean()\n")
+    with pytest.raises(UserError, match=r"shape \(\); expected a tensor of shape \(6, 5\)"):
         loss(Recipe(auxiliary=(Function(path),)), loss_batch())

@@ -44,11 +44,21 @@ def test_answers_are_normalised_as_in_squad():
     assert (token_f1("", "x"), token_f1("x", [])) == (0.0, 0.0)
 
 
+def test_references_need_not_be_texts_and_empty_ones_match_nothing():
+    assert (exact_match("4", 4), exact_match("4", [3, 4]), exact_match("4", None)) == (
+        1.0,
+        1.0,
+        0.0,
+    )
+    assert token_f1("4 apples", 4) == pytest.approx(2 / 3)
+    assert (exact_match("", ""), exact_match("the", ["", "."]), token_f1("", "")) == (0.0, 0.0, 0.0)
+
+
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_f1_is_symmetric_bounded_and_one_for_equal_words(a, b):
     assert 0.0 <= token_f1(a, b) <= 1.0
     assert token_f1(a, b) == pytest.approx(token_f1(b, a))
-    assert token_f1(a, a) == 1.0
+    assert token_f1(a, a) == float(normalize_answer(a) != "")
     assert normalize_answer(normalize_answer(a)) == normalize_answer(a)
 
 
@@ -215,6 +225,24 @@ def test_sentences_are_not_split_at_points_that_end_nothing():
     assert len(sentences(text)) == 4
     assert sentences("你好。再见！") == ["你好。", "再见！"]
     assert sentences("") == sentences("...") == []
+
+
+def test_the_constraint_toolkit_counts_plain_spans():
+    assert constraint_tools("It is 3.5 m.  Is it?! Yes. And so")["sentences"] == 5
+    assert constraint_tools("你好。再见！")["sentences"] == 2
+    assert constraint_tools("...")["sentences"] == constraint_tools("")["sentences"] == 0
+
+
+@pytest.mark.parametrize("text", ["." * 40_000 + "x", ". " * 20_000, ")." * 20_000, "\n" * 40_000])
+def test_counting_is_linear_in_hostile_texts(text):
+    started = time.process_time()
+    constraint_tools(text)
+    sentences(text)
+    assert time.process_time() - started < 1.0
+
+
+def test_a_bullet_does_not_begin_lines_before_itself():
+    assert constraint_tools("\n\n- a\n\n \n* b\n-\nc")["bullets"] == 2
 
 
 def test_everything_is_counted():

@@ -2,8 +2,9 @@
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from reward_cases import PairScripted, Scripted, a_task, answers, score, statuses, values
 
 from burnish.errors import RewardError, StoreError, UserError
@@ -64,7 +65,8 @@ def test_dropping_scales_the_rest_to_the_same_weight():
 )
 def test_a_total_has_a_value_exactly_where_every_counting_part_has_one(parts, weights):
     scorers = [constant(f"p{i}", value) for i, value in enumerate(parts)]
-    table = {f"p{i}": weight for i, weight in enumerate(weights)}
+    table = {f"p{i}": weight for i, weight in zip(range(len(parts)), weights, strict=False)}
+    assume(any(table.values()))
     (reward,) = score(Weighted(scorers, weights=table), a_task(), "x")
     counting = [v for v, w in zip(parts, weights, strict=False) if w != 0]
     assert (reward.value is None) == (None in counting)
@@ -98,6 +100,40 @@ def test_a_gate_asks_only_about_what_passes():
     assert [part.name for part in rewards[0].parts] == ["hard", "then"]
     assert "below 1" in rewards[1].reason
     assert rewards[2].status == "abstain"
+
+
+def test_a_gate_shows_the_whole_group_to_a_scorer_that_compares():
+    hard = Scripted("hard", lambda r: float(r.text != "bad"))
+    group = Scripted("group", lambda r: float(len(r.text)), scope=Scope.GROUP)
+    rewards = score(Gate(hard, group), a_task(), "good", "bad", "better")
+    assert values(rewards) == [4.0, 0.0, 6.0]
+    assert group.asked == ["good", "bad", "better"]
+    nothing = Scripted("group", lambda r: 1.0, scope=Scope.GROUP)
+    assert values(score(Gate(hard, nothing), a_task(), "bad")) == [0.0]
+    assert nothing.asked == []
+
+
+def weighing(weight):
+    scorer = constant("heavy", 1.0)
+    scorer.weight = weight
+    return scorer
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gate(LENGTH, LENGTH, threshold=float("nan")), "threshold is nan"),
+        (lambda: Gate(LENGTH, LENGTH, otherwise=float("inf")), "otherwise is inf"),
+        (lambda: Gate(weighing(0.5), LENGTH), "'heavy' has weight 0.5"),
+        (lambda: Gate(LENGTH, weighing(0.0)), "'heavy' has weight 0"),
+        (lambda: Weighted([LENGTH], weights={"length": 0.0}), "every part has weight 0"),
+        (lambda: Weighted([LENGTH], weights={"lenght": 1.0}), "Did you mean 'length'?"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(make, message):
+    with pytest.raises(UserError) as caught:
+        make()
+    assert message in str(caught.value)
 
 
 def test_the_first_decisive_scorer_wins_and_later_ones_see_the_rest():
@@ -198,7 +234,8 @@ def test_a_cache_file_outlives_its_scorer_and_keeps_the_evidence(tmp_path):
 
 
 def test_failures_of_the_moment_are_not_kept():
-    told = iter([Status.TIMEOUT, Status.INFRA_ERROR, Status.ABSTAIN, Status.OK])
+    moment = [Status.TIMEOUT, Status.INFRA_ERROR, Status.PARSE_ERROR, Status.REFUSED]
+    told = iter([*moment, Status.ABSTAIN, Status.OK])
 
     class Moody(Scripted):
         async def score(self, task, responses):
@@ -207,8 +244,24 @@ def test_failures_of_the_moment_are_not_kept():
             return [Reward("moody", value, status) for _ in responses]
 
     cached = Cached(Moody("moody", lambda r: 1.0))
-    seen = [statuses(score(cached, a_task(), "x"))[0] for _ in range(4)]
-    assert seen == ["timeout", "infra_error", "abstain", "abstain"]
+    seen = [statuses(score(cached, a_task(), "x"))[0] for _ in range(6)]
+    assert seen == [*moment, "abstain", "abstain"]
+
+
+def test_tasks_with_equal_content_are_kept_apart():
+    scorer = constant("c", 1.0)
+    cached = Cached(scorer)
+    score(cached, a_task(), "x")
+    score(cached, replace(a_task(), id="task-2"), "x")
+    assert scorer.asked == ["x", "x"]
+
+
+def test_a_cache_that_cannot_be_written_costs_no_score(tmp_path, caplog):
+    cached = Cached(constant("c", 0.5), tmp_path / "cache.db")
+    cached._kept.connection.execute("PRAGMA query_only = ON")
+    assert values(score(cached, a_task(), "x", "y")) == [0.5, 0.5]
+    assert values(score(cached, a_task(), "z")) == [0.5]
+    assert [record.getMessage().count("cannot be written") for record in caplog.records] == [1]
 
 
 def test_a_cached_group_is_kept_whole():

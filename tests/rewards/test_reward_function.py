@@ -10,7 +10,14 @@ from reward_cases import a_task, answers, score, statuses, values
 
 from burnish.errors import RewardError, UserError
 from burnish.records import Reward
-from burnish.rewards import Scope, bind_check, from_function, function_fingerprint, load_function
+from burnish.rewards import (
+    Scope,
+    bind_check,
+    checked,
+    from_function,
+    function_fingerprint,
+    load_function,
+)
 
 
 def test_arguments_are_bound_by_name():
@@ -41,10 +48,56 @@ def test_a_plural_name_sees_the_group():
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(True, 1.0), (3, 3.0), (np.float32(0.5), 0.5), (np.int64(2), 2.0)]
+    ("value", "expected"),
+    [(True, 1.0), (3, 3.0), (np.float32(0.5), 0.5), (np.int64(2), 2.0), (np.bool_(True), 1.0)],
 )
 def test_real_numbers_are_values(value, expected):
     assert values(score(from_function(lambda text: value, "f"), a_task(), "x")) == [expected]
+
+
+def test_an_exit_is_an_error_at_once():
+    def leave(text):
+        raise SystemExit(3)
+
+    async def leave_async(text):
+        raise SystemExit(3)
+
+    for function in (leave, leave_async):
+        started = time.monotonic()
+        rewards = score(from_function(function, deadline_s=20), a_task(), "x", "y")
+        assert statuses(rewards) == ["infra_error"] * 2
+        assert "SystemExit" in rewards[0].reason
+        assert time.monotonic() - started < 10
+
+
+def test_nothing_is_called_after_the_deadline_of_the_gate():
+    called = []
+
+    def slow(text):
+        called.append(text)
+        time.sleep(0.3)
+        return 1.0
+
+    async def main():
+        texts = answers(*"abcdef")
+        rewards = await checked(from_function(slow), a_task(), texts, deadline_s=0.1)
+        await anyio.sleep(0.8)
+        return rewards
+
+    assert statuses(anyio.run(main)) == ["timeout"] * 6
+    assert called == ["a"]
+
+
+def test_keyword_defaults_are_part_of_a_fingerprint():
+    def make(bound):
+        def grade(text, *, limit=bound):
+            return float(len(text) < limit)
+
+        return grade
+
+    one, two, three = (function_fingerprint(make(n)) for n in (3, 4, 3))
+    assert one != two
+    assert one == three
 
 
 def test_none_abstains_and_a_reward_is_kept_whole():

@@ -1,13 +1,23 @@
 """The gate that every score passes: a breach of contract stops, a failure has a status."""
 
 import anyio
+import msgspec
 import numpy as np
 import pytest
-from reward_cases import Returning, Scripted, a_task, answers, broken_generation, statuses, values
+from reward_cases import (
+    PairScripted,
+    Returning,
+    Scripted,
+    a_task,
+    answers,
+    broken_generation,
+    statuses,
+    values,
+)
 
 from burnish.errors import RewardError, UserError
 from burnish.records import Response, Reward
-from burnish.rewards import Scope, Weighted, bind_check, checked, score_groups
+from burnish.rewards import Anchor, Scope, Weighted, bind_check, checked, score_groups
 
 
 @pytest.mark.parametrize(
@@ -26,6 +36,28 @@ def test_a_broken_contract_names_the_reward_and_the_sample(result, message):
         anyio.run(checked, Returning(result), a_task(), answers("a", "b"))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_other_kinds_become_plain_floats_all_the_way_down():
+    leaf = Reward("leaf", np.float64(0.5), weight=np.float32(2.0))
+    rewards = [
+        Reward("odd", 1),
+        Reward("odd", np.float64(1.0), weight=True),
+        Reward("odd", 1.0, parts=(Reward("middle", 3, parts=(leaf,)),), weight=np.bool_(True)),
+    ]
+    plain = anyio.run(checked, Returning(rewards), a_task(), answers("a", "b", "c"))
+    assert [type(reward.value) for reward in plain] == [float] * 3
+    assert values(plain) == [1.0, 1.0, 1.0]
+    middle = plain[2].parts[0]
+    assert (type(middle.value), type(middle.parts[0].weight)) == (float, float)
+    for reward in plain:
+        assert msgspec.json.decode(msgspec.json.encode(reward), type=Reward) == reward
+
+
+def test_a_part_that_is_no_number_breaks_the_contract():
+    bad = Reward("odd", 1.0, parts=(Reward("inner", 1.0, weight=float("inf")),))
+    with pytest.raises(RewardError, match="part 'inner'"):
+        anyio.run(checked, Returning([bad]), a_task(), answers("a"))
 
 
 def test_an_exception_is_infra_error_with_its_type_and_place():
@@ -93,6 +125,13 @@ def test_all_missing_fields_are_listed_at_once():
     assert "reward 'second' needs 'rubric'" in message
     assert "\n" not in message
     bind_check(scorer, ["anser", "solution", "question", "rubric"])
+
+
+def test_the_field_that_an_anchor_compares_with_is_asked_for_too():
+    pair = PairScripted(lambda a, b: 0.0)
+    with pytest.raises(UserError, match=r"lacks 1 field.*needs 'reference'"):
+        bind_check(Weighted([Anchor(pair, "reference")]), ["answer"])
+    bind_check(Anchor(pair, "reference"), ["reference"])
 
 
 def test_groups_are_scored_concurrently_within_the_limit_and_in_order():

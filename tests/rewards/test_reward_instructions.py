@@ -158,6 +158,12 @@ def test_all_or_nothing_and_the_mean():
         (["keywords:existence"], [{"words": ["a"]}], r"expected \['keywords'\]"),
         (["punctuation:no_comma"], [], "need 1 tables of arguments; got 0"),
         (["punctuation:no_comma"], "{", "not JSON"),
+        (["language:response_language"], [{"language": "english"}], "cannot be detected"),
+        (
+            ["length_constraints:number_words"],
+            [{"relation": "at most", "num_words": 3}],
+            "expected 'at least' or 'less than'",
+        ),
     ],
 )
 def test_wrong_instructions_name_the_task(ids, arguments, message):

@@ -27,6 +27,11 @@ from burnish.rewards.checks.numeric import last_number, read_number
         ("3/4", Fraction(3, 4)),
         ("-3/4", Fraction(-3, 4)),
         ("1 1/2", Fraction(3, 2)),
+        ("1\\frac{1}{2}", Fraction(3, 2)),
+        ("-1 \\frac12", Fraction(-3, 2)),
+        ("1\\,\\tfrac{1}{2}", Fraction(3, 2)),
+        ("1\\ 1/2", Fraction(3, 2)),
+        ("10,\\!000", 10000),
         ("\\frac{3}{4}", Fraction(3, 4)),
         ("-\\dfrac{3}{4}", Fraction(-3, 4)),
         ("\\frac34", Fraction(3, 4)),
@@ -46,7 +51,20 @@ def test_numbers_are_read_exactly(text, value):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "twelve", "9^9^9^9", "12 apples", "1/0", "x=3", "1e99999", "9" * 401, "1" * 10**6, "nan"],
+    [
+        "",
+        "twelve",
+        "1 2",
+        "1\\,2",
+        "9^9^9^9",
+        "12 apples",
+        "1/0",
+        "x=3",
+        "1e99999",
+        "9" * 401,
+        "1" * 10**6,
+        "nan",
+    ],
 )
 def test_what_is_not_a_readable_number_is_none(text):
     assert read_number(text) is None
@@ -62,6 +80,7 @@ def test_what_is_not_a_readable_number_is_none(text):
         ("a list: 1,2,3", 3),
         ("so -4 it is", -4),
         ("about 3/4 of them", Fraction(3, 4)),
+        ("so $1\\frac{1}{2}$ cups", Fraction(3, 2)),
     ],
 )
 def test_the_last_number_of_a_sentence(text, value):
@@ -110,6 +129,48 @@ def test_the_answer_is_found_where_models_put_it():
     evidence = rewards[2].evidence[0]
     assert evidence.observation == "extracted '12' (box); reference '12'"
     assert evidence.visibility == "oracle"
+
+
+@pytest.mark.parametrize(
+    ("gold", "texts", "expected"),
+    [
+        (
+            "2",
+            [
+                "\\boxed{2\\text{ cm}}",
+                "\\boxed{2 cm^2}",
+                "\\boxed{2^{\\circ}}",
+                "\\boxed{x_{1} = 2}",
+                "\\boxed{\\textbf{2}}",
+                "<answer>2 apples</answer>",
+                "\\boxed{\\text{Total} = \\$2}",
+            ],
+            1.0,
+        ),
+        (
+            "2",
+            [
+                "\\boxed{10^{10^{2}}}",
+                "\\boxed{1 + 2}",
+                "\\boxed{2x}",
+                "\\boxed{2\\pi}",
+                "<answer>1 or 2</answer>",
+            ],
+            0.0,
+        ),
+        ("5", ["\\boxed{1, 2, 3, 4, 5}", "<answer>3, then 5</answer>"], 0.0),
+        ("3/2", ["\\boxed{1\\frac{1}{2}}", "\\boxed{1 1/2}", "\\boxed{1.5}"], 1.0),
+        ("11/2", ["\\boxed{1\\frac{1}{2}}", "\\boxed{1 1/2}"], 0.0),
+    ],
+)
+def test_a_marked_answer_is_a_number_and_nothing_more(gold, texts, expected):
+    rewards = score(Numeric(NumericConfig()), a_task(answer=gold), *texts)
+    assert values(rewards) == [expected] * len(texts)
+
+
+def test_the_whole_text_is_held_to_the_same():
+    whole = Numeric(NumericConfig(where="whole"))
+    assert values(score(whole, a_task(answer=5), "5", "5 km", "not 4 but 5")) == [1, 1, 0]
 
 
 def test_percent_and_tolerance():
@@ -166,6 +227,8 @@ def test_hostile_numbers_are_refused_in_no_time():
         ("work\n#### 1,234.", "1234"),
         ("so \\boxed{ 1 2 } or 9", "12"),
         ("first 3 then 1,500!", "1500"),
+        ("it costs $1,234.50.", "1234.50"),
+        ("so \\boxed{\\$7}", "7"),
         ("none", None),
         ("####", None),
     ],

@@ -18,7 +18,7 @@ from store_samples import make_reward, make_sample, make_step
 from burnish.errors import StoreError, UserError
 from burnish.records import Author, Evidence, Reward, Span, Status, Visibility
 from burnish.store import RunStatus, RunStore, StoredSample
-from burnish.store.sample import decode, encode, flatten
+from burnish.store.sample import COLUMNS, decode, encode, flatten
 
 
 @pytest.fixture
@@ -229,14 +229,86 @@ def test_what_json_cannot_hold_is_refused_by_name(store: RunStore) -> None:
         store.append_rollouts(0, [infinite])
     task = msgspec.structs.replace(make_sample(0, 0).task, fields={"answer": object()})
     strange = msgspec.structs.replace(make_sample(0, 0), task=task)
-    with pytest.raises(StoreError, match="type object is unsupported"):
+    with pytest.raises(StoreError, match=r"task\.fields\['answer'\] is of type object; expected"):
         store.append_rollouts(0, [strange])
-    half = msgspec.structs.replace(make_sample(0, 0).trajectory, text="\ud83d")
-    with pytest.raises(StoreError, match="half of a surrogate pair"):
-        store.append_rollouts(0, [msgspec.structs.replace(make_sample(0, 0), trajectory=half)])
     assert store.rollouts(0) is None
     store.append_rollouts(0, make_step(0))
     assert store.rollouts(0) == make_step(0)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"scores": [1.0, math.nan]}, r"\['x'\]\['scores'\]\[1\] is nan; expected a finite number"),
+        ({"by_turn": {1: "a"}}, r"\['x'\]\['by_turn'\] has the key 1; expected text as keys"),
+        (b"raw", r"\['x'\] is of type bytes; expected text"),
+    ],
+)
+def test_what_json_would_change_in_silence_is_refused_by_key(value: object, problem: str) -> None:
+    sample = make_sample(0, 0)
+    trajectory = msgspec.structs.replace(sample.trajectory, info={"x": value})
+    task = msgspec.structs.replace(sample.task, fields={"x": value})
+    with pytest.raises(StoreError, match=rf"sample 0\.0\.0 \(step 0, train\) .*: info{problem}"):
+        encode([msgspec.structs.replace(sample, trajectory=trajectory)])
+    with pytest.raises(StoreError, match=rf"sample 0\.0\.0 .*: task\.fields{problem}") as caught:
+        encode([msgspec.structs.replace(sample, task=task)])
+    assert "\n" not in str(caught.value)
+
+
+def test_tuples_come_back_as_lists() -> None:
+    sample = make_sample(0, 0)
+    trajectory = msgspec.structs.replace(sample.trajectory, info={"x": (1, (True, None))})
+    row = encode([msgspec.structs.replace(sample, trajectory=trajectory)]).samples[0]
+    assert decode(row).trajectory.info == {"x": [1, [True, None]]}
+
+
+def test_half_a_surrogate_pair_is_replaced_and_its_tokens_are_kept(store: RunStore) -> None:
+    sample = make_sample(0, 0)
+    seen = Evidence("quote", "read \udc00")
+    sample = msgspec.structs.replace(
+        sample,
+        trajectory=msgspec.structs.replace(
+            sample.trajectory, text="é \ud83d!", info={"\ud83d": ["\udfff"]}
+        ),
+        reward=Reward("total", 1.0, evidence=(seen,), reason="\ud83d"),
+    )
+    store.append_rollouts(0, [sample])
+    store.append_rollouts(0, [sample])
+    back = store.sample("0/train/0")
+    assert back.trajectory.text == "é \ufffd!"
+    assert back.trajectory.info == {"\ufffd": ["\ufffd"]}
+    assert back.trajectory.spans == sample.trajectory.spans
+    assert (back.reward.reason, back.reward.evidence[0].observation) == ("\ufffd", "read \ufffd")
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [
+        ("reward_tree", "{"),
+        ("reward_tree", '{"name": "total", "value": null}'),
+        ("task", '{"id": 3}'),
+        ("finish", "later"),
+        ("logprobs", "[0.5]"),
+    ],
+)
+def test_a_damaged_sample_is_one_line_with_its_id(column: str, cell: str) -> None:
+    row = list(encode([make_sample(0, 2)]).samples[0])
+    row[COLUMNS.index(column)] = cell
+    with pytest.raises(StoreError, match=r"^sample 0/train/2 is damaged and cannot be read: ") as e:
+        decode(tuple(row))
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("value", [True, "1", [1.0]])
+def test_a_reward_is_a_number_and_not_a_truth_value(value: object) -> None:
+    with pytest.raises(ValueError, match=r"reward 'x' is .* of type .*; expected a finite float"):
+        Reward("x", value)  # type: ignore[arg-type]
+
+
+def test_a_whole_number_is_a_reward_as_long_as_it_fits_a_float() -> None:
+    assert Reward("x", 1).value == 1.0
+    with pytest.raises(ValueError, match="expected a finite float"):
+        Reward("x", 10**400)
 
 
 def test_a_sample_of_another_step_or_split_is_a_bug(store: RunStore) -> None:

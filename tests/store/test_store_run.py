@@ -324,6 +324,27 @@ def test_statuses_of_a_listing(tmp_path: Path) -> None:
     assert "not a database" in infos["damaged"].problem
 
 
+def test_other_folders_with_a_config_json_are_no_runs(tmp_path: Path) -> None:
+    for name, text in {"model": '{"model_type": "llama"}', "list": "[]", "broken": "{"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    create(tmp_path / "lost").close()
+    (tmp_path / "lost" / "run.db").unlink()
+    create(tmp_path / "torn").close()
+    (tmp_path / "torn" / "config.json").write_text("{")
+    assert {info.name: info.status for info in list_runs(tmp_path)} == {
+        "lost": RunStatus.UNREADABLE,
+        "torn": RunStatus.UNREADABLE,
+    }
+
+
+def test_a_closed_store_says_so_with_one_full_stop(tmp_path: Path) -> None:
+    with create(tmp_path / "a") as store:
+        pass
+    with pytest.raises(StoreError, match=r"cannot read: Cannot operate on a closed database\.$"):
+        store.steps()
+
+
 def test_a_resumed_run_is_running_again(tmp_path: Path) -> None:
     with create(tmp_path / "a") as store:
         store.finish("stopped")

@@ -1,14 +1,19 @@
 """reasoning-gym as tasks and as a reward."""
 
 import sys
+import time
+from importlib import import_module
 
+import anyio
 import msgspec
 import pytest
 
 from burnish.errors import RewardError, UserError
-from burnish.records import Task
+from burnish.records import Response, Status, Task
+from burnish.rewards.function import from_function
+from burnish.rewards.scorer import checked
 from burnish.tasks import GymTasks, ReasoningGym, TaskSet, build, gym_score
-from burnish.tasks.gym import GRAMMARS, _refusal, _scored
+from burnish.tasks.gym import GRAMMARS, OWN_TEXT, _answer_in, _refusal, _registered, _scored
 
 pytest.importorskip("reasoning_gym")
 
@@ -103,9 +108,23 @@ def test_every_scorer_that_evaluates_text_has_a_grammar_or_is_refused():
     from reasoning_gym.factory import DATASETS
 
     refused = {name for name, (kind, _) in DATASETS.items() if _refusal(name, kind)}
-    assert refused == {"simple_integration", "intermediate_integration"}
+    assert refused == {"simple_integration", "intermediate_integration", "codeio"}
     evaluating = {name for name in GRAMMARS if name != "coin_flip"}
-    assert all(_refusal("not a known name", DATASETS[name][0]) for name in evaluating)
+    assert all(_refusal("not a known name", DATASETS[name][0]) for name in evaluating | OWN_TEXT)
+
+
+def test_a_scorer_whose_helper_evaluates_the_response_is_refused(tmp_path, monkeypatch):
+    source = """
+def read(text):
+    return eval(text)
+
+class Dataset:
+    def score_answer(self, answer, entry):
+        return float(read(answer) == 1)
+"""
+    (tmp_path / "sly_scorer.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "evaluates the response as code" in _refusal("sly", import_module("sly_scorer").Dataset)
 
 
 def test_refused_scorers_warn_before_training():
@@ -115,9 +134,22 @@ def test_refused_scorers_warn_before_training():
         gym_score("x", tasks.train(0).fields["entry"])
 
 
-def test_a_scorer_that_breaks_on_a_response_gives_zero_only_if_it_reads_the_right_answer():
-    task = make("prime_factorization").train(0)
-    assert gym_score("not a number", task.fields["entry"]) == 0.0
+@pytest.mark.parametrize(
+    ("dataset", "response"),
+    [
+        ("prime_factorization", "not a number"),
+        ("prime_factorization", "2 * 3"),
+        ("game_of_life", '{"a": 1}'),
+        ("boxnet", "[1, 2, 3]"),
+        ("boxnet", "12"),
+    ],
+)
+def test_a_response_in_another_form_than_asked_for_scores_zero(dataset, response):
+    entry = make(dataset, train_size=1, held_out_size=0).train(0).fields["entry"]
+    assert gym_score(response, entry) == 0.0
+
+
+def test_a_scorer_that_breaks_is_no_score():
 
     class Broken:
         def score_answer(self, answer, entry):
@@ -127,9 +159,54 @@ def test_a_scorer_that_breaks_on_a_response_gives_zero_only_if_it_reads_the_righ
         def score_answer(self, answer, entry):
             return float("inf")
 
-    with pytest.raises(RewardError, match="scorer failed: KeyError"):
-        _scored(Broken(), "x", {"answer": "1"})
-    assert _scored(Endless(), "x", {"answer": "1"}) is None
+    class BreaksOnWrong:
+        def score_answer(self, answer, entry):
+            return 1.0 if answer == entry["answer"] else entry["metadata"]
+
+    with pytest.raises(KeyError, match="bug"):
+        _scored("any", Broken(), "x", {"answer": "1"})
+    with pytest.raises(KeyError, match="bug"):
+        _scored("prime_factorization", Broken(), "2 × 3", {"answer": "1"})
+    with pytest.raises(KeyError, match="metadata"):
+        _scored("any", BreaksOnWrong(), "x", {"answer": "1"})
+    assert _scored("any", Endless(), "x", {"answer": "1"}) is None
+
+
+def test_a_broken_scorer_becomes_infra_error_at_the_gate(monkeypatch):
+    task = make().train(0)
+    kind, _ = _registered("leg_counting")
+    monkeypatch.setattr(kind, "score_answer", lambda self, answer, entry: entry["missing"])
+    scorer = from_function(gym_score)
+    (reward,) = anyio.run(checked, scorer, task, [Response("r", "wrong")])
+    assert (reward.value, reward.status) == (None, Status.INFRA_ERROR)
+    assert "KeyError" in reward.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (" 7 ", "7"),
+        ("<answer> 7 </answer>", "7"),
+        ("<answer>1</answer> no, <answer>2\n3</answer>.", "2\n3"),
+        ("<answer>1</answer> or <answer>2", "1"),
+        ("<answer>1</answer> and </answer>", "1"),
+        ("<answer>a<answer>b</answer>", "b"),
+        ("</answer>x<answer>", "</answer>x<answer>"),
+        ("x</answer>", "x</answer>"),
+        ("<answer></answer>", ""),
+    ],
+)
+def test_the_last_answer_counts(text, answer):
+    assert _answer_in(text) == answer
+
+
+def test_long_responses_take_no_time():
+    entry = make("prime_factorization").train(0).fields["entry"]
+    began = time.monotonic()
+    assert gym_score("7" * 100_000 + "x", entry) == gym_score("7 × " * 50_000, entry) == 0.0
+    assert _answer_in("<answer>" * 200_000).startswith("<answer>")
+    assert _answer_in("<answer>" * 200_000 + "7</answer>" * 2) == "7"
+    assert time.monotonic() - began < 1.0
 
 
 def test_an_item_that_is_no_longer_the_question_is_an_error():

@@ -95,7 +95,17 @@ def test_a_reward_that_breaks_its_contract(tmp_path, function, expected):
     assert line == expected
     kept = (place / "samples.jsonl").read_text().splitlines()
     assert len(kept) == 8
-    assert replay(place) == f"{line} The reward itself broke; its 8 inputs are kept."
+    assert replay(place) == line
+
+
+def test_a_mended_reward_does_not_trip_again(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text("def own(text):\n    return float('nan')\n")
+    own = {"kind": "function", "path": f"{file}:own"}
+    trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [own]})
+    _, place = trip_at(trained, 0)
+    file.write_text("def own(text):\n    return float(len(text))\n")
+    assert replay(place) == "the reward guard of step 0 did not trip again"
 
 
 def test_an_infinite_reward_names_the_sample_that_got_it(tmp_path):
@@ -196,10 +206,10 @@ def test_a_weight_that_turns_nan_after_sampling_is_found_in_the_trainers(tmp_pat
     assert replay(place) == line
 
 
-def test_a_huge_learning_rate_ends_in_a_line_and_not_in_a_trace(tmp_path):
-    more = {"optimiser": {"learning_rate": 1e30}}
+def test_weights_thrown_far_away_end_in_a_line_and_not_in_a_trace(tmp_path, monkeypatch):
+    monkeypatch.setattr("burnish.training.loop.learning_rate", lambda *_: 1e30)
     with pytest.raises(GuardTripped) as caught:
-        finish(trainer(tmp_path, NO_EVALUATION, more))
+        finish(trainer(tmp_path, NO_EVALUATION))
     assert str(caught.value).startswith("gradient guard: ")
     assert "at step 1 (samples 1." in str(caught.value)
 

@@ -1,4 +1,7 @@
-"""Intervals and paired tests for small evaluations; pure Python, seeded."""
+"""Intervals for small evaluations, single and paired; pure Python, seeded.
+
+A bootstrap of values that are all equal has no width: it cannot see a spread that was not sampled.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +45,35 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
-    """Mean change on the same items, with a bootstrap interval over items."""
+    """Mean change on the same items: Newcombe's interval for 0/1 marks, else the bootstrap's."""
     if len(before) != len(after):
         raise ValueError(f"paired values differ in number: {len(before)} and {len(after)}")
+    if all(v in (0.0, 1.0) for v in (*before, *after)):
+        return _paired_shares(before, after)
     return _bootstrap([b - a for a, b in zip(before, after, strict=True)])
+
+
+def _paired_shares(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """Difference of two shares over the same items, Newcombe's method 10.
+
+    Wilson's intervals of the two shares, combined with their correlation; unlike the bootstrap it
+    is not empty when every item changed the same way.
+    """
+    count = len(before)
+    both = sum(a == b == 1.0 for a, b in zip(before, after, strict=True))
+    old, new = wilson(round(sum(before)), count), wilson(round(sum(after)), count)
+    gained, lost = new.value * count - both, old.value * count - both
+    neither = count - both - gained - lost
+    spread = math.sqrt((both + gained) * (lost + neither) * (both + lost) * (gained + neither))
+    correlation = (both * neither - gained * lost) / spread if spread else 0.0
+    value = new.value - old.value
+    down = _joined(new.value - new.low, old.high - old.value, correlation)
+    up = _joined(new.high - new.value, old.value - old.low, correlation)
+    return Estimate(value, max(value - down, -1.0), min(value + up, 1.0), count)
+
+
+def _joined(first: float, second: float, correlation: float) -> float:
+    return math.sqrt(max(first**2 - 2 * correlation * first * second + second**2, 0.0))
 
 
 def _bootstrap(values: Sequence[float], rounds: int = 2000) -> Estimate:

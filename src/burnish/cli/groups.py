@@ -9,6 +9,7 @@ from rich.text import Text
 
 from burnish.cli.console import number, one_line, out, say, share, surrogate_text
 from burnish.cli.rewards import parts_text, reward_cell, value_style
+from burnish.records import Finish, Reward
 from burnish.store import RunStore, StoredSample
 
 
@@ -63,26 +64,37 @@ def teaches(group: Sequence[StoredSample]) -> bool:
 
 def _table(samples: Sequence[StoredSample], *, with_prompt: bool = False) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bright_black")
-    has_parts = any(sample.reward.parts for sample in samples)
+    has_parts = any(_says_more(sample.reward) for sample in samples)
+    has_cut = any(sample.trajectory.finish is not Finish.STOP for sample in samples)
     table.add_column("sample", no_wrap=True)
     table.add_column("reward", justify="right", no_wrap=True)
     if has_parts:
         table.add_column("parts", overflow="fold", max_width=20 if with_prompt else 36)
     table.add_column("advantage", justify="right", no_wrap=True)
+    if has_cut:
+        table.add_column("finish", style="yellow", no_wrap=True)
     if with_prompt:
         table.add_column("prompt", no_wrap=True, overflow="ellipsis", min_width=14, ratio=1)
     table.add_column("answer", no_wrap=True, overflow="ellipsis", min_width=10, ratio=1)
     table.expand = True
     for sample in samples:
-        cells: list[Text | str] = [sample.id, reward_cell(sample.reward)]
+        cells: list[Text | str] = [Text(one_line(sample.id)), reward_cell(sample.reward)]
         if has_parts:
             cells.append(Text(parts_text(sample.reward)))
         cells.append(_advantage(sample))
+        if has_cut:
+            finish = sample.trajectory.finish
+            cells.append("" if finish is Finish.STOP else finish.value)
         if with_prompt:
             cells.append(Text(one_line(sample.task.prompt), style="cyan"))
         cells.append(_answer(sample))
         table.add_row(*cells)
     return table
+
+
+def _says_more(reward: Reward) -> bool:
+    """False where the only part is the reward once more."""
+    return len(reward.parts) > 1 or any(part.value != reward.value for part in reward.parts)
 
 
 def _advantage(sample: StoredSample) -> Text:
@@ -94,10 +106,7 @@ def _advantage(sample: StoredSample) -> Text:
 
 def _answer(sample: StoredSample) -> Text:
     text = one_line(sample.trajectory.text)
-    answer = Text(text, style="green") if text else Text("(empty)", style="bright_black")
-    if sample.trajectory.finish.value != "stop":
-        answer.append(f" [{sample.trajectory.finish.value}]", style="yellow")
-    return answer
+    return Text(text, style="green") if text else Text("(empty)", style="bright_black")
 
 
 def _numbers(store: RunStore, step: int) -> str:

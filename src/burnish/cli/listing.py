@@ -43,7 +43,7 @@ def list_all(folder: Path, *, as_json: bool) -> int:
             Text(row["status"], style=STATUS_STYLES[row["status"]]),
             steps if not row["problem"] else "-",
             _held_out(row["before"], row["after"]),
-            row["started"][:16].replace("T", " "),
+            Text(safe(row["started"][:16].replace("T", " "))),
         )
     out.print(table)
     for row in rows:

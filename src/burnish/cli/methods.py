@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import FieldInfo
 from rich.table import Table
 from rich.text import Text
 
-from burnish.cli.console import emit_json, out, say
+from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.recipes import QUICK_START, RecipeCard, all_recipes, read_card
 from burnish.errors import UserError
 from burnish.policy.recipe import Recipe
 
+BASELINE = "grpo"
 PIECES = tuple(field.name for field in msgspec.structs.fields(Recipe))
 
 
 def list_methods(*, as_json: bool) -> int:
     """Print the table of shipped recipes."""
-    cards = [read_card(path) for path in all_recipes().values()]
-    base = pieces_of(next((card.policy for card in cards if card.name == "grpo"), {}), "grpo")
+    cards = [read_card(path) for path in _ordered(all_recipes()).values()]
+    base = recipe_of(next((card.policy for card in cards if card.name == BASELINE), {}), BASELINE)
     rows = [(card, differences(card, base)) for card in cards]
     if as_json:
         for card, differs in rows:
-            emit_json(card._asdict() | {"differs": differs, "policy": pieces_of_card(card)})
+            pieces = recipe_of(card.policy, card.name)
+            emit_json(card._asdict() | {"differs": differs, "policy": pieces})
         return 0
     for card, differs in rows:
         _print_card(card, differs)
@@ -32,47 +37,55 @@ def list_methods(*, as_json: bool) -> int:
     return 0
 
 
-def pieces_of_card(card: RecipeCard) -> dict[str, Any]:
-    """All nine pieces of a recipe, defaults included."""
-    return pieces_of(card.policy, card.name)
-
-
-def pieces_of(policy: dict[str, Any], name: str) -> dict[str, Any]:
+def recipe_of(policy: dict[str, Any], name: str) -> Recipe:
     """A `[policy]` table with its defaults filled in."""
     try:
-        recipe = msgspec.convert(policy, Recipe)
+        return msgspec.convert(policy, Recipe)
     except (msgspec.ValidationError, ValueError) as error:
         raise UserError(f"recipe '{name}': policy: {error}") from error
-    pieces: dict[str, Any] = msgspec.to_builtins(recipe)
-    return pieces
 
 
-def differences(card: RecipeCard, base: dict[str, Any]) -> dict[str, str]:
+def differences(card: RecipeCard, base: Recipe) -> dict[str, str]:
     """The pieces whose choice is not GRPO's, each as short text."""
-    own = pieces_of_card(card)
-    return {piece: _short(own[piece]) for piece in PIECES if own[piece] != base[piece]}
+    own = recipe_of(card.policy, card.name)
+    chosen = {piece: getattr(own, piece) for piece in PIECES}
+    return {k: _short(value) for k, value in chosen.items() if value != getattr(base, k)}
+
+
+def _ordered(recipes: dict[str, Path]) -> dict[str, Path]:
+    """The quick start, what the others are compared with, and then the others."""
+    first = [name for name in (QUICK_START, BASELINE) if name in recipes]
+    return {name: recipes[name] for name in (*first, *recipes)}
 
 
 def _short(value: Any) -> str:
-    """`static low=0.2 high=0.28` for a piece; its value for a plain setting."""
-    if isinstance(value, dict):
-        head = [str(value[key]) for key in ("kind", "mode") if key in value]
-        rest = [f"{k}={_short(v)}" for k, v in value.items() if k not in ("kind", "mode") and v]
-        return " ".join([*head, *rest])
+    """`static high=0.28` for a piece: its kind and what is not default; else the value."""
+    if isinstance(value, Struct):
+        fields = msgspec.structs.fields(value)
+        given = {f.name: getattr(value, f.name) for f in fields}
+        head = given.pop("mode", None) or value.__struct_config__.tag
+        usual = {f.name: _default(f) for f in fields}
+        rest = [f"{k}={_short(v)}" for k, v in given.items() if v != usual[k]]
+        return " ".join([str(head), *rest])
     if isinstance(value, list | tuple):
         return " + ".join(_short(item) for item in value) or "none"
     return str(value)
+
+
+def _default(field: FieldInfo) -> Any:
+    """The field's default; where there is none, something that equals no value."""
+    return field.default if field.default_factory is NODEFAULT else field.default_factory()
 
 
 def _print_card(card: RecipeCard, differs: dict[str, str]) -> None:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
     table.add_column(width=11, style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row(card.name, Text(card.description))
+    table.add_row(Text(one_line(card.name)), Text(one_line(card.description)))
     if differs:
         changed = "; ".join(f"{piece}: {text}" for piece, text in differs.items())
         table.add_row("", Text(changed, style="cyan"))
-    elif card.name not in ("grpo", QUICK_START):
+    elif card.name not in (BASELINE, QUICK_START):
         table.add_row("", Text("the pieces of GRPO", style="cyan"))
     if card.paper:
         table.add_row("", Text(card.paper, style="bright_black"))

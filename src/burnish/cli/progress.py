@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from burnish.cli.console import (
     duration,
     emit_json,
     interval,
     number,
+    one_line,
     out,
     say,
     share,
@@ -181,7 +183,7 @@ def step_table(events: list[StepDone], width: int) -> Table:
         style = "bold" if column.title == "useful" else ""
         table.add_column(column.title, justify="right", style=style, no_wrap=True)
     for event in events:
-        table.add_row(*(c.text(event) for c in shown))
+        table.add_row(*(Text(c.text(event)) for c in shown))
     return table
 
 
@@ -198,7 +200,7 @@ def reward_text(metrics: Mapping[str, float]) -> str:
         if key.startswith("reward/") and key.endswith("/mean")
     }
     total = metrics.get("reward/total")
-    parts = ", ".join(f"{name} {number(value)}" for name, value in means.items())
+    parts = ", ".join(f"{one_line(name)} {number(value)}" for name, value in means.items())
     if total is None:
         return parts or "-"
     return f"{number(total)} ({parts})" if len(means) > 1 else number(total)
@@ -208,7 +210,8 @@ def other_terms(metrics: Mapping[str, float]) -> str:
     """Auxiliary terms of the loss beside the surrogate and the KL."""
     known = ("loss/total", "loss/surrogate", "loss/kl")
     terms = {k.removeprefix("loss/"): v for k, v in metrics.items() if k.startswith("loss/")}
-    return ", ".join(f"{k} {number(v, 4)}" for k, v in terms.items() if f"loss/{k}" not in known)
+    others = {one_line(k): v for k, v in terms.items() if f"loss/{k}" not in known}
+    return ", ".join(f"{name} {number(value, 4)}" for name, value in others.items())
 
 
 def held_out_line(event: Any, part: str = "") -> str:

@@ -23,7 +23,7 @@ from burnish.lm.base import Sampling
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.rewards.config import build_all
-from burnish.rewards.scorer import Scorer, bind_check, checked
+from burnish.rewards.scorer import Scorer, bind_check, checked, leaves
 from burnish.tasks.config import build as build_tasks
 
 
@@ -75,7 +75,7 @@ async def _play_all(
 async def _play(
     task: Task, scorer: Scorer, found: Found, sampling: Sampling, deadline_s: float
 ) -> Played:
-    lines = script_for(task)
+    lines = script_for(task, answer_fields(scorer))
 
     def speak(_: Sequence[Message], index: int) -> str:
         return lines[index].text
@@ -105,9 +105,20 @@ async def _play(
     return Played(task, lines, trajectories, rewards)
 
 
-def script_for(task: Task) -> list[Line]:
-    """The right answer (the task's own label), a wrong one and an empty one."""
-    label = next((name for name in task.labels if task.fields.get(name) is not None), None)
+def answer_fields(scorer: Scorer) -> list[str]:
+    """The task fields that the rewards compare answers with."""
+    fields = [getattr(getattr(leaf, "config", None), "field", None) for leaf in leaves(scorer)]
+    return [field for field in fields if field is not None]
+
+
+def script_for(task: Task, compared: Sequence[str] = ()) -> list[Line]:
+    """The right answer, a wrong one and an empty one.
+
+    Right is what the rewards compare with; where they do not say, `answer` or the first label.
+    """
+    labels = [*(["answer"] if "answer" in task.labels else []), *task.labels]
+    names = (name for name in (*compared, *labels) if task.fields.get(name) is not None)
+    label = next(names, None)
     if label is None:
         return [Line("some text", "I do not know."), Line("empty", "")]
     answer = task.fields[label]

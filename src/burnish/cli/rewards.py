@@ -29,7 +29,7 @@ def reward_cell(reward: Reward) -> Text:
 def parts_text(reward: Reward) -> str:
     """`correct 1.000, format 0.500`; a part without a value shows its status."""
     return ", ".join(
-        f"{part.name} {number(part.value) if part.value is not None else part.status.value}"
+        f"{one_line(part.name)} {number(part.value) if part.value is not None else part.status.value}"
         for part in reward.parts
     )
 
@@ -41,7 +41,8 @@ def value_style(value: float) -> str:
 
 def _fill(tree: Tree, reward: Reward) -> None:
     for evidence in reward.evidence:
-        note = Text(f"{evidence.source}: {_cut(evidence.observation)}", style="bright_black")
+        seen = f"{one_line(evidence.source)}: {_cut(evidence.observation)}"
+        note = Text(seen, style="bright_black")
         if evidence.visibility.value != "visible":
             note.append(f" ({evidence.visibility.value})", style="yellow")
         if evidence.error:
@@ -50,7 +51,8 @@ def _fill(tree: Tree, reward: Reward) -> None:
     for verdict in reward.verdicts:
         said = number(verdict.value) if verdict.value is not None else "undecided"
         reason = f": {_cut(verdict.reason)}" if verdict.reason else ""
-        tree.add(Text(f"verdict on {verdict.criterion}: {said}{reason}", style="bright_black"))
+        told = f"verdict on {one_line(verdict.criterion)}: {said}{reason}"
+        tree.add(Text(told, style="bright_black"))
     for part in reward.parts:
         _fill(tree.add(_title(part)), part)
 

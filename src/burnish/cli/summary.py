@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
-from burnish.cli.console import STATUS_STYLES, interval, one_line, say
+from burnish.cli.console import STATUS_STYLES, interval, one_line, out, say
 from burnish.cli.groups import by_group, print_group, teaches
 from burnish.cli.listing import held_out_score
 from burnish.cli.manifests import chosen, planned_steps, setting
@@ -46,6 +47,7 @@ def print_summary(store: RunStore) -> None:
     say(f"samples   {splits or 'none'}")
     say(f"rewards   {statuses or 'none'}")
     _print_held_out(store)
+    say()
     print_curves(curves_of(store))
     for event in store.events()[-3:]:
         say(f"event     {event.kind}: {one_line(event.message)}", style="yellow")
@@ -76,10 +78,24 @@ def summary_record(store: RunStore) -> dict[str, Any]:
 def _print_settings(store: RunStore) -> None:
     about = store.about
     values = [(key, setting(about, key)) for key in HIGHLIGHTS]
-    shown = "  ".join(f"{key}={value}" for key, value in values if value is not None)
-    say(f"recipe    {about.recipe}  {shown}")
+    shown = [f"{key}={value}" for key, value in values if value is not None]
+    say(_filled("recipe", [about.recipe, *shown]))
     if words := chosen(about):
-        say("changed   " + "  ".join(f"{key}={value}" for key, value in words), style="cyan")
+        say(_filled("changed", [f"{key}={value}" for key, value in words]), style="cyan")
+
+
+def _filled(title: str, words: list[str]) -> str:
+    """A title and words beside it, broken between words where the screen ends."""
+    indent = " " * 10
+    text = "  ".join(one_line(word) for word in words)
+    return textwrap.fill(
+        text,
+        out.width,
+        initial_indent=f"{title:<10}",
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _print_held_out(store: RunStore) -> None:
@@ -100,6 +116,7 @@ def _print_last_step(store: RunStore) -> None:
     say(f"last step: {step}   useful groups {useful}/{len(groups)}", style="bold")
     for group in list(groups.values())[:GROUPS]:
         print_group(group)
+        say()
     if len(groups) > GROUPS:
         say(f"... and {len(groups) - GROUPS} more groups", style="bright_black")
     first = next(iter(groups.values()))[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from burnish.cli.console import number, out, say
+from burnish.cli.console import number, one_line, out, say
 from burnish.cli.needs import policy_room
 from burnish.cli.rewards import value_style
 from burnish.errors import UserError
@@ -47,7 +47,7 @@ def print_terms(groups: Sequence[Group], config: Config) -> None:
         advantage = _mean(values.values_B[row])
         low, high = float(values.low_B[row]), float(values.high_B[row])
         table.add_row(
-            f"{trajectory.task_id} {label}",
+            Text(one_line(f"{trajectory.task_id} {label}")),
             number(reward.value) if reward.value is not None else reward.status.value,
             Text(f"{advantage:+.3f}", style=value_style(advantage)),
             "yes" if bool(values.keep_B[row]) else "no",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from burnish.cli.recipes import QUICK_START, find_recipe
 from burnish.config import Config, Resolved, load
-from burnish.config.paths import absolute
+from burnish.config.paths import SHIPPED, absolute
 from burnish.errors import UserError
 
 
@@ -42,7 +42,8 @@ def _from_here(word: str) -> str:
     """A data or function path typed by a person starts at their folder, not at the recipe's."""
     key, _, value = word.partition("=")
     is_path = key.startswith(("task.", "rewards.", "policy.")) and key.rpartition(".")[2] == "path"
-    if not is_path:
+    is_folder = key == "model.path" and Path(value).is_dir() and value not in SHIPPED
+    if not is_path and not is_folder:
         return word
     typed = value.strip().strip("\"'")
     return f"{key}={json.dumps(absolute(typed, Path.cwd()))}"

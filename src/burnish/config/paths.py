@@ -10,6 +10,9 @@ import msgspec
 from burnish.config.resolve import to_plain
 from burnish.config.schema import Config
 
+SHIPPED = ("smollm2", "tiny")
+"""Models by name; a folder of that name needs a path such as `./tiny`."""
+
 FREE_FORM = ("fields", "options")
 """Tables whose keys are the user's own: a `path` in there is no file."""
 
@@ -22,7 +25,7 @@ def rooted(config: Config, root: Path) -> Config:
     plain: dict[str, Any] = to_plain(config)
     for table in ("task", "rewards", "policy"):
         plain[table] = _walk(plain[table], root.absolute())
-    if (root / config.model.path).is_dir():
+    if config.model.path not in SHIPPED and (root / config.model.path).is_dir():
         plain["model"]["path"] = str(root.absolute() / config.model.path)
     return msgspec.convert(plain, Config)
 

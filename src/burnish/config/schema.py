@@ -55,7 +55,8 @@ class Model(Section, frozen=True):
     path: str = "smollm2"
     """`smollm2` (embedded), `tiny` (random, for trials) or a local Hugging Face folder."""
     dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
-    """auto: bfloat16 with float32 master weights; float32 for tiny models."""
+    """auto: bfloat16 over float32 master weights where the hardware is fast at it (GPUs, CPUs with
+    AMX) and the model is not tiny; else float32."""
     device: str = "auto"
     threads: Count = 0
     """CPU threads; 0 chooses for the model and the cores."""
@@ -66,10 +67,10 @@ class Rollout(Section, frozen=True):
     """How a step samples."""
 
     prompts: Positive = 8
-    samples: Annotated[int, Meta(ge=1)] = 8
-    """Rollouts of each prompt: the group."""
+    samples: Annotated[int, Meta(ge=2)] = 8
+    """Rollouts of each prompt: the group. One alone has nothing to be compared with."""
     max_tokens: Positive = 16
-    temperature: Annotated[float, Meta(gt=0.0)] = 1.0
+    temperature: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
     top_k: Count = 0
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     min_p: Share = 0.0
@@ -96,14 +97,14 @@ class Update(Section, frozen=True):
 class Optimiser(Section, frozen=True):
     """AdamW with float32 master weights."""
 
-    learning_rate: Amount = 1e-5
+    learning_rate: Annotated[float, Meta(ge=0.0, le=10.0)] = 1e-5
     warmup_steps: Count = 0
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     final_ratio: Share = 0.0
     """Learning rate at the last step, as a share of the peak (linear and cosine)."""
     weight_decay: Amount = 0.0
-    beta1: Share = 0.9
-    beta2: Share = 0.99
+    beta1: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.9
+    beta2: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.99
     eps: Annotated[float, Meta(gt=0.0)] = 1e-8
     clip_norm: Amount = 1.0
     """0: no clipping."""
@@ -156,5 +157,5 @@ class Config(Section, frozen=True):
     guards: Guards = Guards()
 
 
-FREE = ("run.folder", "run.name", "evaluation.every", "checkpoint.", "guards.", "update.micro")
+FREE = ("run.folder", "run.name", "evaluation.every", "checkpoint.", "guards.")
 """Keys that may change between a run and its continuation."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from burnish.lm.folder import LoadedModel, load_model, save_model
     from burnish.lm.http import OpenAILM
     from burnish.lm.local import LocalLM
-    from burnish.lm.replay import ReplayLM
+    from burnish.lm.replay import RecordingLM, ReplayLM
     from burnish.lm.scripted import ScriptedLM
     from burnish.lm.threads import choose_threads
     from burnish.lm.tiny import tiny_model
@@ -29,6 +29,7 @@ __all__ = [
     "LocalLM",
     "OpenAILM",
     "Prompt",
+    "RecordingLM",
     "ReplayLM",
     "Sampling",
     "Scores",
@@ -45,6 +46,7 @@ _HOME = {
     "LoadedModel": "folder",
     "LocalLM": "local",
     "OpenAILM": "http",
+    "RecordingLM": "replay",
     "ReplayLM": "replay",
     "ScriptedLM": "scripted",
     "choose_threads": "threads",

@@ -91,7 +91,8 @@ async def probe(lm: OpenAILM) -> Abilities:
 
 
 def _has(reply: Reply | None, field: str) -> bool:
-    return reply is not None and all(getattr(choice, field) is not None for choice in reply.choices)
+    choices = reply.choices if reply is not None else ()
+    return bool(choices) and all(getattr(choice, field) is not None for choice in choices)
 
 
 def _texts(reply: Reply) -> list[str | None]:

@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from burnish.errors import UserError
 from burnish.records import Finish, Message
 
 Prompt = Sequence[Message] | Sequence[int]
@@ -34,6 +35,28 @@ class Sampling(Struct, frozen=True, kw_only=True):
     """Completion i of n depends on (seed, i) alone, never on its neighbours in a batch."""
     top_logprobs: int = 0
     """How many alternatives per token to return, where the backend can."""
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Refuse settings that have no meaning, in one line."""
+    rules = (
+        (sampling.n >= 1, "n", sampling.n, "at least 1"),
+        (0 <= sampling.temperature < float("inf"), "temperature", sampling.temperature, ">= 0"),
+        (sampling.top_k >= 0, "top_k", sampling.top_k, "0 (off) or more"),
+        (0 < sampling.top_p <= 1, "top_p", sampling.top_p, "in (0, 1]"),
+        (0 <= sampling.min_p <= 1, "min_p", sampling.min_p, "in [0, 1]"),
+        (sampling.max_tokens >= 1, "max_tokens", sampling.max_tokens, "at least 1"),
+        (sampling.top_logprobs >= 0, "top_logprobs", sampling.top_logprobs, "0 or more"),
+        (
+            not isinstance(sampling.stop, str) and all(sampling.stop),
+            "stop",
+            sampling.stop,
+            "a tuple of texts, none empty",
+        ),
+    )
+    for holds, name, got, expected in rules:
+        if not holds:
+            raise UserError(f"sampling: {name} is {got!r}; expected {expected}")
 
 
 class Completion(Struct, frozen=True):

@@ -1,8 +1,8 @@
 """What can go wrong between this process and a model server, each under its own name.
 
 `classify` is the one place that decides which status a failure has and whether it is worth
-another try: 429, 5xx, deadlines and broken connections are; every other 4xx, an unreadable reply
-and a wrong model are not, because the same request would meet the same answer.
+another try: 408, 429, 5xx, deadlines and broken connections are; every other 4xx, an unreadable
+reply, a refusal and a wrong model are not, because the same request would meet the same answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RateLimited(CallFailed):
 
 
 class ServerFailed(CallFailed):
-    """The server said 5xx."""
+    """The server said 5xx, or 408: it gave up waiting for the request."""
 
 
 class TimedOut(CallFailed):
@@ -50,11 +50,15 @@ class Unreachable(CallFailed):
 
 
 class Rejected(CallFailed):
-    """The server refused the request itself (4xx other than 429, or a redirect)."""
+    """The server refused the request itself (4xx other than 408 and 429, or a redirect)."""
 
 
 class BadReply(CallFailed):
     """The reply is not JSON, or JSON of another shape than the protocol promises."""
+
+
+class Refused(CallFailed):
+    """The model declined to answer, or a content filter took the answer away."""
 
 
 class WrongModel(CallFailed):
@@ -90,6 +94,8 @@ def classify(error: BaseException) -> Failure:
             return Failure(Status.INFRA_ERROR, True)
         case BadReply():
             return Failure(Status.PARSE_ERROR, False)
+        case Refused():
+            return Failure(Status.REFUSED, False)
         case _:
             return Failure(Status.INFRA_ERROR, False)
 

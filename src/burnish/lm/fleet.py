@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -65,7 +65,7 @@ class Fleet:
         self.limits = limits or Limits()
         self.totals = Totals()
         self._endpoints = dict(endpoints or {})
-        self._journal = journal
+        self._journal = Journal(journal) if journal else None
         self._seeds = Seeds(seed)
         self._clock: Clock = clock or SystemClock()
         self._budget = RetryBudget(self.limits.retry_share, self.limits.retry_floor)
@@ -82,9 +82,9 @@ class Fleet:
         """
         check_jobs(jobs, self._endpoints, self.limits)
         outcomes: dict[str, Outcome[T]] = {}
-        with Journal(self._journal, value_type) if self._journal else nullcontext() as journal:
+        with self._journal or nullcontext() as journal:
             if journal is not None:
-                outcomes |= journal.finished(jobs)
+                outcomes |= journal.finished(jobs, value_type)
                 self.totals.from_journal += len(outcomes)
             calls = [Call(job, self._clock.now()) for job in jobs if job.id not in outcomes]
 
@@ -106,13 +106,36 @@ class Fleet:
                     outcomes[call.job.id] = self._too_late(call)
         return [outcomes[job.id] for job in jobs]
 
-    async def call(self, job: Job, worker: Worker[T]) -> T:
-        """Do one job under the same limits; raises what finally went wrong."""
-        call = Call(job, self._clock.now())
-        with first_error(), self._clock.limit(self.limits.batch_deadline_s):
-            answer = await self._work(call, worker)
+    async def call(self, job: Job, worker: Worker[T], *, value_type: Any = Any) -> T:
+        """Do one job under the same limits; raises what finally went wrong.
+
+        With a journal, a job that has finished before is not called again, as in `run`.
+        """
+        check_jobs([job], self._endpoints, self.limits)
+        with self._journal or nullcontext() as journal:
+            if journal is None:
+                return (await self._called(Call(job, self._clock.now()), worker)).value
+            for outcome in journal.finished([job], value_type).values():
+                self.totals.from_journal += 1
+                return cast(T, outcome.value)
+            call = Call(job, self._clock.now())
+            try:
+                answer = await self._called(call, worker)
+            except EXPECTED as error:
+                status = classify(error).status
+                journal.write(job, call.failure(self._clock.now(), status, str(error)))
+                raise
+            journal.write(job, call.success(self._clock.now(), answer))
             return answer.value
+
+    async def _called(self, call: Call, worker: Worker[T]) -> Answer[T]:
+        with first_error(), self._clock.limit(self.limits.batch_deadline_s):
+            return await self._work(call, worker)
         raise TimedOut(self._too_late(call).error)
+
+    @property
+    def has_journal(self) -> bool:
+        return self._journal is not None
 
     def limits_of(self, endpoint: str) -> Limits:
         """The limits of one endpoint."""

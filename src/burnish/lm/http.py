@@ -12,7 +12,9 @@ goes into one header and nowhere else: not into errors, logs or `repr`.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
@@ -25,7 +27,7 @@ from msgspec import Struct
 from burnish.errors import UserError
 from burnish.lm import scoring, wire
 from burnish.lm.abilities import Abilities, probe
-from burnish.lm.base import Completion, Prompt, Sampling, Scores
+from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling
 from burnish.lm.failures import (
     BadReply,
     RateLimited,
@@ -36,11 +38,14 @@ from burnish.lm.failures import (
     retry_after_s,
 )
 from burnish.lm.fleet import Answer, Fleet, Job, Limits
+from burnish.seeds import digest
 
 if TYPE_CHECKING:
     import httpx
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
+
+_serial = count()
 
 
 class Prices(Struct, frozen=True, kw_only=True):
@@ -85,9 +90,12 @@ class OpenAILM:
         self.accept_models = tuple(accept_models)
         self.abilities = abilities or Abilities()
         self._key = _key(api_key, api_key_env)
-        # A client's connections belong to one event loop; an LM may outlive several.
-        self._client: RunVar[httpx.AsyncClient | None] = RunVar("burnish_http_client", None)
+        # A client's connections belong to one event loop; an LM may outlive several. The name is
+        # this LM's alone: a client carries its key, and some versions of anyio go by the name.
+        name = f"burnish_http_client_{next(_serial)}"
+        self._client: RunVar[httpx.AsyncClient | None] = RunVar(name, None)
         self._calls = 0
+        self._asked: Counter[str] = Counter()
 
     @property
     def name(self) -> str:
@@ -98,6 +106,7 @@ class OpenAILM:
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """`sampling.n` completions of one prompt; see `abilities` for what they carry."""
+        check_sampling(sampling)
         if sampling.n == 1 or self.abilities.n:
             return await self._sample(prompt, sampling)
         parts: list[list[Completion]] = [[] for _ in range(sampling.n)]
@@ -129,16 +138,18 @@ class OpenAILM:
     async def post(self, path: str, body: dict[str, Any], tokens: int = 0) -> wire.Reply:
         """One generation request through the fleet, its reply checked for shape and model."""
         where = self._shown(path)
+        content = _encoded(body, where)
 
         async def request(job: Job) -> Answer[wire.Reply]:
-            data = await self._send("POST", path, body)
+            data = await self._send("POST", path, content)
             reply = wire.decode(data, wire.Reply, where, secret=self._key)
-            wire.check_model(self.model, reply.model, self.accept_models, where)
+            wire.check_model(self.model, reply.model, self.accept_models, where, secret=self._key)
             usage = reply.counted
             cost_usd = self.prices.cost_usd(usage)
             return Answer(reply, usage.prompt_tokens, usage.completion_tokens, cost_usd)
 
-        return await self.fleet.call(self._job(path, tokens), request)
+        job = self._job(path, tokens, body, content)
+        return await self.fleet.call(job, request, value_type=wire.Reply)
 
     async def list_models(self) -> tuple[str, ...]:
         """Names of the models that the server says it has."""
@@ -149,7 +160,7 @@ class OpenAILM:
             listed = wire.decode(data, wire.ModelList, where, secret=self._key)
             return Answer(tuple(model.id for model in listed.data))
 
-        return await self.fleet.call(self._job("/models", 0), request)
+        return await self.fleet.call(self._job("/models"), request, value_type=tuple[str, ...])
 
     async def aclose(self) -> None:
         """Close this event loop's connections."""
@@ -176,18 +187,26 @@ class OpenAILM:
             self.model, prompt, sampling, logprobs=logprobs, token_ids=self.abilities.token_ids
         )
         reply = await self.post(path, body, _estimate(prompt, sampling))
-        return wire.completions_of(reply, sampling, logprobs=logprobs, where=self._shown(path))
+        return wire.completions_of(
+            reply, sampling, logprobs=logprobs, where=self._shown(path), secret=self._key
+        )
 
-    def _job(self, path: str, tokens: int) -> Job:
+    def _job(self, path: str, tokens: int = 0, body: Any = None, content: bytes = b"") -> Job:
+        """A journal must know a request again after a restart, whatever the order of asking: its
+        id is then what is asked and how often that was asked before."""
+        name = self._shown(path)
+        if self.fleet.has_journal:
+            name = f"{name} {digest(content)}"
+            self._asked[name] += 1
+            return Job(f"{name} #{self._asked[name]}", body, tokens, self._endpoint)
         self._calls += 1
-        return Job(f"{self._shown(path)} #{self._calls}", None, tokens, self._endpoint)
+        return Job(f"{name} #{self._calls}", None, tokens, self._endpoint)
 
-    async def _send(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
+    async def _send(self, method: str, path: str, content: bytes | None) -> bytes:
         """One request over the wire; whatever goes wrong there gets its name here."""
         import httpx
 
         where = self._shown(path)
-        content = None if body is None else msgspec.json.encode(body)
         try:
             async with self._open_client().stream(
                 method, self._base + path, content=content
@@ -210,7 +229,7 @@ class OpenAILM:
         after_s = retry_after_s(response.headers.get("retry-after"))
         if code == 429:
             return RateLimited(what, after_s=after_s)
-        if code >= 500:
+        if code >= 500 or code == 408:
             return ServerFailed(what, after_s=after_s)
         hints = {
             401: "; check the API key (api_key_env)",
@@ -256,11 +275,26 @@ def _estimate(prompt: Prompt, sampling: Sampling) -> int:
     return sum(sizes) + sampling.n * sampling.max_tokens
 
 
+def _encoded(body: dict[str, Any], where: str) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError as error:
+        raise Rejected(
+            f"{where}: the request cannot be written as UTF-8: it holds half a character "
+            f"({error.object[error.start]!r}, a lone surrogate); clean the prompt"
+        ) from None
+
+
 def _checked_url(base_url: str) -> str:
+    import httpx
+
     try:
         parts = urlsplit(base_url)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        # urlsplit overlooks line ends; httpx is stricter about hosts.
+        is_good = is_good and base_url.isprintable() and " " not in base_url
+        httpx.URL(base_url)
+    except (ValueError, httpx.InvalidURL):
         is_good = False
     if not is_good or "?" in base_url or "#" in base_url:
         raise UserError(
@@ -282,6 +316,6 @@ def _key(api_key: str | None, api_key_env: str | None) -> str:
         if not api_key:
             raise UserError(f"api_key_env: the environment has no {api_key_env}; set it")
     key = (api_key or "").strip()
-    if not key.isascii() or any(c.isspace() for c in key):
+    if not (key.isascii() and key.isprintable()) or " " in key:
         raise UserError("the API key holds a space or a character outside ASCII; check its source")
     return key

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.lm.jobs import Job, Outcome
-from burnish.lm.lines import LineFile, read_lines
+from burnish.lm.lines import LineFile, Place
 from burnish.records import Status
 from burnish.seeds import digest
 
@@ -37,22 +37,21 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Journal:
-    """The journal of one run, held open and locked while the run lasts."""
+    """The journal of a fleet, open and locked while any of its runs and calls lasts."""
 
-    def __init__(self, path: Path, value_type: Any = Any) -> None:
-        self._file = LineFile(path)
-        self._value_type = value_type
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: LineFile[Line] | None = None
+        self._known = Place()
+        self._users = 0
         self._done: dict[str, Line] = {}
 
     def __enter__(self) -> Self:
-        self._file.__enter__()
-        try:
-            for line in read_lines(self._file.path, Line):
-                if line.status is Status.OK:
-                    self._done[line.id] = line
-        except BaseException:
-            self._file.__exit__(None, None, None)
-            raise
+        if self._file is None:
+            file = LineFile(self._path, Line, self._known).__enter__()
+            self._done |= {line.id: line for line in file.records if line.status is Status.OK}
+            self._known, self._file = file.end, file
+        self._users += 1
         return self
 
     def __exit__(
@@ -61,10 +60,13 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.__exit__(kind, error, trace)
+        self._users -= 1
+        if self._users == 0 and self._file is not None:
+            file, self._file = self._file, None
+            file.__exit__(kind, error, trace)
 
-    def finished(self, jobs: Sequence[Job]) -> dict[str, Outcome[Any]]:
-        """Outcomes of those jobs that an earlier run finished with success."""
+    def finished(self, jobs: Sequence[Job], value_type: Any = Any) -> dict[str, Outcome[Any]]:
+        """Outcomes of those jobs that finished with success before the journal was opened."""
         found = {}
         for job in jobs:
             key = self._key(job)
@@ -73,14 +75,16 @@ class Journal:
                 continue
             if line.payload != key:
                 raise UserError(
-                    f"{self._file.path}: job '{job.id}' is recorded with another payload "
+                    f"{self._path}: job '{job.id}' is recorded with another payload "
                     f"({line.payload}, now {key}); use a new journal or new job ids"
                 )
-            found[job.id] = self._outcome(line)
+            found[job.id] = self._outcome(line, value_type)
         return found
 
     def write(self, job: Job, outcome: Outcome[Any]) -> None:
         """Append one outcome."""
+        if self._file is None:
+            raise ValueError("the journal is not open")
         line = Line(
             id=outcome.id,
             payload=self._key(job),
@@ -94,19 +98,19 @@ class Journal:
         )
         try:
             self._file.append(line)
-        except TypeError as error:
+        except (TypeError, UnicodeEncodeError) as error:
             raise UserError(
                 f"job '{job.id}': its value cannot be written to the journal ({error}); "
                 "return something JSON-able or run without a journal"
             ) from error
 
-    def _outcome(self, line: Line) -> Outcome[Any]:
+    def _outcome(self, line: Line, value_type: Any) -> Outcome[Any]:
         try:
-            value = msgspec.convert(line.value, self._value_type)
+            value = msgspec.convert(line.value, value_type, str_keys=True)
         except msgspec.ValidationError as error:
             raise UserError(
-                f"{self._file.path}: the value of job '{line.id}' is not a "
-                f"{self._value_type} ({error}); use a new journal"
+                f"{self._path}: the value of job '{line.id}' is not a "
+                f"{value_type} ({error}); use a new journal"
             ) from error
         return Outcome(
             id=line.id,
@@ -122,7 +126,7 @@ class Journal:
     def _key(self, job: Job) -> str:
         try:
             return digest(msgspec.json.encode(job.payload, order="deterministic"))
-        except TypeError as error:
+        except (TypeError, UnicodeEncodeError) as error:
             raise UserError(
                 f"job '{job.id}': its payload cannot be written as JSON ({error}); "
                 "a journal needs that to know the job again"

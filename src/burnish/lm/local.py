@@ -145,6 +145,10 @@ class LocalLM:
         except Exception as error:
             for ticket in tickets:
                 ticket.outcome = error
+        except BaseException:
+            # The leader was cancelled, the others were not: one of them serves the rest.
+            self._desk().waiting[:0] = [t for t in tickets if t.outcome is None]
+            raise
         else:
             for ticket, completions in zip(tickets, results, strict=True):
                 ticket.outcome = completions

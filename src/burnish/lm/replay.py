@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from burnish.errors import ModelError, UserError, did_you_mean
 from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
-from burnish.lm.lines import LineFile, read_lines
+from burnish.lm.lines import LineFile, Place, read_lines
 from burnish.records import Message
 from burnish.seeds import digest
 
@@ -52,28 +52,34 @@ class RecordingLM:
     def __init__(self, lm: LM, path: Path) -> None:
         self._lm = lm
         self._path = path
+        self._known = Place()
+        if path.exists():  # a file that is something else is refused before the model is paid
+            self._write(None)
 
     @property
     def name(self) -> str:
         return self._lm.name
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        completions = await self._lm.sample(prompt, sampling)
         asked = _asked_sample(self.name, prompt, sampling)
+        completions = await self._lm.sample(prompt, sampling)
         self._write(msgspec.structs.replace(asked, completions=tuple(completions)))
         return completions
 
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
     ) -> Scores:
-        scores = await self._lm.score(prompt_ids, response_ids, top_k=top_k)
         asked = _asked_score(self.name, prompt_ids, response_ids, top_k)
+        scores = await self._lm.score(prompt_ids, response_ids, top_k=top_k)
         self._write(msgspec.structs.replace(asked, scores=scores))
         return scores
 
-    def _write(self, record: Recorded) -> None:
-        with LineFile(self._path) as file:
-            file.append(record)
+    def _write(self, record: Recorded | None) -> None:
+        """Append a record, or with None only check the file."""
+        with LineFile(self._path, Recorded, self._known) as file:
+            self._known = file.end
+            if record is not None:
+                file.append(record)
 
 
 class ReplayLM:
@@ -144,7 +150,12 @@ def _asked_score(
 
 
 def _key(*parts: object) -> str:
-    return digest(*(msgspec.json.encode(part, order="deterministic") for part in parts))
+    try:
+        return digest(*(msgspec.json.encode(part, order="deterministic") for part in parts))
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"the prompt cannot be written as UTF-8 ({error.reason}); it holds half a character"
+        ) from None
 
 
 def _difference(record: Recorded, asked: Recorded) -> str:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from burnish import seeds
-from burnish.errors import UserError
 from burnish.lm.base import Sampling
+from burnish.lm.base import check_sampling as check_sampling
 
 _BLOCK = 256
 """Tokens summed at once when a draw is located in a large vocabulary."""
@@ -55,23 +55,6 @@ class Draw(NamedTuple):
     tokens_B: Tensor
     logprobs_B: Tensor
     """float32, under the tempered distribution before any filter."""
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Refuse settings that have no meaning, in one line."""
-    rules = (
-        (sampling.n >= 1, "n", sampling.n, "at least 1"),
-        (0 <= sampling.temperature < float("inf"), "temperature", sampling.temperature, ">= 0"),
-        (sampling.top_k >= 0, "top_k", sampling.top_k, "0 (off) or more"),
-        (0 < sampling.top_p <= 1, "top_p", sampling.top_p, "in (0, 1]"),
-        (0 <= sampling.min_p <= 1, "min_p", sampling.min_p, "in [0, 1]"),
-        (sampling.max_tokens >= 1, "max_tokens", sampling.max_tokens, "at least 1"),
-        (sampling.top_logprobs >= 0, "top_logprobs", sampling.top_logprobs, "0 or more"),
-        (all(sampling.stop), "stop", sampling.stop, "texts that are not empty"),
-    )
-    for holds, name, got, expected in rules:
-        if not holds:
-            raise UserError(f"sampling: {name} is {got!r}; expected {expected}")
 
 
 def row_settings(rows: Sequence[Sampling], vocab_size: int, device: torch.device) -> RowSettings:

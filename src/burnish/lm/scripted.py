@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from burnish.errors import ModelError, UserError, did_you_mean
-from burnish.lm.base import Completion, Prompt, Sampling, Scores
+from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling
 from burnish.lm.stops import before_stop
 from burnish.records import Finish, Message
 
@@ -57,6 +57,7 @@ class ScriptedLM:
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """The script's next `n` answers, cut at stop strings and, with a tokenizer, at the
         token budget."""
+        check_sampling(sampling)
         messages = self._messages(prompt)
         texts = tuple(self._line(messages, index) for index in range(sampling.n))
         self.calls.append(Asked(prompt, sampling, texts))

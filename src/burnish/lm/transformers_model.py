@@ -133,6 +133,42 @@ class TransformersDecoder(nn.Module):
                 f"its hidden states (difference {float((got - expected).abs().max()):.3g}); "
                 "burnish cannot train or sample it in this process. Serve it over HTTP instead."
             )
+        self._check_masks(folder)
+
+    def _check_masks(self, folder: Path) -> None:
+        """Refuse a model that sees what a mask hides: two answers behind one prompt, and padding.
+
+        Recurrent and convolutional layers carry a state past the mask.
+        """
+        device = self.head_weight.device
+        plain = [[1, 2, 3, 1], [1, 2, 2, 3]]
+        apart = self(
+            torch.tensor(plain, device=device), torch.arange(4, device=device).expand(2, 4)
+        )
+        packed = torch.tensor([[1, 2, 3, 1, 2, 3]], device=device)
+        positions = torch.tensor([[0, 1, 2, 3, 2, 3]], device=device)
+        mask = torch.ones(6, 6, dtype=torch.bool, device=device).tril()
+        mask[4:, 2:4] = False
+        together = self(packed, positions, mask.unsqueeze(0))
+        padded = torch.tensor([[3, 3, *plain[0]]], device=device)
+        seen = torch.ones(6, 6, dtype=torch.bool, device=device).tril()
+        seen[:, :2] = torch.eye(6, 2, dtype=torch.bool, device=device)
+        places = torch.tensor([[0, 0, 0, 1, 2, 3]], device=device)
+        behind = self(padded, places, seen.unsqueeze(0), self.new_cache(1, 6))
+        pairs = [
+            ("packed", together[0, 2:4], apart[0, 2:]),
+            ("packed", together[0, 4:6], apart[1, 2:]),
+            ("padded", behind[0, 2:], apart[0]),
+        ]
+        limit = 1e-4 if self.head_weight.dtype in (torch.float32, torch.float64) else 5e-2
+        for what, got, expected in pairs:
+            gap = float((got - expected).abs().max() / expected.abs().max().clamp_min(1e-6))
+            if not gap <= limit:
+                raise UserError(
+                    f"{folder}: {type(self.model).__name__} computes {what} rows differently from "
+                    f"plain ones (relative difference {gap:.2g}); it keeps a state that a mask "
+                    "cannot hide. Serve it over HTTP instead."
+                )
 
     def _additive(self, mask_BSK: Tensor) -> Tensor:
         """0 where a query may attend, the lowest number where not; every backend reads this."""

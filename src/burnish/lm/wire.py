@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling
-from burnish.lm.failures import BadReply, WrongModel
+from burnish.lm.failures import BadReply, Refused, WrongModel
 from burnish.lm.stops import before_stop
 from burnish.records import Finish, Message
 
@@ -24,14 +24,15 @@ MAX_SEED = 2**31 - 1
 """Seeds are sent modulo 2**31: every known server takes that many."""
 
 FINISHES = {
-    "stop": Finish.STOP,
     "length": Finish.LENGTH,
-    "tool_calls": Finish.STOP,
-    "function_call": Finish.STOP,
+    "max_tokens": Finish.LENGTH,
     "content_filter": Finish.ERROR,
     "abort": Finish.ERROR,
     "error": Finish.ERROR,
 }
+"""Finish reasons that are not a plain end. Servers have many words for that one (`stop`, `eos`,
+`end_turn`, none at all): whatever is not named here ended by itself."""
+TOOL_CALLS = ("tool_calls", "function_call")
 
 T = TypeVar("T")
 
@@ -90,12 +91,16 @@ class Reply(Struct, frozen=True):
 
     model: str
     choices: tuple[Choice, ...]
-    usage: Usage | None = None
+    usage: Any = None
+    """As the server gave it: odd bookkeeping is no reason to lose an answer."""
     prompt_token_ids: tuple[int, ...] | None = None
 
     @property
     def counted(self) -> Usage:
-        return self.usage or Usage()
+        """The tokens that the server counted; 0 where it gives no count."""
+        given = self.usage if isinstance(self.usage, dict) else {}
+        counts = [given.get(name) for name in Usage.__struct_fields__]
+        return Usage(*(count if isinstance(count, int) and count > 0 else 0 for count in counts))
 
 
 class ModelName(Struct, frozen=True):
@@ -151,14 +156,21 @@ def decode(data: bytes, kind: type[T], where: str, *, secret: str = "") -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
+        said = _error_in(data)
+        if said:
+            raise BadReply(
+                f"{where}: the server answered with an error: {excerpt(said, secret)}"
+            ) from None
         raise BadReply(f"{where}: the reply has another shape than the protocol: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadReply(
             f"{where}: the reply is not JSON: it begins {excerpt(data, secret)}"
         ) from None
 
 
-def check_model(asked: str, got: str, accepted: Sequence[str], where: str) -> None:
+def check_model(
+    asked: str, got: str, accepted: Sequence[str], where: str, *, secret: str = ""
+) -> None:
     """Refuse a reply by another model than the one that was asked for.
 
     The same name, or the name with a date, a revision or `latest` at its end, is the same model:
@@ -168,37 +180,43 @@ def check_model(asked: str, got: str, accepted: Sequence[str], where: str) -> No
     same = got == asked or got in accepted or re.fullmatch(re.escape(asked) + version, got)
     if not same:
         raise WrongModel(
-            f"{where}: asked for model '{asked}', got an answer by {excerpt(got.encode())}; "
+            f"{where}: asked for model '{asked}', got an answer by "
+            f"{excerpt(got.encode(), secret)}; "
             "name it in accept_models if both are the same"
         )
 
 
 def completions_of(
-    reply: Reply, asked: Sampling, *, logprobs: bool, where: str
+    reply: Reply, asked: Sampling, *, logprobs: bool, where: str, secret: str = ""
 ) -> list[Completion]:
-    """The reply's choices in order, each checked."""
+    """The reply's choices in order, each checked.
+
+    `Refused` where the model or a filter declined all of them; one among others is a completion
+    with `Finish.ERROR`, which never gets a score.
+    """
     choices = sorted(reply.choices, key=lambda choice: choice.index)
     if [choice.index for choice in choices] != list(range(asked.n)):
         raise BadReply(
             f"{where}: asked for n={asked.n} choices, got {len(choices)} with index "
             f"{[choice.index for choice in choices][:8]}; a server without n: run probe() first"
         )
+    if all(_is_refused(choice) for choice in choices):
+        said = choices[0].message.refusal if choices[0].message else None
+        words = excerpt((said or choices[0].finish_reason or "").encode(), secret)
+        raise Refused(f"{where}: the answer was refused: {words}")
     return [_completion(reply, choice, asked, logprobs, where) for choice in choices]
 
 
 def _completion(
     reply: Reply, choice: Choice, asked: Sampling, logprobs: bool, where: str
 ) -> Completion:
-    finish = FINISHES.get(choice.finish_reason or "")
-    if finish is None:
-        raise BadReply(
-            f"{where}: finish_reason is {excerpt((choice.finish_reason or '').encode())}; "
-            f"expected one of {list(FINISHES)}"
-        )
+    finish = FINISHES.get(choice.finish_reason or "", Finish.STOP)
+    if _is_refused(choice):
+        finish = Finish.ERROR
     ids = choice.token_ids or ()
     # Servers report log-probs at temperature 1 whatever the sampling temperature was; those are
     # what a Completion promises only when sampling at 1 or greedily.
-    wanted = logprobs and asked.temperature in (0.0, 1.0)
+    wanted = logprobs and asked.temperature in (0.0, 1.0) and finish is not Finish.ERROR
     values, tops = _logprobs_of(choice, asked, where) if wanted else ((), ())
     if ids and values and len(ids) != len(values):
         raise BadReply(f"{where}: {len(ids)} token ids with {len(values)} log-probs")
@@ -213,13 +231,18 @@ def _completion(
     )
 
 
+def _is_refused(choice: Choice) -> bool:
+    refusal = choice.message.refusal if choice.message else None
+    return bool(refusal) or choice.finish_reason == "content_filter"
+
+
 def _text_of(choice: Choice, finish: Finish, where: str) -> str:
     if choice.text is not None:
         return choice.text
     if choice.message is None:
         raise BadReply(f"{where}: choice {choice.index} has neither 'message' nor 'text'")
     text = choice.message.content if choice.message.content is not None else choice.message.refusal
-    if text is None and finish is Finish.STOP and choice.finish_reason == "stop":
+    if text is None and finish is Finish.STOP and choice.finish_reason not in TOOL_CALLS:
         raise BadReply(f"{where}: choice {choice.index} ended by itself but has no content")
     return text or ""
 
@@ -274,6 +297,19 @@ def excerpt(data: bytes, secret: str = "", *, limit: int = 160) -> str:
     text = " ".join(data[: 4 * limit].decode("utf-8", "replace").split())
     text = "".join(c if c.isprintable() else "?" for c in text)
     return f"'{text[:limit]}{'...' if len(text) > limit else ''}'" if text else "empty"
+
+
+def _error_in(data: bytes) -> bytes:
+    """The server's own words where a reply is an error in spite of its status 200."""
+    try:
+        content = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return b""
+    error = content.get("error") if isinstance(content, dict) else None
+    if not error:
+        return b""
+    message = error.get("message") if isinstance(error, dict) else error
+    return message.encode() if isinstance(message, str) else msgspec.json.encode(error)
 
 
 def _message(message: Message) -> dict[str, Any]:

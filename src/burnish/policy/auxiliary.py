@@ -2,7 +2,9 @@
 
 With `d = ref_logp - logp` on tokens sampled from the policy, the estimators of KL(policy || ref)
 are k1 = -d (unbiased, may be negative), k2 = d^2 / 2 (biased, low variance) and
-k3 = exp(d) - d - 1 (unbiased, never negative).
+k3 = exp(d) - d - 1 (unbiased, never negative). Unbiased is the value: as a term of the loss on
+freshly sampled tokens the gradient of k1 has mean 0 and that of k3 is the forward KL's; k2's is that
+of KL(policy || ref). Recipes use k3, as GRPO does; k1 is for measuring.
 """
 
 from __future__ import annotations

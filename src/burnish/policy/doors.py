@@ -4,8 +4,8 @@
     loss(recipe, loss_batch).total.backward()   # once a micro-batch
 
 Here the names of a recipe become calls of pure functions; a new piece is one more `case`. A group
-without reward differences gets exactly 0 (a function from outside keeps its own word there), a
-missing reward is never a number, and a rollout without any is not kept.
+without reward differences gets exactly 0, a missing reward is never a number, and a rollout
+without any is not kept.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from burnish.policy.aggregate import aggregate_loss
 from burnish.policy.auxiliary import kl_penalty
 from burnish.policy.batch import Advantages, Estimate, Loss, LossBatch, RewardBatch
 from burnish.policy.diagnostics import describe
+from burnish.policy.groups import as_groups, is_constant
 from burnish.policy.objective import policy_loss
 from burnish.policy.post_scale import batch_whiten
 from burnish.policy.recipe import Recipe
@@ -47,6 +48,10 @@ def advantages(recipe: Recipe, batch: RewardBatch) -> Advantages:
     shaped = replace(batch, rewards_BK=rewards_BK)
     estimate = _estimate(recipe.advantage, shaped)
     signal_B = informative_groups(estimate.values_B, batch.groups_B)
+    if recipe.shaping and isinstance(recipe.select, names.InformativeGroups):
+        # A group whose answers are all wrong teaches nothing, however their lengths differ.
+        plain = _estimate(recipe.advantage, batch)
+        signal_B = signal_B & informative_groups(plain.values_B, batch.groups_B)
     keep_B, weights_B = _select(recipe.select, estimate, signal_B, shaped)
     keep_B = keep_B & estimate.is_present_B
     values_B = torch.where(keep_B, estimate.values_B * weights_B, 0.0)
@@ -133,8 +138,11 @@ def _estimate(piece: names.Advantage, batch: RewardBatch) -> Estimate:
             values_B = raw_advantage(total_B, groups_B)
             return Estimate(values_B, rewards_BK.nan_to_num(nan=0.0), has_all_B)
         case names.Function():
-            values_B, per_reward_BK = plugins.call_advantage(piece, rewards_BK, groups_B, weights_K)
-            return Estimate(values_B.masked_fill(~has_any_B, 0.0), per_reward_BK, has_any_B)
+            values_B, per_reward_BK = plugins.call_advantage(
+                piece, rewards_BK, groups_B, weights_K, has_any_B
+            )
+            flat_B = is_constant(rewards_BK, as_groups(groups_B, rewards_BK)).all(1)
+            return Estimate(values_B.masked_fill(flat_B, 0.0), per_reward_BK, has_any_B)
         case _:
             assert_never(piece)
 
@@ -221,7 +229,8 @@ def _auxiliary(
                 )
             return "entropy", -piece.coefficient * aggregated(batch.entropy_BT)
         case names.Function():
-            return piece.path.rpartition(":")[2], plugins.call_auxiliary(piece, batch)
+            name = piece.path.rpartition(":")[2]
+            return name, aggregated(plugins.call_auxiliary(piece, batch))
         case _:
             assert_never(piece)
 

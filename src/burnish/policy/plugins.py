@@ -9,9 +9,12 @@
 | `advantage`    | `f(rewards_BK, groups_B, weights_K, **options) -> (values_B, per_reward_BK)` |
 | `select`       | `f(estimate: Estimate, batch: RewardBatch, **options) -> (keep_B, weights_B)` |
 | `trust_region` | `f(values_B, batch: RewardBatch, **options) -> (low_B, high_B)`            |
-| `auxiliary`    | `f(batch: LossBatch, **options) -> 0-d tensor, added to the loss`          |
+| `auxiliary`    | `f(batch: LossBatch, **options) -> values_BT, aggregated and added to the loss` |
 
-A missing reward is NaN on the way in; what comes back has no NaN but for shaped rewards. From the
+A missing reward is NaN on the way in. On the way out NaN may stand only for rollouts without any
+reward (and in shaped rewards); groups without reward differences get advantage 0 whatever a
+function says. An auxiliary function gives one value a token; the recipe's aggregate makes it a
+number, so that micro-batches do not change it, and `batch.entropy_BT` carries no gradient. From the
 select piece on, `batch` holds the shaped rewards. A relative file path starts at the recipe file's
 folder, or at the working folder where it is typed or used from Python.
 """
@@ -94,16 +97,16 @@ def call_shaping(piece: Function, rewards_BK: Tensor, batch: RewardBatch) -> Ten
 
 
 def call_advantage(
-    piece: Function, rewards_BK: Tensor, groups_B: Tensor, weights_K: Tensor
+    piece: Function, rewards_BK: Tensor, groups_B: Tensor, weights_K: Tensor, has_any_B: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Advantages (B,) and each reward's own (B, K)."""
+    """Advantages (B,) and each reward's own (B, K); 0 for rollouts without any reward."""
     function = load_function(piece, "advantage")
     where = f"advantage function '{piece.path}'"
     values, per_reward = _pair(function(rewards_BK, groups_B, weights_K, **piece.options), where)
-    return (
-        _finite(values, rewards_BK.shape[:1], where),
-        _finite(per_reward, rewards_BK.shape, where),
-    )
+    values_B = _tensor(values, rewards_BK.shape[:1], where).masked_fill(~has_any_B, 0.0)
+    per_reward_BK = _tensor(per_reward, rewards_BK.shape, where)
+    per_reward_BK = per_reward_BK.masked_fill(rewards_BK.isnan(), 0.0)
+    return _finite(values_B, values_B.shape, where), _finite(per_reward_BK, rewards_BK.shape, where)
 
 
 def call_select(piece: Function, estimate: Estimate, batch: RewardBatch) -> tuple[Tensor, Tensor]:
@@ -134,13 +137,14 @@ def call_trust_region(
 
 
 def call_auxiliary(piece: Function, batch: LossBatch) -> Tensor:
-    """A term of the loss, 0-d, with its gradient."""
-    term = load_function(piece, "auxiliary")(batch, **piece.options)
-    if not isinstance(term, Tensor) or term.numel() != 1:
+    """One value a token, (B, T), with its gradient."""
+    values_BT = load_function(piece, "auxiliary")(batch, **piece.options)
+    if not isinstance(values_BT, Tensor) or values_BT.shape != batch.logp_BT.shape:
         raise UserError(
-            f"auxiliary function '{piece.path}' returned {_describe(term)}; expected a 0-d tensor."
+            f"auxiliary function '{piece.path}' returned {_describe(values_BT)}; expected a "
+            f"tensor of shape {tuple(batch.logp_BT.shape)}, one value a token."
         )
-    return term.reshape(())
+    return values_BT
 
 
 @functools.cache

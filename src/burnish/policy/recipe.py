@@ -40,6 +40,7 @@ class OverlongPenalty(Piece, frozen=True, tag="overlong_penalty"):
 
     def __post_init__(self) -> None:
         _require(1 <= self.buffer <= self.limit, "buffer", self.buffer, f"1 to {self.limit}")
+        _require(math.isfinite(self.scale), "scale", self.scale, "a finite number")
 
 
 class Function(Piece, frozen=True, tag="function"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -16,8 +17,10 @@ from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.scorer import Scope, Scorer, checked
 from burnish.seeds import digest
 
-NEVER_KEPT = frozenset({Status.TIMEOUT, Status.INFRA_ERROR})
-"""What says something about the moment and nothing about the response."""
+logger = logging.getLogger(__name__)
+
+KEPT = frozenset({Status.OK, Status.ABSTAIN})
+"""What says something about the response; the rest says something about the moment."""
 
 
 class Cached(Combination):
@@ -33,6 +36,7 @@ class Cached(Combination):
         self.weight: float = getattr(scorer, "weight", 1.0)
         self.hits = 0
         self.misses = 0
+        self._told = False
         self._kept: _Memory | _File = _Memory() if path is None else _File(Path(path))
 
     @property
@@ -51,12 +55,21 @@ class Cached(Combination):
         if open_keys:
             asked = [responses[keys.index(key)] for key in open_keys]
             new = dict(zip(open_keys, await checked(self.children[0], task, asked), strict=True))
-            self._kept.write({k: r for k, r in new.items() if r.status not in NEVER_KEPT})
+            self._keep({key: reward for key, reward in new.items() if reward.status in KEPT})
             found |= new
         return [found[key] for key in keys]
 
+    def _keep(self, rewards: dict[str, Reward]) -> None:
+        """Write; where that fails the scores are still good, and asked for again next time."""
+        try:
+            self._kept.write(rewards)
+        except StoreError as error:
+            if not self._told:
+                logger.warning("%s Scores go on without it.", error)
+            self._told = True
+
     def _keys(self, task: Task, responses: Sequence[Response]) -> list[str]:
-        content = msgspec.json.encode((task.messages, task.fields), order="deterministic")
+        content = msgspec.json.encode((task.id, task.messages, task.fields), order="deterministic")
         each = [f"{r.finish.value} {r.tokens} {r.text}" for r in responses]
         if self.scope is Scope.POINT:
             return [digest(self._identity, content, _bytes(text)) for text in each]

@@ -1,8 +1,8 @@
 """The other end of the pool: what runs inside a checking process. Imports nothing heavy.
 
-It reads a batch `{"function", "jobs", "timeout_s"}`, answers `{"ready": true}` once the function
-is imported, then one `{"value": ...}` or `{"error": ...}` a job; `"last"` in an answer says that
-the process ends with it. Frames are 8 bytes of length and then JSON.
+It reads `{"function"}` and answers `{"ready": true}` once the function is imported, then
+`{"function", "job", "timeout_s"}` and answers `{"value": ...}` or `{"error": ...}`; `"last"` in an
+answer says that the process ends with it. Frames are 8 bytes of length and then JSON.
 """
 
 from __future__ import annotations
@@ -81,30 +81,36 @@ _resolved: dict[str, Callable[..., Any]] = {}
 
 
 def serve(connection: socket.socket) -> None:
-    """Answer batches until the parent closes the connection or a job runs out of memory."""
+    """Answer orders until the parent closes the connection or a job runs out of memory."""
     # The default action of the alarm is done by the kernel: it ends the process even where a
     # job sits in C code and the parent was killed before it could do the same.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     while True:
-        batch = json.loads(read_frame(connection))
+        order = json.loads(read_frame(connection))
+        if "job" in order:
+            write_frame(connection, _do(connection, order))
+            continue
         try:
-            function = resolve(batch["function"])
+            resolve(order["function"])
         except Exception as error:  # boundary: the function's module is foreign code
             _answer(connection, {"error": _line(error)})
-            continue
-        _answer(connection, {"ready": True})
-        for job in batch["jobs"]:
-            signal.setitimer(signal.ITIMER_REAL, batch["timeout_s"] + GRACE_S)
-            try:
-                reply = json.dumps({"value": function(**job)}, allow_nan=False).encode()
-            except MemoryError:
-                write_frame(connection, OUT_OF_MEMORY)
-                os._exit(1)
-            except Exception as error:  # boundary: the function is foreign code
-                reply = json.dumps({"error": _line(error)}).encode()
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            write_frame(connection, reply)
+        else:
+            _answer(connection, {"ready": True})
+
+
+def _do(connection: socket.socket, order: dict[str, Any]) -> bytes:
+    """The answer to one job."""
+    function = resolve(order["function"])
+    signal.setitimer(signal.ITIMER_REAL, order["timeout_s"] + GRACE_S)
+    try:
+        return json.dumps({"value": function(**order["job"])}, allow_nan=False).encode()
+    except MemoryError:
+        write_frame(connection, OUT_OF_MEMORY)
+        os._exit(1)
+    except Exception as error:  # boundary: the function is foreign code
+        return json.dumps({"error": _line(error)}).encode()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _answer(connection: socket.socket, message: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from burnish.errors import RewardError, UserError
+from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
@@ -60,6 +60,12 @@ class Weighted(Combination):
         if twice or not names:
             got = f"two rewards named {', '.join(twice)}" if twice else "no reward at all"
             raise UserError(f"reward '{name}' has {got}; expected parts with different names.")
+        unknown = sorted((weights or {}).keys() - set(names))
+        if unknown:
+            raise UserError(
+                f"reward '{name}' has a weight for '{unknown[0]}', which is none of its parts: "
+                f"{', '.join(names)}.{did_you_mean(unknown[0], names)}"
+            )
         self.weights = [
             float((weights or {}).get(s.name, getattr(s, "weight", 1.0))) for s in scorers
         ]
@@ -68,6 +74,8 @@ class Weighted(Combination):
         ]
         if bad:
             raise UserError(f"reward '{bad[0]}' has a weight that is not a finite number.")
+        if not any(self.weights):
+            raise UserError(f"reward '{name}': every part has weight 0, so there is no total.")
         self.missing = missing
         super().__init__(name, scorers, _joint_scope(scorers), names, self.weights, missing)
 
@@ -98,7 +106,9 @@ class Weighted(Combination):
 
 
 class Gate(Combination):
-    """`then`, but only for responses that pass `hard`; the others get `otherwise`, unasked.
+    """`then`, but only for responses that pass `hard`; the others get `otherwise`.
+
+    A point scorer `then` is not asked about the others; one that compares sees the whole group.
 
     No value from `hard` is no value: a gate that cannot be read is neither open nor shut.
     """
@@ -115,6 +125,15 @@ class Gate(Combination):
         for part in (hard, then):
             if part.scope is Scope.PAIR:
                 raise UserError(f"gate '{name}' got the pair reward '{part.name}'; use Anchor.")
+            weight = getattr(part, "weight", 1.0)
+            if weight != 1:
+                raise UserError(
+                    f"gate '{name}': its part '{part.name}' has weight {weight:g}, which would not "
+                    "count; expected 1. Give the weight to the gate."
+                )
+        for setting, number in (("threshold", threshold), ("otherwise", otherwise)):
+            if not math.isfinite(number):
+                raise UserError(f"gate '{name}': {setting} is {number}; expected a finite number.")
         self.hard, self.then, self.threshold, self.otherwise = hard, then, threshold, otherwise
         super().__init__(name, (hard, then), _joint_scope((hard, then)), threshold, otherwise)
 
@@ -123,9 +142,11 @@ class Gate(Combination):
         passed = [
             i for i, g in enumerate(gates) if g.value is not None and g.value >= self.threshold
         ]
-        asked = await checked(self.then, task, [responses[i] for i in passed]) if passed else []
-        after = dict(zip(passed, asked, strict=True))
-        return [self._one(gate, after.get(i)) for i, gate in enumerate(gates)]
+        # Only a point scorer may see a part of the group: others compare within it.
+        shown = passed if self.then.scope is Scope.POINT else list(range(len(responses)))
+        asked = await checked(self.then, task, [responses[i] for i in shown]) if passed else []
+        after = dict(zip(shown, asked, strict=True)) if passed else {}
+        return [self._one(gate, after[i] if i in passed else None) for i, gate in enumerate(gates)]
 
     def _one(self, gate: Reward, after: Reward | None) -> Reward:
         if gate.value is None:

@@ -24,19 +24,24 @@ class Call(NamedTuple):
 
 
 def call_each(
-    function: Callable[..., Any], arguments: Sequence[Mapping[str, Any]], deadline_s: float
+    function: Callable[..., Any],
+    arguments: Sequence[Mapping[str, Any]],
+    deadline_s: float,
+    cancelled: threading.Event | None = None,
 ) -> list[Call]:
     """Call the function with each set of arguments in turn; blocks, keeps the order.
 
-    `UserError` and `RewardError` raised by the function are raised here.
+    `UserError` and `RewardError` raised by the function are raised here. Once `cancelled` is set
+    no further call is made, and what is returned is of no use to anyone.
     """
     calls: list[Call] = []
-    while len(calls) < len(arguments):
+    cancelled = cancelled or threading.Event()
+    while len(calls) < len(arguments) and not cancelled.is_set():
         results: queue.SimpleQueue[Call | Exception] = queue.SimpleQueue()
         rest = arguments[len(calls) :]
         left_behind = threading.Event()
         threading.Thread(
-            target=_work, args=(function, rest, results, left_behind), daemon=True
+            target=_work, args=(function, rest, results, (left_behind, cancelled)), daemon=True
         ).start()
         for _ in rest:
             try:
@@ -49,6 +54,8 @@ def call_each(
             if isinstance(call, Exception):
                 raise call
             calls.append(call)
+            if cancelled.is_set():
+                break
     return calls
 
 
@@ -56,7 +63,7 @@ def _work(
     function: Callable[..., Any],
     arguments: Sequence[Mapping[str, Any]],
     results: queue.SimpleQueue[Call | Exception],
-    left_behind: threading.Event,
+    ends: Sequence[threading.Event],
 ) -> None:
     for one in arguments:
         try:
@@ -64,7 +71,7 @@ def _work(
         except (UserError, RewardError) as error:
             results.put(error)
             return
-        except Exception as error:  # boundary: a reward function is foreign code
+        except (Exception, SystemExit) as error:  # boundary: a reward function is foreign code
             results.put(Call(failure=(Status.INFRA_ERROR, describe(error))))
-        if left_behind.is_set():
+        if any(end.is_set() for end in ends):
             return

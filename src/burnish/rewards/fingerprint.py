@@ -38,6 +38,7 @@ def function_fingerprint(function: Callable[..., Any]) -> str:
     cells = getattr(function, "__closure__", None) or ()
     bound += [repr(cell.cell_contents) for cell in cells]
     bound.append(repr(getattr(function, "__defaults__", None)))
+    bound.append(repr(getattr(function, "__kwdefaults__", None)))
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return digest(_source(function), name, *bound)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import math
-import numbers
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from burnish.errors import RewardError, UserError
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.deadline import Call, call_each
 from burnish.rewards.fingerprint import function_fingerprint
-from burnish.rewards.scorer import Scope, describe, gather
+from burnish.rewards.scorer import Scope, as_float, describe, gather
 from burnish.seeds import digest
 
 _OF_RESPONSE: dict[str, Callable[[Response], Any]] = {
@@ -159,9 +159,14 @@ class FunctionReward:
     async def _call(self, arguments: list[dict[str, Any]]) -> list[Call]:
         if self.is_async:
             return await gather([partial(self._await, one) for one in arguments])
-        return await anyio.to_thread.run_sync(
-            call_each, self.function, arguments, self.deadline_s, abandon_on_cancel=True
-        )
+        cancelled = threading.Event()
+        try:
+            return await anyio.to_thread.run_sync(
+                partial(call_each, self.function, arguments, self.deadline_s, cancelled),
+                abandon_on_cancel=True,
+            )
+        finally:
+            cancelled.set()
 
     async def _await(self, arguments: dict[str, Any]) -> Call:
         try:
@@ -170,7 +175,7 @@ class FunctionReward:
             return Call(failure=(Status.TIMEOUT, f"no answer within {self.deadline_s:g} s"))
         except (UserError, RewardError):
             raise
-        except Exception as error:  # boundary: a reward function is foreign code
+        except (Exception, SystemExit) as error:  # boundary: a reward function is foreign code
             return Call(failure=(Status.INFRA_ERROR, describe(error)))
 
     def _reward(self, call: Call, response: Response) -> Reward:
@@ -181,7 +186,7 @@ class FunctionReward:
             return Reward.failed(self.name, Status.ABSTAIN, "the function returned None")
         if isinstance(value, Reward):
             return replace(value, name=self.name)
-        number = _as_float(value)
+        number = as_float(value)
         if math.isfinite(number):
             return Reward(self.name, number)
         shown = f"{value}" if isinstance(value, float) else f"{type(value).__name__} {value!r:.60}"
@@ -189,16 +194,6 @@ class FunctionReward:
             f"reward '{self.name}' returned {' '.join(shown.split())} for sample {response.id}; "
             "expected a finite number, a bool, None or a Reward. Return None if it cannot judge."
         )
-
-
-def _as_float(value: Any) -> float:
-    """A real number as a float; NaN for anything else, infinity where it is too large."""
-    if not isinstance(value, numbers.Real):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def _bare(function: Callable[..., Any]) -> Callable[..., Any]:

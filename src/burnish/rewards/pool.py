@@ -3,26 +3,28 @@
     pool = default_pool()
     outcomes = pool.run("package.module:function", [{"text": a}, {"text": b}], timeout_s=5)
 
-Functions are addressed by import path and take JSON-able keyword arguments: no pickles. A batch
-goes to one child in one message and comes back job by job. A job past its wall clock costs its
-child its life; a new child takes the rest of the batch. Children start at first use and stay
-warm, never import what the parent imported, and die on their own if the parent is gone.
+Functions are addressed by import path and take JSON-able keyword arguments: no pickles. Children
+take one job at a time, in turns from all callers; a job's wall clock starts when a child takes it.
+A job past its clock costs its child its life and no other job its result. Children start at first
+use and stay warm, never import what the parent imported, and die on their own if the parent is
+gone.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
-import queue
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -32,6 +34,10 @@ from burnish.records import Status
 from burnish.rewards import child as child_process
 from burnish.rewards.child import read_frame, write_frame
 
+LEAVE_S = 0.5
+"""At most this long before a caller's deadline it is given what is finished."""
+CLOSED = "the pool of checking processes was closed"
+
 
 class Outcome(NamedTuple):
     """What became of one job: status `ok` with a value, or `timeout` / `infra_error` and why."""
@@ -39,6 +45,9 @@ class Outcome(NamedTuple):
     status: Status
     value: Any = None
     reason: str = ""
+
+
+LATE = Outcome(Status.TIMEOUT, None, "not finished by the deadline of its group")
 
 
 class _DeathError(Exception):
@@ -52,22 +61,37 @@ class _Child:
         self.memory_mb = memory_mb
         self.process: subprocess.Popen[bytes] | None = None
         self.jobs_done = 0
+        self.imported: set[str] = set()
+        self.serves: _Call | None = None
+        self.interrupted = False
+        self._held = contextlib.ExitStack()
 
     def start(self) -> None:
+        """Start the process unless it runs; a system that refuses counts as its death."""
         if self.process is not None:
             if self.process.poll() is None:
                 return
             self.kill()
+        try:
+            self._open()
+        except OSError as error:
+            self.kill()
+            raise _DeathError(f"the checking process could not start: {error}") from None
+
+    def _open(self) -> None:
         ours, theirs = socket.socketpair()
-        self.words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives with the child)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-            "PYTHONHASHSEED": "0",
-            "OMP_NUM_THREADS": "1",
-        }
-        command = [sys.executable, "-P", child_process.__file__]  # -P: our folder is no import root
         with theirs:
+            self.socket = self._held.enter_context(ours)
+            self.words = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+            self.jobs_done, self.imported = 0, set()
+            environment = {
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+                "PYTHONHASHSEED": "0",
+                "OMP_NUM_THREADS": "1",
+            }
+            # -P: our folder is no import root
+            command = [sys.executable, "-P", child_process.__file__]
             self.process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(self.memory_mb)],
                 stdin=subprocess.DEVNULL,
@@ -77,12 +101,11 @@ class _Child:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        self.socket, self.jobs_done = ours, 0
 
-    def send(self, message: Any, within_s: float) -> None:
+    def send(self, frame: bytes, within_s: float) -> None:
         self.socket.settimeout(within_s)
         try:
-            write_frame(self.socket, json.dumps(message).encode())
+            write_frame(self.socket, frame)
         except TimeoutError:
             raise
         except OSError:
@@ -111,17 +134,51 @@ class _Child:
         return f"the checking process ended ({how})" + (f": {lines[-1][:300]}" if lines else "")
 
     def kill(self) -> None:
-        if self.process is None:
-            return
-        self.process.kill()
-        self.process.wait()
-        self.socket.close()
-        self.words.close()
-        self.process = None
+        """End the process and let go of what belongs to it."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+        self._held.close()
+        self.interrupted = False
+
+    def interrupt(self) -> None:
+        """End the process from another thread; the thread that serves it lets go of the rest."""
+        process = self.process
+        self.interrupted = True
+        if process is not None:
+            process.kill()
+
+
+class _Call:
+    """One caller's jobs: those that wait, and what became of the others."""
+
+    def __init__(self, function: str, frames: Sequence[bytes], timeout_s: float) -> None:
+        self.function, self.timeout_s = function, timeout_s
+        self.waiting = deque(enumerate(frames))
+        self.outcomes: list[Outcome | None] = [None] * len(frames)
+        self.open = len(frames)
+        self.used_s = 0.0
+        self.done = threading.Event()
+
+    def settle(self, index: int, outcome: Outcome) -> None:
+        if self.outcomes[index] is None:
+            self.outcomes[index] = outcome
+            self.open -= 1
+        if not self.open:
+            self.done.set()
+
+    def settle_waiting(self, outcome: Outcome) -> None:
+        while self.waiting:
+            self.settle(self.waiting.popleft()[0], outcome)
 
 
 class Pool:
-    """`size` killable children. Safe from any thread; each batch is served by one child."""
+    """`size` killable children. Safe from any thread; callers take turns, job by job.
+
+    The next turn goes to the caller that has used the children least, so that one whose jobs all
+    run into their wall clock does not hold up the others.
+    """
 
     def __init__(
         self,
@@ -138,87 +195,189 @@ class Pool:
         self._owner = os.getpid()
         self._closed = False
         self._children = [_Child(memory_mb) for _ in range(size)]
-        self._idle: queue.LifoQueue[_Child] = queue.LifoQueue()
-        for child in self._children:
-            self._idle.put(child)
+        self._idle = list(self._children)  # the last is the one used last: it is warm
+        self._calls: list[_Call] = []  # those with jobs that wait
+        self._lock = threading.Lock()  # guards the two lists above and what is inside the calls
         atexit.register(self.close)
 
     def run(
         self, function: str, jobs: Sequence[Mapping[str, Any]], *, timeout_s: float
     ) -> list[Outcome]:
         """One outcome a job, in order. `timeout_s` is the wall clock of each job, not of all."""
-        if not jobs:
-            return []
-        child = self._idle.get()
+        call = self._submit(function, jobs, timeout_s)
         try:
-            return self._serve(child, function, jobs, timeout_s)
+            call.done.wait()
         finally:
-            if not self._closed:
-                child.start()  # a replacement boots while nobody waits for it
-            self._idle.put(child)
+            outcomes = self._leave(call)
+        return outcomes
 
     async def run_async(
         self, function: str, jobs: Sequence[Mapping[str, Any]], *, timeout_s: float
     ) -> list[Outcome]:
-        """`run` from an event loop. A cancelled caller leaves at once; the children end the batch."""
+        """`run` from an event loop.
+
+        Just before the deadline of a cancel scope around it, the call returns with what is
+        finished; the other jobs are `timeout`. Jobs of a cancelled caller are dropped.
+        """
         if not jobs:
             return []
-        return await anyio.to_thread.run_sync(
-            lambda: self.run(function, jobs, timeout_s=timeout_s),
-            abandon_on_cancel=True,
-            limiter=_waiters(),
-        )
+        left = anyio.current_effective_deadline() - anyio.current_time()
+        call = self._submit(function, jobs, timeout_s)
+        try:
+            with anyio.move_on_after(left - min(LEAVE_S, max(left, 0) / 10)):
+                await anyio.to_thread.run_sync(
+                    call.done.wait, abandon_on_cancel=True, limiter=_waiters()
+                )
+        finally:
+            outcomes = self._leave(call)
+        return outcomes
 
     def pids(self) -> list[int]:
         """Process ids of the children that are alive now."""
-        running = [child.process for child in self._children if child.process is not None]
+        running = [process for child in self._children if (process := child.process) is not None]
         return [process.pid for process in running if process.poll() is None]
 
     def close(self) -> None:
         """Kill every child, for good. A forked copy of the pool kills none."""
         self._closed = True
-        if os.getpid() == self._owner:
-            for child in self._children:
-                child.kill()
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            idle, self._idle = self._idle, []
+            for call in self._calls:
+                call.settle_waiting(_failed(CLOSED))
+        for child in idle:
+            child.kill()
+        for child in self._children:
+            child.interrupt()  # its thread sees the end of the connection and tidies up
 
-    def _serve(
-        self, child: _Child, function: str, jobs: Sequence[Mapping[str, Any]], timeout_s: float
-    ) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        while len(outcomes) < len(jobs):
-            rest = jobs[len(outcomes) :]
+    def _submit(self, function: str, jobs: Sequence[Mapping[str, Any]], timeout_s: float) -> _Call:
+        orders = [{"function": function, "job": job, "timeout_s": timeout_s} for job in jobs]
+        call = _Call(function, [json.dumps(order).encode() for order in orders], timeout_s)
+        if not jobs:
+            call.done.set()
+            return call
+        if os.getpid() != self._owner:
+            call.settle_waiting(_failed("the pool of checking processes belongs to the parent"))
+            return call
+        with self._lock:
             if self._closed:
-                return outcomes + [_failed("the pool of checking processes was closed")] * len(rest)
+                call.settle_waiting(_failed(CLOSED))
+                return call
+            # A newcomer starts level with the caller that is furthest behind, not at zero:
+            # a stream of newcomers cannot keep an older caller waiting for ever.
+            call.used_s = min((other.used_s for other in self._calls), default=0.0)
+            self._calls.append(call)
+            woken = [self._idle.pop() for _ in range(min(len(jobs), len(self._idle)))]
+        for position, child in enumerate(woken):
+            try:
+                threading.Thread(target=self._work, args=(child,), daemon=True).start()
+            except RuntimeError as error:  # no thread left in the system
+                with self._lock:
+                    self._idle += woken[position:]
+                    call.settle_waiting(_failed(f"no thread for a checking process: {error}"))
+                break
+        return call
+
+    def _leave(self, call: _Call) -> list[Outcome]:
+        """Say what became of each job; drop those that wait and kill those that run."""
+        with self._lock:
+            call.settle_waiting(LATE)
+            for child in self._children:
+                if child.serves is call:
+                    child.interrupt()
+            if call in self._calls:
+                self._calls.remove(call)
+            call.done.set()  # also wakes a thread that a cancelled caller left behind
+            return [LATE if outcome is None else outcome for outcome in call.outcomes]
+
+    def _next(self) -> _Call | None:
+        """The caller whose turn it is. To be called with the lock held."""
+        self._calls = [call for call in self._calls if call.waiting]
+        return min(self._calls, key=lambda call: call.used_s, default=None)
+
+    def _work(self, child: _Child) -> None:
+        """Serve turns with this child until no job waits, then put it back."""
+        while True:
+            with self._lock:
+                call = self._next()
+                if call is None or self._closed:
+                    if not self._closed:
+                        self._idle.append(child)
+                        return
+                    break
+            try:
+                self._turn(child, call)
+            except Exception as error:  # boundary: a lost turn must not lose the child or hang
+                child.kill()
+                with self._lock:
+                    call.settle_waiting(_failed(f"{type(error).__name__}: {error}"))
+        child.kill()
+
+    def _turn(self, child: _Child, call: _Call) -> None:
+        """Make the child ready, then take one job: a child that boots holds up nobody's job."""
+        problem = self._ready(child, call.function)
+        with self._lock:
+            if problem:
+                call.settle_waiting(_failed(problem))
+            if not call.waiting:
+                return
+            index, frame = call.waiting.popleft()
+            child.serves = call
+        started = time.monotonic()
+        outcome = _failed("the checking process was lost")
+        try:
+            outcome = self._ask(child, frame, call.timeout_s)
+        finally:
+            with self._lock:
+                call.used_s += time.monotonic() - started
+                call.settle(index, outcome)
+                child.serves = None
+            if child.interrupted:  # perhaps just after it had answered
+                self._replace(child)
+
+    def _ready(self, child: _Child, function: str) -> str:
+        """An empty text once the child runs and has imported the function, else what is wrong."""
+        try:
             if child.jobs_done >= self.jobs_per_child:
                 child.kill()
-            started = False
-            try:
+            child.start()
+            if function not in child.imported:
+                child.send(json.dumps({"function": function}).encode(), self.start_timeout_s)
+                answer = child.receive(self.start_timeout_s)
+                if "error" in answer:
+                    return str(answer["error"])
+                child.imported.add(function)
+        except TimeoutError:
+            child.kill()
+            return f"the checking process was not ready in {self.start_timeout_s:g} s"
+        except _DeathError as death:
+            child.kill()
+            return str(death)
+        return ""
+
+    def _ask(self, child: _Child, frame: bytes, timeout_s: float) -> Outcome:
+        try:
+            child.send(frame, self.start_timeout_s)
+            message = child.receive(timeout_s)
+        except TimeoutError:
+            outcome = Outcome(Status.TIMEOUT, None, f"killed after {timeout_s:g} s")
+        except _DeathError as death:
+            outcome = _failed(str(death))
+        else:
+            child.jobs_done += 1
+            if "last" not in message:
+                return _outcome(message)
+            outcome = _outcome(message)
+        self._replace(child)
+        return outcome
+
+    def _replace(self, child: _Child) -> None:
+        """A new process, which boots while nobody waits for it."""
+        child.kill()
+        if not self._closed:
+            with contextlib.suppress(_DeathError):  # told to the next job, if it fails again
                 child.start()
-                order = {"function": function, "jobs": rest, "timeout_s": timeout_s}
-                child.send(order, self.start_timeout_s)
-                ready = child.receive(self.start_timeout_s)
-                if "error" in ready:
-                    return outcomes + [_failed(ready["error"])] * len(rest)
-                started = True
-                for _ in rest:
-                    message = child.receive(timeout_s)
-                    outcomes.append(_outcome(message))
-                    child.jobs_done += 1
-                    if "last" in message:
-                        child.kill()
-                        break
-            except TimeoutError:
-                child.kill()
-                if not started:
-                    late = f"the checking process was not ready in {self.start_timeout_s:g} s"
-                    return outcomes + [_failed(late)] * len(rest)
-                outcomes.append(Outcome(Status.TIMEOUT, None, f"killed after {timeout_s:g} s"))
-            except _DeathError as death:
-                child.kill()
-                if not started:
-                    return outcomes + [_failed(str(death))] * len(rest)
-                outcomes.append(_failed(str(death)))
-        return outcomes
 
 
 def _outcome(message: dict[str, Any]) -> Outcome:

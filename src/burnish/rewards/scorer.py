@@ -10,12 +10,15 @@ that *fails* (an exception, a deadline) yields rewards without a value and with 
 from __future__ import annotations
 
 import math
+import numbers
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import anyio
+from msgspec.structs import replace
 
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Finish, Response, Reward, Status, Task
@@ -123,15 +126,39 @@ def _contract(name: str, responses: Sequence[Response], result: Any) -> list[Rew
                 f"reward '{name}' returned {_kind(reward)} for sample {response.id}; "
                 "expected a Reward. Plain numbers are fine from a function: use from_function."
             )
-        finite = reward.value is None or (
-            isinstance(reward.value, int | float) and math.isfinite(reward.value)
+    return [
+        _plain(name, response, reward) for response, reward in zip(responses, result, strict=True)
+    ]
+
+
+def _plain(name: str, response: Response, reward: Reward) -> Reward:
+    """The reward and all its parts with plain floats: what a store writes, it must read back."""
+    value = None if reward.value is None else as_float(reward.value)
+    weight = as_float(reward.weight)
+    if not math.isfinite(weight) or (value is not None and not math.isfinite(value)):
+        part = "" if reward.name == name else f" (part '{reward.name}')"
+        raise RewardError(
+            f"reward '{name}'{part} has value {reward.value!r} and weight {reward.weight!r} for "
+            f"sample {response.id}; expected finite numbers."
         )
-        if not finite or not math.isfinite(reward.weight):
-            raise RewardError(
-                f"reward '{name}' has value {reward.value!r} and weight {reward.weight!r} for "
-                f"sample {response.id}; expected finite numbers."
-            )
-    return list(result)
+    parts = tuple(_plain(name, response, part) for part in reward.parts)
+    same = type(reward.value) is type(value) and type(reward.weight) is float
+    if same and all(new is old for new, old in zip(parts, reward.parts, strict=True)):
+        return reward
+    return replace(reward, value=value, weight=weight, parts=parts)
+
+
+def as_float(value: Any) -> float:
+    """A real number or a bool as a plain float; NaN for anything else, infinity if too large."""
+    numpy = sys.modules.get("numpy")  # whoever holds one of its bools has imported it
+    if not isinstance(value, numbers.Real) and not (
+        numpy is not None and isinstance(value, numpy.bool_)
+    ):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _kind(value: Any) -> str:
@@ -158,6 +185,13 @@ def leaves(scorer: Scorer) -> list[Scorer]:
     return [leaf for child in children for leaf in leaves(child)] if children else [scorer]
 
 
+def _own_needs(scorer: Scorer) -> list[tuple[str, frozenset[str]]]:
+    """Each scorer of a tree with the fields that it asks for itself, not through its parts."""
+    children: tuple[Scorer, ...] = getattr(scorer, "children", ())
+    own = scorer.needs.difference(*(child.needs for child in children))
+    return [pair for child in children for pair in _own_needs(child)] + [(scorer.name, own)]
+
+
 def bind_check(scorer: Scorer, fields: Iterable[str]) -> None:
     """Raise one `UserError` listing every field that a reward asks for and the data lacks.
 
@@ -165,9 +199,9 @@ def bind_check(scorer: Scorer, fields: Iterable[str]) -> None:
     """
     known = sorted(set(fields))
     misses = [
-        f"reward '{leaf.name}' needs '{field}'{_hint(field, known)}"
-        for leaf in leaves(scorer)
-        for field in sorted(leaf.needs - set(known))
+        f"reward '{name}' needs '{field}'{_hint(field, known)}"
+        for name, needs in _own_needs(scorer)
+        for field in sorted(needs - set(known))
     ]
     if misses:
         has = ", ".join(known) or "no fields"

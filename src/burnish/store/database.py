@@ -149,4 +149,4 @@ def _explain(path: Path, doing: str, error: sqlite3.Error) -> str:
     name = getattr(error, "sqlite_errorname", None) or ""
     primary = "_".join(name.split("_")[:2])
     hint = f" ({_HINTS[primary]})" if primary in _HINTS else ""
-    return f"{path}: cannot {doing}: {error}{hint}."
+    return f"{path}: cannot {doing}: {str(error).rstrip('.')}{hint}."

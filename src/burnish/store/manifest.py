@@ -92,6 +92,15 @@ def read(folder: Path) -> Manifest:
         raise StoreError(f"{path}: damaged or not written by burnish: {error}.") from error
 
 
+def is_ours(folder: Path) -> bool:
+    """True where a folder's `config.json` has the keys of a manifest; other tools write such files."""
+    try:
+        found = msgspec.json.decode((folder / FILE).read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return False
+    return isinstance(found, dict) and {"config_hash", "data_hash", "origins"} <= found.keys()
+
+
 def now() -> str:
     """The moment in UTC, as text that sorts."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from burnish.errors import StoreError, UserError, did_you_mean
 from burnish.store import manifest
-from burnish.store.reader import RunStatus, StoredEvaluation
+from burnish.store.reader import DATABASE, RunStatus, StoredEvaluation
 from burnish.store.run import RunStore
 
 
@@ -58,7 +58,8 @@ def _run_folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     try:
-        return sorted(path.parent for path in folder.glob(f"*/{manifest.FILE}"))
+        found = sorted(path.parent for path in folder.glob(f"*/{manifest.FILE}"))
+        return [run for run in found if (run / DATABASE).is_file() or manifest.is_ours(run)]
     except OSError as error:
         raise StoreError(f"{folder}: cannot list the runs: {error.strerror}.") from error
 

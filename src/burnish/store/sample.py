@@ -1,13 +1,18 @@
 """`StoredSample`: one rollout with its task, its reward and what the update made of it.
 
-A sample becomes one row of `samples` and comes back equal, every log-prob to the last bit. Token
-ids, mask and log-probs lie side by side, one entry a token (`null` where nobody sampled it), and
-`spans` says who wrote which stretch of them.
+A sample becomes one row of `samples` and comes back equal, every log-prob to the last bit, with two
+exceptions: a tuple in a task's fields or in `info` comes back as a list, and half of a surrogate
+pair, which no UTF-8 text can hold, comes back as U+FFFD (the token ids stay what they were). What
+JSON would change in silence (NaN, keys that are not text, bytes) is refused by name.
+
+Token ids, mask and log-probs lie side by side, one entry a token (`null` where nobody sampled it),
+and `spans` says who wrote which stretch of them.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -87,7 +92,10 @@ class EncodedSamples(NamedTuple):
 
 
 def encode(samples: Sequence[StoredSample]) -> EncodedSamples:
-    """Rows of `samples`, `reward_parts` and `evidence`; raises where a value has no exact JSON."""
+    """Rows of `samples`, `reward_parts` and `evidence`.
+
+    Raises `StoreError` with the sample and the key where a value has no exact JSON.
+    """
     encoded = EncodedSamples([], [], [])
     # Rollouts of a group share one task object; it is encoded once.
     tasks: dict[int, str] = {}
@@ -95,24 +103,32 @@ def encode(samples: Sequence[StoredSample]) -> EncodedSamples:
         identity = sample.id
         try:
             if id(sample.task) not in tasks:
-                tasks[id(sample.task)] = _json(sample.task)
-            encoded.samples.append(_row(sample, identity, tasks[id(sample.task)]))
+                tasks[id(sample.task)] = _task_json(sample.task)
+            encoded.samples.append(_valid(_row(sample, identity, tasks[id(sample.task)])))
         except (TypeError, ValueError, OverflowError) as error:
             raise StoreError(f"{_named(sample)} cannot be stored: {error}.") from error
         for name, reward in flatten(sample.reward).items():
+            status = reward.status.value
             encoded.parts.append(
-                (identity, name, reward.value, reward.weight, reward.status.value, reward.reason)
+                _valid((identity, name, reward.value, reward.weight, status, reward.reason))
             )
             encoded.evidence.extend(
-                (identity, name, e.source, e.observation, e.visibility.value, e.error)
+                _valid((identity, name, e.source, e.observation, e.visibility.value, e.error))
                 for e in reward.evidence
             )
     return encoded
 
 
 def decode(row: Row) -> StoredSample:
-    """A sample from its row, equal to the one that was stored."""
+    """A sample from its row, equal to the one that was stored; `StoreError` where it is damaged."""
     cell = dict(zip(COLUMNS, row, strict=True))
+    try:
+        return _sample(cell)
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise StoreError(f"sample {cell['id']} is damaged and cannot be read: {error}.") from error
+
+
+def _sample(cell: dict[str, Any]) -> StoredSample:
     trajectory = Trajectory(
         id=cell["trajectory_id"],
         task_id=cell["task_id"],
@@ -165,14 +181,63 @@ _REWARD = msgspec.json.Decoder(Reward)
 _INFO = msgspec.json.Decoder(dict[str, Any])
 
 
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
 def _json(value: Any) -> str:
-    return _ENCODER.encode(value).decode()
+    try:
+        return _ENCODER.encode(value).decode()
+    except UnicodeEncodeError:
+        return _ENCODER.encode(_whole(msgspec.to_builtins(value))).decode()
+
+
+def _task_json(task: Task) -> str:
+    _check_exact(task.fields, "task.fields")
+    for number, message in enumerate(task.messages):
+        _check_exact(message.tool_calls, f"task.messages[{number}].tool_calls")
+    return _json(task)
+
+
+def _check_exact(value: Any, where: str) -> None:
+    """Raise where JSON has no such value, or gives back another one."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{where} has the key {key!r}; expected text as keys")
+            _check_exact(inner, f"{where}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for position, inner in enumerate(value):
+            _check_exact(inner, f"{where}[{position}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} is {value}; expected a finite number or None")
+    elif value is not None and not isinstance(value, str | int | float):
+        raise ValueError(
+            f"{where} is of type {type(value).__name__}; expected text, numbers, true or false, "
+            "None, or lists and dicts of these"
+        )
+
+
+def _valid(row: Row) -> Row:
+    """The row with texts that are valid Unicode, as SQLite demands."""
+    return tuple(_whole(cell) if isinstance(cell, str) else cell for cell in row)
+
+
+def _whole(value: Any) -> Any:
+    """The value with U+FFFD for each half of a surrogate pair, in keys too."""
+    if isinstance(value, str):
+        return value if value.isascii() else _HALF_PAIR.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_whole(key): _whole(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(inner) for inner in value]
+    return value
 
 
 def _row(sample: StoredSample, identity: str, task: str) -> Row:
     trajectory, reward = sample.trajectory, sample.reward
     if sample.advantage is not None and not math.isfinite(sample.advantage):
         raise ValueError(f"its advantage is {sample.advantage}; expected a finite float or None")
+    _check_exact(trajectory.info, "info")
     tokens = _aligned(trajectory.spans)
     return (
         identity,

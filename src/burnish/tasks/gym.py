@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import fields
 from functools import cached_property, lru_cache
@@ -52,6 +52,23 @@ GRAMMARS = {
 }
 """What a response may look like before a scorer that evaluates it, or (coin_flip) spends memory
 on an exponent of its choice, gets to see it."""
+
+OWN_TEXT = {"basic_arithmetic", "bitwise_arithmetic", "propositional_logic"}
+"""Datasets whose module evaluates what it generated itself, and never a response."""
+
+
+def _is_list_of_objects(text: str) -> bool:
+    content = msgspec.json.decode(text)
+    return isinstance(content, list) and all(isinstance(item, dict) for item in content)
+
+
+READABLE: dict[str, Callable[[str], object]] = {
+    "prime_factorization": re.compile(r"\s*\d{1,99}\s*(?:×\s*\d{1,99}\s*)*").fullmatch,
+    "game_of_life": lambda text: isinstance(msgspec.json.decode(text), list),
+    "boxnet": _is_list_of_objects,
+}
+"""What the question asks a response to look like, for scorers that break on anything else instead
+of giving it 0. Where a scorer breaks on a response that looks right, there is no score."""
 
 _EVALUATES = re.compile(r"\b(?:eval|exec|parse_expr|sympify|parse_latex)\(\s*(?!entry\[)")
 
@@ -196,7 +213,8 @@ def gym_score(text: str, entry: Mapping[str, Any]) -> float | None:
 
     Takes what stands in the last `<answer>` tags, or the whole response without them. None where
     the scorer gives no finite number. A response scores 0 where it is outside the grammar of a
-    scorer that evaluates text, or where the scorer breaks on it but reads the right answer.
+    scorer that evaluates text, or where the scorer breaks on it and `READABLE` says that it has
+    another form than was asked for. Any other exception of the scorer is passed on: no score.
     """
     recipe = msgspec.convert(entry, Recipe)
     options = msgspec.json.encode(recipe.options, order="deterministic")
@@ -210,24 +228,37 @@ def gym_score(text: str, entry: Mapping[str, Any]) -> float | None:
             f"gym_score: item {recipe.index} of '{recipe.dataset}' is not the question that was "
             "asked; the installed reasoning-gym differs from the one that made the task."
         )
-    tagged = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
-    answer = (tagged[-1] if tagged else text).strip()
+    answer = _answer_in(text)
     grammar = GRAMMARS.get(recipe.dataset)
     if grammar is not None and not grammar.fullmatch(answer):
         return 0.0
-    return _scored(_dataset(*args), answer, item)
+    return _scored(recipe.dataset, _dataset(*args), answer, item)
 
 
-def _scored(dataset: Any, answer: str, item: dict[str, Any]) -> float | None:
-    """A scorer that breaks on a response gives 0 only where it can read the right answer."""
+def _answer_in(text: str) -> str:
+    """What stands in the last pair of <answer> tags, or the whole text without such a pair."""
+    start = text.rfind("<answer>", 0, max(0, text.rfind("</answer>")))
+    if start < 0:
+        return text.strip()
+    start += len("<answer>")
+    return text[start : text.find("</answer>", start)].strip()
+
+
+def _scored(name: str, dataset: Any, answer: str, item: dict[str, Any]) -> float | None:
     try:
         score = float(dataset.score_answer(answer, deepcopy(item)))
-    except Exception as error:  # boundary: scorers of reasoning-gym raise on what they cannot read
-        if item["answer"] is None or answer == item["answer"]:
-            raise RewardError(f"gym_score: the dataset's scorer failed: {error!r}") from error
-        right = _scored(dataset, item["answer"], item)
-        return 0.0 if right is not None else None
+    except Exception:  # boundary: scorers of reasoning-gym raise on what they cannot read
+        if name in READABLE and not _is_readable(name, answer):
+            return 0.0
+        raise
     return score if math.isfinite(score) else None
+
+
+def _is_readable(name: str, answer: str) -> bool:
+    try:
+        return bool(READABLE[name](answer))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
 
 
 @lru_cache(maxsize=32)
@@ -281,8 +312,13 @@ def _registered(name: str) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=256)
 def _refusal(name: str, dataset_class: Any) -> str:
-    """Why a dataset's scorer must not see responses; empty where it may."""
-    if name in GRAMMARS or not _EVALUATES.search(inspect.getsource(dataset_class.score_answer)):
+    """Why a dataset's scorer must not see responses; empty where it may.
+
+    A scorer may hand the response to a helper, so the whole of its module is searched.
+    """
+    homes = {inspect.getmodule(dataset_class), inspect.getmodule(dataset_class.score_answer)}
+    evaluates = any(home and _EVALUATES.search(inspect.getsource(home)) for home in homes)
+    if name in GRAMMARS or name in OWN_TEXT or not evaluates:
         return ""
     return (
         "its scorer evaluates the response as code, and no grammar here shows which responses "

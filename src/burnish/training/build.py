@@ -6,16 +6,20 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
 
 from burnish.config import Config, Resolved, render, rooted
 from burnish.config.schema import FREE
-from burnish.errors import UserError
-from burnish.lm.folder import LoadedModel, load_model
+from burnish.errors import UserError, did_you_mean
+from burnish.lm.folder import LoadedModel, find_folder, load_model
 from burnish.lm.local import LocalLM
+from burnish.lm.memory import available_bytes
 from burnish.lm.threads import choose_threads
+from burnish.policy.plugins import load_function
+from burnish.policy.recipe import Function, OverlongPenalty, Recipe
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
@@ -27,18 +31,19 @@ from burnish.tasks.config import build as build_tasks
 from burnish.training import checkpoint
 from burnish.training.checkpoint import TrainState
 from burnish.training.collect import Collector
+from burnish.training.contents import FILES, file_digests
 from burnish.training.data import Cursor, PromptReport, measure_prompts
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
-from burnish.training.forecast import Shape, available_memory, forecast, measure_speed
+from burnish.training.forecast import Shape, forecast, measure_speed
 from burnish.training.loop import Trainer
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.rollout import single_turn
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
 
-SMALL_MODEL = 10_000_000
-"""Below this many parameters half precision saves nothing."""
+SMALL_BYTES = 40_000_000
+"""Weight files below this size: half precision saves nothing."""
 
 
 def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str = "") -> Trainer:
@@ -53,9 +58,11 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     tasks = build_tasks(config.task, config.run.seed, root)
     scorer = build_all(config.rewards, base=root)
     _check_names(config, scorer, tasks)
-    if (folder / "config.json").exists():
-        _check_same(resolved, folder, tasks)
     config = rooted(config, root)
+    _check_pieces(config.policy, [part.name for part in scorer.children])
+    files = file_digests(config)
+    if (folder / "config.json").exists():
+        _check_same(resolved, folder, tasks, files)
     trainable = _load(config, world)
     length_of = _prompt_lengths(trainable.loaded)
     cursor = Cursor(
@@ -66,7 +73,8 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     )
     prompts = measure_prompts(tasks, length_of, cursor.max_prompt_tokens, cursor.drop_overlong)
     portable = dataclasses.replace(resolved, value=config)
-    store = _open_store(resolved, portable, folder, tasks, world, recipe)
+    stored = resolved.flat() | files
+    store = _open_store(resolved, portable, stored, folder, tasks, world, recipe)
     try:
         return _assemble(config, store, scorer, trainable, cursor, prompts, world)
     except BaseException:
@@ -76,9 +84,8 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
 
 def _load(config: Config, world: World) -> Trainable:
     """The model to train and, where the recipe asks for one, its frozen reference."""
-    loaded = load_model(config.model.path, dtype=config.model.dtype, device=_device(config, world))
-    if config.model.dtype == "auto":
-        _choose_precision(loaded)
+    device = _device(config, world)
+    loaded = load_model(config.model.path, dtype=_precision(config, device), device=device)
     trainable = Trainable(loaded, config.model.lora, Seeds(config.run.seed).for_("lora"))
     if config.policy.needs_reference:
         trainable.freeze_reference()
@@ -141,7 +148,7 @@ def _assemble(
             measure_speed(trainable.device, trainable.dtype),
             prompts.longest,
             updater.budget,
-            available_memory(trainable.device),
+            available_bytes(trainable.device),
         ),
         prompts=prompts,
         threads=threads,
@@ -158,9 +165,30 @@ def _check_names(config: Config, scorer: Weighted, tasks: TaskSet) -> None:
         )
 
 
+def _check_pieces(recipe: Recipe, rewards: list[str]) -> None:
+    """Every function of the recipe loads and fits its slot; penalties name rewards that exist."""
+    slots: list[tuple[str, object]] = [
+        *(("shaping", piece) for piece in recipe.shaping),
+        ("advantage", recipe.advantage),
+        ("select", recipe.select),
+        ("trust_region", recipe.trust_region),
+        *(("auxiliary", piece) for piece in recipe.auxiliary),
+    ]
+    for slot, piece in slots:
+        if isinstance(piece, Function):
+            load_function(piece, slot)
+        if isinstance(piece, OverlongPenalty) and piece.reward and piece.reward not in rewards:
+            raise UserError(
+                f"policy.shaping: overlong_penalty names the reward '{piece.reward}', which the run "
+                f"does not have; expected {', '.join(rewards)}."
+                f"{did_you_mean(piece.reward, rewards)}"
+            )
+
+
 def _open_store(
     resolved: Resolved[Config],
     portable: Resolved[Config],
+    stored: dict[str, Any],
     folder: Path,
     tasks: TaskSet,
     world: World,
@@ -170,7 +198,7 @@ def _open_store(
     if not (folder / "config.json").exists() and world.is_main:
         store = RunStore.create(
             folder,
-            resolved.flat(),
+            stored,
             resolved.origins,
             config_hash=resolved.digest(FREE),
             data_hash=tasks.fingerprint,
@@ -183,13 +211,23 @@ def _open_store(
     return RunStore.open(folder, read_only=not world.is_main)
 
 
-def _check_same(resolved: Resolved[Config], folder: Path, tasks: TaskSet) -> None:
-    """A run is continued only with the config and the data it was started with."""
+def _check_same(
+    resolved: Resolved[Config], folder: Path, tasks: TaskSet, files: dict[str, str]
+) -> None:
+    """A run is continued only with the config, code, weights and data it was started with."""
     about = manifest.read(folder)
+    values = {k: v for k, v in about.config.items() if not k.startswith(FILES)}
     if about.config_hash != resolved.digest(FREE):
-        changes = "; ".join(resolved.changes(about.config, FREE))
+        changes = "; ".join(resolved.changes(values, FREE))
         raise UserError(
             f"run '{folder.name}' was started with another config ({changes}); change it back or "
+            "choose another run.name"
+        )
+    changed = [k for k, v in files.items() if about.config.get(k, v) != v]
+    if changed:
+        names = ", ".join(key.removeprefix(FILES) for key in changed)
+        raise UserError(
+            f"run '{folder.name}' was started with other contents of {names}; restore them or "
             "choose another run.name"
         )
     if about.data_hash != tasks.fingerprint:
@@ -200,22 +238,32 @@ def _check_same(resolved: Resolved[Config], folder: Path, tasks: TaskSet) -> Non
 
 
 def _device(config: Config, world: World) -> str:
-    if config.model.device != "auto" or world.size == 1 or not torch.cuda.is_available():
-        return config.model.device
+    asked = config.model.device
+    if world.size == 1 or asked not in ("auto", "cuda") or not torch.cuda.is_available():
+        return asked
     return f"cuda:{int(os.environ.get('LOCAL_RANK', '0'))}"
 
 
-def _choose_precision(loaded: LoadedModel) -> None:
-    """Bfloat16 (over float32 master weights) where the hardware multiplies it fast."""
-    cpu = loaded.device.type == "cpu"
-    fast = torch.cpu._is_amx_tile_supported() if cpu else torch.cuda.is_bf16_supported()
-    small = loaded.parameters < SMALL_MODEL
-    loaded.module.to(torch.bfloat16 if fast and not small else torch.float32)
+def _precision(config: Config, device: str) -> str:
+    """Bfloat16 (over float32 master weights) where the hardware multiplies it fast.
+
+    Chosen before loading: casting a loaded model would also round what must stay exact.
+    """
+    if config.model.dtype != "auto":
+        return config.model.dtype
+    weights = find_folder(config.model.path).glob("*.safetensors")
+    if sum(file.stat().st_size for file in weights) < SMALL_BYTES:
+        return "float32"
+    on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    fast = torch.cpu._is_amx_tile_supported() if on_cpu else torch.cuda.is_bf16_supported()
+    return "bfloat16" if fast else "float32"
 
 
 def _set_threads(config: Config, loaded: LoadedModel, state: TrainState) -> int:
     """One thread count for the whole run: sums in another order are other bits."""
-    cores = os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     threads = state.threads or config.model.threads or choose_threads(loaded.parameters, cores)
     torch.set_num_threads(threads)
     return threads
@@ -233,16 +281,18 @@ def _prompt_lengths(loaded: LoadedModel) -> Callable[[Task], int]:
 
 
 def _shape(loaded: LoadedModel, optimiser: MasterAdamW) -> Shape:
-    c = loaded.config
-    heads = int(c["num_attention_heads"])
-    width = int(c.get("head_dim") or c["hidden_size"] // heads)
+    """Sizes from the module itself; configs of other families name theirs differently."""
+    config = loaded.config
+    vocabulary, hidden = loaded.module.head_weight.shape
+    layers = int(config.get("num_hidden_layers") or config.get("n_layer") or 1)
+    size = loaded.dtype.itemsize
     return Shape(
         parameters=loaded.parameters,
         trained=sum(p.numel() for p in optimiser.parameters),
-        layers=int(c["num_hidden_layers"]),
-        hidden=int(c["hidden_size"]),
-        intermediate=int(c.get("intermediate_size") or 4 * c["hidden_size"]),
-        kv_width=width * int(c.get("num_key_value_heads") or heads),
-        vocabulary=int(c["vocab_size"]),
-        bytes_per_value=loaded.dtype.itemsize,
+        layers=layers,
+        hidden=hidden,
+        intermediate=int(config.get("intermediate_size") or 4 * hidden),
+        kv_width=loaded.module.cache_bytes_per_token // (2 * layers * size) or hidden,
+        vocabulary=vocabulary,
+        bytes_per_value=size,
     )

@@ -142,8 +142,8 @@ class Collector:
             full, empty = self._split(step, scored)
             kept += full
             dropped += empty
-            missing = self.config.prompts - len({s.trajectory.group for s in kept})
-            if missing == 0:
+            missing = self.config.prompts - len({slot_of(s.trajectory) for s in kept})
+            if missing <= 0:
                 break
         if not kept:
             kept, dropped = dropped, []
@@ -215,6 +215,11 @@ class Collector:
         full = [s for s, useful in zip(scored, signal, strict=True) if useful]
         empty = [s for s, useful in zip(scored, signal, strict=True) if not useful]
         return full, empty
+
+
+def slot_of(trajectory: Trajectory) -> str:
+    """`step.slot`: the task's place in the step, the same for all its roles."""
+    return ".".join(trajectory.group.split(".")[:2])
 
 
 def _stamp(trajectory: Trajectory, group: str, index: int, version: int) -> Trajectory:

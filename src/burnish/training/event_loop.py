@@ -1,7 +1,8 @@
 """One event loop for a whole run.
 
-`asyncio.run` builds a loop and swaps signal handlers each time; for a tiny model that costs as much
-as a tenth of a step. Ctrl-C still ends the wait, as an ordinary KeyboardInterrupt.
+`asyncio.run` builds a loop and swaps signal handlers each time, which a tiny model's step notices.
+Ctrl-C ends the wait as an ordinary KeyboardInterrupt; `close` then ends what was left running, so
+that no worker thread keeps the process alive.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ class EventLoop:
 
     def close(self) -> None:
         """Let go of the loop; a later `run` starts another."""
-        if self._loop is not None:
-            self._loop.close()
-            self._loop = None
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

@@ -9,7 +9,6 @@ price of starting each layer's operations, which is most of it for small models.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from burnish.config.schema import Config
+from burnish.training.forward import CHUNK
 
 STARTS_A_LAYER = 30
 """Operations that one layer's forward pass starts; a backward pass starts twice as many."""
@@ -95,7 +95,7 @@ def _memory(
     size = shape.bytes_per_value
     own_master = size < 4
     per_token = 6 * shape.hidden + 2 * shape.kv_width + 4 * shape.intermediate
-    logits = min(tokens, rollouts * config.rollout.max_tokens) * shape.vocabulary * 4 * 3
+    logits = min(tokens, rollouts * config.rollout.max_tokens, CHUNK) * shape.vocabulary * 4 * 3
     length = prompt_tokens + config.rollout.max_tokens
     parts = {
         "weights": shape.parameters * size,
@@ -135,10 +135,3 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
     return best
-
-
-def available_memory(device: torch.device) -> int:
-    """Free bytes on the device."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

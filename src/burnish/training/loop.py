@@ -34,6 +34,7 @@ from burnish.training.collect import (
     Collector,
     Scored,
     reward_batch,
+    slot_of,
     useful_groups,
 )
 from burnish.training.data import Cursor, PromptReport
@@ -176,12 +177,24 @@ class Trainer:
             "time/step_s": now - began,
         }
         if self.world.is_main:
-            self.store.append_metrics(step, metrics, timings=timings)
+            self._store_metrics(step, metrics, timings)
         if not reused:
             self.step_times.append(now - began)
         return self._step_done(step, metrics, useful, groups, timings, reused), (
             stop or self._useless()
         )
+
+    def _store_metrics(
+        self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]
+    ) -> None:
+        """A repeated step must bring the same numbers where bits repeat: one process on a CPU.
+
+        Elsewhere (sums in another order on a GPU or over processes) what was stored first stays.
+        """
+        if self.trainable.device.type == "cpu" and self.world.size == 1:
+            self.store.append_metrics(step, metrics, timings=timings)
+        else:
+            self.store.append_metrics(step, {}, timings={**metrics, **timings})
 
     def _collect(self, step: int) -> tuple[Collected, bool]:
         """Sample and score, or read back what an interrupted start had already stored."""
@@ -192,7 +205,7 @@ class Trainer:
             return self.collector.collect(step, self.cursor, seed, version), False
         kept = [s for s in stored if s.split == "train"]
         dropped = [s for s in stored if s.split == "dropped"]
-        slots = {".".join(s.trajectory.group.split(".")[:2]) for s in stored}
+        slots = {slot_of(s.trajectory) for s in stored}
         self.cursor.take(len(slots))
         collected = Collected(
             kept=[Scored(s.task, s.trajectory, s.reward) for s in kept],

@@ -28,16 +28,16 @@ class Monitors:
     def note(
         self,
         out: Loss,
-        logp_BT: Tensor,
+        before_BT: Tensor,
         sampled_BT: Tensor,
         entropy_BT: Tensor,
         packed: PackedBatch,
     ) -> None:
-        """Take in one micro-batch."""
+        """Take in one micro-batch; `before_BT` are the trainer's log-probs before the step."""
         mask = packed.trained_BT
         tokens = float(mask.sum())
         self._tokens += tokens
-        gap = (logp_BT - sampled_BT)[mask].double()
+        gap = (before_BT - sampled_BT)[mask].double()
         self._add("policy/clipped_share", float(out.clipped_share) * tokens)
         self._add("policy/entropy", float(entropy_BT[mask].double().sum()))
         self._add("mismatch/mean_abs", float(gap.abs().sum()))

@@ -8,18 +8,22 @@ runs/NAME/crash/step-N/
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+import anyio
 import msgspec
 from msgspec import Struct
 from safetensors.torch import load_file, save_file
 
 from burnish.config import Config, load
 from burnish.config.schema import Optimiser
-from burnish.errors import GuardTripped, UserError
+from burnish.errors import GuardTripped, RewardError, UserError
 from burnish.lm.folder import load_model
+from burnish.rewards.config import build_all
+from burnish.rewards.scorer import score_groups
 from burnish.seeds import Seeds
 from burnish.training.collect import Scored, reward_batch
 from burnish.training.devices import World
@@ -77,14 +81,36 @@ def replay(place: Path) -> str:
     report = msgspec.json.decode((place / "report.json").read_bytes(), type=Report)
     lines = (place / "samples.jsonl").read_bytes().splitlines()
     scored = [msgspec.json.decode(line, type=Scored) for line in lines]
-    if report.stage == "reward":
-        return f"{report.message} The reward itself broke; its {len(scored)} inputs are kept."
     config = load(Config, place.parent.parent / "config.toml").value
     try:
-        _again(config, report, place, scored)
+        if report.stage == "reward":
+            _score_again(config, report, scored)
+        else:
+            _again(config, report, place, scored)
     except GuardTripped as error:
         return str(error)
     return f"the {report.stage} guard of step {report.step} did not trip again"
+
+
+def _score_again(config: Config, report: Report, scored: list[Scored]) -> None:
+    """Put the kept answers through the rewards as they are now."""
+    groups: dict[str, list[Scored]] = {}
+    for item in scored:
+        groups.setdefault(item.trajectory.group, []).append(item)
+    items = [(g[0].task, [s.trajectory.as_response() for s in g]) for g in groups.values()]
+    scorer = build_all(config.rewards)
+    work = functools.partial(
+        score_groups,
+        scorer,
+        items,
+        limit=config.rollout.score_concurrency,
+        deadline_s=config.rollout.score_timeout_s,
+    )
+    try:
+        anyio.run(work)
+    except RewardError as error:
+        line = f"reward guard at step {report.step}: {error}"
+        raise GuardTripped(line, stage="reward", step=report.step) from error
 
 
 def _again(config: Config, report: Report, place: Path, scored: list[Scored]) -> None:

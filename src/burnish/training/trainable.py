@@ -112,19 +112,19 @@ def _linear_names(module: nn.Module) -> set[str]:
 
 
 @torch.no_grad()
-def _merged(module: nn.Module) -> dict[str, Tensor]:
-    """The state dict of the plain model: base weights plus each adapter's product."""
+def _merged(module: Module) -> dict[str, Tensor]:
+    """The weights of the plain model: base weights plus each adapter's product."""
     from peft.tuners.lora import LoraLayer
 
-    layers = {n: m for n, m in module.named_modules() if isinstance(m, LoraLayer)}
+    layers = [m for m in module.modules() if isinstance(m, LoraLayer)]
+    by_place = {layer.get_base_layer().weight.data_ptr(): layer for layer in layers}
     tensors: dict[str, Tensor] = {}
-    for name, value in module.state_dict().items():
+    for name, value in module.weights_to_save().items():
         if ".lora_" in name:
             continue
-        plain = name.replace(".base_layer", "")
-        owner = layers.get(name.rsplit(".base_layer.", 1)[0]) if plain != name else None
-        if owner is not None and name.endswith("weight"):
-            delta = owner.get_delta_weight("default")
+        layer = by_place.get(value.data_ptr())
+        if layer is not None:
+            delta = layer.get_delta_weight("default")
             value = (value.float() + delta.float()).to(value.dtype)
-        tensors[plain] = value
+        tensors[name.replace(".base_layer", "")] = value
     return tensors

@@ -226,7 +226,7 @@ class Updater:
         self.optimiser.collect()
         sampled = [torch.tensor(batch.trajectories[i].logprobs) for i in members]
         entropy_BT = scores.entropy_BT.detach()
-        monitors.note(out, current, self._padded(sampled, packed), entropy_BT, packed)
+        monitors.note(out, old, self._padded(sampled, packed), entropy_BT, packed)
 
     def _apply(self, batch: StepBatch, part: Sequence[int], rate: float) -> float:
         """Add gradients over processes, guard them, take the optimiser step."""

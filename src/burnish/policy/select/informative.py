@@ -2,7 +2,8 @@
 
 DAPO drops prompts whose answers are all right or all wrong. Here a group is dropped when its
 advantages are all 0, which is the same rule for one 0/1 reward and also holds for graded and for
-several rewards: advantages are exactly 0 where every reward is constant by range.
+several rewards: advantages are exactly 0 where every reward is constant by range. Rewards count as
+they were given: a length penalty alone does not make a group informative.
 """
 
 from __future__ import annotations

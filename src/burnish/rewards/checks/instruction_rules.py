@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from burnish.errors import UserError
 from burnish.rewards.checks.extract import short
 from burnish.rewards.checks.json_schema import strip_fence
 from burnish.rewards.checks.texts import count_occurrences, sentences, words
@@ -18,6 +17,9 @@ _BOLD = re.compile(r"\*\*([^\n*]+)\*\*")
 _ITALIC = re.compile(r"\*([^\n*]+)\*")
 _TITLE = re.compile(r"<<([^\n<>]+)>>")
 _RUN = re.compile(r"\w+")
+
+
+RELATIONS = ("at least", "less than")
 
 
 class Ruling(NamedTuple):
@@ -35,8 +37,6 @@ class Rule(NamedTuple):
 
 
 def _holds(relation: str, count: int, bound: int, what: str) -> Ruling:
-    if relation not in ("at least", "less than"):
-        raise UserError(f"unknown relation '{relation}'; expected 'at least' or 'less than'.")
     obeyed = count >= bound if relation == "at least" else count < bound
     return Ruling(obeyed, f"{count} {what}; wanted {relation} {bound}")
 

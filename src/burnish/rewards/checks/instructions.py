@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
-from burnish.rewards.checks.instruction_rules import LANGUAGE_OF, RULES, Ruling
-from burnish.rewards.checks.language import DETECT, READ, is_language
+from burnish.rewards.checks.instruction_rules import LANGUAGE_OF, RELATIONS, RULES, Ruling
+from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
 from burnish.rewards.pool import Outcome
 
 
@@ -138,8 +138,24 @@ def read_instructions(ids: Sequence[str], arguments: Any) -> list[Instruction]:
                 f"instruction '{name}' got arguments {sorted(given)}; "
                 f"expected {sorted(rule.arguments)}."
             )
+        _check_arguments(name, given)
         read.append(Instruction(name, given))
     return read
+
+
+def _check_arguments(name: str, given: dict[str, Any]) -> None:
+    """Raise where an argument has a value that no response could be held against."""
+    for argument, value in given.items():
+        if argument.endswith("relation") and value not in RELATIONS:
+            raise UserError(
+                f"instruction '{name}' got {argument} {value!r}; "
+                f"expected {' or '.join(map(repr, RELATIONS))}."
+            )
+        if argument == "language" and str(value) not in LANGUAGES and value != "zh":
+            raise UserError(
+                f"instruction '{name}' got language {value!r}, which cannot be detected; expected "
+                f"an ISO 639-1 code: de, en, ...{did_you_mean(str(value), LANGUAGES)}"
+            )
 
 
 def check_instruction(text: str, id: str, arguments: dict[str, Any]) -> Ruling:

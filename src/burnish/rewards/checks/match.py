@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
@@ -73,30 +72,35 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def exact_match(pred: str, golds: str | Sequence[str]) -> float:
-    """1 if the prediction equals one of the references after normalisation, else 0."""
-    answer = normalize_answer(pred)
+def exact_match(pred: Any, golds: Any) -> float:
+    """1 if the prediction equals one of the references after normalisation, else 0.
+
+    References are one value or a list of them, texts or not. An empty one is no reference: it
+    matches nothing, not even an empty prediction.
+    """
+    answer = normalize_answer(str(pred))
     return float(any(answer == gold for gold in _normalised(golds)))
 
 
-def contained_match(pred: str, golds: str | Sequence[str]) -> float:
+def contained_match(pred: Any, golds: Any) -> float:
     """1 if a reference stands in the prediction as whole words, else 0 (`4` is not in `14`)."""
-    answer = f" {normalize_answer(pred)} "
-    return float(any(gold and f" {gold} " in answer for gold in _normalised(golds)))
+    answer = f" {normalize_answer(str(pred))} "
+    return float(any(f" {gold} " in answer for gold in _normalised(golds)))
 
 
-def token_f1(pred: str, golds: str | Sequence[str]) -> float:
+def token_f1(pred: Any, golds: Any) -> float:
     """Best harmonic mean of word precision and recall over the references."""
-    return max((_f1(normalize_answer(pred), gold) for gold in _normalised(golds)), default=0.0)
+    answer = normalize_answer(str(pred))
+    return max((_f1(answer, gold) for gold in _normalised(golds)), default=0.0)
 
 
 def _f1(answer: str, gold: str) -> float:
     got, wanted = answer.split(), gold.split()
-    if not got or not wanted:
-        return float(got == wanted)
     shared = sum((Counter(got) & Counter(wanted)).values())
     return 2 * shared / (len(got) + len(wanted))
 
 
-def _normalised(golds: str | Sequence[str]) -> list[str]:
-    return [normalize_answer(gold) for gold in ([golds] if isinstance(golds, str) else golds)]
+def _normalised(golds: Any) -> list[str]:
+    values = golds if isinstance(golds, list | tuple) else [golds]
+    texts = [normalize_answer(str(value)) for value in values if value is not None]
+    return [text for text in texts if text]

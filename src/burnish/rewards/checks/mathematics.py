@@ -26,13 +26,15 @@ from burnish.rewards.checks.numeric import (
     Number,
     answer_number,
     has_number,
+    keep_apart,
     last_number,
     read_number,
 )
 
 _DRESS = re.compile(
-    r"\\left(?![a-z])|\\right(?![a-z])|\\displaystyle|\\[,;!: ]|\\\(|\\\)|\\\[|\\\]|[\s$]|\.$"
+    r"\\left(?![a-z])|\\right(?![a-z])|\\displaystyle|\\[,;!: ]|\\\(|\\\)|\\\[|\\\]|\$"
 )
+_BLANK = re.compile(r"(?<!\d) | (?!\d)")
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\{([^{}]*)\}")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
 SEARCHED = 10_000
@@ -138,11 +140,16 @@ def _has_latex(text: str) -> bool:
 
 
 def _tail(text: str) -> str:
-    """The last lines of a long text: cut between lines, so that no expression is cut in two."""
+    """The end of a long text, cut where no expression is cut in two: at a line's end, else after
+    the formula that the cut would fall into, else at a blank."""
     if len(text) <= SEARCHED:
         return text
     tail = text[-SEARCHED:]
-    return tail[tail.find("\n") + 1 :] if "\n" in tail else ""
+    inside = text.count("$", 0, len(text) - SEARCHED) % 2
+    for border in ("\n", "$" if inside else " ", " "):
+        if border in tail:
+            return tail[tail.find(border) + 1 :]
+    return ""
 
 
 def _any_equal(number: Number, golds: Sequence[Number | None]) -> bool:
@@ -159,9 +166,13 @@ def _any_equal(number: Number, golds: Sequence[Number | None]) -> bool:
 
 
 def normalise(answer: str) -> str:
-    """LaTeX without what does not change its meaning: blanks, sizes, dollars, text wrappers."""
+    """LaTeX without what does not change its meaning: sizes, dollars, text wrappers, blanks.
+
+    A blank between two digits stays: `1 2` is not `12`, and `1 1/2` is not `11/2`.
+    """
     bare = _TEXT.sub(r"\1", answer.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac"))
-    return _DRESS.sub("", bare.strip().rstrip("."))
+    bare = _DRESS.sub("", keep_apart(bare.strip().rstrip(".")))
+    return _BLANK.sub("", " ".join(bare.split())).rstrip(".")
 
 
 def equal_to_any(answer: str, golds: list[str], explicit: bool) -> dict[str, Any]:

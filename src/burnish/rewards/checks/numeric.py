@@ -41,8 +41,17 @@ _FRACTION = re.compile(
     r"\\[dt]?frac\s*(?:\{\s*([-+]?[\d.,]+)\s*\}\s*\{\s*([\d.,]+)\s*\}|(\d)\s*(\d))"
 )
 _WITH_UNIT = re.compile(rf"(?P<number>[-+]?[$£€¥]?{_DECIMAL}%?)\s[^\W\d_]{{2,}}[^=]*\Z")
-_SPACES = re.compile(r"\\[,;!: ]|[\u00a0\u2009\u202f]")
-_DECORATION = re.compile(r"\\(?:left|right|displaystyle|mathrm|text|mathbf|textbf|\(|\)|\[|\])")
+_SPACE = r"(?:\\[,;: ]|[\u00a0\u2009\u202f])"
+_APART = re.compile(rf"(?<=\d){_SPACE}+(?=\d(?!\d\d(?!\d)))")
+_SPACES = re.compile(rf"\\!|{_SPACE}")
+_UNIT = re.compile(
+    r"(?:\^?\\(?:circ|degree)|°)\s*[CF]?"
+    r"|(?:[^\W\d_]{2,}+|[mgshdlLNJWVAKCF](?![^\W\d_]))(?:[^\W\d_]|[\s/.²³'-]|\^-?[1-3](?!\d))*+"
+)
+_NAMED = re.compile(r"\\?[^\W\d_][^\W\d_ ]*(?: [^\W\d_]+){0,5}(?:_\w{1,9})?\s*=\s*")
+_MONEY = re.compile(r"\\?[$£€¥]")
+_TAIL_MIXED = re.compile(r"(?<![\w.,/])[-+]?\d{1,4} \d+/\d+\Z")
+_DECORATION = re.compile(r"\\(?:left|right|displaystyle|mathrm|mathbf|textbf|text|\(|\)|\[|\])")
 
 
 class Number(NamedTuple):
@@ -95,7 +104,7 @@ class Numeric(RuleCheck[NumericConfig]):
             found = None
         if found is not None:
             written, place = found
-            number = answer_number(written)
+            number = answer_number(written) if place == "marker" else stated_number(written)
         elif self.config.where in ("auto", "last"):
             written, place = _last_written(text), "the last number"
             number = read_number(written) if written else None
@@ -125,22 +134,39 @@ def read_number(text: str) -> Number | None:
     """The number that the whole text is, give or take units of money; None if it is not one."""
     if len(text) > LONGEST:
         return None
-    text = _plain(text)
-    mixed = _MIXED.fullmatch(text)
+    number, rest = _leading(_plain(text))
+    return None if rest.strip(" .$") else number
+
+
+def stated_number(text: str) -> Number | None:
+    """The number that a marked answer is: bare, with a unit, or with a name (`x = 5`).
+
+    Anything else in the place of an answer (a list, a power, a sum) is not a number.
+    """
+    if len(text) > LONGEST:
+        return None
+    plain = _plain(text).replace("{", "").replace("}", "")
+    named = _NAMED.match(plain)
+    number, rest = _leading(plain[named.end() :] if named else plain)
+    unit = rest.strip(" .$")
+    return number if not unit or _UNIT.fullmatch(unit) else None
+
+
+def _leading(text: str) -> tuple[Number | None, str]:
+    """The number at the start of a plain text, and what follows it."""
+    mixed = _MIXED.match(text)
     if mixed:
         sign, whole, top, below = mixed.group("sign", "whole", "top", "below")
         if max(len(whole), len(top), len(below)) > DIGITS or int(below) == 0:
-            return None
+            return None, ""
         value = int(whole) + Fraction(int(top), int(below))
-        return Number(-value if sign == "-" else value)
+        return Number(-value if sign == "-" else value), text[mixed.end() :]
     match = _NUMBER.match(text)
     if match is None:
-        return None
+        return None, ""
     power = _POWER.match(text, match.end())
     end = power.end() if power else match.end()
-    if text[end:].strip(" .$"):
-        return None
-    return _exact(match, power.group(1) if power else "0")
+    return _exact(match, power.group(1) if power else "0"), text[end:]
 
 
 def answer_number(text: str) -> Number | None:
@@ -164,18 +190,34 @@ def last_number(text: str) -> Number | None:
 
 
 def _last_written(text: str) -> str:
-    written = [match.group() for match in _NUMBER.finditer(_plain(text[-TAIL:]))]
-    return written[-1].strip() if written else ""
+    plain = _plain(text[-TAIL:])
+    matches = list(_NUMBER.finditer(plain))
+    if not matches:
+        return ""
+    match = matches[-1]
+    mixed = _TAIL_MIXED.search(plain, max(0, match.start() - 8), match.end())
+    return mixed.group() if mixed else match.group().strip()
+
+
+def keep_apart(text: str) -> str:
+    """The text with a plain blank for LaTeX's between digits that are not one number's groups."""
+    return _APART.sub(" ", text)
 
 
 def _plain(text: str) -> str:
     """The text with LaTeX and typographic dress taken off numbers."""
     text = text.strip().strip("$").strip()
     text = text.replace("\u2212", "-").replace("\u2013", "-").replace("{,}", ",")
-    text = _SPACES.sub("", text).replace("\\%", "%").replace("\\$", "$")
+    text = _SPACES.sub("", keep_apart(text)).replace("\\%", "%").replace("\\$", "$")
     text = _DECORATION.sub("", text)
-    text = _FRACTION.sub(lambda m: f"{m[1] or m[3]}/{m[2] or m[4]}", text)
+    text = _FRACTION.sub(_fraction, text)
     return text.strip().strip("*").strip()
+
+
+def _fraction(match: re.Match[str]) -> str:
+    """`a/b`; after a digit with a blank, which makes the two a mixed number."""
+    after_digit = match.string[max(0, match.start() - 1) : match.start()].isdigit()
+    return f"{' ' * after_digit}{match[1] or match[3]}/{match[2] or match[4]}"
 
 
 def _exact(match: re.Match[str], power: str) -> Number | None:
@@ -197,11 +239,11 @@ def _exact(match: re.Match[str], power: str) -> Number | None:
 
 def normalize_numeric_answer(text: str) -> str | None:
     """The final answer of a worked solution as bare text: after `####`, else the last \\boxed{},
-    else the last number; commas, blanks and trailing punctuation removed. None if there is none."""
+    else the last number; without commas, blanks, currency signs and trailing punctuation."""
     if "####" in text:
         rest = text.rsplit("####", 1)[1].strip()
         answer = rest.splitlines()[0] if rest else ""
     else:
         answer = last_boxed(text) or _last_written(text)
-    answer = "".join(answer.replace(",", "").split()).rstrip(".,;:!?")
+    answer = "".join(_MONEY.sub("", answer).replace(",", "").split()).rstrip(".,;:!?")
     return answer or None

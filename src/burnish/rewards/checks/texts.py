@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 
 _WORD = re.compile(r"\b[\w'’-]+\b")
-_SENTENCE_END = re.compile(r"[.!?。！？]+[\"'”’)\]]*(?=\s|$)|[。！？]+")
+_STOPS = re.compile(r"[.!?。！？]+")
+# Tried once a run of stops and never given back: long runs of dots cost linear time.
+_SENTENCE_END = re.compile(r"(?<![.!?。！？])[.!?。！？]++[\"'”’)\]]*+(?=\s|$)|[。！？]++")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|jr|sr|no|fig|inc|ltd|approx)|\b[a-z])$",
     re.IGNORECASE,
 )
-_BULLET = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+\S", re.MULTILINE)
-_HEADING = re.compile(r"^ {0,3}#{1,6}\s+\S", re.MULTILINE)
+_BULLET = re.compile(r"^[ \t]*(?:[-*+]|\d+[.)])[ \t]+\S", re.MULTILINE)
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+\S", re.MULTILINE)
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 
 
@@ -26,16 +28,27 @@ def sentences(text: str) -> list[str]:
     Decimal points do not end a sentence; neither do common abbreviations and initials.
     """
     flat = " ".join(text.split())
-    found, start = [], 0
+    found, start, read, says = [], 0, 0, False
     for match in _SENTENCE_END.finditer(flat):
-        span = flat[start : match.start()]
-        if match.group()[0] == "." and _ABBREVIATION.search(span[-12:]):
+        says = says or _says(flat[read : match.start()])
+        read = match.end()
+        before = flat[max(start, match.start() - 12) : match.start()]
+        if match.group()[0] == "." and _ABBREVIATION.search(before):
             continue
-        if any(letter.isalnum() for letter in span):
-            found.append(flat[start : match.end()].strip())
-            start = match.end()
+        if says:
+            found.append(flat[start:read].strip())
+            start, says = read, False
     rest = flat[start:].strip()
-    return found + ([rest] if any(letter.isalnum() for letter in rest) else [])
+    return found + ([rest] if _says(rest) else [])
+
+
+def sentence_spans(text: str) -> int:
+    """How many spans with a letter or digit end in . ! ? or a full-width form, or end the text."""
+    return sum(map(_says, _STOPS.split(text)))
+
+
+def _says(text: str) -> bool:
+    return any(letter.isalnum() for letter in text)
 
 
 def paragraphs(text: str) -> list[str]:
@@ -92,7 +105,7 @@ def constraint_tools(text: str) -> dict[str, int | bool]:
     """Everything that is counted here, by name."""
     return {
         "words": len(words(text)),
-        "sentences": len(sentences(text)),
+        "sentences": sentence_spans(text),
         "paragraphs": len(paragraphs(text)),
         "lines": len(lines(text)),
         "bullets": bullets(text),
