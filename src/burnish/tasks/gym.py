@@ -57,15 +57,16 @@ OWN_TEXT = {"basic_arithmetic", "bitwise_arithmetic", "propositional_logic"}
 """Datasets whose module evaluates what it generated itself, and never a response."""
 
 
-def _is_list_of_objects(text: str) -> bool:
-    content = msgspec.json.decode(text)
-    return isinstance(content, list) and all(isinstance(item, dict) for item in content)
+def _is_plan(text: str) -> bool:
+    """A JSON list of objects that give each agent, named by two coordinates, its move as text."""
+    steps = msgspec.json.decode(text, type=list[dict[str, str]])
+    return all(len(re.findall(r"\d+", agent)) >= 2 for step in steps for agent in step)
 
 
 READABLE: dict[str, Callable[[str], object]] = {
     "prime_factorization": re.compile(r"\s*\d{1,99}\s*(?:×\s*\d{1,99}\s*)*").fullmatch,
     "game_of_life": lambda text: isinstance(msgspec.json.decode(text), list),
-    "boxnet": _is_list_of_objects,
+    "boxnet": _is_plan,
 }
 """What the question asks a response to look like, for scorers that break on anything else instead
 of giving it 0. Where a scorer breaks on a response that looks right, there is no score."""

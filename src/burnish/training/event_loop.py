@@ -1,14 +1,17 @@
 """One event loop for a whole run.
 
-`asyncio.run` builds a loop and swaps signal handlers each time, which a tiny model's step notices.
-Ctrl-C ends the wait as an ordinary KeyboardInterrupt; `close` then ends what was left running, so
-that no worker thread keeps the process alive.
+`asyncio.run` builds a loop each time, which a tiny model's step notices. Ctrl-C cancels what is
+running, waits for the batch that a worker thread is sampling, and comes out as an ordinary
+KeyboardInterrupt, so that no thread keeps the process alive.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -24,17 +27,36 @@ class EventLoop:
         """The result of `work()`."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(work())
+        task = self._loop.create_task(work())
+        with _interruptible(self._loop, task):
+            return self._loop.run_until_complete(task)
 
     def close(self) -> None:
         """Let go of the loop; a later `run` starts another."""
         loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+        if loop is not None:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+
+@contextmanager
+def _interruptible(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> Iterator[None]:
+    """While inside, Ctrl-C cancels the task; it leaves as KeyboardInterrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = threading.Event()
+
+    def interrupt() -> None:
+        asked.set()
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if asked.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
