@@ -255,3 +255,15 @@ def test_ten_random_kills_lose_no_sample_and_change_no_bit(tmp_path):
         kills += 1
     assert start(tmp_path).wait(timeout=120) == 0
     same(outcome(run), outcome(tmp_path / "whole"))
+
+
+def test_changed_reward_code_is_refused(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text("def own(text):\n    return float(len(text) % 2)\n")
+    own = {"rewards": [{"kind": "function", "path": f"{file}:own"}]}
+    stop_after(trainer(tmp_path, own), 2)
+    file.write_text("def own(text):\n    return float(len(text) % 3)\n")
+    with pytest.raises(UserError, match=r"other contents of own\.py; restore them"):
+        trainer(tmp_path, own)
+    file.write_text("def own(text):\n    return float(len(text) % 2)\n")
+    assert finish(trainer(tmp_path, own))[-1].status == "finished"

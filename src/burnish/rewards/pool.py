@@ -300,12 +300,12 @@ class Pool:
         """Serve turns with this child until no job waits, then put it back."""
         while True:
             with self._lock:
-                call = self._next()
-                if call is None or self._closed:
-                    if not self._closed:
-                        self._idle.append(child)
-                        return
+                if self._closed:
                     break
+                call = self._next()
+                if call is None:
+                    self._idle.append(child)
+                    return
             try:
                 self._turn(child, call)
             except Exception as error:  # boundary: a lost turn must not lose the child or hang

@@ -1,0 +1,67 @@
+"""Models outside the built-in decoder train through the same loop, or are refused."""
+
+import shutil
+
+import pytest
+import torch
+
+from burnish.config import Config, load
+from burnish.errors import UserError
+from burnish.lm import load_model, tiny_model
+from burnish.training import build
+
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 260}
+FAMILIES = {
+    "GPT2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 260, "n_positions": 256},
+    "Gemma2": SIZES | {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16},
+}
+LORA = {"rank": 2, "targets": ["q_proj", "v_proj"]}
+
+
+def save(folder, family, settings):
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**settings)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tiny_model(folder.parent / "tokenizer")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(folder.parent / "tokenizer" / name, folder / name)
+    return folder
+
+
+@pytest.mark.parametrize(("family", "lora"), [("GPT2", None), ("Gemma2", None), ("Gemma2", LORA)])
+def test_a_family_of_transformers_trains_and_its_checkpoint_loads(tmp_path, family, lora):
+    from transformers import AutoModelForCausalLM
+
+    folder = save(tmp_path / "model", family, FAMILIES[family])
+    recipe = {
+        "steps": 2,
+        "model": {"path": str(folder), "dtype": "float32", "device": "cpu"},
+        "task": {"kind": "arithmetic"},
+        "rewards": [{"kind": "length", "unit": "characters", "min": 8, "edge": 8}],
+        "rollout": {"prompts": 2, "samples": 4, "max_tokens": 8},
+        "optimiser": {"learning_rate": 1e-2},
+        "evaluation": {"prompts": 0},
+    }
+    if lora:
+        recipe["model"]["lora"] = lora
+    trainer = build(load(Config, recipe), tmp_path / "run", root=tmp_path)
+    assert trainer.forecast.total > 0
+    list(trainer.run())
+    trainer.store.close()
+    ids = torch.tensor([[5, 9, 33, 7]])
+    with torch.no_grad():
+        module = trainer.trainable.module
+        ours = module.logits(module(ids, torch.arange(4)[None]))
+        saved = AutoModelForCausalLM.from_pretrained(tmp_path / "run/checkpoints/step-000002")
+        before = AutoModelForCausalLM.from_pretrained(folder)
+        torch.testing.assert_close(saved(ids).logits, ours, rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(before(ids).logits, ours, atol=1e-4), "nothing was learned"
+
+
+def test_a_model_with_a_state_that_no_mask_hides_is_refused(tmp_path):
+    layers = {"layer_types": ["conv", "full_attention"], "num_attention_heads": 4}
+    folder = save(tmp_path / "model", "Lfm2", SIZES | layers | {"num_key_value_heads": 2})
+    with pytest.raises(UserError, match="computes packed rows differently from plain ones"):
+        load_model(folder, dtype="float32", device="cpu")
