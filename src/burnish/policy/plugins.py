@@ -23,9 +23,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -37,7 +35,7 @@ from torch import Tensor
 from burnish.errors import UserError, did_you_mean
 from burnish.policy.batch import Estimate, LossBatch, RewardBatch
 from burnish.policy.recipe import Function
-from burnish.seeds import digest
+from burnish.source import load_source
 
 SLOTS: dict[str, tuple[str, ...]] = {
     "shaping": ("rewards_BK", "batch"),
@@ -170,19 +168,7 @@ def _load_file(source: str) -> ModuleType:
             f"function file '{source}' does not exist (looked in {path.parent.resolve()})."
             f"{did_you_mean(path.name, beside)}"
         )
-    name = f"burnish_function_{digest(str(path.resolve()))}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None, "a .py file always has a spec"
-    assert spec.loader is not None, "a .py file always has a loader"
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickling look a module up by its name while it is being executed.
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    return load_source(path)
 
 
 def _pair(result: object, where: str) -> tuple[object, object]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +10,7 @@ from typing import Any
 
 from burnish.errors import UserError, did_you_mean
 from burnish.rewards.scorer import describe
-from burnish.seeds import digest
+from burnish.source import load_source
 
 
 def load_function(path: str, *, base: str | Path = ".") -> Callable[..., Any]:
@@ -41,20 +39,10 @@ def _from_file(file: Path) -> ModuleType:
     if not file.is_file():
         near = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
         raise UserError(f"reward file '{file}' does not exist.{did_you_mean(file.name, near)}")
-    name = f"burnish_user_{digest(str(file.resolve()), file.read_bytes())}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise UserError(f"reward file '{file}' is not a Python source file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickling look a module up while it loads
     try:
-        spec.loader.exec_module(module)
+        return load_source(file)
     except Exception as error:  # boundary: the user's file runs here
-        del sys.modules[name]
         raise UserError(f"reward file '{file}' cannot be imported: {describe(error)}.") from error
-    return module
 
 
 def _from_name(name: str) -> ModuleType:
