@@ -1,6 +1,7 @@
 """Plain functions as rewards: binding by name, what they may return, how they may fail."""
 
 import functools
+import threading
 import time
 
 import anyio
@@ -18,6 +19,7 @@ from burnish.rewards import (
     function_fingerprint,
     load_function,
 )
+from burnish.rewards.deadline import MOST_STRAYS, call_each
 
 
 def test_arguments_are_bound_by_name():
@@ -271,3 +273,20 @@ def test_a_group_of_a_thousand_is_quick():
 
 def answers_texts(count):
     return [response.text for response in answers(*(str(n) for n in range(count)))]
+
+
+def test_calls_that_never_return_stop_the_run_instead_of_slowing_it():
+    ended = threading.Event()
+
+    def stuck(text):
+        ended.wait(20)
+
+    try:
+        calls = call_each(stuck, [{"text": "x"}] * MOST_STRAYS, deadline_s=0.05)
+        assert [call.failure[0] for call in calls] == [Status.TIMEOUT] * MOST_STRAYS
+        with pytest.raises(RewardError, match=r"never returned .* the next would be 'stuck'"):
+            call_each(stuck, [{"text": "x"}], deadline_s=0.05)
+    finally:
+        ended.set()
+    time.sleep(0.2)
+    assert call_each(len, [{}], deadline_s=1.0)[0].failure[0] is Status.INFRA_ERROR

@@ -1,19 +1,30 @@
 """Calling a foreign function many times, each call with a wall clock, from an ordinary thread.
 
 A Python thread cannot be killed. A call past its deadline is left behind in its own daemon thread,
-which holds up neither the next call nor the end of the process.
+which does not hold up the end of the process. But each such thread takes its share of the
+interpreter: when several are still busy, the next call is refused and the run stops with a reason,
+rather than crawl.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from burnish.errors import RewardError, UserError
 from burnish.records import Status
 from burnish.rewards.scorer import describe
+
+LOOK_S = 0.2
+"""How often a waiting call looks whether its caller has gone."""
+
+MOST_STRAYS = 4
+"""Calls that may still be running after their time; with more, nothing else gets done."""
+
+_strays: list[threading.Thread] = []
 
 
 class Call(NamedTuple):
@@ -34,20 +45,23 @@ def call_each(
     `UserError` and `RewardError` raised by the function are raised here. Once `cancelled` is set
     no further call is made, and what is returned is of no use to anyone.
     """
+    _refuse_to_crawl(function)
     calls: list[Call] = []
     cancelled = cancelled or threading.Event()
     while len(calls) < len(arguments) and not cancelled.is_set():
         results: queue.SimpleQueue[Call | Exception] = queue.SimpleQueue()
         rest = arguments[len(calls) :]
         left_behind = threading.Event()
-        threading.Thread(
+        thread = threading.Thread(
             target=_work, args=(function, rest, results, (left_behind, cancelled)), daemon=True
-        ).start()
+        )
+        thread.start()
         for _ in rest:
             try:
-                call = results.get(timeout=deadline_s)
+                call = _wait(results, deadline_s, cancelled)
             except queue.Empty:
                 left_behind.set()
+                _strays.append(thread)
                 late = f"no answer within {deadline_s:g} s"
                 calls.append(Call(failure=(Status.TIMEOUT, late)))
                 break
@@ -57,6 +71,31 @@ def call_each(
             if cancelled.is_set():
                 break
     return calls
+
+
+def _refuse_to_crawl(function: Callable[..., Any]) -> None:
+    _strays[:] = [thread for thread in _strays if thread.is_alive()]
+    if len(_strays) >= MOST_STRAYS:
+        name = getattr(function, "__name__", "a reward")
+        raise RewardError(
+            f"{len(_strays)} calls of reward functions never returned and keep the interpreter "
+            f"busy (the next would be '{name}'); expected every call to end. Give the function a "
+            "limit of its own."
+        )
+
+
+def _wait(
+    results: queue.SimpleQueue[Call | Exception], deadline_s: float, cancelled: threading.Event
+) -> Call | Exception:
+    """The next result; `queue.Empty` at the deadline, or soon after nobody wants it any more."""
+    ends = time.monotonic() + deadline_s
+    while True:
+        left = ends - time.monotonic()
+        try:
+            return results.get(timeout=max(0.0, min(left, LOOK_S)))
+        except queue.Empty:
+            if left <= LOOK_S or cancelled.is_set():
+                raise
 
 
 def _work(
