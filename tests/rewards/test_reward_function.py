@@ -10,7 +10,7 @@ import pytest
 from reward_cases import a_task, answers, score, statuses, values
 
 from burnish.errors import RewardError, UserError
-from burnish.records import Reward
+from burnish.records import Reward, Status
 from burnish.rewards import (
     Scope,
     bind_check,
