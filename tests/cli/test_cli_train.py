@@ -60,7 +60,7 @@ def test_lines_show_useful_groups_first_and_the_parts_of_the_loss(
     lines = shown.out.splitlines()
     assert lines[0] == "model     tiny: 115 k parameters, cpu, float32, 1 thread"
     assert lines[1] == "memory    3.0 MiB of 8.0 GiB free (weights 1.0 MiB, optimiser 2.0 MiB)"
-    assert lines[2].startswith("time      about 0.75 s a step (sampling 0.25 s, update 0.5 s)")
+    assert lines[2].startswith("time      at least 0.75 s a step (sampling 0.25 s, update 0.5 s)")
     assert lines[3] == "prompts   512 measured, longest 62 tokens"
     assert "data      rows.jsonl: 2 of 10 rows skipped." in lines
     assert "held out before training: 0.320 [0.237, 0.417] of 100 prompts" in lines

@@ -55,7 +55,8 @@ def run(arguments: Sequence[str]) -> int:
         # known by their `format_message`. All else is a bug and keeps its traceback.
         if not hasattr(error, "format_message"):
             raise
-        _complain(_usage(error))
+        if str(error.format_message()):  # empty where a bare command has shown its help
+            _complain(_usage(error))
         return USER
 
 

@@ -30,7 +30,7 @@ def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
     )
     left = event.steps - event.done
     say(
-        f"time      about {duration(forecast.step_s)} a step (sampling "
+        f"time      at least {duration(forecast.step_s)} a step (sampling "
         f"{duration(forecast.rollout_s)}, update {duration(forecast.update_s)}), "
         f"{duration(forecast.step_s * left)} for {left} steps and then evaluation"
     )

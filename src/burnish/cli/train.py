@@ -11,7 +11,7 @@ from burnish.cli.console import complain, emit_json, err, interval, out, say
 from burnish.cli.needs import training_room
 from burnish.cli.words import Asked, resolve
 from burnish.config import FREE, render
-from burnish.errors import BurnishError
+from burnish.errors import BurnishError, UserError
 from burnish.store import RunStatus, RunStore
 
 
@@ -33,6 +33,7 @@ def train(words: Sequence[str], options: Options) -> int:
         return 0
     folder = choose_folder(asked, options)
     if _status(folder) is RunStatus.FINISHED:
+        _refuse_other_settings(asked, folder)
         _show_finished(folder, words, options)
         return 0
     return _run(asked, folder, words, options)
@@ -64,6 +65,20 @@ def _status(folder: Path) -> RunStatus | None:
         return None
     with RunStore.open(folder, read_only=True) as store:
         return store.status()
+
+
+def _refuse_other_settings(asked: Asked, folder: Path) -> None:
+    """A finished run of the same name but with other settings is not what was asked for."""
+    with RunStore.open(folder, read_only=True) as store:
+        about = store.about
+    if about.config_hash in ("", asked.resolved.digest(FREE)):
+        return
+    values = {k: v for k, v in about.config.items() if not k.startswith("files.")}
+    changes = "; ".join(asked.resolved.changes(values, FREE))
+    raise UserError(
+        f"run '{folder.name}' is finished and had another config ({changes}); choose another "
+        "run.name"
+    )
 
 
 def _show_finished(folder: Path, words: Sequence[str], options: Options) -> None:
