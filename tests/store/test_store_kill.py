@@ -56,20 +56,21 @@ def kill_after(writer: subprocess.Popen[str], seconds: float) -> list[int]:
     return [int(line) for line in (first + rest).splitlines(keepends=True) if line[-1] == "\n"]
 
 
-def assert_whole(folder: Path, told: list[int]) -> None:
+def assert_whole(folder: Path, told: int) -> None:
+    """Every step up to the newest that a writer told of is there, whole and once."""
     with RunStore.open(folder, read_only=True) as store:
         steps = store.steps()
         assert steps == list(range(len(steps)))
-        assert told[-1] in (steps[-1], steps[-1] - 1)
+        assert told in (steps[-1], steps[-1] - 1)
         for step in steps:
             assert store.rollouts(step) == make_step(step)
         numbers = store.metrics()
         assert len(numbers) == 30
         assert {len(curve) for curve in numbers.values()} <= {len(steps), len(steps) - 1}
-        assert all(curve[told[-1]].step == told[-1] for curve in numbers.values())
+        assert all(curve[told].step == told for curve in numbers.values())
         evaluated = [e.step for e in store.evaluations()]
         assert evaluated == list(range(len(evaluated)))
-        assert len(evaluated) > told[-1]
+        assert len(evaluated) > told
         samples = list(store.samples(split="eval:a"))
         assert samples == [make_sample(step, 0, split="eval:a") for step in evaluated]
 
@@ -80,9 +81,9 @@ def test_ten_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> 
     last = -1
     for _ in range(10):
         told = kill_after(start(folder), rng.uniform(0.0, 0.08))
-        assert told[-1] >= last
-        last = told[-1]
-        assert_whole(folder, told)
+        # A writer begins by repeating the newest steps, and may die before it has caught up.
+        last = max(last, told[-1])
+        assert_whole(folder, last)
     assert [info.status for info in list_runs(tmp_path)] == [RunStatus.CRASHED]
     with RunStore.open(folder) as store:
         assert store.summary().sessions == 11
