@@ -252,8 +252,3 @@ class Reward(Struct, frozen=True, omit_defaults=True):
     def components(self) -> dict[str, float | None]:
         """The named vector that recipes with several rewards see: direct parts, or itself."""
         return {part.name: part.value for part in self.parts} or {self.name: self.value}
-
-
-def to_json(record: Any) -> str:
-    """Any record as compact JSON text."""
-    return msgspec.json.encode(record).decode()

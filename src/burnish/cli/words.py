@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from burnish.cli.recipes import QUICK_START, find_recipe
 from burnish.config import Config, Resolved, load
-from burnish.config.paths import SHIPPED, absolute
+from burnish.config.paths import absolute
 from burnish.errors import UserError
+from burnish.lm.base import SHIPPED
 
 
 class Asked(NamedTuple):

@@ -9,9 +9,7 @@ import msgspec
 
 from burnish.config.resolve import to_plain
 from burnish.config.schema import Config
-
-SHIPPED = ("smollm2", "tiny")
-"""Models by name; a folder of that name needs a path such as `./tiny`."""
+from burnish.lm.base import SHIPPED
 
 FREE_FORM = ("fields", "options")
 """Tables whose keys are the user's own: a `path` in there is no file."""

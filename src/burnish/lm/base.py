@@ -19,6 +19,9 @@ from burnish.records import Finish, Message
 
 Prompt = Sequence[Message] | Sequence[int]
 
+SHIPPED = ("smollm2", "tiny")
+"""Models by name; a folder of that name needs a path such as `./tiny`."""
+
 
 class Sampling(Struct, frozen=True, kw_only=True):
     """How to sample. `temperature=0` is greedy."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from burnish.errors import UserError, did_you_mean
 from burnish.lm import tokenizer as tokenizer_files
 from burnish.lm.architecture import Architecture, Unsupported, read_architecture
+from burnish.lm.base import SHIPPED
 from burnish.lm.decoder import Decoder
 from burnish.lm.json_files import read_json, write_json
 from burnish.lm.tokenizer import Tokenizer
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from burnish.lm.transformers_model import TransformersDecoder
 
 logger = logging.getLogger(__name__)
-
-BUILT_IN_NAMES = ("smollm2", "tiny")
 
 
 @dataclass
@@ -131,10 +130,10 @@ def find_folder(path: str | Path) -> Path:
     folder = Path(path).expanduser()
     if not folder.is_dir():
         siblings = [p.name for p in folder.parent.iterdir()] if folder.parent.is_dir() else []
-        hint = did_you_mean(folder.name, [*siblings, *BUILT_IN_NAMES])
+        hint = did_you_mean(folder.name, [*siblings, *SHIPPED])
         kind = "is a file" if folder.exists() else "does not exist"
         raise UserError(
-            f"model '{path}' {kind}; expected {' or '.join(BUILT_IN_NAMES)} or a local folder with "
+            f"model '{path}' {kind}; expected {' or '.join(SHIPPED)} or a local folder with "
             f"config.json, tokenizer.json and {WEIGHTS}.{hint}"
         )
     return folder

@@ -19,7 +19,7 @@ from burnish.config.schema import Update as UpdateConfig
 from burnish.errors import UserError
 from burnish.policy.batch import Advantages, LossBatch, Normaliser
 from burnish.policy.doors import loss
-from burnish.policy.recipe import Entropy, Recipe
+from burnish.policy.recipe import Recipe
 from burnish.records import Trajectory
 from burnish.seeds import Seeds
 from burnish.training.devices import World
@@ -196,9 +196,8 @@ class Updater:
     ) -> None:
         members = packed.members
         ids = batch.ids(members)
-        entropy_trained = any(isinstance(piece, Entropy) for piece in self.recipe.auxiliary)
         scores = token_scores(
-            self.model, packed, self.temperature, entropy_gradient=entropy_trained
+            self.model, packed, self.temperature, entropy_gradient=self.recipe.needs_entropy
         )
         current = scores.logp_BT.detach()
         check_rows("logprob", "logprobs", current, ids, batch.step)
