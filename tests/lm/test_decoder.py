@@ -111,39 +111,21 @@ def test_gradient_matches_finite_differences_in_float64(tmp_path):
 
 
 @torch.no_grad()
-def test_cached_steps_equal_one_pass(tmp_path):
+def test_keys_are_shown_to_whoever_keeps_them(tmp_path):
     decoder = tiny_decoder(tmp_path)
-    ids = torch.randint(4, 200, (2, 12), generator=torch.Generator().manual_seed(2))
-    whole = decoder(ids, positions_of(ids))
-    cache = decoder.new_cache(2, 12)
-    pieces = [
-        decoder(ids[:, start:end], positions_of(ids)[:, start:end], None, cache)
-        for start, end in ((0, 5), (5, 8), (8, 9), (9, 12))
-    ]
-    assert torch.allclose(torch.cat(pieces, dim=1), whole, atol=1e-5)
-    assert cache.length == 12
-    with pytest.raises(ValueError, match="holds 12 tokens; 13"):
-        decoder(ids[:, :1], positions_of(ids)[:, :1], None, cache)
-
-
-@torch.no_grad()
-def test_cache_rows_can_be_repeated_and_dropped(tmp_path):
-    decoder = tiny_decoder(tmp_path)
-    prompts = torch.tensor([[5, 6, 7], [8, 9, 10]])
-    cache = decoder.new_cache(2, 3)
-    decoder(prompts, positions_of(prompts), None, cache)
-    repeated = cache.repeat(2, capacity=5)
-    assert (repeated.rows, repeated.length, repeated.capacity) == (4, 3, 5)
-    next_ids = torch.tensor([[20], [21], [22], [23]])
-    at = torch.full((4, 1), 3)
-    got = decoder(next_ids, at, None, repeated)
-    full = torch.cat((prompts.repeat_interleave(2, 0), next_ids), dim=1)
-    expected = decoder(full, positions_of(full))[:, -1:]
-    assert torch.allclose(got, expected, atol=1e-5)
-    kept = repeated.select([3, 0])
-    got = decoder(torch.tensor([[30], [31]]), at[:2] + 1, None, kept)
-    longer = torch.cat((full[[3, 0]], torch.tensor([[30], [31]])), dim=1)
-    assert torch.allclose(got, decoder(longer, positions_of(longer))[:, -1:], atol=1e-5)
+    a = decoder.architecture
+    ids = torch.tensor([[5, 6, 7], [8, 9, 10]])
+    seen = []
+    plain = decoder(ids, positions_of(ids))
+    kept = decoder(ids, positions_of(ids), keep=lambda *shown: seen.append(shown))
+    assert torch.allclose(kept, plain, atol=1e-5)
+    assert [layer for layer, _, _ in seen] == list(range(a.layers))
+    assert all(key.shape == (2, a.kv_heads, 3, a.head_dim) for _, key, _ in seen)
+    shorter = []
+    decoder(ids[:, :2], positions_of(ids)[:, :2], keep=lambda *shown: shorter.append(shown))
+    for (_, key, value), (_, short_key, short_value) in zip(seen, shorter, strict=True):
+        assert torch.allclose(key[:, :, :2], short_key, atol=1e-5)
+        assert torch.allclose(value[:, :, :2], short_value, atol=1e-5)
 
 
 @torch.no_grad()
@@ -165,10 +147,10 @@ def test_casting_does_not_round_the_rotary_frequencies(tmp_path):
     decoder = tiny_decoder(tmp_path)
     ids = torch.full((1, 1), 9)
     far = torch.tensor([[701]])
-    exact = decoder._rotation(far, torch.float32)
+    exact = decoder.rotation(far, torch.float32)
     decoder.to(torch.bfloat16).to(torch.float32)
     decoder(ids, far)
-    assert torch.equal(decoder._rotation(far, torch.float32).cos, exact.cos)
+    assert torch.equal(decoder.rotation(far, torch.float32).cos, exact.cos)
 
 
 @torch.no_grad()

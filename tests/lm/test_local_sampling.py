@@ -14,6 +14,7 @@ from burnish.lm.sampling import (
     draw,
     keep_only,
     locate,
+    row_seed,
     row_settings,
     top_logprobs,
     uniforms,
@@ -81,7 +82,7 @@ def test_draws_follow_the_tempered_distribution(temperature):
     sampling = Sampling(temperature=temperature, seed=11)
     draws = 50_000
     rows = row_settings([sampling], 600, CPU)
-    u = uniforms(sampling, 0, draws)
+    u = uniforms(torch.tensor([row_seed(sampling, 0)]), draws)[0]
     drawn = draw(logits.expand(draws, -1), rows, u)
     probabilities = (logits.double() / temperature).softmax(-1)
     big = probabilities > 20 / draws
@@ -112,11 +113,41 @@ def test_alternatives_are_ordered_and_tempered():
 
 
 def test_uniforms_depend_on_seed_and_index_alone():
-    first = uniforms(Sampling(seed=1), 0, 8)
-    assert torch.equal(first, uniforms(Sampling(seed=1, temperature=0.3), 0, 8))
-    assert torch.equal(first[:5], uniforms(Sampling(seed=1), 0, 5))
-    assert not torch.equal(first, uniforms(Sampling(seed=1), 1, 8))
-    assert not torch.equal(first, uniforms(Sampling(seed=2), 0, 8))
+    def of(sampling, index, steps=8):
+        return uniforms(torch.tensor([row_seed(sampling, index)]), steps)[0]
+
+    first = of(Sampling(seed=1), 0)
+    assert torch.equal(first, of(Sampling(seed=1, temperature=0.3), 0))
+    assert torch.equal(first[:5], of(Sampling(seed=1), 0, 5))
+    assert not torch.equal(first, of(Sampling(seed=1), 1))
+    assert not torch.equal(first, of(Sampling(seed=2), 0))
+
+
+def test_uniforms_are_splitmix64():
+    """Against the generator's definition in unbounded integers."""
+
+    def by_hand(seed, step):
+        word = 2**64 - 1
+        z = (seed + step * 0x9E3779B97F4A7C15) & word
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & word
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & word
+        return ((z ^ (z >> 31)) >> 40) / 2**24
+
+    seeds = [0, 1, 2**63 - 1, 1234567890123456789]
+    expected = [[by_hand(seed, step) for step in range(1, 6)] for seed in seeds]
+    assert uniforms(torch.tensor(seeds), 5).tolist() == expected
+
+
+def test_uniforms_are_even():
+    """Mean, spread and correlation over steps and over neighbouring seeds, within five deviations."""
+    u = uniforms(torch.arange(500), 400).double()
+    deviation = (u.numel() / 12) ** -0.5 / 12
+    assert abs(float(u.mean()) - 0.5) < 5 * (1 / 12 / u.numel()) ** 0.5
+    centred = u - 0.5
+    for a, b in ((centred[1:], centred[:-1]), (centred[:, 1:], centred[:, :-1])):
+        assert abs(float((a * b).mean())) < 5 * deviation
+    assert float(u.min()) >= 0
+    assert float(u.max()) < 1
 
 
 @pytest.mark.parametrize(

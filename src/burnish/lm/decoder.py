@@ -11,6 +11,7 @@ same module trains and samples: the sampler reads the very tensors that the opti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,9 @@ from torch import Tensor, nn
 
 from burnish.errors import ModelError
 from burnish.lm.architecture import Architecture
-from burnish.lm.kv_cache import KVCache
+
+KeepsKeys = Callable[[int, Tensor, Tensor], None]
+"""Is shown every layer's keys and values as they are computed, (B, Hkv, S, Dh) each."""
 
 SHORT = 256
 """Up to this length torch's fused CPU attention is slower with a backward pass than plain
@@ -77,27 +80,23 @@ class Decoder(nn.Module):
         ids_BS: Tensor,
         positions_BS: Tensor,
         mask: Tensor | None = None,
-        cache: KVCache | None = None,
+        keep: KeepsKeys | None = None,
     ) -> Tensor:
         """Final-normed hidden states, (B, S, D).
 
-        `mask` None is causal; else bool (B, S, Sk), True where a query may attend to a key. Every
-        query needs at least one key. With a `cache` the keys and values of these tokens are
-        appended to it, and Sk counts everything in it.
+        `mask` None is causal; else bool (B, S, S), True where a query may attend to a key. Every
+        query needs at least one key. `keep` is shown the keys and values: with it, this is the
+        prefill of a sampler.
         """
-        self._refuse_a_binding_window(ids_BS.shape[1], positions_BS, cache)
+        self._refuse_a_binding_window(ids_BS.shape[1], positions_BS)
         rows, length = ids_BS.shape
         # Tokens in one long row: a linear map of two axes is one call, of three it is four.
         hidden_ND = self.model.embed_tokens(ids_BS.reshape(-1))
-        rotation = self._rotation(positions_BS, hidden_ND.dtype)
+        rotation = self.rotation(positions_BS, hidden_ND.dtype)
         if mask is not None:
             mask = mask.unsqueeze(1)
-        elif cache is not None and length > 1 and cache.length > 0:
-            mask = _causal_after(cache.length, ids_BS)
         for index, layer in enumerate(self.model.layers):
-            hidden_ND = layer(hidden_ND, rotation, mask, cache, index)
-        if cache is not None:
-            cache.length += length
+            hidden_ND = layer(hidden_ND, rotation, mask, keep, index)
         normed_ND: Tensor = self.model.norm(hidden_ND)
         return normed_ND.view(rows, length, -1)
 
@@ -107,16 +106,6 @@ class Decoder(nn.Module):
             return F.linear(hidden, self.model.embed_tokens.weight)
         logits: Tensor = self.lm_head(hidden)
         return logits
-
-    def new_cache(self, rows: int, capacity: int) -> KVCache:
-        """An empty key-value cache for `rows` sequences of at most `capacity` tokens."""
-        a = self.architecture
-        weight = self.model.embed_tokens.weight
-        return KVCache.empty(
-            (a.layers, rows, a.kv_heads, capacity, a.head_dim),
-            dtype=weight.dtype,
-            device=weight.device,
-        )
 
     def weights_to_save(self) -> dict[str, Tensor]:
         """The state dict of a Hugging Face folder; a tied head is left out."""
@@ -134,7 +123,7 @@ class Decoder(nn.Module):
         """What one token of one row costs in the key-value cache."""
         return self.architecture.kv_values_per_token * self.head_weight.element_size()
 
-    def _rotation(self, positions_BS: Tensor, dtype: torch.dtype) -> Rotation:
+    def rotation(self, positions_BS: Tensor, dtype: torch.dtype) -> Rotation:
         """Cosine and sine for every position, computed in float32."""
         device = positions_BS.device
         frequencies = self._inverse_frequencies.get(device)
@@ -148,11 +137,9 @@ class Decoder(nn.Module):
         cos, sin = angles_B1SE.cos().to(dtype), angles_B1SE.sin().to(dtype)
         return Rotation(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
 
-    def _refuse_a_binding_window(
-        self, length: int, positions_BS: Tensor, cache: KVCache | None
-    ) -> None:
+    def _refuse_a_binding_window(self, length: int, positions_BS: Tensor) -> None:
         window = self.architecture.sliding_window
-        if window is None or length + (cache.length if cache else 0) <= window:
+        if window is None or length <= window:
             return
         longest = int(positions_BS.max()) + 1
         if longest > window:
@@ -190,10 +177,10 @@ class Layer(nn.Module):
         hidden_ND: Tensor,
         rotation: Rotation,
         mask: Tensor | None,
-        cache: KVCache | None,
+        keep: KeepsKeys | None,
         index: int,
     ) -> Tensor:
-        attended = self.self_attn(self.input_layernorm(hidden_ND), rotation, mask, cache, index)
+        attended = self.self_attn(self.input_layernorm(hidden_ND), rotation, mask, keep, index)
         hidden_ND = hidden_ND + attended
         transformed: Tensor = self.mlp(self.post_attention_layernorm(hidden_ND))
         return hidden_ND + transformed
@@ -237,7 +224,7 @@ class Attention(nn.Module):
         hidden_ND: Tensor,
         rotation: Rotation,
         mask: Tensor | None,
-        cache: KVCache | None,
+        keep: KeepsKeys | None,
         index: int,
     ) -> Tensor:
         rows, _, length, size = rotation.cos.shape
@@ -249,9 +236,9 @@ class Attention(nn.Module):
         query = _rotate(query.transpose(1, 2), rotation)
         key = _rotate(key.transpose(1, 2), rotation)
         value = value.transpose(1, 2)
-        if cache is not None:
-            key, value = cache.append(index, key, value)
-        attended = _attend(query, key, value, mask, is_sampling=cache is not None)
+        if keep is not None:
+            keep(index, key, value)
+        attended = _attend(query, key, value, mask, is_sampling=keep is not None)
         out: Tensor = self.o_proj(attended.transpose(1, 2).reshape(rows * length, -1))
         return out
 
@@ -266,14 +253,8 @@ def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, is_sampling: bool
 ) -> Tensor:
     """Softmax attention; (B, H, S, Dh) queries over (B, Hkv, Sk, Dh) keys."""
-    rows, heads, length, size = query.shape
+    heads, length = query.shape[1:3]
     kv_heads = key.shape[1]
-    if length == 1:
-        # One new token: the heads that share a key stand in as its query positions, and nothing
-        # has to be expanded. With one query, causal means everything.
-        folded = query.reshape(rows, kv_heads, heads // kv_heads, size)
-        out = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask)
-        return out.reshape(rows, heads, 1, size)
     if kv_heads != heads:
         key = key.repeat_interleave(heads // kv_heads, dim=1)
         value = value.repeat_interleave(heads // kv_heads, dim=1)
@@ -304,10 +285,3 @@ def init_weights(decoder: Decoder, seed: int, *, std: float = 0.02) -> None:
             nn.init.normal_(parameter, std=std, generator=generator)
         else:
             nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
-
-
-def _causal_after(past: int, ids_BS: Tensor) -> Tensor:
-    """Causal mask for tokens that follow `past` cached ones, (1, 1, S, past + S)."""
-    length = ids_BS.shape[1]
-    ones = torch.ones(length, past + length, dtype=torch.bool, device=ids_BS.device)
-    return ones.tril(past).view(1, 1, length, past + length)

@@ -25,6 +25,7 @@ from burnish.lm.architecture import Architecture, Unsupported, read_architecture
 from burnish.lm.base import SHIPPED
 from burnish.lm.decoder import Decoder
 from burnish.lm.json_files import read_json, write_json
+from burnish.lm.sampler.plan import laid_side_by_side
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import DTYPES, INDEX, WEIGHTS, write_weights
 
@@ -195,7 +196,7 @@ def _load_decoder(
                 # A copy: what the file's memory map holds is unaligned and may change under us.
                 weights[name] = tensor.to(device=device, dtype=dtype, copy=True)
     _check_weights(folder, expected, weights)
-    module.load_state_dict(weights, assign=True)
+    module.load_state_dict(laid_side_by_side(weights), assign=True)
     return module
 
 

@@ -11,20 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import torch
 
-from burnish.errors import ModelError, UserError
+from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
-from burnish.lm.decoding import Request, generate
+from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel
-from burnish.lm.memory import available_bytes
+from burnish.lm.sampler import Request, Sampler
 from burnish.lm.sampling import check_sampling
 from burnish.records import Message, Span
+
+if TYPE_CHECKING:
+    from burnish.lm.generate import GenerateSampler
 
 _SETTLED_AFTER = 3
 """Rounds of the event loop without a new call after which a batch is closed."""
@@ -46,7 +49,7 @@ class LocalLM:
         self.weight_version = 0
         """Optimiser steps behind the weights; the trainer sets it."""
         self._name = name or loaded.name
-        self._max_rows = max_rows
+        self._sampler = _sampler(loaded, self._name, max_rows)
         self._desks: tuple[object, _Desk] | None = None
 
     @property
@@ -96,13 +99,7 @@ class LocalLM:
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """Completions of every request, in the order given. Blocks until all are done."""
-        return generate(
-            self.loaded.module,
-            self.loaded.tokenizer,
-            requests,
-            max_rows=self._rows_that_fit(requests),
-            model=self.name,
-        )
+        return self._sampler.generate(requests)
 
     def score_batch(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, top_k: int = 0
@@ -178,21 +175,6 @@ class LocalLM:
                     f"token {position} of a prompt is {id_!r}; expected an id from 0 to {size - 1}"
                 )
 
-    def _rows_that_fit(self, requests: Sequence[Request]) -> int:
-        if self._max_rows is not None:
-            return self._max_rows
-        longest = max((len(r.prompt_ids) + r.budget for r in requests), default=1)
-        module = self.loaded.module
-        # The cache, its copy while finished rows leave, and a few float32 rows of logits.
-        per_row = 2 * longest * module.cache_bytes_per_token + 6 * 4 * module.head_weight.shape[0]
-        budget = available_bytes(self.loaded.device) // 2
-        if budget < per_row:
-            raise ModelError(
-                f"one sequence of {longest} tokens needs {per_row >> 20} MiB to sample; "
-                f"{budget >> 20} MiB are free for it. Lower max_tokens or shorten the prompt."
-            )
-        return int(budget // per_row)
-
 
 @dataclass(eq=False)
 class _Ticket:
@@ -230,3 +212,12 @@ class _Desk:
         """Drop a ticket whose caller was cancelled before it was served."""
         if ticket in self.waiting:
             self.waiting.remove(ticket)
+
+
+def _sampler(loaded: LoadedModel, name: str, max_rows: int | None) -> Sampler | GenerateSampler:
+    """The engine for the families it knows; transformers' own generation for the others."""
+    if isinstance(loaded.module, Decoder):
+        return Sampler(loaded.module, loaded.tokenizer, name=name, max_rows=max_rows)
+    from burnish.lm.generate import GenerateSampler
+
+    return GenerateSampler(loaded.module, loaded.tokenizer, name=name, max_rows=max_rows)

@@ -24,12 +24,17 @@ _ONE_SCAN = 2048
 """Vocabularies up to this size are searched in one scan."""
 
 
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_MIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+
+
 class RowSettings(NamedTuple):
     """How each row samples; a filter that no row uses is None."""
 
-    greedy_B: Tensor
-    """bool."""
-    any_greedy: bool
+    greedy_B: Tensor | None
+    """bool; None: no row is greedy."""
+    all_greedy: bool
+    """Then nothing is drawn at all."""
     temperature_B1: Tensor | None
     """None: 1 for every row. Greedy rows hold 1."""
     top_k_B1: Tensor | None
@@ -40,8 +45,8 @@ class RowSettings(NamedTuple):
     def select(self, rows: Tensor) -> RowSettings:
         """The settings of some rows, in the order given."""
         return RowSettings(
-            greedy_B=self.greedy_B[rows],
-            any_greedy=self.any_greedy,
+            greedy_B=_rows_of(self.greedy_B, rows),
+            all_greedy=self.all_greedy,
             temperature_B1=_rows_of(self.temperature_B1, rows),
             top_k_B1=_rows_of(self.top_k_B1, rows),
             top_p_B1=_rows_of(self.top_p_B1, rows),
@@ -55,6 +60,8 @@ class Draw(NamedTuple):
     tokens_B: Tensor
     logprobs_B: Tensor
     """float32, under the tempered distribution before any filter."""
+    raw_logprobs_B: Tensor
+    """float32, under the model's own distribution; where no row is tempered, the same tensor."""
 
 
 def row_settings(rows: Sequence[Sampling], vocab_size: int, device: torch.device) -> RowSettings:
@@ -67,8 +74,8 @@ def row_settings(rows: Sequence[Sampling], vocab_size: int, device: torch.device
 
     greedy = [row.temperature == 0 for row in rows]
     return RowSettings(
-        greedy_B=torch.tensor(greedy, device=device),
-        any_greedy=any(greedy),
+        greedy_B=torch.tensor(greedy, device=device) if any(greedy) else None,
+        all_greedy=all(greedy),
         temperature_B1=column([row.temperature or 1.0 for row in rows], 1.0, torch.float32),
         top_k_B1=column(
             [min(row.top_k or vocab_size, vocab_size) for row in rows], vocab_size, torch.long
@@ -78,24 +85,43 @@ def row_settings(rows: Sequence[Sampling], vocab_size: int, device: torch.device
     )
 
 
-def uniforms(sampling: Sampling, index: int, steps: int) -> Tensor:
-    """The uniform numbers of completion `index`, (T,) on the CPU: from (seed, index) alone."""
-    generator = torch.Generator().manual_seed(seeds.derive(sampling.seed, index))
-    return torch.rand(steps, generator=generator)
+def row_seed(sampling: Sampling, index: int) -> int:
+    """The seed of completion `index`: from (seed, index) alone."""
+    return seeds.derive(sampling.seed, index)
+
+
+def uniforms(seeds_B: Tensor, steps: int) -> Tensor:
+    """Uniform numbers in [0, 1) with 24 bits, (B, T): number t of a row follows from its seed and t.
+
+    SplitMix64 (Steele, Lea and Flood 2014) in wrapping 64-bit integers: equal on every device, and
+    no generator has to be seeded for each row.
+    """
+    counter_T = torch.arange(1, steps + 1, device=seeds_B.device) * _GOLDEN
+    mixed_BT = seeds_B.unsqueeze(1) + counter_T
+    for shift, factor in _MIX:
+        mixed_BT = (mixed_BT ^ _shifted(mixed_BT, shift)) * factor
+    mixed_BT = mixed_BT ^ _shifted(mixed_BT, 31)
+    return _shifted(mixed_BT, 40).float() * 2.0**-24
 
 
 def draw(logits_BV: Tensor, settings: RowSettings, uniforms_B: Tensor) -> Draw:
-    """Draw one token a row and give its log-prob."""
+    """Draw one token a row and give its log-probs."""
     tempered_BV = temper(logits_BV, settings.temperature_B1)
-    peak_B1 = tempered_BV.amax(dim=-1, keepdim=True)
+    peak_B1, best_B1 = tempered_BV.max(dim=-1, keepdim=True)
     weights_BV = (tempered_BV - peak_B1).exp_()
     total_B1 = weights_BV.sum(dim=-1, keepdim=True)
-    tokens_B1 = locate(keep_only(weights_BV, settings), uniforms_B.unsqueeze(1))
-    if settings.any_greedy:
-        best_B1 = tempered_BV.argmax(dim=-1, keepdim=True)
-        tokens_B1 = torch.where(settings.greedy_B.unsqueeze(1), best_B1, tokens_B1)
-    logprobs_B1 = tempered_BV.gather(1, tokens_B1) - peak_B1 - total_B1.log()
-    return Draw(tokens_B1.squeeze(1), logprobs_B1.squeeze(1))
+    if settings.all_greedy:
+        tokens_B1 = best_B1
+    else:
+        tokens_B1 = locate(keep_only(weights_BV, settings), uniforms_B.unsqueeze(1))
+        if settings.greedy_B is not None:
+            tokens_B1 = torch.where(settings.greedy_B.unsqueeze(1), best_B1, tokens_B1)
+    logprobs_B = (tempered_BV.gather(1, tokens_B1) - peak_B1 - total_B1.log()).squeeze(1)
+    raw_B = logprobs_B
+    if settings.temperature_B1 is not None:
+        logits_BV = logits_BV.float()
+        raw_B = logits_BV.gather(1, tokens_B1).squeeze(1) - logits_BV.logsumexp(dim=-1)
+    return Draw(tokens_B1.squeeze(1), logprobs_B, raw_B)
 
 
 def temper(logits_BV: Tensor, temperature_B1: Tensor | None) -> Tensor:
@@ -177,3 +203,8 @@ def _blocks(weights_BV: Tensor) -> Tensor:
 
 def _rows_of(column: Tensor | None, rows: Tensor) -> Tensor | None:
     return None if column is None else column[rows]
+
+
+def _shifted(values: Tensor, bits: int) -> Tensor:
+    """Shift to the right without keeping the sign; torch has no unsigned shift."""
+    return (values >> bits) & ((1 << (64 - bits)) - 1)

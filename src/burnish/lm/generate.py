@@ -1,0 +1,199 @@
+"""Sampling models outside the built-in families, with transformers' own `generate`.
+
+`generate` runs the model and keeps its cache, of whichever kind; every token is drawn here, by
+`burnish.lm.sampling`, from each row's own settings and uniform numbers. So seeds, filters, stops
+and log-probs mean what they mean everywhere else, and a row never depends on its neighbours. A row
+that is done waits for the longest of its batch, and a prompt is computed once for each of its
+completions: that is what the built-in families are faster by.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+
+from burnish.errors import ModelError
+from burnish.lm.base import Completion
+from burnish.lm.memory import available_bytes
+from burnish.lm.sampler.rows import Request, Row, completion, in_canonical_order, make_rows
+from burnish.lm.sampling import draw, row_seed, row_settings, top_logprobs, uniforms
+from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.transformers_model import Together, TransformersDecoder
+from burnish.records import Finish
+
+PROMPT_TOKENS = {"cpu": 32_768, "cuda": 262_144}
+"""Most prompt tokens computed at once, padding included."""
+
+
+class GenerateSampler:
+    """Samples from a transformers model with the model's own weights; one call at a time."""
+
+    def __init__(
+        self,
+        module: TransformersDecoder,
+        tokenizer: Tokenizer,
+        *,
+        name: str = "",
+        max_rows: int | None = None,
+    ) -> None:
+        """`max_rows` bounds the rows decoded at once; None lets memory decide."""
+        self.module, self.tokenizer, self.name = module, tokenizer, name
+        self._max_rows = max_rows
+        # Some models keep the state of the text they are at in themselves.
+        self._lock = threading.Lock()
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """`request.sampling.n` completions of every request, in the order given."""
+        rows = make_rows(requests)
+        if rows:
+            with self._lock:
+                max_rows = self._max_rows or _rows_that_fit(self.module, rows)
+                generate_rows(self.module, rows, self.tokenizer, max_rows=max_rows)
+        made = iter([completion(row, self.tokenizer, self.name) for row in rows])
+        return [[next(made) for _ in range(request.sampling.n)] for request in requests]
+
+
+def generate_rows(
+    module: TransformersDecoder, rows: Sequence[Row], tokenizer: Tokenizer, *, max_rows: int
+) -> None:
+    """Fill every row, at most `max_rows` at a time."""
+    if module.together is Together.NONE:
+        max_rows = 1
+    limit = PROMPT_TOKENS.get(module.head_weight.device.type, PROMPT_TOKENS["cpu"])
+    ordered = in_canonical_order(rows)
+    pads = module.together is Together.ANY
+    if not pads:
+        ordered.sort(key=lambda row: len(row.prompt))
+    for batch in _batches(ordered, max_rows, limit, pads=pads):
+        _generate(module, batch, tokenizer)
+
+
+def _rows_that_fit(module: TransformersDecoder, rows: Sequence[Row]) -> int:
+    longest = max(len(row.prompt) + row.request.max_new for row in rows)
+    # The cache, its copy while it grows, and a few float32 rows of logits.
+    per_row = 2 * longest * module.cache_bytes_per_token + 6 * 4 * module.head_weight.shape[0]
+    budget = available_bytes(module.head_weight.device) // 2
+    if budget < per_row:
+        raise ModelError(
+            f"one sequence of {longest} tokens needs {per_row >> 20} MiB to sample; "
+            f"{budget >> 20} MiB are free for it. Lower max_tokens or shorten the prompt."
+        )
+    return int(budget // per_row)
+
+
+def _batches(
+    rows: Sequence[Row], max_rows: int, max_tokens: int, *, pads: bool
+) -> Iterator[list[Row]]:
+    """Rows in order, cut where they would not fit; without `pads`, where the length changes."""
+    batch: list[Row] = []
+    width = 0
+    for row in rows:
+        wider = max(width, len(row.prompt))
+        is_full = len(batch) >= max_rows or (len(batch) + 1) * wider > max_tokens
+        if batch and (is_full or (len(row.prompt) != width and not pads)):
+            yield batch
+            batch, wider = [], len(row.prompt)
+        batch.append(row)
+        width = wider
+    if batch:
+        yield batch
+
+
+def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer) -> None:
+    """One call of `generate`, with prompts padded on the left."""
+    device = module.head_weight.device
+    longest = max(len(row.prompt) for row in rows)
+    # A tokenizer may name a padding token that the model's embedding was never widened for.
+    pad = tokenizer.pad_id if tokenizer.pad_id < module.head_weight.shape[0] else 0
+    missing = [longest - len(row.prompt) for row in rows]
+    ids = [[pad] * gap + list(row.prompt) for gap, row in zip(missing, rows, strict=True)]
+    seen = [[0] * gap + [1] * (longest - gap) for gap in missing]
+    steps = max(row.request.max_new for row in rows)
+    # Neither an end token nor a padding token is named to `generate`: the drawer ends rows itself.
+    module.model.generate(
+        input_ids=torch.tensor(ids, device=device),
+        attention_mask=torch.tensor(seen, device=device),
+        generation_config=GenerationConfig(max_new_tokens=steps, do_sample=False, use_cache=True),
+        logits_processor=LogitsProcessorList([_Drawer(module, rows, tokenizer, pad)]),
+        stopping_criteria=StoppingCriteriaList([_Closed(rows)]),
+    )
+
+
+class _Drawer(LogitsProcessor):  # type: ignore[misc]  # transformers is not typed here
+    """Draws each open row's token and leaves `generate` no other; closed rows get padding."""
+
+    def __init__(
+        self, module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer, pad: int
+    ) -> None:
+        device = module.head_weight.device
+        self.rows = rows
+        self.tokenizer = tokenizer
+        self.ends = set(tokenizer.eos_ids)
+        self.pad = pad
+        self.step = 0
+        self.alternatives = max(row.sampling.top_logprobs for row in rows)
+        self.settings = row_settings(
+            [row.sampling for row in rows], module.head_weight.shape[0], device
+        )
+        seeds_B = torch.tensor([row_seed(row.sampling, row.index) for row in rows], device=device)
+        self.uniforms_BT = uniforms(seeds_B, max(row.request.max_new for row in rows))
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Float32 logits (B, V) in; 0 at the token to take and minus infinity elsewhere out."""
+        drawn = draw(scores, self.settings, self.uniforms_BT[:, self.step])
+        self.step += 1
+        tops = self._alternatives(scores)
+        columns = zip(self.rows, *(column.tolist() for column in drawn), strict=True)
+        taken: list[int] = []
+        for place, (row, token, logprob, raw) in enumerate(columns):
+            if _is_closed(row):
+                token = self.pad
+            else:
+                self._append(row, token, logprob, raw, tops[place] if tops else {})
+            taken.append(token)
+        taken_B1 = torch.tensor(taken, device=scores.device).unsqueeze(1)
+        return torch.full_like(scores, float("-inf")).scatter_(1, taken_B1, 0.0)
+
+    def _append(
+        self, row: Row, token: int, logprob: float, raw: float, top: dict[int, float]
+    ) -> None:
+        row.tokens.append(token)
+        row.logprobs.append(logprob)
+        row.raw_logprobs.append(raw)
+        if count := row.sampling.top_logprobs:
+            row.alternatives.append(dict(list(top.items())[:count]))
+        if token in self.ends or row.meets_stop_string(self.tokenizer):
+            row.finish = Finish.STOP
+
+    def _alternatives(self, logits_BV: Tensor) -> list[dict[int, float]]:
+        """Every row's likeliest tokens, best first; none where no row asks for them."""
+        if not self.alternatives:
+            return []
+        values, ids = top_logprobs(logits_BV, self.settings, self.alternatives)
+        pairs = zip(ids.tolist(), values.tolist(), strict=True)
+        return [dict(zip(tokens, logprobs, strict=True)) for tokens, logprobs in pairs]
+
+
+class _Closed(StoppingCriteria):  # type: ignore[misc]  # transformers is not typed here
+    """Which rows are done; `generate` returns once all are."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        return torch.tensor([_is_closed(row) for row in self.rows], device=input_ids.device)
+
+
+def _is_closed(row: Row) -> bool:
+    return row.finish is Finish.STOP or len(row.tokens) >= row.request.max_new

@@ -1,0 +1,71 @@
+"""The generation engine.
+
+    sampler = Sampler(decoder, tokenizer)
+    completions = sampler.generate([Request(prompt_ids, Sampling(n=8, max_tokens=32))])
+
+A prompt is computed once for all its rows. Rows wait in one queue; whoever is done leaves its seat
+and its part of the cache to the next. The weights are the decoder's own: nothing is copied, so
+nothing can be out of date.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import torch
+
+from burnish.lm.base import Completion
+from burnish.lm.decoder import Decoder
+from burnish.lm.sampler.plan import Plan
+from burnish.lm.sampler.room import MOST_SEATS, Room, Size, build_room, size_for
+from burnish.lm.sampler.rows import Request, Row, completion, make_rows
+from burnish.lm.sampler.schedule import Schedule
+from burnish.lm.tokenizer import Tokenizer
+
+
+class Sampler:
+    """Samples from a decoder with the decoder's own weights; one call at a time."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        tokenizer: Tokenizer,
+        *,
+        name: str = "",
+        max_rows: int | None = None,
+    ) -> None:
+        """`max_rows` bounds the rows decoded at once; None lets memory decide."""
+        self.decoder, self.tokenizer, self.name = decoder, tokenizer, name
+        self._max_rows = min(max_rows or MOST_SEATS, MOST_SEATS)
+        self._room: Room | None = None
+        self._lock = threading.Lock()
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """`request.sampling.n` completions of every request, in the order given."""
+        rows = make_rows(requests)
+        if rows:
+            with self._lock, torch.inference_mode():
+                room, size = self._enter(rows)
+                Schedule(room, size, rows, self.tokenizer).run()
+        made = iter([completion(row, self.tokenizer, self.name) for row in rows])
+        return [[next(made) for _ in range(request.sampling.n)] for request in requests]
+
+    def release(self) -> None:
+        """Give the cache and the captured graphs back; the next call builds them anew."""
+        with self._lock:
+            self._room = None
+
+    def _enter(self, rows: Sequence[Row]) -> tuple[Room, Size]:
+        """A room that holds these rows, and how much of it is theirs."""
+        room, ends = self._room, tuple(self.tokenizer.eos_ids)
+        if room is not None and room.plan.is_current and room.ends == ends:
+            size = size_for(rows, room.plan, self._max_rows, room.held_bytes)
+            if room.size.holds(size):
+                return room, size
+        # Let go first: what the old room holds is not free for the new one.
+        self._room = room = None
+        plan = Plan(self.decoder)
+        size = size_for(rows, plan, self._max_rows)
+        self._room = build_room(plan, size, ends)
+        return self._room, size

@@ -1,0 +1,539 @@
+"""The parts of a decode step as Triton kernels: one launch each, nothing rounded twice.
+
+Every kernel reads half or single precision and computes in float32. The names of blocks: B rows,
+D model width, V vocabulary, E half a head (rotary positions pair a head's first half with its
+second, so halves are what is loaded), N tokens of the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from burnish.lm.sampler.cache import PagedCache
+from burnish.lm.sampler.plan import LayerPlan, Plan
+from burnish.lm.sampler.seats import Seats, Variant
+from burnish.lm.sampling import Draw, draw
+
+VOCAB_BLOCK = 2048
+"""Logits that one program of a draw looks at."""
+KEYS_AT_ONCE = 64
+SHORT_CONTEXT = 256
+"""Keys that one program reads before it pays to share them among several."""
+LEAST = 16
+"""Smallest side of a matrix product in Triton."""
+
+
+@triton.jit
+def _add_norm(
+    residual,
+    delta,
+    weight,
+    out,
+    size,
+    eps,
+    HAS_DELTA: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row: add `delta` to the residual in place, write its norm."""
+    row = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, BLOCK)
+    inside = d < size
+    x = tl.load(residual + row * size + d, mask=inside, other=0.0)
+    if HAS_DELTA:
+        y = tl.load(delta + row * size + d, mask=inside, other=0.0)
+        x = (x.to(tl.float32) + y.to(tl.float32)).to(x.dtype)
+        tl.store(residual + row * size + d, x, mask=inside)
+    wide = x.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / size + eps)
+    w = tl.load(weight + d, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * size + d, (wide * scale * w).to(x.dtype), mask=inside)
+
+
+@triton.jit
+def _gated(gate_up, out, size, BLOCK: tl.constexpr):
+    """silu(gate) * up for one block of one row."""
+    row = tl.program_id(0).to(tl.int64)
+    d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = d < size
+    gate = tl.load(gate_up + row * 2 * size + d, mask=inside, other=0.0)
+    up = tl.load(gate_up + row * 2 * size + size + d, mask=inside, other=0.0)
+    wide = gate.to(tl.float32)
+    silu = (wide * tl.sigmoid(wide)).to(gate.dtype).to(tl.float32)
+    tl.store(out + row * size + d, (silu * up.to(tl.float32)).to(gate.dtype), mask=inside)
+
+
+@triton.jit
+def _turned(
+    first, second, weight, cos, sin, eps, e, inside, HALF: tl.constexpr, NORM: tl.constexpr
+):
+    """Two halves of heads (H, E), normed where the family does so, and rotated."""
+    kind = first.dtype
+    first, second = first.to(tl.float32), second.to(tl.float32)
+    if NORM:
+        square = tl.sum(first * first, axis=1) + tl.sum(second * second, axis=1)
+        scale = tl.rsqrt(square / (2 * HALF) + eps)[:, None]
+        first_weight = tl.load(weight + e, mask=inside, other=0.0).to(tl.float32)[None, :]
+        second_weight = tl.load(weight + HALF + e, mask=inside, other=0.0).to(tl.float32)[None, :]
+        first = (first * scale * first_weight).to(kind).to(tl.float32)
+        second = (second * scale * second_weight).to(kind).to(tl.float32)
+    return (first * cos - second * sin).to(kind), (second * cos + first * sin).to(kind)
+
+
+@triton.jit
+def _attend(
+    qkv,
+    keys,
+    values,
+    table,
+    lengths,
+    left,
+    cos,
+    sin,
+    q_weight,
+    k_weight,
+    out,
+    part_out,
+    part_peak,
+    part_total,
+    width,
+    scale,
+    eps,
+    HEADS: tl.constexpr,
+    KV: tl.constexpr,
+    GROUP: tl.constexpr,
+    HALF: tl.constexpr,
+    PAGE: tl.constexpr,
+    NORM: tl.constexpr,
+    SHARES: tl.constexpr,
+    G: tl.constexpr,
+    E: tl.constexpr,
+    N: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """The heads of one key head of one row: rotate, file the new key, attend to a share of keys."""
+    row = tl.program_id(0).to(tl.int64)
+    kv = tl.program_id(1)
+    share = tl.program_id(2)
+    DIM: tl.constexpr = 2 * HALF
+    e = tl.arange(0, E)
+    inside = e < HALF
+    g = tl.arange(0, G)
+    length = tl.load(lengths + row)
+    c = tl.load(cos + length * HALF + e, mask=inside, other=0.0)[None, :]
+    s = tl.load(sin + length * HALF + e, mask=inside, other=0.0)[None, :]
+    base = qkv + row * (HEADS + 2 * KV) * DIM
+    here = base + (kv * GROUP + g)[:, None] * DIM + e[None, :]
+    real = (g < GROUP)[:, None] & inside[None, :]
+    q1 = tl.load(here, mask=real, other=0.0)
+    q2 = tl.load(here + HALF, mask=real, other=0.0)
+    q1, q2 = _turned(q1, q2, q_weight, c, s, eps, e, inside, HALF, NORM)
+
+    each = tl.cdiv(length, SHARES)
+    start = share * each
+    end = tl.minimum(start + each, length)
+    peak = tl.full((G,), float("-inf"), tl.float32)
+    total = tl.zeros((G,), tl.float32)
+    a1 = tl.zeros((G, E), tl.float32)
+    a2 = tl.zeros((G, E), tl.float32)
+    for at in range(start, end, N):
+        n = at + tl.arange(0, N)
+        known = n < end
+        page = tl.load(table + row * width + n // PAGE, mask=known, other=0).to(tl.int64)
+        line = ((page * KV + kv) * PAGE + n % PAGE) * DIM
+        across = keys + line[None, :] + e[:, None]
+        seen = inside[:, None] & known[None, :]
+        k1 = tl.load(across, mask=seen, other=0.0)
+        k2 = tl.load(across + HALF, mask=seen, other=0.0)
+        score = tl.dot(q1, k1, input_precision=PRECISION)
+        score = (score + tl.dot(q2, k2, input_precision=PRECISION)) * scale
+        score = tl.where(known[None, :], score, float("-inf"))
+        higher = tl.maximum(peak, tl.max(score, axis=1))
+        weight = tl.exp(score - higher[:, None])
+        fade = tl.exp(peak - higher)
+        down = values + line[:, None] + e[None, :]
+        seen = known[:, None] & inside[None, :]
+        v1 = tl.load(down, mask=seen, other=0.0)
+        v2 = tl.load(down + HALF, mask=seen, other=0.0)
+        total = total * fade + tl.sum(weight, axis=1)
+        weight = weight.to(v1.dtype)
+        a1 = a1 * fade[:, None] + tl.dot(weight, v1, input_precision=PRECISION)
+        a2 = a2 * fade[:, None] + tl.dot(weight, v2, input_precision=PRECISION)
+        peak = higher
+
+    if share == SHARES - 1:
+        # The new token: its key and value are filed, and read from registers.
+        new = base + (HEADS + kv) * DIM + e
+        k1 = tl.load(new, mask=inside, other=0.0)[None, :]
+        k2 = tl.load(new + HALF, mask=inside, other=0.0)[None, :]
+        k1, k2 = _turned(k1, k2, k_weight, c, s, eps, e, inside, HALF, NORM)
+        v1 = tl.load(new + KV * DIM, mask=inside, other=0.0)[None, :]
+        v2 = tl.load(new + KV * DIM + HALF, mask=inside, other=0.0)[None, :]
+        score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32), axis=1)
+        score = (score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32), axis=1)) * scale
+        higher = tl.maximum(peak, score)
+        weight = tl.exp(score - higher)
+        fade = tl.exp(peak - higher)
+        total = total * fade + weight
+        a1 = a1 * fade[:, None] + weight[:, None] * v1.to(tl.float32)
+        a2 = a2 * fade[:, None] + weight[:, None] * v2.to(tl.float32)
+        peak = higher
+        page = tl.load(table + row * width + length // PAGE).to(tl.int64)
+        page = tl.where(tl.load(left + row) > 0, page, 0)
+        line = ((page * KV + kv) * PAGE + length % PAGE) * DIM + e[None, :]
+        tl.store(keys + line, k1, mask=inside[None, :])
+        tl.store(keys + line + HALF, k2, mask=inside[None, :])
+        tl.store(values + line, v1, mask=inside[None, :])
+        tl.store(values + line + HALF, v2, mask=inside[None, :])
+
+    if SHARES == 1:
+        there = out + row * HEADS * DIM + (kv * GROUP + g)[:, None] * DIM + e[None, :]
+        tl.store(there, (a1 / total[:, None]).to(q1.dtype), mask=real)
+        tl.store(there + HALF, (a2 / total[:, None]).to(q1.dtype), mask=real)
+    else:
+        head = (row * SHARES + share) * HEADS + kv * GROUP + g
+        tl.store(part_out + head[:, None] * DIM + e[None, :], a1, mask=real)
+        tl.store(part_out + head[:, None] * DIM + HALF + e[None, :], a2, mask=real)
+        tl.store(part_peak + head, peak, mask=g < GROUP)
+        tl.store(part_total + head, total, mask=g < GROUP)
+
+
+@triton.jit
+def _merge(
+    part_out,
+    part_peak,
+    part_total,
+    out,
+    HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    SHARES: tl.constexpr,
+    S: tl.constexpr,
+    E: tl.constexpr,
+):
+    """One head of one row: the shares of its keys weighed against each other."""
+    row = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    s = tl.arange(0, S)
+    e = tl.arange(0, E)
+    place = (row * SHARES + s) * HEADS + head
+    peak = tl.load(part_peak + place, mask=s < SHARES, other=float("-inf"))
+    total = tl.load(part_total + place, mask=s < SHARES, other=0.0)
+    weight = tl.exp(peak - tl.max(peak, axis=0))
+    both = (s < SHARES)[:, None] & (e < DIM)[None, :]
+    parts = tl.load(part_out + place[:, None] * DIM + e[None, :], mask=both, other=0.0)
+    mixed = tl.sum(parts * weight[:, None], axis=0) / tl.sum(total * weight, axis=0)
+    there = out + (row * HEADS + head) * DIM + e
+    tl.store(there, mixed.to(out.dtype.element_ty), mask=e < DIM)
+
+
+@triton.jit
+def _block_sums(
+    logits,
+    places,
+    temperature,
+    peaks,
+    best,
+    totals,
+    raw_totals,
+    size,
+    blocks,
+    HAS_PLACES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One block of one row's logits: its peak, where that is, and the sums of both softmaxes."""
+    row = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1)
+    seat = tl.load(places + row) if HAS_PLACES else row
+    v = block * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(logits + row * size + v, mask=v < size, other=float("-inf")).to(tl.float32)
+    peak = tl.max(x, axis=0)
+    # A block of -inf alone: 0 - 0 would be no number.
+    shift = tl.where(peak == float("-inf"), 0.0, peak)
+    at = row * blocks + block
+    tl.store(peaks + at, peak)
+    tl.store(best + at, block * BLOCK + tl.argmax(x, axis=0))
+    tl.store(totals + at, tl.sum(tl.exp((x - shift) / tl.load(temperature + seat)), axis=0))
+    tl.store(raw_totals + at, tl.sum(tl.exp(x - shift), axis=0))
+
+
+@triton.jit
+def _pick(
+    logits,
+    places,
+    temperature,
+    greedy,
+    uniforms,
+    drawn,
+    peaks,
+    best,
+    totals,
+    raw_totals,
+    tokens,
+    logprobs,
+    raw_logprobs,
+    size,
+    blocks,
+    steps,
+    HAS_PLACES: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row: invert the cumulative distribution, first over blocks and then inside one."""
+    row = tl.program_id(0).to(tl.int64)
+    seat = tl.load(places + row) if HAS_PLACES else row
+    n = tl.arange(0, N)
+    real = n < blocks
+    peak_n = tl.load(peaks + row * blocks + n, mask=real, other=float("-inf"))
+    peak = tl.max(peak_n, axis=0)
+    heat = tl.load(temperature + seat)
+    sums = tl.load(totals + row * blocks + n, mask=real, other=0.0) * tl.exp((peak_n - peak) / heat)
+    raw = tl.load(raw_totals + row * blocks + n, mask=real, other=0.0) * tl.exp(peak_n - peak)
+    total = tl.sum(sums, axis=0)
+    column = tl.minimum(tl.load(drawn + seat), steps - 1)
+    u = tl.load(uniforms + seat * steps + column)
+    # One rounding step below the total, so that some block always lies above.
+    goal = tl.minimum(u * total, total * (1 - 1.1920929e-07))
+    running = tl.cumsum(sums, axis=0)
+    block = tl.minimum(tl.sum(tl.where(real & (running <= goal), 1, 0), axis=0), blocks - 1)
+    rest = goal - tl.sum(tl.where(n < block, sums, 0.0), axis=0)
+    v = tl.arange(0, BLOCK)
+    w = block * BLOCK + v
+    x = tl.load(logits + row * size + w, mask=w < size, other=float("-inf")).to(tl.float32)
+    weights = tl.exp((x - peak) / heat)
+    within = tl.sum(tl.where(tl.cumsum(weights, axis=0) <= rest, 1, 0), axis=0)
+    # Sums in another order may end just short of `rest`, and `rest` may lie just below 0: only
+    # tokens that can be drawn are.
+    first = tl.min(tl.where(weights > 0, v, BLOCK), axis=0)
+    last = tl.max(tl.where(weights > 0, v, 0), axis=0)
+    token = block * BLOCK + tl.minimum(tl.maximum(within, first), last)
+    top = tl.argmax(peak_n, axis=0)
+    likeliest = tl.load(best + row * blocks + top)
+    token = tl.where(tl.load(greedy + seat) != 0, likeliest, token)
+    token = tl.maximum(0, tl.minimum(token, size - 1)).to(tl.int64)
+    own = tl.load(logits + row * size + token).to(tl.float32) - peak
+    tl.store(tokens + row, token)
+    tl.store(logprobs + row, own / heat - tl.log(total))
+    tl.store(raw_logprobs + row, own - tl.log(tl.sum(raw, axis=0)))
+
+
+@triton.jit
+def _advance(
+    places,
+    step,
+    new_tokens,
+    new_logprobs,
+    new_raw,
+    ends,
+    tokens,
+    lengths,
+    left,
+    drawn,
+    out_tokens,
+    out_logprobs,
+    out_raw,
+    rows,
+    seats,
+    end_count,
+    HAS_PLACES: tl.constexpr,
+    IS_FED: tl.constexpr,
+    ENDS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Note what was drawn; rows that are not done go one token on."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    real = row < rows
+    seat = tl.load(places + row, mask=real, other=0) if HAS_PLACES else row.to(tl.int64)
+    token = tl.load(new_tokens + row, mask=real, other=0)
+    line = tl.load(step) * seats + seat
+    tl.store(out_tokens + line, token, mask=real)
+    tl.store(out_logprobs + line, tl.load(new_logprobs + row, mask=real), mask=real)
+    tl.store(out_raw + line, tl.load(new_raw + row, mask=real), mask=real)
+    k = tl.arange(0, ENDS)
+    end = tl.load(ends + k, mask=k < end_count, other=-1)
+    ended = tl.max(tl.where(token[:, None] == end[None, :], 1, 0), axis=1)
+    before = tl.load(left + seat, mask=real, other=0)
+    alive = before > 0
+    tl.store(tokens + seat, token, mask=real & alive)
+    tl.store(left + seat, tl.where(ended > 0, 0, before - 1), mask=real & alive)
+    tl.store(drawn + seat, tl.load(drawn + seat, mask=real) + 1, mask=real & alive)
+    if IS_FED:
+        tl.store(lengths + seat, tl.load(lengths + seat, mask=real) + 1, mask=real & alive)
+
+
+class TritonOps:
+    """`PlainOps` in a handful of launches, all of which a CUDA graph can hold."""
+
+    def __init__(self, plan: Plan, cache: PagedCache, seats: Seats) -> None:
+        a = plan.architecture
+        self.plan, self.cache, self.seats = plan, cache, seats
+        self.a = a
+        half = a.head_dim // 2
+        capacity = seats.width * cache.page
+        positions = torch.arange(capacity, device=seats.device)
+        rotation = plan.decoder.rotation(positions.unsqueeze(0), plan.embedding.dtype)
+        # Rounded as the training forward rounds them, and the second half's sine has its own sign.
+        self._cos = rotation.cos[0, 0, :, half:].float().contiguous()
+        self._sin = rotation.sin[0, 0, :, half:].float().contiguous()
+        self._nothing = torch.zeros(1, device=seats.device)
+        self._no_places = torch.zeros(1, dtype=torch.long, device=seats.device)
+        self._capacity = capacity
+        self.rows = 0
+
+    def begin(self, rows: int) -> None:
+        """Note how many rows the step has."""
+        self.rows = rows
+
+    def add_norm(
+        self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The residual stream with `delta` added in place, and its norm."""
+        rows, size = residual_BD.shape
+        out = torch.empty_like(residual_BD)
+        block = triton.next_power_of_2(size)
+        _add_norm[(rows,)](
+            residual_BD,
+            residual_BD if delta_BD is None else delta_BD,
+            weight_D,
+            out,
+            size,
+            self.a.norm_eps,
+            HAS_DELTA=delta_BD is not None,
+            BLOCK=block,
+            num_warps=max(1, min(8, block // 256)),
+        )
+        return residual_BD, out
+
+    def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor:
+        """File the new tokens' keys and values, and attend to everything in their rows."""
+        a, rows, seats = self.a, self.rows, self.seats
+        keys, values = self.cache.layers[index]
+        out = qkv_BN.new_empty(rows, a.heads * a.head_dim)
+        shares = self._shares(rows)
+        parts: tuple[Tensor, Tensor, Tensor] = (self._nothing,) * 3
+        if shares > 1:
+            peaks = torch.empty(rows, shares, a.heads, device=qkv_BN.device)
+            part_out = torch.empty(rows, shares, a.heads, a.head_dim, device=qkv_BN.device)
+            parts = (part_out, peaks, torch.empty_like(peaks))
+        half = a.head_dim // 2
+        group = a.heads // a.kv_heads
+        _attend[(rows, a.kv_heads, shares)](
+            qkv_BN,
+            keys,
+            values,
+            seats.table,
+            seats.lengths,
+            seats.left,
+            self._cos,
+            self._sin,
+            self._nothing if layer.q_norm is None else layer.q_norm,
+            self._nothing if layer.k_norm is None else layer.k_norm,
+            out,
+            *parts,
+            seats.width,
+            a.head_dim**-0.5,
+            a.norm_eps,
+            HEADS=a.heads,
+            KV=a.kv_heads,
+            GROUP=group,
+            HALF=half,
+            PAGE=self.cache.page,
+            NORM=layer.q_norm is not None,
+            SHARES=shares,
+            G=max(LEAST, triton.next_power_of_2(group)),
+            E=max(LEAST, triton.next_power_of_2(half)),
+            N=KEYS_AT_ONCE,
+            PRECISION="ieee",
+            num_warps=4,
+        )
+        if shares > 1:
+            _merge[(rows, a.heads)](
+                *parts,
+                out,
+                HEADS=a.heads,
+                DIM=a.head_dim,
+                SHARES=shares,
+                S=triton.next_power_of_2(shares),
+                E=triton.next_power_of_2(a.head_dim),
+                num_warps=1,
+            )
+        return out
+
+    def gated(self, gate_up_BN: Tensor) -> Tensor:
+        """silu(gate) * up."""
+        rows, both = gate_up_BN.shape
+        out = gate_up_BN.new_empty(rows, both // 2)
+        block = min(1024, triton.next_power_of_2(both // 2))
+        _gated[(rows, triton.cdiv(both // 2, block))](gate_up_BN, out, both // 2, BLOCK=block)
+        return out
+
+    def draw(self, logits_BV: Tensor, places: slice | Tensor, variant: Variant) -> Draw:
+        """One new token a row."""
+        seats = self.seats
+        if variant.filters:
+            column_B1 = seats.drawn[places].clamp(max=seats.steps - 1).unsqueeze(1)
+            uniforms_B = seats.uniforms[places].gather(1, column_B1).squeeze(1)
+            return draw(logits_BV, seats.settings(places, variant), uniforms_B)
+        rows, size = logits_BV.shape
+        blocks = triton.cdiv(size, VOCAB_BLOCK)
+        chosen: dict[str, Any] = {"HAS_PLACES": isinstance(places, Tensor), "BLOCK": VOCAB_BLOCK}
+        index = places if isinstance(places, Tensor) else self._no_places
+        peaks = torch.empty(rows, blocks, device=logits_BV.device)
+        best = torch.empty(rows, blocks, dtype=torch.int32, device=logits_BV.device)
+        totals, raw_totals = torch.empty_like(peaks), torch.empty_like(peaks)
+        partial = (peaks, best, totals, raw_totals)
+        _block_sums[(rows, blocks)](
+            logits_BV, index, seats.temperature, *partial, size, blocks, **chosen
+        )
+        tokens = torch.empty(rows, dtype=torch.long, device=logits_BV.device)
+        drawn = Draw(tokens, *(torch.empty(rows, device=logits_BV.device) for _ in range(2)))
+        _pick[(rows,)](
+            logits_BV,
+            index,
+            seats.temperature,
+            seats.greedy.view(torch.uint8),
+            seats.uniforms,
+            seats.drawn,
+            *partial,
+            *drawn,
+            size,
+            blocks,
+            seats.steps,
+            N=triton.next_power_of_2(blocks),
+            **chosen,
+        )
+        return drawn
+
+    def advance(self, drawn: Draw, places: slice | Tensor, ends: Tensor, *, is_fed: bool) -> None:
+        """Note what was drawn; rows that are not done go one token on."""
+        s = self.seats
+        rows = len(drawn.tokens_B)
+        _advance[(triton.cdiv(rows, 128),)](
+            places if isinstance(places, Tensor) else self._no_places,
+            s.step,
+            *drawn,
+            ends,
+            s.tokens,
+            s.lengths,
+            s.left,
+            s.drawn,
+            s.out_tokens,
+            s.out_logprobs,
+            s.out_raw,
+            rows,
+            s.count,
+            len(ends),
+            HAS_PLACES=isinstance(places, Tensor),
+            IS_FED=is_fed,
+            ENDS=max(1, triton.next_power_of_2(len(ends))),
+            BLOCK=128,
+        )
+
+    def _shares(self, rows: int) -> int:
+        """Programs that share the keys of a row: few rows with long contexts leave room for more."""
+        wanted = triton.cdiv(self._capacity, SHORT_CONTEXT)
+        room = triton.cdiv(256, rows * self.a.kv_heads)
+        return int(max(1, min(8, wanted, room)))

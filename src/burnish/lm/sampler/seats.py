@@ -1,0 +1,183 @@
+"""The rows that are being decoded, as device tensors with one entry a seat.
+
+A captured graph reads and writes these tensors by address, so they are allocated once. A seat
+whose row is done has nothing left to draw: it keeps its token and length until another row takes
+the seat, and what it computes meanwhile goes nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish.lm.sampler.rows import Row
+from burnish.lm.sampling import RowSettings, row_seed, uniforms
+
+BURST = 4
+"""Decode steps between two looks at which rows are done."""
+
+
+class Variant(NamedTuple):
+    """What the rows of a call ask of a draw; a captured graph serves one variant."""
+
+    greedy: bool
+    all_greedy: bool
+    tempered: bool
+    top_k: bool
+    top_p: bool
+    min_p: bool
+    alternatives: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Variant:
+        settings = {row.request: row.sampling for row in rows}.values()
+        return cls(
+            greedy=any(s.temperature == 0 for s in settings),
+            all_greedy=all(s.temperature == 0 for s in settings),
+            tempered=any(s.temperature not in (0, 1) for s in settings),
+            top_k=any(s.top_k > 0 for s in settings),
+            top_p=any(s.top_p < 1 for s in settings),
+            min_p=any(s.min_p > 0 for s in settings),
+            alternatives=max((s.top_logprobs for s in settings), default=0),
+        )
+
+    @property
+    def filters(self) -> bool:
+        return self.top_k or self.top_p or self.min_p
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Rows that take seats, as host values; one entry a row."""
+
+    seats: list[int]
+    rows: list[Row]
+    tables: list[list[int]]
+
+
+class Seats:
+    """State of every seat; a step works on the first few."""
+
+    def __init__(
+        self, count: int, width: int, steps: int, vocabulary: int, device: torch.device
+    ) -> None:
+        """`width` pages a row at most, `steps` new tokens at most."""
+        self.count, self.width, self.steps = count, width, steps
+        self._vocabulary = vocabulary
+        self.device = device
+
+        def column(value: float, dtype: torch.dtype) -> Tensor:
+            return torch.full((count,), value, dtype=dtype, device=device)
+
+        self.tokens = column(0, torch.long)
+        """The newest token, which the next step reads."""
+        self.lengths = column(0, torch.long)
+        """Tokens in the cache; the newest one is not."""
+        self.left = column(0, torch.long)
+        """Tokens that may still be drawn."""
+        self.drawn = column(0, torch.long)
+        self.greedy = column(0, torch.bool)
+        self.temperature = column(1, torch.float32)
+        self.top_k = column(vocabulary, torch.long)
+        self.top_p = column(1, torch.float32)
+        self.min_p = column(0, torch.float32)
+        self.table = torch.zeros(count, width, dtype=torch.int32, device=device)
+        self.uniforms = torch.zeros(count, steps, device=device)
+        self.step = torch.zeros(1, dtype=torch.long, device=device)
+        """Which step of the burst is under way."""
+        self.out_tokens = torch.zeros(BURST, count, dtype=torch.long, device=device)
+        self.out_logprobs = torch.zeros(BURST, count, device=device)
+        self.out_raw = torch.zeros(BURST, count, device=device)
+
+    @property
+    def _columns(self) -> tuple[Tensor, ...]:
+        """Everything that belongs to a row."""
+        return (
+            self.tokens,
+            self.lengths,
+            self.left,
+            self.drawn,
+            self.greedy,
+            self.temperature,
+            self.top_k,
+            self.top_p,
+            self.min_p,
+            self.table,
+            self.uniforms,
+        )
+
+    @property
+    def written(self) -> tuple[Tensor, ...]:
+        """What a decode step writes, its outputs aside."""
+        return self.tokens, self.lengths, self.left, self.drawn, self.step
+
+    def settings(self, places: slice | Tensor, variant: Variant) -> RowSettings:
+        """How the rows in some seats sample."""
+
+        def when(used: bool, values: Tensor) -> Tensor | None:
+            return values[places].unsqueeze(1) if used else None
+
+        return RowSettings(
+            greedy_B=self.greedy[places] if variant.greedy else None,
+            all_greedy=variant.all_greedy,
+            temperature_B1=when(variant.tempered, self.temperature),
+            top_k_B1=when(variant.top_k, self.top_k),
+            top_p_B1=when(variant.top_p, self.top_p),
+            min_p_B1=when(variant.min_p, self.min_p),
+        )
+
+    def seat(self, arrivals: Arrivals) -> Tensor:
+        """Give rows their seats, nothing drawn yet; the seats as a tensor."""
+        rows = arrivals.rows
+        samplings = [row.sampling for row in rows]
+        # One transfer for the integers and one for the fractions.
+        whole = torch.tensor(
+            [
+                [
+                    seat,
+                    len(row.prompt),
+                    row.request.max_new,
+                    s.temperature == 0,
+                    min(s.top_k or self._vocabulary, self._vocabulary),
+                    row_seed(s, row.index),
+                ]
+                for seat, row, s in zip(arrivals.seats, rows, samplings, strict=True)
+            ]
+        ).to(self.device)
+        parts = torch.tensor([[s.temperature or 1.0, s.top_p, s.min_p] for s in samplings])
+        parts = parts.to(self.device)
+        tables = [[*t, *[0] * (self.width - len(t))] for t in arrivals.tables]
+        places = whole[:, 0].contiguous()
+        drawn = torch.zeros_like(places)
+        values = (
+            drawn,
+            whole[:, 1],
+            whole[:, 2],
+            drawn,
+            whole[:, 3].bool(),
+            parts[:, 0],
+            whole[:, 4],
+            parts[:, 1],
+            parts[:, 2],
+            torch.tensor(tables, dtype=torch.int32).to(self.device),
+            uniforms(whole[:, 5], self.steps),
+        )
+        for column, value in zip(self._columns, values, strict=True):
+            column.index_copy_(0, places, value)
+        return places
+
+    def move(self, source: Sequence[int], target: Sequence[int]) -> None:
+        """Rows change seats; the seats they leave have nothing left to draw."""
+        from_N = torch.tensor(source, device=self.device)
+        to_N = torch.tensor(target, device=self.device)
+        for column in self._columns:
+            column.index_copy_(0, to_N, column.index_select(0, from_N))
+        self.left.index_fill_(0, from_N, 0)
+
+    def dismiss(self, places: Sequence[int]) -> None:
+        """These rows draw no more."""
+        self.left.index_fill_(0, torch.tensor(places, device=self.device), 0)

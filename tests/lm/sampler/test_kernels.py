@@ -1,0 +1,156 @@
+"""The Triton kernels against plain torch: on a GPU as they are, elsewhere in Triton's interpreter."""
+
+import os
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    # Read when the kernels are first imported.
+    os.environ["TRITON_INTERPRET"] = "1"
+pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
+
+from burnish.lm.architecture import Architecture
+from burnish.lm.base import Sampling
+from burnish.lm.decoder import Decoder, init_weights
+from burnish.lm.sampler.cache import PagedCache
+from burnish.lm.sampler.kernels import TritonOps
+from burnish.lm.sampler.plain import PlainOps
+from burnish.lm.sampler.plan import Plan
+from burnish.lm.sampler.rows import Request, Row
+from burnish.lm.sampler.seats import Arrivals, Seats, Variant
+from burnish.lm.sampler.step import Stepper
+from burnish.lm.sampling import Draw
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def architecture(**changes):
+    values = {
+        "family": "llama",
+        "vocab_size": 3000,
+        "hidden_size": 48,
+        "intermediate_size": 72,
+        "layers": 2,
+        "heads": 6,
+        "kv_heads": 2,
+        "head_dim": 24,
+        "norm_eps": 1e-5,
+        "rope_theta": 10_000.0,
+        "max_positions": 2048,
+    }
+    return Architecture(**{**values, **changes})
+
+
+def set_up(ops_class, *, width=4, page=16, count=5, dtype=torch.float32, **changes):
+    """Seats with rows of unlike lengths, one of them done, over a cache of random numbers."""
+    decoder = Decoder(architecture(**changes))
+    init_weights(decoder, seed=3, std=0.3)
+    decoder = decoder.to(DEVICE, dtype).requires_grad_(False)
+    plan = Plan(decoder)
+    pages = 1 + count * width
+    cache = PagedCache(decoder.architecture, pages, page, dtype=dtype, device=DEVICE)
+    generator = torch.Generator().manual_seed(5)
+    for part in (cache.keys, cache.values):
+        part.copy_(torch.randn(part.shape, generator=generator))
+    seats = Seats(count, width, 8, decoder.architecture.vocab_size, DEVICE)
+    order = torch.randperm(pages - 1, generator=generator) + 1
+    tables = order.view(count, width).tolist()
+    lengths = [1, 15, 16, 40, width * page - 8][:count]
+    heats = (1.0, 0.5, 0.0, 1.5, 1.0)[:count]
+    samplings = [Sampling(temperature=heat, max_tokens=8, seed=9) for heat in heats]
+    rows = [
+        Row(Request(tuple(range(n)), s), i)
+        for i, (n, s) in enumerate(zip(lengths, samplings, strict=True))
+    ]
+    seats.seat(Arrivals(list(range(count)), rows, tables))
+    seats.tokens.copy_(torch.arange(count) * 7)
+    if count > 1:
+        seats.dismiss([1])
+    return plan, cache, seats, ops_class(plan, cache, seats), Variant.of(rows)
+
+
+CONFIGS = {
+    "llama": {},
+    "qwen2, biases": {"family": "qwen2", "qkv_bias": True, "tied_head": True},
+    "qwen3, normed heads": {"family": "qwen3", "qk_norm": True, "head_dim": 32, "kv_heads": 6},
+    "one key head": {"kv_heads": 1, "head_dim": 64},
+}
+
+
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+def test_a_step_of_kernels_is_a_plain_step(changes):
+    steps = {}
+    for kind in (PlainOps, TritonOps):
+        plan, cache, seats, ops, variant = set_up(kind, **changes)
+        stepper = Stepper(plan, ops, seats, ends=(2999, 17))
+        for _ in range(2):
+            stepper.decode(5, variant)
+        # What a row that is done draws is read by nobody.
+        outputs = (seats.out_tokens, seats.out_logprobs, seats.out_raw)
+        state = [*seats.written, *(out[:2, [0, 2, 3, 4]] for out in outputs)]
+        steps[kind] = ([t.clone() for t in state], cache.keys.clone(), cache.values.clone())
+    (plain, plain_keys, plain_values), (fast, fast_keys, fast_values) = steps.values()
+    for expected, got in zip(plain, fast, strict=True):
+        torch.testing.assert_close(got, expected, rtol=2e-4, atol=2e-4)
+    # Page 0 is scratch: rows that are done leave different things there.
+    torch.testing.assert_close(fast_keys[:, 1:], plain_keys[:, 1:], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(fast_values[:, 1:], plain_values[:, 1:], rtol=1e-4, atol=1e-4)
+
+
+def test_shared_keys_add_up(monkeypatch):
+    outs = []
+    for limit in (10_000, 16):
+        monkeypatch.setattr("burnish.lm.sampler.kernels.SHORT_CONTEXT", limit)
+        plan, _, _, ops, _ = set_up(TritonOps, width=8)
+        ops.begin(5)
+        qkv = torch.randn(5, 10 * 24, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+        outs.append(ops.attend(0, plan.layers[0], qkv))
+        assert (ops._shares(5) > 1) == (limit == 16)
+    torch.testing.assert_close(outs[0], outs[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("vocabulary", [3, 2048, 2049, 5000])
+def test_draws_agree_with_the_plain_ones(vocabulary):
+    generator = torch.Generator().manual_seed(vocabulary)
+    logits = (torch.randn(5, vocabulary, generator=generator) * 3).to(DEVICE)
+    logits[0, 1] = float("-inf")
+    found: list[Draw] = []
+    for kind in (PlainOps, TritonOps):
+        _, _, _, ops, variant = set_up(kind, vocab_size=vocabulary)
+        everyone = ops.draw(logits, slice(0, 5), variant)
+        some = torch.tensor([4, 2], device=DEVICE)
+        picked = ops.draw(logits[[4, 2]], some, variant)
+        for whole, part in zip(everyone, picked, strict=True):
+            torch.testing.assert_close(part, whole[some])
+        found.append(everyone)
+    assert found[0].tokens_B.tolist() == found[1].tokens_B.tolist()
+    for name in ("logprobs_B", "raw_logprobs_B"):
+        torch.testing.assert_close(
+            getattr(found[1], name), getattr(found[0], name), rtol=1e-5, atol=1e-5
+        )
+
+
+def test_every_token_is_drawn_as_often_as_it_should():
+    """Uniform numbers on a fine grid must split exactly as the probabilities do."""
+    grid = 120
+    _, _, seats, ops, _ = set_up(TritonOps, vocab_size=6, count=1)
+    variant = Variant.of([Row(Request((1,), Sampling()), 0)])
+    logits = torch.tensor([[0.0, 1.0, float("-inf"), 2.0, -1.0, 0.5]], device=DEVICE)
+    seats.uniforms = (torch.arange(grid, device=DEVICE).view(1, -1) + 0.5) / grid
+    seats.steps = grid
+    counts = torch.zeros(6)
+    for i in range(grid):
+        seats.drawn.fill_(i)
+        counts[int(ops.draw(logits, slice(0, 1), variant).tokens_B)] += 1
+    expected = logits.softmax(-1)[0].cpu() * grid
+    assert counts[2] == 0
+    assert (counts - expected).abs().max() <= 1
+
+
+def test_logits_that_are_no_numbers_say_so():
+    _, _, _, ops, variant = set_up(TritonOps, vocab_size=50)
+    logits = torch.full((5, 50), float("nan"), device=DEVICE)
+    drawn = ops.draw(logits, slice(0, 5), variant)
+    assert all(0 <= token < 50 for token in drawn.tokens_B.tolist())
+    assert drawn.logprobs_B.isnan().all()
