@@ -13,7 +13,7 @@ from burnish.errors import GuardTripped, UserError
 from burnish.store import RunStatus, RunStore
 from burnish.training import replay
 from burnish.training.events import Finished, StepDone
-from burnish.training.guards import check_rows, check_tensors, trip
+from burnish.training.guards import Watch, check_rows, check_tensors, trip
 
 NO_EVALUATION = {"evaluation": {"prompts": 0}}
 
@@ -436,6 +436,38 @@ def test_rows_and_tensors_that_are_fine_pass():
         check_rows("loss", "x", fine, ["a", "b"], 0)
     assert caught.value.samples == ("b",)
     assert "-inf" in str(caught.value)
+
+
+def no_gradient():
+    raise AssertionError("the gradient was asked for")
+
+
+def test_a_watch_reads_the_norm_and_lets_fine_numbers_pass():
+    watch = Watch(4)
+    watch.rows("logprob", "logprobs", torch.zeros(2, 3), ["a", "b"])
+    watch.tensors("loss", [("loss", torch.tensor(1.0)), ("kl", torch.tensor(2.0))], ["a", "b"])
+    assert watch.settle(torch.tensor(2.5, dtype=torch.float64), no_gradient) == 2.5
+
+
+def test_a_watch_names_the_first_bad_number_and_its_samples():
+    """A bad log-prob spoils the loss of its pass and the gradient of all: it is the one to name."""
+    bad = torch.zeros(2, 3)
+    bad[1, 0] = math.nan
+    watch = Watch(4)
+    watch.rows("logprob", "logprobs", torch.zeros(2, 3), ["a", "b"])
+    watch.rows("logprob", "logprobs", bad, ["c", "d"])
+    watch.tensors("loss", [("loss", torch.tensor(math.nan))], ["c", "d"])
+    with pytest.raises(GuardTripped) as caught:
+        watch.settle(torch.tensor(math.nan), no_gradient)
+    assert (caught.value.stage, caught.value.samples, caught.value.step) == ("logprob", ("d",), 4)
+
+
+def test_a_watch_names_the_part_of_the_loss():
+    watch = Watch(0)
+    parts = [("loss", torch.tensor(1.0)), ("kl", torch.tensor(-math.inf))]
+    watch.tensors("loss", parts, ["a", "b"])
+    with pytest.raises(GuardTripped, match="kl is -inf"):
+        watch.settle(torch.tensor(1.0), no_gradient)
 
 
 def test_a_span_may_carry_no_logprobs():

@@ -85,3 +85,35 @@ def test_state_round_trip_is_bit_exact():
     assert torch.equal(other_weight, weight)
     for name, tensor in other.state().items():
         assert torch.equal(tensor, saved[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_start_anew_after_a_step_and_after_clear(dtype):
+    weight = torch.nn.Parameter(torch.zeros(2, dtype=dtype))
+    idle = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+    optimiser = MasterAdamW([("w", weight), ("idle", idle)], Optimiser(clip_norm=0.0))
+
+    def collect(value):
+        (weight * value).sum().backward()
+        optimiser.collect()
+        return [total.tolist() for total in optimiser.sums]
+
+    assert collect(2.0) == [[2.0, 2.0], [0.0]]
+    assert collect(3.0) == [[5.0, 5.0], [0.0]]
+    optimiser.clear()
+    assert [total.tolist() for total in optimiser.sums] == [[0.0, 0.0], [0.0]]
+    assert collect(7.0) == [[7.0, 7.0], [0.0]]
+    optimiser.step(0.1, optimiser.gradient_norm())
+    assert collect(1.0) == [[1.0, 1.0], [0.0]]
+
+
+def test_a_norm_within_the_limit_changes_nothing():
+    moments = []
+    for limit in (0.0, 100.0):
+        weight = torch.nn.Parameter(torch.zeros(2))
+        optimiser = MasterAdamW([("w", weight)], Optimiser(clip_norm=limit))
+        weight.grad = torch.tensor([0.3, 0.7])
+        optimiser.collect()
+        optimiser.step(0.1, optimiser.gradient_norm())
+        moments.append((optimiser.first[0], optimiser.second[0], weight.detach()))
+    assert all(torch.equal(a, b) for a, b in zip(*moments, strict=True))

@@ -6,7 +6,7 @@ import torch
 from burnish.lm import load_model
 from burnish.records import Author, Span, Trajectory
 from burnish.training.forward import token_scores
-from burnish.training.packing import ROW_TOKENS, make_rows, micro_batches, pack
+from burnish.training.packing import LONG_ANSWER, ROW_TOKENS, make_rows, micro_batches, pack
 
 
 def trajectory(name, prompt, answer, tool=()):
@@ -108,3 +108,47 @@ def test_entropy_is_that_of_the_whole_distribution(model):
     logits = model.logits(model(ids, torch.arange(ids.shape[1])[None]))[0, 3:6] / 2.0
     p = logits.softmax(-1)
     torch.testing.assert_close(scores.entropy_BT[0], -(p * p.log()).sum(-1), rtol=0, atol=1e-10)
+
+
+def test_rows_of_one_rollout_need_no_mask(model):
+    """Padding stands on the right and goes on counting: plain causal rows of different lengths."""
+    batch = pack(make_rows(ROLLOUTS, False), ROLLOUTS, torch.device("cpu"))
+    assert batch.mask_RSS is None
+    assert batch.positions_RS.tolist() == [list(range(10))] * 4
+    assert pack(make_rows(ROLLOUTS, True), ROLLOUTS, torch.device("cpu")).mask_RSS is not None
+
+
+def test_a_mask_shows_the_prompt_and_the_own_answer():
+    pair = [trajectory("a", [5, 6], [20, 21]), trajectory("b", [5, 6], [22])]
+    longer = [trajectory("c", [7, 8], [23, 24]), trajectory("d", [7, 8], [25, 26])]
+    items = [*pair, *longer]
+    batch = pack(make_rows(items, True), items, torch.device("cpu"))
+    assert batch.ids_RS.tolist() == [[5, 6, 20, 21, 22, 0], [7, 8, 23, 24, 25, 26]]
+    assert batch.positions_RS.tolist() == [[0, 1, 2, 3, 2, 0], [0, 1, 2, 3, 2, 3]]
+    seen = [[k for k in range(6) if batch.mask_RSS[0, q, k]] for q in range(6)]
+    assert seen[:5] == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4]]
+    assert 5 in seen[5], "a softmax over nothing"
+    assert batch.source_N.tolist() == [1, 2, 1, 7, 8, 7, 10]
+    assert batch.target_N.tolist() == [20, 21, 22, 23, 24, 25, 26]
+
+
+def test_the_samplers_logprobs_follow_their_tokens():
+    items = [rollout_with(name, said) for name, said in (("a", [-1.0, -2.0]), ("b", [-3.0]))]
+    batch = pack(make_rows(items, True), items, torch.device("cpu"))
+    assert batch.sampled_N.tolist() == [-1.0, -2.0, -3.0]
+    assert batch.rollout_N.tolist() == [0, 0, 1]
+    assert batch.column_N.tolist() == [0, 1, 0]
+    assert batch.trained_BT.tolist() == [[True, True], [True, False]]
+    assert (batch.trained, batch.width) == (3, 2)
+
+
+def rollout_with(name, logprobs):
+    answer = Span(Author.MODEL, tuple(range(20, 20 + len(logprobs))), tuple(logprobs), True)
+    spans = (Span(Author.PROMPT, (5, 6)), answer)
+    return Trajectory(id=name, task_id="t", group="g", spans=spans, text="")
+
+
+def test_an_answer_much_longer_than_its_prompt_gets_a_row_of_its_own():
+    short = [3] * (2 * LONG_ANSWER)
+    items = [trajectory(str(i), [1, 2], a) for i, a in enumerate((short, [*short, 4], short))]
+    assert sorted(row.members for row in make_rows(items, True)) == [(0, 2), (1,)]

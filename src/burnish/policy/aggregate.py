@@ -52,19 +52,21 @@ def aggregate_loss(
         raise ValueError(f"max_tokens: got {max_tokens}, expected at least 1")
     used_BT = _used(mask_BT, keep_B)
     values_BT = values_BT.masked_fill(~used_BT, 0.0)
+    tokens: Tensor | float
+    rollouts: Tensor | float
     if normaliser is None:
-        tokens, rollouts = _denominators(mask_BT, keep_B, keep_denominator)
+        counted = _denominators(mask_BT, keep_B, keep_denominator)
+        tokens, rollouts = (count.clamp(min=1) for count in counted)
     else:
-        tokens = values_BT.new_tensor(normaliser.tokens)
-        rollouts = values_BT.new_tensor(normaliser.rollouts)
+        tokens, rollouts = max(normaliser.tokens, 1.0), max(normaliser.rollouts, 1.0)
     if mode == "token-mean":
-        return values_BT.sum() / tokens.clamp(min=1)
+        return values_BT.sum() / tokens
     sum_B = values_BT.sum(1)
     if mode == "seq-mean-token-mean":
         sum_B = sum_B / used_BT.sum(1).clamp(min=1)
     elif mode == "seq-mean-token-sum-norm":
         sum_B = sum_B / (max_tokens or values_BT.shape[1])
-    return sum_B.sum() / rollouts.clamp(min=1)
+    return sum_B.sum() / rollouts
 
 
 def normaliser_of(

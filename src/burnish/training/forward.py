@@ -8,17 +8,19 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from burnish.lm.decoder import Decoder, Linear
+from burnish.lm.head import token_logprobs
 from burnish.training.packing import PackedBatch, scatter
 
 CHUNK = 2048
-"""Trained tokens whose logits exist at one time."""
+"""Trained tokens whose logits exist at one time, where a model computes them in its own way."""
 
 
 class CausalModel(Protocol):
     """What the training room needs of a model."""
 
     def __call__(self, ids: Tensor, positions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Final hidden states (R, S, D)."""
+        """Final hidden states (R, S, D); without a mask attention is causal."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor: ...
@@ -37,6 +39,43 @@ def token_scores(
     """Log-prob under the tempered distribution and entropy for every trained token."""
     hidden_RSD = model(batch.ids_RS, batch.positions_RS, batch.mask_RSS)
     hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.source_N)
+    weight_VD = plain_head(model)
+    if weight_VD is not None:
+        logp_N, entropy_N = token_logprobs(
+            hidden_ND,
+            weight_VD,
+            None,
+            batch.target_N,
+            temperature,
+            entropy_gradient=entropy_gradient,
+        )
+    else:
+        logp_N, entropy_N = _through_logits(
+            model, hidden_ND, batch.target_N, temperature, entropy_gradient
+        )
+    return TokenScores(scatter(logp_N, batch), scatter(entropy_N, batch))
+
+
+def plain_head(model: CausalModel) -> Tensor | None:
+    """The weight (V, D) of a model whose logits are one matrix product and nothing else.
+
+    None for models from transformers, which may scale or cap their logits, and for a head with an
+    adapter.
+    """
+    if not isinstance(model, Decoder):
+        return None
+    is_plain = model.lm_head is None or type(model.lm_head) is Linear
+    return model.head_weight if is_plain else None
+
+
+def _through_logits(
+    model: CausalModel,
+    hidden_ND: Tensor,
+    target_N: Tensor,
+    temperature: float,
+    entropy_gradient: bool,
+) -> tuple[Tensor, Tensor]:
+    """The same through the model's own logits, a chunk of tokens at a time."""
 
     def piece(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         logits = model.logits(hidden)
@@ -51,12 +90,10 @@ def token_scores(
 
     pieces: list[tuple[Tensor, Tensor]] = []
     for hidden, target in zip(
-        torch.split(hidden_ND, CHUNK), torch.split(batch.target_N, CHUNK), strict=True
+        torch.split(hidden_ND, CHUNK), torch.split(target_N, CHUNK), strict=True
     ):
         if hidden_ND.shape[0] > CHUNK and torch.is_grad_enabled():
             pieces.append(checkpoint(piece, hidden, target, use_reentrant=False))
         else:
             pieces.append(piece(hidden, target))
-    logp_N = torch.cat([p[0] for p in pieces])
-    entropy_N = torch.cat([p[1] for p in pieces])
-    return TokenScores(scatter(logp_N, batch), scatter(entropy_N, batch))
+    return torch.cat([p[0] for p in pieces]), torch.cat([p[1] for p in pieces])

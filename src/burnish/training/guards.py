@@ -1,13 +1,15 @@
 """Stop before a bad number reaches the weights, and name it.
 
 Guards stand after reward, advantage, log-prob, loss and gradient. `training.replay` keeps what is
-needed to see a tripped one again.
+needed to see a tripped one again. Looking at a number makes a GPU's queue run dry, so the update
+leaves its numbers with a `Watch`, which looks at all of them once, before the weights move.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NoReturn
 
 import torch
@@ -64,6 +66,38 @@ def check_tensors(
         fine = torch.isfinite(tensor)
         if not bool(fine.all()):
             trip(stage, name, step, tuple(ids), tensor[~fine].flatten()[0].item())
+
+
+class Watch:
+    """The numbers of one optimiser step, to be looked at together and named one by one."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self._flags: list[Tensor] = []
+        self._checks: list[Callable[[], None]] = []
+
+    def rows(self, stage: str, name: str, values_BX: Tensor, ids: Sequence[str]) -> None:
+        """Leave what `check_rows` looks at."""
+        self._flags.append(torch.isfinite(values_BX).all())
+        self._checks.append(partial(check_rows, stage, name, values_BX, ids, self._step))
+
+    def tensors(self, stage: str, named: Sequence[tuple[str, Tensor]], ids: Sequence[str]) -> None:
+        """Leave the numbers (0-d tensors) that `check_tensors` looks at."""
+        values = torch.stack([value.double() for _, value in named])
+        self._flags.append(torch.isfinite(values).all())
+        self._checks.append(partial(check_tensors, stage, named, ids, self._step))
+
+    def settle(self, norm: Tensor, gradients: Callable[[], None]) -> float:
+        """The gradient's norm, read with everything left here; trips where a number is bad.
+
+        `gradients` is called to name the gradient where only the norm is not finite.
+        """
+        is_fine = torch.stack([*self._flags, torch.isfinite(norm)]).all()
+        read, fine = torch.stack([norm.double(), is_fine.double()]).tolist()
+        if not fine:
+            for check in (*self._checks, gradients):
+                check()
+        return float(read)
 
 
 def trip(stage: str, tensor: str, step: int, samples: tuple[str, ...], value: float) -> NoReturn:

@@ -2,78 +2,99 @@
 
 Means are over the tokens that were computed. The mismatch compares the log-probs the sampler gave
 with the trainer's own, before the first update of the step touches the weights; on one device in
-float32 it is zero up to rounding.
+float32 it is zero up to rounding. Numbers stay on the device until they are all read at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from burnish.policy.batch import Loss
 from burnish.training.devices import World
-from burnish.training.packing import PackedBatch
+from burnish.training.packing import PackedBatch, scatter
 
 
 class Monitors:
     """Sums over micro-batches, read once at the end of the update."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._largest: dict[str, float] = {}
-        self._tokens = 0.0
+        self._shares: dict[str, Tensor] = {}
+        """Sums over tokens, to be divided by the tokens."""
+        self._losses: dict[str, Tensor] = {}
+        """Sums over micro-batches, to be divided by the updates."""
+        self._largest: dict[str, Tensor] = {}
+        self._tokens = 0
 
-    def note(
-        self,
-        out: Loss,
-        before_BT: Tensor,
-        sampled_BT: Tensor,
-        entropy_BT: Tensor,
-        packed: PackedBatch,
-    ) -> None:
+    def note(self, out: Loss, before_BT: Tensor, entropy_BT: Tensor, packed: PackedBatch) -> None:
         """Take in one micro-batch; `before_BT` are the trainer's log-probs before the step."""
-        mask = packed.trained_BT
-        tokens = float(mask.sum())
+        tokens = packed.trained
         self._tokens += tokens
-        gap = (before_BT - sampled_BT)[mask].double()
-        self._add("policy/clipped_share", float(out.clipped_share) * tokens)
-        self._add("policy/entropy", float(entropy_BT[mask].double().sum()))
-        self._add("mismatch/mean_abs", float(gap.abs().sum()))
-        self._add("mismatch/kl", float((torch.exp(gap) - 1 - gap).sum()))
-        self._top("mismatch/max_ratio", float(torch.exp(gap.abs().max())))
-        self._top("policy/ratio_max", float(out.ratio_max))
-        self._add("loss/total", float(out.total.detach()), share=False)
-        for name, value in out.parts.items():
-            self._add(f"loss/{name}", float(value.detach()), share=False)
+        # Both are 0 where there is no trained token, and so is what follows from them.
+        gap_BT = (before_BT - scatter(packed.sampled_N, packed)).double()
+        distance_BT = gap_BT.abs()
+        _add(
+            self._shares,
+            {
+                "policy/clipped_share": out.clipped_share.double() * tokens,
+                "policy/entropy": entropy_BT.double().sum(),
+                "mismatch/mean_abs": distance_BT.sum(),
+                "mismatch/kl": (torch.expm1(gap_BT) - gap_BT).sum(),
+            },
+        )
+        losses = {"total": out.total.detach(), **out.parts}
+        _add(self._losses, {f"loss/{name}": value.double() for name, value in losses.items()})
+        _top(
+            self._largest,
+            {
+                "mismatch/max_ratio": distance_BT.amax().exp(),
+                "policy/ratio_max": out.ratio_max.double(),
+            },
+        )
 
     def add(self, other: Monitors) -> None:
         """Take in another's sums."""
         self._tokens += other._tokens
-        for key, value in other._sums.items():
-            self._sums[key] = self._sums.get(key, 0.0) + value
-        for name, value in other._largest.items():
-            self._top(name, value)
-
-    def _add(self, name: str, value: float, *, share: bool = True) -> None:
-        key = name if share else f"={name}"
-        self._sums[key] = self._sums.get(key, 0.0) + value
-
-    def _top(self, name: str, value: float) -> None:
-        self._largest[name] = max(self._largest.get(name, 0.0), value)
+        _add(self._shares, other._shares)
+        _add(self._losses, other._losses)
+        _top(self._largest, other._largest)
 
     def read(self, norms: Sequence[float], world: World) -> dict[str, float]:
         """Means and maxima over all processes; losses are sums over the step's updates / updates."""
-        parts = world.gather([(self._sums, self._largest, self._tokens)], world.size)
-        tokens = sum(part[2] for part in parts) or 1.0
+        mine = _read(self._shares, self._losses, self._largest)
+        everyone = world.gather([(*mine, self._tokens)], world.size)
+        tokens = sum(part[3] for part in everyone) or 1
         updates = max(len(norms), 1)
         metrics: dict[str, float] = {}
-        for sums, largest, _ in parts:
-            for key, value in sums.items():
-                name, weight = (key[1:], updates) if key[0] == "=" else (key, tokens)
-                metrics[name] = metrics.get(name, 0.0) + value / weight
+        for shares, losses, largest, _ in everyone:
+            for name, value in shares.items():
+                metrics[name] = metrics.get(name, 0.0) + value / tokens
+            for name, value in losses.items():
+                metrics[name] = metrics.get(name, 0.0) + value / updates
             for name, value in largest.items():
                 metrics[name] = max(metrics.get(name, 0.0), value)
         metrics["optimiser/gradient_norm"] = sum(norms) / updates
         return metrics
+
+
+def _add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
+    for name, value in more.items():
+        sums[name] = sums[name] + value if name in sums else value
+
+
+def _top(largest: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
+    for name, value in more.items():
+        largest[name] = torch.maximum(largest[name], value) if name in largest else value
+
+
+def _read(
+    shares: Mapping[str, Tensor], losses: Mapping[str, Tensor], largest: Mapping[str, Tensor]
+) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+    """The three tables as numbers, in one transfer."""
+    tables = (shares, losses, largest)
+    values = [value for table in tables for value in table.values()]
+    numbers = iter(torch.stack(values).tolist() if values else [])
+    first, second, third = ({name: next(numbers) for name in table} for table in tables)
+    return first, second, third

@@ -2,13 +2,16 @@
 
 `torch.optim` is not used: building its first optimiser imports the compiler stack (over a second),
 and its state is saved as pickle. The update itself is torch's own fused kernel. Gradients of
-micro-batches are added up in float32, so half precision loses nothing between them.
+micro-batches are added up in at least float32, so half precision loses nothing between them: for
+full-precision parameters autograd's own `.grad` is that sum, for half-precision ones it is a
+float32 tensor beside it. Nothing here waits for a GPU.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -41,35 +44,58 @@ class MasterAdamW:
         self.masters = [
             p.detach().float().clone() if p.dtype in HALF else p.detach() for p in self.parameters
         ]
-        self.sums = [torch.zeros_like(m) for m in self.masters]
         self.first = [torch.zeros_like(m) for m in self.masters]
         self.second = [torch.zeros_like(m) for m in self.masters]
         self.counts = [torch.zeros((), dtype=torch.float32, device=m.device) for m in self.masters]
+        self._half = [i for i, p in enumerate(self.parameters) if p.dtype in HALF]
+        self._half_sums: list[Tensor] = []
+        """Float32 sums of the half-precision parameters; made at the first gradient, then kept."""
+        self._is_empty = True
 
+    @property
+    def sums(self) -> list[Tensor]:
+        """The gradient sums, in the order of `names`; zeros where nothing was collected."""
+        if self._is_empty:
+            self.collect()
+        for p in self.parameters:
+            if p.grad is None and p.dtype not in HALF:
+                p.grad = torch.zeros_like(p)
+        half = iter(self._half_sums)
+        return [next(half) if p.dtype in HALF else cast("Tensor", p.grad) for p in self.parameters]
+
+    @torch.no_grad()
     def collect(self) -> None:
-        """Add the parameters' gradients to the float32 sums and clear them."""
-        for total, p in zip(self.sums, self.parameters, strict=True):
-            if p.grad is not None:
-                total += p.grad
-                p.grad = None
+        """Take in the gradients of one backward pass."""
+        if self._half and not self._half_sums:
+            self._half_sums = [torch.empty_like(self.masters[i]) for i in self._half]
+        taken: list[tuple[Tensor, Tensor]] = []
+        for total, i in zip(self._half_sums, self._half, strict=True):
+            gradient, self.parameters[i].grad = self.parameters[i].grad, None
+            if gradient is not None:
+                taken.append((total, gradient))
+            elif self._is_empty:
+                total.zero_()
+        if taken:
+            join = torch._foreach_copy_ if self._is_empty else torch._foreach_add_
+            join([total for total, _ in taken], [gradient for _, gradient in taken])
+        self._is_empty = False
 
     def clear(self) -> None:
         """Forget gradients and their sums."""
         for p in self.parameters:
             p.grad = None
-        torch._foreach_zero_(self.sums)
+        self._is_empty = True
 
     def gradient_norm(self) -> Tensor:
         """The norm over all gradient sums."""
         norms = torch._foreach_norm(self.sums)
-        total: Tensor = torch.linalg.vector_norm(torch.stack([n.double() for n in norms]))
+        total: Tensor = torch.linalg.vector_norm(torch.stack(norms).double())
         return total
 
+    @torch.no_grad()
     def step(self, rate: float, norm: Tensor) -> None:
         """Clip to the configured norm, update master weights, copy them into the model."""
         c = self.config
-        if c.clip_norm > 0 and norm > c.clip_norm:
-            torch._foreach_mul_(self.sums, float(c.clip_norm / norm))
         torch._foreach_add_(self.counts, 1)
         torch._fused_adamw_(
             self.masters,
@@ -85,16 +111,27 @@ class MasterAdamW:
             eps=c.eps,
             amsgrad=False,
             maximize=False,
+            grad_scale=self._divisor(norm),
         )
         self.publish()
-        torch._foreach_zero_(self.sums)
+        self.clear()
+
+    def _divisor(self, norm: Tensor) -> Tensor | None:
+        """What the kernel divides gradients by so that their norm is within the limit."""
+        if self.config.clip_norm <= 0:
+            return None
+        # Looking at the number would make a GPU's queue run dry; there dividing by 1 costs nothing.
+        if norm.device.type == "cpu" and float(norm) <= self.config.clip_norm:
+            return None
+        return (norm / self.config.clip_norm).clamp(min=1.0).float()
 
     @torch.no_grad()
     def publish(self) -> None:
         """Round the master weights into a half-precision model."""
-        for p, master in zip(self.parameters, self.masters, strict=True):
-            if p.data_ptr() != master.data_ptr():
-                p.copy_(master)
+        if self._half:
+            torch._foreach_copy_(
+                [self.parameters[i] for i in self._half], [self.masters[i] for i in self._half]
+            )
 
     def state(self) -> dict[str, Tensor]:
         """Everything a resume needs, by name; master weights only where they differ."""

@@ -10,15 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from burnish.records import Trajectory
+from burnish.records import Span, Trajectory
 
 ROW_TOKENS = 512
 """Rows grow to this many tokens: beyond it the masked part of attention costs more than the
 repeated prompt."""
+LONG_ANSWER = 4
+"""A response of more than this many times its prompt does not share a row: it would save little of
+the work, and a row of its own needs no mask but the causal one."""
+
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -35,46 +43,58 @@ class PackedBatch:
     """Rows as tensors, and where each trained token's prediction is read.
 
     `source_N` is the flat position (row * S + column) whose hidden state predicts trained token n,
-    `target_N` its id, `rollout_N` and `column_N` its place in the (B, T) tensors of the loss.
+    `target_N` its id, `sampled_N` the log-prob its sampler gave it, `rollout_N` and `column_N` its
+    place in the (B, T) tensors of the loss. Trained tokens are in the order of `members`.
     """
 
     ids_RS: Tensor
     positions_RS: Tensor
-    mask_RSS: Tensor
+    mask_RSS: Tensor | None
+    """None where every row holds one rollout: padding stands on the right, so causal is enough."""
     source_N: Tensor
     target_N: Tensor
+    sampled_N: Tensor
     rollout_N: Tensor
     column_N: Tensor
+    trained_BT: Tensor
+    """True where a rollout has a trained token."""
     members: tuple[int, ...]
     """Rollouts of this batch, in the order of its (B, T) rows."""
-    width: int
-    """T: longest trained length among the members."""
 
     @property
-    def trained_BT(self) -> Tensor:
-        """True where a rollout has a trained token."""
-        ones = torch.ones_like(self.target_N, dtype=torch.bool)
-        return scatter(ones, self)
+    def width(self) -> int:
+        """T: longest trained length among the members."""
+        return self.trained_BT.shape[1]
+
+    @property
+    def trained(self) -> int:
+        """N: how many tokens are trained."""
+        return self.target_N.shape[0]
 
 
 def make_rows(trajectories: Sequence[Trajectory], share: bool) -> list[Row]:
     """Group rollouts with equal prefixes into rows; without `share`, one rollout a row."""
-    by_prefix: dict[tuple[int, ...], list[int]] = {}
+    by_prefix: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for i, trajectory in enumerate(trajectories):
-        prefix = trajectory.token_ids[: trajectory.prompt_length]
-        by_prefix.setdefault(prefix, []).append(i)
+        first = _first_trained(trajectory.spans)
+        prefix = _joined(trajectory.spans[:first])
+        rest = sum(len(span.token_ids) for span in trajectory.spans[first:])
+        by_prefix.setdefault(prefix, []).append((i, rest))
     rows: list[Row] = []
-    for prefix, indices in by_prefix.items():
+    for prefix, responses in by_prefix.items():
         members: list[int] = []
         tokens = len(prefix)
-        for i in indices:
-            rest = len(trajectories[i].token_ids) - len(prefix)
-            if members and (not share or tokens + rest > ROW_TOKENS):
+        for i, rest in responses:
+            if not share or rest > LONG_ANSWER * len(prefix):
+                rows.append(Row(prefix, (i,), len(prefix) + rest))
+                continue
+            if members and tokens + rest > ROW_TOKENS:
                 rows.append(Row(prefix, tuple(members), tokens))
                 members, tokens = [], len(prefix)
             members.append(i)
             tokens += rest
-        rows.append(Row(prefix, tuple(members), tokens))
+        if members:
+            rows.append(Row(prefix, tuple(members), tokens))
     return rows
 
 
@@ -96,64 +116,138 @@ def pack(
 ) -> PackedBatch:
     """Tensors of one micro-batch."""
     size = max(row.tokens for row in rows)
-    ids = torch.full((len(rows), size), pad, dtype=torch.long)
-    positions = torch.zeros((len(rows), size), dtype=torch.long)
-    segments = torch.full((len(rows), size), -1, dtype=torch.long)
-    source: list[int] = []
-    target: list[int] = []
-    place: list[int] = []
-    column: list[int] = []
-    members: list[int] = []
-    for r, row in enumerate(rows):
-        start = len(row.prefix)
-        ids[r, :start] = torch.tensor(row.prefix, dtype=torch.long)
-        positions[r, :start] = torch.arange(start)
-        segments[r, :start] = 0
-        at = start
-        for j, i in enumerate(row.members, start=1):
-            tokens = trajectories[i].token_ids[start:]
-            trained = trajectories[i].loss_mask[start:]
-            end = at + len(tokens)
-            ids[r, at:end] = torch.tensor(tokens, dtype=torch.long)
-            positions[r, at:end] = torch.arange(start, start + len(tokens))
-            segments[r, at:end] = j
-            done = 0
-            for k, (token, is_trained) in enumerate(zip(tokens, trained, strict=True)):
-                if is_trained:
-                    source.append(r * size + (at + k - 1 if k else start - 1))
-                    target.append(token)
-                    place.append(len(members))
-                    column.append(done)
-                    done += 1
-            members.append(i)
-            at = end
+    layout = _lay_out(rows, trajectories, size)
+    is_shared = any(len(row.members) > 1 for row in rows)
+    table_3RS = np.empty((3, len(rows), size), dtype=np.int64)
+    table_3RS[0] = pad
+    # Padding in a row of its own goes on counting, as a plain causal batch does.
+    table_3RS[1] = 0 if is_shared else np.arange(size)
+    table_3RS[2] = np.arange(size)
+    flat_3X = table_3RS.reshape(3, -1)
+    flat_3X[0, layout.place] = layout.token
+    flat_3X[1, layout.place] = layout.position
+    flat_3X[2, layout.place] = layout.start
+    is_trained = layout.is_trained
+    rollout = layout.member[is_trained]
+    counts = np.bincount(rollout, minlength=sum(len(row.members) for row in rows))
+    column = _ramps(counts)
+    prompt_R = torch.tensor([len(row.prefix) for row in rows])
+    source = np.where(layout.is_first, layout.prompt_end, layout.place - 1)[is_trained]
+    numbers_4N = np.stack([source, layout.token[is_trained], rollout, column])
+    trained_BT = np.arange(max(counts.max(), 1)) < counts[:, None]
+    ids_RS, positions_RS, start_RS = to_device(torch.from_numpy(table_3RS), device).unbind()
+    source_N, target_N, rollout_N, column_N = to_device(torch.from_numpy(numbers_4N), device)
     return PackedBatch(
-        ids_RS=ids.to(device),
-        positions_RS=positions.to(device),
-        mask_RSS=_mask(segments).to(device),
-        source_N=torch.tensor(source, device=device),
-        target_N=torch.tensor(target, device=device),
-        rollout_N=torch.tensor(place, device=device),
-        column_N=torch.tensor(column, device=device),
-        members=tuple(members),
-        width=max(column) + 1,
+        ids_RS=ids_RS,
+        positions_RS=positions_RS,
+        mask_RSS=_mask(start_RS, to_device(prompt_R, device)) if is_shared else None,
+        source_N=source_N,
+        target_N=target_N,
+        sampled_N=to_device(torch.from_numpy(layout.sampled), device),
+        rollout_N=rollout_N,
+        column_N=column_N,
+        trained_BT=to_device(torch.from_numpy(trained_BT), device),
+        members=tuple(i for row in rows for i in row.members),
     )
 
 
-def _mask(segments_RS: Tensor) -> Tensor:
-    """May a query see a key: earlier or itself, and in the prefix or in the same response.
+class _Layout(NamedTuple):
+    """All tokens of the rows one after the other, (X,) each, and the samplers' log-probs (N,)."""
 
-    Padding sees itself alone, so that no softmax runs over nothing.
+    token: Integers
+    place: Integers
+    """row * S + column."""
+    position: Integers
+    start: Integers
+    """Column at which the token's own piece of the row begins: 0 for the prefix."""
+    member: Integers
+    """Row of the (B, T) tensors; for a prefix that of the row's first member."""
+    prompt_end: Integers
+    """Place of the last token of the row's prefix."""
+    is_first: NDArray[np.bool_]
+    """The first token of its piece; a response's is predicted from the prefix, wherever it stands."""
+    is_trained: NDArray[np.bool_]
+    sampled: NDArray[np.float32]
+
+
+def _lay_out(rows: Sequence[Row], trajectories: Sequence[Trajectory], size: int) -> _Layout:
+    tokens: list[int] = []
+    sampled: list[float] = []
+    # One line for each piece of a row (its prefix and its responses), and one for each span.
+    pieces: list[tuple[int, int, int, int, int]] = []
+    spans: list[tuple[int, bool]] = []
+    members = 0
+    for r, row in enumerate(rows):
+        prompt, begin = len(row.prefix), len(tokens)
+        prompt_end = r * size + prompt - 1
+        tokens.extend(row.prefix)
+        pieces.append((prompt, 0, 0, members, prompt_end))
+        spans.append((prompt, False))
+        for i in row.members:
+            before = len(tokens)
+            all_spans = trajectories[i].spans
+            for span in all_spans[_first_trained(all_spans) :]:
+                tokens.extend(span.token_ids)
+                spans.append((len(span.token_ids), span.trainable))
+                if span.trainable:
+                    sampled.extend(span.logprobs)
+            pieces.append((len(tokens) - before, prompt, before - begin, members, prompt_end))
+            members += 1
+    piece_5P = np.array(pieces, dtype=np.int64).T
+    length_P = piece_5P[0]
+    ramp = _ramps(length_P)
+    first, start, member, ends = (np.repeat(line, length_P) for line in piece_5P[1:])
+    span_2P = np.array(spans, dtype=np.int64).T
+    row_tokens = np.array([row.tokens for row in rows])
+    return _Layout(
+        token=np.array(tokens, dtype=np.int64),
+        place=np.repeat(np.arange(len(rows)) * size, row_tokens) + _ramps(row_tokens),
+        position=first + ramp,
+        start=start,
+        member=member,
+        prompt_end=ends,
+        is_first=ramp == 0,
+        is_trained=np.repeat(span_2P[1], span_2P[0]).astype(bool),
+        sampled=np.array(sampled, dtype=np.float32),
+    )
+
+
+def _ramps(lengths: Integers) -> Integers:
+    """0, 1, ... up to each length, one after the other."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+
+
+def _first_trained(spans: Sequence[Span]) -> int:
+    """How many spans stand before the first trained one."""
+    return next((k for k, span in enumerate(spans) if span.trainable), len(spans))
+
+
+def _joined(spans: Sequence[Span]) -> tuple[int, ...]:
+    return spans[0].token_ids if len(spans) == 1 else sum((s.token_ids for s in spans), ())
+
+
+def _mask(start_RS: Tensor, prompt_R: Tensor) -> Tensor:
+    """May a query see a key: earlier or itself, and in the prefix or in the query's own piece.
+
+    Padding is a piece of its own for each token, so that no softmax runs over nothing.
     """
-    size = segments_RS.shape[1]
-    earlier = torch.ones(size, size, dtype=torch.bool).tril()
-    same = segments_RS[:, :, None] == segments_RS[:, None, :]
-    prefix = (segments_RS == 0)[:, None, :] & (segments_RS >= 0)[:, :, None]
-    real = (same | prefix) & (segments_RS >= 0)[:, None, :] & earlier
-    return real | torch.eye(size, dtype=torch.bool)
+    size = start_RS.shape[1]
+    column_S = torch.arange(size, device=start_RS.device)
+    mask_RSS = column_S >= start_RS[:, :, None]
+    mask_RSS |= (column_S < prompt_R[:, None])[:, None, :]
+    mask_RSS &= column_S <= column_S[:, None]
+    return mask_RSS
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A host tensor on the device; on a GPU without waiting for the work already queued there."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def scatter(values_N: Tensor, batch: PackedBatch) -> Tensor:
     """Trained-token values as a (B, T) tensor, zeros elsewhere; differentiable."""
-    out = values_N.new_zeros((len(batch.members), batch.width))
+    out = values_N.new_zeros(batch.trained_BT.shape)
     return out.index_put((batch.rollout_N, batch.column_N), values_N)

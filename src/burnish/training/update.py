@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,15 +22,22 @@ from burnish.policy.doors import loss
 from burnish.policy.recipe import Recipe
 from burnish.records import Trajectory
 from burnish.seeds import Seeds
+from burnish.training.budget import pass_tokens
 from burnish.training.devices import World
 from burnish.training.forward import CausalModel, token_scores
-from burnish.training.guards import check_rows, check_tensors
+from burnish.training.guards import Watch, check_tensors
 from burnish.training.monitors import Monitors
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.packing import PackedBatch, Row, make_rows, micro_batches, pack
+from burnish.training.packing import (
+    PackedBatch,
+    Row,
+    make_rows,
+    micro_batches,
+    pack,
+    scatter,
+    to_device,
+)
 
-CPU_BUDGET = 4096
-GPU_BUDGET = 65536
 LEAST_BUDGET = 256
 
 Result = TypeVar("Result")
@@ -61,6 +68,23 @@ class Progress:
     old: dict[int, Tensor] = field(default_factory=dict)
 
 
+class Found(NamedTuple):
+    """What the passes of one mini-batch leave beside gradients."""
+
+    monitors: Monitors
+    watch: Watch
+
+
+class Values(NamedTuple):
+    """What the loss needs to know of the rollouts of one pass, on its device."""
+
+    low_B: Tensor
+    high_B: Tensor
+    keep_B: Tensor
+    advantages_B: Tensor
+    """(B,) or (B, T)."""
+
+
 @dataclass
 class Updater:
     """Turns a step's advantages into new weights."""
@@ -81,8 +105,7 @@ class Updater:
     """Of the update under way, or of the last one."""
 
     def __post_init__(self) -> None:
-        default = GPU_BUDGET if self.device.type == "cuda" else CPU_BUDGET
-        self.budget = self.config.micro_batch_tokens or default
+        self.budget = self.config.micro_batch_tokens or pass_tokens(self.model, self.device)
 
     def update(
         self,
@@ -111,8 +134,9 @@ class Updater:
         for members in self._minibatches(batch)[done:]:
             part = [i for i in members if i in moving]
             if part:
-                monitors.add(self._accumulate(batch, part, self._normaliser(batch, members)))
-                norms.append(self._apply(batch, part, rate))
+                found = self._accumulate(batch, part, self._normaliser(batch, members))
+                monitors.add(found.monitors)
+                norms.append(self._apply(batch, part, rate, found.watch))
             self.progress.minibatch += 1
         return monitors.read(norms, self.world), len(norms)
 
@@ -142,14 +166,18 @@ class Updater:
 
     def _normaliser(self, batch: StepBatch, members: Sequence[int]) -> Normaliser:
         everyone = self.recipe.aggregate.keep_denominator
-        counted = [i for i in members if everyone or bool(batch.values.keep_B[i])]
-        tokens = sum(len(batch.trajectories[i].logprobs) for i in counted)
+        keep = batch.values.keep_B.tolist()
+        counted = [i for i in members if everyone or keep[i]]
+        spans = (span for i in counted for span in batch.trajectories[i].spans)
+        tokens = sum(len(span.logprobs) for span in spans if span.trainable)
         return Normaliser(tokens=float(tokens), rollouts=float(len(counted)))
 
     def _packed(self, batch: StepBatch, part: Sequence[int]) -> list[PackedBatch]:
         """This process's micro-batches of the given rollouts."""
         chosen = [batch.trajectories[i] for i in part]
-        rows = make_rows(chosen, self.config.share_prompts)
+        # A model with a state that no mask hides computes every rollout in a row of its own.
+        share = self.config.share_prompts and getattr(self.model, "packs", True)
+        rows = make_rows(chosen, share)
         rows = [Row(r.prefix, tuple(part[m] for m in r.members), r.tokens) for r in rows]
         # Rows are shared and not micro-batches: processes may come to differ in their budgets.
         mine = micro_batches(self.world.share(rows), self.budget)
@@ -157,17 +185,15 @@ class Updater:
 
     # --- forward and backward
 
-    def _accumulate(
-        self, batch: StepBatch, part: Sequence[int], normaliser: Normaliser
-    ) -> Monitors:
+    def _accumulate(self, batch: StepBatch, part: Sequence[int], normaliser: Normaliser) -> Found:
         """Gradient sums of one mini-batch, in as many passes as the memory asks for."""
 
-        def work() -> Monitors:
+        def work() -> Found:
             self.optimiser.clear()
-            monitors = Monitors()
+            found = Found(Monitors(), Watch(batch.step))
             for packed in self._packed(batch, part):
-                self._backward(batch, packed, normaliser, monitors)
-            return monitors
+                self._backward(batch, packed, normaliser, found)
+            return found
 
         return self._within_memory(work)
 
@@ -188,54 +214,66 @@ class Updater:
             torch.cuda.empty_cache()
 
     def _backward(
-        self,
-        batch: StepBatch,
-        packed: PackedBatch,
-        normaliser: Normaliser,
-        monitors: Monitors,
+        self, batch: StepBatch, packed: PackedBatch, normaliser: Normaliser, found: Found
     ) -> None:
+        """One pass; nothing in it waits for the device."""
         members = packed.members
         ids = batch.ids(members)
         scores = token_scores(
             self.model, packed, self.temperature, entropy_gradient=self.recipe.needs_entropy
         )
         current = scores.logp_BT.detach()
-        check_rows("logprob", "logprobs", current, ids, batch.step)
-        old = self._padded([batch.old[i] for i in members], packed) if batch.old else current
-        rows = torch.tensor(members)
-        values = batch.values.values_B[rows].to(self.device, current.dtype)
+        found.watch.rows("logprob", "logprobs", current, ids)
+        old = current
+        if batch.old:
+            old = scatter(torch.cat([batch.old[i] for i in members]), packed)
+        values = self._values(batch.values, packed, current.dtype)
         out = loss(
             self.recipe,
             LossBatch(
                 logp_BT=scores.logp_BT,
                 old_logp_BT=old,
                 mask_BT=packed.trained_BT,
-                advantages_B=values if values.dim() == 1 else values[:, : packed.width],
-                low_B=batch.values.low_B[rows].to(self.device, current.dtype),
-                high_B=batch.values.high_B[rows].to(self.device, current.dtype),
-                keep_B=batch.values.keep_B[rows].to(self.device),
+                advantages_B=values.advantages_B,
+                low_B=values.low_B,
+                high_B=values.high_B,
+                keep_B=values.keep_B,
                 normaliser=normaliser,
                 ref_logp_BT=self._reference_logprobs(packed),
                 entropy_BT=scores.entropy_BT,
                 max_tokens=self.max_tokens,
             ),
         )
-        check_tensors("loss", [("loss", out.total.detach()), *out.parts.items()], ids, batch.step)
+        found.watch.tensors("loss", [("loss", out.total.detach()), *out.parts.items()], ids)
         out.total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.collect()
-        sampled = [torch.tensor(batch.trajectories[i].logprobs) for i in members]
-        entropy_BT = scores.entropy_BT.detach()
-        monitors.note(out, old, self._padded(sampled, packed), entropy_BT, packed)
+        found.monitors.note(out, old, scores.entropy_BT.detach(), packed)
 
-    def _apply(self, batch: StepBatch, part: Sequence[int], rate: float) -> float:
-        """Add gradients over processes, guard them, take the optimiser step."""
+    def _values(self, values: Advantages, packed: PackedBatch, dtype: torch.dtype) -> Values:
+        """The members' part of the advantages, on the device in one transfer."""
+        rows = torch.tensor(packed.members)
+        per_rollout = torch.stack([values.low_B, values.high_B, values.keep_B.double()], 1)[rows]
+        advantages_BX = values.values_B[rows].reshape(len(rows), -1)[:, : packed.width]
+        table = to_device(torch.cat([per_rollout, advantages_BX], 1).to(dtype), self.device)
+        return Values(
+            low_B=table[:, 0],
+            high_B=table[:, 1],
+            keep_B=table[:, 2].bool(),
+            advantages_B=table[:, 3] if values.values_B.dim() == 1 else table[:, 3:],
+        )
+
+    def _apply(self, batch: StepBatch, part: Sequence[int], rate: float, watch: Watch) -> float:
+        """Add gradients over processes, guard everything, take the optimiser step."""
         self.world.add(self.optimiser.sums)
         norm = self.optimiser.gradient_norm()
-        if not bool(torch.isfinite(norm)):
+
+        def name_the_gradient() -> None:
             named = zip(self.optimiser.names, self.optimiser.sums, strict=True)
             check_tensors("gradient", named, batch.ids(part), batch.step)
+
+        read = watch.settle(norm, name_the_gradient)
         self.optimiser.step(rate, norm)
-        return float(norm)
+        return read
 
     @torch.no_grad()
     def _old_logprobs(self, batch: StepBatch, moving: set[int]) -> dict[int, Tensor]:
@@ -262,11 +300,3 @@ class Updater:
             return None
         with self.reference() as model:
             return token_scores(model, packed, self.temperature).logp_BT
-
-    def _padded(self, rows: Sequence[Tensor], packed: PackedBatch) -> Tensor:
-        """Ragged rows as (B, T), zeros behind them."""
-        out = torch.zeros(len(rows), packed.width, device=self.device)
-        out = out.to(rows[0].dtype)
-        for i, row in enumerate(rows):
-            out[i, : len(row)] = row.to(self.device)
-        return out

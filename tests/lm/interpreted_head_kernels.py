@@ -1,0 +1,43 @@
+"""The kernels of `lm.head` under Triton's interpreter; `test_head.py` runs this file."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from burnish.lm import head_kernels as kernels
+from burnish.lm.head import score_rows, to_gradient
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocabulary", [37, 64, 150])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_the_kernels_compute_what_the_cpu_computes(monkeypatch, dtype, vocabulary, temperature):
+    monkeypatch.setattr(kernels, "BLOCK", 64)
+    draw = torch.Generator().manual_seed(vocabulary)
+    logits = (4 * torch.randn(3, vocabulary, generator=draw)).to(dtype)
+    logits[1] += 300  # the first block's top is far above 0
+    logits[2] = torch.linspace(-90, 90, vocabulary)  # every block has a new top
+    target = torch.tensor([0, vocabulary - 1, vocabulary // 2])
+    scores = score_rows(logits.float(), target, temperature)
+    for ours, theirs in zip(kernels.score_rows(logits, target, temperature), scores, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
+    for of_entropy in (None, torch.tensor([0.4, -1.0, 2.0])):
+        of_logp = torch.tensor([1.0, -0.5, 0.25])
+        shared = (target, scores.norm_N, scores.entropy_N, of_logp, of_entropy, temperature)
+        expected, found = logits.float(), logits.clone()
+        to_gradient(expected, *shared)
+        kernels.to_gradient(found, *shared)
+        # A float32 near 500 is off by 3e-5, and so is the log of a probability beside it.
+        tolerance = 2e-4 if dtype == torch.float32 else 1e-2
+        torch.testing.assert_close(found.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_the_kernels_hide_no_nan_and_take_no_rows():
+    logits = torch.randn(2, 40)
+    logits[1, 7] = math.nan
+    logp, entropy, norm = kernels.score_rows(logits, torch.tensor([1, 2]), 1.0)
+    assert torch.isfinite(torch.stack([logp, entropy, norm])).all(0).tolist() == [True, False]
+    assert kernels.score_rows(logits[:0], torch.tensor([], dtype=torch.long), 1.0)[0].shape == (0,)

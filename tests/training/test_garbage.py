@@ -1,0 +1,76 @@
+"""The garbage collector during a run: out of the way, still at work, and as before afterwards."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import training_cases as cases
+
+from burnish.training.garbage import YOUNG, calm_collector
+
+
+class Knot:
+    """Something that refers to itself."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture(autouse=True)
+def own_settings() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.unfreeze()
+    yield
+    gc.enable()
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def test_what_was_there_is_left_alone_and_given_back() -> None:
+    before = gc.get_threshold()
+    with calm_collector():
+        assert gc.get_freeze_count() > 1000
+        assert gc.get_threshold() == (YOUNG, *before[1:])
+    assert gc.get_freeze_count() == 0
+    assert gc.get_threshold() == before
+
+
+def test_cycles_made_inside_are_still_found() -> None:
+    with calm_collector():
+        seen = weakref.ref(Knot())
+        kept = [[] for _ in range(2 * YOUNG)]
+        assert seen() is None, f"{len(kept)} new objects and the cycle is still there"
+
+
+def test_an_error_inside_gives_everything_back() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(RuntimeError, match="broken"), calm_collector():
+        raise RuntimeError("broken")
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+@pytest.mark.parametrize("own", ["disabled", "threshold 0", "frozen"])
+def test_a_program_that_tuned_its_collector_keeps_its_own_way(own: str) -> None:
+    if own == "disabled":
+        gc.disable()
+    elif own == "threshold 0":
+        gc.set_threshold(0)
+    else:
+        gc.freeze()
+    before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0)
+    with calm_collector():
+        assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0) == before
+    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0) == before
+
+
+def test_a_run_is_calm_from_its_first_event_to_its_last(tmp_path: Path) -> None:
+    trainer = cases.trainer(tmp_path, {"steps": 1, "evaluation": {"prompts": 0}})
+    before = gc.get_threshold()
+    during = [gc.get_threshold()[0] for _ in trainer.run()]
+    trainer.store.close()
+    assert set(during) == {YOUNG}
+    assert gc.get_threshold() == before
