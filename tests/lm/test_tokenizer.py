@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from burnish.errors import UserError
 from burnish.lm.chat_template import ChatTemplate
 from burnish.lm.tiny import tiny_model, write_byte_tokenizer
-from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.tokenizer import REMEMBERED_CHARACTERS, Tokenizer
 from burnish.records import Author, Message
 
 CONVERSATIONS = [
@@ -144,6 +144,69 @@ def test_templates_may_use_what_transformers_offers():
     )
     text = ChatTemplate(source, {}).render([Message("skip", "x"), Message("user", "<é>")])
     assert text == '"<é>"20'
+
+
+class Counting(ChatTemplate):
+    """A template that counts how often it is asked."""
+
+    asked = 0
+
+    def render(self, messages, *, add_generation_prompt=True):
+        self.asked += 1
+        return super().render(messages, add_generation_prompt=add_generation_prompt)
+
+
+def counted(tiny, source):
+    tokenizer = Tokenizer.from_folder(tiny)
+    tokenizer.template = Counting(source, {})
+    return tokenizer
+
+
+PLAIN = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}"
+
+
+def test_a_conversation_is_rendered_once_and_its_frame_is_shared(tiny):
+    tokenizer = counted(tiny, PLAIN)
+    one, other = [Message("user", "one")], [Message("user", "other")]
+    ids, spans = tokenizer.render(one), tokenizer.render_spans(one)
+    assert tokenizer.template.asked == 2, "the text, and where the content stands in it"
+    assert tokenizer.render_spans(tuple(one)) is spans
+    assert tokenizer.render_spans(other)[-1].token_ids == tuple(tokenizer.encode("other"))
+    assert tokenizer.template.asked == 3
+    ids.append(0)
+    assert tokenizer.render(one) == ids[:-1], "a caller's list is its own"
+    with_prompt = tokenizer.render(one, add_generation_prompt=False)
+    assert (with_prompt, tokenizer.template.asked) == (ids[:-1], 5)
+
+
+def test_conversations_that_differ_in_any_field_are_told_apart(tiny):
+    tokenizer = counted(tiny, "{% for m in messages %}{{ m | tojson }}{% endfor %}")
+    variants = [
+        Message("user", "x"),
+        Message("tool", "x"),
+        Message("user", "x", name="Ada"),
+        Message("user", "x", tool_calls=({"name": "f"},)),
+        Message("user", "x", tool_calls=({"name": "g"},)),
+    ]
+    texts = [tokenizer.decode(tokenizer.render([m])) for m in variants for _ in range(2)]
+    assert len(set(texts)) == len(variants)
+    assert texts == [tokenizer.render_text([m]) for m in variants for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("source", "content"),
+    [
+        (PLAIN + "{{ strftime_now('%Y') }}", "short"),
+        (PLAIN + "{{ [1, 2] | random }}", "short"),
+        (PLAIN, "a" * (REMEMBERED_CHARACTERS + 1)),
+    ],
+)
+def test_what_may_change_or_is_long_is_rendered_each_time(tiny, source, content):
+    tokenizer = counted(tiny, source)
+    tokenizer.render([Message("user", content)])
+    first = tokenizer.template.asked
+    tokenizer.render([Message("user", content)])
+    assert tokenizer.template.asked > first
 
 
 @pytest.mark.parametrize(

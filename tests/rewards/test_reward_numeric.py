@@ -235,3 +235,16 @@ def test_hostile_numbers_are_refused_in_no_time():
 )
 def test_normalized_numeric_answers(text, answer):
     assert normalize_numeric_answer(text) == answer
+
+
+@given(st.lists(st.sampled_from(["4", "4.0", "8/2", "5", "", "so 4", "4" * 300]), min_size=1))
+def test_a_group_is_scored_as_its_answers_are_alone(texts):
+    scorer, task = Numeric(NumericConfig()), a_task(answer="4")
+    fresh = [score(Numeric(NumericConfig()), task, text)[0] for text in texts]
+    assert score(scorer, task, *texts) == fresh
+    assert score(scorer, task, *texts) == fresh, "what is remembered does not change the score"
+
+
+@given(st.text(alphabet="0123456789 .,-+*%/eE=xab", max_size=12))
+def test_plain_text_reads_the_same_with_and_without_latex_around_it(text):
+    assert read_number(text) == read_number(f"{text}\\!")

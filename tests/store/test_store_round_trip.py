@@ -64,6 +64,43 @@ def test_float64_log_probs_keep_every_bit(logprobs: list[float]) -> None:
     assert [x.hex() for x in back] == [x.hex() for x in logprobs]
 
 
+spans = st.builds(
+    lambda author, ids, sampled: Span(
+        author, tuple(ids), tuple(-i / 7 for i in ids) if sampled else (), trainable=sampled
+    ),
+    st.sampled_from(Author),
+    st.lists(st.integers(0, 50_000), max_size=4),
+    st.booleans(),
+)
+
+
+@given(
+    prompt=st.lists(spans, max_size=3),
+    answers=st.lists(st.lists(spans, max_size=3), min_size=1, max_size=4),
+)
+def test_rollouts_that_share_spans_are_stored_as_if_each_were_alone(
+    prompt: list[Span], answers: list[list[Span]]
+) -> None:
+    samples = []
+    for index, answer in enumerate(answers):
+        sample = make_sample(0, index)
+        trajectory = msgspec.structs.replace(sample.trajectory, spans=(*prompt, *answer))
+        samples.append(msgspec.structs.replace(sample, trajectory=trajectory))
+    together = encode(samples).samples
+    assert together == [encode([sample]).samples[0] for sample in samples]
+    for row, sample in zip(together, samples, strict=True):
+        trajectory = sample.trajectory
+        cell = dict(zip(COLUMNS, row, strict=True))
+        assert decode(row).trajectory == trajectory
+        assert json.loads(cell["token_ids"]) == list(trajectory.token_ids)
+        assert len(json.loads(cell["logprobs"])) == len(trajectory.token_ids)
+        mask = json.loads(cell["loss_mask"])
+        assert mask == list(trajectory.loss_mask)
+        assert sum(mask) == trajectory.trained_tokens == len(trajectory.logprobs)
+        model = [s for s in trajectory.spans if s.author is Author.MODEL]
+        assert cell["response_tokens"] == sum(len(s.token_ids) for s in model)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(
     reward=st.floats(allow_nan=False, allow_infinity=False),

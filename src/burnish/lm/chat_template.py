@@ -22,12 +22,17 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from burnish.errors import UserError
 from burnish.records import Message
 
+_VARYING = ("strftime_now", "random", "lipsum")
+"""What a template can name that does not follow from the conversation."""
+
 
 class ChatTemplate:
     """One compiled template and the special tokens it may name."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self.source = source
+        self.varies = any(name in source for name in _VARYING)
+        """Whether the same conversation may give another text at another time."""
         self._special_tokens = dict(special_tokens)
         try:
             self._template = _environment().from_string(source)

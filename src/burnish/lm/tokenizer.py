@@ -12,8 +12,9 @@ with no role markers, and whatever special tokens its tokenizer puts around plai
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tokenizers
 
@@ -34,11 +35,27 @@ FILES = (
 )
 """Files of a folder that belong to its tokenizer, where present."""
 
+REMEMBERED = 1024
+"""Conversations whose tokens are kept, the most recently used ones."""
+REMEMBERED_CHARACTERS = 4000
+"""Longer conversations are rendered each time: a thousand of them would fill the memory."""
+
 _NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 
 
+class _Rendered(NamedTuple):
+    """A conversation as tokens, whole and cut by author."""
+
+    ids: tuple[int, ...]
+    spans: tuple[Span, ...]
+
+
 class Tokenizer:
-    """Text to ids and back, and conversations to ids."""
+    """Text to ids and back, and conversations to ids.
+
+    A training step asks for the same prompt several times (its length, its authors, its ids), and
+    small task sets ask the same questions again; recent conversations are therefore remembered.
+    """
 
     def __init__(
         self,
@@ -58,6 +75,8 @@ class Tokenizer:
         )
         self.eos_ids = self._with_named_eos(eos_ids)
         self.pad_id = self._choose_pad(pad_id)
+        self._remembered = lru_cache(REMEMBERED)(self._render)
+        self._remembered_frame = lru_cache(REMEMBERED)(self._frame)
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:
@@ -113,8 +132,7 @@ class Tokenizer:
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True
     ) -> list[int]:
         """A conversation as ids; with the generation prompt, the model answers next."""
-        text = self.render_text(messages, add_generation_prompt=add_generation_prompt)
-        return self.encode(text, special_tokens=self.template is None)
+        return list(self._rendered(messages, add_generation_prompt).ids)
 
     def render_spans(
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True
@@ -124,6 +142,21 @@ class Tokenizer:
         A token belongs to the author of its first character. Where a template rewrites the
         contents so that they cannot be found again, the whole conversation is the prompt's.
         """
+        return self._rendered(messages, add_generation_prompt).spans
+
+    def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> _Rendered:
+        conversation = tuple(messages)
+        size = sum(len(message.content) for message in conversation)
+        if self._is_repeatable(conversation) and size <= REMEMBERED_CHARACTERS:
+            return self._remembered(conversation, add_generation_prompt)
+        return self._render(conversation, add_generation_prompt)
+
+    def _is_repeatable(self, messages: Sequence[Message]) -> bool:
+        """Whether equal messages give equal tokens each time, and can be looked up by value."""
+        varies = self.template is not None and self.template.varies
+        return not varies and not any(message.tool_calls for message in messages)
+
+    def _render(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> _Rendered:
         text = self.render_text(messages, add_generation_prompt=add_generation_prompt)
         authors = self._author_of_each_character(text, messages, add_generation_prompt)
         encoding = self.backend.encode(text, add_special_tokens=self.template is None)
@@ -140,18 +173,14 @@ class Tokenizer:
             ids.append(token)
         if ids and current is not None:
             spans.append(Span(author=current, token_ids=tuple(ids)))
-        return tuple(spans)
+        return _Rendered(tuple(encoding.ids), tuple(spans))
 
     def _author_of_each_character(
         self, text: str, messages: Sequence[Message], add_generation_prompt: bool
     ) -> list[Author]:
         """Render again with placeholders for the contents: what is left is the template's."""
-        marks = [f"\ue000{index}\ue001" for index in range(len(messages))]
-        marked = [
-            Message(role=m.role, content=mark, name=m.name, tool_calls=m.tool_calls)
-            for m, mark in zip(messages, marks, strict=True)
-        ]
-        rest = self.render_text(marked, add_generation_prompt=add_generation_prompt)
+        marks = [_mark(index) for index in range(len(messages))]
+        rest = self._marked(messages, add_generation_prompt)
         authors: list[Author] = []
         for message, mark in zip(messages, marks, strict=True):
             before, found, rest = rest.partition(mark)
@@ -166,6 +195,19 @@ class Tokenizer:
         authors += [Author.TEMPLATE] * len(rest)
         return authors if len(authors) == len(text) else [Author.PROMPT] * len(text)
 
+    def _marked(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
+        """The conversation's text with a mark in the place of each content."""
+        marked = tuple(
+            Message(role=m.role, content=_mark(index), name=m.name, tool_calls=m.tool_calls)
+            for index, m in enumerate(messages)
+        )
+        if self._is_repeatable(marked):
+            return self._remembered_frame(marked, add_generation_prompt)
+        return self._frame(marked, add_generation_prompt)
+
+    def _frame(self, marked: tuple[Message, ...], add_generation_prompt: bool) -> str:
+        return self.render_text(marked, add_generation_prompt=add_generation_prompt)
+
     def _with_named_eos(self, eos_ids: Iterable[int]) -> tuple[int, ...]:
         """Every id that ends a text: the configs' and the tokenizer's own, in that order."""
         named = self.backend.token_to_id(self.special_tokens.get("eos_token", ""))
@@ -177,6 +219,11 @@ class Tokenizer:
         named = self.backend.token_to_id(self.special_tokens.get("pad_token", ""))
         candidates = (named, pad_id, *self.eos_ids, 0)
         return next(int(id_) for id_ in candidates if id_ is not None)
+
+
+def _mark(index: int) -> str:
+    """A placeholder for the content of one message, in characters of private use."""
+    return f"\ue000{index}\ue001"
 
 
 def _text_of(token: Any) -> str:

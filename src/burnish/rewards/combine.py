@@ -86,7 +86,9 @@ class Weighted(Combination):
 
     def _total(self, parts: tuple[Reward, ...]) -> Reward:
         parts = tuple(
-            replace(part, name=child.name, weight=weight)
+            part
+            if part.weight == weight and part.name == child.name
+            else replace(part, name=child.name, weight=weight)
             for part, child, weight in zip(parts, self.children, self.weights, strict=True)
         )
         counting = [part for part in parts if part.weight != 0]

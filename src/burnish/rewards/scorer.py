@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import anyio
+import anyio.lowlevel
 from msgspec.structs import replace
 
 from burnish.errors import RewardError, UserError, did_you_mean
@@ -95,14 +96,20 @@ async def _guarded(
             f"reward '{scorer.name}' compares pairs but got {len(responses)} responses to task "
             f"{task.id}; expected 2. Wrap it in Anchor to score one response at a time."
         )
+    result: Any = None
+    is_late = False
     try:
-        with anyio.move_on_after(deadline_s) as scope:
-            result: Any = await scorer.score(task, responses)
+        if deadline_s is None:
+            result = await scorer.score(task, responses)
+        else:
+            with anyio.move_on_after(deadline_s) as scope:
+                result = await scorer.score(task, responses)
+            is_late = scope.cancelled_caught
     except (UserError, RewardError):
         raise
     except Exception as error:  # boundary: a scorer is foreign code
         return all_failed(Status.INFRA_ERROR, describe(error))
-    if scope.cancelled_caught:
+    if is_late:
         return all_failed(Status.TIMEOUT, f"no score within {deadline_s:g} s")
     return _contract(scorer.name, responses, result)
 
@@ -133,6 +140,8 @@ def _contract(name: str, responses: Sequence[Response], result: Any) -> list[Rew
 
 def _plain(name: str, response: Response, reward: Reward) -> Reward:
     """The reward and all its parts with plain floats: what a store writes, it must read back."""
+    if _is_plain(reward):
+        return reward
     value = None if reward.value is None else as_float(reward.value)
     weight = as_float(reward.weight)
     if not math.isfinite(weight) or (value is not None and not math.isfinite(value)):
@@ -146,6 +155,16 @@ def _plain(name: str, response: Response, reward: Reward) -> Reward:
     if same and all(new is old for new, old in zip(parts, reward.parts, strict=True)):
         return reward
     return replace(reward, value=value, weight=weight, parts=parts)
+
+
+def _is_plain(reward: Reward) -> bool:
+    """Whether there is nothing to convert or to refuse, in the reward or in any of its parts."""
+    return (
+        (reward.value is None or (type(reward.value) is float and math.isfinite(reward.value)))
+        and type(reward.weight) is float
+        and math.isfinite(reward.weight)
+        and all(map(_is_plain, reward.parts))
+    )
 
 
 def as_float(value: Any) -> float:
@@ -241,22 +260,28 @@ async def gather(calls: Sequence[Callable[[], Awaitable[T]]], *, limit: int = 64
         return [await calls[0]()]
     results: dict[int, T] = {}
     errors: dict[int, Exception] = {}
-    slots = anyio.CapacityLimiter(max(1, limit))
-    scopes = [anyio.CancelScope() for _ in calls]
+    running: dict[int, anyio.CancelScope] = {}
+    waiting = iter(range(len(calls)))
 
-    async def one(index: int) -> None:
-        with scopes[index]:
-            async with slots:
+    async def work() -> None:
+        """Take one call after another; they are taken in order, so after an error none is due."""
+        for index in waiting:
+            if errors:
+                return
+            with anyio.CancelScope() as running[index]:
+                # Calls that never wait must not keep deadlines and Ctrl-C from being noticed.
+                await anyio.lowlevel.checkpoint()
                 try:
                     results[index] = await calls[index]()
                 except Exception as error:  # boundary: carried out of the task group unwrapped
                     errors[index] = error
-                    for scope in scopes[index + 1 :]:
-                        scope.cancel()
+                    for later in [i for i in running if i > index]:
+                        running[later].cancel()
+            del running[index]
 
     async with anyio.create_task_group() as group:
-        for index in range(len(calls)):
-            group.start_soon(one, index)
+        for _ in range(min(max(1, limit), len(calls))):
+            group.start_soon(work)
     if errors:
         raise errors[min(errors)]
     return [results[index] for index in range(len(calls))]

@@ -21,6 +21,12 @@ Row = tuple[Any, ...]
 
 BUSY_TIMEOUT_S = 10.0
 
+PAGE_BYTES = 16_384
+"""Page size of a new file. A rollout's row has a few KB: SQLite's own 4 KB would hold one or two of
+them and waste the rest."""
+CACHE_KIB = 32_768
+"""Pages that a writer keeps, so that a large step is not written in pieces and then again."""
+
 _HINTS = {
     "SQLITE_FULL": "free some space; nothing of this call was stored",
     "SQLITE_IOERR": "the disk refused; nothing of this call was stored",
@@ -117,6 +123,8 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     where = path.resolve().as_uri()
     if not read_only:
         connection = _open(f"{where}?mode=rwc")
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         return connection

@@ -5,8 +5,7 @@ exceptions: a tuple in a task's fields or in `info` comes back as a list, and ha
 pair, which no UTF-8 text can hold, comes back as U+FFFD (the token ids stay what they were). What
 JSON would change in silence (NaN, keys that are not text, bytes) is refused by name.
 
-Token ids, mask and log-probs lie side by side, one entry a token (`null` where nobody sampled it),
-and `spans` says who wrote which stretch of them.
+Its tokens lie in four columns of their own: see `tokens`.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError
-from burnish.records import Author, Finish, Reward, Span, Task, Trajectory
+from burnish.records import Finish, Reward, Task, Trajectory
 from burnish.store.database import Row
+from burnish.store.tokens import SpanWriter, read_spans
 
 COLUMNS = (
     "id",
@@ -75,14 +75,6 @@ class StoredSample(Struct, frozen=True, kw_only=True):
         return f"{self.step}/{self.split}/{self.index}"
 
 
-class SpanShape(Struct, frozen=True):
-    """Who wrote a stretch of tokens, how many, and whether they are trained."""
-
-    author: Author
-    tokens: int
-    trainable: bool
-
-
 class EncodedSamples(NamedTuple):
     """Rows for the three tables, in the order of their columns."""
 
@@ -98,24 +90,25 @@ def encode(samples: Sequence[StoredSample]) -> EncodedSamples:
     """
     encoded = EncodedSamples([], [], [])
     # Rollouts of a group share one task object; it is encoded once.
-    tasks: dict[int, str] = {}
+    tasks: dict[int, _TaskCells] = {}
+    spans = SpanWriter()
     for sample in samples:
-        identity = sample.id
+        identity = _text(sample.id)
         try:
             if id(sample.task) not in tasks:
-                tasks[id(sample.task)] = _task_json(sample.task)
-            encoded.samples.append(_valid(_row(sample, identity, tasks[id(sample.task)])))
+                tasks[id(sample.task)] = _task_cells(sample.task)
+            encoded.samples.append(_row(sample, identity, tasks[id(sample.task)], spans))
         except (TypeError, ValueError, OverflowError) as error:
             raise StoreError(f"{_named(sample)} cannot be stored: {error}.") from error
-        for name, reward in flatten(sample.reward).items():
-            status = reward.status.value
+        for path, reward in flatten(sample.reward).items():
+            name, status = _text(path), reward.status.value
             encoded.parts.append(
-                _valid((identity, name, reward.value, reward.weight, status, reward.reason))
+                (identity, name, reward.value, reward.weight, status, _text(reward.reason))
             )
-            encoded.evidence.extend(
-                _valid((identity, name, e.source, e.observation, e.visibility.value, e.error))
-                for e in reward.evidence
-            )
+            for e in reward.evidence:
+                failure = None if e.error is None else _text(e.error)
+                cells = (_text(e.source), _text(e.observation), e.visibility.value, failure)
+                encoded.evidence.append((identity, name, *cells))
     return encoded
 
 
@@ -133,11 +126,7 @@ def _sample(cell: dict[str, Any]) -> StoredSample:
         id=cell["trajectory_id"],
         task_id=cell["task_id"],
         group=cell["group_key"],
-        spans=_spans(
-            _SPANS.decode(cell["spans"]),
-            _TOKENS.decode(cell["token_ids"]),
-            _LOGPROBS.decode(cell["logprobs"]),
-        ),
+        spans=read_spans(cell["spans"], cell["token_ids"], cell["logprobs"]),
         text=cell["response"],
         role=cell["role"],
         finish=Finish(cell["finish"]),
@@ -173,9 +162,6 @@ def flatten(reward: Reward) -> dict[str, Reward]:
 
 
 _ENCODER = msgspec.json.Encoder()
-_SPANS = msgspec.json.Decoder(tuple[SpanShape, ...])
-_TOKENS = msgspec.json.Decoder(tuple[int, ...])
-_LOGPROBS = msgspec.json.Decoder(tuple[float | None, ...])
 _TASK = msgspec.json.Decoder(Task)
 _REWARD = msgspec.json.Decoder(Reward)
 _INFO = msgspec.json.Decoder(dict[str, Any])
@@ -191,11 +177,18 @@ def _json(value: Any) -> str:
         return _ENCODER.encode(_whole(msgspec.to_builtins(value))).decode()
 
 
-def _task_json(task: Task) -> str:
+class _TaskCells(NamedTuple):
+    """What the rows of all rollouts of a task have in common."""
+
+    prompt: str
+    task: str
+
+
+def _task_cells(task: Task) -> _TaskCells:
     _check_exact(task.fields, "task.fields")
     for number, message in enumerate(task.messages):
         _check_exact(message.tool_calls, f"task.messages[{number}].tool_calls")
-    return _json(task)
+    return _TaskCells(_text(task.prompt), _json(task))
 
 
 def _check_exact(value: Any, where: str) -> None:
@@ -217,15 +210,15 @@ def _check_exact(value: Any, where: str) -> None:
         )
 
 
-def _valid(row: Row) -> Row:
-    """The row with texts that are valid Unicode, as SQLite demands."""
-    return tuple(_whole(cell) if isinstance(cell, str) else cell for cell in row)
+def _text(value: str) -> str:
+    """The text as valid Unicode, which SQLite demands: U+FFFD for half of a surrogate pair."""
+    return value if value.isascii() else _HALF_PAIR.sub("\ufffd", value)
 
 
 def _whole(value: Any) -> Any:
-    """The value with U+FFFD for each half of a surrogate pair, in keys too."""
+    """The value with valid texts all through, in keys too."""
     if isinstance(value, str):
-        return value if value.isascii() else _HALF_PAIR.sub("\ufffd", value)
+        return _text(value)
     if isinstance(value, dict):
         return {_whole(key): _whole(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -233,23 +226,23 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _row(sample: StoredSample, identity: str, task: str) -> Row:
+def _row(sample: StoredSample, identity: str, task: _TaskCells, spans: SpanWriter) -> Row:
     trajectory, reward = sample.trajectory, sample.reward
     if sample.advantage is not None and not math.isfinite(sample.advantage):
         raise ValueError(f"its advantage is {sample.advantage}; expected a finite float or None")
     _check_exact(trajectory.info, "info")
-    tokens = _aligned(trajectory.spans)
+    tokens = spans.cells(trajectory.spans)
     return (
         identity,
-        trajectory.id,
+        _text(trajectory.id),
         sample.step,
-        sample.split,
+        _text(sample.split),
         sample.index,
-        trajectory.task_id,
-        trajectory.group,
-        trajectory.role,
-        sample.task.prompt,
-        trajectory.text,
+        _text(trajectory.task_id),
+        _text(trajectory.group),
+        _text(trajectory.role),
+        task.prompt,
+        _text(trajectory.text),
         trajectory.finish.value,
         trajectory.weight_version,
         reward.value,
@@ -258,74 +251,14 @@ def _row(sample: StoredSample, identity: str, task: str) -> Row:
         int(sample.keep),
         tokens.prompt,
         tokens.sampled,
-        _json(tokens.ids),
-        _json(tokens.mask),
-        _json(tokens.logprobs),
-        _json([SpanShape(s.author, len(s.token_ids), s.trainable) for s in trajectory.spans]),
-        task,
+        tokens.ids,
+        tokens.mask,
+        tokens.logprobs,
+        tokens.spans,
+        task.task,
         _json(reward),
         _json(trajectory.info),
     )
-
-
-class _Tokens(NamedTuple):
-    """A trajectory's tokens laid side by side, one entry each."""
-
-    ids: list[int]
-    mask: list[int]
-    logprobs: list[float | None]
-    """None in spans that carry no log-probs."""
-    prompt: int
-    """Tokens before the model's first."""
-    sampled: int
-    """Tokens that the model wrote, trained on or not."""
-
-
-def _aligned(spans: Sequence[Span]) -> _Tokens:
-    ids: list[int] = []
-    mask: list[int] = []
-    logprobs: list[float | None] = []
-    prompt = sampled = 0
-    for span in spans:
-        length = len(span.token_ids)
-        if span.logprobs:
-            _check_logprobs(span, start=len(ids))
-        if span.author is Author.MODEL:
-            sampled += length
-        elif not sampled:
-            prompt += length
-        ids.extend(span.token_ids)
-        mask.extend([int(span.trainable)] * length)
-        logprobs.extend(span.logprobs or [None] * length)
-    return _Tokens(ids, mask, logprobs, prompt, sampled)
-
-
-def _check_logprobs(span: Span, start: int) -> None:
-    if len(span.logprobs) != len(span.token_ids):
-        raise ValueError(
-            f"a span has {len(span.logprobs)} log-probs for {len(span.token_ids)} tokens"
-        )
-    # JSON has no NaN. The sum is a quick test; only where it is bad does each number matter.
-    if math.isfinite(sum(span.logprobs)):
-        return
-    for position, logprob in enumerate(span.logprobs, start):
-        if not math.isfinite(logprob):
-            raise ValueError(
-                f"the log-prob of token {position} is {logprob}; expected a finite float"
-            )
-
-
-def _spans(
-    shapes: Sequence[SpanShape], tokens: tuple[int, ...], logprobs: tuple[float | None, ...]
-) -> tuple[Span, ...]:
-    spans = []
-    start = 0
-    for shape in shapes:
-        end = start + shape.tokens
-        sampled = tuple(p for p in logprobs[start:end] if p is not None)
-        spans.append(Span(shape.author, tokens[start:end], sampled, shape.trainable))
-        start = end
-    return tuple(spans)
 
 
 def _named(sample: StoredSample) -> str:

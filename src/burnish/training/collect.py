@@ -87,7 +87,7 @@ def reward_batch(scored: Sequence[Scored]) -> RewardBatch:
         rewards_BK=torch.tensor(rows, dtype=torch.float64),
         weights_K=torch.tensor([part.weight for part in parts], dtype=torch.float64),
         groups_B=torch.tensor(groups),
-        lengths_B=torch.tensor([sum(s.trajectory.loss_mask) for s in scored]),
+        lengths_B=torch.tensor([s.trajectory.trained_tokens for s in scored]),
         truncated_B=torch.tensor([s.trajectory.finish is Finish.LENGTH for s in scored]),
         names=names,
     )

@@ -63,7 +63,7 @@ def totals(collected: Collected) -> dict[str, float]:
 def lengths(collected: Collected) -> dict[str, float]:
     """Tokens sampled, their mean, and the share that the token budget cut."""
     everything = [s.trajectory for s in collected.kept + collected.dropped]
-    counts = [len(t.logprobs) for t in everything]
+    counts = [t.trained_tokens for t in everything]
     cut = sum(t.finish is Finish.LENGTH for t in everything)
     return {
         "length/tokens": float(sum(counts)),

@@ -42,6 +42,7 @@ from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
 from burnish.training.events import Event, Finished, HeldOut, Saved, Started, StepDone
 from burnish.training.forecast import Forecast
+from burnish.training.garbage import calm_collector
 from burnish.training.guards import check_sampled, weigh
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.replay import save_crash
@@ -83,7 +84,8 @@ class Trainer:
     def run(self) -> Iterator[Event]:
         """Train to the end, or to a clear reason to stop."""
         try:
-            yield from self._run()
+            with calm_collector():
+                yield from self._run()
         finally:
             self.loop.close()
 

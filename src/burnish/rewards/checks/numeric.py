@@ -9,7 +9,9 @@ more than `DIGITS` digits is refused before any arithmetic is done on it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from burnish.records import Response, Reward, Task
@@ -26,6 +28,10 @@ from burnish.rewards.checks.extract import (
 
 DIGITS = 400
 """Digits, and powers of ten, of the largest number that is read."""
+SHORT = 200
+"""Characters of a response whose number is remembered: short answers come again and again."""
+REMEMBERED = 4096
+"""Short responses that are remembered, the most recently seen ones."""
 TAIL = 4000
 """Characters at the end of a response in which the last number is looked for."""
 
@@ -85,18 +91,31 @@ class Numeric(RuleCheck[NumericConfig]):
         tolerant = config.absolute >= 0 and config.relative >= 0
         require(config, tolerant, "tolerances must be 0 or more.")
         self.needs = frozenset({config.field})
+        self._known = lru_cache(REMEMBERED)(self._answer)
 
     def judge(self, task: Task, response: Response) -> Reward:
+        return self._judge_all(task, [response])[0]
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        return self._judge_all(task, responses)
+
+    def _judge_all(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        """The reference is read once for the group, and each answer once: many are the same."""
         golds = references(task.fields.get(self.config.field))
         numbers = [number for number in map(read_number, golds) if number is not None]
         if not numbers:
             shown = short(str(task.fields.get(self.config.field)))
-            return self.abstained(f"the field '{self.config.field}' holds no number: {shown!r}")
-        answer, saw = self._answer(response.text)
-        saw = f"{saw}; reference {short(' or '.join(golds))!r}"
-        if answer is None:
-            return self.decided(0.0, saw)
-        return self.decided(float(any(self._equal(answer, gold) for gold in numbers)), saw)
+            reason = f"the field '{self.config.field}' holds no number: {shown!r}"
+            return [self.abstained(reason) for _ in responses]
+        reference = f"reference {short(' or '.join(golds))!r}"
+        texts = dict.fromkeys(response.text for response in responses)
+        rewards = {text: self._compare(text, numbers, reference) for text in texts}
+        return [rewards[response.text] for response in responses]
+
+    def _compare(self, text: str, golds: Sequence[Number], reference: str) -> Reward:
+        answer, saw = (self._known if len(text) <= SHORT else self._answer)(text)
+        is_equal = answer is not None and any(self._equal(answer, gold) for gold in golds)
+        return self.decided(float(is_equal), f"{saw}; {reference}")
 
     def _answer(self, text: str) -> tuple[Number | None, str]:
         found = find_answer(text, self.config.where, self.config.tag)
@@ -117,13 +136,15 @@ class Numeric(RuleCheck[NumericConfig]):
         return number, f"extracted {short(written)!r} ({place})"
 
     def _equal(self, answer: Number, gold: Number) -> bool:
-        values = {answer.value}
+        values: tuple[Fraction, ...] = (answer.value,)
         if answer.percent != gold.percent:
             scaled = answer.value / 100 if answer.percent else answer.value * 100
-            by = {"either": {answer.value, scaled}, "face": {answer.value}, "hundredth": {scaled}}
+            by = {"either": (answer.value, scaled), "face": values, "hundredth": (scaled,)}
             values = by[self.config.percent]
         if gold.value in values:
             return True
+        if not (self.config.absolute or self.config.relative):
+            return False
         slack = max(
             Fraction(self.config.absolute), Fraction(self.config.relative) * abs(gold.value)
         )
@@ -207,6 +228,8 @@ def keep_apart(text: str) -> str:
 def _plain(text: str) -> str:
     """The text with LaTeX and typographic dress taken off numbers."""
     text = text.strip().strip("$").strip()
+    if text.isascii() and "\\" not in text and "{" not in text:
+        return text.strip("*").strip()  # every rule below needs one of these three
     text = text.replace("\u2212", "-").replace("\u2013", "-").replace("{,}", ",")
     text = _SPACES.sub("", keep_apart(text)).replace("\\%", "%").replace("\\$", "$")
     text = _DECORATION.sub("", text)
@@ -227,7 +250,7 @@ def _exact(match: re.Match[str], power: str) -> Number | None:
     if max(len(mantissa), len(below)) > DIGITS or max(len(exponent), len(power)) > 4:
         return None
     shift = int(exponent or 0) + int(power)
-    value, divisor = Fraction(mantissa), Fraction(below)
+    value, divisor = _fraction_of(mantissa), _fraction_of(below)
     if abs(shift) > DIGITS or divisor == 0:
         return None
     if shift:
@@ -235,6 +258,11 @@ def _exact(match: re.Match[str], power: str) -> Number | None:
     if divisor != 1:
         value /= divisor
     return Number(-value if match.group("sign") == "-" else value, bool(match.group("percent")))
+
+
+def _fraction_of(decimal: str) -> Fraction:
+    # Fraction's own reading of texts is ten times slower than that of integers.
+    return Fraction(int(decimal)) if decimal.isdecimal() else Fraction(decimal)
 
 
 def normalize_numeric_answer(text: str) -> str | None:

@@ -1,0 +1,190 @@
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import _speed_children as children
+import msgspec
+import pytest
+import speed
+from _speed_records import Device, DeviceJob, PeerResult, Rates, Result, Row
+from speed_cases import RATES, peer, result, row
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "speed.py"
+
+
+def test_quick_run_writes_raw_numbers_and_figures_made_of_them(tmp_path):
+    out = tmp_path / "out.json"
+    words = ["--quick", "--parts", "generation,step,memory", "--without-trl", "--json", str(out)]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    report = json.loads(out.read_text())
+    assert report["status"] == "ok"
+    assert report["model"] == "tiny"
+    assert report["device"]["rates"]["float32"]["bytes_per_s"] > 1e6
+    assert set(report["device"]["versions"]) >= {"torch", "transformers", "trl"}
+    _check_generation(report["parts"]["generation"])
+    _check_step(report["parts"]["step"])
+    memory = report["parts"]["memory"]["figures"][0]
+    raw = report["parts"]["memory"]["raw"][0]["burnish"]
+    assert memory["update_ratio"] == raw["forecast_bytes"]["activations"] / raw["update_bytes"]
+    for words in ("Generation, new tokens a second", "GRPO step, seconds", "trl left out"):
+        assert words in done.stdout
+    assert "speed: burnish groups float32 8 x 8" in done.stderr
+
+
+def _check_generation(part):
+    rows = {(r["program"], r["layout"]): r for r in part["raw"]}
+    assert set(rows) == {("burnish", "groups"), ("burnish", "distinct"), ("generate", "distinct")}
+    for r in part["raw"]:
+        assert r["tokens"] == 8 * 8
+        assert len(r["seconds"]) == 3
+    slow = statistics.median(rows["generate", "distinct"]["seconds"])
+    assert [f["layout"] for f in part["figures"]] == ["groups", "distinct"]
+    for figure in part["figures"]:
+        own = rows["burnish", figure["layout"]]
+        fast = statistics.median(own["seconds"])
+        assert figure["ratio"] == pytest.approx(slow / fast)
+        assert figure["tokens_per_s"] == pytest.approx(64 / fast)
+        assert figure["floor_share"] == pytest.approx(own["floor_s"] / fast)
+
+
+def _check_step(part):
+    (record,), (figure,) = part["raw"], part["figures"]
+    steps = record["burnish"]["steps"]
+    assert len(steps) == 4
+    kept = [s["seconds"] for s in steps[record["size"]["warm"] :]]
+    assert figure["step_s"] == pytest.approx(statistics.median(kept))
+    assert figure["ratio"] is None
+    for s in steps:
+        assert 0 < s["rollout_s"] + s["score_s"] + s["update_s"] <= s["seconds"]
+        assert s["rollouts"] == 8
+
+
+class FakeChildren:
+    """Plays the child processes; `broken` scripts fail."""
+
+    def __init__(self, *broken: str, out_of_memory: int = 0) -> None:
+        self.broken = broken
+        self.out_of_memory = out_of_memory
+        self.passes: list[int] = []
+
+    def __call__(self, script: str, job, kind, **_) -> children.Outcome:
+        if script in self.broken:
+            return children.Outcome(None, f"{script} ended with 1: the GPU fell off", 1.0)
+        return children.Outcome(self._value(script, job), "", 1.0)
+
+    def _value(self, script: str, job) -> Device | list[Row] | Result | PeerResult:
+        if script == "_speed_floor.py":
+            assert isinstance(job, DeviceJob)
+            rates: dict[str, Rates] = {"float32": RATES, "bfloat16": RATES}
+            about = {"kind": "cpu", "name": "abacus", "threads": 1, "memory_bytes": 1}
+            return Device(python="3", versions={}, rates=rates, **about)
+        if script == "_speed_generation.py":
+            return [row("burnish", "groups", [1.0]), row("generate", "distinct", [3.0])]
+        if script == "_burnish_step.py":
+            return result(4.0, 1.0)
+        self.passes.append(job.accumulate)
+        return peer(6.0, 2.0, out_of_memory=len(self.passes) <= self.out_of_memory)
+
+
+def run_with(monkeypatch, fake: FakeChildren, tmp_path: Path, *words: str):
+    monkeypatch.setattr(children, "run", fake)
+    out = tmp_path / "out.json"
+    code = speed.main(["--json", str(out), *words])
+    return code, msgspec.json.decode(out.read_bytes()) if out.exists() else {}
+
+
+def pretend_trl(monkeypatch, *, installed: bool) -> None:
+    real = importlib.util.find_spec
+
+    def find(name, *rest):
+        if name == "trl":
+            return object() if installed else None
+        return real(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+
+
+def test_a_part_that_fails_is_named_and_the_others_go_on(monkeypatch, tmp_path, capsys):
+    fake = FakeChildren("_speed_generation.py")
+    code, report = run_with(monkeypatch, fake, tmp_path, "--parts", "generation,learn")
+    assert code == 1
+    assert report["status"] == "failed"
+    assert report["parts"]["generation"]["status"] == "failed"
+    assert "the GPU fell off" in report["parts"]["generation"]["error"]
+    assert report["parts"]["learn"]["status"] == "ok"
+    assert report["parts"]["learn"]["figures"][0]["after"] == 0.75
+    assert "the GPU fell off" in capsys.readouterr().out
+
+
+def test_without_trl_its_column_says_so_and_nothing_fails(monkeypatch, tmp_path, capsys):
+    pretend_trl(monkeypatch, installed=False)
+    code, report = run_with(monkeypatch, FakeChildren(), tmp_path, "--parts", "step")
+    assert code == 0
+    assert report["parts"]["step"]["figures"][0]["note"] == "trl not installed"
+    assert "trl not installed" in capsys.readouterr().out
+
+
+def test_trl_gets_more_backward_passes_until_it_fits(monkeypatch, tmp_path):
+    pretend_trl(monkeypatch, installed=True)
+    fake = FakeChildren(out_of_memory=2)
+    code, report = run_with(monkeypatch, fake, tmp_path, "--quick", "--parts", "step")
+    assert (code, fake.passes) == (0, [1, 2, 4])
+    assert report["parts"]["step"]["figures"][0]["ratio"] == 2.0
+
+
+def test_trl_that_never_fits_fails_the_part_and_keeps_burnish(monkeypatch, tmp_path):
+    pretend_trl(monkeypatch, installed=True)
+    fake = FakeChildren(out_of_memory=99)
+    code, report = run_with(monkeypatch, fake, tmp_path, "--quick", "--parts", "step")
+    assert (code, fake.passes) == (1, [1, 2, 4, 8])
+    assert "out of memory in 8 backward passes" in report["parts"]["step"]["error"]
+    assert report["parts"]["step"]["figures"][0]["step_s"] == 1.0
+
+
+def test_a_device_that_cannot_be_read_ends_the_run_with_its_line(monkeypatch, tmp_path, capsys):
+    code, report = run_with(monkeypatch, FakeChildren("_speed_floor.py"), tmp_path)
+    assert (code, report) == (1, {})
+    assert "the GPU fell off" in capsys.readouterr().err
+
+
+def test_unknown_parts_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        speed.main(["--parts", "generation,memry"])
+    assert "'memry'; expected some of generation,tail,step,learn,memory" in capsys.readouterr().err
+
+
+def test_a_child_leaves_what_it_wrote_and_why_it_ended(monkeypatch, tmp_path, capfd):
+    script = tmp_path / "half.py"
+    script.write_text(
+        "import pathlib, sys\n"
+        "pathlib.Path(sys.argv[2]).write_text('[1, 2]')\n"
+        "print('speed: half way', file=sys.stderr)\n"
+        "print('noise of a library', file=sys.stderr)\n"
+        "raise RuntimeError('no more memory')\n"
+    )
+    monkeypatch.setattr(children, "HERE", tmp_path)
+    outcome = children.run("half.py", RATES, list[int])
+    assert outcome.value == [1, 2]
+    assert outcome.error == "half.py ended with 1: RuntimeError: no more memory"
+    shown = capfd.readouterr().err
+    assert "speed: half way" in shown
+    assert "noise" not in shown
+
+
+def test_a_child_that_hangs_is_stopped(monkeypatch, tmp_path):
+    (tmp_path / "hang.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setattr(children, "HERE", tmp_path)
+    outcome = children.run("hang.py", RATES, list[int], limit_s=0.5)
+    assert outcome.error == "hang.py was stopped after 0.5 s"
+    assert outcome.value is None
+    assert outcome.seconds < 20
