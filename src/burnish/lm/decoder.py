@@ -12,6 +12,7 @@ same module trains and samples: the sampler reads the very tensors that the opti
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -94,9 +95,10 @@ class Decoder(nn.Module):
         hidden_ND = self.model.embed_tokens(ids_BS.reshape(-1))
         rotation = self.rotation(positions_BS, hidden_ND.dtype)
         if mask is not None:
-            mask = mask.unsqueeze(1)
-        for index, layer in enumerate(self.model.layers):
-            hidden_ND = layer(hidden_ND, rotation, mask, keep, index)
+            mask = _as_read(mask, hidden_ND.dtype).unsqueeze(1)
+        with _quick_to_start(ids_BS.device):
+            for index, layer in enumerate(self.model.layers):
+                hidden_ND = layer(hidden_ND, rotation, mask, keep, index)
         normed_ND: Tensor = self.model.norm(hidden_ND)
         return normed_ND.view(rows, length, -1)
 
@@ -275,6 +277,23 @@ def _attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     scores = (scores * query.shape[-1] ** -0.5).masked_fill(~mask, float("-inf"))
     attended: Tensor = scores.softmax(-1).to(value.dtype) @ value
     return attended
+
+
+def _as_read(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """On a GPU what is added to the scores: its kernels would make it of a mask for every layer."""
+    if mask.device.type != "cuda":
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
+
+
+def _quick_to_start(device: torch.device) -> AbstractContextManager[None]:
+    """Attention on a GPU without cuDNN's, which plans for seconds whenever it meets a new shape."""
+    if device.type != "cuda":
+        return nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(kinds)
 
 
 def init_weights(decoder: Decoder, seed: int, *, std: float = 0.02) -> None:

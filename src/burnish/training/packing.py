@@ -19,6 +19,8 @@ from torch import Tensor
 
 from burnish.records import Span, Trajectory
 
+MASK_STEP = 8
+"""Attention kernels of a GPU read masks of this width as they are, and copy others for each layer."""
 ROW_TOKENS = 512
 """Rows grow to this many tokens: beyond it the masked part of attention costs more than the
 repeated prompt."""
@@ -116,8 +118,10 @@ def pack(
 ) -> PackedBatch:
     """Tensors of one micro-batch."""
     size = max(row.tokens for row in rows)
-    layout = _lay_out(rows, trajectories, size)
     is_shared = any(len(row.members) > 1 for row in rows)
+    if is_shared and device.type == "cuda":
+        size = MASK_STEP * -(-size // MASK_STEP)
+    layout = _lay_out(rows, trajectories, size)
     table_3RS = np.empty((3, len(rows), size), dtype=np.int64)
     table_3RS[0] = pad
     # Padding in a row of its own goes on counting, as a plain causal batch does.
@@ -241,10 +245,8 @@ def _mask(start_RS: Tensor, prompt_R: Tensor) -> Tensor:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A host tensor on the device; on a GPU without waiting for the work already queued there."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    """A host tensor on the device; not pinned first, which takes longer than these copies do."""
+    return tensor.to(device, non_blocking=True)
 
 
 def scatter(values_N: Tensor, batch: PackedBatch) -> Tensor:

@@ -45,6 +45,10 @@ class Variant(NamedTuple):
             alternatives=max((s.top_logprobs for s in settings), default=0),
         )
 
+    def as_drawn_by_kernels(self) -> Variant:
+        """Without what the kernels look up for each row anyway: its temperature, 0 included."""
+        return self._replace(greedy=True, all_greedy=False, tempered=True)
+
     @property
     def filters(self) -> bool:
         return self.top_k or self.top_p or self.min_p
