@@ -8,6 +8,7 @@ import torch
 from burnish.errors import ModelError
 from burnish.lm.architecture import Unsupported, read_architecture
 from burnish.lm.decoder import Decoder, init_weights
+from burnish.lm.fused import add_norm
 from burnish.lm.tiny import tiny_model
 
 SMALL = {
@@ -151,6 +152,57 @@ def test_casting_does_not_round_the_rotary_frequencies(tmp_path):
     decoder.to(torch.bfloat16).to(torch.float32)
     decoder(ids, far)
     assert torch.equal(decoder.rotation(far, torch.float32).cos, exact.cos)
+
+
+@torch.no_grad()
+def test_half_precision_adds_up_its_residual_stream_in_float32(tmp_path):
+    decoder = tiny_decoder(tmp_path, num_hidden_layers=24)
+    # As in a trained model, the stream is larger than what one layer adds to it.
+    init_weights(decoder, seed=1, std=0.05)
+    torch.nn.init.normal_(decoder.model.embed_tokens.weight, generator=torch.Generator())
+    ids = torch.randint(0, 64, (2, 30), generator=torch.Generator().manual_seed(2))
+    decoder.to(torch.bfloat16)
+    seen = []
+
+    def note(_layer, _inputs, outputs):
+        seen.append(tuple(part.dtype for part in outputs))
+
+    handles = [layer.register_forward_hook(note) for layer in decoder.model.layers]
+    hidden = decoder(ids, positions_of(ids)).float()
+    assert seen == [(torch.float32, torch.bfloat16)] * 24
+    for handle in handles:
+        handle.remove()
+    assert hidden.equal(hidden.bfloat16().float()), "the norm comes out in the weights' type"
+    exact = decoder.double()(ids, positions_of(ids))
+    rounded = _with_a_rounded_stream(decoder.bfloat16(), ids)
+    error, rounded_error = ((h - exact).norm() for h in (hidden, rounded))
+    assert error < 0.5 * rounded_error
+
+
+def _with_a_rounded_stream(decoder, ids):
+    """Hidden states where every sum is rounded to the weights' type."""
+    handles = [
+        layer.register_forward_hook(lambda _, __, out: (out[0].bfloat16().float(), out[1]))
+        for layer in decoder.model.layers
+    ]
+    hidden = decoder(ids, positions_of(ids))
+    for handle in handles:
+        handle.remove()
+    return hidden.double()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_add_norm_by_hand(dtype):
+    residual = torch.tensor([[1.0, 2.0], [6.0, 8.0]], dtype=dtype)
+    delta = torch.tensor([[2.0, 2.0], [0.0, 0.0]], dtype=dtype)
+    total, normed = add_norm(residual, delta, torch.tensor([1.0, 0.5], dtype=dtype), 0.0)
+    assert total.tolist() == [[3.0, 4.0], [6.0, 8.0]]
+    assert total.dtype == torch.float32
+    assert normed.dtype == dtype
+    # Both rows point the same way: 3 and 4 over the root of 12.5, the second number halved.
+    expected = torch.tensor([[0.848528, 0.565685]] * 2)
+    assert torch.allclose(normed.float(), expected, atol=1e-6 if dtype == torch.float32 else 2e-3)
 
 
 @torch.no_grad()

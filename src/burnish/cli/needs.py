@@ -14,6 +14,8 @@ def training_room() -> Any:
     # Torch's threads wait for each other by spinning: on a machine that does anything else, a
     # step takes several times as long. Read once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Large pages for large tensors: fewer of them to clear, and to find again.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     return _import("burnish.training", "training")
 
 

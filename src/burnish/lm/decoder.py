@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from burnish.errors import ModelError
 from burnish.lm.architecture import Architecture
+from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate
 
 KeepsKeys = Callable[[int, Tensor, Tensor], None]
 """Is shown every layer's keys and values as they are computed, (B, Hkv, S, Dh) each."""
@@ -46,14 +46,6 @@ class Embedding(nn.Embedding):
 
     def reset_parameters(self) -> None:
         pass
-
-
-class Rotation(NamedTuple):
-    """Rotary positions of a batch, (B, 1, S, Dh) each."""
-
-    cos: Tensor
-    sin: Tensor
-    """The first half negated, so that swapping a head's halves is all that is left to do."""
 
 
 class Decoder(nn.Module):
@@ -96,10 +88,13 @@ class Decoder(nn.Module):
         rotation = self.rotation(positions_BS, hidden_ND.dtype)
         if mask is not None:
             mask = _as_read(mask, hidden_ND.dtype).unsqueeze(1)
+        # What a layer computes last is added by whoever norms the stream next.
+        delta_ND: Tensor | None = None
         with _quick_to_start(ids_BS.device):
             for index, layer in enumerate(self.model.layers):
-                hidden_ND = layer(hidden_ND, rotation, mask, keep, index)
-        normed_ND: Tensor = self.model.norm(hidden_ND)
+                hidden_ND, delta_ND = layer(hidden_ND, delta_ND, rotation, mask, keep, index)
+        final = self.model.norm
+        _, normed_ND = add_norm(hidden_ND, delta_ND, final.weight, self.architecture.norm_eps)
         return normed_ND.view(rows, length, -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -164,11 +159,15 @@ class Trunk(nn.Module):
 
 
 class Layer(nn.Module):
-    """Pre-norm attention and SwiGLU, each added to the residual stream."""
+    """Pre-norm attention and SwiGLU over a residual stream.
+
+    Takes the stream and what the layer before still has to add to it, and returns the same two.
+    """
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         size = architecture.hidden_size
+        self.eps = architecture.norm_eps
         self.input_layernorm = nn.RMSNorm(size, eps=architecture.norm_eps)
         self.self_attn = Attention(architecture)
         self.post_attention_layernorm = nn.RMSNorm(size, eps=architecture.norm_eps)
@@ -176,16 +175,19 @@ class Layer(nn.Module):
 
     def forward(
         self,
-        hidden_ND: Tensor,
+        residual_ND: Tensor,
+        delta_ND: Tensor | None,
         rotation: Rotation,
         mask: Tensor | None,
         keep: KeepsKeys | None,
         index: int,
-    ) -> Tensor:
-        attended = self.self_attn(self.input_layernorm(hidden_ND), rotation, mask, keep, index)
-        hidden_ND = hidden_ND + attended
-        transformed: Tensor = self.mlp(self.post_attention_layernorm(hidden_ND))
-        return hidden_ND + transformed
+    ) -> tuple[Tensor, Tensor]:
+        weight_D = self.input_layernorm.weight
+        residual_ND, normed_ND = add_norm(residual_ND, delta_ND, weight_D, self.eps)
+        attended_ND = self.self_attn(normed_ND, rotation, mask, keep, index)
+        weight_D = self.post_attention_layernorm.weight
+        residual_ND, normed_ND = add_norm(residual_ND, attended_ND, weight_D, self.eps)
+        return residual_ND, self.mlp(normed_ND)
 
 
 class FeedForward(nn.Module):
@@ -203,7 +205,7 @@ class FeedForward(nn.Module):
         self.down_proj = Linear(inner, size, bias=bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(F.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+        out: Tensor = self.down_proj(gated(self.gate_proj(hidden), self.up_proj(hidden)))
         return out
 
 
@@ -214,6 +216,7 @@ class Attention(nn.Module):
         super().__init__()
         a = architecture
         self.heads, self.kv_heads = a.heads, a.kv_heads
+        self.eps = a.norm_eps
         self.q_proj = Linear(a.hidden_size, a.heads * a.head_dim, bias=a.qkv_bias)
         self.k_proj = Linear(a.hidden_size, a.kv_heads * a.head_dim, bias=a.qkv_bias)
         self.v_proj = Linear(a.hidden_size, a.kv_heads * a.head_dim, bias=a.qkv_bias)
@@ -234,9 +237,9 @@ class Attention(nn.Module):
         key = self.k_proj(hidden_ND).view(rows, length, self.kv_heads, size)
         value = self.v_proj(hidden_ND).view(rows, length, self.kv_heads, size)
         if self.q_norm is not None and self.k_norm is not None:
-            query, key = self.q_norm(query), self.k_norm(key)
-        query = _rotate(query.transpose(1, 2), rotation)
-        key = _rotate(key.transpose(1, 2), rotation)
+            query = norm(query, self.q_norm.weight, self.eps)
+            key = norm(key, self.k_norm.weight, self.eps)
+        query, key = rotate(query, key, rotation)
         value = value.transpose(1, 2)
         if keep is not None:
             keep(index, key, value)
@@ -245,19 +248,16 @@ class Attention(nn.Module):
         return out
 
 
-def _rotate(heads_BHSE: Tensor, rotation: Rotation) -> Tensor:
-    """Rotary embedding with the two halves of a head as the pair's two coordinates."""
-    swapped = heads_BHSE.roll(heads_BHSE.shape[-1] // 2, dims=-1)
-    return torch.addcmul(heads_BHSE * rotation.cos, swapped, rotation.sin)
-
-
 def _attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, is_sampling: bool
 ) -> Tensor:
     """Softmax attention; (B, H, S, Dh) queries over (B, Hkv, Sk, Dh) keys."""
     heads, length = query.shape[1:3]
     kv_heads = key.shape[1]
-    if kv_heads != heads:
+    is_shared = kv_heads != heads
+    if is_shared and query.is_cuda and mask is None and _flash_shares_keys(query, key, value):
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    if is_shared:
         key = key.repeat_interleave(heads // kv_heads, dim=1)
         value = value.repeat_interleave(heads // kv_heads, dim=1)
     # Not a question of gradients: old and reference log-probs are computed without and compared
@@ -265,6 +265,16 @@ def _attend(
     if not is_sampling and query.device.type == "cpu" and length <= SHORT:
         return _attend_plainly(query, key, value, mask)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+
+
+def _flash_shares_keys(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether causal flash attention can read the keys of several heads where they are.
+
+    The other fused kernel cannot, and the one that is left would make all scores.
+    """
+    from torch.backends.cuda import SDPAParams, can_use_flash_attention
+
+    return can_use_flash_attention(SDPAParams(query, key, value, None, 0.0, True, True))
 
 
 def _attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -280,10 +290,15 @@ def _attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
 
 def _as_read(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """On a GPU what is added to the scores: its kernels would make it of a mask for every layer."""
+    """On a GPU what is added to the scores: its kernels would make it of a mask for every layer.
+
+    Its lines start at multiples of eight numbers, else every layer would copy them to such places.
+    """
     if mask.device.type != "cuda":
         return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
+    rows, length, keys = mask.shape
+    lines = torch.zeros(rows, length, -(-keys // 8) * 8, dtype=dtype, device=mask.device)
+    return lines[..., :keys].masked_fill_(~mask, float("-inf"))
 
 
 def _quick_to_start(device: torch.device) -> AbstractContextManager[None]:

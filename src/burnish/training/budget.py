@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from burnish.lm.decoder import Decoder
-from burnish.lm.head import GPU_CHUNK_BYTES
+from burnish.lm.head import CPU_CHUNK_BYTES, GPU_CHUNK_BYTES
 from burnish.training.packing import ROW_TOKENS
 
 CPU_TOKENS = 4096
@@ -48,6 +48,12 @@ def activation_bytes_per_token(shape: LayerShape) -> int:
     """What one token keeps in device memory between forward and backward, over all layers."""
     per_layer = 6 * shape.hidden + 2 * shape.kv_width + 4 * shape.intermediate
     return shape.layers * per_layer * shape.bytes_per_value
+
+
+def logits_bytes(trained: int, vocabulary: int, bytes_per_value: int, *, is_gpu: bool) -> int:
+    """What the logits of trained tokens take at one time: those of one chunk."""
+    most = GPU_CHUNK_BYTES if is_gpu else CPU_CHUNK_BYTES
+    return min(trained * vocabulary * bytes_per_value, most)
 
 
 def pass_tokens(model: object, device: torch.device) -> int:

@@ -16,10 +16,13 @@ from dataclasses import dataclass
 import torch
 
 from burnish.config.schema import Config
-from burnish.training.forward import CHUNK
+from burnish.training.budget import activation_bytes_per_token, logits_bytes
+from burnish.training.packing import LONG_ANSWER, ROW_TOKENS
 
 STARTS_A_LAYER = 30
 """Operations that one layer's forward pass starts; a backward pass starts twice as many."""
+GRAPH_LAYER_S = 29e-6
+"""One layer of a decode step in a captured graph, however few the rows; seen on an H200."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Speed:
     bytes_per_s: float
     start_s: float
     """Seconds to start one operation from Python."""
+    is_gpu: bool
 
 
 def forecast(
@@ -71,39 +75,54 @@ def forecast(
     """Memory and time of one step of this config."""
     rollouts = config.rollout.prompts * config.rollout.samples
     answer = config.rollout.max_tokens
-    rows = config.rollout.prompts if config.update.share_prompts else rollouts
-    trained_tokens = rows * prompt_tokens + rollouts * answer
-    memory = _memory(config, shape, rollouts, prompt_tokens, min(budget, trained_tokens))
+    tokens = packed_tokens(config, prompt_tokens)
+    memory = _memory(config, shape, speed, prompt_tokens, min(budget, tokens))
     prefill = 2 * shape.parameters * config.rollout.prompts * prompt_tokens
     weights = shape.parameters * shape.bytes_per_value / speed.bytes_per_s
     decode = max(2 * shape.parameters * rollouts / speed.operations_per_s, weights)
-    passes = config.update.epochs + (config.update.epochs * config.update.minibatches > 1) / 3
     start = shape.layers * STARTS_A_LAYER * speed.start_s
-    batches = max(config.update.minibatches, math.ceil(trained_tokens / budget))
-    arithmetic = 6 * shape.parameters * trained_tokens / speed.operations_per_s
+    decode += shape.layers * GRAPH_LAYER_S if speed.is_gpu else start
+    passes = config.update.epochs + (config.update.epochs * config.update.minibatches > 1) / 3
+    batches = max(config.update.minibatches, math.ceil(tokens / budget))
+    arithmetic = 6 * shape.parameters * tokens / speed.operations_per_s
     return Forecast(
         memory=memory,
         available=available,
-        rollout_s=prefill / speed.operations_per_s + (decode + start) * answer,
+        rollout_s=prefill / speed.operations_per_s + start + decode * answer,
         update_s=passes * (arithmetic + 3 * start * batches),
     )
 
 
+def packed_tokens(config: Config, prompt_tokens: int) -> int:
+    """Tokens of a step's training rows when every answer is as long as it may be."""
+    samples, answer = config.rollout.samples, config.rollout.max_tokens
+    is_shared = config.update.share_prompts and answer <= LONG_ANSWER * prompt_tokens
+    together = max(1, (ROW_TOKENS - prompt_tokens) // answer) if is_shared else 1
+    rows = math.ceil(samples / together)
+    return config.rollout.prompts * (rows * prompt_tokens + samples * answer)
+
+
 def _memory(
-    config: Config, shape: Shape, rollouts: int, prompt_tokens: int, tokens: int
+    config: Config, shape: Shape, speed: Speed, prompt_tokens: int, tokens: int
 ) -> dict[str, int]:
     size = shape.bytes_per_value
-    own_master = size < 4
-    per_token = 6 * shape.hidden + 2 * shape.kv_width + 4 * shape.intermediate
-    logits = min(tokens, rollouts * config.rollout.max_tokens, CHUNK) * shape.vocabulary * 4 * 3
-    length = prompt_tokens + config.rollout.max_tokens
+    rollouts = config.rollout.prompts * config.rollout.samples
+    answer = config.rollout.max_tokens
+    trained = min(tokens, rollouts * answer)
+    # Half-precision gradients live beside the float32 sums they are added to.
+    gradient = 4 if size >= 4 else size + 4
+    cached = rollouts * (prompt_tokens + answer) + config.rollout.prompts * prompt_tokens
+    if speed.is_gpu:
+        # Rows share their prompt's pages, and the engine keeps a reserve.
+        cached = (rollouts * answer + config.rollout.prompts * prompt_tokens) * 5 // 4
     parts = {
         "weights": shape.parameters * size,
-        "master weights": shape.trained * 4 if own_master else 0,
-        "gradients": shape.trained * (size + 4),
+        "master weights": shape.trained * 4 if size < 4 else 0,
+        "gradients": shape.trained * gradient,
         "optimiser": shape.trained * 8,
-        "activations": tokens * shape.layers * per_token * size + logits,
-        "cache": 2 * rollouts * length * shape.layers * shape.kv_width * size,
+        "activations": tokens * activation_bytes_per_token(shape)
+        + logits_bytes(trained, shape.vocabulary, size, is_gpu=speed.is_gpu),
+        "cache": 2 * cached * shape.layers * shape.kv_width * size,
     }
     if config.policy.needs_reference and config.model.lora is None:
         parts["reference"] = shape.parameters * size
@@ -119,7 +138,7 @@ def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
         operations = 2 * side**3 / _seconds(lambda: a @ a, device)
         moved = 2 * block.numel() / _seconds(block.clone, device)
         start = _seconds(lambda: [a[0, 0] + 1 for _ in range(50)], device) / 100
-    return Speed(operations, moved, start)
+    return Speed(operations, moved, start, is_gpu=device.type == "cuda")
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:

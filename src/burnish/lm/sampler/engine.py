@@ -18,7 +18,7 @@ import torch
 from burnish.lm.base import Completion
 from burnish.lm.decoder import Decoder
 from burnish.lm.sampler.plan import Plan
-from burnish.lm.sampler.room import MOST_SEATS, Room, Size, build_room, size_for
+from burnish.lm.sampler.room import MOST_SEATS, Room, Size, build_room, size_for, with_reserve
 from burnish.lm.sampler.rows import Request, Row, completion, make_rows
 from burnish.lm.sampler.schedule import Schedule
 from burnish.lm.tokenizer import Tokenizer
@@ -67,5 +67,5 @@ class Sampler:
         self._room = room = None
         plan = Plan(self.decoder)
         size = size_for(rows, plan, self._max_rows)
-        self._room = build_room(plan, size, ends)
+        self._room = build_room(plan, with_reserve(size, plan), ends)
         return self._room, size

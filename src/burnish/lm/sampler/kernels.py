@@ -39,19 +39,17 @@ def _add_norm(
     HAS_DELTA: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row: add `delta` to the residual in place, write its norm."""
+    """One row: add `delta` to the float32 residual in place, write its norm in the weight's type."""
     row = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, BLOCK)
     inside = d < size
     x = tl.load(residual + row * size + d, mask=inside, other=0.0)
     if HAS_DELTA:
-        y = tl.load(delta + row * size + d, mask=inside, other=0.0)
-        x = (x.to(tl.float32) + y.to(tl.float32)).to(x.dtype)
+        x += tl.load(delta + row * size + d, mask=inside, other=0.0).to(tl.float32)
         tl.store(residual + row * size + d, x, mask=inside)
-    wide = x.to(tl.float32)
-    scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / size + eps)
-    w = tl.load(weight + d, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row * size + d, (wide * scale * w).to(x.dtype), mask=inside)
+    scale = tl.rsqrt(tl.sum(x * x, axis=0) / size + eps)
+    w = tl.load(weight + d, mask=inside, other=0.0)
+    tl.store(out + row * size + d, (x * scale * w.to(tl.float32)).to(w.dtype), mask=inside)
 
 
 @triton.jit
@@ -390,9 +388,11 @@ class TritonOps:
     def add_norm(
         self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The residual stream with `delta` added in place, and its norm."""
+        """The residual stream, float32, with `delta` added in place, and its norm."""
+        if delta_BD is None:
+            residual_BD = residual_BD.float()
         rows, size = residual_BD.shape
-        out = torch.empty_like(residual_BD)
+        out = torch.empty_like(residual_BD, dtype=weight_D.dtype)
         block = triton.next_power_of_2(size)
         _add_norm[(rows,)](
             residual_BD,

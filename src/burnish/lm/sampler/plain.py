@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from burnish.lm.fused import add_norm
 from burnish.lm.sampler.cache import PagedCache
 from burnish.lm.sampler.plan import LayerPlan, Plan
 from burnish.lm.sampler.seats import Seats, Variant
@@ -60,9 +61,7 @@ class PlainOps:
         self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The residual stream with `delta` added, and its norm."""
-        if delta_BD is not None:
-            residual_BD = residual_BD + delta_BD
-        return residual_BD, F.rms_norm(residual_BD, weight_D.shape, weight_D, self.eps)
+        return add_norm(residual_BD, delta_BD, weight_D, self.eps)
 
     def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor:
         """File the new tokens' keys and values, and attend to everything in their rows."""

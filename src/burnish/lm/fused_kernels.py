@@ -1,0 +1,332 @@
+# mypy: disable-error-code="untyped-decorator,no-untyped-def,no-untyped-call,misc"
+"""The kernels of `burnish.lm.fused`: every number is read once and written once.
+
+All arithmetic is in float32 whatever the tensors' types. Nothing depends on the order in which
+programs run, so the same input gives the same bits.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+TILE = 1024
+"""Numbers that one program works on at a time, where a row is no longer than that."""
+PROGRAMS = 1024
+"""Programs among which a norm's backward pass shares the rows; each sums a weight gradient."""
+
+SIZES_OF_A_PASS = ("rows", "each", "length")
+"""Arguments that change from pass to pass: Triton would compile again for multiples of 16."""
+
+
+def add_norm(
+    residual_ND: Tensor, delta_ND: Tensor | None, weight_D: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum (without `delta` the residual itself), its norm, and each row's scale (N,)."""
+    residual_ND = residual_ND.contiguous()
+    rows, size = residual_ND.shape
+    total_ND = residual_ND if delta_ND is None else torch.empty_like(residual_ND)
+    normed_ND = torch.empty_like(residual_ND, dtype=weight_D.dtype)
+    scale_N = torch.empty(rows, dtype=torch.float32, device=residual_ND.device)
+    tile, block = _tile(size)
+    if rows:
+        _add_norm_forward[(triton.cdiv(rows, tile),)](
+            residual_ND,
+            residual_ND if delta_ND is None else delta_ND.contiguous(),
+            weight_D.contiguous(),
+            total_ND,
+            normed_ND,
+            scale_N,
+            rows,
+            size,
+            eps,
+            HAS_DELTA=delta_ND is not None,
+            ROWS=tile,
+            BLOCK=block,
+            num_warps=_warps(tile * block),
+        )
+    return total_ND, normed_ND, scale_N
+
+
+def add_norm_backward(
+    of_total_ND: Tensor | None,
+    of_normed_ND: Tensor,
+    total_ND: Tensor,
+    weight_D: Tensor,
+    scale_N: Tensor,
+    *,
+    delta_dtype: torch.dtype | None,
+    needs_weight: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Gradients of residual, delta (None where `delta_dtype` is) and weight (None if unneeded)."""
+    rows, size = total_ND.shape
+    of_residual_ND = torch.empty_like(total_ND)
+    of_delta_ND = None
+    if delta_dtype is not None:
+        is_same = delta_dtype == total_ND.dtype
+        of_delta_ND = of_residual_ND if is_same else torch.empty_like(total_ND, dtype=delta_dtype)
+    tile, block = _tile(size)
+    tiles = triton.cdiv(rows, tile)
+    programs = min(tiles, PROGRAMS)
+    sums_PD = torch.empty(
+        programs if needs_weight else 0, size, dtype=torch.float32, device=total_ND.device
+    )
+    if rows:
+        _add_norm_backward[(programs,)](
+            total_ND if of_total_ND is None else of_total_ND.contiguous(),
+            of_normed_ND.contiguous(),
+            total_ND,
+            weight_D.contiguous(),
+            scale_N,
+            of_residual_ND,
+            of_residual_ND if of_delta_ND is None else of_delta_ND,
+            sums_PD,
+            rows,
+            size,
+            triton.cdiv(tiles, programs) * tile,
+            HAS_TOTAL=of_total_ND is not None,
+            HAS_DELTA=of_delta_ND is not None and of_delta_ND is not of_residual_ND,
+            NEEDS_WEIGHT=needs_weight,
+            ROWS=tile,
+            BLOCK=block,
+            num_warps=_warps(tile * block),
+        )
+    of_weight_D = sums_PD.sum(0).to(weight_D.dtype) if needs_weight else None
+    return of_residual_ND, of_delta_ND, of_weight_D
+
+
+def rotate(
+    query_BSHE: Tensor, key_BSHE: Tensor, cos: Tensor, sin: Tensor, *, is_backward: bool
+) -> tuple[Tensor, Tensor]:
+    """Heads turned by their token's angles, (B, S, H, Dh) each, or by the opposite angles."""
+    query_BSHE, key_BSHE = _rows_of_heads(query_BSHE), _rows_of_heads(key_BSHE)
+    rows, length, heads, size = query_BSHE.shape
+    kv_heads = key_BSHE.shape[2]
+    out_query = query_BSHE.new_empty(query_BSHE.shape)
+    out_key = key_BSHE.new_empty(key_BSHE.shape)
+    block = triton.next_power_of_2(size // 2)
+    block_heads = triton.next_power_of_2(heads)
+    if rows * length:
+        _turn[(rows * length,)](
+            query_BSHE,
+            key_BSHE,
+            cos.expand(rows, 1, length, size).contiguous(),
+            sin.expand(rows, 1, length, size).contiguous(),
+            out_query,
+            out_key,
+            length,
+            *query_BSHE.stride()[:3],
+            *key_BSHE.stride()[:3],
+            HEADS=heads,
+            KV=kv_heads,
+            HALF=size // 2,
+            BACKWARD=is_backward,
+            H=block_heads,
+            K=triton.next_power_of_2(kv_heads),
+            E=block,
+            num_warps=_warps(block_heads * block),
+        )
+    return out_query, out_key
+
+
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up."""
+    gate, up = gate.contiguous(), up.contiguous()
+    out = torch.empty_like(gate)
+    if count := gate.numel():
+        _gated_forward[(triton.cdiv(count, TILE),)](gate, up, out, count, BLOCK=TILE)
+    return out
+
+
+def gated_backward(of_out: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of gate and up."""
+    of_out, gate, up = of_out.contiguous(), gate.contiguous(), up.contiguous()
+    of_gate, of_up = torch.empty_like(gate), torch.empty_like(up)
+    if count := gate.numel():
+        _gated_backward[(triton.cdiv(count, TILE),)](
+            of_out, gate, up, of_gate, of_up, count, BLOCK=TILE
+        )
+    return of_gate, of_up
+
+
+def _tile(size: int) -> tuple[int, int]:
+    """Rows at a time, and the power of two that holds one."""
+    block = int(triton.next_power_of_2(size))
+    return max(1, TILE // block), block
+
+
+def _warps(numbers: int) -> int:
+    return max(1, min(16, numbers // 256))
+
+
+def _rows_of_heads(heads_BSHE: Tensor) -> Tensor:
+    """A head's numbers must lie side by side; heads and tokens may lie anywhere."""
+    return heads_BSHE if heads_BSHE.stride(-1) == 1 else heads_BSHE.contiguous()
+
+
+@triton.jit(do_not_specialize=SIZES_OF_A_PASS)
+def _add_norm_forward(
+    residual,
+    delta,
+    weight,
+    total,
+    normed,
+    scales,
+    rows,
+    size,
+    eps,
+    HAS_DELTA: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    d = tl.arange(0, BLOCK)
+    real = (row < rows)[:, None] & (d < size)[None, :]
+    at = row[:, None] * size + d[None, :]
+    x = tl.load(residual + at, mask=real, other=0.0).to(tl.float32)
+    if HAS_DELTA:
+        x += tl.load(delta + at, mask=real, other=0.0).to(tl.float32)
+        x = x.to(total.dtype.element_ty)
+        tl.store(total + at, x, mask=real)
+        x = x.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x, axis=1) / size + eps)
+    tl.store(scales + row, scale, mask=row < rows)
+    w = tl.load(weight + d, mask=d < size, other=0.0).to(tl.float32)
+    y = x * scale[:, None] * w[None, :]
+    tl.store(normed + at, y.to(normed.dtype.element_ty), mask=real)
+
+
+@triton.jit(do_not_specialize=SIZES_OF_A_PASS)
+def _add_norm_backward(
+    of_total,
+    of_normed,
+    total,
+    weight,
+    scales,
+    of_residual,
+    of_delta,
+    sums,
+    rows,
+    size,
+    each,
+    HAS_TOTAL: tl.constexpr,
+    HAS_DELTA: tl.constexpr,
+    NEEDS_WEIGHT: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """With y = x r w and r the row's scale: dx = r (w g - x r² mean(w g x)), dw = sum of g x r."""
+    program = tl.program_id(0).to(tl.int64)
+    d = tl.arange(0, BLOCK)
+    w = tl.load(weight + d, mask=d < size, other=0.0).to(tl.float32)
+    of_weight = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, each, ROWS):
+        row = program * each + start + tl.arange(0, ROWS)
+        real = (row < rows)[:, None] & (d < size)[None, :]
+        at = row[:, None] * size + d[None, :]
+        g = tl.load(of_normed + at, mask=real, other=0.0).to(tl.float32)
+        r = tl.load(scales + row, mask=row < rows, other=0.0)[:, None]
+        unit = tl.load(total + at, mask=real, other=0.0).to(tl.float32) * r
+        if NEEDS_WEIGHT:
+            of_weight += tl.sum(g * unit, axis=0)
+        g *= w[None, :]
+        dx = r * (g - unit * (tl.sum(g * unit, axis=1) / size)[:, None])
+        if HAS_TOTAL:
+            dx += tl.load(of_total + at, mask=real, other=0.0).to(tl.float32)
+        tl.store(of_residual + at, dx.to(of_residual.dtype.element_ty), mask=real)
+        if HAS_DELTA:
+            tl.store(of_delta + at, dx.to(of_delta.dtype.element_ty), mask=real)
+    if NEEDS_WEIGHT:
+        tl.store(sums + program * size + d, of_weight, mask=d < size)
+
+
+@triton.jit(do_not_specialize=SIZES_OF_A_PASS)
+def _turn(
+    query,
+    key,
+    cos,
+    sin,
+    out_query,
+    out_key,
+    length,
+    query_row,
+    query_token,
+    query_head,
+    key_row,
+    key_token,
+    key_head,
+    HEADS: tl.constexpr,
+    KV: tl.constexpr,
+    HALF: tl.constexpr,
+    BACKWARD: tl.constexpr,
+    H: tl.constexpr,
+    K: tl.constexpr,
+    E: tl.constexpr,
+):
+    """All heads of one token."""
+    token = tl.program_id(0).to(tl.int64)
+    row = token // length
+    place = token % length
+    DIM: tl.constexpr = 2 * HALF
+    e = tl.arange(0, E)
+    inside = e < HALF
+    c = tl.load(cos + token * DIM + e, mask=inside, other=0.0).to(tl.float32)
+    # The second half's sine has its own sign.
+    s = tl.load(sin + token * DIM + HALF + e, mask=inside, other=0.0).to(tl.float32)
+    if BACKWARD:
+        s = -s
+    query += row * query_row + place * query_token
+    key += row * key_row + place * key_token
+    _turn_heads(query, query_head, out_query + token * HEADS * DIM, c, s, HEADS, HALF, H, E)
+    _turn_heads(key, key_head, out_key + token * KV * DIM, c, s, KV, HALF, K, E)
+
+
+@triton.jit
+def _turn_heads(
+    source,
+    stride,
+    out,
+    c,
+    s,
+    HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+    H: tl.constexpr,
+    E: tl.constexpr,
+):
+    h = tl.arange(0, H)
+    e = tl.arange(0, E)
+    real = (h < HEADS)[:, None] & (e < HALF)[None, :]
+    at = source + h.to(tl.int64)[:, None] * stride + e[None, :]
+    first = tl.load(at, mask=real, other=0.0).to(tl.float32)
+    second = tl.load(at + HALF, mask=real, other=0.0).to(tl.float32)
+    there = out + h[:, None] * (2 * HALF) + e[None, :]
+    kind = out.dtype.element_ty
+    tl.store(there, (first * c[None, :] - second * s[None, :]).to(kind), mask=real)
+    tl.store(there + HALF, (second * c[None, :] + first * s[None, :]).to(kind), mask=real)
+
+
+@triton.jit
+def _gated_forward(gate, up, out, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    g = tl.load(gate + at, mask=inside, other=0.0).to(tl.float32)
+    u = tl.load(up + at, mask=inside, other=0.0).to(tl.float32)
+    # Rounded between the two steps, as the sampler and plain torch do.
+    kind = out.dtype.element_ty
+    silu = (g * tl.sigmoid(g)).to(kind).to(tl.float32)
+    tl.store(out + at, (silu * u).to(kind), mask=inside)
+
+
+@triton.jit
+def _gated_backward(of_out, gate, up, of_gate, of_up, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    o = tl.load(of_out + at, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(gate + at, mask=inside, other=0.0).to(tl.float32)
+    u = tl.load(up + at, mask=inside, other=0.0).to(tl.float32)
+    sigmoid = tl.sigmoid(g)
+    of_silu = o * u * sigmoid * (1.0 + g * (1.0 - sigmoid))
+    tl.store(of_gate + at, of_silu.to(of_gate.dtype.element_ty), mask=inside)
+    tl.store(of_up + at, (o * g * sigmoid).to(of_up.dtype.element_ty), mask=inside)

@@ -1,0 +1,344 @@
+"""The fused kernels against plain torch: on a GPU as they are, elsewhere in Triton's interpreter."""
+
+import copy
+import os
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+if not torch.cuda.is_available():
+    # Read when the kernels are first imported.
+    os.environ["TRITON_INTERPRET"] = "1"
+pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
+
+from burnish.lm import decoder as decoder_module
+from burnish.lm import fused, fused_kernels
+from burnish.lm.architecture import Architecture
+from burnish.lm.decoder import Decoder, init_weights
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+ROUNDING = {
+    torch.float32: 2e-6,
+    torch.float16: 2**-11,
+    torch.bfloat16: 2**-9 if DEVICE.type == "cuda" else 2**-7,
+}
+"""Relative error of one rounded number. float32 leaves room for the order of a sum; Triton's
+interpreter cuts bfloat16 off where a GPU rounds to nearest."""
+
+
+@pytest.fixture(autouse=True)
+def use_kernels(monkeypatch):
+    """The way a GPU takes, wherever this runs; float64 stays in plain torch as it does there."""
+    monkeypatch.setattr(
+        fused, "_kernels", lambda t: None if t.dtype == torch.float64 else fused_kernels
+    )
+
+
+def random(*shape, seed=0, dtype=torch.float32, scale=1.0):
+    values = torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale
+    return values.to(DEVICE, dtype).requires_grad_(True)
+
+
+def exact(*tensors):
+    """The same numbers in float64, as leaves of a graph of their own."""
+    return [t.detach().double().requires_grad_(True) for t in tensors]
+
+
+def assert_near(got, expected, dtype, *, times=1.2):
+    """Within `times` roundings, in proportion to each number and to the typical one."""
+    bound = times * ROUNDING[dtype]
+    typical = float(expected.detach().abs().mean())
+    torch.testing.assert_close(
+        got.double(), expected.double(), rtol=bound, atol=bound * max(typical, 1e-3)
+    )
+
+
+def plain_norm(x, weight, eps):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+@pytest.mark.parametrize("size", [48, 576, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_add_norm_and_all_its_gradients(dtype, size):
+    residual = random(7, size, seed=1)
+    delta = random(7, size, seed=2, dtype=dtype)
+    weight = random(size, seed=3, dtype=dtype)
+    of_total, of_normed = random(7, size, seed=4), random(7, size, seed=5, dtype=dtype)
+    total, normed = fused.add_norm(residual, delta, weight, 1e-5)
+    assert total.dtype == torch.float32
+    assert normed.dtype == dtype
+    got = torch.autograd.grad((total, normed), (residual, delta, weight), (of_total, of_normed))
+    assert [g.dtype for g in got] == [torch.float32, dtype, dtype]
+
+    inputs = exact(residual, delta, weight)
+    their_total = inputs[0] + inputs[1]
+    theirs = their_total, plain_norm(their_total, inputs[2], 1e-5)
+    expected = torch.autograd.grad(theirs, inputs, (of_total.double(), of_normed.double()))
+    assert_near(total, theirs[0], torch.float32)
+    assert_near(normed, theirs[1], dtype)
+    assert_near(got[0], expected[0], torch.float32, times=2)
+    assert_near(got[1], expected[1], dtype)
+    assert_near(got[2], expected[2], dtype, times=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_first_norm_has_nothing_to_add(dtype):
+    embedded = random(5, 96, seed=1, dtype=dtype)
+    weight = random(96, seed=2, dtype=dtype)
+    total, normed = fused.add_norm(embedded, None, weight, 1e-6)
+    assert torch.equal(total, embedded.float())
+    got = torch.autograd.grad((3 * total).sum() + normed.float().sum(), (embedded, weight))
+    inputs = exact(embedded, weight)
+    theirs = plain_norm(*inputs, 1e-6)
+    expected = torch.autograd.grad((3 * inputs[0]).sum() + theirs.sum(), inputs)
+    assert_near(normed, theirs, dtype)
+    for ours, their in zip(got, expected, strict=True):
+        assert_near(ours, their, dtype, times=4)
+
+
+def test_a_gradient_that_reaches_one_output_alone():
+    residual, delta, weight = random(5, 40), random(5, 40, seed=1), random(40, seed=2)
+    total, normed = fused.add_norm(residual, delta, weight, 1e-5)
+    got = torch.autograd.grad(total.sum(), (residual, delta), retain_graph=True)
+    assert all(torch.equal(g, torch.ones_like(g)) for g in got)
+    got = torch.autograd.grad(normed[:, 3].sum(), (residual, delta, weight))
+    inputs = exact(residual, delta, weight)
+    theirs = plain_norm(inputs[0] + inputs[1], inputs[2], 1e-5)
+    for ours, their in zip(got, torch.autograd.grad(theirs[:, 3].sum(), inputs), strict=True):
+        assert_near(ours, their, torch.float32, times=4)
+
+
+def test_a_frozen_weight_costs_no_sums(monkeypatch):
+    asked = []
+    real = fused_kernels.add_norm_backward
+
+    def noting(*arguments, needs_weight, **settings):
+        asked.append(needs_weight)
+        return real(*arguments, needs_weight=needs_weight, **settings)
+
+    monkeypatch.setattr(fused_kernels, "add_norm_backward", noting)
+    residual, delta, weight = random(3, 48), random(3, 48, seed=1), random(48, seed=2)
+    for frozen in (False, True):
+        of = torch.autograd.grad(
+            fused.add_norm(residual, delta, weight.detach() if frozen else weight, 1e-5)[1].sum(),
+            (residual, delta),
+        )
+        assert torch.equal(*of)
+    assert asked == [True, False]
+
+
+@pytest.mark.parametrize("programs", [1, 3, 1000])
+def test_the_weight_gradient_is_whole_however_rows_are_shared(monkeypatch, programs):
+    monkeypatch.setattr(fused_kernels, "PROGRAMS", programs)
+    monkeypatch.setattr(fused_kernels, "TILE", 128)
+    x, weight = random(37, 48), random(48, seed=1)
+    got = torch.autograd.grad(fused.norm(x, weight, 1e-5).square().sum(), (x, weight))
+    inputs = exact(x, weight)
+    expected = torch.autograd.grad(plain_norm(*inputs, 1e-5).square().sum(), inputs)
+    for ours, their in zip(got, expected, strict=True):
+        assert_near(ours, their, torch.float32, times=8)
+
+
+@pytest.mark.parametrize("size", [24, 64, 128])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_heads_are_normed_in_their_own_type(dtype, size):
+    x = random(2, 3, 5, size, dtype=dtype)
+    weight = random(size, seed=1, dtype=dtype)
+    of_out = random(2, 3, 5, size, seed=2, dtype=dtype)
+    out = fused.norm(x, weight, 1e-6)
+    assert out.dtype == dtype
+    inputs = exact(x, weight)
+    theirs = plain_norm(*inputs, 1e-6)
+    assert_near(out, theirs, dtype)
+    expected = torch.autograd.grad(theirs, inputs, of_out.double())
+    for ours, their in zip(torch.autograd.grad(out, (x, weight), of_out), expected, strict=True):
+        assert_near(ours, their, dtype, times=4)
+
+
+def rotation_of(rows, length, size, dtype):
+    angles = random(rows, 1, length, size // 2, seed=9, scale=3.0).detach()
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    return fused.Rotation(torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1))
+
+
+@pytest.mark.parametrize("size", [24, 64, 128])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rotation_and_its_gradient(dtype, size):
+    query = random(2, 5, 6, size, seed=1, dtype=dtype)
+    key = random(2, 5, 3, size, seed=2, dtype=dtype)
+    rotation = rotation_of(2, 5, size, dtype)
+    turned = fused.rotate(query, key, rotation)
+    assert [t.shape for t in turned] == [(2, 6, 5, size), (2, 3, 5, size)]
+    assert all(t.transpose(1, 2).is_contiguous() for t in turned)
+    # What attention hands back may lie heads first.
+    of = [random(*t.shape, seed=i, dtype=dtype).detach() for i, t in enumerate(turned)]
+    got = torch.autograd.grad(turned, (query, key), of)
+
+    inputs = exact(query, key)
+    wide = fused.Rotation(*(t.double() for t in rotation))
+    theirs = [fused._turned(t.transpose(1, 2), wide) for t in inputs]
+    expected = torch.autograd.grad(theirs, inputs, [o.double() for o in of])
+    for ours, their in zip((*turned, *got), (*theirs, *expected), strict=True):
+        assert ours.dtype == dtype
+        assert_near(ours, their, dtype)
+
+
+def test_the_rotation_backwards_undoes_the_rotation():
+    query, key = random(1, 4, 3, 64), random(1, 4, 1, 64, seed=1)
+    rotation = rotation_of(1, 4, 64, torch.float32)
+    there = fused_kernels.rotate(query.detach(), key.detach(), *rotation, is_backward=False)
+    back = fused_kernels.rotate(*there, *rotation, is_backward=True)
+    assert (there[0] - query).abs().max() > 0.5
+    torch.testing.assert_close(back, (query.detach(), key.detach()), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 48), (2, 1536), (5, 1000), (1, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gated_and_its_gradients(dtype, shape):
+    gate = random(*shape, seed=1, dtype=dtype, scale=3.0)
+    up = random(*shape, seed=2, dtype=dtype)
+    of_out = random(*shape, seed=3, dtype=dtype)
+    out = fused.gated(gate, up)
+    got = torch.autograd.grad(out, (gate, up), of_out)
+    inputs = exact(gate, up)
+    theirs = F.silu(inputs[0]) * inputs[1]
+    expected = torch.autograd.grad(theirs, inputs, of_out.double())
+    for ours, their in zip((out, *got), (theirs, *expected), strict=True):
+        assert ours.dtype == dtype
+        assert_near(ours, their, dtype, times=2.2)
+
+
+def test_gates_far_from_zero_neither_overflow_nor_vanish():
+    gate = torch.tensor([-200.0, -90.0, 0.0, 90.0, 200.0], device=DEVICE, requires_grad=True)
+    out = fused.gated(gate, torch.full_like(gate, 2.0))
+    assert out.tolist() == [0.0, 0.0, 0.0, 180.0, 400.0]
+    (of_gate,) = torch.autograd.grad(out.sum(), gate)
+    assert of_gate.tolist() == pytest.approx([0.0, 0.0, 1.0, 2.0, 2.0], abs=1e-30)
+
+
+def test_tensors_that_lie_apart_give_the_same_numbers():
+    wide = random(4, 96).detach()
+    apart, close = wide[:, ::2], wide[:, ::2].contiguous()
+    assert not apart.is_contiguous()
+    weight = random(48, seed=1).detach()
+    assert torch.equal(fused.gated(apart, apart), fused.gated(close, close))
+    ours = fused.add_norm(apart, apart, weight, 1e-5)
+    for a, b in zip(ours, fused.add_norm(close, close, weight, 1e-5), strict=True):
+        assert torch.equal(a, b)
+    rotation = rotation_of(2, 2, 24, torch.float32)
+    heads = close.view(2, 2, 2, 24)
+    across = heads.transpose(2, 3).contiguous().transpose(2, 3)
+    assert across.stride(-1) != 1
+    ours = fused.rotate(across, across, rotation)
+    theirs = fused.rotate(heads, heads, rotation)
+    assert torch.equal(ours[0], theirs[0])
+    assert torch.equal(ours[1], theirs[1])
+
+
+def test_no_tokens_at_all():
+    nothing, weight = random(0, 48), random(48)
+    total, normed = fused.add_norm(nothing, nothing, weight, 1e-5)
+    out = fused.gated(normed, total)
+    of_weight, of_nothing = torch.autograd.grad(out.sum(), (weight, nothing))
+    assert out.shape == of_nothing.shape == (0, 48)
+    assert of_weight.tolist() == [0.0] * 48
+
+
+def architecture(**changes):
+    values = {
+        "family": "llama",
+        "vocab_size": 61,
+        "hidden_size": 48,
+        "intermediate_size": 72,
+        "layers": 2,
+        "heads": 6,
+        "kv_heads": 2,
+        "head_dim": 24,
+        "norm_eps": 1e-5,
+        "rope_theta": 10_000.0,
+        "max_positions": 2048,
+    }
+    return Architecture(**{**values, **changes})
+
+
+FAMILIES = {
+    "llama": {},
+    "qwen2": {"family": "qwen2", "qkv_bias": True, "tied_head": True},
+    "qwen3": {"family": "qwen3", "qk_norm": True, "head_dim": 32},
+}
+
+
+def scores_and_gradients(decoder):
+    ids = torch.randint(0, 61, (2, 9), generator=torch.Generator().manual_seed(4)).to(DEVICE)
+    positions = torch.arange(9, device=DEVICE).expand(2, 9)
+    mask = torch.ones(9, 9, dtype=torch.bool, device=DEVICE).tril()
+    mask[6:, 3:6] = False
+    logits = decoder.logits(decoder(ids, positions, mask.expand(2, 9, 9)))
+    scores = logits.double().log_softmax(-1)[..., 7]
+    scores.sum().backward()
+    return scores.detach(), {name: p.grad for name, p in decoder.named_parameters()}
+
+
+@pytest.mark.parametrize("changes", FAMILIES.values(), ids=FAMILIES)
+def test_a_whole_decoder_on_the_kernels_is_the_plain_one(changes):
+    decoder = Decoder(architecture(**changes))
+    init_weights(decoder, seed=3, std=0.3)
+    decoder = decoder.to(DEVICE)
+    plain = copy.deepcopy(decoder).double()  # float64 never takes the kernels
+    scores, gradients = scores_and_gradients(decoder)
+    expected, exact_gradients = scores_and_gradients(plain)
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
+    for name, gradient in gradients.items():
+        difference = (gradient - exact_gradients[name]).norm()
+        # Of a key's bias nothing is left but rounding: it moves all scores of a query alike.
+        assert difference <= 1e-4 * exact_gradients[name].norm() + 1e-5, name
+
+
+def test_half_precision_computes_one_thing_with_and_without_kernels(monkeypatch):
+    decoder = Decoder(architecture())
+    init_weights(decoder, seed=3, std=0.3)
+    decoder = decoder.to(DEVICE, torch.float16)
+    plain = copy.deepcopy(decoder)
+    scores, gradients = scores_and_gradients(decoder)
+    monkeypatch.setattr(fused, "_kernels", lambda _: None)
+    expected, plain_gradients = scores_and_gradients(plain)
+    assert float((scores - expected).abs().mean()) < 0.004
+    for name, gradient in gradients.items():
+        difference = (gradient - plain_gradients[name]).norm()
+        assert difference < 0.005 * plain_gradients[name].norm(), name
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="flash attention with shared keys is a GPU's")
+def test_flash_attention_reads_shared_keys_where_they_are(monkeypatch):
+    query = random(2, 6, 300, 64, seed=1, dtype=torch.bfloat16)
+    key, value = (random(2, 2, 300, 64, seed=i, dtype=torch.bfloat16) for i in (2, 3))
+    assert decoder_module._flash_shares_keys(query, key, value)
+    found = []
+    for can in (True, False):
+        monkeypatch.setattr(decoder_module, "_flash_shares_keys", lambda *_, can=can: can)
+        out = decoder_module._attend(query, key, value, None, is_sampling=False)
+        found.append((out, *torch.autograd.grad(out.float().square().sum(), (query, key, value))))
+    for shared, repeated in zip(*found, strict=True):
+        assert float((shared - repeated).norm() / repeated.norm()) < 0.01
+
+
+def test_what_the_kernels_keep_for_the_backward_pass():
+    kept = {}
+
+    def note(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    residual = random(16, 64)
+    delta, gate, up = (random(16, 64, seed=i, dtype=torch.bfloat16) for i in (1, 2, 3))
+    weight = random(64, seed=4, dtype=torch.bfloat16)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+        outs = fused.add_norm(residual, delta, weight, 1e-5)
+    kept.pop(weight.data_ptr())
+    assert sorted(kept.values()) == [16 * 4, 16 * 64 * 4]
+    kept.clear()
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+        outs = (*outs, fused.gated(gate, up))
+    assert set(kept) == {gate.data_ptr(), up.data_ptr()}
+    assert all(out.requires_grad for out in outs)
