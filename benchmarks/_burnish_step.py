@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import msgspec
-from _speed_floor import Weights, clock, generation_floor, update_floor
+from _speed_floor import Group, Weights, clock, generation_floor, update_floor
 from _speed_memory import UpdateMemory
 from _speed_records import Accuracy, Result, Step, StepJob, read_job, say
 
@@ -123,29 +123,27 @@ def _settled(update: Any, device: Any) -> Any:
 def _step(
     event: StepDone, seconds: float, samples: Sequence[StoredSample], weights: Weights, job: StepJob
 ) -> Step:
-    prompts: dict[str, int] = {}
+    groups: dict[str, Group] = {}
     moved: dict[str, int] = {}
-    rows: list[tuple[int, int]] = []
     trained = 0
     for sample in samples:
         spans = sample.trajectory.spans
         new = sum(len(span.token_ids) for span in spans if span.trainable)
         prompt = sum(len(span.token_ids) for span in spans if not span.trainable)
-        rows.append((prompt, new))
-        prompts[sample.trajectory.group] = prompt
+        groups.setdefault(sample.trajectory.group, Group(prompt, [])).rows.append(new)
         if sample.keep and sample.advantage:
             moved[sample.trajectory.group] = prompt
             trained += new
     computed = sum(moved.values()) + trained
-    floor_s = generation_floor(weights, job.rates, list(prompts.values()), rows)
+    floor_s = generation_floor(weights, job.rates, list(groups.values()))
     metrics = event.metrics
     return Step(
         seconds=seconds,
         rollout_s=metrics["time/rollout_s"],
         score_s=metrics["time/score_s"],
         update_s=metrics["time/update_s"],
-        tokens=sum(new for _, new in rows),
-        rollouts=len(rows),
+        tokens=sum(sum(group.rows) for group in groups.values()),
+        rollouts=len(samples),
         computed_tokens=computed,
         trained_tokens=trained,
         floor_s=floor_s + update_floor(weights, job.rates, computed, trained),

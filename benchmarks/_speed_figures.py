@@ -9,6 +9,9 @@ from _speed_records import PeerResult, Result, Row, StepSize
 from msgspec import Struct
 from msgspec.structs import replace
 
+SPREAD = 8
+"""A tail is long where its longest row has at least this many times the median's tokens."""
+
 
 class GenerationFigure(Struct, frozen=True, kw_only=True):
     """burnish beside generate at one size."""
@@ -30,16 +33,20 @@ class GenerationFigure(Struct, frozen=True, kw_only=True):
 
 
 class TailFigure(Struct, frozen=True, kw_only=True):
-    """A long-tailed batch beside the same batch with every row as long as the longest."""
+    """A batch whose rows end by themselves beside one in which all run to the longest's length."""
 
     dtype: str
     batch: int
+    budget: int
+    """New tokens that each row was allowed: all that is known of its length in advance."""
+    shortest: int
+    median: float
+    p90: float
     longest: int
-    mean_tokens: float
     seconds: float
     full_s: float | None
     full_ratio: float | None
-    """Time of the full batch over that of the long-tailed one, both burnish."""
+    """Time of the batch in which no row may end over that of the long-tailed one, both burnish."""
     peer_s: float | None
     peer_ratio: float | None
     """Time of generate waiting for the longest row over burnish's."""
@@ -94,6 +101,8 @@ class MemoryFigure(Struct, frozen=True, kw_only=True):
     """What was forecast beside what was seen."""
 
     size: str
+    update_parts: str
+    """The parts of the forecast that the update's bytes are compared with."""
     forecast_update_bytes: int
     update_bytes: int
     update_ratio: float
@@ -151,8 +160,11 @@ def tail(rows: Sequence[Row]) -> list[TailFigure]:
             TailFigure(
                 dtype=row.dtype,
                 batch=row.batch,
-                longest=row.new_tokens,
-                mean_tokens=row.tokens / row.batch,
+                budget=row.new_tokens,
+                shortest=min(row.lengths),
+                median=statistics.median(row.lengths),
+                p90=statistics.quantiles(row.lengths, n=10, method="inclusive")[-1],
+                longest=max(row.lengths),
                 seconds=seconds,
                 full_s=full_s,
                 full_ratio=full_s / seconds if full_s else None,
@@ -160,10 +172,18 @@ def tail(rows: Sequence[Row]) -> list[TailFigure]:
                 peer_ratio=peer_s / seconds if peer_s else None,
                 is_lower_bound=bool(peer and peer.measured_tokens < peer.new_tokens),
                 floor_share=row.floor_s / seconds,
-                note=peer.note if peer else "generate was not measured",
+                note=_tail_note(row, peer),
             )
         )
     return figures
+
+
+def _tail_note(row: Row, peer: Row | None) -> str:
+    notes = [row.note, peer.note if peer else "generate was not measured"]
+    spread = max(row.lengths) / statistics.median(row.lengths)
+    if spread < SPREAD:
+        notes.append(f"not a long tail: longest {spread:.1f}x the median, expected {SPREAD}x")
+    return "; ".join(note for note in notes if note)
 
 
 def step(size: StepSize, ours: Result, peer: PeerResult | None, note: str = "") -> StepFigure:
@@ -228,15 +248,20 @@ def learn(size: StepSize, ours: Result) -> LearnFigure:
 
 
 def memory(size: StepSize, ours: Result) -> MemoryFigure:
-    """The forecast of the update's memory and of everything, over what was seen."""
-    activations = ours.forecast_bytes["activations"]
-    total = sum(ours.forecast_bytes.values())
+    """The forecast of the update's memory and of everything, over what was seen.
+
+    A GPU's allocator sees gradients beside activations; what autograd holds are activations alone.
+    """
     on_gpu = ours.peak_kind != "resident"
+    names = ("activations", "gradients") if on_gpu else ("activations",)
+    update = sum(ours.forecast_bytes[name] for name in names)
+    total = sum(ours.forecast_bytes.values())
     return MemoryFigure(
         size=size.label,
-        forecast_update_bytes=activations,
+        update_parts=" + ".join(names),
+        forecast_update_bytes=update,
         update_bytes=ours.update_bytes,
-        update_ratio=activations / ours.update_bytes,
+        update_ratio=update / ours.update_bytes,
         forecast_bytes=total,
         peak_bytes=ours.peak_bytes,
         peak_kind=ours.peak_kind,

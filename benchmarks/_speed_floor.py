@@ -2,10 +2,12 @@
 
     python benchmarks/_speed_floor.py JOB OUT     # child of speed.py: the device and its rates
 
-A decode step must read every weight once and every row's keys and values once, and must do two
-operations a weight and row, and four a cached position, head dimension and row. A training step
-does six a weight and token. Everything else (norms, sampling, the optimiser, attention while
-prompts are read) is left out, so no program can be faster than this.
+A decode step must read every weight once, the keys and values of a prompt once for all rows that
+continue it and those of each row's own tokens, and must do two operations a weight and row, and
+four a cached position, query dimension and row. A training step does six a weight and token.
+Everything else (norms, sampling, the optimiser, attention while prompts are read) is left out: a
+program is faster only where it shares the keys of different prompts, or where the device does more
+than the copy and the product showed.
 """
 
 from __future__ import annotations
@@ -58,20 +60,31 @@ class Weights(NamedTuple):
         return (self.body + self.head) * self.itemsize
 
 
-def generation_floor(
-    weights: Weights, rates: Rates, prompts: Sequence[int], rows: Sequence[tuple[int, int]]
-) -> float:
-    """Seconds at least for `prompts` read once (their lengths) and `rows` (context, new tokens).
+class Group(NamedTuple):
+    """Rows that continue the same prompt."""
+
+    prompt: int
+    """Tokens of the prompt."""
+    rows: list[int]
+    """New tokens of each row."""
+
+
+def generation_floor(weights: Weights, rates: Rates, groups: Sequence[Group]) -> float:
+    """Seconds at least for every prompt computed once and every row grown to its length.
 
     The first new token of a row comes from the prompt's own pass.
     """
-    reading = 2 * weights.body * sum(prompts) + 2 * weights.head * len(prompts)
+    reading = 2 * weights.body * sum(g.prompt for g in groups) + 2 * weights.head * len(groups)
     seconds = max(weights.bytes / rates.bytes_per_s, reading / rates.operations_per_s)
-    for step in range(1, max((new for _, new in rows), default=0)):
-        active = [context + step for context, new in rows if new > step]
-        cached = sum(active)
-        moved = weights.bytes + cached * weights.kv_values * weights.itemsize
-        done = 2 * (weights.body + weights.head) * len(active) + 4 * weights.attention * cached
+    for step in range(1, max((new for group in groups for new in group.rows), default=0)):
+        active = read = attended = 0
+        for prompt, rows in groups:
+            growing = sum(new > step for new in rows)
+            active += growing
+            read += growing * step + (prompt if growing else 0)
+            attended += growing * (prompt + step)
+        moved = weights.bytes + read * weights.kv_values * weights.itemsize
+        done = 2 * (weights.body + weights.head) * active + 4 * weights.attention * attended
         seconds += max(moved / rates.bytes_per_s, done / rates.operations_per_s)
     return seconds
 

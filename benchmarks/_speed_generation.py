@@ -3,7 +3,8 @@
     python benchmarks/_speed_generation.py JOB OUT
 
 Both sample at temperature 1 from the same weights, in the same dtype, after the same prompts, and
-every row runs to its budget. Rows of the result are written as they come.
+every row runs to its budget; only in the tail may burnish's rows end earlier, with their first
+line. Rows of the result are written as they come.
 """
 
 from __future__ import annotations
@@ -12,22 +13,23 @@ import copy
 import dataclasses
 import gc
 import itertools
-import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import torch
-from _speed_floor import Weights, clock, generation_floor
-from _speed_records import GenerationJob, Row, Tail, read_job, say
+from _speed_floor import Group, Weights, clock, generation_floor
+from _speed_plan import EXPLAIN
+from _speed_records import GenerationJob, Row, read_job, say
 
 from burnish.lm.base import Sampling
-from burnish.lm.folder import LoadedModel, find_folder, load_model
+from burnish.lm.folder import find_folder, load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.tokenizer import Tokenizer
 from burnish.seeds import derive
 from burnish.tasks.arithmetic import Arithmetic, ArithmeticTasks
+from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
 from burnish.tasks.forms import GSM8K
 
@@ -40,11 +42,15 @@ class Work(NamedTuple):
     layout: str
     prompts: list[Prompt]
     budgets: list[int]
+    ends: tuple[int, ...] = ()
+    """Token ids that end a row; none: every row runs to its budget."""
 
-    @property
-    def distinct(self) -> list[int]:
-        """Lengths of the prompts, a repeated one once."""
-        return [len(prompt) for prompt in dict.fromkeys(self.prompts)]
+    def groups(self, lengths: Sequence[int]) -> list[Group]:
+        """Rows of these lengths by their prompt."""
+        found: dict[Prompt, list[int]] = {}
+        for prompt, length in zip(self.prompts, lengths, strict=True):
+            found.setdefault(prompt, []).append(length)
+        return [Group(len(prompt), rows) for prompt, rows in found.items()]
 
 
 def main() -> None:
@@ -65,13 +71,16 @@ def _measure(job: GenerationJob, dtype: str) -> Iterator[Row]:
     peer = Peer(job, dtype)
     plan = job.plan
     if job.part == "tail":
-        tail = tail_work(plan.tail, _prompts(job, plan.tail.rows // plan.samples), plan.samples)
-        full = Work("full", tail.prompts, [plan.tail.longest] * plan.tail.rows)
-        yield engine.measure(tail)
+        firsts = _prompts(job, _explained(), plan.tail.rows // plan.samples)
+        rows = [prompt for prompt in firsts for _ in range(plan.samples)]
+        ends = (*engine.own_ends, *line_ends(engine.tokenizer))
+        tail = engine.measure(Work("tail", rows, [plan.tail.longest] * len(rows), ends))
+        yield tail
+        full = Work("full", rows, [tail.measured_tokens] * len(rows))
         yield engine.measure(full)
         yield peer.measure(full)
         return
-    prompts = _prompts(job, max(plan.batches))
+    prompts = _prompts(job, _tasks(job), max(plan.batches))
     for batch in plan.batches:
         for new in plan.new_tokens:
             firsts = prompts[: batch // plan.samples]
@@ -82,14 +91,10 @@ def _measure(job: GenerationJob, dtype: str) -> Iterator[Row]:
             yield peer.measure(distinct)
 
 
-def tail_work(tail: Tail, prompts: Sequence[Prompt], samples: int) -> Work:
-    """Budgets from a Pareto law, the same everywhere: half below twice the shortest, one longest."""
-    rng = random.Random(derive("speed", "tail"))
-    drawn = [int(tail.shortest * rng.paretovariate(1.1)) for _ in range(tail.rows - 1)]
-    budgets = [tail.longest, *(min(budget, tail.longest) for budget in drawn)]
-    rng.shuffle(budgets)
-    rows = [prompt for prompt in prompts for _ in range(samples)]
-    return Work("tail", rows, budgets)
+def line_ends(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Every id whose text holds a line break: with these a row ends after its first line."""
+    ids = range(tokenizer.vocab_size)
+    return tuple(i for i in ids if "\n" in tokenizer.decode([i], skip_special=False))
 
 
 class Engine:
@@ -98,31 +103,43 @@ class Engine:
     def __init__(self, job: GenerationJob, dtype: str) -> None:
         self.job = job
         self.dtype = dtype
-        loaded = endless(load_model(job.model, dtype=dtype, device=job.device))
-        self.lm = LocalLM(loaded)
+        loaded = load_model(job.model, dtype=dtype, device=job.device)
+        self.tokenizer = copy.copy(loaded.tokenizer)
+        self.own_ends = self.tokenizer.eos_ids
+        self.lm = LocalLM(dataclasses.replace(loaded, tokenizer=self.tokenizer))
         self.weights = Weights.of(loaded)
         self.device = loaded.device
 
     def measure(self, work: Work) -> Row:
+        self.tokenizer.eos_ids = work.ends
         batches = [self._requests(work, seed) for seed in range(1 + self.job.repeats)]
+        if work.ends:
+            # The seeds decide how long rows become: timed runs have the same ones.
+            batches[1:] = [batches[1]] * self.job.repeats
         began = clock(self.device)
         self._run(batches[0], work)
         warm_up_s = clock(self.device) - began
-        seconds = repeat(lambda i: self._run(batches[1 + i], work), self.device, self.job)
-        contexts = [(len(p), b) for p, b in zip(work.prompts, work.budgets, strict=True)]
-        rates = self.job.rates[self.dtype]
+        made: list[list[int]] = []
+        seconds = repeat(
+            lambda i: made.append(self._run(batches[1 + i], work)), self.device, self.job
+        )
+        lengths = made[-1]
+        floor_s = generation_floor(self.weights, self.job.rates[self.dtype], work.groups(lengths))
+        is_same = all(other == lengths for other in made)
         return Row(
             program="burnish",
             layout=work.layout,
             dtype=self.dtype,
             batch=len(work.prompts),
             new_tokens=max(work.budgets),
-            measured_tokens=max(work.budgets),
-            tokens=sum(work.budgets),
+            measured_tokens=max(lengths),
+            tokens=sum(lengths),
             prompt_tokens=sum(map(len, work.prompts)),
             warm_up_s=warm_up_s,
             seconds=seconds,
-            floor_s=generation_floor(self.weights, rates, work.distinct, contexts),
+            floor_s=floor_s,
+            lengths=lengths if work.ends else [],
+            note="" if is_same else "lengths differ between runs with the same seeds",
         )
 
     def _requests(self, work: Work, seed: int) -> list[Any]:
@@ -135,12 +152,21 @@ class Engine:
             requests.append(self.lm.request(prompt, sampling))
         return requests
 
-    def _run(self, requests: list[Any], work: Work) -> None:
+    def _run(self, requests: list[Any], work: Work) -> list[int]:
+        """How many tokens each row became."""
         made = self.lm.sample_batch(requests)
         got = [len(completion.token_ids) for group in made for completion in group]
-        if got != work.budgets:
+        if not work.ends and got != work.budgets:
             short = sum(g < b for g, b in zip(got, work.budgets, strict=True))
             raise RuntimeError(f"{short} of {len(got)} rows ended before their budget")
+        return got
+
+
+class Padded(NamedTuple):
+    """Prompts as `generate` takes them, on the device."""
+
+    ids: torch.Tensor
+    mask: torch.Tensor
 
 
 class Peer:
@@ -159,11 +185,12 @@ class Peer:
 
     def measure(self, work: Work) -> Row:
         new = max(work.budgets)
+        batch = self._padded(work.prompts)
         began = clock(self.device)
-        self._run(work.prompts, 2)
+        self._run(batch, 2)
         warm_up_s = clock(self.device) - began
-        measured = min(new, self._fitting(work.prompts))
-        seconds = repeat(lambda _: self._run(work.prompts, measured), self.device, self.job)
+        measured = min(new, self._fitting(batch))
+        seconds = repeat(lambda _: self._run(batch, measured), self.device, self.job)
         return Row(
             program="generate",
             layout=work.layout,
@@ -179,25 +206,29 @@ class Peer:
             note="" if measured == new else f"timed over {measured} of {new} new tokens",
         )
 
-    def _fitting(self, prompts: Sequence[Prompt]) -> int:
+    def _fitting(self, batch: Padded) -> int:
         """How many new tokens one run makes within the patience, from two short runs."""
         marks = [clock(self.device)]
         for new in (2, 6):
-            self._run(prompts, new)
+            self._run(batch, new)
             marks.append(clock(self.device))
         first, second = marks[1] - marks[0], marks[2] - marks[1]
         a_token = max((second - first) / 4, 1e-6)
         return max(8, int((self.job.patience_s - first) / a_token))
 
-    @torch.inference_mode()
-    def _run(self, prompts: Sequence[Prompt], new: int) -> None:
+    def _padded(self, prompts: Sequence[Prompt]) -> Padded:
         width = max(map(len, prompts))
         ids = [[self.pad] * (width - len(prompt)) + list(prompt) for prompt in prompts]
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        return Padded(*(torch.tensor(rows, device=self.device) for rows in (ids, mask)))
+
+    @torch.inference_mode()
+    def _run(self, batch: Padded, new: int) -> None:
+        width = batch.ids.shape[1]
         more = {"cache_implementation": self.job.cache} if self.job.cache else {}
         made = self.model.generate(
-            input_ids=torch.tensor(ids, device=self.device),
-            attention_mask=torch.tensor(mask, device=self.device),
+            input_ids=batch.ids,
+            attention_mask=batch.mask,
             do_sample=True,
             temperature=1.0,
             top_k=0,
@@ -224,21 +255,21 @@ def repeat(run: Callable[[int], None], device: torch.device, job: GenerationJob)
     return seconds
 
 
-def endless(loaded: LoadedModel) -> LoadedModel:
-    """The model with a tokenizer that knows no end token, so that every row runs to its budget."""
-    tokenizer = copy.copy(loaded.tokenizer)
-    tokenizer.eos_ids = ()
-    return dataclasses.replace(loaded, tokenizer=tokenizer)
+def _tasks(job: GenerationJob) -> TaskSet:
+    """Arithmetic with several digits, or GSM8K."""
+    if job.gsm8k:
+        return build_tasks(GSM8K(path=job.gsm8k), 0, Path())
+    return ArithmeticTasks(Arithmetic(level=4), seed=0)
 
 
-def _prompts(job: GenerationJob, count: int) -> list[Prompt]:
-    """`count` different chat prompts as ids: arithmetic with several digits, or GSM8K."""
+def _explained() -> TaskSet:
+    """Questions whose answers begin with lines of very different lengths."""
+    return ArithmeticTasks(Arithmetic(level=4, instruction=EXPLAIN), seed=0)
+
+
+def _prompts(job: GenerationJob, tasks: TaskSet, count: int) -> list[Prompt]:
+    """`count` different chat prompts as ids."""
     tokenizer = Tokenizer.from_folder(find_folder(job.model))
-    tasks = (
-        build_tasks(GSM8K(path=job.gsm8k), 0, Path())
-        if job.gsm8k
-        else ArithmeticTasks(Arithmetic(level=4), seed=0)
-    )
     size = tasks.train_size
     found: dict[Prompt, None] = {}
     for index in range(10 * count if size is None else size):

@@ -15,11 +15,12 @@ R = TypeVar("R")
 
 
 class UpdateMemory:
-    """Wraps an update and keeps the largest amount that one added.
+    """Wraps an update and keeps the most that updates needed at one time.
 
-    On a GPU: the allocator's peak over what was allocated before. On the CPU, which has no such
-    counter: the bytes of distinct tensors that autograd holds for the backward pass at one time,
-    the model's own weights left out.
+    On a GPU: the allocator's peak over what was allocated before, and what earlier updates left
+    behind (the first makes the sums of gradients and keeps them). That is activations and
+    gradients. On the CPU, which has no such counter: the bytes of distinct tensors that autograd
+    holds for the backward pass at one time, the model's own weights left out: activations alone.
     """
 
     def __init__(self, device: torch.device, parameters: Iterable[Tensor]) -> None:
@@ -27,6 +28,7 @@ class UpdateMemory:
         self.added = 0
         self.peak = 0
         """Largest allocation of the whole run; 0 on the CPU."""
+        self._left = 0
         self._own = {_address(parameter) for parameter in parameters}
 
     def watch(self, update: Callable[P, R]) -> Callable[P, R]:
@@ -44,7 +46,9 @@ class UpdateMemory:
             before = torch.cuda.memory_allocated(self.device)
             result = update(*args, **kwargs)
             torch.cuda.synchronize(self.device)
-            self.added = max(self.added, torch.cuda.max_memory_allocated(self.device) - before)
+            rise = torch.cuda.max_memory_allocated(self.device) - before
+            self.added = max(self.added, self._left + rise)
+            self._left += torch.cuda.memory_allocated(self.device) - before
             return result
 
         return watched

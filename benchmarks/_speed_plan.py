@@ -16,11 +16,11 @@ GPU = Plan(
     batches=(64, 512, 2048),
     new_tokens=(32, 128, 512),
     samples=8,
-    tail=Tail(512, 8, 512),
+    tail=Tail(512, 512),
     steps=(
         StepSize(prompts=64, samples=8, max_tokens=32, steps=18, peer_steps=10, peer_warm=3),
         StepSize(
-            prompts=16, samples=16, max_tokens=512, steps=8, peer_steps=2, instruction=EXPLAIN
+            prompts=16, samples=16, max_tokens=512, steps=8, peer_steps=4, instruction=EXPLAIN
         ),
     ),
     learn=StepSize(prompts=64, samples=8, max_tokens=32, steps=60, questions=200),
@@ -36,7 +36,7 @@ CPU = Plan(
     batches=(16, 32),
     new_tokens=(32,),
     samples=8,
-    tail=Tail(32, 8, 128),
+    tail=Tail(32, 128),
     steps=(StepSize(prompts=8, samples=8, max_tokens=12, steps=6, warm=1, peer_steps=4),),
     learn=StepSize(
         prompts=8,
@@ -58,7 +58,7 @@ QUICK = Plan(
     batches=(8,),
     new_tokens=(8,),
     samples=4,
-    tail=Tail(8, 2, 24),
+    tail=Tail(16, 64),
     steps=(_SMALL,),
     learn=msgspec.structs.replace(_SMALL, questions=10),
     memory=(msgspec.structs.replace(_SMALL, steps=1),),

@@ -42,11 +42,11 @@ class StepSize(Struct, frozen=True, kw_only=True):
 
 
 class Tail(Struct, frozen=True):
-    """A batch whose rows may grow by very different numbers of tokens."""
+    """A batch whose rows end where the model ends their first line."""
 
     rows: int
-    shortest: int
     longest: int
+    """Budget of every row."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -122,6 +122,8 @@ class Row(Struct, frozen=True, kw_only=True):
     warm_up_s: float
     seconds: list[float]
     floor_s: float
+    lengths: list[int] = msgspec.field(default_factory=list)
+    """New tokens of each row of one run, where rows may end before their budget."""
     note: str = ""
 
 
@@ -180,7 +182,7 @@ class Result(Struct, frozen=True, kw_only=True):
     forecast_bytes: dict[str, int]
     forecast_step_s: float
     update_bytes: int
-    """Added by the largest update; see `_speed_memory.UpdateMemory`."""
+    """Added by updates at their peak; see `_speed_memory.UpdateMemory`."""
 
 
 class PeerResult(Struct, frozen=True, kw_only=True):

@@ -57,10 +57,10 @@ def tail(figures: Sequence[TailFigure]) -> Table:
     table = _table(
         "Long tail, seconds",
         "dtype",
-        "rows",
-        "mean, longest",
+        "rows x at most",
+        "length: min, median, p90, max",
         "burnish",
-        "every row longest",
+        "all run to max",
         "ratio",
         "generate",
         "ratio",
@@ -71,8 +71,8 @@ def tail(figures: Sequence[TailFigure]) -> Table:
         sign = ">= " if f.is_lower_bound else ""
         table.add_row(
             f.dtype,
-            str(f.batch),
-            f"{f.mean_tokens:.0f}, {f.longest}",
+            f"{f.batch} x {f.budget}",
+            f"{f.shortest}, {f.median:.0f}, {f.p90:.0f}, {f.longest}",
             f"{f.seconds:.3f}",
             _number(f.full_s, ".3f"),
             _times(f.full_ratio),
@@ -160,11 +160,12 @@ def learn(figures: Sequence[LearnFigure]) -> Table:
 
 def memory(figures: Sequence[MemoryFigure]) -> Table:
     """Forecast and truth."""
+    parts = figures[0].update_parts
     table = _table(
         "Memory, MiB",
         "prompts x samples x tokens",
-        "update, forecast",
-        "update, seen",
+        f"{parts}, forecast",
+        f"{parts}, seen",
         "ratio",
         "all, forecast",
         "all, seen",

@@ -1,12 +1,16 @@
 import _speed_figures as figures
 import pytest
 import torch
-from _speed_floor import Weights, generation_floor, update_floor
-from _speed_generation import tail_work
+from _speed_floor import Group, Weights, generation_floor, update_floor
+from _speed_generation import Padded, Peer, Work, line_ends
 from _speed_memory import HeldTensors, UpdateMemory
-from _speed_records import Rates, Tail
+from _speed_plan import GPU
+from _speed_records import GenerationJob, Rates
 from msgspec.structs import replace
 from speed_cases import RATES, SIZE, peer, result, row, step
+
+from burnish.lm.folder import find_folder
+from burnish.lm.tokenizer import Tokenizer
 
 
 def test_generation_takes_medians_and_its_peer_of_the_same_size():
@@ -28,17 +32,27 @@ def test_generation_takes_medians_and_its_peer_of_the_same_size():
 
 def test_a_shortened_generate_gives_the_tail_a_lower_bound():
     rows = [
-        row("burnish", "tail", [2.0], tokens=200),
+        row("burnish", "tail", [2.0], tokens=200, lengths=[2] * 5 + [10] * 4 + [100]),
         row("burnish", "full", [8.0]),
         row("generate", "full", [30.0], measured_tokens=50),
     ]
     (figure,) = figures.tail(rows)
     assert (figure.full_ratio, figure.peer_ratio) == (4.0, 15.0)
     assert figure.is_lower_bound
-    assert figure.mean_tokens == 20
+    assert (figure.budget, figure.shortest, figure.median, figure.longest) == (100, 2, 6, 100)
+    assert figure.p90 == 10 + (100 - 10) * 0.1
+    assert figure.note == ""
     (whole,) = figures.tail([rows[0], row("generate", "full", [30.0])])
     assert not whole.is_lower_bound
     assert whole.full_ratio is None
+
+
+def test_a_tail_that_is_not_long_says_so():
+    lengths = [4] * 9 + [12]
+    short = row("burnish", "tail", [2.0], lengths=lengths, note="seeds")
+    cut = row("generate", "full", [30.0], measured_tokens=50, note="cut")
+    (figure,) = figures.tail([short, cut])
+    assert figure.note == "seeds; cut; not a long tail: longest 3.0x the median, expected 8x"
 
 
 def test_step_leaves_warm_up_out_and_shows_the_first_step_alone():
@@ -69,9 +83,10 @@ def test_learning_adds_up_every_step_and_memory_compares_forecast_with_seen():
     learned = figures.learn(SIZE, result(9.0, 1.0, 2.0))
     assert (learned.before, learned.after, learned.steps_s) == (0.25, 0.75, 12.0)
     seen = figures.memory(SIZE, result(1.0))
-    assert seen.update_ratio == 0.75
+    assert (seen.update_parts, seen.update_ratio) == ("activations + gradients", 1.0)
     assert seen.peak_ratio == pytest.approx(1.1)
-    assert figures.memory(SIZE, result(1.0, peak_kind="resident")).peak_ratio is None
+    held = figures.memory(SIZE, result(1.0, peak_kind="resident"))
+    assert (held.update_parts, held.update_ratio, held.peak_ratio) == ("activations", 0.75, None)
 
 
 WEIGHTS = Weights(body=100, head=50, kv_values=4, attention=8, itemsize=2)
@@ -80,33 +95,67 @@ WEIGHTS = Weights(body=100, head=50, kv_values=4, attention=8, itemsize=2)
 def test_decoding_is_bound_by_bytes_when_few_rows_share_the_weights():
     # Reading: 300 B / 1000 B/s = 0.3 s; the prompt's 2 * (100 * 3 + 50) = 700 operations: 0.07 s.
     # Step 1: weights 300 B and 4 cached tokens x 4 values x 2 B = 332 B; one step after the first.
-    assert generation_floor(WEIGHTS, RATES, [3], [(3, 2)]) == pytest.approx(0.3 + 0.332)
-    assert generation_floor(WEIGHTS, RATES, [3], [(3, 1)]) == pytest.approx(0.3)
+    assert generation_floor(WEIGHTS, RATES, [Group(3, [2])]) == pytest.approx(0.3 + 0.332)
+    assert generation_floor(WEIGHTS, RATES, [Group(3, [1])]) == pytest.approx(0.3)
+
+
+def test_rows_of_a_group_read_its_prompt_once_a_step_and_their_own_tokens_each():
+    fast = Rates(bytes_per_s=1000.0, operations_per_s=1e12)
+    # Step 1: three rows and the prompt's 10 tokens: 13 x 8 B; step 2: one row, 10 + 2: 12 x 8 B.
+    together = generation_floor(WEIGHTS, fast, [Group(10, [2, 3, 2])])
+    assert together == pytest.approx(0.3 + (0.3 + 0.104) + (0.3 + 0.096))
+    # Apart each reads its own prompt: 33 and 12 tokens.
+    apart = generation_floor(WEIGHTS, fast, [Group(10, [2]), Group(10, [3]), Group(10, [2])])
+    assert apart == pytest.approx(0.3 + (0.3 + 0.264) + (0.3 + 0.096))
+
+
+def test_work_puts_rows_of_a_prompt_together_wherever_they_stand():
+    work = Work("tail", [(1, 2), (3,), (1, 2)], [9, 9, 9])
+    assert work.groups([4, 5, 6]) == [Group(2, [4, 6]), Group(1, [5])]
 
 
 def test_decoding_is_bound_by_operations_when_bytes_are_free():
     free = Rates(bytes_per_s=1e12, operations_per_s=10_000.0)
-    rows = [(3, 3), (3, 2)]
     reading = 700
     # Step 1: two rows, 4 cached each; step 2: the longer row alone, 5 cached.
     first = 2 * 150 * 2 + 4 * 8 * 8
     second = 2 * 150 * 1 + 4 * 8 * 5
     expected = (reading + first + second) / 10_000
-    assert generation_floor(WEIGHTS, free, [3], rows) == pytest.approx(expected)
+    assert generation_floor(WEIGHTS, free, [Group(3, [3, 2])]) == pytest.approx(expected)
 
 
 def test_an_update_does_six_operations_a_weight_and_token():
     assert update_floor(WEIGHTS, RATES, 10, 4) == pytest.approx(6 * (1000 + 200) / 10_000)
 
 
-def test_the_tail_is_heavy_and_the_same_every_time():
-    tail = Tail(512, 8, 512)
-    work = tail_work(tail, [(i,) for i in range(64)], 8)
-    assert len(work.prompts) == len(work.budgets) == 512
-    assert (min(work.budgets), max(work.budgets)) == (8, 512)
-    assert sorted(work.budgets)[256] <= 16
-    assert sum(budget > 256 for budget in work.budgets) <= 25
-    assert work == tail_work(tail, [(i,) for i in range(64)], 8)
+def test_line_ends_are_the_ids_whose_text_breaks_the_line():
+    tokenizer = Tokenizer.from_folder(find_folder("tiny"))
+    ends = line_ends(tokenizer)
+    assert set(tokenizer.encode("a\n")) & set(ends)
+    assert not set(tokenizer.encode("What is 3 + 5?")) & set(ends)
+    assert all("\n" in tokenizer.decode([i]) for i in ends)
+
+
+def test_generate_gets_prompts_padded_on_the_left_before_its_clock_starts(monkeypatch):
+    about = {"plan": GPU, "rates": {}, "model": "tiny", "device": "cpu"}
+    peer_ = Peer(GenerationJob(part="tail", repeats=1, patience_s=9.0, **about), "float32")
+    built = []
+    make, run = Peer._padded, Peer._run
+
+    def padded(self, prompts):
+        built.append(make(self, prompts))
+        return built[-1]
+
+    def checked(self, batch: Padded, new: int) -> None:
+        assert batch is built[0]
+        run(self, batch, new)
+
+    monkeypatch.setattr(Peer, "_padded", padded)
+    monkeypatch.setattr(Peer, "_run", checked)
+    measured = peer_.measure(Work("full", [(5, 6, 7), (8,)], [3, 3]))
+    assert (measured.tokens, measured.measured_tokens, len(built)) == (6, 3, 1)
+    assert built[0].ids.tolist() == [[5, 6, 7], [peer_.pad, peer_.pad, 8]]
+    assert built[0].mask.tolist() == [[1, 1, 1], [0, 0, 1]]
 
 
 def test_held_tensors_count_each_storage_once_and_forget_what_is_freed():
@@ -138,3 +187,40 @@ def test_a_watched_update_returns_what_it_returned_and_is_weighed():
     assert memory.watch(update)(2.0) == 3.0
     assert memory.added >= 1024
     assert torch.allclose(x.grad, 2 * torch.exp(x))
+
+
+class FakeAllocator:
+    """A GPU's memory counters."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.now = self.peak = 1000
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: self.now)
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: self.peak)
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
+
+    def reset(self, _) -> None:
+        self.peak = self.now
+
+    def take(self, size: int) -> None:
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+
+def test_on_a_gpu_what_the_first_update_keeps_counts_for_the_second(monkeypatch):
+    gpu = FakeAllocator(monkeypatch)
+    memory = UpdateMemory(torch.device("cuda"), [])
+
+    def update(activations: int, sums: int) -> None:
+        gpu.take(activations + 20)
+        gpu.take(-activations)
+        gpu.take(sums)
+        gpu.take(-20)
+
+    watched = memory.watch(update)
+    watched(300, 40)
+    assert memory.added == 320
+    gpu.take(5000)  # A rollout's cache between two updates is not an update's.
+    watched(300, 0)
+    assert memory.added == 40 + 320
+    assert memory.read_peak() == 1000 + 40 + 5000 + 320

@@ -17,7 +17,14 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "speed.py"
 
 def test_quick_run_writes_raw_numbers_and_figures_made_of_them(tmp_path):
     out = tmp_path / "out.json"
-    words = ["--quick", "--parts", "generation,step,memory", "--without-trl", "--json", str(out)]
+    words = [
+        "--quick",
+        "--parts",
+        "generation,tail,step,memory",
+        "--without-trl",
+        "--json",
+        str(out),
+    ]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *words],
         capture_output=True,
@@ -32,11 +39,18 @@ def test_quick_run_writes_raw_numbers_and_figures_made_of_them(tmp_path):
     assert report["device"]["rates"]["float32"]["bytes_per_s"] > 1e6
     assert set(report["device"]["versions"]) >= {"torch", "transformers", "trl"}
     _check_generation(report["parts"]["generation"])
+    _check_tail(report["parts"]["tail"])
     _check_step(report["parts"]["step"])
     memory = report["parts"]["memory"]["figures"][0]
     raw = report["parts"]["memory"]["raw"][0]["burnish"]
     assert memory["update_ratio"] == raw["forecast_bytes"]["activations"] / raw["update_bytes"]
-    for words in ("Generation, new tokens a second", "GRPO step, seconds", "trl left out"):
+    assert memory["update_parts"] == "activations"
+    for words in (
+        "Generation, new tokens a second",
+        "Long tail, seconds",
+        "GRPO step, seconds",
+        "trl left out",
+    ):
         assert words in done.stdout
     assert "speed: burnish groups float32 8 x 8" in done.stderr
 
@@ -55,6 +69,22 @@ def _check_generation(part):
         assert figure["ratio"] == pytest.approx(slow / fast)
         assert figure["tokens_per_s"] == pytest.approx(64 / fast)
         assert figure["floor_share"] == pytest.approx(own["floor_s"] / fast)
+
+
+def _check_tail(part):
+    rows = {(r["program"], r["layout"]): r for r in part["raw"]}
+    tail, full = rows["burnish", "tail"], rows["burnish", "full"]
+    # A random model draws a line's end now and then.
+    assert len(set(tail["lengths"])) > 1
+    assert (len(tail["lengths"]), tail["new_tokens"]) == (16, 64)
+    longest = max(tail["lengths"])
+    assert tail["tokens"] == sum(tail["lengths"]) < 16 * longest
+    assert full["tokens"] == rows["generate", "full"]["tokens"] == 16 * longest
+    (figure,) = part["figures"]
+    assert (figure["longest"], figure["budget"]) == (longest, 64)
+    assert not figure["is_lower_bound"]
+    # Lengths are the seeds' doing alone, so runs agree.
+    assert "lengths differ" not in figure["note"]
 
 
 def _check_step(part):

@@ -21,10 +21,10 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUNDING = {
     torch.float32: 2e-6,
     torch.float16: 2**-11,
-    torch.bfloat16: 2**-9 if DEVICE.type == "cuda" else 2**-7,
+    torch.bfloat16: 2**-8 if DEVICE.type == "cuda" else 2**-7,
 }
-"""Relative error of one rounded number. float32 leaves room for the order of a sum; Triton's
-interpreter cuts bfloat16 off where a GPU rounds to nearest."""
+"""Relative error of a rounded number. float32 leaves room for the order of a sum; a GPU was seen
+to be one last bit of bfloat16 off, and Triton's interpreter cuts it off where a GPU rounds."""
 
 
 @pytest.fixture(autouse=True)

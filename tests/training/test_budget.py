@@ -1,24 +1,101 @@
-"""How many tokens one pass may hold."""
+"""How much a pass holds, and how many tokens it may have."""
 
+import weakref
+from collections import Counter
+from dataclasses import replace
+
+import pytest
 import torch
+from training_cases import resolved, rollout
 
+from burnish.config.schema import Optimiser
+from burnish.lm import head as head_room
 from burnish.lm import load_model
+from burnish.lm.architecture import Architecture
+from burnish.lm.decoder import Decoder, init_weights
+from burnish.policy.batch import Advantages
+from burnish.seeds import Seeds
 from burnish.training.budget import (
     CPU_TOKENS,
     MOST_TOKENS,
     Sizes,
     activation_bytes_per_token,
     decoder_sizes,
+    logits_bytes,
+    model_sizes,
     pass_tokens,
     tokens_within,
 )
+from burnish.training.devices import World
+from burnish.training.forecast import PackedRows, Shape, packed_rows, update_bytes
+from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import ROW_TOKENS
+from burnish.training.update import Updater
 
-SMOLLM2 = Sizes(layers=30, hidden=576, intermediate=1536, kv_width=192, bytes_per_value=2)
+SMOLLM2 = Sizes(
+    layers=30,
+    hidden=576,
+    intermediate=1536,
+    heads=9,
+    kv_heads=3,
+    head_dim=64,
+    bytes_per_value=2,
+    is_gpu=True,
+    is_fused=True,
+)
+LLAMA = Architecture(
+    family="llama",
+    vocab_size=260,
+    hidden_size=64,
+    intermediate_size=192,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    norm_eps=1e-6,
+    rope_theta=1e4,
+    max_positions=2048,
+    tied_head=True,
+)
+WIDE = replace(
+    LLAMA,
+    hidden_size=576,
+    intermediate_size=1536,
+    heads=9,
+    kv_heads=3,
+    head_dim=64,
+    vocab_size=4096,
+)
+MODELS = {"tiny": LLAMA, "qwen3": replace(LLAMA, family="qwen3", qk_norm=True), "smollm2": WIDE}
 
 
-def test_bytes_of_a_token_by_hand():
-    assert activation_bytes_per_token(SMOLLM2) == 30 * 2 * (6 * 576 + 2 * 192 + 4 * 1536)
+# --- by hand
+
+
+def per_layer(sizes, row_tokens, is_masked):
+    deeper = replace(sizes, layers=sizes.layers + 1)
+    both = [activation_bytes_per_token(s, row_tokens, is_masked=is_masked) for s in (sizes, deeper)]
+    return both[1] - both[0]
+
+
+def test_bytes_of_a_token_on_a_gpu_by_hand():
+    wide = 12 * 576 + 6 * 1536 + 4 * 9 + 8
+    assert per_layer(SMOLLM2, 304, True) == wide + 8 * 576
+    assert per_layer(SMOLLM2, 304, False) == wide + 4 * 576 + 4 * 192
+    full = replace(SMOLLM2, bytes_per_value=4)
+    assert per_layer(full, 304, False) == 16 * 576 + 16 * 576 + 12 * 1536 + 4 * 9 + 8
+    normed = per_layer(replace(SMOLLM2, has_qk_norm=True), 304, True) - per_layer(
+        SMOLLM2, 304, True
+    )
+    assert normed == 2 * (576 + 192) + 4 * (9 + 3)
+
+
+def test_logits_are_those_of_a_chunk():
+    assert logits_bytes(10, 1000, 2, is_gpu=True) == 20_000
+    assert logits_bytes(10, 1000, 2, is_gpu=False) == 40_000, "a CPU widens them"
+    assert logits_bytes(10**7, 1000, 2, is_gpu=True) == 2 * 2**30
+    assert logits_bytes(10**7, 1000, 4, is_gpu=False) == 128 * 2**20
+    assert logits_bytes(5000, 1000, 2, is_gpu=True, has_plain_head=False) == 2048 * 1000 * 12
 
 
 def test_a_step_of_64_by_8_by_32_is_one_pass_of_a_large_gpu():
@@ -26,18 +103,151 @@ def test_a_step_of_64_by_8_by_32_is_one_pass_of_a_large_gpu():
 
 
 def test_more_memory_holds_more_within_bounds():
-    sizes = [tokens_within(free * 2**30, SMOLLM2) for free in (1, 12, 24, 80, 4000)]
-    assert sizes == sorted(sizes)
-    assert (sizes[0], sizes[-1]) == (ROW_TOKENS, MOST_TOKENS)
-    assert len(set(sizes)) == 5
+    budgets = [tokens_within(free * 2**30, SMOLLM2) for free in (1, 12, 24, 80, 4000)]
+    assert budgets == sorted(budgets)
+    assert (budgets[0], budgets[-1]) == (ROW_TOKENS, MOST_TOKENS)
+    assert len(set(budgets)) == 5
 
 
 def test_a_decoder_knows_its_sizes_and_a_cpu_its_constant():
-    model = load_model("tiny", dtype="float32", device="cpu").module
+    loaded = load_model("tiny", dtype="float32", device="cpu")
+    model = loaded.module
     sizes = decoder_sizes(model)
     layer = model.model.layers[0]
+    assert model_sizes(loaded) == sizes
     assert sizes.layers == len(model.model.layers)
     assert (sizes.intermediate, sizes.hidden) == tuple(layer.mlp.gate_proj.weight.shape)
+    assert sizes.query_width == layer.self_attn.q_proj.weight.shape[0]
     assert sizes.kv_width == layer.self_attn.k_proj.weight.shape[0]
-    assert sizes.bytes_per_value == 4
+    assert (sizes.bytes_per_value, sizes.is_gpu, sizes.is_fused) == (4, False, False)
     assert pass_tokens(model, torch.device("cpu")) == CPU_TOKENS
+
+
+def test_the_rows_of_a_step_by_hand(tmp_path):
+    def rows_of(prompt, answer, samples=8, **more):
+        sizes = {"prompts": 3, "samples": samples, "max_tokens": answer}
+        return packed_rows(resolved(tmp_path, {"rollout": sizes}).value, prompt, **more)
+
+    assert rows_of(40, 32) == PackedRows(count=3, width=296, tokens=3 * 296, together=8)
+    assert rows_of(40, 150) == PackedRows(9, 490, 3 * (3 * 40 + 8 * 150), 3)
+    assert rows_of(40, 161) == PackedRows(24, 201, 24 * 201, 1), "long answers share nothing"
+    assert rows_of(40, 32, shares=False) == PackedRows(24, 72, 24 * 72, 1)
+
+
+# --- against what autograd holds
+
+
+class HeldTensors:
+    """Counts the bytes that autograd holds; several tensors in one storage count once."""
+
+    def __init__(self, left_out):
+        self.left_out = left_out
+        self.live = self.peak = 0
+        self.users = Counter()
+
+    def pack(self, tensor):
+        held = [tensor]
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+        if address not in self.left_out:
+            self.live += size if self.users[address] == 0 else 0
+            self.peak = max(self.peak, self.live)
+            self.users[address] += 1
+            held = Held(tensor)
+            weakref.finalize(held, self.release, address, size)
+        return held
+
+    def unpack(self, held):
+        return held[0]
+
+    def release(self, address, size):
+        self.users[address] -= 1
+        self.live -= size if self.users[address] == 0 else 0
+
+
+class Held(list):
+    """A list that can be watched; dies with the graph that holds it."""
+
+    def __init__(self, tensor):
+        super().__init__([tensor])
+
+
+def held_by_an_update(model, config, rollouts, monkeypatch):
+    """Peak of what autograd holds over one update, with the logits that the head keeps itself."""
+    updater = Updater(
+        model=model,
+        device=torch.device("cpu"),
+        optimiser=MasterAdamW(model.named_parameters(), Optimiser()),
+        recipe=config.policy,
+        config=config.update,
+        temperature=1.0,
+        max_tokens=config.rollout.max_tokens,
+        seeds=Seeds(0),
+        world=World(),
+    )
+    logits = []
+    real = head_room._logits
+
+    def noted(*arguments):
+        made = real(*arguments)
+        logits.append(made.untyped_storage().nbytes())
+        return made
+
+    monkeypatch.setattr(head_room, "_logits", noted)
+    held = HeldTensors({p.untyped_storage().data_ptr() for p in model.parameters()})
+    with torch.autograd.graph.saved_tensors_hooks(held.pack, held.unpack):
+        _, updates = updater.update(0, rollouts, moving(len(rollouts)), 0.0)
+    assert updates == 1
+    return held.peak + max(logits), updater.budget
+
+
+def moving(count):
+    """Advantages that leave no rollout out."""
+    ones = torch.ones(count, dtype=torch.float64)
+    return Advantages(
+        values_B=ones,
+        per_reward_BK=ones[:, None],
+        keep_B=ones.bool(),
+        weights_B=ones,
+        low_B=0.2 * ones,
+        high_B=0.2 * ones,
+        signal_B=ones.bool(),
+    )
+
+
+LAYOUTS = {
+    "short": (3, 4, 20, 24),
+    "short, a rollout a row": (2, 3, 4, 60),
+    "long": (2, 5, 40, 60),
+    "long, a rollout a row": (2, 3, 50, 260),
+    "several passes": (5, 8, 40, 120),
+}
+"""Prompts, samples, prompt tokens, answer tokens."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_forecast_is_within_15_percent_of_what_autograd_holds(
+    name, layout, dtype, tmp_path, monkeypatch
+):
+    prompts, samples, prompt, answer = LAYOUTS[layout]
+    model = Decoder(MODELS[name])
+    init_weights(model, 0)
+    model = model.to(dtype).requires_grad_(True)
+    sizes = {"prompts": prompts, "samples": samples, "max_tokens": answer}
+    config = resolved(tmp_path, {"rollout": sizes}).value
+    rollouts = [
+        rollout(f"{p}.{i}", str(p), [5 + p] * prompt, [20 + i] * answer)
+        for p in range(prompts)
+        for i in range(samples)
+    ]
+    held, budget = held_by_an_update(model, config, rollouts, monkeypatch)
+    shape = Shape(
+        parameters=0,
+        trained=0,
+        vocabulary=MODELS[name].vocab_size,
+        sizes=decoder_sizes(model),
+    )
+    forecast = update_bytes(config, shape, packed_rows(config, prompt), budget)
+    assert forecast == pytest.approx(held, rel=0.15)

@@ -446,7 +446,7 @@ def test_a_watch_reads_the_norm_and_lets_fine_numbers_pass():
     watch = Watch(4)
     watch.rows("logprob", "logprobs", torch.zeros(2, 3), ["a", "b"])
     watch.tensors("loss", [("loss", torch.tensor(1.0)), ("kl", torch.tensor(2.0))], ["a", "b"])
-    assert watch.settle(torch.tensor(2.5, dtype=torch.float64), no_gradient) == 2.5
+    assert watch.settle(torch.tensor(2.5, dtype=torch.float64), no_gradient, []) == 2.5
 
 
 def test_a_watch_names_the_first_bad_number_and_its_samples():
@@ -458,7 +458,7 @@ def test_a_watch_names_the_first_bad_number_and_its_samples():
     watch.rows("logprob", "logprobs", bad, ["c", "d"])
     watch.tensors("loss", [("loss", torch.tensor(math.nan))], ["c", "d"])
     with pytest.raises(GuardTripped) as caught:
-        watch.settle(torch.tensor(math.nan), no_gradient)
+        watch.settle(torch.tensor(math.nan), no_gradient, ["a"])
     assert (caught.value.stage, caught.value.samples, caught.value.step) == ("logprob", ("d",), 4)
 
 
@@ -467,7 +467,25 @@ def test_a_watch_names_the_part_of_the_loss():
     parts = [("loss", torch.tensor(1.0)), ("kl", torch.tensor(-math.inf))]
     watch.tensors("loss", parts, ["a", "b"])
     with pytest.raises(GuardTripped, match="kl is -inf"):
-        watch.settle(torch.tensor(1.0), no_gradient)
+        watch.settle(torch.tensor(1.0), no_gradient, ["a"])
+
+
+def test_a_norm_beyond_its_range_trips_though_every_gradient_is_finite():
+    weight = torch.nn.Parameter(torch.zeros(3))
+    optimiser = MasterAdamW([("w", weight)], Optimiser())
+    weight.grad = torch.full((3,), 1e20)  # squares of 1e40, beyond float32
+
+    def gradients():
+        check_tensors("gradient", [("w", optimiser.sums[0])], ["a"], 4)
+
+    gradients()
+    watch = Watch(4)
+    watch.rows("logprob", "logprobs", torch.zeros(2, 3), ["a", "b"])
+    with pytest.raises(GuardTripped) as caught:
+        watch.settle(optimiser.gradient_norm(), gradients, ["a", "b"])
+    assert (caught.value.stage, caught.value.tensor) == ("gradient", "gradient norm")
+    assert caught.value.samples == ("a", "b")
+    assert "gradient norm is inf at step 4" in str(caught.value)
 
 
 def test_a_span_may_carry_no_logprobs():

@@ -2,11 +2,21 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from burnish.lm import load_model
 from burnish.records import Author, Span, Trajectory
 from burnish.training.forward import token_scores
-from burnish.training.packing import LONG_ANSWER, ROW_TOKENS, make_rows, micro_batches, pack
+from burnish.training.packing import (
+    FULL_TOKENS,
+    LONG_ANSWER,
+    ROW_TOKENS,
+    Row,
+    make_rows,
+    micro_batches,
+    pack,
+)
 
 
 def trajectory(name, prompt, answer, tool=()):
@@ -152,3 +162,64 @@ def test_an_answer_much_longer_than_its_prompt_gets_a_row_of_its_own():
     short = [3] * (2 * LONG_ANSWER)
     items = [trajectory(str(i), [1, 2], a) for i, a in enumerate((short, [*short, 4], short))]
     assert sorted(row.members for row in make_rows(items, True)) == [(0, 2), (1,)]
+
+
+def padded(batches):
+    """Computed tokens over real ones."""
+    computed = sum(len(batch) * max(row.tokens for row in batch) for batch in batches)
+    return computed / sum(row.tokens for batch in batches for row in batch)
+
+
+def single_rows(lengths):
+    return [Row((1,), (i,), length) for i, length in enumerate(lengths)]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 600), min_size=1, max_size=150),
+    share=st.lists(st.booleans(), min_size=150, max_size=150),
+    budget=st.sampled_from([1, 64, 4096, FULL_TOKENS, 40_000, 140_000]),
+)
+def test_micro_batches_hold_every_row_once_in_order_and_within_the_budget(lengths, share, budget):
+    rows = [
+        Row((1,), (2 * i, 2 * i + 1) if pair else (2 * i,), n)
+        for i, (n, pair) in enumerate(zip(lengths, share, strict=False))
+    ]
+    batches = micro_batches(rows, budget)
+    assert sorted(r.members for b in batches for r in b) == sorted(r.members for r in rows)
+    for batch in batches:
+        assert batch == sorted(batch, key=lambda row: (-row.tokens, row.members))
+        longest = batch[0].tokens
+        assert len(batch) == 1 or len(batch) * longest <= budget
+        beyond = batch[-(-FULL_TOKENS // longest) :]
+        assert all(row.tokens >= 0.75 * longest for row in beyond)
+
+
+@given(lengths=st.lists(st.integers(1, 5000), min_size=1, max_size=150), pairs=st.integers(0, 3))
+def test_the_budget_of_a_cpu_looks_at_lengths_alone(lengths, pairs):
+    rows = [Row((1,), (i, -i) if i % 4 < pairs else (i,), n) for i, n in enumerate(lengths)]
+    expected = []
+    for row in sorted(rows, key=lambda row: (-row.tokens, row.members[0])):
+        if expected and (len(expected[-1]) + 1) * expected[-1][0].tokens <= 4096:
+            expected[-1].append(row)
+        else:
+            expected.append([row])
+    assert micro_batches(rows, 4096) == expected
+
+
+def test_a_large_budget_does_not_pad_short_answers_to_the_longest():
+    """512 answers of 8, 9, ... 519 tokens: one batch would compute 1.97 tokens for each."""
+    rows = single_rows(range(8, 520))
+    assert 519 * 512 / sum(row.tokens for row in rows) == pytest.approx(1.97, abs=0.01)
+    batches = micro_batches(rows, 300_000)
+    assert padded(batches) == pytest.approx(1.14, abs=0.01)
+    assert len(batches) == 6
+    # Little work stays in one pass, however uneven.
+    assert len(micro_batches(single_rows([500, 8, 8, 8]), 300_000)) == 1
+
+
+def test_rows_that_need_no_mask_do_not_pay_for_those_that_do():
+    shared = [Row((1,), (i, 1000 + i), 400) for i in range(50)]
+    single = [Row((1,), (2000 + i,), 400) for i in range(50)]
+    assert micro_batches([*single, *shared], 140_000) == [shared, single]
+    few = single[:3]
+    assert micro_batches([*few, *shared], 140_000) == [[*few, *shared]]

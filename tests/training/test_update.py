@@ -407,6 +407,36 @@ def test_out_of_memory_halves_the_passes_and_keeps_the_gradient(models, monkeypa
     assert found == pytest.approx(expected, abs=1e-10), "a failed pass was counted"
 
 
+def test_the_samplers_memory_is_asked_for_before_passes_get_smaller(models, monkeypatch):
+    policy = POLICIES["grpo"]
+    values = values_of(policy)
+    calm = make_updater(models, policy)
+    calm.update(0, ROLLOUTS, values, 0.0)
+    # Forward pass 1 is the first update, 4 and on the second.
+    run_out_of_memory(monkeypatch, {0, 2, 3})
+    tight = make_updater(models, policy, micro_batch_tokens=2048)
+    asked = []
+    tight.release = lambda: asked.append(tight.budget)
+    tight.update(0, ROLLOUTS, values, 0.0)
+    assert (asked, tight.budget) == ([2048], 2048), "the sampler's memory was enough"
+    tight.update(1, ROLLOUTS, values, 0.0)
+    assert asked == [2048, 2048], "once an update"
+    assert tight.budget == 512, "halved with the second update that asks, and again after it"
+    for taken in tight.optimiser.taken:
+        close(taken, calm.optimiser.taken[0])
+
+
+def test_the_least_budget_is_tried_again_with_the_samplers_memory(models, monkeypatch):
+    run_out_of_memory(monkeypatch, {0, 2})
+    updater = make_updater(models, Recipe(), micro_batch_tokens=256)
+    asked = []
+    updater.release = lambda: asked.append(1)
+    for step in range(2):
+        _, updates = updater.update(step, ROLLOUTS, values_of(Recipe()), 0.0)
+        assert updates == 1
+    assert (len(asked), updater.budget) == (2, 256)
+
+
 def test_out_of_memory_at_the_least_budget_says_what_saves_most(models, monkeypatch):
     run_out_of_memory(monkeypatch, set(range(1000)))
     updater = make_updater(models, Recipe())

@@ -11,8 +11,8 @@ same module trains and samples: the sampler reads the very tensors that the opti
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -90,7 +90,7 @@ class Decoder(nn.Module):
             mask = _as_read(mask, hidden_ND.dtype).unsqueeze(1)
         # What a layer computes last is added by whoever norms the stream next.
         delta_ND: Tensor | None = None
-        with _quick_to_start(ids_BS.device):
+        with _on_its_device(ids_BS):
             for index, layer in enumerate(self.model.layers):
                 hidden_ND, delta_ND = layer(hidden_ND, delta_ND, rotation, mask, keep, index)
         final = self.model.norm
@@ -301,14 +301,21 @@ def _as_read(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return lines[..., :keys].masked_fill_(~mask, float("-inf"))
 
 
-def _quick_to_start(device: torch.device) -> AbstractContextManager[None]:
-    """Attention on a GPU without cuDNN's, which plans for seconds whenever it meets a new shape."""
-    if device.type != "cuda":
-        return nullcontext()
+def _on_its_device(ids_BS: Tensor) -> AbstractContextManager[None]:
+    return nullcontext() if ids_BS.device.type != "cuda" else _on_its_gpu(ids_BS)
+
+
+@contextmanager
+def _on_its_gpu(ids_BS: Tensor) -> Iterator[None]:
+    """Kernels start on the weights' own GPU, and attention without cuDNN's.
+
+    That one plans for seconds whenever it meets a new shape.
+    """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     kinds = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel(kinds)
+    with torch.cuda.device_of(ids_BS), sdpa_kernel(kinds):  # type: ignore[no-untyped-call]
+        yield
 
 
 def init_weights(decoder: Decoder, seed: int, *, std: float = 0.02) -> None:

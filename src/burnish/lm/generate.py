@@ -63,6 +63,9 @@ class GenerateSampler:
         made = iter([completion(row, self.tokenizer, self.name) for row in rows])
         return [[next(made) for _ in range(request.sampling.n)] for request in requests]
 
+    def release(self) -> None:
+        """Nothing is held between calls."""
+
 
 def generate_rows(
     module: TransformersDecoder, rows: Sequence[Row], tokenizer: Tokenizer, *, max_rows: int

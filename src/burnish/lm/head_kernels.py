@@ -21,18 +21,19 @@ def score_rows(
     rows, vocabulary = logits_CV.shape
     out_3C = torch.empty(3, rows, dtype=torch.float32, device=logits_CV.device)
     if rows:
-        _score_row[(rows,)](
-            logits_CV,
-            target_C,
-            out_3C[0],
-            out_3C[1],
-            out_3C[2],
-            logits_CV.stride(0),
-            1.0 / temperature,
-            VOCABULARY=vocabulary,
-            BLOCK=_block(vocabulary),
-            num_warps=WARPS,
-        )
+        with torch.cuda.device_of(logits_CV):
+            _score_row[(rows,)](
+                logits_CV,
+                target_C,
+                out_3C[0],
+                out_3C[1],
+                out_3C[2],
+                logits_CV.stride(0),
+                1.0 / temperature,
+                VOCABULARY=vocabulary,
+                BLOCK=_block(vocabulary),
+                num_warps=WARPS,
+            )
     return out_3C[0], out_3C[1], out_3C[2]
 
 

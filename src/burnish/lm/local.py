@@ -101,6 +101,10 @@ class LocalLM:
         """Completions of every request, in the order given. Blocks until all are done."""
         return self._sampler.generate(requests)
 
+    def release(self) -> None:
+        """Give the cache back; the next batch builds it anew."""
+        self._sampler.release()
+
     def score_batch(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, top_k: int = 0
     ) -> list[Scores]:

@@ -29,6 +29,7 @@ from burnish.store import RunStore, manifest
 from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
 from burnish.training import checkpoint
+from burnish.training.budget import model_sizes
 from burnish.training.checkpoint import TrainState
 from burnish.training.collect import Collector
 from burnish.training.contents import FILES, file_digests
@@ -36,6 +37,7 @@ from burnish.training.data import Cursor, PromptReport, measure_prompts
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
 from burnish.training.forecast import Shape, forecast, measure_speed
+from burnish.training.forward import plain_head
 from burnish.training.loop import Trainer
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.rollout import single_turn
@@ -126,6 +128,7 @@ def _assemble(
         seeds=seeds,
         world=world,
         reference=trainable.reference if config.policy.needs_reference else None,
+        release=lm.release,
     )
     return Trainer(
         config=config,
@@ -281,18 +284,12 @@ def _prompt_lengths(loaded: LoadedModel) -> Callable[[Task], int]:
 
 
 def _shape(loaded: LoadedModel, optimiser: MasterAdamW) -> Shape:
-    """Sizes from the module itself; configs of other families name theirs differently."""
-    config = loaded.config
-    vocabulary, hidden = loaded.module.head_weight.shape
-    layers = int(config.get("num_hidden_layers") or config.get("n_layer") or 1)
-    size = loaded.dtype.itemsize
+    module = loaded.module
     return Shape(
         parameters=loaded.parameters,
         trained=sum(p.numel() for p in optimiser.parameters),
-        layers=layers,
-        hidden=hidden,
-        intermediate=int(config.get("intermediate_size") or 4 * hidden),
-        kv_width=loaded.module.cache_bytes_per_token // (2 * layers * size) or hidden,
-        vocabulary=vocabulary,
-        bytes_per_value=size,
+        vocabulary=module.head_weight.shape[0],
+        sizes=model_sizes(loaded),
+        has_plain_head=plain_head(module) is not None,
+        packs=getattr(module, "packs", True),
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from burnish.config.schema import Config
-from burnish.training.budget import activation_bytes_per_token, logits_bytes
+from burnish.training.budget import Sizes, activation_bytes_per_token, logits_bytes
 from burnish.training.packing import LONG_ANSWER, ROW_TOKENS
 
 STARTS_A_LAYER = 30
@@ -31,12 +31,12 @@ class Shape:
 
     parameters: int
     trained: int
-    layers: int
-    hidden: int
-    intermediate: int
-    kv_width: int
     vocabulary: int
-    bytes_per_value: int
+    sizes: Sizes
+    has_plain_head: bool = True
+    """Logits are one matrix product: not with an adapter, nor for models from transformers."""
+    packs: bool = True
+    """Several responses may share one row."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,21 @@ class Speed:
 def forecast(
     config: Config, shape: Shape, speed: Speed, prompt_tokens: int, budget: int, available: int
 ) -> Forecast:
-    """Memory and time of one step of this config."""
+    """Memory and time of one step of this config.
+
+    Every answer is taken to be as long as it may be, and to be trained.
+    """
+    sizes = shape.sizes
     rollouts = config.rollout.prompts * config.rollout.samples
     answer = config.rollout.max_tokens
-    tokens = packed_tokens(config, prompt_tokens)
-    memory = _memory(config, shape, speed, prompt_tokens, min(budget, tokens))
+    rows = packed_rows(config, prompt_tokens, shares=shape.packs)
+    tokens = rows.tokens
+    memory = _memory(config, shape, speed, prompt_tokens, rows, budget)
     prefill = 2 * shape.parameters * config.rollout.prompts * prompt_tokens
-    weights = shape.parameters * shape.bytes_per_value / speed.bytes_per_s
+    weights = shape.parameters * sizes.bytes_per_value / speed.bytes_per_s
     decode = max(2 * shape.parameters * rollouts / speed.operations_per_s, weights)
-    start = shape.layers * STARTS_A_LAYER * speed.start_s
-    decode += shape.layers * GRAPH_LAYER_S if speed.is_gpu else start
+    start = sizes.layers * STARTS_A_LAYER * speed.start_s
+    decode += sizes.layers * GRAPH_LAYER_S if speed.is_gpu else start
     passes = config.update.epochs + (config.update.epochs * config.update.minibatches > 1) / 3
     batches = max(config.update.minibatches, math.ceil(tokens / budget))
     arithmetic = 6 * shape.parameters * tokens / speed.operations_per_s
@@ -93,22 +98,62 @@ def forecast(
     )
 
 
-def packed_tokens(config: Config, prompt_tokens: int) -> int:
-    """Tokens of a step's training rows when every answer is as long as it may be."""
+@dataclass(frozen=True)
+class PackedRows:
+    """The training rows of a step."""
+
+    count: int
+    width: int
+    """Tokens of the longest row."""
+    tokens: int
+    """Of all rows together."""
+    together: int
+    """Answers in a full row."""
+
+
+def packed_rows(config: Config, prompt_tokens: int, *, shares: bool = True) -> PackedRows:
+    """How a step's rollouts are laid out when every answer is as long as it may be.
+
+    `shares`: whether the model can have several answers in one row.
+    """
     samples, answer = config.rollout.samples, config.rollout.max_tokens
-    is_shared = config.update.share_prompts and answer <= LONG_ANSWER * prompt_tokens
-    together = max(1, (ROW_TOKENS - prompt_tokens) // answer) if is_shared else 1
+    is_shared = shares and config.update.share_prompts and answer <= LONG_ANSWER * prompt_tokens
+    fitting = max(1, (ROW_TOKENS - prompt_tokens) // answer) if is_shared else 1
+    together = min(fitting, samples)
     rows = math.ceil(samples / together)
-    return config.rollout.prompts * (rows * prompt_tokens + samples * answer)
+    return PackedRows(
+        count=config.rollout.prompts * rows,
+        width=prompt_tokens + together * answer,
+        tokens=config.rollout.prompts * (rows * prompt_tokens + samples * answer),
+        together=together,
+    )
+
+
+def update_bytes(config: Config, shape: Shape, rows: PackedRows, budget: int) -> int:
+    """What the largest pass of an update holds for its backward pass, logits included."""
+    groups = config.rollout.prompts
+    dealt = math.ceil(groups / min(config.update.minibatches, groups))
+    count = min(max(1, budget // rows.width), rows.count * dealt // groups)
+    # Rows are padded to the longest one, and a prompt's last row may be a short one.
+    tokens = count * rows.width
+    trained = min(count * rows.together, dealt * config.rollout.samples) * config.rollout.max_tokens
+    sizes = shape.sizes
+    kept = activation_bytes_per_token(sizes, rows.width, is_masked=rows.together > 1)
+    return tokens * kept + logits_bytes(
+        trained,
+        shape.vocabulary,
+        sizes.bytes_per_value,
+        is_gpu=sizes.is_gpu,
+        has_plain_head=shape.has_plain_head,
+    )
 
 
 def _memory(
-    config: Config, shape: Shape, speed: Speed, prompt_tokens: int, tokens: int
+    config: Config, shape: Shape, speed: Speed, prompt_tokens: int, rows: PackedRows, budget: int
 ) -> dict[str, int]:
-    size = shape.bytes_per_value
+    size = shape.sizes.bytes_per_value
     rollouts = config.rollout.prompts * config.rollout.samples
     answer = config.rollout.max_tokens
-    trained = min(tokens, rollouts * answer)
     # Half-precision gradients live beside the float32 sums they are added to.
     gradient = 4 if size >= 4 else size + 4
     cached = rollouts * (prompt_tokens + answer) + config.rollout.prompts * prompt_tokens
@@ -120,9 +165,8 @@ def _memory(
         "master weights": shape.trained * 4 if size < 4 else 0,
         "gradients": shape.trained * gradient,
         "optimiser": shape.trained * 8,
-        "activations": tokens * activation_bytes_per_token(shape)
-        + logits_bytes(trained, shape.vocabulary, size, is_gpu=speed.is_gpu),
-        "cache": 2 * cached * shape.layers * shape.kv_width * size,
+        "activations": update_bytes(config, shape, rows, budget),
+        "cache": 2 * cached * shape.sizes.layers * shape.sizes.kv_width * size,
     }
     if config.policy.needs_reference and config.model.lora is None:
         parts["reference"] = shape.parameters * size

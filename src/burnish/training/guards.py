@@ -87,16 +87,18 @@ class Watch:
         self._flags.append(torch.isfinite(values).all())
         self._checks.append(partial(check_tensors, stage, named, ids, self._step))
 
-    def settle(self, norm: Tensor, gradients: Callable[[], None]) -> float:
+    def settle(self, norm: Tensor, gradients: Callable[[], None], ids: Sequence[str]) -> float:
         """The gradient's norm, read with everything left here; trips where a number is bad.
 
-        `gradients` is called to name the gradient where only the norm is not finite.
+        `gradients` is called to name the gradient where only the norm is not finite; where each
+        gradient is finite and their squares are not, it is the norm of these samples that trips.
         """
         is_fine = torch.stack([*self._flags, torch.isfinite(norm)]).all()
         read, fine = torch.stack([norm.double(), is_fine.double()]).tolist()
         if not fine:
             for check in (*self._checks, gradients):
                 check()
+            trip("gradient", "gradient norm", self._step, tuple(ids), read)
         return float(read)
 
 

@@ -134,7 +134,11 @@ class MasterAdamW:
             )
 
     def state(self) -> dict[str, Tensor]:
-        """Everything a resume needs, by name; master weights only where they differ."""
+        """Everything a resume needs, by name.
+
+        Master weights of full-precision parameters too, though they are the parameters: a resumed
+        run starts from the model that its config names and takes its weights from here.
+        """
         tensors: dict[str, Tensor] = {}
         for i, name in enumerate(self.names):
             tensors[f"first/{name}"] = self.first[i]

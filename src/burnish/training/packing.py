@@ -28,6 +28,11 @@ LONG_ANSWER = 4
 """A response of more than this many times its prompt does not share a row: it would save little of
 the work, and a row of its own needs no mask but the causal one."""
 
+FULL_TOKENS = 16384
+"""A pass of this many tokens keeps a GPU busy: beyond it less padding is worth another pass."""
+SIMILAR = 0.75
+"""Rows of at least this share of the longest one go into its full batch."""
+
 Integers = NDArray[np.int64]
 
 
@@ -101,16 +106,35 @@ def make_rows(trajectories: Sequence[Trajectory], share: bool) -> list[Row]:
 
 
 def micro_batches(rows: Sequence[Row], budget: int) -> list[list[Row]]:
-    """Rows of similar length together, so that rows x longest stays within the token budget."""
-    ordered = sorted(range(len(rows)), key=lambda i: (-rows[i].tokens, i))
+    """Rows of similar length together, so that rows x longest stays within the token budget.
+
+    A batch that is full as far as the device's speed goes takes no rows that are much shorter. Where
+    a budget allows such batches, rows with and without a mask are not mixed if there are enough of
+    both: one masked row would make all rows of its batch pay for a mask.
+    """
+    shared = [row for row in rows if len(row.members) > 1]
+    single = [row for row in rows if len(row.members) == 1]
+    smaller = min(sum(row.tokens for row in kind) for kind in (shared, single))
+    kinds = [shared, single] if min(budget, smaller) >= FULL_TOKENS else [rows]
+    return [batch for kind in kinds for batch in _by_length(kind, budget)]
+
+
+def _by_length(rows: Sequence[Row], budget: int) -> list[list[Row]]:
+    """Longest rows first; rows of one length stay in their order."""
     batches: list[list[Row]] = []
-    for i in ordered:
-        row = rows[i]
-        if batches and (len(batches[-1]) + 1) * batches[-1][0].tokens <= budget:
+    for row in sorted(rows, key=lambda row: -row.tokens):
+        if batches and _takes(batches[-1], row, budget):
             batches[-1].append(row)
         else:
             batches.append([row])
     return batches
+
+
+def _takes(batch: list[Row], row: Row, budget: int) -> bool:
+    longest = batch[0].tokens
+    if (len(batch) + 1) * longest > budget:
+        return False
+    return len(batch) * longest < FULL_TOKENS or row.tokens >= SIMILAR * longest
 
 
 def pack(

@@ -99,10 +99,15 @@ class Updater:
     seeds: Seeds
     world: World
     reference: Reference | None = None
+    release: Callable[[], None] | None = None
+    """Gives back what the sampler holds on the device; asked for before passes are made smaller."""
     budget: int = field(init=False)
     """Tokens of one forward and backward pass; halved when the device runs out of memory."""
     progress: Progress = field(default_factory=Progress)
     """Of the update under way, or of the last one."""
+    _has_released: bool = field(default=False, init=False)
+    """In this update; the sampler takes its memory again when it next works."""
+    _releases: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.budget = self.config.micro_batch_tokens or pass_tokens(self.model, self.device)
@@ -121,6 +126,7 @@ class Updater:
         With `progress`, only what is left of an interrupted update is done.
         """
         self.progress = progress or Progress()
+        self._has_released = False
         if not bool((values.keep_B & values.signal_B).any()):
             return {}, 0
         moving = self._moving(values)
@@ -198,20 +204,36 @@ class Updater:
         return self._within_memory(work)
 
     def _within_memory(self, work: Callable[[], Result]) -> Result:
-        """Do the work; on a full device all of it again with half the token budget."""
+        """Do the work; on a full device all of it again, with more room or in smaller passes."""
         while True:
             try:
                 return work()
             except torch.OutOfMemoryError as error:
-                if self.budget // 2 < LEAST_BUDGET:
+                can_release = self.release is not None and not self._has_released
+                if not can_release and self.budget // 2 < LEAST_BUDGET:
                     raise UserError(
                         f"out of device memory with micro-batches of {self.budget} tokens; what "
                         "saves most, in order: model.lora, a smaller rollout.max_tokens, a smaller "
                         "model.path"
                     ) from error
             # Outside the handler: the error's frames hold the tensors that did not fit.
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Ask for the sampler's memory once an update, then halve the token budget.
+
+        An update after the first one to ask does both, or every step would begin with a failure
+        and end with a sampler that has to be built anew.
+        """
+        self.optimiser.clear()
+        is_first = self.release is not None and not self._has_released
+        if self.release is not None and is_first:
+            self.release()
+            self._has_released = True
+            self._releases += 1
+        if not is_first or (self._releases > 1 and self.budget // 2 >= LEAST_BUDGET):
             self.budget //= 2
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def _backward(
         self, batch: StepBatch, packed: PackedBatch, normaliser: Normaliser, found: Found
@@ -271,7 +293,7 @@ class Updater:
             named = zip(self.optimiser.names, self.optimiser.sums, strict=True)
             check_tensors("gradient", named, batch.ids(part), batch.step)
 
-        read = watch.settle(norm, name_the_gradient)
+        read = watch.settle(norm, name_the_gradient, batch.ids(part))
         self.optimiser.step(rate, norm)
         return read
 

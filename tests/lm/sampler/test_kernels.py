@@ -98,15 +98,14 @@ def test_a_step_of_kernels_is_a_plain_step(changes):
     torch.testing.assert_close(fast_values[:, 1:], plain_values[:, 1:], rtol=1e-4, atol=1e-4)
 
 
-def test_shared_keys_add_up(monkeypatch):
+def test_shared_keys_add_up():
     outs = []
-    for limit in (10_000, 16):
-        monkeypatch.setattr("burnish.lm.sampler.kernels.SHORT_CONTEXT", limit)
-        plan, _, _, ops, _ = set_up(TritonOps, width=8)
-        ops.begin(5)
+    for blocks in (1, 5):
+        plan, _, _, ops, variant = set_up(TritonOps, width=8)
+        ops.begin(5, variant._replace(key_blocks=blocks))
         qkv = torch.randn(5, 10 * 24, generator=torch.Generator().manual_seed(1)).to(DEVICE)
         outs.append(ops.attend(0, plan.layers[0], qkv))
-        assert (ops._shares(5) > 1) == (limit == 16)
+        assert ops.shares == blocks
     torch.testing.assert_close(outs[0], outs[1], rtol=1e-5, atol=1e-5)
 
 
@@ -146,6 +145,53 @@ def test_every_token_is_drawn_as_often_as_it_should():
     expected = logits.softmax(-1)[0].cpu() * grid
     assert counts[2] == 0
     assert (counts - expected).abs().max() <= 1
+
+
+def test_a_token_without_weight_is_never_drawn():
+    """The last blocks hold nothing, and the uniform number is the largest there is."""
+    _, _, seats, ops, variant = set_up(TritonOps, vocab_size=5000)
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        logits = (torch.randn(5, 5000, generator=generator) * 2).to(DEVICE)
+        logits[:, 2048:] = -300.0
+        seats.uniforms.fill_(1 - 2**-24)
+        drawn = ops.draw(logits, slice(0, 5), variant)
+        assert drawn.tokens_B.max() < 2048
+        assert drawn.raw_logprobs_B.min() > -100
+
+
+def test_draws_over_many_blocks_follow_the_probabilities():
+    _, _, seats, ops, variant = set_up(TritonOps, vocab_size=5000)
+    logits = torch.full((5, 5000), float("-inf"), device=DEVICE)
+    places = torch.tensor([7, 2047, 2048, 4095, 4999], device=DEVICE)
+    logits[:, places] = torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15], device=DEVICE).log()
+    expected = {0.05: 7, 0.15: 2047, 0.45: 2048, 0.7: 4095, 0.9: 4999}
+    seats.temperature.fill_(1.0)
+    seats.greedy.fill_(False)
+    for u, token in expected.items():
+        seats.uniforms.fill_(u)
+        drawn = ops.draw(logits, slice(0, 5), variant)
+        assert drawn.tokens_B.tolist() == [token] * 5, u
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs need a GPU")
+def test_graphs_replay_what_the_step_computes():
+    from burnish.lm.sampler.graphs import Graphs
+
+    kinds = {}
+    for is_captured in (False, True):
+        plan, _, seats, ops, variant = set_up(TritonOps, count=4)
+        stepper = Stepper(plan, ops, seats, ends=(2999,))
+        decode = Graphs(stepper).decode if is_captured else stepper.decode
+        with torch.inference_mode():
+            for alternatives in (0, 2, 3, 2):
+                seats.step.zero_()
+                decode(4, variant._replace(alternatives=alternatives))
+        found = [*seats.written, seats.out_tokens[:1, [0, 2, 3]], seats.out_logprobs[:1, [0, 2, 3]]]
+        ids, values = stepper.alternatives(2)
+        kinds[is_captured] = [*found, ids[:1, [0, 2, 3]], values[:1, [0, 2, 3]]]
+    for expected, got in zip(kinds[False], kinds[True], strict=True):
+        torch.testing.assert_close(got, expected)
 
 
 def test_logits_that_are_no_numbers_say_so():

@@ -1,6 +1,7 @@
 """Who decodes when: pages, seats, bursts that land late, and rooms that outlive their calls."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,6 @@ from burnish.errors import ModelError
 from burnish.lm.base import Sampling
 from burnish.lm.folder import load_model
 from burnish.lm.sampler import Request, Sampler
-from burnish.lm.sampler import engine as engine_module
 from burnish.lm.sampler import room as room_module
 from burnish.lm.sampler.graphs import bucket
 from burnish.lm.sampler.notes import Notes
@@ -51,11 +51,12 @@ def paged_run(loaded, requests, *, seats, memory=10**9, burst=4, lag=1, is_roomy
     """The GPU's schedule (pages of 16, bursts that land late, buckets) with plain arithmetic."""
     plan = Plan(loaded.module)
     rows = make_rows(requests)
-    size = room_module._paged_size(rows, plan, seats, memory)
+    size = replace(room_module._paged_size(rows, plan, seats, memory), seats=seats)
     room = room_module.build_room(plan, size, tuple(loaded.tokenizer.eos_ids))
     room.burst, room.lag, room.fit = burst, lag, bucket
     outputs = (room.seats.out_tokens, room.seats.out_logprobs, room.seats.out_raw)
     room.landings = [tuple(map(torch.empty_like, outputs)) for _ in range(4)]
+    assert room.seats.count >= bucket(min(seats, len(rows)))
     schedule = Schedule(room, size, rows, loaded.tokenizer)
     with torch.inference_mode():
         schedule.run()
@@ -305,4 +306,41 @@ def test_an_engine_serves_one_call_at_a_time(loaded):
     for thread in threads:
         thread.join()
     assert results == [expected] * 4
-    assert engine_module.Sampler is Sampler
+
+
+def test_a_call_that_broke_off_leaves_nothing_behind(loaded, monkeypatch):
+    sampler = Sampler(loaded.module, loaded.tokenizer)
+    requests = mixed_requests(10, seed=6)
+    expected = flat(sampler.generate(requests))
+    landings = iter(range(100))
+    land = Schedule._land
+
+    def breaks(self, flight):
+        if next(landings) == 4:
+            raise MemoryError("planted")
+        land(self, flight)
+
+    monkeypatch.setattr(Schedule, "_land", breaks)
+    with pytest.raises(MemoryError, match="planted"):
+        sampler.generate(requests)
+    monkeypatch.undo()
+    assert flat(sampler.generate(requests)) == expected
+
+
+def test_numbers_that_are_none_do_not_outlive_their_call(tmp_path):
+    loaded = load_model(tiny_model(tmp_path), device="cpu")
+    sampler = Sampler(loaded.module, loaded.tokenizer)
+    healthy = [
+        Request((5, 6), Sampling(max_tokens=6, seed=1)),
+        Request((5, 6, 7, 8, 9), Sampling(max_tokens=6, seed=1)),
+    ]
+    expected = [c.logprobs for group in sampler.generate(healthy) for c in group]
+    weight = loaded.module.model.embed_tokens.weight
+    with torch.no_grad():
+        kept = weight[9].clone()
+        weight[9] = float("inf")
+        broken = sampler.generate([Request((9,) * 8, Sampling(max_tokens=6))])[0][0]
+        weight[9] = kept
+    assert not any(value == value for value in broken.logprobs), "the planted fault shows"
+    again = [c.logprobs for group in sampler.generate(healthy) for c in group]
+    assert again == expected

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -45,11 +46,24 @@ class Sampler:
         """`request.sampling.n` completions of every request, in the order given."""
         rows = make_rows(requests)
         if rows:
-            with self._lock, torch.inference_mode():
-                room, size = self._enter(rows)
-                Schedule(room, size, rows, self.tokenizer).run()
+            # The worker thread that calls this starts on the first GPU, wherever the weights are.
+            here = torch.cuda.device_of(self.decoder.head_weight)  # type: ignore[no-untyped-call]
+            with self._lock, torch.inference_mode(), here:
+                self._fill(rows)
         made = iter([completion(row, self.tokenizer, self.name) for row in rows])
         return [[next(made) for _ in range(request.sampling.n)] for request in requests]
+
+    def _fill(self, rows: Sequence[Row]) -> None:
+        room, size = self._enter(rows)
+        schedule = Schedule(room, size, rows, self.tokenizer)
+        try:
+            schedule.run()
+        except BaseException:
+            # Nobody knows what lies in it.
+            self._room = None
+            raise
+        if not schedule.is_sound:
+            self._room = None
 
     def release(self) -> None:
         """Give the cache and the captured graphs back; the next call builds them anew."""
@@ -62,10 +76,11 @@ class Sampler:
         if room is not None and room.plan.is_current and room.ends == ends:
             size = size_for(rows, room.plan, self._max_rows, room.held_bytes)
             if room.size.holds(size):
-                return room, size
+                return room, replace(size, pages=min(size.pages, room.size.pages))
         # Let go first: what the old room holds is not free for the new one.
+        before = None if room is None else room.size
         self._room = room = None
         plan = Plan(self.decoder)
         size = size_for(rows, plan, self._max_rows)
-        self._room = build_room(plan, with_reserve(size, plan), ends)
+        self._room = build_room(plan, with_reserve(size, plan, before), ends)
         return self._room, size

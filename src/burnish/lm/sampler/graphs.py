@@ -30,20 +30,21 @@ class Graphs:
         self._stepper = stepper
         self._graphs: dict[tuple[int, Variant], torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle()
+        self._side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def decode(self, rows: int, variant: Variant) -> None:
         """One step over the first `rows` seats; `rows` is a bucket."""
         variant = variant.as_drawn_by_kernels()
         if (rows, variant) not in self._graphs:
-            for size in BUCKETS:
+            # The largest first: the others fit into the memory it leaves in the pool.
+            for size in reversed(BUCKETS):
                 if size <= self._stepper.seats.count:
                     self._graphs[size, variant] = self._capture(size, variant)
         self._graphs[rows, variant].replay()
 
     def _capture(self, rows: int, variant: Variant) -> torch.cuda.CUDAGraph:
         seats = self._stepper.seats
-        current = torch.cuda.current_stream()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        current, side = torch.cuda.current_stream(), self._side
         side.wait_stream(current)
         # By hand: torch's own context collects garbage and empties the allocator's cache first,
         # a tenth of a second for each graph.

@@ -22,8 +22,8 @@ from burnish.lm.sampling import Draw, draw
 VOCAB_BLOCK = 2048
 """Logits that one program of a draw looks at."""
 KEYS_AT_ONCE = 64
-SHORT_CONTEXT = 256
-"""Keys that one program reads before it pays to share them among several."""
+PROGRAMS = 256
+"""Programs of the attention kernel that fill a device."""
 LEAST = 16
 """Smallest side of a matrix product in Triton."""
 
@@ -287,8 +287,9 @@ def _pick(
     real = n < blocks
     peak_n = tl.load(peaks + row * blocks + n, mask=real, other=float("-inf"))
     peak = tl.max(peak_n, axis=0)
-    heat = tl.load(temperature + seat)
-    sums = tl.load(totals + row * blocks + n, mask=real, other=0.0) * tl.exp((peak_n - peak) / heat)
+    warmth = tl.load(temperature + seat)
+    sums = tl.load(totals + row * blocks + n, mask=real, other=0.0)
+    sums = sums * tl.exp((peak_n - peak) / warmth)
     raw = tl.load(raw_totals + row * blocks + n, mask=real, other=0.0) * tl.exp(peak_n - peak)
     total = tl.sum(sums, axis=0)
     column = tl.minimum(tl.load(drawn + seat), steps - 1)
@@ -296,12 +297,14 @@ def _pick(
     # One rounding step below the total, so that some block always lies above.
     goal = tl.minimum(u * total, total * (1 - 1.1920929e-07))
     running = tl.cumsum(sums, axis=0)
-    block = tl.minimum(tl.sum(tl.where(real & (running <= goal), 1, 0), axis=0), blocks - 1)
+    # Scan and sum round differently: never past the last block that has any weight.
+    block = tl.sum(tl.where(real & (running <= goal), 1, 0), axis=0)
+    block = tl.minimum(block, tl.max(tl.where(sums > 0, n, 0), axis=0))
     rest = goal - tl.sum(tl.where(n < block, sums, 0.0), axis=0)
     v = tl.arange(0, BLOCK)
     w = block * BLOCK + v
     x = tl.load(logits + row * size + w, mask=w < size, other=float("-inf")).to(tl.float32)
-    weights = tl.exp((x - peak) / heat)
+    weights = tl.exp((x - peak) / warmth)
     within = tl.sum(tl.where(tl.cumsum(weights, axis=0) <= rest, 1, 0), axis=0)
     # Sums in another order may end just short of `rest`, and `rest` may lie just below 0: only
     # tokens that can be drawn are.
@@ -314,7 +317,7 @@ def _pick(
     token = tl.maximum(0, tl.minimum(token, size - 1)).to(tl.int64)
     own = tl.load(logits + row * size + token).to(tl.float32) - peak
     tl.store(tokens + row, token)
-    tl.store(logprobs + row, own / heat - tl.log(total))
+    tl.store(logprobs + row, own / warmth - tl.log(total))
     tl.store(raw_logprobs + row, own - tl.log(tl.sum(raw, axis=0)))
 
 
@@ -378,12 +381,17 @@ class TritonOps:
         self._sin = rotation.sin[0, 0, :, half:].float().contiguous()
         self._nothing = torch.zeros(1, device=seats.device)
         self._no_places = torch.zeros(1, dtype=torch.long, device=seats.device)
-        self._capacity = capacity
-        self.rows = 0
+        self.rows = self.shares = 0
 
-    def begin(self, rows: int) -> None:
-        """Note how many rows the step has."""
+    def begin(self, rows: int, variant: Variant) -> None:
+        """Note how many rows the step has, and how many programs share a row's keys.
+
+        Several where rows are few and contexts long. It depends on the call alone, not on the room:
+        another split gives other last bits.
+        """
         self.rows = rows
+        programs = triton.cdiv(PROGRAMS, rows * self.a.kv_heads)
+        self.shares = int(min(variant.key_blocks, programs))
 
     def add_norm(
         self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
@@ -412,7 +420,7 @@ class TritonOps:
         a, rows, seats = self.a, self.rows, self.seats
         keys, values = self.cache.layers[index]
         out = qkv_BN.new_empty(rows, a.heads * a.head_dim)
-        shares = self._shares(rows)
+        shares = self.shares
         parts: tuple[Tensor, Tensor, Tensor] = (self._nothing,) * 3
         if shares > 1:
             peaks = torch.empty(rows, shares, a.heads, device=qkv_BN.device)
@@ -531,9 +539,3 @@ class TritonOps:
             ENDS=max(1, triton.next_power_of_2(len(ends))),
             BLOCK=128,
         )
-
-    def _shares(self, rows: int) -> int:
-        """Programs that share the keys of a row: few rows with long contexts leave room for more."""
-        wanted = triton.cdiv(self._capacity, SHORT_CONTEXT)
-        room = triton.cdiv(256, rows * self.a.kv_heads)
-        return int(max(1, min(8, wanted, room)))

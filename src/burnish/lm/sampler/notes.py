@@ -87,6 +87,12 @@ class Notes:
         self.drawn[seats] = before + count
         return News(count, first <= count, count == room)
 
+    def last(self, seat: int, count: int) -> list[int]:
+        """The newest tokens of a row, `count` at most."""
+        end = int(self.drawn[seat])
+        found: list[int] = self._tokens[seat, max(0, end - count) : end].tolist()
+        return found
+
     def write(self, row: Row, seat: int) -> None:
         """Hand a row everything it has drawn."""
         length = self.drawn[seat]

@@ -32,7 +32,7 @@ class PlainOps:
         self._cos, self._sin = rotation.cos.squeeze((0, 1)), rotation.sin.squeeze((0, 1))
         self._column = positions
 
-    def begin(self, rows: int) -> None:
+    def begin(self, rows: int, variant: Variant) -> None:
         """What all layers of one step share."""
         seats = self.seats
         lengths_B = seats.lengths[:rows]

@@ -25,6 +25,8 @@ from burnish.lm.sampler.step import Ops, Stepper
 PAGE = 16
 """Tokens a page holds on a GPU; on the CPU one page holds a row."""
 MOST_SEATS = 2048
+CPU_PREFILL_TOKENS = 32_768
+GPU_PREFILL_TOKENS = 262_144
 LANDINGS = 4
 """Bursts whose results may be on their way to the host."""
 KERNEL_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -47,8 +49,10 @@ class Size:
 
     def holds(self, other: Size) -> bool:
         """Whether a room of this size serves a call of the other."""
+        # A call that memory was too short for may find a few pages less than it counted on.
+        pages = other.pages if other.is_roomy or other.width == 1 else other.pages * 3 // 4
         mine = (self.seats, self.width, self.steps, self.page, self.pages)
-        asked = (other.seats, other.width, other.steps, other.page, other.pages)
+        asked = (other.seats, other.width, other.steps, other.page, pages)
         return all(have >= need for have, need in zip(mine, asked, strict=True))
 
 
@@ -70,6 +74,8 @@ class Room:
     """Steps between two looks at which rows are done."""
     lag: int
     """Bursts started before the results of an earlier one are looked at."""
+    prefill_tokens: int
+    """Most prompt tokens computed at once, padding included."""
     landings: list[tuple[Tensor, ...]] = field(default_factory=list)
 
     @property
@@ -88,22 +94,31 @@ def size_for(rows: Sequence[Row], plan: Plan, max_rows: int, held: int = 0) -> S
     device = plan.embedding.device
     free = (available_bytes(device) + held) // 2
     if device.type == "cuda":
-        from burnish.lm.sampler.graphs import bucket
-
-        return _paged_size(rows, plan, bucket(min(len(rows), max_rows)), free)
+        return _paged_size(rows, plan, min(len(rows), max_rows), free)
     return _dense_size(rows, plan, min(len(rows), max_rows), free)
 
 
-def with_reserve(size: Size, plan: Plan) -> Size:
-    """On a GPU a quarter more pages than asked for, where memory allows.
+def with_reserve(size: Size, plan: Plan, before: Size | None) -> Size:
+    """The size of a new room for a call: on a GPU more than was asked for, where memory allows.
 
-    The next call's prompts may be a little longer, and a new room captures its graphs anew.
+    It also holds what the room before held, and a quarter more pages: calls of two kinds take
+    turns, prompts get a little longer, and every new room captures its graphs anew.
     """
     if plan.embedding.device.type != "cuda":
         return size
+    from burnish.lm.sampler.graphs import bucket
+
     free = available_bytes(plan.embedding.device) // 2
     most = free // (size.page * plan.decoder.cache_bytes_per_token)
-    return replace(size, pages=max(size.pages, min(size.pages * 5 // 4 + 64, most)))
+    old = before or size
+    pages = max(size.pages * 5 // 4 + 64, old.pages)
+    return replace(
+        size,
+        seats=bucket(max(size.seats, old.seats)),
+        width=max(size.width, old.width),
+        steps=max(size.steps, old.steps),
+        pages=max(size.pages, min(pages, most)),
+    )
 
 
 def build_room(plan: Plan, size: Size, ends: tuple[int, ...]) -> Room:
@@ -135,13 +150,33 @@ def build_room(plan: Plan, size: Size, ends: tuple[int, ...]) -> Room:
             bucket,
             burst=BURST,
             lag=1,
+            prefill_tokens=_prefill_tokens(plan),
             landings=landings,
         )
     ops: Ops = PlainOps(plan, cache, seats)
     stepper = Stepper(plan, ops, seats, ends)
     return Room(
-        size, plan, ends, cache, seats, stepper, stepper.decode, lambda n: n, burst=1, lag=0
+        size,
+        plan,
+        ends,
+        cache,
+        seats,
+        stepper,
+        stepper.decode,
+        lambda rows: rows,
+        burst=1,
+        lag=0,
+        prefill_tokens=_prefill_tokens(plan),
     )
+
+
+def _prefill_tokens(plan: Plan) -> int:
+    """Prompt tokens whose widest layer takes at most a quarter of the memory that is free now."""
+    a, device = plan.architecture, plan.embedding.device
+    if device.type != "cuda":
+        return CPU_PREFILL_TOKENS
+    per_token = (4 * a.intermediate_size + 8 * a.hidden_size) * plan.embedding.element_size()
+    return max(2048, min(GPU_PREFILL_TOKENS, available_bytes(device) // 4 // per_token))
 
 
 def _has_triton() -> bool:

@@ -59,13 +59,9 @@ class Row:
         that completed it are dropped.
         """
         stops = self.sampling.stop
-        if not stops:
-            return False
-        # A character is at most four byte tokens, so this many tokens hold any stop string that
-        # the newest tokens may have completed.
-        window = 4 * max(map(len, stops)) + 4 + new
-        tail = tokenizer.decode(self.tokens[-window:])
-        if not any(stop in tail for stop in stops):
+        if not stops or not self.shows_stop_string(
+            tokenizer, self.tokens[-self.stop_window(new) :]
+        ):
             return False
         for end in range(len(self.tokens) - new + 1, len(self.tokens) + 1):
             text = tokenizer.decode(self.tokens[:end])
@@ -75,6 +71,20 @@ class Row:
                 self.shorten(end)
                 return True
         return False
+
+    def stop_window(self, new: int) -> int:
+        """So many tokens hold any stop string that the `new` latest ones may have completed.
+
+        A character is at most four byte tokens.
+        """
+        return 4 * max(map(len, self.sampling.stop), default=0) + 4 + new
+
+    def shows_stop_string(self, tokenizer: Tokenizer, tail: Sequence[int]) -> bool:
+        """Whether these tokens' text contains a stop string."""
+        if not self.sampling.stop:
+            return False
+        text = tokenizer.decode(tail)
+        return any(stop in text for stop in self.sampling.stop)
 
     def shorten(self, length: int) -> None:
         """Keep the first `length` tokens."""

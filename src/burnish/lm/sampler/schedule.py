@@ -25,8 +25,6 @@ from burnish.lm.sampler.seats import Arrivals, Variant
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Finish
 
-PREFILL_TOKENS = {"cpu": 32_768, "cuda": 262_144}
-"""Most prompt tokens computed at once, padding included."""
 EVEN_ENOUGH = 4096
 """Up to this many tokens a batch of prompts takes in those far shorter than its longest."""
 ADMIT_SHARE = 16
@@ -68,7 +66,8 @@ class Schedule:
         self.room, self.size, self.tokenizer = room, size, tokenizer
         self.page = room.size.page
         self.variant = Variant.of(rows)
-        room.stepper.keep_alternatives(self.variant.alternatives)
+        # A call that broke off may have left rows behind.
+        room.seats.left.zero_()
         self.waiting = deque(in_canonical_order(rows))
         self.seated: dict[int, Guest] = {}
         self.notes = Notes(size.seats, size.steps, room.burst, room.ends)
@@ -78,6 +77,8 @@ class Schedule:
         self._hidden: dict[Prompt, Tensor] = {}
         self._watches = any(row.sampling.stop or row.sampling.top_logprobs for row in rows)
         self._launched = 0
+        self.is_sound = True
+        """Whether every log-prob so far was a number; if not, neither is what lies in the cache."""
 
     def run(self) -> None:
         """Fill every row."""
@@ -85,7 +86,8 @@ class Schedule:
             admitted = self._admit()
             self._catch_up(self.room.lag)
             decoded = self._burst()
-            assert admitted or decoded or self.flights, "rows wait, and nobody will make room"
+            if not (admitted or decoded or self.flights):
+                raise RuntimeError(f"{len(self.waiting)} rows wait, and nobody will make room")
             self._catch_up(self.room.lag if admitted or decoded else 0)
 
     def _catch_up(self, lag: int) -> None:
@@ -149,7 +151,7 @@ class Schedule:
     def _prefill(self, prompts: Sequence[Prompt]) -> None:
         """Compute prompts, file their keys and values, and keep their last hidden states."""
         device = self.room.seats.device
-        for batch in _even_batches(prompts, PREFILL_TOKENS[device.type]):
+        for batch in _even_batches(prompts, self.room.prefill_tokens):
             longest = len(batch[0])
             # Padded behind: causal attention keeps the padding from being seen.
             ids_PS = torch.tensor([[*p, *[0] * (longest - len(p))] for p in batch])
@@ -247,8 +249,8 @@ class Schedule:
             outputs = arrive
         self._launched += 1
         alternatives = None
-        if self.variant.alternatives and self.room.stepper.alternatives is not None:
-            ids, values = self.room.stepper.alternatives
+        if self.variant.alternatives:
+            ids, values = self.room.stepper.alternatives(self.variant.alternatives)
             alternatives = (ids[:steps].to("cpu", copy=True), values[:steps].to("cpu", copy=True))
         places = [guest.seat for guest in guests]
         self.flights.append(Flight(guests, places, steps, outputs, alternatives, landed))
@@ -262,20 +264,23 @@ class Schedule:
             return
         guests = [flight.guests[i] for i in present]
         columns = [flight.seats[i] for i in present]
-        drawn = [out.numpy()[: flight.steps, columns].T for out in flight.drawn]
+        drawn = [out[: flight.steps].cpu().numpy()[:, columns].T for out in flight.drawn]
+        self.is_sound = self.is_sound and bool(np.isfinite(drawn[1]).all())
         news = self.notes.add(np.array([guest.seat for guest in guests]), *drawn)
         for i in np.flatnonzero(news.ended | news.is_full | self._watched(guests)):
             guest, row, count = guests[i], guests[i].row, int(news.counts[i])
-            self.notes.write(row, guest.seat)
             if flight.alternatives is not None:
                 row.alternatives += _alternatives(row, flight.alternatives, columns[i], count)
+            is_over = news.ended[i] or news.is_full[i]
+            tail = self.notes.last(guest.seat, row.stop_window(count))
+            if not is_over and not row.shows_stop_string(self.tokenizer, tail):
+                continue
+            self.notes.write(row, guest.seat)
             if row.meets_stop_string(self.tokenizer, count):
                 self.room.seats.dismiss([guest.seat])
                 self._leave(guest, Finish.STOP)
-            elif news.ended[i]:
-                self._leave(guest, Finish.STOP)
-            elif news.is_full[i]:
-                self._leave(guest, Finish.LENGTH)
+            elif is_over:
+                self._leave(guest, Finish.STOP if news.ended[i] else Finish.LENGTH)
 
     def _watched(self, guests: Sequence[Guest]) -> NDArray[np.bool_]:
         """Rows whose every token is looked at: for a stop string, or for its alternatives."""

@@ -17,6 +17,8 @@ from torch import Tensor
 from burnish.lm.sampler.rows import Row
 from burnish.lm.sampling import RowSettings, row_seed, uniforms
 
+KEYS_OF_A_PROGRAM = 256
+"""Keys that one program reads before it pays to share them among several."""
 BURST = 4
 """Decode steps between two looks at which rows are done."""
 
@@ -31,10 +33,13 @@ class Variant(NamedTuple):
     top_p: bool
     min_p: bool
     alternatives: int
+    key_blocks: int = 1
+    """How many programs may share the keys of the longest row, from 1 to 8."""
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Variant:
-        settings = {row.request: row.sampling for row in rows}.values()
+        settings = {id(row.request): row.sampling for row in rows}.values()
+        longest = max(len(row.prompt) + row.request.max_new for row in rows)
         return cls(
             greedy=any(s.temperature == 0 for s in settings),
             all_greedy=all(s.temperature == 0 for s in settings),
@@ -43,6 +48,7 @@ class Variant(NamedTuple):
             top_p=any(s.top_p < 1 for s in settings),
             min_p=any(s.min_p > 0 for s in settings),
             alternatives=max((s.top_logprobs for s in settings), default=0),
+            key_blocks=min(8, -(-longest // KEYS_OF_A_PROGRAM)),
         )
 
     def as_drawn_by_kernels(self) -> Variant:

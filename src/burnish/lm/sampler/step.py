@@ -16,7 +16,7 @@ from burnish.lm.sampling import Draw, top_logprobs
 class Ops(Protocol):
     """The parts of a step that are not matrix products: plain torch, or kernels."""
 
-    def begin(self, rows: int) -> None: ...
+    def begin(self, rows: int, variant: Variant) -> None: ...
     def add_norm(
         self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
     ) -> tuple[Tensor, Tensor]: ...
@@ -34,12 +34,11 @@ class Stepper:
     def __init__(self, plan: Plan, ops: Ops, seats: Seats, ends: tuple[int, ...]) -> None:
         self.plan, self.ops, self.seats = plan, ops, seats
         self._ends = torch.tensor(ends, dtype=torch.long, device=seats.device)
-        self.alternatives: tuple[Tensor, Tensor] | None = None
-        """The likeliest tokens of each step of a burst, ids and log-probs, (K, B, A)."""
+        self._alternatives: dict[int, tuple[Tensor, Tensor]] = {}
 
     def decode(self, rows: int, variant: Variant) -> None:
         """One step; results go to the seats' outputs."""
-        self._record(self._logits(rows), slice(0, rows), variant, is_fed=True)
+        self._record(self._logits(rows, variant), slice(0, rows), variant, is_fed=True)
         self.seats.step.add_(1)
 
     def first(self, logits_NV: Tensor, places_N: Tensor, variant: Variant) -> None:
@@ -51,17 +50,20 @@ class Stepper:
         """Next-token logits of final-normed hidden states."""
         return self.plan.decoder.logits(hidden_ND)
 
-    def keep_alternatives(self, count: int) -> None:
-        """Make room for `count` alternatives a token."""
-        have = 0 if self.alternatives is None else self.alternatives[0].shape[-1]
-        if count > have:
+    def alternatives(self, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` likeliest tokens of each step of a burst, ids and log-probs, (K, B, count).
+
+        Never replaced once made: captured graphs know their addresses.
+        """
+        if count not in self._alternatives:
             shape = (*self.seats.out_tokens.shape, count)
             ids = torch.zeros(shape, dtype=torch.long, device=self.seats.device)
-            self.alternatives = (ids, torch.zeros(shape, device=self.seats.device))
+            self._alternatives[count] = (ids, torch.zeros(shape, device=self.seats.device))
+        return self._alternatives[count]
 
-    def _logits(self, rows: int) -> Tensor:
+    def _logits(self, rows: int, variant: Variant) -> Tensor:
         ops = self.ops
-        ops.begin(rows)
+        ops.begin(rows, variant)
         residual = F.embedding(self.seats.tokens[:rows], self.plan.embedding)
         delta: Tensor | None = None
         for index, layer in enumerate(self.plan.layers):
@@ -77,11 +79,12 @@ class Stepper:
     ) -> None:
         """Draw, note what was drawn, and move the rows that are not done one token on."""
         drawn = self.ops.draw(logits_BV, places, variant)
-        if variant.alternatives and self.alternatives is not None:
+        if variant.alternatives:
             settings = self.seats.settings(places, variant)
             values, ids = top_logprobs(logits_BV, settings, variant.alternatives)
-            self._write(self.alternatives[0], places, ids)
-            self._write(self.alternatives[1], places, values)
+            out_ids, out_values = self.alternatives(variant.alternatives)
+            self._write(out_ids, places, ids)
+            self._write(out_values, places, values)
         self.ops.advance(drawn, places, self._ends, is_fed=is_fed)
 
     def _write(self, out_KBA: Tensor, places: slice | Tensor, values_BA: Tensor) -> None:
