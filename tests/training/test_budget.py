@@ -8,7 +8,7 @@ import pytest
 import torch
 from training_cases import resolved, rollout
 
-from burnish.config.schema import Optimiser
+from burnish.config.schema import Lora, Optimiser
 from burnish.lm import head as head_room
 from burnish.lm import load_model
 from burnish.lm.architecture import Architecture
@@ -30,6 +30,7 @@ from burnish.training.devices import World
 from burnish.training.forecast import PackedRows, Shape, packed_rows, update_bytes
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import ROW_TOKENS
+from burnish.training.trainable import _attach
 from burnish.training.update import Updater
 
 SMOLLM2 = Sizes(
@@ -251,3 +252,19 @@ def test_the_forecast_is_within_15_percent_of_what_autograd_holds(
     )
     forecast = update_bytes(config, shape, packed_rows(config, prompt), budget)
     assert forecast == pytest.approx(held, rel=0.15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [64, 300])
+def test_adapters_keep_what_the_formula_says(dtype, length):
+    model = Decoder(MODELS["smollm2"])
+    init_weights(model, 0)
+    model = model.to(dtype)
+    _attach(model, Lora(), 0)
+    held = HeldTensors({p.untyped_storage().data_ptr() for p in model.parameters()})
+    ids = torch.arange(2 * length).view(2, length)
+    with torch.autograd.graph.saved_tensors_hooks(held.pack, held.unpack):
+        hidden = model(ids, torch.arange(length).expand(2, length))
+    assert hidden.requires_grad
+    kept = activation_bytes_per_token(decoder_sizes(model), length, is_masked=False)
+    assert kept * 2 * length == pytest.approx(held.peak, rel=0.15)

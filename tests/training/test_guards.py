@@ -9,11 +9,13 @@ import pytest
 import torch
 from training_cases import HERE, finish, reward, rollout, stop_after, trainer
 
+from burnish.config.schema import Optimiser
 from burnish.errors import GuardTripped, UserError
 from burnish.store import RunStatus, RunStore
 from burnish.training import replay
 from burnish.training.events import Finished, StepDone
 from burnish.training.guards import Watch, check_rows, check_tensors, trip
+from burnish.training.optimiser import MasterAdamW
 
 NO_EVALUATION = {"evaluation": {"prompts": 0}}
 

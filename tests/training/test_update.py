@@ -408,7 +408,7 @@ def test_out_of_memory_halves_the_passes_and_keeps_the_gradient(models, monkeypa
 
 
 def test_the_samplers_memory_is_asked_for_before_passes_get_smaller(models, monkeypatch):
-    policy = POLICIES["grpo"]
+    policy = Recipe()
     values = values_of(policy)
     calm = make_updater(models, policy)
     calm.update(0, ROLLOUTS, values, 0.0)

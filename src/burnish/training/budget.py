@@ -51,6 +51,8 @@ class Sizes:
     is_built_in: bool = True
     """The decoder of `burnish.lm`, which has plain attention for short rows on a CPU."""
     has_qk_norm: bool = False
+    trains_norms: bool = True
+    """Not with adapters, which leave the model's own weights alone."""
 
     @property
     def query_width(self) -> int:
@@ -72,15 +74,15 @@ def activation_bytes_per_token(sizes: Sizes, row_tokens: int, *, is_masked: bool
     `is_masked`: the batch has a mask of its own, because rows hold several rollouts.
     """
     b, r = sizes.bytes_per_value, sizes.residual_bytes
-    # A fused norm keeps its input; in torch's own also the input over its scale.
-    normed = 1 if sizes.is_fused else 2
+    # A fused norm keeps its input; torch's own also what its weight's gradient is made of.
+    normed = 1 if sizes.is_fused or not sizes.trains_norms else 2
     layer = 2 * (normed * r + b) * sizes.hidden + 2 * COUNT
     layer += (3 if sizes.is_fused else 4) * b * sizes.intermediate
     layer += attention_bytes(sizes, row_tokens, is_masked=is_masked)
     if is_masked:
         layer += masked_attention_bytes(sizes, row_tokens)
     if sizes.has_qk_norm:
-        kept = b if sizes.is_fused else 2 * r
+        kept = b if sizes.is_fused else normed * r
         layer += kept * (sizes.query_width + sizes.kv_width)
         layer += COUNT * (sizes.heads + sizes.kv_heads)
     # Once: the last norm, what the head reads of it, the rotation's angles, ids and places.
@@ -171,6 +173,7 @@ def decoder_sizes(decoder: Decoder) -> Sizes:
         and weight.dtype != torch.float64
         and importlib.util.find_spec("triton") is not None,
         has_qk_norm=a.qk_norm,
+        trains_norms=decoder.model.norm.weight.requires_grad,
     )
 
 

@@ -27,7 +27,6 @@ repeated prompt."""
 LONG_ANSWER = 4
 """A response of more than this many times its prompt does not share a row: it would save little of
 the work, and a row of its own needs no mask but the causal one."""
-
 FULL_TOKENS = 16384
 """A pass of this many tokens keeps a GPU busy: beyond it less padding is worth another pass."""
 SIMILAR = 0.75
@@ -80,15 +79,19 @@ class PackedBatch:
 
 
 def make_rows(trajectories: Sequence[Trajectory], share: bool) -> list[Row]:
-    """Group rollouts with equal prefixes into rows; without `share`, one rollout a row."""
-    by_prefix: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    """Put a group's rollouts with equal prefixes into rows; without `share`, one rollout a row.
+
+    Two groups that happen to have one prompt stay apart: a row twice as wide as the others would
+    pad them all.
+    """
+    by_prefix: dict[tuple[str, tuple[int, ...]], list[tuple[int, int]]] = {}
     for i, trajectory in enumerate(trajectories):
         first = _first_trained(trajectory.spans)
         prefix = _joined(trajectory.spans[:first])
         rest = sum(len(span.token_ids) for span in trajectory.spans[first:])
-        by_prefix.setdefault(prefix, []).append((i, rest))
+        by_prefix.setdefault((trajectory.group, prefix), []).append((i, rest))
     rows: list[Row] = []
-    for prefix, responses in by_prefix.items():
+    for (_, prefix), responses in by_prefix.items():
         members: list[int] = []
         tokens = len(prefix)
         for i, rest in responses:
