@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from burnish.errors import ModelError
 from burnish.lm.architecture import Architecture
 from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate
-from burnish.lm.joined import joined_linear
 
 KeepsKeys = Callable[[int, Tensor, Tensor], None]
 """Is shown every layer's keys and values as they are computed, (B, Hkv, S, Dh) each."""
@@ -234,10 +233,9 @@ class Attention(nn.Module):
         index: int,
     ) -> Tensor:
         rows, _, length, size = rotation.cos.shape
-        query, key, value = self._projected(hidden_ND)
-        query = query.view(rows, length, self.heads, size)
-        key = key.view(rows, length, self.kv_heads, size)
-        value = value.view(rows, length, self.kv_heads, size)
+        query = self.q_proj(hidden_ND).view(rows, length, self.heads, size)
+        key = self.k_proj(hidden_ND).view(rows, length, self.kv_heads, size)
+        value = self.v_proj(hidden_ND).view(rows, length, self.kv_heads, size)
         if self.q_norm is not None and self.k_norm is not None:
             query = norm(query, self.q_norm.weight, self.eps)
             key = norm(key, self.k_norm.weight, self.eps)
@@ -248,21 +246,6 @@ class Attention(nn.Module):
         attended = _attend(query, key, value, mask, is_sampling=keep is not None)
         out: Tensor = self.o_proj(attended.transpose(1, 2).reshape(rows * length, -1))
         return out
-
-    def _projected(self, hidden_ND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value, by one product on a GPU where their weights lie side by side."""
-        if (
-            hidden_ND.is_cuda
-            and type(self.q_proj) is type(self.k_proj) is type(self.v_proj) is Linear
-        ):
-            weights = [self.q_proj.weight, self.k_proj.weight, self.v_proj.weight]
-            joined = joined_linear(hidden_ND, weights) if self.q_proj.bias is None else None
-            if joined is not None:
-                query, key, value = joined
-                # A copy: attention keeps its values for the backward pass, and a part of a tensor
-                # keeps the whole.
-                return query, key, value.contiguous()
-        return self.q_proj(hidden_ND), self.k_proj(hidden_ND), self.v_proj(hidden_ND)
 
 
 def _attend(

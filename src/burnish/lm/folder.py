@@ -24,8 +24,8 @@ from burnish.lm import tokenizer as tokenizer_files
 from burnish.lm.architecture import Architecture, Unsupported, read_architecture
 from burnish.lm.base import SHIPPED
 from burnish.lm.decoder import Decoder
-from burnish.lm.joined import laid_side_by_side
 from burnish.lm.json_files import read_json, write_json
+from burnish.lm.sampler.plan import laid_side_by_side
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import DTYPES, INDEX, WEIGHTS, write_weights
 

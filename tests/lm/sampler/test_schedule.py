@@ -9,13 +9,12 @@ import torch
 from burnish.errors import ModelError
 from burnish.lm.base import Sampling
 from burnish.lm.folder import load_model
-from burnish.lm.joined import side_by_side
 from burnish.lm.sampler import Request, Sampler
 from burnish.lm.sampler import room as room_module
 from burnish.lm.sampler.graphs import bucket
 from burnish.lm.sampler.notes import Notes
 from burnish.lm.sampler.pages import Pages
-from burnish.lm.sampler.plan import Plan
+from burnish.lm.sampler.plan import Plan, side_by_side
 from burnish.lm.sampler.rows import Row, in_canonical_order, make_rows
 from burnish.lm.sampler.schedule import Schedule
 from burnish.lm.tiny import tiny_model

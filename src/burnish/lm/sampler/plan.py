@@ -8,12 +8,13 @@ Anything else, such as a projection with adapters, is called as the module it is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.lm.decoder import Decoder, Layer, Linear
-from burnish.lm.joined import side_by_side
 
 FEW_ROWS = 48
 """Up to this many rows a CPU is faster with the product the other way round, the weight first: by
@@ -83,3 +84,36 @@ class Plan:
 def addresses(module: nn.Module) -> tuple[int, ...]:
     """Where each parameter's numbers are."""
     return tuple(parameter.data_ptr() for parameter in module.parameters())
+
+
+def side_by_side(tensors: Sequence[Tensor]) -> Tensor | None:
+    """One view over tensors that follow each other in memory along their first axis, or None."""
+    first = tensors[0].detach()
+    end = first.storage_offset()
+    for tensor in tensors:
+        apart = (
+            tensor.untyped_storage().data_ptr() != first.untyped_storage().data_ptr()
+            or tensor.storage_offset() != end
+            or tensor.shape[1:] != first.shape[1:]
+            or not tensor.is_contiguous()
+        )
+        if apart:
+            return None
+        end += tensor.numel()
+    rows = sum(tensor.shape[0] for tensor in tensors)
+    return first.as_strided((rows, *first.shape[1:]), first.stride(), first.storage_offset())
+
+
+def laid_side_by_side(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same weights, those that a decode step reads together moved next to each other."""
+    laid = dict(weights)
+    for name in weights:
+        for group in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")):
+            stem, found, kind = name.rpartition(f"{group[0]}.")
+            if not found:
+                continue
+            members = [f"{stem}{part}.{kind}" for part in group]
+            joined = torch.cat([laid.pop(member) for member in members])
+            sizes = [weights[member].shape[0] for member in members]
+            laid.update(zip(members, torch.split(joined, sizes), strict=True))
+    return laid
