@@ -12,8 +12,10 @@ from burnish.errors import UserError
 def training_room() -> Any:
     """`burnish.training`, which needs torch."""
     # Torch's threads wait for each other by spinning: on a machine that does anything else, a
-    # step takes several times as long. Read once, when torch is loaded.
+    # step takes several times as long. Read once, when torch is loaded. A short spin stays: going
+    # to sleep between two operations of a small model takes longer than the operations.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     # Large pages for large tensors: fewer of them to clear, and to find again.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     return _import("burnish.training", "training")
