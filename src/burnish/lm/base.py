@@ -71,12 +71,12 @@ class Completion(Struct, frozen=True):
     logprobs: tuple[float, ...] = ()
     """Log-prob of each sampled token under the distribution at the sampling temperature (before
     top-k, top-p and min-p; untempered when greedy)."""
-    raw_logprobs: tuple[float, ...] = ()
-    """The same under the model's own distribution, at temperature 1; empty where not known."""
     finish: Finish = Finish.STOP
     prompt_ids: tuple[int, ...] = ()
     top_logprobs: tuple[dict[int, float], ...] = ()
     model: str = ""
+    raw_logprobs: tuple[float, ...] = ()
+    """Log-probs under the model's own distribution, at temperature 1; empty where not known."""
 
 
 class Scores(Struct, frozen=True):

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="untyped-decorator,no-untyped-def,no-untyped-call,misc"
 """The kernels of `burnish.lm.fused`: every number is read once and written once.
 
 All arithmetic is in float32 whatever the tensors' types. Nothing depends on the order in which

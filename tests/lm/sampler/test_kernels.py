@@ -14,12 +14,12 @@ from burnish.lm.architecture import Architecture
 from burnish.lm.base import Sampling
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.sampler.cache import PagedCache
-from burnish.lm.sampler.kernels import TritonOps
 from burnish.lm.sampler.plain import PlainOps
 from burnish.lm.sampler.plan import Plan
 from burnish.lm.sampler.rows import Request, Row
 from burnish.lm.sampler.seats import Arrivals, Seats, Variant
 from burnish.lm.sampler.step import Stepper
+from burnish.lm.sampler.triton_ops import TritonOps
 from burnish.lm.sampling import Draw
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

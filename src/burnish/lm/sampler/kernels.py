@@ -7,29 +7,12 @@ second, so halves are what is loaded), N tokens of the cache.
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-
-from burnish.lm.sampler.cache import PagedCache
-from burnish.lm.sampler.plan import LayerPlan, Plan
-from burnish.lm.sampler.seats import Seats, Variant
-from burnish.lm.sampling import Draw, draw
-
-VOCAB_BLOCK = 2048
-"""Logits that one program of a draw looks at."""
-KEYS_AT_ONCE = 64
-PROGRAMS = 256
-"""Programs of the attention kernel that fill a device."""
-LEAST = 16
-"""Smallest side of a matrix product in Triton."""
 
 
 @triton.jit
-def _add_norm(
+def add_norm(
     residual,
     delta,
     weight,
@@ -53,7 +36,7 @@ def _add_norm(
 
 
 @triton.jit
-def _gated(gate_up, out, size, BLOCK: tl.constexpr):
+def gated(gate_up, out, size, BLOCK: tl.constexpr):
     """silu(gate) * up for one block of one row."""
     row = tl.program_id(0).to(tl.int64)
     d = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -66,9 +49,7 @@ def _gated(gate_up, out, size, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _turned(
-    first, second, weight, cos, sin, eps, e, inside, HALF: tl.constexpr, NORM: tl.constexpr
-):
+def turned(first, second, weight, cos, sin, eps, e, inside, HALF: tl.constexpr, NORM: tl.constexpr):
     """Two halves of heads (H, E), normed where the family does so, and rotated."""
     kind = first.dtype
     first, second = first.to(tl.float32), second.to(tl.float32)
@@ -83,7 +64,7 @@ def _turned(
 
 
 @triton.jit
-def _attend(
+def attend(
     qkv,
     keys,
     values,
@@ -129,7 +110,7 @@ def _attend(
     real = (g < GROUP)[:, None] & inside[None, :]
     q1 = tl.load(here, mask=real, other=0.0)
     q2 = tl.load(here + HALF, mask=real, other=0.0)
-    q1, q2 = _turned(q1, q2, q_weight, c, s, eps, e, inside, HALF, NORM)
+    q1, q2 = turned(q1, q2, q_weight, c, s, eps, e, inside, HALF, NORM)
 
     each = tl.cdiv(length, SHARES)
     start = share * each
@@ -168,7 +149,7 @@ def _attend(
         new = base + (HEADS + kv) * DIM + e
         k1 = tl.load(new, mask=inside, other=0.0)[None, :]
         k2 = tl.load(new + HALF, mask=inside, other=0.0)[None, :]
-        k1, k2 = _turned(k1, k2, k_weight, c, s, eps, e, inside, HALF, NORM)
+        k1, k2 = turned(k1, k2, k_weight, c, s, eps, e, inside, HALF, NORM)
         v1 = tl.load(new + KV * DIM, mask=inside, other=0.0)[None, :]
         v2 = tl.load(new + KV * DIM + HALF, mask=inside, other=0.0)[None, :]
         score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32), axis=1)
@@ -201,7 +182,7 @@ def _attend(
 
 
 @triton.jit
-def _merge(
+def merge(
     part_out,
     part_peak,
     part_total,
@@ -229,7 +210,7 @@ def _merge(
 
 
 @triton.jit
-def _block_sums(
+def block_sums(
     logits,
     places,
     temperature,
@@ -259,7 +240,7 @@ def _block_sums(
 
 
 @triton.jit
-def _pick(
+def pick(
     logits,
     places,
     temperature,
@@ -322,7 +303,7 @@ def _pick(
 
 
 @triton.jit
-def _advance(
+def advance(
     places,
     step,
     new_tokens,
@@ -363,179 +344,3 @@ def _advance(
     tl.store(drawn + seat, tl.load(drawn + seat, mask=real) + 1, mask=real & alive)
     if IS_FED:
         tl.store(lengths + seat, tl.load(lengths + seat, mask=real) + 1, mask=real & alive)
-
-
-class TritonOps:
-    """`PlainOps` in a handful of launches, all of which a CUDA graph can hold."""
-
-    def __init__(self, plan: Plan, cache: PagedCache, seats: Seats) -> None:
-        a = plan.architecture
-        self.plan, self.cache, self.seats = plan, cache, seats
-        self.a = a
-        half = a.head_dim // 2
-        capacity = seats.width * cache.page
-        positions = torch.arange(capacity, device=seats.device)
-        rotation = plan.decoder.rotation(positions.unsqueeze(0), plan.embedding.dtype)
-        # Rounded as the training forward rounds them, and the second half's sine has its own sign.
-        self._cos = rotation.cos[0, 0, :, half:].float().contiguous()
-        self._sin = rotation.sin[0, 0, :, half:].float().contiguous()
-        self._nothing = torch.zeros(1, device=seats.device)
-        self._no_places = torch.zeros(1, dtype=torch.long, device=seats.device)
-        self.rows = self.shares = 0
-
-    def begin(self, rows: int, variant: Variant) -> None:
-        """Note how many rows the step has, and how many programs share a row's keys.
-
-        Several where rows are few and contexts long. It depends on the call alone, not on the room:
-        another split gives other last bits.
-        """
-        self.rows = rows
-        programs = triton.cdiv(PROGRAMS, rows * self.a.kv_heads)
-        self.shares = int(min(variant.key_blocks, programs))
-
-    def add_norm(
-        self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The residual stream, float32, with `delta` added in place, and its norm."""
-        if delta_BD is None:
-            residual_BD = residual_BD.float()
-        rows, size = residual_BD.shape
-        out = torch.empty_like(residual_BD, dtype=weight_D.dtype)
-        block = triton.next_power_of_2(size)
-        _add_norm[(rows,)](
-            residual_BD,
-            residual_BD if delta_BD is None else delta_BD,
-            weight_D,
-            out,
-            size,
-            self.a.norm_eps,
-            HAS_DELTA=delta_BD is not None,
-            BLOCK=block,
-            num_warps=max(1, min(8, block // 256)),
-        )
-        return residual_BD, out
-
-    def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor:
-        """File the new tokens' keys and values, and attend to everything in their rows."""
-        a, rows, seats = self.a, self.rows, self.seats
-        keys, values = self.cache.layers[index]
-        out = qkv_BN.new_empty(rows, a.heads * a.head_dim)
-        shares = self.shares
-        parts: tuple[Tensor, Tensor, Tensor] = (self._nothing,) * 3
-        if shares > 1:
-            peaks = torch.empty(rows, shares, a.heads, device=qkv_BN.device)
-            part_out = torch.empty(rows, shares, a.heads, a.head_dim, device=qkv_BN.device)
-            parts = (part_out, peaks, torch.empty_like(peaks))
-        half = a.head_dim // 2
-        group = a.heads // a.kv_heads
-        _attend[(rows, a.kv_heads, shares)](
-            qkv_BN,
-            keys,
-            values,
-            seats.table,
-            seats.lengths,
-            seats.left,
-            self._cos,
-            self._sin,
-            self._nothing if layer.q_norm is None else layer.q_norm,
-            self._nothing if layer.k_norm is None else layer.k_norm,
-            out,
-            *parts,
-            seats.width,
-            a.head_dim**-0.5,
-            a.norm_eps,
-            HEADS=a.heads,
-            KV=a.kv_heads,
-            GROUP=group,
-            HALF=half,
-            PAGE=self.cache.page,
-            NORM=layer.q_norm is not None,
-            SHARES=shares,
-            G=max(LEAST, triton.next_power_of_2(group)),
-            E=max(LEAST, triton.next_power_of_2(half)),
-            N=KEYS_AT_ONCE,
-            PRECISION="ieee",
-            num_warps=4,
-        )
-        if shares > 1:
-            _merge[(rows, a.heads)](
-                *parts,
-                out,
-                HEADS=a.heads,
-                DIM=a.head_dim,
-                SHARES=shares,
-                S=triton.next_power_of_2(shares),
-                E=triton.next_power_of_2(a.head_dim),
-                num_warps=1,
-            )
-        return out
-
-    def gated(self, gate_up_BN: Tensor) -> Tensor:
-        """silu(gate) * up."""
-        rows, both = gate_up_BN.shape
-        out = gate_up_BN.new_empty(rows, both // 2)
-        block = min(1024, triton.next_power_of_2(both // 2))
-        _gated[(rows, triton.cdiv(both // 2, block))](gate_up_BN, out, both // 2, BLOCK=block)
-        return out
-
-    def draw(self, logits_BV: Tensor, places: slice | Tensor, variant: Variant) -> Draw:
-        """One new token a row."""
-        seats = self.seats
-        if variant.filters:
-            column_B1 = seats.drawn[places].clamp(max=seats.steps - 1).unsqueeze(1)
-            uniforms_B = seats.uniforms[places].gather(1, column_B1).squeeze(1)
-            return draw(logits_BV, seats.settings(places, variant), uniforms_B)
-        rows, size = logits_BV.shape
-        blocks = triton.cdiv(size, VOCAB_BLOCK)
-        chosen: dict[str, Any] = {"HAS_PLACES": isinstance(places, Tensor), "BLOCK": VOCAB_BLOCK}
-        index = places if isinstance(places, Tensor) else self._no_places
-        peaks = torch.empty(rows, blocks, device=logits_BV.device)
-        best = torch.empty(rows, blocks, dtype=torch.int32, device=logits_BV.device)
-        totals, raw_totals = torch.empty_like(peaks), torch.empty_like(peaks)
-        partial = (peaks, best, totals, raw_totals)
-        _block_sums[(rows, blocks)](
-            logits_BV, index, seats.temperature, *partial, size, blocks, **chosen
-        )
-        tokens = torch.empty(rows, dtype=torch.long, device=logits_BV.device)
-        drawn = Draw(tokens, *(torch.empty(rows, device=logits_BV.device) for _ in range(2)))
-        _pick[(rows,)](
-            logits_BV,
-            index,
-            seats.temperature,
-            seats.greedy.view(torch.uint8),
-            seats.uniforms,
-            seats.drawn,
-            *partial,
-            *drawn,
-            size,
-            blocks,
-            seats.steps,
-            N=triton.next_power_of_2(blocks),
-            **chosen,
-        )
-        return drawn
-
-    def advance(self, drawn: Draw, places: slice | Tensor, ends: Tensor, *, is_fed: bool) -> None:
-        """Note what was drawn; rows that are not done go one token on."""
-        s = self.seats
-        rows = len(drawn.tokens_B)
-        _advance[(triton.cdiv(rows, 128),)](
-            places if isinstance(places, Tensor) else self._no_places,
-            s.step,
-            *drawn,
-            ends,
-            s.tokens,
-            s.lengths,
-            s.left,
-            s.drawn,
-            s.out_tokens,
-            s.out_logprobs,
-            s.out_raw,
-            rows,
-            s.count,
-            len(ends),
-            HAS_PLACES=isinstance(places, Tensor),
-            IS_FED=is_fed,
-            ENDS=max(1, triton.next_power_of_2(len(ends))),
-            BLOCK=128,
-        )

@@ -130,7 +130,7 @@ def build_room(plan: Plan, size: Size, ends: tuple[int, ...]) -> Room:
     seats = Seats(size.seats, size.width, size.steps, weight.shape[0], weight.device)
     if weight.device.type == "cuda" and weight.dtype in KERNEL_DTYPES and _has_triton():
         from burnish.lm.sampler.graphs import Graphs, bucket
-        from burnish.lm.sampler.kernels import TritonOps
+        from burnish.lm.sampler.triton_ops import TritonOps
 
         stepper = Stepper(plan, TritonOps(plan, cache, seats), seats, ends)
         outputs = (seats.out_tokens, seats.out_logprobs, seats.out_raw)
