@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -388,15 +389,15 @@ def test_a_step_costs_little(tmp_path: Path) -> None:
     small = [make_step(step, count=8, tokens=16) for step in range(40)]
     large = [make_step(step, count=64, tokens=100) for step in range(40, 50)]
     numbers = {f"m{k}": k / 7 for k in range(30)}
+    took: list[float] = []
     with create(tmp_path / "a") as store:
-        start = cpu_s()
-        for step, samples in enumerate(small):
+        for step, samples in enumerate([*small, *large]):
+            start = cpu_s()
             store.append_rollouts(step, samples)
-            store.append_metrics(step, numbers)
-        middle = cpu_s()
-        for step, samples in enumerate(large, start=len(small)):
-            store.append_rollouts(step, samples)
-        end = cpu_s()
-    # The aims are 2 and 10 ms; the room above them is for a slow machine, not for slow code.
-    assert (middle - start) / len(small) < 0.005
-    assert (end - middle) / len(large) < 0.025
+            if step < len(small):
+                store.append_metrics(step, numbers)
+            took.append(cpu_s() - start)
+    # The aims are 2 and 10 ms; the room above them is for a slow machine, not for slow code. The
+    # median, because a pass of the garbage collector over the whole suite may fall into any step.
+    assert statistics.median(took[: len(small)]) < 0.005
+    assert statistics.median(took[len(small) :]) < 0.025
