@@ -12,15 +12,13 @@ the same functions are plain torch. The letter E stands for the numbers of one h
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-HALF = (torch.bfloat16, torch.float16)
+from burnish.lm.hardware import HALF, can_run_kernels
 
 
 class Rotation(NamedTuple):
@@ -171,14 +169,7 @@ class _Gated(torch.autograd.Function):
 
 def _kernels(tensor: Tensor) -> Any | None:
     """The module of fused kernels, where they can run on this tensor."""
-    if not tensor.is_cuda or tensor.dtype == torch.float64:
-        return None
-    return _load_kernels()
-
-
-@functools.cache
-def _load_kernels() -> Any | None:
-    if importlib.util.find_spec("triton") is None:
+    if not can_run_kernels(tensor):
         return None
     from burnish.lm import fused_kernels
 

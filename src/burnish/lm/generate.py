@@ -23,17 +23,13 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from burnish.errors import ModelError
 from burnish.lm.base import Completion
-from burnish.lm.memory import available_bytes
-from burnish.lm.sampler.rows import Request, Row, completion, in_canonical_order, make_rows
+from burnish.lm.memory import available_bytes, prefill_tokens, too_long
+from burnish.lm.sampler.rows import Request, Row, completions, in_canonical_order, make_rows
 from burnish.lm.sampling import draw, row_seed, row_settings, top_logprobs, uniforms
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.transformers_model import Together, TransformersDecoder
 from burnish.records import Finish
-
-PROMPT_TOKENS = {"cpu": 32_768, "cuda": 262_144}
-"""Most prompt tokens computed at once, padding included."""
 
 
 class GenerateSampler:
@@ -60,8 +56,7 @@ class GenerateSampler:
             with self._lock:
                 max_rows = self._max_rows or _rows_that_fit(self.module, rows)
                 generate_rows(self.module, rows, self.tokenizer, max_rows=max_rows)
-        made = iter([completion(row, self.tokenizer, self.name) for row in rows])
-        return [[next(made) for _ in range(request.sampling.n)] for request in requests]
+        return completions(requests, rows, self.tokenizer, self.name)
 
     def release(self) -> None:
         """Nothing is held between calls."""
@@ -73,7 +68,7 @@ def generate_rows(
     """Fill every row, at most `max_rows` at a time."""
     if module.together is Together.NONE:
         max_rows = 1
-    limit = PROMPT_TOKENS.get(module.head_weight.device.type, PROMPT_TOKENS["cpu"])
+    limit = prefill_tokens(module.head_weight.device)
     ordered = in_canonical_order(rows)
     pads = module.together is Together.ANY
     if not pads:
@@ -88,10 +83,7 @@ def _rows_that_fit(module: TransformersDecoder, rows: Sequence[Row]) -> int:
     per_row = 2 * longest * module.cache_bytes_per_token + 6 * 4 * module.head_weight.shape[0]
     budget = available_bytes(module.head_weight.device) // 2
     if budget < per_row:
-        raise ModelError(
-            f"one sequence of {longest} tokens needs {per_row >> 20} MiB to sample; "
-            f"{budget >> 20} MiB are free for it. Lower max_tokens or shorten the prompt."
-        )
+        raise too_long(longest, per_row, budget)
     return int(budget // per_row)
 
 

@@ -13,12 +13,12 @@ dz_j = (g (1[j = target] - p_j) - h p_j (log p_j + H)) / T.
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from burnish.lm.hardware import HALF, can_run_kernels
 
 GPU_CHUNK_BYTES = 2 * 2**30
 CPU_CHUNK_BYTES = 128 * 2**20
@@ -143,8 +143,8 @@ class _TokenLogprobs(torch.autograd.Function):
 def _logits(hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None) -> Tensor:
     """Fresh logits (C, V); off the GPU half precision is widened for the elementwise work."""
     logits_CV = torch.nn.functional.linear(hidden_CD, weight_VD, bias_V)
-    half = logits_CV.dtype in (torch.bfloat16, torch.float16)
-    return logits_CV.float() if half and _kernels(logits_CV) is None else logits_CV
+    is_half = logits_CV.dtype in HALF
+    return logits_CV.float() if is_half and _kernels(logits_CV) is None else logits_CV
 
 
 def _plus_product(total_VD: Tensor | None, gradient_CV: Tensor, hidden_CD: Tensor) -> Tensor:
@@ -224,14 +224,7 @@ def _block_rows(logits_CV: Tensor) -> int:
 
 def _kernels(logits_CV: Tensor) -> Any | None:
     """The module of fused kernels, where they can run on this tensor."""
-    if logits_CV.device.type != "cuda" or logits_CV.dtype == torch.float64:
-        return None
-    return _load_kernels()
-
-
-@functools.cache
-def _load_kernels() -> Any | None:
-    if importlib.util.find_spec("triton") is None:
+    if not can_run_kernels(logits_CV):
         return None
     from burnish.lm import head_kernels
 

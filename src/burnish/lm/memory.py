@@ -1,4 +1,4 @@
-"""How much memory a device has to spare."""
+"""How much memory a device has to spare, and what sampling may take of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ import os
 from pathlib import Path
 
 import torch
+
+from burnish.errors import ModelError
+
+
+def prefill_tokens(device: torch.device) -> int:
+    """Most prompt tokens computed at once, padding included."""
+    return 262_144 if device.type == "cuda" else 32_768
+
+
+def too_long(tokens: int, needed: int, free: int) -> ModelError:
+    """For a sequence that the free bytes do not hold even alone."""
+    return ModelError(
+        f"one sequence of {tokens} tokens needs {needed >> 20} MiB to sample; "
+        f"{max(free, 0) >> 20} MiB are free for it. Lower max_tokens or shorten the prompt."
+    )
 
 
 def available_bytes(device: torch.device) -> int:

@@ -12,13 +12,13 @@ and more where attention is not one kernel, is masked, or norms its queries and 
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 
 import torch
 
 from burnish.lm.decoder import SHORT, Decoder
 from burnish.lm.folder import LoadedModel
+from burnish.lm.hardware import can_run_kernels
 from burnish.lm.head import CPU_CHUNK_BYTES, GPU_CHUNK_BYTES
 from burnish.training.forward import CHUNK
 from burnish.training.packing import ROW_TOKENS
@@ -169,9 +169,7 @@ def decoder_sizes(decoder: Decoder) -> Sizes:
         head_dim=a.head_dim,
         bytes_per_value=weight.element_size(),
         is_gpu=weight.is_cuda,
-        is_fused=weight.is_cuda
-        and weight.dtype != torch.float64
-        and importlib.util.find_spec("triton") is not None,
+        is_fused=can_run_kernels(weight),
         has_qk_norm=a.qk_norm,
         trains_norms=decoder.model.norm.weight.requires_grad,
     )

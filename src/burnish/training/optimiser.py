@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from burnish.config.schema import Optimiser as OptimiserConfig
-
-HALF = (torch.bfloat16, torch.float16)
+from burnish.lm.hardware import HALF
 
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:

@@ -20,7 +20,7 @@ from burnish.lm.base import Completion
 from burnish.lm.decoder import Decoder
 from burnish.lm.sampler.plan import Plan
 from burnish.lm.sampler.room import MOST_SEATS, Room, Size, build_room, size_for, with_reserve
-from burnish.lm.sampler.rows import Request, Row, completion, make_rows
+from burnish.lm.sampler.rows import Request, Row, completions, make_rows
 from burnish.lm.sampler.schedule import Schedule
 from burnish.lm.tokenizer import Tokenizer
 
@@ -50,8 +50,7 @@ class Sampler:
             here = torch.cuda.device_of(self.decoder.head_weight)  # type: ignore[no-untyped-call]
             with self._lock, torch.inference_mode(), here:
                 self._fill(rows)
-        made = iter([completion(row, self.tokenizer, self.name) for row in rows])
-        return [[next(made) for _ in range(request.sampling.n)] for request in requests]
+        return completions(requests, rows, self.tokenizer, self.name)
 
     def _fill(self, rows: Sequence[Row]) -> None:
         room, size = self._enter(rows)

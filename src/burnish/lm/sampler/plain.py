@@ -91,10 +91,7 @@ class PlainOps:
     def draw(self, logits_BV: Tensor, places: slice | Tensor, variant: Variant) -> Draw:
         """One new token a row."""
         seats = self.seats
-        # A row that is done looks at its last number again: nobody reads what it draws.
-        column_B1 = seats.drawn[places].clamp(max=seats.steps - 1).unsqueeze(1)
-        uniforms_B = seats.uniforms[places].gather(1, column_B1).squeeze(1)
-        return draw(logits_BV, seats.settings(places, variant), uniforms_B)
+        return draw(logits_BV, seats.settings(places, variant), seats.next_uniforms(places))
 
     def advance(self, drawn: Draw, places: slice | Tensor, ends: Tensor, *, is_fed: bool) -> None:
         """Note what was drawn; rows that are not done go one token on.

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from burnish.errors import ModelError
-from burnish.lm.memory import available_bytes
+from burnish.lm.hardware import can_run_kernels
+from burnish.lm.memory import available_bytes, prefill_tokens, too_long
 from burnish.lm.sampler.cache import PagedCache
 from burnish.lm.sampler.pages import pages_for
 from burnish.lm.sampler.plain import PlainOps
@@ -25,11 +26,8 @@ from burnish.lm.sampler.step import Ops, Stepper
 PAGE = 16
 """Tokens a page holds on a GPU; on the CPU one page holds a row."""
 MOST_SEATS = 2048
-CPU_PREFILL_TOKENS = 32_768
-GPU_PREFILL_TOKENS = 262_144
 LANDINGS = 4
 """Bursts whose results may be on their way to the host."""
-KERNEL_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def build_room(plan: Plan, size: Size, ends: tuple[int, ...]) -> Room:
         plan.architecture, size.pages, size.page, dtype=weight.dtype, device=weight.device
     )
     seats = Seats(size.seats, size.width, size.steps, weight.shape[0], weight.device)
-    if weight.device.type == "cuda" and weight.dtype in KERNEL_DTYPES and _has_triton():
+    if can_run_kernels(weight):
         from burnish.lm.sampler.graphs import Graphs, bucket
         from burnish.lm.sampler.triton_ops import TritonOps
 
@@ -174,17 +172,9 @@ def _prefill_tokens(plan: Plan) -> int:
     """Prompt tokens whose widest layer takes at most a quarter of the memory that is free now."""
     a, device = plan.architecture, plan.embedding.device
     if device.type != "cuda":
-        return CPU_PREFILL_TOKENS
+        return prefill_tokens(device)
     per_token = (4 * a.intermediate_size + 8 * a.hidden_size) * plan.embedding.element_size()
-    return max(2048, min(GPU_PREFILL_TOKENS, available_bytes(device) // 4 // per_token))
-
-
-def _has_triton() -> bool:
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return max(2048, min(prefill_tokens(device), available_bytes(device) // 4 // per_token))
 
 
 def _paged_size(rows: Sequence[Row], plan: Plan, seats: int, free: int) -> Size:
@@ -239,7 +229,4 @@ def _bytes_per_seat(plan: Plan) -> int:
 
 def _too_long(capacity: int, plan: Plan, free: int) -> ModelError:
     needed = capacity * plan.decoder.cache_bytes_per_token + _bytes_per_seat(plan)
-    return ModelError(
-        f"one sequence of {capacity} tokens needs {needed >> 20} MiB to sample; "
-        f"{max(free, 0) >> 20} MiB are free for it. Lower max_tokens or shorten the prompt."
-    )
+    return too_long(capacity, needed, free)

@@ -111,7 +111,18 @@ def in_canonical_order(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=key)
 
 
-def completion(row: Row, tokenizer: Tokenizer, model: str) -> Completion:
+def completions(
+    requests: Iterable[Request], rows: Iterable[Row], tokenizer: Tokenizer, model: str
+) -> list[list[Completion]]:
+    """What `make_rows` made of the requests, filled by now, in the order of the requests."""
+    made = iter(rows)
+    return [
+        [_completion(next(made), tokenizer, model) for _ in range(request.sampling.n)]
+        for request in requests
+    ]
+
+
+def _completion(row: Row, tokenizer: Tokenizer, model: str) -> Completion:
     """A finished row as a completion."""
     text = tokenizer.decode(row.tokens)
     return Completion(

@@ -140,6 +140,14 @@ class Seats:
             min_p_B1=when(variant.min_p, self.min_p),
         )
 
+    def next_uniforms(self, places: slice | Tensor) -> Tensor:
+        """The number that each row's next token is drawn with.
+
+        A row that is done gets its last one again: nobody reads what it draws.
+        """
+        column_B1 = self.drawn[places].clamp(max=self.steps - 1).unsqueeze(1)
+        return self.uniforms[places].gather(1, column_B1).squeeze(1)
+
     def seat(self, arrivals: Arrivals) -> Tensor:
         """Give rows their seats, nothing drawn yet; the seats as a tensor."""
         rows = arrivals.rows

@@ -142,9 +142,7 @@ class TritonOps:
         """One new token a row."""
         seats = self.seats
         if variant.filters:
-            column_B1 = seats.drawn[places].clamp(max=seats.steps - 1).unsqueeze(1)
-            uniforms_B = seats.uniforms[places].gather(1, column_B1).squeeze(1)
-            return draw(logits_BV, seats.settings(places, variant), uniforms_B)
+            return draw(logits_BV, seats.settings(places, variant), seats.next_uniforms(places))
         rows, size = logits_BV.shape
         blocks = triton.cdiv(size, VOCAB_BLOCK)
         chosen: dict[str, Any] = {"HAS_PLACES": isinstance(places, Tensor), "BLOCK": VOCAB_BLOCK}
