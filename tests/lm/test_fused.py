@@ -184,6 +184,31 @@ def test_rotation_and_its_gradient(dtype, size):
         assert_near(ours, their, dtype)
 
 
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "size"), [(9, 3, 64), (4, 1, 16), (2, 2, 48), (12, 4, 8)]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rotated_keys_and_values_for_every_query_head(dtype, heads, kv_heads, size):
+    query = random(2, 5, heads, size, seed=1, dtype=dtype)
+    key, value = (random(2, 5, kv_heads, size, seed=i, dtype=dtype) for i in (2, 3))
+    rotation = rotation_of(2, 5, size, dtype)
+    inputs = (query, key, value)
+    ours = fused.rotate_and_repeat(*inputs, rotation)
+    assert [t.shape for t in ours] == [(2, heads, 5, size)] * 3
+    of = [random(*t.shape, seed=i, dtype=dtype).detach() for i, t in enumerate(ours)]
+    gradients = torch.autograd.grad(ours, inputs, of)
+
+    wide = fused.Rotation(*(t.double() for t in rotation))
+    precise = exact(*inputs)
+    theirs = fused.rotate_and_repeat(*precise, wide)
+    expected = torch.autograd.grad(theirs, precise, [o.double() for o in of])
+    for got, their in zip((*ours, *gradients), (*theirs, *expected), strict=True):
+        assert got.dtype == dtype
+        assert_near(got, their, dtype)
+    copies = value.transpose(1, 2).repeat_interleave(heads // kv_heads, dim=1)
+    assert torch.equal(ours[2], copies)
+
+
 def test_the_rotation_backwards_undoes_the_rotation():
     query, key = random(1, 4, 3, 64), random(1, 4, 1, 64, seed=1)
     rotation = rotation_of(1, 4, 64, torch.float32)

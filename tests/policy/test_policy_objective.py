@@ -190,7 +190,7 @@ def test_nothing_to_train_on_is_a_zero():
         ({"old_logp": [[0.0]]}, r"old_logp: got shape \(1, 1\), expected \(2, 3\)"),
         ({"mask": [[1, 1, 1]]}, r"mask: got shape \(1, 3\), expected \(2, 3\)"),
         ({"advantages": [1.0]}, r"advantages: got shape \(1,\), expected \(2,\) or \(2, 3\)"),
-        ({"clip_low": [0.1] * 3}, r"clip_low: got shape \(3,\), expected a number or \(2,\)"),
+        ({"clip_low": [0.1] * 3}, r"clip_low: got shape \(3,\), expected a number, \(2,\)"),
         ({"clip_high": -0.1}, "clip_high: got -0.1, expected at least 0"),
         ({"keep": [True]}, r"keep: got shape \(1,\), expected \(2,\)"),
         ({"aggregation": "mean"}, "aggregation: got 'mean', expected token-mean"),

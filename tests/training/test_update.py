@@ -19,7 +19,8 @@ from burnish.lm.folder import load_model
 from burnish.lm.tiny import tiny_model
 from burnish.policy.batch import LossBatch, RewardBatch
 from burnish.policy.doors import advantages, loss
-from burnish.policy.recipe import Aggregate, Entropy, Recipe, StaticRegion
+from burnish.policy.pieces import Aggregate, Entropy, StaticRegion
+from burnish.policy.recipe import Recipe
 from burnish.seeds import Seeds
 from burnish.training import update as update_room
 from burnish.training.devices import World

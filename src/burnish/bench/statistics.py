@@ -1,4 +1,4 @@
-"""Intervals for small evaluations, single and paired; pure Python, seeded.
+"""Intervals and paired tests for small evaluations; pure Python, seeded.
 
 A bootstrap of values that are all equal has no width: it cannot see a spread that was not sampled.
 """
@@ -12,6 +12,11 @@ from typing import NamedTuple
 from burnish.seeds import Seeds
 
 Z95 = 1.959963984540054
+
+EXACT_FLIPS = 14
+"""Up to this many differences every sign pattern is tried: 2^14 of them."""
+FLIP_ROUNDS = 10_000
+"""Sign patterns that are drawn where there are too many to try."""
 
 
 class Estimate(NamedTuple):
@@ -70,6 +75,57 @@ def _paired_shares(before: Sequence[float], after: Sequence[float]) -> Estimate:
     down = _joined(new.value - new.low, old.high - old.value, correlation)
     up = _joined(new.high - new.value, old.value - old.low, correlation)
     return Estimate(value, max(value - down, -1.0), min(value + up, 1.0), count)
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Exact two-sided McNemar test: the p-value of two counts of disagreement.
+
+    Without a difference each of the n = only_first + only_second items falls on either side with
+    probability 1/2: p = min(1, 2 P[Binomial(n, 1/2) <= min(only_first, only_second)]).
+    """
+    if only_first < 0 or only_second < 0:
+        raise ValueError(f"counts are not negative; got {only_first} and {only_second}")
+    count = only_first + only_second
+    # Whole numbers throughout: a float would overflow from about 1,000 items on.
+    ways, tail = 1, 0
+    for chosen in range(min(only_first, only_second) + 1):
+        tail += ways
+        ways = ways * (count - chosen) // (chosen + 1)
+    return min(1.0, 2 * tail / (1 << count))
+
+
+def sign_flip(differences: Sequence[float]) -> float:
+    """Two-sided p-value of a mean paired difference, by flipping the signs of the differences.
+
+    Without a difference each pair could as well have come the other way round. All sign patterns
+    are tried for up to 14 differences that are not 0; beyond that 10,000 seeded ones are drawn, and
+    the observed one counts as one of them, so that p is never 0. Swapping the two sides changes
+    nothing.
+    """
+    changed = [d for d in differences if d]
+    total = abs(math.fsum(changed))
+    # Patterns that tie with the observed one must count, however their sums were rounded.
+    reached = total - 1e-12 * math.fsum(map(abs, changed))
+    if len(changed) <= EXACT_FLIPS:
+        sums = _signed_sums(changed)
+        return sum(abs(s) >= reached for s in sums) / len(sums)
+    # A random byte picks the signs of eight differences at once from a table of their sums.
+    changed += [0.0] * (-len(changed) % 8)
+    tables = [_signed_sums(changed[i : i + 8]) for i in range(0, len(changed), 8)]
+    rng = Seeds(0).rng("sign_flip", len(changed))
+    hits = 0
+    for _ in range(FLIP_ROUNDS):
+        drawn = zip(tables, rng.randbytes(len(tables)), strict=True)
+        hits += abs(sum(table[byte] for table, byte in drawn)) >= reached
+    return (hits + 1) / (FLIP_ROUNDS + 1)
+
+
+def _signed_sums(values: Sequence[float]) -> list[float]:
+    """The sums of all 2^n ways to give the values a sign."""
+    sums = [0.0]
+    for value in values:
+        sums = [s + value for s in sums] + [s - value for s in sums]
+    return sums
 
 
 def _joined(first: float, second: float, correlation: float) -> float:

@@ -184,6 +184,41 @@ def show(
 
 
 @app.command()
+def compare(
+    run_a: Annotated[
+        str,
+        typer.Argument(metavar="RUN_A", help="A run's name, the beginning of it, or its folder."),
+    ],
+    run_b: Annotated[str, typer.Argument(metavar="RUN_B", help="The run to compare it with.")],
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step", min=0, metavar="N", help="Held out after N steps; else the last of each."
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="A curve to show; may be repeated."),
+    ] = None,
+    folder: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> int:
+    """Compare two runs: a paired test on the same held-out prompts, and their curves.
+
+    Prompts are matched by id. Both runs are only read, so either may still be
+    going on. Runs with other held-out tasks or rewards are refused.
+
+    \b
+      burnish compare grpo-1f dapo-7c
+      burnish compare grpo-1f dapo-7c --step 20
+      burnish compare grpo-1f dapo-7c --metric length/mean --metric loss/kl
+    """
+    from burnish.cli.compare import Query, compare_runs
+
+    return compare_runs(folder, run_a, run_b, Query(step, tuple(metric or ()), as_json))
+
+
+@app.command()
 def methods(as_json: AsJson = False) -> int:
     """List the shipped methods: what each is, how it differs from GRPO, and its paper.
 

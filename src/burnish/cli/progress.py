@@ -89,6 +89,24 @@ class LineView(View):
     def on_started(self, event: Any) -> None:
         print_header(event, self.notes)
 
+    def on_imitated(self, event: Any) -> None:
+        if (event.step + 1) % max(event.steps // 10, 1) == 0:
+            done = f"{event.step + 1}/{event.steps}"
+            say(f"warm start {done}  loss of the demonstrations {number(event.loss, 3)}")
+
+    def on_calibrated(self, event: Any) -> None:
+        parts = ", ".join(
+            f"{one_line(name)} {number(mean)} (sd {number(event.deviation[name])})"
+            for name, mean in event.mean.items()
+        )
+        say(f"rewards of the start model on {event.count} answers: {parts}")
+        for name in event.constant:
+            warn(f"reward '{one_line(name)}' was the same for all of them: any change is clipped.")
+
+    def on_stagebegun(self, event: Any) -> None:
+        stage = f"{event.stage + 1} of {event.stages}"
+        say(f"curriculum: stage {stage}, {event.tasks} tasks, from step {event.step}", style="bold")
+
     def on_stepdone(self, event: StepDone) -> None:
         say(step_line(event))
         for warning in self.watch.see(event):

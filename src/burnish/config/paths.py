@@ -21,7 +21,7 @@ def rooted(config: Config, root: Path) -> Config:
     Names that Python finds (`package.module:function`) and shipped models stay as they are.
     """
     plain: dict[str, Any] = to_plain(config)
-    for table in ("task", "rewards", "policy"):
+    for table in ("task", "rewards", "policy", "experts"):
         plain[table] = _walk(plain[table], root.absolute())
     if config.model.path not in SHIPPED and (root / config.model.path).is_dir():
         plain["model"]["path"] = str(root.absolute() / config.model.path)

@@ -140,6 +140,46 @@ class Guards(Section, frozen=True):
     """Stop when more than this share of a step's rewards has no value."""
 
 
+class Experts(Section, frozen=True):
+    """Where demonstrations come from: for a warm start, and for `sft` in `policy.auxiliary`."""
+
+    task: TaskConfig | None = None
+    """Tasks that carry a demonstration; without it, the run's own."""
+    field: str = "demonstration"
+    """Task field that holds the expert's answer."""
+    by: str = ""
+    """Task field whose values appear equally often, so that rare ones are not forgotten."""
+
+
+class WarmStart(Section, frozen=True):
+    """A short imitation of the experts before the first step; its result is kept in the run."""
+
+    steps: Positive = 100
+    batch: Positive = 32
+    learning_rate: Annotated[float, Meta(gt=0.0, le=10.0)] = 1e-4
+    """Rises over the first tenth of the steps, then falls to 0."""
+
+
+class Curriculum(Section, frozen=True):
+    """Easy tasks first: stages by how often the start model fails at a task."""
+
+    thresholds: Annotated[tuple[float, ...], Meta(min_length=1)] = (0.5, 0.8, 1.0)
+    """Stage s trains on tasks of at most this difficulty, 1 - pass rate."""
+    pool: Positive = 256
+    """How many training tasks are measured; the stages draw from these."""
+    samples: Positive = 4
+    """Answers of the start model to each."""
+    passing: float = 1.0
+    """An answer passes where its reward is at least this."""
+    replay: Share = 0.2
+    """Share of easier tasks in later stages."""
+    patience: Positive = 2
+    """Evaluations without a gain of `gain` after which the next stage begins."""
+    gain: Amount = 0.005
+    always: str = ""
+    """`field=value` of tasks that belong to every stage, such as those of rare rules."""
+
+
 class Config(Section, frozen=True):
     """Everything a run depends on."""
 
@@ -147,6 +187,9 @@ class Config(Section, frozen=True):
     rewards: Annotated[tuple[RewardConfig, ...], Meta(min_length=1)]
     steps: Positive = 50
     policy: Recipe = Recipe()
+    experts: Experts = Experts()
+    warm_start: WarmStart | None = None
+    curriculum: Curriculum | None = None
     run: Run = Run()
     model: Model = Model()
     rollout: Rollout = Rollout()

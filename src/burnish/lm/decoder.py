@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from burnish.errors import ModelError
 from burnish.lm.architecture import Architecture
-from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate
+from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate, rotate_and_repeat
 
 KeepsKeys = Callable[[int, Tensor, Tensor], None]
 """Is shown every layer's keys and values as they are computed, (B, Hkv, S, Dh) each."""
@@ -239,8 +239,12 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             query = norm(query, self.q_norm.weight, self.eps)
             key = norm(key, self.k_norm.weight, self.eps)
-        query, key = rotate(query, key, rotation)
-        value = value.transpose(1, 2)
+        if mask is not None and keep is None and self.kv_heads != self.heads:
+            # No attention with a mask reads shared keys, and nobody else wants them as they are.
+            query, key, value = rotate_and_repeat(query, key, value, rotation)
+        else:
+            query, key = rotate(query, key, rotation)
+            value = value.transpose(1, 2)
         if keep is not None:
             keep(index, key, value)
         attended = _attend(query, key, value, mask, is_sampling=keep is not None)

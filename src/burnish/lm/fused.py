@@ -2,6 +2,7 @@
 
     residual_ND, normed_ND = add_norm(residual_ND, delta_ND, weight_D, eps)
     query_BHSE, key_BHSE = rotate(query_BSHE, key_BSHE, rotation)
+    query_BHSE, key_BHSE, value_BHSE = rotate_and_repeat(query_BSHE, key_BSHE, value_BSHE, rotation)
     inner = gated(gate, up)
 
 Where the weights are half precision the residual stream is float32. Rounded after every layer it
@@ -71,6 +72,23 @@ def rotate(query_BSHE: Tensor, key_BSHE: Tensor, rotation: Rotation) -> tuple[Te
         return query.transpose(1, 2), key.transpose(1, 2)
     query = _turned(query_BSHE.transpose(1, 2), rotation)
     return query, _turned(key_BSHE.transpose(1, 2), rotation)
+
+
+def rotate_and_repeat(
+    query_BSHE: Tensor, key_BSHE: Tensor, value_BSHE: Tensor, rotation: Rotation
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`rotate`, and a key and a value for every query head: query head h reads that of h // (H / Hkv).
+
+    (B, S, H, Dh), (B, S, Hkv, Dh) twice -> (B, H, S, Dh) three times.
+    """
+    if (kernels := _kernels(query_BSHE)) is not None:
+        heads = _RotateAndRepeat.apply(query_BSHE, key_BSHE, value_BSHE, *rotation, kernels)  # type: ignore[no-untyped-call]
+        query, key, value = (each.transpose(1, 2) for each in heads)
+        return query, key, value
+    query, key = rotate(query_BSHE, key_BSHE, rotation)
+    times = query.shape[1] // key.shape[1]
+    value = value_BSHE.transpose(1, 2)
+    return query, key.repeat_interleave(times, dim=1), value.repeat_interleave(times, dim=1)
 
 
 def gated(gate: Tensor, up: Tensor) -> Tensor:
@@ -147,6 +165,38 @@ class _Rotate(torch.autograd.Function):
         cos, sin = ctx.saved_tensors
         of_query, of_key = ctx.kernels.rotate(of_query, of_key, cos, sin, is_backward=True)
         return of_query, of_key, None, None, None
+
+
+class _RotateAndRepeat(torch.autograd.Function):
+    """Keeps the angles; the gradients of a key's and a value's copies are added up."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query_BSHE: Tensor,
+        key_BSHE: Tensor,
+        value_BSHE: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        kernels: Any,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.save_for_backward(cos, sin)
+        ctx.kernels, ctx.kv_heads = kernels, key_BSHE.shape[2]
+        heads: tuple[Tensor, Tensor, Tensor] = kernels.rotate_and_repeat(
+            query_BSHE, key_BSHE, value_BSHE, cos, sin
+        )
+        return heads
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(
+        ctx: Any, of_query: Tensor, of_key: Tensor, of_value: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        gradients = ctx.kernels.rotate_and_repeat_backward(
+            of_query, of_key, of_value, cos, sin, ctx.kv_heads
+        )
+        return *gradients, None, None, None
 
 
 class _Gated(torch.autograd.Function):

@@ -1,10 +1,10 @@
 """Piece 2: from rewards to advantages, inside the groups of rollouts that share a prompt.
 
 `grpo_advantage` sums the rewards and normalises the sum (GRPO, arXiv 2402.03300; without the
-standard deviation Dr.GRPO, arXiv 2503.20783). `gdpo_advantage` normalises each reward first, so
-that no reward dominates by its scale, and whitens the sum over the batch (GDPO, arXiv 2601.05242).
-Where we differ from the common code: constant groups are found by range, a group of one gets 0,
-missing rewards leave the statistics (see `groups`), and whitening leaves groups without signal at 0.
+standard deviation Dr.GRPO, arXiv 2503.20783). `normalise_then_sum` normalises each reward first, so
+that no reward dominates by its scale (GDPO, arXiv 2601.05242; whole in `gdpo`). Where we differ
+from the common code: constant groups are found by range, a group of one gets 0, and missing rewards
+leave the statistics (see `groups`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,18 @@ from burnish.errors import did_you_mean
 from burnish.policy.groups import (
     as_groups,
     as_rewards,
+    as_weights,
     centre,
     check_statistics,
     is_constant,
     standardise,
 )
-from burnish.policy.post_scale import batch_whiten
-from burnish.policy.select.informative import informative_groups
-from burnish.policy.tensors import as_float64
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
     from burnish.policy.tensors import Numbers
 
 SCALES = ("group_std", "batch_std", "none")
-GDPO_FAMILY = ("gdpo", "hard", "snr")
 
 
 def grpo_advantage(
@@ -91,54 +88,10 @@ def normalise_then_sum(
     Where the rewards of a group cancel for every rollout the sum is exactly 0, not rounding noise.
     """
     rewards_BK = as_rewards(rewards)
-    weights_K = _as_weights(weights, rewards_BK)
+    weights_K = as_weights(weights, rewards_BK)
     sum_B = per_reward_advantages(rewards_BK, groups, eps, ddof) @ weights_K
     cancels_B = is_constant(sum_B[:, None], as_groups(groups, sum_B))[:, 0]
     return sum_B.masked_fill(cancels_B, 0.0)
-
-
-def gdpo_advantage(
-    rewards: Numbers,
-    groups: GroupLabels,
-    response_lengths: Numbers | None = None,
-    whiten: bool = True,
-    variant: str = "gdpo",
-    tau: float = 0.0,
-    *,
-    weights: Numbers | None = None,
-    eps: float = 1e-6,
-    ddof: int = 1,
-    shift: bool = True,
-    ignore_zero_signal: bool = True,
-) -> Tensor:
-    """GDPO: normalise each reward in its group, sum, whiten over the batch: (B, K) -> (B,).
-
-    Whitening weighs each rollout by its length in tokens where `response_lengths` (B,) is given.
-    `variant` and `tau` name a filter of the GD2PO family so that one set of arguments fits all of
-    it; GDPO keeps every rollout under each of them. `ignore_zero_signal=False` is the published
-    whitening, which shifts groups without signal away from 0.
-    """
-    if variant not in GDPO_FAMILY:
-        known = ", ".join(GDPO_FAMILY)
-        raise ValueError(
-            f"variant: got '{variant}', expected {known}.{did_you_mean(variant, GDPO_FAMILY)}"
-        )
-    if not 0 <= tau <= 1:
-        raise ValueError(f"tau: got {tau}, expected a number from 0 to 1")
-    rewards_BK = as_rewards(rewards)
-    sum_B = normalise_then_sum(rewards_BK, groups, eps, ddof, weights=weights)
-    if not whiten:
-        return sum_B
-    counts_K = _as_weights(weights, rewards_BK) != 0
-    return batch_whiten(
-        sum_B,
-        response_lengths,
-        keep=(~rewards_BK.isnan() & counts_K).any(1),
-        signal=informative_groups(sum_B, groups),
-        scope="rollout" if response_lengths is None else "token",
-        shift=shift,
-        ignore_zero_signal=ignore_zero_signal,
-    )
 
 
 def raw_advantage(
@@ -157,18 +110,6 @@ def raw_advantage(
 def weighted_sum(rewards: Numbers, weights: Numbers | None = None) -> Tensor:
     """`sum_k w_k R_ik`, (B,); NaN where a reward of non-zero weight is missing."""
     rewards_BK = as_rewards(rewards)
-    weights_K = _as_weights(weights, rewards_BK)
+    weights_K = as_weights(weights, rewards_BK)
     # A reward of weight 0 is ignored even where it is missing: 0 * NaN would be NaN.
     return (rewards_BK.masked_fill(weights_K == 0, 0.0) * weights_K).sum(1)
-
-
-def _as_weights(weights: Numbers | None, rewards_BK: Tensor) -> Tensor:
-    if weights is None:
-        return rewards_BK.new_ones(rewards_BK.shape[1])
-    weights_K = as_float64(weights, "weights").to(rewards_BK.device)
-    if weights_K.shape != rewards_BK.shape[1:] or not weights_K.isfinite().all():
-        raise ValueError(
-            f"weights: got {weights_K.tolist()}, expected a finite number for each of the "
-            f"{rewards_BK.shape[1]} rewards"
-        )
-    return weights_K

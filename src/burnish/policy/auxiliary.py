@@ -1,10 +1,13 @@
-"""Piece 9: terms that stand beside the surrogate: distance to a reference model, and entropy.
+"""Piece 9: terms beside the surrogate: distance to a reference model, entropy, demonstrations.
 
 With `d = ref_logp - logp` on tokens sampled from the policy, the estimators of KL(policy || ref)
 are k1 = -d (unbiased, may be negative), k2 = d^2 / 2 (biased, low variance) and
 k3 = exp(d) - d - 1 (unbiased, never negative). Unbiased is the value: as a term of the loss on
 freshly sampled tokens the gradient of k1 has mean 0 and that of k3 is the forward KL's; k2's is that
 of KL(policy || ref). Recipes use k3, as GRPO does; k1 is for measuring.
+
+Reinforcement learning seeks modes and lets rare ones go; the likelihood of expert answers covers
+them. `mode_balanced_loss` adds the two with one weight (AFRL, arXiv 2602.10006).
 """
 
 from __future__ import annotations
@@ -44,3 +47,36 @@ def token_entropy(logits: Tensor) -> Tensor:
     logp = torch.log_softmax(logits, dim=-1)
     # A logit of -inf is a forbidden token: it adds 0 to the entropy, not 0 * inf.
     return -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)
+
+
+def sft_nll(logp: Numbers, mask: Numbers, *, tokens: float | None = None) -> Tensor:
+    """Mean negative log-prob of demonstration tokens, `-sum(mask logp) / sum(mask)`: (B, T) -> ().
+
+    0 where every token is masked; what stands there never matters. `tokens` is the denominator of
+    the whole batch where this is a part of it.
+    """
+    values = as_logp(logp)
+    is_used = torch.as_tensor(mask, device=values.device) != 0
+    if is_used.shape != values.shape:
+        raise ValueError(
+            f"mask: got shape {tuple(is_used.shape)}, expected that of the log-probs, "
+            f"{tuple(values.shape)}"
+        )
+    count = is_used.sum() if tokens is None else torch.as_tensor(tokens, device=values.device)
+    return -values.masked_fill(~is_used, 0.0).sum() / count.clamp(min=1)
+
+
+def mode_balanced_loss(
+    rl_loss: Tensor | float, sft_logp: Numbers, sft_mask: Numbers, lam: float = 0.1
+) -> Tensor:
+    """`L_RL + lam * L_SFT`, with the NLL of expert tokens as `L_SFT`: (), (B, T), (B, T) -> ().
+
+    With `lam` 0, or no expert token at all, `rl_loss` itself comes back, bit for bit.
+    """
+    if not 0 <= lam < float("inf"):
+        raise ValueError(f"lam: got {lam}, expected a finite number of at least 0")
+    total = torch.as_tensor(rl_loss)
+    mask = torch.as_tensor(sft_mask)
+    if lam == 0 or not bool((mask != 0).any()):
+        return total
+    return total + lam * sft_nll(sft_logp, mask).to(total.device)

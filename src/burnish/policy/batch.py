@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from burnish.policy.state import PolicyState
+
 
 @dataclass(frozen=True)
 class RewardBatch:
@@ -22,6 +24,14 @@ class RewardBatch:
     truncated_B: Tensor
     """True where the token budget cut the response."""
     names: tuple[str, ...] = ()
+    seed: int = 0
+    """Of this step; what draws at random here draws from it."""
+    hidden_BD: Tensor | None = None
+    """Mean of the last layer's states over each response; for `contrastive`."""
+    twins_B: Tensor | None = None
+    """int64, the same for rollouts of the same tokens; for `contrastive` with `dedup`."""
+    segments_BT: Tensor | None = None
+    """int64 section of each trained token, -1 outside of all; for `stepwise`."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Estimate:
     """What piece 2 found, before rollouts are selected. Select functions read this."""
 
     values_B: Tensor
-    """float64; 0 where a rollout has no value or its group no signal."""
+    """float64; 0 where a rollout has no value or its group no signal. (B, T) with stepwise."""
     per_reward_BK: Tensor
     """Each reward's own advantage; 0 where it is missing or its weight is 0."""
     is_present_B: Tensor
@@ -48,10 +58,17 @@ class Advantages:
     weights_B: Tensor
     """How much the select piece lets each rollout count; already a factor of `values_B`."""
     low_B: Tensor
+    """Clip bounds below 1 and above; shaped as `values_B`."""
     high_B: Tensor
     signal_B: Tensor
     """bool; True where some rollout of the group has an advantage other than 0."""
     diagnostics: Mapping[str, float] = field(default_factory=dict)
+    state: PolicyState = field(default_factory=PolicyState)
+    """What the recipe remembers after this step."""
+    counted_BT: Tensor | None = None
+    """bool; tokens that enter the loss at all, where stepwise credit leaves some out."""
+    moves: bool = True
+    """False in the first steps of a recipe whose head learns before the policy does."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,7 @@ class LossBatch:
     advantages_B: Tensor
     """(B,) or (B, T)."""
     low_B: Tensor
+    """Clip bounds, (B,) or (B, T)."""
     high_B: Tensor
     keep_B: Tensor
     normaliser: Normaliser | None = None
@@ -80,6 +98,9 @@ class LossBatch:
     entropy_BT: Tensor | None = None
     max_tokens: int = 0
     """The rollout's token budget: the constant length of `seq-mean-token-sum-norm`."""
+    expert_logp_BT: Tensor | None = None
+    """Log-probs of demonstrations, for `sft`; rows of their own. Without them the term is 0."""
+    expert_mask_BT: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """The two doors of the policy room: what a step learns from, and what an update minimises.
 
-    step = advantages(recipe, reward_batch)     # once a step, over all of its rollouts
-    loss(recipe, loss_batch).total.backward()   # once a micro-batch
+    step = advantages(recipe, reward_batch, state)   # once a step, over all of its rollouts
+    loss(recipe, loss_batch).total.backward()        # once a micro-batch
 
-Here the names of a recipe become calls of pure functions; a new piece is one more `case`. A group
-without reward differences gets exactly 0, a missing reward is never a number, and a rollout
-without any is not kept.
+Here the names of a recipe become calls of pure functions; a new piece is one more `case`, here or
+in the `apply` module of its slot. A group without reward differences gets exactly 0, a missing
+reward is never a number, and a rollout without any is not kept. What a recipe remembers goes in as
+`state` and comes out as `step.state`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import torch
 from torch import Tensor
 
 from burnish.errors import UserError, did_you_mean
-from burnish.policy import plugins
-from burnish.policy import recipe as names
+from burnish.policy import pieces, plugins
 from burnish.policy.advantage import (
     grpo_advantage,
     normalise_then_sum,
@@ -27,36 +27,46 @@ from burnish.policy.advantage import (
     weighted_sum,
 )
 from burnish.policy.aggregate import aggregate_loss
-from burnish.policy.auxiliary import kl_penalty
+from burnish.policy.auxiliary import kl_penalty, sft_nll
 from burnish.policy.batch import Advantages, Estimate, Loss, LossBatch, RewardBatch
 from burnish.policy.diagnostics import describe
 from burnish.policy.groups import as_groups, is_constant
 from burnish.policy.objective import policy_loss
 from burnish.policy.post_scale import batch_whiten
 from burnish.policy.recipe import Recipe
+from burnish.policy.select.apply import select
 from burnish.policy.select.informative import informative_groups
-from burnish.policy.shaping.overlong import overlong_penalty
-from burnish.policy.trust_region.static import static_bounds
+from burnish.policy.shaping.apply import Shaped, shape
+from burnish.policy.state import PolicyState
+from burnish.policy.stepwise import stepwise_advantages
+from burnish.policy.trust_region.apply import bounds, describe_bounds
+from burnish.policy.weighting import weigh_rewards
 
 
-def advantages(recipe: Recipe, batch: RewardBatch) -> Advantages:
+def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = None) -> Advantages:
     """Pieces 1 to 4 and 6: advantages, selection and clip bounds of a whole step."""
     _check(batch)
-    rewards_BK = batch.rewards_BK.to(torch.float64)
-    for shaping in recipe.shaping:
-        rewards_BK = _shape(shaping, rewards_BK, batch)
-    shaped = replace(batch, rewards_BK=rewards_BK)
-    estimate = _estimate(recipe.advantage, shaped)
-    signal_B = informative_groups(estimate.values_B, batch.groups_B)
-    if recipe.shaping and isinstance(recipe.select, names.InformativeGroups):
-        # A group whose answers are all wrong teaches nothing, however their lengths differ.
-        plain = _estimate(recipe.advantage, batch)
-        signal_B = signal_B & informative_groups(plain.values_B, batch.groups_B)
-    keep_B, weights_B = _select(recipe.select, estimate, signal_B, shaped)
+    given = replace(batch, rewards_BK=batch.rewards_BK.to(torch.float64))
+    shaped = shape(recipe.shaping, given, state or PolicyState())
+    weighed = weigh_rewards(recipe.weights, shaped.rewards_BK, given, shaped.state)
+    seen = replace(given, rewards_BK=_as_seen(recipe, shaped), weights_K=weighed.weights_K)
+    estimate = _estimate(recipe.advantage, seen)
+    signal_B = _signal(estimate, batch)
+    if recipe.shaping and isinstance(recipe.select, pieces.InformativeGroups):
+        signal_B = signal_B & informative(recipe, given)
+    keep_B, weights_B = select(recipe.select, estimate, signal_B, seen)
     keep_B = keep_B & estimate.is_present_B
-    values_B = torch.where(keep_B, estimate.values_B * weights_B, 0.0)
-    values_B = _post_scale(recipe.post_scale, values_B, keep_B, signal_B, batch)
-    low_B, high_B = _bounds(recipe.trust_region, values_B, shaped)
+    values_B = torch.where(
+        _beside(keep_B, estimate.values_B),
+        estimate.values_B * _beside(weights_B, estimate.values_B),
+        0.0,
+    )
+    left_B = _signal(replace(estimate, values_B=values_B), batch)
+    values_B = _post_scale(recipe.post_scale, values_B, keep_B, left_B, batch)
+    low_B, high_B = bounds(recipe.trust_region, values_B, seen)
+    found = describe(batch, values_B, keep_B, signal_B) | shaped.metrics | weighed.metrics
+    if isinstance(recipe.trust_region, pieces.Elastic):
+        found |= describe_bounds(values_B, low_B, high_B)
     return Advantages(
         values_B=values_B,
         per_reward_BK=estimate.per_reward_BK,
@@ -65,8 +75,25 @@ def advantages(recipe: Recipe, batch: RewardBatch) -> Advantages:
         low_B=low_B,
         high_B=high_B,
         signal_B=signal_B,
-        diagnostics=describe(batch, values_B, keep_B, signal_B),
+        diagnostics=found,
+        state=replace(weighed.state, steps=weighed.state.steps + 1),
+        counted_BT=seen.segments_BT >= 0
+        if recipe.stepwise and seen.segments_BT is not None
+        else None,
+        moves=shaped.moves,
     )
+
+
+def informative(recipe: Recipe, batch: RewardBatch) -> Tensor:
+    """True for rollouts of groups that can teach something by their rewards as given, (B,).
+
+    A group whose answers are all wrong teaches nothing, however their lengths differ. Reads rewards
+    and groups alone, so that a step can be filled up before anything else is known of it.
+    """
+    if recipe.stepwise:
+        per_reward_BK = per_reward_advantages(batch.rewards_BK, batch.groups_B)
+        return informative_groups(per_reward_BK.abs().amax(1), batch.groups_B)
+    return _signal(_estimate(recipe.advantage, batch), batch)
 
 
 def loss(recipe: Recipe, batch: LossBatch) -> Loss:
@@ -101,20 +128,31 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
     )
 
 
-def _shape(piece: names.Shaping, rewards_BK: Tensor, batch: RewardBatch) -> Tensor:
-    match piece:
-        case names.OverlongPenalty():
-            penalty_B = overlong_penalty(batch.lengths_B, piece.limit, piece.buffer)
-            shaped_BK = rewards_BK.clone()
-            shaped_BK[:, _column(piece.reward, batch)] += piece.scale * penalty_B
-            return shaped_BK
-        case names.Function():
-            return plugins.call_shaping(piece, rewards_BK, batch)
-        case _:
-            assert_never(piece)
+def _as_seen(recipe: Recipe, shaped: Shaped) -> Tensor:
+    """Shaped rewards for the advantage piece: in deviations of a reference, missing is average.
+
+    Rollouts that have no reward at all stay missing.
+    """
+    rewards_BK = shaped.rewards_BK
+    if recipe.calibration is None:
+        return rewards_BK
+    has_any_B1 = (~rewards_BK.isnan()).any(1, keepdim=True)
+    return torch.where(rewards_BK.isnan() & has_any_B1, 0.0, rewards_BK)
 
 
-def _estimate(piece: names.Advantage, batch: RewardBatch) -> Estimate:
+def _signal(estimate: Estimate, batch: RewardBatch) -> Tensor:
+    """True for rollouts of groups in which some advantage is not 0, (B,)."""
+    values_B = estimate.values_B
+    largest_B = values_B.abs().amax(1) if values_B.ndim == 2 else values_B
+    return informative_groups(largest_B, batch.groups_B)
+
+
+def _beside(values_B: Tensor, like: Tensor) -> Tensor:
+    """One value a rollout, to stand beside (B,) or (B, T)."""
+    return values_B if like.ndim == 1 else values_B[:, None]
+
+
+def _estimate(piece: pieces.Advantage, batch: RewardBatch) -> Estimate:
     weights_K = batch.weights_K.to(batch.rewards_BK)
     counts_K = weights_K != 0
     # A reward of weight 0 is ignored by every piece, its missing values included.
@@ -124,20 +162,23 @@ def _estimate(piece: names.Advantage, batch: RewardBatch) -> Estimate:
     has_any_B = (~rewards_BK.isnan() & counts_K).any(1)
     groups_B = batch.groups_B
     match piece:
-        case names.SumThenNormalise():
+        case pieces.SumThenNormalise():
             values_B = grpo_advantage(total_B, groups_B, piece.scale, piece.eps, piece.ddof)
             per_reward_BK = per_reward_advantages(rewards_BK, groups_B, piece.eps, piece.ddof)
             return Estimate(values_B, per_reward_BK, has_all_B)
-        case names.NormaliseThenSum():
+        case pieces.NormaliseThenSum():
             values_B = normalise_then_sum(
                 rewards_BK, groups_B, piece.eps, piece.ddof, weights=weights_K
             )
             per_reward_BK = per_reward_advantages(rewards_BK, groups_B, piece.eps, piece.ddof)
             return Estimate(values_B, per_reward_BK, has_any_B)
-        case names.Raw():
-            values_B = raw_advantage(total_B, groups_B)
+        case pieces.Raw():
+            # Who has no outcome was what the others were compared with: even with itself.
+            values_B = raw_advantage(total_B.nan_to_num(nan=0.0), groups_B)
             return Estimate(values_B, rewards_BK.nan_to_num(nan=0.0), has_all_B)
-        case names.Function():
+        case pieces.Stepwise():
+            return _by_section(piece, replace(batch, rewards_BK=rewards_BK, weights_K=weights_K))
+        case pieces.Function():
             values_B, per_reward_BK = plugins.call_advantage(
                 piece, rewards_BK, groups_B, weights_K, has_any_B
             )
@@ -147,27 +188,42 @@ def _estimate(piece: names.Advantage, batch: RewardBatch) -> Estimate:
             assert_never(piece)
 
 
-def _select(
-    piece: names.Select, estimate: Estimate, signal_B: Tensor, batch: RewardBatch
-) -> tuple[Tensor, Tensor]:
-    match piece:
-        case names.KeepAll():
-            return torch.ones_like(signal_B), torch.ones_like(estimate.values_B)
-        case names.InformativeGroups():
-            return signal_B, torch.ones_like(estimate.values_B)
-        case names.Function():
-            return plugins.call_select(piece, estimate, batch)
-        case _:
-            assert_never(piece)
+def _by_section(piece: pieces.Stepwise, batch: RewardBatch) -> Estimate:
+    """Advantages by token, (B, T): each section has the reward that bears its number."""
+    if batch.segments_BT is None:
+        raise ValueError(
+            "segments_BT: got none, expected (B, T); the recipe's advantage is stepwise"
+        )
+    for name in piece.rewards:
+        if name not in batch.names:
+            raise UserError(
+                f"policy.advantage: stepwise names the reward '{name}', which the run does not "
+                f"have; expected {', '.join(batch.names)}.{did_you_mean(name, batch.names)}"
+            )
+    columns = [batch.names.index(name) for name in piece.rewards]
+    rewards_BK = batch.rewards_BK[:, columns]
+    column_T = torch.arange(batch.segments_BT.shape[1], device=batch.segments_BT.device)
+    values_BT = stepwise_advantages(
+        rewards_BK,
+        batch.groups_B,
+        batch.segments_BT,
+        column_T < batch.lengths_B[:, None],
+        batch.weights_K[columns],
+        piece.credit,
+        piece.eps,
+        piece.ddof,
+    )
+    per_reward_BK = per_reward_advantages(batch.rewards_BK, batch.groups_B, piece.eps, piece.ddof)
+    return Estimate(values_BT, per_reward_BK, (~rewards_BK.isnan()).any(1))
 
 
 def _post_scale(
-    piece: names.PostScale, values_B: Tensor, keep_B: Tensor, signal_B: Tensor, batch: RewardBatch
+    piece: pieces.PostScale, values_B: Tensor, keep_B: Tensor, signal_B: Tensor, batch: RewardBatch
 ) -> Tensor:
     match piece:
-        case names.NoPostScale():
+        case pieces.NoPostScale():
             return values_B
-        case names.BatchWhiten():
+        case pieces.BatchWhiten():
             return batch_whiten(
                 values_B,
                 batch.lengths_B,
@@ -181,20 +237,8 @@ def _post_scale(
             assert_never(piece)
 
 
-def _bounds(
-    piece: names.TrustRegion, values_B: Tensor, batch: RewardBatch
-) -> tuple[Tensor, Tensor]:
-    match piece:
-        case names.StaticRegion():
-            return static_bounds(values_B, piece.low, piece.high)
-        case names.Function():
-            return plugins.call_trust_region(piece, values_B, batch)
-        case _:
-            assert_never(piece)
-
-
 def _auxiliary(
-    piece: names.Auxiliary, recipe: Recipe, batch: LossBatch, max_tokens: int | None
+    piece: pieces.Auxiliary, recipe: Recipe, batch: LossBatch, max_tokens: int | None
 ) -> tuple[str, Tensor]:
     """The name of a term and the term as it enters the loss."""
 
@@ -210,7 +254,7 @@ def _auxiliary(
         )
 
     match piece:
-        case names.KL():
+        case pieces.KL():
             if piece.coefficient == 0:
                 return "kl", batch.logp_BT.new_zeros(())
             if batch.ref_logp_BT is None:
@@ -220,7 +264,7 @@ def _auxiliary(
             logp_BT = batch.logp_BT.masked_fill(is_out_BT, 0.0)
             kl_BT = kl_penalty(logp_BT, batch.ref_logp_BT.detach(), piece.estimator)
             return "kl", piece.coefficient * aggregated(kl_BT)
-        case names.Entropy():
+        case pieces.Entropy():
             if piece.coefficient == 0:
                 return "entropy", batch.logp_BT.new_zeros(())
             if batch.entropy_BT is None:
@@ -228,7 +272,12 @@ def _auxiliary(
                     "entropy_BT: got none, expected (B, T); the recipe has an entropy term"
                 )
             return "entropy", -piece.coefficient * aggregated(batch.entropy_BT)
-        case names.Function():
+        case pieces.SFT():
+            if batch.expert_logp_BT is None or batch.expert_mask_BT is None:
+                return "sft", batch.logp_BT.new_zeros(())
+            nll = sft_nll(batch.expert_logp_BT, batch.expert_mask_BT)
+            return "sft", piece.coefficient * nll
+        case pieces.Function():
             name = piece.path.rpartition(":")[2]
             return name, aggregated(plugins.call_auxiliary(piece, batch))
         case _:
@@ -246,24 +295,6 @@ def _constant_length(recipe: Recipe, batch: LossBatch) -> int | None:
             "'seq-mean-token-sum-norm' divides by it and the batch names no token budget."
         )
     return length
-
-
-def _column(reward: str, batch: RewardBatch) -> int:
-    """The position of the reward that a penalty is added to."""
-    if not reward:
-        return int((batch.weights_K != 0).nonzero()[0])
-    if reward not in batch.names:
-        raise UserError(
-            f"policy.shaping: overlong_penalty names the reward '{reward}', which the run does not "
-            f"have; expected {', '.join(batch.names)}.{did_you_mean(reward, batch.names)}"
-        )
-    column = batch.names.index(reward)
-    if batch.weights_K[column] == 0:
-        raise UserError(
-            f"policy.shaping: overlong_penalty is added to the reward '{reward}', which has weight "
-            "0; expected a reward that counts."
-        )
-    return column
 
 
 def _check(batch: RewardBatch) -> None:

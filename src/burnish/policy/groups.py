@@ -71,6 +71,19 @@ def as_rewards(rewards: Numbers) -> Tensor:
     return values
 
 
+def as_weights(weights: Numbers | None, values_BK: Tensor) -> Tensor:
+    """One finite weight for each column of `values_BK`, (K,) float64; all 1 where none are given."""
+    if weights is None:
+        return values_BK.new_ones(values_BK.shape[1])
+    weights_K = as_float64(weights, "weights").to(values_BK.device)
+    if weights_K.shape != values_BK.shape[1:] or not weights_K.isfinite().all():
+        raise ValueError(
+            f"weights: got {weights_K.tolist()}, expected a finite number for each of the "
+            f"{values_BK.shape[1]} rewards"
+        )
+    return weights_K
+
+
 def group_sum(values_BK: Tensor, groups: Groups) -> Tensor:
     """The sum over each rollout's group, given back to every rollout: (B, K) -> (B, K)."""
     sums_QK = values_BK.new_zeros(groups.total, values_BK.shape[1])

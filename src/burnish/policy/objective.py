@@ -40,7 +40,7 @@ def policy_loss(
 ) -> dict[str, Tensor]:
     """The clipped policy loss and what a person wants to see beside it, all 0-d tensors.
 
-    `logp`, `old_logp`, `mask`: (B, T); `advantages`: (B,) or (B, T); clip bounds: a number or (B,);
+    `logp`, `old_logp`, `mask`: (B, T); `advantages`: (B,) or (B, T); clip bounds: a number, (B,) or (B, T);
     `keep`: (B,), rollouts to train on. Only `loss` carries a gradient, and only to `logp`. The
     others are taken over the trained tokens: `clip_fraction`, `clip_low_fraction`,
     `clip_high_fraction`, `dual_clip_fraction`, `ratio_mean`, `ratio_max` and `approx_kl`, the k3
@@ -147,15 +147,17 @@ def _read(
 
 
 def _bound(bound: Numbers, inputs: _Inputs, what: str) -> Tensor:
-    """A clip bound as a column (B, 1), or (1, 1) for a number; never a source of gradient."""
+    """A clip bound as a column (B, 1), (1, 1) for a number, or (B, T); never a source of gradient."""
     # Numbers become tensors of the log-probs' type first, so that a bound of (B,) equal numbers
     # clips bit for bit like the number.
     read = bound.detach() if isinstance(bound, Tensor) else as_float64(bound, what)
-    if read.ndim > 1 or read.numel() not in (1, len(inputs.logp_BT)):
+    is_by_token = read.shape == inputs.logp_BT.shape
+    if not is_by_token and (read.ndim > 1 or read.numel() not in (1, len(inputs.logp_BT))):
         raise ValueError(
-            f"{what}: got shape {tuple(read.shape)}, expected a number or "
-            f"({len(inputs.logp_BT)},), one for each rollout"
+            f"{what}: got shape {tuple(read.shape)}, expected a number, "
+            f"({len(inputs.logp_BT)},) or {tuple(inputs.logp_BT.shape)}"
         )
     if not isinstance(bound, Tensor) and bool((read < 0).any()):
         raise ValueError(f"{what}: got {bound}, expected at least 0")
-    return read.to(inputs.logp_BT).reshape(-1, 1)
+    read = read.to(inputs.logp_BT)
+    return read if is_by_token else read.reshape(-1, 1)

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from burnish.errors import UserError, did_you_mean
 from burnish.policy.batch import Estimate, LossBatch, RewardBatch
-from burnish.policy.recipe import Function
+from burnish.policy.pieces import Function
 from burnish.source import load_source
 
 SLOTS: dict[str, tuple[str, ...]] = {

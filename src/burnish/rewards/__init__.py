@@ -25,6 +25,8 @@ from burnish.rewards.checks import (
     RegexConfig,
     Tags,
     TagsConfig,
+    ToolCall,
+    ToolCallConfig,
     constraint_tools,
     contained_match,
     count_occurrences,
@@ -32,6 +34,7 @@ from burnish.rewards.checks import (
     normalize_answer,
     normalize_numeric_answer,
     token_f1,
+    tool_call_rewards,
 )
 from burnish.rewards.combine import Anchor, BothOrders, FirstDecisive, Gate, Weighted
 from burnish.rewards.config import (
@@ -39,19 +42,26 @@ from burnish.rewards.config import (
     FunctionConfig,
     GateConfig,
     RewardConfig,
+    VersusConfig,
     build,
     build_all,
 )
 from burnish.rewards.fingerprint import fingerprint, function_fingerprint
 from burnish.rewards.function import FunctionReward, from_function
 from burnish.rewards.loading import load_function
+from burnish.rewards.model_judge import LMPairJudge
+from burnish.rewards.pair_judges import CallablePairJudge, Opinion, PairJudge, ScoreJudge
+from burnish.rewards.pairs import genrm_reward, pair_outcome, parse_pair_scores, vote
 from burnish.rewards.pool import Outcome, Pool, default_pool
 from burnish.rewards.scorer import Scope, Scorer, bind_check, checked, score_groups
+from burnish.rewards.versus import VersusReference
+from burnish.rewards.versus_metrics import versus_metrics
 
 __all__ = [
     "Anchor",
     "BothOrders",
     "Cached",
+    "CallablePairJudge",
     "FirstDecisive",
     "FirstDecisiveConfig",
     "FunctionConfig",
@@ -62,6 +72,7 @@ __all__ = [
     "InstructionsConfig",
     "JsonSchema",
     "JsonSchemaConfig",
+    "LMPairJudge",
     "Language",
     "LanguageConfig",
     "Length",
@@ -72,15 +83,22 @@ __all__ = [
     "MathematicsConfig",
     "Numeric",
     "NumericConfig",
+    "Opinion",
     "Outcome",
+    "PairJudge",
     "Pool",
     "Regex",
     "RegexConfig",
     "RewardConfig",
     "Scope",
+    "ScoreJudge",
     "Scorer",
     "Tags",
     "TagsConfig",
+    "ToolCall",
+    "ToolCallConfig",
+    "VersusConfig",
+    "VersusReference",
     "Weighted",
     "bind_check",
     "build",
@@ -94,9 +112,15 @@ __all__ = [
     "fingerprint",
     "from_function",
     "function_fingerprint",
+    "genrm_reward",
     "load_function",
     "normalize_answer",
     "normalize_numeric_answer",
+    "pair_outcome",
+    "parse_pair_scores",
     "score_groups",
     "token_f1",
+    "tool_call_rewards",
+    "versus_metrics",
+    "vote",
 ]

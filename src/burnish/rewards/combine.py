@@ -77,6 +77,7 @@ class Weighted(Combination):
         if not any(self.weights):
             raise UserError(f"reward '{name}': every part has weight 0, so there is no total.")
         self.missing = missing
+        self._names = names
         super().__init__(name, scorers, _joint_scope(scorers), names, self.weights, missing)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
@@ -86,10 +87,12 @@ class Weighted(Combination):
 
     def _total(self, parts: tuple[Reward, ...]) -> Reward:
         parts = tuple(
-            part
-            if part.weight == weight and part.name == child.name
-            else replace(part, name=child.name, weight=weight)
-            for part, child, weight in zip(parts, self.children, self.weights, strict=True)
+            [
+                part
+                if part.weight == weight and part.name == name
+                else replace(part, name=name, weight=weight)
+                for part, name, weight in zip(parts, self._names, self.weights, strict=True)
+            ]
         )
         counting = [part for part in parts if part.weight != 0]
         decided = [(part.weight, part.value) for part in counting if part.value is not None]
@@ -97,7 +100,7 @@ class Weighted(Combination):
         if silent and (self.missing == "fail" or not decided):
             reason = f"part '{silent[0].name}' has no value: {silent[0].reason}"
             return Reward.failed(self.name, silent[0].status, reason, parts=parts)
-        total = sum(weight * value for weight, value in decided)
+        total = sum([weight * value for weight, value in decided])
         if silent:
             all_weight = sum(abs(part.weight) for part in counting)
             total *= all_weight / sum(abs(weight) for weight, _ in decided)

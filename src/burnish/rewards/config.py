@@ -28,11 +28,17 @@ from burnish.rewards.checks.match import Match, MatchConfig
 from burnish.rewards.checks.mathematics import Mathematics, MathematicsConfig
 from burnish.rewards.checks.numeric import Numeric, NumericConfig
 from burnish.rewards.checks.regex import Regex, RegexConfig
+from burnish.rewards.checks.relevance import Grade, GradeConfig, SectionCheck, SectionConfig
 from burnish.rewards.checks.tags import Tags, TagsConfig
+from burnish.rewards.checks.tool_call import ToolCall, ToolCallConfig
 from burnish.rewards.combine import FirstDecisive, Gate, Weighted
 from burnish.rewards.function import from_function
+from burnish.rewards.judge_config import BaseJudgeConfig, FunctionJudgeConfig, LMJudgeConfig
 from burnish.rewards.loading import load_function
+from burnish.rewards.pair_judges import PairJudge, ScoreJudge
+from burnish.rewards.pairs import VoteRule
 from burnish.rewards.scorer import Scorer
+from burnish.rewards.versus import VersusReference
 
 
 class FunctionConfig(CheckConfig, frozen=True, tag="function"):
@@ -59,10 +65,39 @@ class FirstDecisiveConfig(CheckConfig, frozen=True, tag="first_decisive"):
     rewards: tuple[RewardConfig, ...]
 
 
+class ScoreJudgeConfig(BaseJudgeConfig, frozen=True, tag="score"):
+    """Any reward that scores single texts; of two texts the one with the higher score wins."""
+
+    reward: RewardConfig
+
+
+JudgeConfig = FunctionJudgeConfig | LMJudgeConfig | ScoreJudgeConfig
+
+
+class VersusConfig(CheckConfig, frozen=True, tag="versus"):
+    """+1, 0 or -1: how a response does against a random one of its own group (BRPO)."""
+
+    judge: JudgeConfig
+    seed: int = 0
+    references: int = 1
+    """How many responses of the group are references; the value is the mean over them."""
+    votes: int = 1
+    """How often each pair is asked, in both orders each time."""
+    both_orders: bool = True
+    rule: VoteRule = "unanimous"
+    inconsistent: float = 0.0
+    """The outcome where the votes do not agree."""
+    tie: float = 0.0
+    """The outcome of equal scores; -1 as published, 0 keeps the mean at 0."""
+    deadline_s: float = 45.0
+    """Wall clock of all questions about one group."""
+
+
 RewardConfig = (
     FunctionConfig
     | FirstDecisiveConfig
     | GateConfig
+    | GradeConfig
     | InstructionsConfig
     | JsonSchemaConfig
     | LanguageConfig
@@ -71,10 +106,14 @@ RewardConfig = (
     | MathematicsConfig
     | NumericConfig
     | RegexConfig
+    | SectionConfig
     | TagsConfig
+    | ToolCallConfig
+    | VersusConfig
 )
 
 _CHECKS: dict[type[CheckConfig], Callable[[Any], Scorer]] = {
+    GradeConfig: Grade,
     InstructionsConfig: Instructions,
     JsonSchemaConfig: JsonSchema,
     LanguageConfig: Language,
@@ -83,7 +122,9 @@ _CHECKS: dict[type[CheckConfig], Callable[[Any], Scorer]] = {
     MathematicsConfig: Mathematics,
     NumericConfig: Numeric,
     RegexConfig: Regex,
+    SectionConfig: SectionCheck,
     TagsConfig: Tags,
+    ToolCallConfig: ToolCall,
 }
 
 
@@ -106,7 +147,31 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
     if isinstance(config, FirstDecisiveConfig):
         parts = [build(part, base=base) for part in config.rewards]
         return FirstDecisive(*parts, name=config.title)
+    if isinstance(config, VersusConfig):
+        return _versus(config, base)
     return _CHECKS[type(config)](config)
+
+
+def _versus(config: VersusConfig, base: str | Path) -> VersusReference:
+    return VersusReference(
+        _judge(config.judge, base),
+        seed=config.seed,
+        references=config.references,
+        votes=config.votes,
+        both_orders=config.both_orders,
+        tie=config.tie,
+        rule=config.rule,
+        inconsistent=config.inconsistent,
+        deadline_s=config.deadline_s,
+        name=config.title,
+        weight=config.weight,
+    )
+
+
+def _judge(config: JudgeConfig, base: str | Path) -> PairJudge:
+    if isinstance(config, ScoreJudgeConfig):
+        return ScoreJudge(build(config.reward, base=base))
+    return config.build(base) if isinstance(config, FunctionJudgeConfig) else config.build()
 
 
 def build_all(configs: Sequence[RewardConfig], *, base: str | Path = ".") -> Weighted:

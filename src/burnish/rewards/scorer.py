@@ -134,14 +134,13 @@ def _contract(name: str, responses: Sequence[Response], result: Any) -> list[Rew
                 "expected a Reward. Plain numbers are fine from a function: use from_function."
             )
     return [
-        _plain(name, response, reward) for response, reward in zip(responses, result, strict=True)
+        reward if _is_plain(reward) else _plain(name, response, reward)
+        for response, reward in zip(responses, result, strict=True)
     ]
 
 
 def _plain(name: str, response: Response, reward: Reward) -> Reward:
     """The reward and all its parts with plain floats: what a store writes, it must read back."""
-    if _is_plain(reward):
-        return reward
     value = None if reward.value is None else as_float(reward.value)
     weight = as_float(reward.weight)
     if not math.isfinite(weight) or (value is not None and not math.isfinite(value)):
@@ -159,12 +158,12 @@ def _plain(name: str, response: Response, reward: Reward) -> Reward:
 
 def _is_plain(reward: Reward) -> bool:
     """Whether there is nothing to convert or to refuse, in the reward or in any of its parts."""
-    return (
-        (reward.value is None or (type(reward.value) is float and math.isfinite(reward.value)))
-        and type(reward.weight) is float
-        and math.isfinite(reward.weight)
-        and all(map(_is_plain, reward.parts))
-    )
+    value, weight = reward.value, reward.weight
+    if value is not None and not (type(value) is float and math.isfinite(value)):
+        return False
+    if type(weight) is not float or not math.isfinite(weight):
+        return False
+    return not reward.parts or all(map(_is_plain, reward.parts))
 
 
 def as_float(value: Any) -> float:

@@ -88,28 +88,31 @@ def encode(samples: Sequence[StoredSample]) -> EncodedSamples:
 
     Raises `StoreError` with the sample and the key where a value has no exact JSON.
     """
-    encoded = EncodedSamples([], [], [])
+    rows: list[Row] = []
+    parts: list[Row] = []
+    evidence: list[Row] = []
     # Rollouts of a group share one task object; it is encoded once.
     tasks: dict[int, _TaskCells] = {}
     spans = SpanWriter()
     for sample in samples:
-        identity = _text(sample.id)
         try:
-            if id(sample.task) not in tasks:
-                tasks[id(sample.task)] = _task_cells(sample.task)
-            encoded.samples.append(_row(sample, identity, tasks[id(sample.task)], spans))
+            task = tasks.get(id(sample.task))
+            if task is None:
+                task = tasks[id(sample.task)] = _task_cells(sample.task)
+            row = _row(sample, task, spans)
         except (TypeError, ValueError, OverflowError) as error:
             raise StoreError(f"{_named(sample)} cannot be stored: {error}.") from error
+        rows.append(row)
+        identity = row[0]
         for path, reward in flatten(sample.reward).items():
-            name, status = _text(path), reward.status.value
-            encoded.parts.append(
-                (identity, name, reward.value, reward.weight, status, _text(reward.reason))
-            )
+            name, reason = _text(path), _text(reward.reason)
+            status = str(reward.status)
+            parts.append((identity, name, reward.value, reward.weight, status, reason))
             for e in reward.evidence:
                 failure = None if e.error is None else _text(e.error)
-                cells = (_text(e.source), _text(e.observation), e.visibility.value, failure)
-                encoded.evidence.append((identity, name, *cells))
-    return encoded
+                cells = (_text(e.source), _text(e.observation), str(e.visibility), failure)
+                evidence.append((identity, name, *cells))
+    return EncodedSamples(rows, parts, evidence)
 
 
 def decode(row: Row) -> StoredSample:
@@ -157,7 +160,8 @@ def flatten(reward: Reward) -> dict[str, Reward]:
             count += 1
             name = f"{path}#{count}"
         nodes[name] = node
-        waiting.extend((f"{name}/{part.name}", part) for part in reversed(node.parts))
+        if node.parts:
+            waiting.extend([(f"{name}/{part.name}", part) for part in reversed(node.parts)])
     return nodes
 
 
@@ -226,14 +230,15 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _row(sample: StoredSample, identity: str, task: _TaskCells, spans: SpanWriter) -> Row:
+def _row(sample: StoredSample, task: _TaskCells, spans: SpanWriter) -> Row:
     trajectory, reward = sample.trajectory, sample.reward
     if sample.advantage is not None and not math.isfinite(sample.advantage):
         raise ValueError(f"its advantage is {sample.advantage}; expected a finite float or None")
-    _check_exact(trajectory.info, "info")
+    if trajectory.info:
+        _check_exact(trajectory.info, "info")
     tokens = spans.cells(trajectory.spans)
     return (
-        identity,
+        _text(sample.id),
         _text(trajectory.id),
         sample.step,
         _text(sample.split),
@@ -243,21 +248,16 @@ def _row(sample: StoredSample, identity: str, task: _TaskCells, spans: SpanWrite
         _text(trajectory.role),
         task.prompt,
         _text(trajectory.text),
-        trajectory.finish.value,
+        str(trajectory.finish),
         trajectory.weight_version,
         reward.value,
-        reward.status.value,
+        str(reward.status),
         sample.advantage,
         int(sample.keep),
-        tokens.prompt,
-        tokens.sampled,
-        tokens.ids,
-        tokens.mask,
-        tokens.logprobs,
-        tokens.spans,
+        *tokens,
         task.task,
         _json(reward),
-        _json(trajectory.info),
+        _json(trajectory.info) if trajectory.info else "{}",
     )
 
 

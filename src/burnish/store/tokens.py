@@ -7,7 +7,8 @@ nobody sampled the token), and `spans` says who wrote which stretch of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -42,21 +43,24 @@ class SpanWriter:
     def cells(self, spans: tuple[Span, ...]) -> TokenCells:
         """The cells of one rollout; `ValueError` where a log-prob is missing or not finite."""
         lead = 0
-        while lead < len(spans) and not _is_sampled(spans[lead]):
+        for span in spans:
+            if span.author is _MODEL and span.token_ids:
+                break
             lead += 1
+        own = spans[lead:]
         key = tuple(map(id, spans[:lead]))
         prompt = self._prompts.get(key)
         if prompt is None:
-            prompt = self._prompts[key] = _joined([_EMPTY, *_each(spans[:lead], 0)])
-        whole = _joined([prompt, *_each(spans[lead:], prompt.tokens)])
-        sampled = sum([len(span.token_ids) for span in spans[lead:] if _is_sampled(span)])
+            prompt = self._prompts[key] = _joined(_EMPTY, spans[:lead])
+        whole = _joined(prompt, own)
+        sampled = sum([len(span.token_ids) for span in own if span.author is _MODEL])
         return TokenCells(
             prompt.tokens,
             sampled,
-            f"[{whole.ids}]",
-            f"[{whole.mask}]",
-            f"[{whole.logprobs}]",
-            f"[{whole.shapes}]",
+            f"[{whole.ids[:-1]}]",
+            f"[{whole.mask[:-1]}]",
+            f"[{whole.logprobs[:-1]}]",
+            f"[{whole.shapes[:-1]}]",
         )
 
 
@@ -83,7 +87,7 @@ class SpanShape(Struct, frozen=True):
 
 
 class _Stretch(NamedTuple):
-    """Consecutive tokens as JSON arrays without their brackets: empty texts where there is none."""
+    """Consecutive tokens as JSON arrays without their brackets; every entry ends with a comma."""
 
     tokens: int
     ids: str
@@ -93,49 +97,37 @@ class _Stretch(NamedTuple):
 
 
 _EMPTY = _Stretch(0, "", "", "", "")
+_MODEL = Author.MODEL
 _ENCODER = msgspec.json.Encoder()
 _SHAPES = msgspec.json.Decoder(tuple[SpanShape, ...])
 _TOKENS = msgspec.json.Decoder(tuple[int, ...])
 _LOGPROBS = msgspec.json.Decoder(tuple[float | None, ...])
 
 
-def _is_sampled(span: Span) -> bool:
-    return span.author is Author.MODEL and len(span.token_ids) > 0
-
-
-def _each(spans: Sequence[Span], start: int) -> list[_Stretch]:
-    """One stretch a span; `start` is the place of the first token in its trajectory."""
-    found = []
+def _joined(before: _Stretch, spans: Sequence[Span]) -> _Stretch:
+    """The stretch with the spans behind it."""
+    count, ids, mask, logprobs, shapes = before
     for span in spans:
         tokens = len(span.token_ids)
         if span.logprobs:
-            _check_logprobs(span, start)
-        found.append(
-            _Stretch(
-                tokens,
-                _inside(span.token_ids),
-                ",".join(("1" if span.trainable else "0",) * tokens),
-                _inside(span.logprobs) if span.logprobs else ",".join(("null",) * tokens),
-                _ENCODER.encode(SpanShape(span.author, tokens, span.trainable)).decode(),
-            )
-        )
-        start += tokens
-    return found
+            _check_logprobs(span, count)
+            logprobs += _entries(span.logprobs)
+        else:
+            logprobs += "null," * tokens
+        ids += _entries(span.token_ids)
+        mask += ("1," if span.trainable else "0,") * tokens
+        shapes += _shape(span.author, tokens, span.trainable)
+        count += tokens
+    return _Stretch(count, ids, mask, logprobs, shapes)
 
 
-def _joined(parts: Iterable[_Stretch]) -> _Stretch:
-    tokens, ids, mask, logprobs, shapes = zip(*parts, strict=True)
-    return _Stretch(
-        sum(tokens),
-        ",".join(filter(None, ids)),
-        ",".join(filter(None, mask)),
-        ",".join(filter(None, logprobs)),
-        ",".join(filter(None, shapes)),
-    )
+def _entries(values: tuple[float, ...]) -> str:
+    return _ENCODER.encode(values)[1:-1].decode() + "," if values else ""
 
 
-def _inside(values: tuple[float, ...]) -> str:
-    return _ENCODER.encode(values)[1:-1].decode()
+@lru_cache(maxsize=4096)
+def _shape(author: Author, tokens: int, trainable: bool) -> str:
+    return _ENCODER.encode(SpanShape(author, tokens, trainable)).decode() + ","
 
 
 def _check_logprobs(span: Span, start: int) -> None:

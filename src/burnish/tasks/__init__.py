@@ -1,4 +1,4 @@
-"""Where work comes from: generators, files and reasoning-gym, each with a held-out side."""
+"""Where work comes from: generators, functions, files, reasoning-gym; each with a held-out side."""
 
 from burnish.tasks.arithmetic import LEVELS, Arithmetic, ArithmeticTasks
 from burnish.tasks.base import FiniteTasks, TaskSet, content_key, epoch_order
@@ -13,6 +13,7 @@ from burnish.tasks.forms import (
     gsm8k_answer,
     load_form,
 )
+from burnish.tasks.function import Function, FunctionTasks
 from burnish.tasks.gym import GymTasks, ReasoningGym, gym_score
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "Expression",
     "File",
     "FiniteTasks",
+    "Function",
+    "FunctionTasks",
     "GymTasks",
     "HeldOutColumn",
     "HeldOutFile",

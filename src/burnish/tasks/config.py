@@ -11,10 +11,11 @@ from burnish.tasks.arithmetic import Arithmetic, ArithmeticTasks
 from burnish.tasks.base import TaskSet
 from burnish.tasks.files import File, load_file
 from burnish.tasks.forms import GSM8K, Math, MultipleChoice, load_form
+from burnish.tasks.function import Function, FunctionTasks
 from burnish.tasks.gym import GymTasks, ReasoningGym
 
-TaskConfig = Arithmetic | File | GSM8K | Math | MultipleChoice | ReasoningGym
-"""Told apart by `kind`: arithmetic, file, gsm8k, math, multiple_choice, reasoning_gym."""
+TaskConfig = Arithmetic | File | Function | GSM8K | Math | MultipleChoice | ReasoningGym
+"""Told apart by `kind`: arithmetic, file, function, gsm8k, math, multiple_choice, reasoning_gym."""
 
 
 def build(config: TaskConfig, seed: int, root: Path = Path()) -> TaskSet:
@@ -28,6 +29,8 @@ def build(config: TaskConfig, seed: int, root: Path = Path()) -> TaskSet:
         return ArithmeticTasks(config, seed)
     if isinstance(config, File):
         return load_file(config, seed, root)
+    if isinstance(config, Function):
+        return FunctionTasks(config, seed, root)
     if isinstance(config, ReasoningGym):
         return GymTasks(config, seed)
     return load_form(config, seed, root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,16 @@ import msgspec
 import torch
 
 from burnish.config import Config, Resolved, render, rooted
-from burnish.config.schema import FREE
+from burnish.config.schema import FREE, Update
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.folder import LoadedModel, find_folder, load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.memory import available_bytes
 from burnish.lm.threads import choose_threads
+from burnish.policy.pieces import Contrastive, Elastic, Function, OverlongPenalty, TriFactor
 from burnish.policy.plugins import load_function
-from burnish.policy.recipe import Function, OverlongPenalty, Recipe
+from burnish.policy.recipe import Recipe
+from burnish.policy.state import PolicyState
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
@@ -36,13 +38,16 @@ from burnish.training.contents import FILES, file_digests
 from burnish.training.data import Cursor, PromptReport, measure_prompts
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
+from burnish.training.experts import Experts
 from burnish.training.forecast import Shape, forecast, measure_speed
 from burnish.training.forward import plain_head
 from burnish.training.loop import Trainer
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.rollout import single_turn
 from burnish.training.trainable import Trainable
-from burnish.training.update import Updater
+from burnish.training.update import Imitation, Updater
+from burnish.training.warm_start import WARM_START, WarmUp
+from burnish.training.weighing import Weigher
 
 SMALL_BYTES = 40_000_000
 """Weight files below this size: half precision saves nothing."""
@@ -61,11 +66,13 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     scorer = build_all(config.rewards, base=root)
     _check_names(config, scorer, tasks)
     config = rooted(config, root)
-    _check_pieces(config.policy, [part.name for part in scorer.children])
+    _check_pieces(config, [part.name for part in scorer.children])
+    teachers = _teachers(config, tasks, root)
     files = file_digests(config)
     if (folder / "config.json").exists():
         _check_same(resolved, folder, tasks, files)
-    trainable = _load(config, world)
+    trainable = _load(config, world, folder / WARM_START)
+    experts = _experts(config, teachers, trainable.loaded)
     length_of = _prompt_lengths(trainable.loaded)
     cursor = Cursor(
         tasks=tasks,
@@ -78,16 +85,41 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     stored = resolved.flat() | files
     store = _open_store(resolved, portable, stored, folder, tasks, world, recipe)
     try:
-        return _assemble(config, store, scorer, trainable, cursor, prompts, world)
+        return _assemble(config, store, scorer, trainable, experts, cursor, prompts, world)
     except BaseException:
         store.close()
         raise
 
 
-def _load(config: Config, world: World) -> Trainable:
-    """The model to train and, where the recipe asks for one, its frozen reference."""
+def _teachers(config: Config, tasks: TaskSet, root: Path) -> TaskSet | None:
+    """The tasks whose demonstrations are imitated, where anything is."""
+    if config.warm_start is None and config.policy.imitation is None:
+        return None
+    if config.experts.task is None:
+        return tasks
+    return build_tasks(config.experts.task, config.run.seed, root)
+
+
+def _experts(config: Config, tasks: TaskSet | None, loaded: LoadedModel) -> Experts | None:
+    if tasks is None:
+        return None
+    return Experts(
+        tasks,
+        loaded.tokenizer,
+        seed=Seeds(config.run.seed).for_("experts"),
+        field=config.experts.field,
+        by=config.experts.by,
+    )
+
+
+def _load(config: Config, world: World, warm: Path) -> Trainable:
+    """The model to train and, where the recipe asks for one, its frozen reference.
+
+    A run that has done its warm start begins with that.
+    """
     device = _device(config, world)
-    loaded = load_model(config.model.path, dtype=_precision(config, device), device=device)
+    path = warm if warm.is_dir() else config.model.path
+    loaded = load_model(path, dtype=_precision(config, device), device=device)
     trainable = Trainable(loaded, config.model.lora, Seeds(config.run.seed).for_("lora"))
     if config.policy.needs_reference:
         trainable.freeze_reference()
@@ -99,6 +131,7 @@ def _assemble(
     store: RunStore,
     scorer: Weighted,
     trainable: Trainable,
+    experts: Experts | None,
     cursor: Cursor,
     prompts: PromptReport,
     world: World,
@@ -130,6 +163,12 @@ def _assemble(
         reference=trainable.reference if config.policy.needs_reference else None,
         release=lm.release,
     )
+    if config.policy.imitation and experts:
+        updater.imitation = Imitation(config.policy.imitation, experts, config.steps)
+    warm_up = None
+    if config.warm_start and experts and not (store.folder / WARM_START).is_dir():
+        warm_up = WarmUp(trainable, experts, config.warm_start, world, updater.budget)
+    remembered = checkpoint.load_policy(place) if place else PolicyState()
     return Trainer(
         config=config,
         store=store,
@@ -139,6 +178,9 @@ def _assemble(
         lm=lm,
         optimiser=optimiser,
         collector=Collector(lm, scorer, config.policy, config.rollout, single_turn, world, loop),
+        weigher=Weigher(
+            config.policy, seeds, trainable.loaded.tokenizer, updater.pooled, remembered
+        ),
         updater=updater,
         cursor=cursor,
         seeds=seeds,
@@ -155,6 +197,7 @@ def _assemble(
         ),
         prompts=prompts,
         threads=threads,
+        warm_up=warm_up,
     )
 
 
@@ -168,8 +211,9 @@ def _check_names(config: Config, scorer: Weighted, tasks: TaskSet) -> None:
         )
 
 
-def _check_pieces(recipe: Recipe, rewards: list[str]) -> None:
-    """Every function of the recipe loads and fits its slot; penalties name rewards that exist."""
+def _check_pieces(config: Config, rewards: list[str]) -> None:
+    """Every function of the recipe loads and fits its slot, and every reward it names exists."""
+    recipe = config.policy
     slots: list[tuple[str, object]] = [
         *(("shaping", piece) for piece in recipe.shaping),
         ("advantage", recipe.advantage),
@@ -180,12 +224,33 @@ def _check_pieces(recipe: Recipe, rewards: list[str]) -> None:
     for slot, piece in slots:
         if isinstance(piece, Function):
             load_function(piece, slot)
-        if isinstance(piece, OverlongPenalty) and piece.reward and piece.reward not in rewards:
+    for where, name in _named_rewards(recipe):
+        if name not in rewards:
             raise UserError(
-                f"policy.shaping: overlong_penalty names the reward '{piece.reward}', which the run "
-                f"does not have; expected {', '.join(rewards)}."
-                f"{did_you_mean(piece.reward, rewards)}"
+                f"policy.{where} names the reward '{name}', which the run does not have; "
+                f"expected {', '.join(rewards)}.{did_you_mean(name, rewards)}"
             )
+    if isinstance(recipe.trust_region, Elastic) and config.update == Update():
+        raise UserError(
+            "policy.trust_region: 'elastic' changes nothing with one update a step, where every "
+            "ratio is 1; set update.minibatches or update.epochs above 1"
+        )
+    if config.warm_start and config.model.lora:
+        raise UserError(
+            "warm_start trains the whole model, model.lora only adapters; do the warm start in a "
+            "run of its own and give its folder as model.path"
+        )
+
+
+def _named_rewards(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Where a piece names a reward, and the name."""
+    for piece in recipe.shaping:
+        if isinstance(piece, OverlongPenalty | Contrastive) and piece.reward:
+            yield f"shaping: {piece.__struct_config__.tag}", piece.reward
+    if recipe.stepwise:
+        yield from (("advantage: stepwise", name) for name in recipe.stepwise.rewards)
+    if isinstance(recipe.weights, TriFactor):
+        yield from (("weights: tri_factor", name) for name in recipe.weights.threshold)
 
 
 def _open_store(

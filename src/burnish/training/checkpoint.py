@@ -3,6 +3,7 @@
     checkpoints/step-000010/
         config.json  model.safetensors  tokenizer.json ...      any tool can load these
         trainer/optimiser.safetensors                           master weights and moments
+        trainer/policy.safetensors                              what the recipe remembers
         trainer/state.json                                      step, cursor, versions
 
 A checkpoint is written beside its place and renamed into it, so a killed process leaves either a
@@ -21,6 +22,7 @@ from msgspec import Struct
 from safetensors.torch import load_file, save_file
 
 from burnish.errors import StoreError
+from burnish.policy.state import PolicyState
 from burnish.training.optimiser import MasterAdamW
 
 
@@ -40,6 +42,7 @@ def save(
     folder: Path,
     state: TrainState,
     optimiser: MasterAdamW,
+    policy: PolicyState,
     write_model: Callable[[Path], None],
     keep: int,
 ) -> Path:
@@ -53,6 +56,7 @@ def save(
     write_model(draft)
     tensors = {name: t.contiguous() for name, t in optimiser.state().items()}
     save_file(tensors, draft / "trainer" / "optimiser.safetensors")
+    save_file(policy.tensors(), draft / "trainer" / "policy.safetensors")
     (draft / "trainer" / "state.json").write_bytes(msgspec.json.format(msgspec.json.encode(state)))
     os.replace(draft, place)
     for old in _all(folder)[:-keep]:
@@ -85,6 +89,12 @@ def load_state(place: Path) -> TrainState:
 def load_optimiser(place: Path, optimiser: MasterAdamW) -> None:
     """Put master weights and moments back, bit for bit."""
     optimiser.load(load_file(place / "trainer" / "optimiser.safetensors"))
+
+
+def load_policy(place: Path) -> PolicyState:
+    """What the recipe remembered; checkpoints of earlier versions have none."""
+    path = place / "trainer" / "policy.safetensors"
+    return PolicyState.from_tensors(load_file(path)) if path.is_file() else PolicyState()
 
 
 def _all(folder: Path) -> list[Path]:

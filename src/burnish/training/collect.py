@@ -19,14 +19,15 @@ from burnish.config.schema import Rollout as RolloutConfig
 from burnish.errors import GuardTripped, RewardError
 from burnish.lm.base import LM, Sampling
 from burnish.policy.batch import Advantages, RewardBatch
-from burnish.policy.recipe import InformativeGroups, Recipe
+from burnish.policy.pieces import InformativeGroups
+from burnish.policy.recipe import Recipe
 from burnish.records import Finish, Reward, Status, Task, Trajectory
 from burnish.rewards.combine import Weighted
 from burnish.rewards.scorer import score_groups
 from burnish.training.data import Cursor
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
-from burnish.training.guards import weigh
+from burnish.training.guards import find_useful
 from burnish.training.rollout import Rollout, Slot, roll_out
 
 
@@ -149,20 +150,39 @@ class Collector:
             kept, dropped = dropped, []
         return Collected(kept, dropped, tried, clock.rollout_s, clock.score_s)
 
+    def answer(self, tasks: Sequence[Task], seed: int, samples: int) -> list[Scored]:
+        """Scored answers of the model as it is now, outside of any step."""
+        sampling = msgspec.structs.replace(self.sampling, n=samples)
+        slots = list(enumerate(tasks))
+        return self._sample_and_score(0, slots, seed, 0, Clock(), sampling)
+
     def _sample_and_score(
-        self, step: int, slots: list[Slot], seed: int, version: int, clock: Clock
+        self,
+        step: int,
+        slots: list[Slot],
+        seed: int,
+        version: int,
+        clock: Clock,
+        sampling: Sampling | None = None,
     ) -> list[Scored]:
         """This process's share of the slots, scored; then everybody's, in slot order."""
         mine = self.world.share(slots)
-        work = functools.partial(self._roll_and_score, step, mine, seed, version, clock)
+        how = sampling or self.sampling
+        work = functools.partial(self._roll_and_score, step, mine, seed, version, clock, how)
         own = self.loop.run(work)
         return [scored for group in self.world.gather(own, len(slots)) for scored in group]
 
     async def _roll_and_score(
-        self, step: int, slots: list[Slot], seed: int, version: int, clock: Clock
+        self,
+        step: int,
+        slots: list[Slot],
+        seed: int,
+        version: int,
+        clock: Clock,
+        sampling: Sampling,
     ) -> list[list[Scored]]:
         start = time.perf_counter()
-        rolled = await roll_out(slots, self.lm, self.sampling, self.rollout, seed)
+        rolled = await roll_out(slots, self.lm, sampling, self.rollout, seed)
         clock.rollout_s += time.perf_counter() - start
         groups = [
             [_stamp(t, f"{step}.{slot}", i, version) for i, t in enumerate(group)]
@@ -209,7 +229,7 @@ class Collector:
     def _split(self, step: int, scored: list[Scored]) -> tuple[list[Scored], list[Scored]]:
         ids = [s.trajectory.id for s in scored]
         try:
-            signal = weigh(self.recipe, reward_batch(scored), ids, step).signal_B.tolist()
+            signal = find_useful(self.recipe, reward_batch(scored), ids, step).tolist()
         except GuardTripped as error:
             raise BrokenStep(error, scored) from error
         full = [s for s, useful in zip(scored, signal, strict=True) if useful]

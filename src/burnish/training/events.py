@@ -30,6 +30,37 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Imitated:
+    """One step of the warm start."""
+
+    step: int
+    steps: int
+    loss: float
+    """Mean negative log-prob of the demonstrations' tokens."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The start model's rewards, in which those of the run are measured."""
+
+    count: int
+    mean: Mapping[str, float]
+    deviation: Mapping[str, float]
+    constant: tuple[str, ...] = ()
+    """Rewards that were the same for all answers: their first change will be clipped."""
+
+
+@dataclass(frozen=True)
+class StageBegun:
+    """The curriculum goes on to harder tasks."""
+
+    stage: int
+    stages: int
+    tasks: int
+    step: int
+
+
+@dataclass(frozen=True)
 class StepDone:
     """One step: sampled, scored, updated and stored."""
 
@@ -78,4 +109,4 @@ class Finished:
     seconds: float = 0.0
 
 
-Event = Started | StepDone | HeldOut | Saved | Finished
+Event = Started | Imitated | Calibrated | StageBegun | StepDone | HeldOut | Saved | Finished

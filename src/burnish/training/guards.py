@@ -17,9 +17,10 @@ from torch import Tensor
 
 from burnish.errors import GuardTripped
 from burnish.policy.batch import Advantages, RewardBatch
-from burnish.policy.doors import advantages
+from burnish.policy.doors import advantages, informative
 from burnish.policy.plugins import NotFinite
 from burnish.policy.recipe import Recipe
+from burnish.policy.state import PolicyState
 from burnish.records import Trajectory
 
 HINTS = {
@@ -31,14 +32,28 @@ HINTS = {
 }
 
 
-def weigh(recipe: Recipe, batch: RewardBatch, ids: Sequence[str], step: int) -> Advantages:
+def weigh(
+    recipe: Recipe,
+    batch: RewardBatch,
+    ids: Sequence[str],
+    step: int,
+    state: PolicyState | None = None,
+) -> Advantages:
     """The step's advantages, guarded; `ids` names the samples of the batch."""
     try:
-        values = advantages(recipe, batch)
+        values = advantages(recipe, batch, state)
     except NotFinite as error:
         trip("advantage", error.where, step, (ids[error.rollout],), error.value)
     check_rows("advantage", "advantages", values.values_B, ids, step)
     return values
+
+
+def find_useful(recipe: Recipe, batch: RewardBatch, ids: Sequence[str], step: int) -> Tensor:
+    """True for rollouts of groups that can teach something, (B,); guarded like `weigh`."""
+    try:
+        return informative(recipe, batch)
+    except NotFinite as error:
+        trip("advantage", error.where, step, (ids[error.rollout],), error.value)
 
 
 def check_sampled(trajectories: Sequence[Trajectory], step: int) -> None:

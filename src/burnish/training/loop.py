@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +19,11 @@ import msgspec
 
 from burnish.bench.evaluate import evaluate
 from burnish.config.schema import Config
-from burnish.errors import GuardTripped
+from burnish.errors import GuardTripped, UserError
 from burnish.lm.base import Sampling
 from burnish.lm.local import LocalLM
+from burnish.policy.pieces import ReferenceFrozen
+from burnish.policy.reference import fit_reference_stats
 from burnish.rewards.scorer import Scorer
 from burnish.seeds import Seeds
 from burnish.store import RunStore
@@ -40,14 +42,24 @@ from burnish.training.collect import (
 from burnish.training.data import Cursor, PromptReport
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
-from burnish.training.events import Event, Finished, HeldOut, Saved, Started, StepDone
+from burnish.training.events import (
+    Calibrated,
+    Event,
+    Finished,
+    HeldOut,
+    Saved,
+    Started,
+    StepDone,
+)
 from burnish.training.forecast import Forecast
 from burnish.training.garbage import calm_collector
-from burnish.training.guards import check_sampled, weigh
+from burnish.training.guards import check_sampled
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.replay import save_crash
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
+from burnish.training.warm_start import WARM_START, WarmUp
+from burnish.training.weighing import Weigher
 
 Result = TypeVar("Result")
 
@@ -64,6 +76,7 @@ class Trainer:
     lm: LocalLM
     optimiser: MasterAdamW
     collector: Collector
+    weigher: Weigher
     updater: Updater
     cursor: Cursor
     seeds: Seeds
@@ -73,6 +86,8 @@ class Trainer:
     forecast: Forecast
     prompts: PromptReport
     threads: int
+    warm_up: WarmUp | None = None
+    """What is left to do before the first step."""
     step_times: list[float] = field(default_factory=list)
     current: list[Scored] = field(default_factory=list)
     """The rollouts of the step under way, kept for a guard's report."""
@@ -92,6 +107,7 @@ class Trainer:
     def _run(self) -> Iterator[Event]:
         began = time.perf_counter()
         yield self._started()
+        yield from self._prepare()
         if self.config.evaluation.prompts and self.state.step == 0:
             yield self._evaluate()
         stop = ""
@@ -106,6 +122,62 @@ class Trainer:
             yield self._evaluate()
         yield self._save()
         yield self._finish(stop, time.perf_counter() - began)
+
+    # --- before the first step
+
+    def _prepare(self) -> Iterator[Event]:
+        """Imitate the experts and measure the start model, where the recipe asks for it."""
+        if self.warm_up is not None:
+            yield from self.warm_up.run()
+            self.warm_up = None
+            self._start_anew()
+        calibration = self.config.policy.calibration
+        if calibration is not None and self.weigher.state.reference is None:
+            yield self._guarded(functools.partial(self._calibrate, calibration))
+
+    def _start_anew(self) -> None:
+        """The imitated weights are the run's first: of the optimiser, and of the reference."""
+        if self.world.is_main:
+            self.trainable.write(self.folder / WARM_START)
+        self.world.wait()
+        self.optimiser = MasterAdamW(
+            self.trainable.module.named_parameters(), self.config.optimiser
+        )
+        self.updater.optimiser = self.optimiser
+        if self.config.policy.needs_reference:
+            self.trainable.freeze_reference()
+
+    def _calibrate(self, piece: ReferenceFrozen) -> Calibrated:
+        """Rewards of the start model on its own answers: the unit of `reference_frozen`."""
+        tasks = [self.tasks.train(i) for i in range(piece.prompts)]
+        seed = self.seeds.for_("calibration")
+        scored = self.collector.answer(tasks, seed, piece.samples)
+        batch = reward_batch(scored)
+        names = batch.names
+        silent = [n for n, k in zip(names, batch.rewards_BK.isnan().all(0), strict=True) if k]
+        if silent:
+            raise UserError(
+                f"reward '{silent[0]}' has no value for any of {len(scored)} answers of the start "
+                "model, so 'reference_frozen' has no unit for it; see why: burnish try"
+            )
+        reference = fit_reference_stats(
+            batch.rewards_BK, sd_floor=piece.sd_floor, robust=piece.robust
+        )
+        self.weigher.state = replace(self.weigher.state, reference=reference)
+        found = Calibrated(
+            count=len(scored),
+            mean=dict(zip(names, reference.mean_K.tolist(), strict=True)),
+            deviation=dict(zip(names, reference.sd_K.tolist(), strict=True)),
+            constant=tuple(
+                n for n, sd in zip(names, reference.sd_K, strict=True) if sd <= piece.sd_floor
+            ),
+        )
+        if self.world.is_main:
+            line = f"rewards of the start model on {found.count} answers"
+            self.store.append_event(
+                "calibration", line, {"mean": found.mean, "sd": found.deviation}
+            )
+        return found
 
     # --- one step
 
@@ -124,7 +196,7 @@ class Trainer:
         scored = error.scored if isinstance(error, BrokenStep) else self.current
         if scored:
             place = self.folder / "crash" / f"step-{self.state.step:06d}"
-            save_crash(place, error, scored, self.updater.progress)
+            save_crash(place, error, scored, self.updater.progress, self.weigher.state)
             self.trainable.write(place / "weights")
             error.args = (f"{line} Saved; see it again: burnish replay {place}",)
         self.store.append_event("guard", line, {"stage": error.stage}, self.state.step)
@@ -137,8 +209,7 @@ class Trainer:
         self.current = collected.kept
         trajectories = [s.trajectory for s in collected.kept]
         check_sampled(trajectories, step)
-        batch = reward_batch(collected.kept)
-        values = weigh(self.config.policy, batch, [t.id for t in trajectories], step)
+        batch, values = self.weigher.weigh(collected.kept, step)
         if self.world.is_main:
             self.store.append_rollouts(step, ledger.samples(step, collected, values))
         shares = ledger.status_shares(collected)
@@ -147,8 +218,9 @@ class Trainer:
         scored_at = time.perf_counter()
         update: dict[str, float] = {}
         updates = 0
-        if not stop:
+        if not stop and values.moves:
             update, updates = self.updater.update(step, trajectories, values, rate)
+        self.weigher.remember(values)
         useful, groups = useful_groups(values, batch.groups_B)
         streak = 0 if useful else self.state.useless_streak + 1
         self.state = msgspec.structs.replace(
@@ -324,6 +396,7 @@ class Trainer:
                 folder,
                 self.state,
                 self.optimiser,
+                self.weigher.state,
                 self.trainable.write,
                 self.config.checkpoint.keep,
             )

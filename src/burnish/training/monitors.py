@@ -54,6 +54,10 @@ class Monitors:
             },
         )
 
+    def add_term(self, name: str, value: Tensor) -> None:
+        """Take in a term of the loss that has passes of its own; the total counts it too."""
+        _add(self._losses, {f"loss/{name}": value.double(), "loss/total": value.double()})
+
     def add(self, other: Monitors) -> None:
         """Take in another's sums."""
         self._tokens += other._tokens

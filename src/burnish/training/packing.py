@@ -49,7 +49,7 @@ class PackedBatch:
     """Rows as tensors, and where each trained token's prediction is read.
 
     `source_N` is the flat position (row * S + column) whose hidden state predicts trained token n,
-    `target_N` its id, `sampled_N` the log-prob its sampler gave it, `rollout_N` and `column_N` its
+    `place_N` its own, `target_N` its id, `sampled_N` the log-prob its sampler gave it, `rollout_N` and `column_N` its
     place in the (B, T) tensors of the loss. Trained tokens are in the order of `members`.
     """
 
@@ -58,6 +58,7 @@ class PackedBatch:
     mask_RSS: Tensor | None
     """None where every row holds one rollout: padding stands on the right, so causal is enough."""
     source_N: Tensor
+    place_N: Tensor
     target_N: Tensor
     sampled_N: Tensor
     rollout_N: Tensor
@@ -85,10 +86,16 @@ def make_rows(trajectories: Sequence[Trajectory], share: bool) -> list[Row]:
     pad them all.
     """
     by_prefix: dict[tuple[str, tuple[int, ...]], list[tuple[int, int]]] = {}
+    # The rollouts of a group begin with the very same span objects: joined once.
+    joined: dict[tuple[int, ...], tuple[int, ...]] = {}
     for i, trajectory in enumerate(trajectories):
         first = _first_trained(trajectory.spans)
-        prefix = _joined(trajectory.spans[:first])
-        rest = sum(len(span.token_ids) for span in trajectory.spans[first:])
+        before = trajectory.spans[:first]
+        same = tuple(map(id, before))
+        prefix = joined.get(same)
+        if prefix is None:
+            prefix = joined[same] = _joined(before)
+        rest = sum([len(span.token_ids) for span in trajectory.spans[first:]])
         by_prefix.setdefault((trajectory.group, prefix), []).append((i, rest))
     rows: list[Row] = []
     for (_, prefix), responses in by_prefix.items():
@@ -164,15 +171,18 @@ def pack(
     column = _ramps(counts)
     prompt_R = torch.tensor([len(row.prefix) for row in rows])
     source = np.where(layout.is_first, layout.prompt_end, layout.place - 1)[is_trained]
-    numbers_4N = np.stack([source, layout.token[is_trained], rollout, column])
+    place, target = layout.place[is_trained], layout.token[is_trained]
+    numbers_5N = np.stack([source, place, target, rollout, column])
     trained_BT = np.arange(max(counts.max(), 1)) < counts[:, None]
     ids_RS, positions_RS, start_RS = to_device(torch.from_numpy(table_3RS), device).unbind()
-    source_N, target_N, rollout_N, column_N = to_device(torch.from_numpy(numbers_4N), device)
+    numbers = to_device(torch.from_numpy(numbers_5N), device)
+    source_N, place_N, target_N, rollout_N, column_N = numbers
     return PackedBatch(
         ids_RS=ids_RS,
         positions_RS=positions_RS,
         mask_RSS=_mask(start_RS, to_device(prompt_R, device)) if is_shared else None,
         source_N=source_N,
+        place_N=place_N,
         target_N=target_N,
         sampled_N=to_device(torch.from_numpy(layout.sampled), device),
         rollout_N=rollout_N,
@@ -251,7 +261,10 @@ def _ramps(lengths: Integers) -> Integers:
 
 def _first_trained(spans: Sequence[Span]) -> int:
     """How many spans stand before the first trained one."""
-    return next((k for k, span in enumerate(spans) if span.trainable), len(spans))
+    for k, span in enumerate(spans):
+        if span.trainable:
+            return k
+    return len(spans)
 
 
 def _joined(spans: Sequence[Span]) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 runs/NAME/crash/step-N/
     report.json  samples.jsonl      the line, the stage, the samples with their rewards
     weights/                        as they were when the guard tripped
+    policy.safetensors              what the recipe remembered when the step began
     old.safetensors                 log-probs before the step's first update, where it has several
 """
 
@@ -22,14 +23,16 @@ from burnish.config import Config, load
 from burnish.config.schema import Optimiser
 from burnish.errors import GuardTripped, RewardError, UserError
 from burnish.lm.folder import load_model
+from burnish.policy.state import PolicyState
 from burnish.rewards.config import build_all
 from burnish.rewards.scorer import score_groups
 from burnish.seeds import Seeds
-from burnish.training.collect import Scored, reward_batch
+from burnish.training.collect import Scored
 from burnish.training.devices import World
-from burnish.training.guards import weigh
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.update import Progress, Reference, Updater
+from burnish.training.warm_start import WARM_START
+from burnish.training.weighing import Weigher
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -45,7 +48,11 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def save_crash(
-    place: Path, error: GuardTripped, scored: Sequence[Scored], progress: Progress
+    place: Path,
+    error: GuardTripped,
+    scored: Sequence[Scored],
+    progress: Progress,
+    state: PolicyState,
 ) -> None:
     """Write all but the weights."""
     place.mkdir(parents=True, exist_ok=True)
@@ -61,6 +68,7 @@ def save_crash(
     with (place / "samples.jsonl").open("wb") as lines:
         for item in scored:
             lines.write(msgspec.json.encode(item) + b"\n")
+    save_file(state.tensors(), place / "policy.safetensors")
     if progress.old:
         old = {str(i): logprobs.contiguous() for i, logprobs in progress.old.items()}
         save_file(old, place / "old.safetensors")
@@ -115,13 +123,13 @@ def _score_again(config: Config, report: Report, scored: list[Scored]) -> None:
 
 def _again(config: Config, report: Report, place: Path, scored: list[Scored]) -> None:
     trajectories = [s.trajectory for s in scored]
-    ids = [t.id for t in trajectories]
-    values = weigh(config.policy, reward_batch(scored), ids, report.step)
     loaded = load_model(place / "weights", dtype=config.model.dtype, device=config.model.device)
     loaded.module.requires_grad_(True)
     reference: Reference | None = None
     if config.policy.needs_reference:
-        first = load_model(config.model.path, dtype=loaded.dtype, device=loaded.device)
+        warm = place.parent.parent / WARM_START
+        start = warm if warm.is_dir() else config.model.path
+        first = load_model(start, dtype=loaded.dtype, device=loaded.device)
         first.module.requires_grad_(False)
         reference = lambda: nullcontext(first.module)  # noqa: E731
     updater = Updater(
@@ -136,6 +144,15 @@ def _again(config: Config, report: Report, place: Path, scored: list[Scored]) ->
         world=World(),
         reference=reference,
     )
+    state = load_file(place / "policy.safetensors")
+    weigher = Weigher(
+        config.policy,
+        updater.seeds,
+        loaded.tokenizer,
+        updater.pooled,
+        PolicyState.from_tensors(state),
+    )
+    _, values = weigher.weigh(scored, report.step)
     kept = place / "old.safetensors"
     old = load_file(kept, device=str(loaded.device)) if kept.is_file() else {}
     progress = Progress(report.minibatch, {int(i): logprobs for i, logprobs in old.items()})

@@ -18,12 +18,15 @@ from torch import Tensor
 from burnish.config.schema import Update as UpdateConfig
 from burnish.errors import UserError
 from burnish.policy.batch import Advantages, LossBatch, Normaliser
+from burnish.policy.contrast.pool import pool_packed
 from burnish.policy.doors import loss
+from burnish.policy.pieces import SFT
 from burnish.policy.recipe import Recipe
 from burnish.records import Trajectory
 from burnish.seeds import Seeds
 from burnish.training.budget import pass_tokens
 from burnish.training.devices import World
+from burnish.training.experts import Experts
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.guards import Watch, check_tensors
 from burnish.training.monitors import Monitors
@@ -76,13 +79,34 @@ class Found(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What the loss needs to know of the rollouts of one pass, on its device."""
+    """What the loss needs to know of the rollouts of one pass, on its device.
+
+    Bounds and advantages are (B,) or (B, T).
+    """
 
     low_B: Tensor
     high_B: Tensor
     keep_B: Tensor
     advantages_B: Tensor
-    """(B,) or (B, T)."""
+    counted_BT: Tensor
+    """Trained tokens that enter the loss."""
+
+
+@dataclass(frozen=True)
+class Imitation:
+    """The `sft` piece at work: what is imitated, and how much it counts at each step."""
+
+    piece: SFT
+    experts: Experts
+    steps: int
+    """Of the run; a linear schedule ends there."""
+
+    def coefficient(self, step: int) -> float:
+        """The piece's coefficient at a step."""
+        if self.piece.schedule == "constant":
+            return self.piece.coefficient
+        done = step / max(self.steps - 1, 1)
+        return self.piece.coefficient * (1 - done * (1 - self.piece.final_ratio))
 
 
 @dataclass
@@ -99,6 +123,8 @@ class Updater:
     seeds: Seeds
     world: World
     reference: Reference | None = None
+    imitation: Imitation | None = None
+    """Demonstrations whose likelihood every update raises too."""
     release: Callable[[], None] | None = None
     """Gives back what the sampler holds on the device; asked for before passes are made smaller."""
     budget: int = field(init=False)
@@ -122,14 +148,15 @@ class Updater:
     ) -> tuple[dict[str, float], int]:
         """Metrics of the update, and how many optimiser steps were taken.
 
-        A step in which no kept group has signal moves nothing, whatever its auxiliary terms.
-        With `progress`, only what is left of an interrupted update is done.
+        A step in which no kept group has signal moves nothing, whatever its auxiliary terms; only
+        imitation goes on. With `progress`, only what is left of an interrupted update is done.
         """
         self.progress = progress or Progress()
         self._has_released = False
-        if not bool((values.keep_B & values.signal_B).any()):
+        has_signal = bool((values.keep_B & values.signal_B).any())
+        if not has_signal and self.imitation is None:
             return {}, 0
-        moving = self._moving(values)
+        moving = self._moving(values) if has_signal else set()
         batch = StepBatch(step, trajectories, values)
         if self.config.epochs * self.config.minibatches > 1:
             self.progress.old = self.progress.old or self._old_logprobs(batch, moving)
@@ -139,7 +166,7 @@ class Updater:
         done = self.progress.minibatch
         for members in self._minibatches(batch)[done:]:
             part = [i for i in members if i in moving]
-            if part:
+            if part or self.imitation:
                 found = self._accumulate(batch, part, self._normaliser(batch, members))
                 monitors.add(found.monitors)
                 norms.append(self._apply(batch, part, rate, found.watch))
@@ -151,7 +178,7 @@ class Updater:
     def _moving(self, values: Advantages) -> set[int]:
         """Rollouts that can have a gradient."""
         keep = values.keep_B
-        if not self.recipe.auxiliary:
+        if all(isinstance(piece, SFT) for piece in self.recipe.auxiliary):
             keep = keep & (values.values_B.reshape(len(keep), -1) != 0).any(1)
         return set(keep.nonzero()[:, 0].tolist())
 
@@ -174,20 +201,27 @@ class Updater:
         everyone = self.recipe.aggregate.keep_denominator
         keep = batch.values.keep_B.tolist()
         counted = [i for i in members if everyone or keep[i]]
+        if batch.values.counted_BT is not None:
+            by_rollout = batch.values.counted_BT.sum(1).tolist()
+            total = sum(by_rollout[i] for i in counted)
+            return Normaliser(tokens=float(total), rollouts=float(len(counted)))
         spans = (span for i in counted for span in batch.trajectories[i].spans)
         tokens = sum(len(span.logprobs) for span in spans if span.trainable)
         return Normaliser(tokens=float(tokens), rollouts=float(len(counted)))
 
     def _packed(self, batch: StepBatch, part: Sequence[int]) -> list[PackedBatch]:
+        return self._passes(batch.trajectories, part)
+
+    def _passes(self, trajectories: Sequence[Trajectory], part: Sequence[int]) -> list[PackedBatch]:
         """This process's micro-batches of the given rollouts."""
-        chosen = [batch.trajectories[i] for i in part]
+        chosen = [trajectories[i] for i in part]
         # A model with a state that no mask hides computes every rollout in a row of its own.
         share = self.config.share_prompts and getattr(self.model, "packs", True)
         rows = make_rows(chosen, share)
         rows = [Row(r.prefix, tuple(part[m] for m in r.members), r.tokens) for r in rows]
         # Rows are shared and not micro-batches: processes may come to differ in their budgets.
         mine = micro_batches(self.world.share(rows), self.budget)
-        return [pack(group, batch.trajectories, self.device) for group in mine]
+        return [pack(group, trajectories, self.device) for group in mine]
 
     # --- forward and backward
 
@@ -199,6 +233,8 @@ class Updater:
             found = Found(Monitors(), Watch(batch.step))
             for packed in self._packed(batch, part):
                 self._backward(batch, packed, normaliser, found)
+            if self.imitation:
+                self._imitate(self.imitation, batch, found)
             return found
 
         return self._within_memory(work)
@@ -255,7 +291,7 @@ class Updater:
             LossBatch(
                 logp_BT=scores.logp_BT,
                 old_logp_BT=old,
-                mask_BT=packed.trained_BT,
+                mask_BT=values.counted_BT,
                 advantages_B=values.advantages_B,
                 low_B=values.low_B,
                 high_B=values.high_B,
@@ -274,15 +310,43 @@ class Updater:
     def _values(self, values: Advantages, packed: PackedBatch, dtype: torch.dtype) -> Values:
         """The members' part of the advantages, on the device in one transfer."""
         rows = torch.tensor(packed.members)
-        per_rollout = torch.stack([values.low_B, values.high_B, values.keep_B.double()], 1)[rows]
-        advantages_BX = values.values_B[rows].reshape(len(rows), -1)[:, : packed.width]
-        table = to_device(torch.cat([per_rollout, advantages_BX], 1).to(dtype), self.device)
-        return Values(
-            low_B=table[:, 0],
-            high_B=table[:, 1],
-            keep_B=table[:, 2].bool(),
-            advantages_B=table[:, 3] if values.values_B.dim() == 1 else table[:, 3:],
+        by_token = values.values_B.dim() == 2
+        columns = [
+            part[rows].double().reshape(len(rows), -1)[:, : packed.width]
+            for part in (values.keep_B, values.values_B, values.low_B, values.high_B)
+        ]
+        if values.counted_BT is not None:
+            columns.append(values.counted_BT[rows, : packed.width].double())
+        table = to_device(torch.cat(columns, 1).to(dtype), self.device)
+        keep_B1, advantages, low, high, *counted = torch.split(
+            table, [c.shape[1] for c in columns], 1
         )
+        return Values(
+            low_B=low if by_token else low[:, 0],
+            high_B=high if by_token else high[:, 0],
+            keep_B=keep_B1[:, 0].bool(),
+            advantages_B=advantages if by_token else advantages[:, 0],
+            counted_BT=counted[0].bool() & packed.trained_BT if counted else packed.trained_BT,
+        )
+
+    def _imitate(self, imitation: Imitation, batch: StepBatch, found: Found) -> None:
+        """Gradients of the demonstrations' negative log-prob, beside those of the rollouts."""
+        updates = self.config.epochs * self.config.minibatches
+        draw = batch.step * updates + self.progress.minibatch
+        shown = imitation.experts.take(draw, imitation.piece.batch)
+        tokens = sum(t.trained_tokens for t in shown)
+        rows = make_rows(shown, getattr(self.model, "packs", True))
+        for group in micro_batches(self.world.share(rows), self.budget):
+            packed = pack(group, shown, self.device)
+            ids = [shown[i].id for i in packed.members]
+            scores = token_scores(self.model, packed, 1.0)
+            share = scores.logp_BT.sum() / tokens
+            term = -imitation.coefficient(batch.step) * share
+            found.watch.rows("logprob", "logprobs", scores.logp_BT.detach(), ids)
+            found.watch.tensors("loss", [("sft", term.detach())], ids)
+            term.backward()  # type: ignore[no-untyped-call]
+            self.optimiser.collect()
+            found.monitors.add_term("sft", term.detach())
 
     def _apply(self, batch: StepBatch, part: Sequence[int], rate: float, watch: Watch) -> float:
         """Add gradients over processes, guard everything, take the optimiser step."""
@@ -296,6 +360,22 @@ class Updater:
         read = watch.settle(norm, name_the_gradient, batch.ids(part))
         self.optimiser.step(rate, norm)
         return read
+
+    @torch.no_grad()
+    def pooled(self, trajectories: Sequence[Trajectory]) -> Tensor:
+        """The mean of the last layer's states over each rollout's trained tokens, (B, D) float32."""
+
+        def work() -> dict[int, Tensor]:
+            found: dict[int, Tensor] = {}
+            for packed in self._passes(trajectories, range(len(trajectories))):
+                hidden_RSD = self.model(packed.ids_RS, packed.positions_RS, packed.mask_RSS)
+                hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, packed.place_N)
+                pooled = pool_packed(hidden_ND, packed.rollout_N, len(packed.members))
+                found |= zip(packed.members, pooled.cpu(), strict=True)
+            return found
+
+        merged = self.world.merge(self._within_memory(work))
+        return torch.stack([merged[i] for i in range(len(trajectories))])
 
     @torch.no_grad()
     def _old_logprobs(self, batch: StepBatch, moving: set[int]) -> dict[int, Tensor]:

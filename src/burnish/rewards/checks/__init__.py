@@ -17,6 +17,7 @@ from burnish.rewards.checks.numeric import Numeric, NumericConfig, normalize_num
 from burnish.rewards.checks.regex import Regex, RegexConfig
 from burnish.rewards.checks.tags import Tags, TagsConfig
 from burnish.rewards.checks.texts import constraint_tools, count_occurrences
+from burnish.rewards.checks.tool_call import ToolCall, ToolCallConfig, tool_call_rewards
 
 __all__ = [
     "Instructions",
@@ -37,6 +38,8 @@ __all__ = [
     "RegexConfig",
     "Tags",
     "TagsConfig",
+    "ToolCall",
+    "ToolCallConfig",
     "constraint_tools",
     "contained_match",
     "count_occurrences",
@@ -44,4 +47,5 @@ __all__ = [
     "normalize_answer",
     "normalize_numeric_answer",
     "token_f1",
+    "tool_call_rewards",
 ]

@@ -1,0 +1,165 @@
+"""Whether the marks of two runs mean the same: the same score, reward and held-out prompts.
+
+Where they do not, a difference between the marks says nothing about the models, and the comparison
+is refused with one line that names what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from burnish.errors import UserError
+from burnish.records import Task
+
+Settings = Mapping[str, Any]
+"""A run's config by dotted key, with digests of its code under `files.NAME`."""
+
+LIVES = ("run.name", "run.folder")
+"""Where a run lives, which says nothing about what it does."""
+DEADLINES = ("timeout_s", "deadline_s")
+"""Settings that decide whether a reward has a value, never which one."""
+NAMED = 4
+"""Differences that a message lists."""
+
+
+class _Absent:
+    """What a run has under a key that only the other run knows."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT = _Absent()
+
+
+def differing(a: Settings, b: Settings) -> dict[str, tuple[Any, Any]]:
+    """Keys whose values differ, with both values; `ABSENT` where a run has no such key."""
+    return {
+        key: (a.get(key, ABSENT), b.get(key, ABSENT))
+        for key in dict.fromkeys([*a, *b])
+        if key not in LIVES and a.get(key, ABSENT) != b.get(key, ABSENT)
+    }
+
+
+def check_comparable(
+    name_a: str,
+    name_b: str,
+    settings_a: Settings,
+    settings_b: Settings,
+    tasks_a: Mapping[str, Task],
+    tasks_b: Mapping[str, Task],
+) -> None:
+    """Raise where the two runs' marks cannot be compared prompt by prompt; tasks are by id."""
+    runs = f"runs '{name_a}' and '{name_b}' cannot be compared"
+    part_a, part_b = _part(settings_a), _part(settings_b)
+    if part_a != part_b:
+        raise UserError(
+            f"{runs}: their scores are {_score(part_a)} and {_score(part_b)}; expected the same "
+            "evaluation.part."
+        )
+    rewards = differing(_rewards(settings_a, part_a), _rewards(settings_b, part_b))
+    if rewards:
+        shared = "" if part_a else ", or score both by one that they share (evaluation.part)"
+        raise UserError(
+            f"{runs}: their rewards differ ({_listed(rewards)}), so their marks do not mean the "
+            f"same. Train one again with the rewards of the other{shared}."
+        )
+    _check_tasks(runs, settings_a, settings_b, tasks_a, tasks_b)
+
+
+def _check_tasks(
+    runs: str,
+    settings_a: Settings,
+    settings_b: Settings,
+    tasks_a: Mapping[str, Task],
+    tasks_b: Mapping[str, Task],
+) -> None:
+    """Refuse other prompts; fewer of the same ones are no obstacle.
+
+    Where every prompt is the same the settings may differ: two runs that were trained on different
+    data are then compared fairly.
+    """
+    shared = sorted(tasks_a.keys() & tasks_b.keys())
+    changed = [key for key in shared if not _same(tasks_a[key], tasks_b[key])]
+    if not changed and tasks_a.keys() == tasks_b.keys() and shared:
+        return
+    settings = differing(_tasks(settings_a), _tasks(settings_b))
+    reasons = [_listed(settings)] if settings else []
+    if changed:
+        reasons.append(f"prompt '{changed[0]}' is not the same in both")
+    elif not shared:
+        reasons.append("no prompt in common")
+    if reasons:
+        raise UserError(
+            f"{runs}: their held-out tasks differ ({'; '.join(reasons)}); expected the same prompts "
+            "with the same answers under the same ids."
+        )
+
+
+def _same(one: Task, other: Task) -> bool:
+    return one.messages == other.messages and one.fields == other.fields
+
+
+def _part(settings: Settings) -> str:
+    return str(settings.get("evaluation.part", ""))
+
+
+def _score(part: str) -> str:
+    return f"the reward '{part}'" if part else "the total of all rewards"
+
+
+def _tasks(settings: Settings) -> dict[str, Any]:
+    """What defines the tasks. A file counts by its name: its contents show in the prompts."""
+    return {
+        key: PurePath(str(value)).name if key.endswith(".path") else value
+        for key, value in settings.items()
+        if key.startswith("task.")
+    }
+
+
+def _rewards(settings: Settings, part: str) -> dict[str, Any]:
+    """What defines the score, under `rewards.NAME.KEY` so that the order does not matter.
+
+    A score that is one reward depends on no other reward, and not on that one's weight.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        words = key.split(".", 2)
+        if words[0] == "rewards" and len(words) == 3:
+            tables.setdefault(words[1], {})[words[2]] = value
+    found: dict[str, Any] = {}
+    for table in tables.values():
+        title = _title(table)
+        if part and title != part:
+            continue
+        for key, value in table.items():
+            if key == "name" or key.rpartition(".")[2] in DEADLINES or (part and key == "weight"):
+                continue
+            is_code = key.rpartition(".")[2] == "path" and ".py:" in str(value)
+            found[f"rewards.{title}.{key}"] = PurePath(str(value)).name if is_code else value
+            if is_code:
+                file = PurePath(str(value).partition(":")[0]).name
+                found[f"contents of {file}"] = settings.get(f"files.{file}")
+    return found
+
+
+def _title(table: Mapping[str, Any]) -> str:
+    """A reward's name; without one its function's name, or its kind."""
+    if table.get("name"):
+        return str(table["name"])
+    kind = str(table.get("kind", ""))
+    return str(table.get("path", "")).rpartition(":")[2] if kind == "function" else kind
+
+
+def _listed(differences: Mapping[str, tuple[Any, Any]]) -> str:
+    """`task.level: 1 and 2; task.kind: ...`, the first few."""
+    shown = [f"{key}: {_short(a)} and {_short(b)}" for key, (a, b) in differences.items()]
+    more = f"; and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
+    return "; ".join(shown[:NAMED]) + more
+
+
+def _short(value: Any, limit: int = 40) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,231 @@
+"""Which of two runs is better: a paired comparison of their held-out answers to the same prompts.
+
+    found = compare(run_a, run_b)
+    found.test.p_value
+    found.verdict          # "B is better by 6.0 points [1.2, 10.8], p = 0.012, over 100 prompts"
+
+Prompts are matched by their task's id, never by position. A prompt that only one run answered, or
+that has no mark in one of them, is named in the result and left out of the test. Whether two runs
+may be compared at all is the business of `comparable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from burnish.bench.comparable import check_comparable
+from burnish.bench.statistics import (
+    Estimate,
+    mcnemar,
+    mean_estimate,
+    paired_difference,
+    sign_flip,
+)
+from burnish.errors import UserError
+from burnish.records import Task
+
+ALPHA = 0.05
+"""Two runs are told apart where the test's p-value is below this."""
+
+
+class Method(StrEnum):
+    """How the p-value came about."""
+
+    MCNEMAR = "mcnemar"
+    """Exact McNemar test of 0/1 marks."""
+    SIGN_FLIP = "sign_flip"
+    """Permutation test of graded marks: signs of the paired differences are flipped."""
+
+
+class Answered(NamedTuple):
+    """One run's answer to one held-out prompt."""
+
+    task: Task
+    answer: str
+    mark: float | None
+    why: str = ""
+    """Why there is no mark, such as `timeout`."""
+
+
+@dataclass(frozen=True)
+class HeldOutRun:
+    """A run's held-out evaluation after `step` steps, and the settings it was made under."""
+
+    name: str
+    step: int
+    answers: Sequence[Answered]
+    settings: Mapping[str, Any]
+    """The run's config by dotted key, with the digests of its files under `files.NAME`."""
+
+
+class Pair(NamedTuple):
+    """A prompt that has a mark in both runs."""
+
+    id: str
+    mark_a: float
+    mark_b: float
+    answer_a: str
+    answer_b: str
+    prompt: str
+
+    @property
+    def change(self) -> float:
+        """From A to B."""
+        return self.mark_b - self.mark_a
+
+
+class Unmarked(NamedTuple):
+    """A prompt that both runs answered and that has no mark in one or both."""
+
+    id: str
+    why_a: str
+    """Empty where A has a mark."""
+    why_b: str
+
+
+class Fourfold(NamedTuple):
+    """In how many prompts the two runs were right."""
+
+    both: int
+    only_a: int
+    only_b: int
+    neither: int
+
+
+class PairedTest(NamedTuple):
+    """Means of two runs on the same prompts, their difference B - A, and how sure it is.
+
+    The interval and the p-value come from different methods and may disagree near the border; the
+    verdict goes by the p-value.
+    """
+
+    mean_a: Estimate
+    mean_b: Estimate
+    difference: Estimate
+    p_value: float
+    method: Method
+    fourfold: Fourfold | None
+    """For 0/1 marks."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two runs' held-out answers say of each other."""
+
+    a: HeldOutRun
+    b: HeldOutRun
+    pairs: list[Pair]
+    """In the order of their ids."""
+    only_a: list[str]
+    """Ids of prompts that B did not answer."""
+    only_b: list[str]
+    unmarked: list[Unmarked]
+    test: PairedTest | None
+    """None where no prompt has a mark in both runs."""
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in one line of plain words."""
+        return _verdict(self)
+
+    def most_changed(self, limit: int) -> list[Pair]:
+        """The prompts whose marks changed most, up to `limit` for the better and as many for the
+        worse, in the order of their change."""
+        gained = sorted((p for p in self.pairs if p.change > 0), key=lambda p: (-p.change, p.id))
+        lost = sorted((p for p in self.pairs if p.change < 0), key=lambda p: (p.change, p.id))
+        return gained[:limit] + lost[:limit][::-1]
+
+
+def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
+    """The paired comparison of two runs; refused where it would compare different things."""
+    answers_a, answers_b = _by_id(a), _by_id(b)
+    check_comparable(
+        a.name,
+        b.name,
+        a.settings,
+        b.settings,
+        {key: item.task for key, item in answers_a.items()},
+        {key: item.task for key, item in answers_b.items()},
+    )
+    pairs, unmarked = [], []
+    for key in sorted(answers_a.keys() & answers_b.keys()):
+        one, two = answers_a[key], answers_b[key]
+        if one.mark is None or two.mark is None:
+            unmarked.append(Unmarked(key, _why(one), _why(two)))
+        else:
+            prompt = one.task.prompt
+            pairs.append(Pair(key, one.mark, two.mark, one.answer, two.answer, prompt))
+    test = paired_test([p.mark_a for p in pairs], [p.mark_b for p in pairs]) if pairs else None
+    return Comparison(
+        a,
+        b,
+        pairs,
+        only_a=sorted(answers_a.keys() - answers_b.keys()),
+        only_b=sorted(answers_b.keys() - answers_a.keys()),
+        unmarked=unmarked,
+        test=test,
+    )
+
+
+def paired_test(marks_a: Sequence[float], marks_b: Sequence[float]) -> PairedTest:
+    """The test of two runs' marks on the same prompts, in the same order."""
+    difference = paired_difference(marks_a, marks_b)
+    means = mean_estimate(marks_a), mean_estimate(marks_b)
+    both_marks = list(zip(marks_a, marks_b, strict=True))
+    if all(v in (0.0, 1.0) for pair in both_marks for v in pair):
+        seen = [both_marks.count(pair) for pair in ((1, 1), (1, 0), (0, 1), (0, 0))]
+        table = Fourfold(*seen)
+        p_value = mcnemar(table.only_a, table.only_b)
+        return PairedTest(*means, difference, p_value, Method.MCNEMAR, table)
+    p_value = sign_flip([b - a for a, b in both_marks])
+    return PairedTest(*means, difference, p_value, Method.SIGN_FLIP, None)
+
+
+def p_text(p_value: float) -> str:
+    """`p = 0.012`, never rounded onto the border that it is compared with."""
+    if p_value < 1e-4:
+        return "p < 0.0001"
+    short = f"{p_value:.2g}"
+    return f"p = {p_value:.4g}" if float(short) == ALPHA else f"p = {short}"
+
+
+def _by_id(run: HeldOutRun) -> dict[str, Answered]:
+    found: dict[str, Answered] = {}
+    for item in run.answers:
+        if item.task.id in found:
+            raise UserError(
+                f"run '{run.name}' has two held-out prompts with the id '{item.task.id}'; prompts "
+                "are matched by id, so each needs its own."
+            )
+        found[item.task.id] = item
+    return found
+
+
+def _why(item: Answered) -> str:
+    return "" if item.mark is not None else item.why or "no mark"
+
+
+def _verdict(found: Comparison) -> str:
+    test = found.test
+    if test is None:
+        return "cannot be told apart: no prompt has a mark in both runs"
+    over = f"over {len(found.pairs)} prompt{'s' * (len(found.pairs) != 1)}"
+    if all(pair.change == 0 for pair in found.pairs):
+        return f"cannot be told apart: every mark is the same, {over}"
+    value, low, high, _ = test.difference
+    if test.p_value >= ALPHA or value == 0:
+        size = _size(test, value, low, high, sign="+")
+        return f"cannot be told apart: B - A is {size}, {p_text(test.p_value)}, {over}"
+    winner = "B" if value > 0 else "A"
+    size = _size(test, value, low, high) if value > 0 else _size(test, -value, -high, -low)
+    return f"{winner} is better by {size}, {p_text(test.p_value)}, {over}"
+
+
+def _size(test: PairedTest, value: float, low: float, high: float, sign: str = "") -> str:
+    """Points of 100 for 0/1 marks, the marks' own unit else."""
+    if test.fourfold is None:
+        return f"{value:{sign}.3g} [{low:.3g}, {high:.3g}]"
+    return f"{100 * value:{sign}.1f} points [{100 * low:.1f}, {100 * high:.1f}]"

@@ -1,0 +1,280 @@
+"""The small projection in which rollouts are compared, and its one AdamW step for each step of a run.
+
+    step = head_step(state, hidden_BD, labels, groups, ContrastRule(loss="soft_nn"))
+    rewards = contrastive_reward(step.losses.per_sample, labels)     # the head before its update
+    state = step.state
+
+A head is linear, D -> d, or D -> D -> ReLU -> d (CLIPO, arXiv 2603.10101), float32 and without biases:
+the length of a hidden state then changes nothing, and a state that is missing stays 0. Where we
+differ from the published code: weights, moments and step count are one value that a checkpoint
+saves, so that a resumed run goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from burnish.errors import GuardTripped, did_you_mean
+from burnish.policy.contrast.compare import ContrastRule
+from burnish.policy.contrast.inputs import as_marks, unit_rows
+from burnish.policy.contrast.losses import Contrast, ContrastiveLosses, contrast
+from burnish.policy.contrast.reward import contrastive_reward, floor_share
+from burnish.seeds import derive
+
+if TYPE_CHECKING:
+    from burnish.policy.groups import GroupLabels
+    from burnish.policy.tensors import Numbers
+
+HeadKind = Literal["linear", "mlp"]
+LAYERS: Mapping[str, tuple[str, ...]] = {"linear": ("output",), "mlp": ("hidden", "output")}
+PARTS = ("weight", "first", "second")
+PUBLISHED = ContrastRule()
+"""The paper's settings: InfoNCE inside groups at temperature 0.05."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadState:
+    """Weights of a head with AdamW's two moments, by layer, and the steps behind them.
+
+    `hidden` is (D, D), of an `mlp` only; `output` is (d, D). Nothing here changes these tensors.
+    """
+
+    weight: Mapping[str, Tensor]
+    first: Mapping[str, Tensor]
+    second: Mapping[str, Tensor]
+    steps: int = 0
+
+    @classmethod
+    def initial(cls, width: int, size: int, kind: HeadKind = "linear", seed: int = 0) -> HeadState:
+        """A new head from `width` hidden features to `size`; equal seeds give equal heads.
+
+        Weights are uniform within 1 / sqrt(width), as torch's own linear layers are.
+        """
+        if kind not in get_args(HeadKind):
+            known = get_args(HeadKind)
+            raise ValueError(
+                f"kind: got '{kind}', expected {', '.join(known)}.{did_you_mean(kind, known)}"
+            )
+        if width < 1 or size < 1:
+            raise ValueError(f"width, size: got {width}, {size}, expected at least 1")
+        weight = {}
+        for layer in LAYERS[kind]:
+            draw = torch.Generator().manual_seed(derive(seed, "contrastive head", layer))
+            rows = size if layer == "output" else width
+            bound = 1 / math.sqrt(width)
+            weight[layer] = torch.empty(rows, width).uniform_(-bound, bound, generator=draw)
+        zeros = {layer: torch.zeros_like(values) for layer, values in weight.items()}
+        return cls(weight, zeros, {layer: torch.zeros_like(v) for layer, v in zeros.items()})
+
+    @property
+    def kind(self) -> HeadKind:
+        return "mlp" if "hidden" in self.weight else "linear"
+
+    @property
+    def width(self) -> int:
+        """D: features of a hidden state."""
+        return self.weight["output"].shape[1]
+
+    @property
+    def size(self) -> int:
+        """d: features of an embedding."""
+        return self.weight["output"].shape[0]
+
+    def to(self, device: torch.device | str) -> HeadState:
+        """The same head on a device."""
+        weight, first, second = (
+            {layer: values.to(device) for layer, values in part.items()} for part in self._parts()
+        )
+        return HeadState(weight, first, second, self.steps)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything a resume needs, by name, as safetensors stores it."""
+        named = {
+            f"{name}.{layer}": values.contiguous()
+            for name, part in zip(PARTS, self._parts(), strict=True)
+            for layer, values in part.items()
+        }
+        return {**named, "steps": torch.tensor(self.steps)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> HeadState:
+        """What `tensors()` gave, bit for bit."""
+        kind = "mlp" if "weight.hidden" in tensors else "linear"
+        expected = {f"{part}.{layer}" for part in PARTS for layer in LAYERS[kind]} | {"steps"}
+        if set(tensors) != expected:
+            raise ValueError(
+                f"contrastive head: got {', '.join(sorted(tensors)) or 'nothing'}, expected "
+                f"{', '.join(sorted(expected))}"
+            )
+        size, width = _shape(tensors["weight.output"])
+        for name in expected - {"steps"}:
+            rows = size if name.endswith("output") else width
+            if _shape(tensors[name]) != (rows, width) or tensors[name].dtype != torch.float32:
+                raise ValueError(
+                    f"contrastive head: {name} is {tensors[name].dtype} of shape "
+                    f"{tuple(tensors[name].shape)}, expected torch.float32 of ({rows}, {width})"
+                )
+        weight, first, second = (
+            {layer: tensors[f"{part}.{layer}"] for layer in LAYERS[kind]} for part in PARTS
+        )
+        return cls(weight, first, second, int(tensors["steps"]))
+
+    def _parts(self) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]:
+        return self.weight, self.first, self.second
+
+
+class HeadStep(NamedTuple):
+    """What one step of a head gives."""
+
+    state: HeadState
+    """The head after its update, or the given one where there was none."""
+    losses: ContrastiveLosses
+    """By the head before its update; detached."""
+    metrics: dict[str, float]
+
+
+def embed(state: HeadState, hidden_BD: Tensor) -> Tensor:
+    """Unit vectors of pooled hidden states: (B, D) -> (B, d); 0 for a state that is not finite."""
+    return unit_rows(_project(state.weight, _readable(state, hidden_BD)))[0]
+
+
+def head_step(
+    state: HeadState,
+    hidden_BD: Tensor,
+    labels: Numbers,
+    groups: GroupLabels,
+    rule: ContrastRule = PUBLISHED,
+    *,
+    seed: int = 0,
+    keys: Tensor | None = None,
+    twins: GroupLabels | None = None,
+    usable: Numbers | None = None,
+    lam: float = 0.2,
+    floor: float = -0.5,
+    constant: float = 0.0,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 0.01,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    frozen: bool = False,
+) -> HeadStep:
+    """One forward gives the losses of all rollouts and, unless `frozen`, the head's AdamW step.
+
+    `hidden_BD` are pooled states, (B, D); arguments up to `usable` are those of `contrastive_losses`.
+    Without anchors there is no step. `lam`, `floor` and `constant` are the reward's, for the log.
+    Metrics: `anchors` and `dropped_nan` (rollouts without a usable state) are counts, `anchor_share`
+    is of all rollouts; with anchors also `loss`, `floor_share` (of right anchors),
+    `positive_similarity` and `negative_similarity`, the anchors' mean cosines; with a step
+    `head_grad_norm`. What has no value is left out.
+    """
+    # A trainer may call from inside no_grad or inference_mode; the head's own step needs a graph.
+    with torch.inference_mode(False), torch.set_grad_enabled(not frozen):
+        leaves = {
+            layer: values.detach().clone().requires_grad_(not frozen)
+            for layer, values in state.weight.items()
+        }
+        projected_BE = _project(leaves, _readable(state, hidden_BD))
+        found = contrast(
+            projected_BE, labels, groups, rule, seed=seed, keys=keys, twins=twins, usable=usable
+        )
+        _require_finite(float(found.losses.mean.detach()), "loss", "loss")
+        metrics = _describe(found, labels, lam=lam, floor=floor, constant=constant)
+        losses = ContrastiveLosses(*(values.detach() for values in found.losses))
+        if frozen or not metrics["anchors"]:
+            return HeadStep(state, losses, metrics)
+        gradients = torch.autograd.grad(found.losses.mean, list(leaves.values()))
+    by_layer = dict(zip(leaves, gradients, strict=True))
+    metrics["head_grad_norm"] = _norm(by_layer)
+    _require_finite(metrics["head_grad_norm"], "gradient", "gradient norm")
+    after = _adamw(state, by_layer, learning_rate, weight_decay, betas, eps)
+    return HeadStep(after, losses, metrics)
+
+
+def _readable(state: HeadState, hidden_BD: Tensor) -> Tensor:
+    """States as float32 without a graph; rows that are not finite become 0, which has no direction."""
+    if hidden_BD.ndim != 2 or hidden_BD.shape[1] != state.width:
+        raise ValueError(
+            f"hidden: got shape {tuple(hidden_BD.shape)}, expected (B, {state.width}), the width "
+            "that the contrastive head was made for"
+        )
+    hidden_BD = hidden_BD.detach().to(torch.float32)
+    # Not only the embedding: a NaN state times a gradient of 0 would still be a NaN in the weights.
+    return hidden_BD.masked_fill(~hidden_BD.isfinite().all(1, keepdim=True), 0.0)
+
+
+def _project(weight: Mapping[str, Tensor], hidden_BD: Tensor) -> Tensor:
+    if "hidden" in weight:
+        hidden_BD = torch.relu(hidden_BD @ weight["hidden"].T)
+    return hidden_BD @ weight["output"].T
+
+
+def _describe(
+    found: Contrast, labels: Numbers, *, lam: float, floor: float, constant: float
+) -> dict[str, float]:
+    per_sample_B, mean, is_anchor_B = (values.detach() for values in found.losses)
+    anchors, rollouts = int(is_anchor_B.sum()), len(is_anchor_B)
+    metrics = {
+        "anchors": float(anchors),
+        "dropped_nan": float((~found.has_direction_B).sum()),
+    }
+    if rollouts:
+        metrics["anchor_share"] = anchors / rollouts
+    if anchors:
+        metrics["loss"] = mean.item()
+        metrics["positive_similarity"] = found.positive_cos_B[is_anchor_B].mean().item()
+        rewards_B = contrastive_reward(per_sample_B, labels, lam, floor, constant)
+        is_right_B = is_anchor_B & as_marks(labels, "labels", per_sample_B)
+        optional = {
+            "floor_share": floor_share(rewards_B, is_right_B, floor),
+            "negative_similarity": found.negative_cos_B[is_anchor_B].nanmean().item(),
+        }
+        metrics.update((name, value) for name, value in optional.items() if math.isfinite(value))
+    return metrics
+
+
+def _norm(gradients: Mapping[str, Tensor]) -> float:
+    norms = [torch.linalg.vector_norm(gradient.double()) for gradient in gradients.values()]
+    return float(torch.linalg.vector_norm(torch.stack(norms)))
+
+
+def _require_finite(value: float, stage: str, what: str) -> None:
+    if not math.isfinite(value):
+        raise GuardTripped(
+            f"{stage} guard: the contrastive head's {what} is {value}; expected a finite number. "
+            "Raise the temperature, or leave the contrast out of the recipe.",
+            stage=stage,
+            tensor="contrastive head",
+        )
+
+
+def _adamw(
+    state: HeadState,
+    gradients: Mapping[str, Tensor],
+    learning_rate: float,
+    weight_decay: float,
+    betas: tuple[float, float],
+    eps: float,
+) -> HeadState:
+    """The state after one step of AdamW (arXiv 1711.05101), in new tensors."""
+    steps = state.steps + 1
+    keep_first, keep_second = betas
+    weight, first, second = {}, {}, {}
+    for layer, gradient in gradients.items():
+        first[layer] = state.first[layer].lerp(gradient, 1 - keep_first)
+        second[layer] = state.second[layer].lerp(gradient.square(), 1 - keep_second)
+        spread = (second[layer] / (1 - keep_second**steps)).sqrt() + eps
+        change = first[layer] / (1 - keep_first**steps) / spread
+        decayed = state.weight[layer] * (1 - learning_rate * weight_decay)
+        weight[layer] = decayed - learning_rate * change
+    return HeadState(weight, first, second, steps)
+
+
+def _shape(values: Tensor) -> tuple[int, int]:
+    """Rows and columns; (0, 0), which no head has, for anything but a matrix."""
+    return (values.shape[0], values.shape[1]) if values.ndim == 2 else (0, 0)

@@ -1,0 +1,126 @@
+"""GDPO and GD2PO as single calls: pieces 2 to 4 of a recipe with several rewards.
+
+`gdpo_advantage` normalises each reward in its group, sums and whitens over the batch (GDPO, arXiv
+2601.05242). `gd2po_advantage` also leaves out rollouts whose rewards pull in opposite directions and
+weighs each group by the share of it that is left (GD2PO, arXiv 2606.16771). Where we differ:
+groups without signal stay at 0 and leave the statistics of the whitening, which
+`ignore_zero_signal=False` undoes; a missing rollout does not count for its group's share; a single
+kept token gives zeros, not an error; and rewards may have weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from burnish.errors import did_you_mean
+from burnish.policy.advantage import normalise_then_sum, per_reward_advantages
+from burnish.policy.groups import as_rewards, as_weights
+from burnish.policy.post_scale import batch_whiten
+from burnish.policy.select.conflict import CONFLICT_VARIANTS, conflict_keep, group_keep_ratio
+from burnish.policy.select.informative import informative_groups
+
+if TYPE_CHECKING:
+    from burnish.policy.groups import GroupLabels
+    from burnish.policy.tensors import Numbers
+
+GDPO_FAMILY = ("gdpo", *CONFLICT_VARIANTS)
+
+
+def gdpo_advantage(
+    rewards: Numbers,
+    groups: GroupLabels,
+    response_lengths: Numbers | None = None,
+    whiten: bool = True,
+    variant: str = "gdpo",
+    tau: float = 0.0,
+    *,
+    weights: Numbers | None = None,
+    eps: float = 1e-6,
+    ddof: int = 1,
+    shift: bool = True,
+    ignore_zero_signal: bool = True,
+) -> Tensor:
+    """GDPO: normalise each reward in its group, sum, whiten over the batch: (B, K) -> (B,).
+
+    Whitening weighs each rollout by its length in tokens where `response_lengths` (B,) is given.
+    `variant` and `tau` name a filter of the GD2PO family so that one set of arguments fits all of
+    it; GDPO keeps every rollout under each of them. `ignore_zero_signal=False` is the published
+    whitening, which shifts groups without signal away from 0.
+    """
+    _check_filter(variant, tau, GDPO_FAMILY)
+    rewards_BK = as_rewards(rewards)
+    sum_B = normalise_then_sum(rewards_BK, groups, eps, ddof, weights=weights)
+    if not whiten:
+        return sum_B
+    return batch_whiten(
+        sum_B,
+        response_lengths,
+        keep=_is_present(rewards_BK, weights),
+        signal=informative_groups(sum_B, groups),
+        scope="rollout" if response_lengths is None else "token",
+        shift=shift,
+        ignore_zero_signal=ignore_zero_signal,
+    )
+
+
+def gd2po_advantage(
+    rewards: Numbers,
+    groups: GroupLabels,
+    response_lengths: Numbers | None = None,
+    whiten: bool = True,
+    variant: str = "hard",
+    tau: float = 0.8,
+    *,
+    weights: Numbers | None = None,
+    query_weights: bool = True,
+    shift: bool = True,
+    ignore_zero_signal: bool = True,
+    eps: float = 1e-6,
+    ddof: int = 1,
+) -> Tensor:
+    """GD2PO: GDPO over the rollouts whose rewards agree: (B, K) -> (B,), 0 where not kept.
+
+    `hard` drops every rollout with rewards on both sides of its group's means, `snr` only those
+    whose net signal is also below `tau` of the gross one. With `query_weights` the sum is scaled by
+    the kept share of its group. Whitening runs over the kept rollouts, by tokens where
+    `response_lengths` (B,) is given; groups left without signal stay at 0 unless
+    `ignore_zero_signal=False`, the published form.
+    """
+    _check_filter(variant, tau, CONFLICT_VARIANTS)
+    rewards_BK = as_rewards(rewards)
+    is_present_B = _is_present(rewards_BK, weights)
+    per_reward_BK = per_reward_advantages(rewards_BK, groups, eps, ddof)
+    keep_B = conflict_keep(per_reward_BK, variant, tau, weights=weights) & is_present_B
+    sum_B = normalise_then_sum(rewards_BK, groups, eps, ddof, weights=weights)
+    if query_weights:
+        sum_B = sum_B * group_keep_ratio(keep_B, groups, present=is_present_B)
+    sum_B = torch.where(keep_B, sum_B, 0.0)
+    if not whiten:
+        return sum_B
+    return batch_whiten(
+        sum_B,
+        response_lengths,
+        keep=keep_B,
+        signal=informative_groups(sum_B, groups),
+        scope="rollout" if response_lengths is None else "token",
+        shift=shift,
+        ignore_zero_signal=ignore_zero_signal,
+    )
+
+
+def _is_present(rewards_BK: Tensor, weights: Numbers | None) -> Tensor:
+    """True where a rollout has some reward that counts, bool (B,)."""
+    return (~rewards_BK.isnan() & (as_weights(weights, rewards_BK) != 0)).any(1)
+
+
+def _check_filter(variant: str, tau: float, known: Collection[str]) -> None:
+    if variant not in known:
+        raise ValueError(
+            f"variant: got '{variant}', expected {', '.join(known)}.{did_you_mean(variant, known)}"
+        )
+    if not 0 <= tau <= 1:
+        raise ValueError(f"tau: got {tau}, expected a number from 0 to 1")

@@ -1,0 +1,44 @@
+"""Piece 3: drop the groups whose reference was an outlier (BRPO, arXiv 2506.00103).
+
+Every rollout of a group met the same reference. Where nearly all of them beat it, or nearly all
+lost to it, the signs say more about the reference than about the rollouts:
+`skew = |sum of outcomes| / G`, and a group above the threshold is not trained on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from burnish.policy.groups import as_groups, group_sum
+from burnish.policy.tensors import as_float64
+
+if TYPE_CHECKING:
+    from burnish.policy.groups import GroupLabels
+    from burnish.policy.tensors import Numbers
+
+ROUNDING = 1e-9
+"""A mean over several references is no whole number; its error must not drop a group at the edge."""
+
+
+def skew_filter(outcomes: Numbers, groups: GroupLabels, threshold: float = 0.6) -> Tensor:
+    """True for every rollout of a group whose skew is at most `threshold`: (B,) -> bool (B,).
+
+    NaN adds nothing to the sum but counts in G: the reference itself, or a rollout without verdict.
+    """
+    outcomes_B = as_float64(outcomes, "outcomes")
+    if outcomes_B.ndim != 1:
+        raise ValueError(f"outcomes: got shape {tuple(outcomes_B.shape)}, expected (B,)")
+    numbered = as_groups(groups, outcomes_B)
+    columns_B2 = torch.stack([outcomes_B.nan_to_num(nan=0.0), torch.ones_like(outcomes_B)], 1)
+    sums_B2 = group_sum(columns_B2, numbered)
+    return is_within(sums_B2[:, 0].abs() / sums_B2[:, 1], threshold)
+
+
+def is_within(skew: Tensor, threshold: float) -> Tensor:
+    """True where a group is kept, elementwise; a threshold of 1 keeps all."""
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"threshold: got {threshold}, expected 0 to 1")
+    return skew <= threshold + ROUNDING

@@ -1,0 +1,102 @@
+"""Piece 2 with credit for each part of a response: advantages that differ between tokens.
+
+A response is cut into segments (a grade, then its sections) with a reward each. Every reward is
+standardised in its group on its own, as GDPO does, and paid to the tokens of its own segment
+(`local`), or to these and all tokens before them (`to_go`). From AFRL (arXiv 2602.10006), whose
+equations we could not read: `local` is our default, because a grade that stands first would
+otherwise be paid for the prose that follows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from burnish.errors import did_you_mean
+from burnish.policy.groups import as_groups, as_rewards, as_weights, is_constant, standardise
+from burnish.policy.tensors import as_float64
+
+if TYPE_CHECKING:
+    from burnish.policy.groups import GroupLabels
+    from burnish.policy.tensors import Numbers
+
+CREDITS = ("local", "to_go")
+
+
+def stepwise_advantages(
+    rewards: Numbers,
+    groups: GroupLabels,
+    segments: Numbers,
+    mask: Numbers,
+    weights: Numbers | None = None,
+    credit: Literal["local", "to_go"] = "local",
+    eps: float = 1e-6,
+    ddof: int = 1,
+) -> Tensor:
+    """The advantage of each token from the reward of its segment: (B, K), (B, T) -> (B, T).
+
+    `segments` holds the column of `rewards` that a token answers for, or -1 for none. With
+    `a_ik` the standardised reward, a token of segment k gets `w_k a_ik` (`local`) or the sum of
+    `w_j a_ij` over j >= k (`to_go`); `weights` (K,) are all 1 when absent. 0 where the mask is 0,
+    the segment is -1, the reward is missing or its group has no differences.
+    """
+    if credit not in CREDITS:
+        raise ValueError(
+            f"credit: got '{credit}', expected {', '.join(CREDITS)}.{did_you_mean(credit, CREDITS)}"
+        )
+    rewards_BK = as_rewards(rewards)
+    numbered = as_groups(groups, rewards_BK)
+    segments_BT = _as_segments(segments, rewards_BK)
+    credited_BT = credited_tokens(segments_BT, mask)
+    paid_BK = standardise(rewards_BK, numbered, eps=eps, ddof=ddof)
+    paid_BK = paid_BK * as_weights(weights, rewards_BK)
+    if credit == "to_go":
+        paid_BK = paid_BK.flip(1).cumsum(1).flip(1)
+        # Rewards that cancel for a whole group leave rounding noise, not a signal.
+        paid_BK = paid_BK.masked_fill(is_constant(paid_BK, numbered), 0.0)
+    return paid_BK.gather(1, segments_BT.clamp(min=0)).masked_fill(~credited_BT, 0.0)
+
+
+def credited_tokens(segments: Numbers, mask: Numbers) -> Tensor:
+    """True for the tokens that stepwise credit trains: unmasked and inside a segment, (B, T) bool.
+
+    The loss is to be averaged over these alone.
+    """
+    segments_BT = as_float64(segments, "segments")
+    mask_BT = as_float64(mask, "mask").to(segments_BT.device)
+    if mask_BT.shape != segments_BT.shape:
+        raise ValueError(
+            f"mask: got shape {tuple(mask_BT.shape)}, expected that of the segments, "
+            f"{tuple(segments_BT.shape)}"
+        )
+    return (mask_BT != 0) & (segments_BT >= 0)
+
+
+def segment_weights(count: int, sections: float = 0.5) -> Tensor:
+    """AFRL's weights of `count` segments: 1 for the grade, `sections` shared by the rest, (K,)."""
+    if count < 1:
+        raise ValueError(f"count: got {count}, expected at least 1 segment")
+    weights_K = torch.full((count,), sections / max(count - 1, 1), dtype=torch.float64)
+    weights_K[0] = 1.0
+    return weights_K
+
+
+def _as_segments(segments: Numbers, rewards_BK: Tensor) -> Tensor:
+    values_BT = as_float64(segments, "segments").to(rewards_BK.device)
+    rollouts, rewards = rewards_BK.shape
+    if values_BT.ndim != 2 or len(values_BT) != rollouts:
+        raise ValueError(
+            f"segments: got shape {tuple(values_BT.shape)}, expected (B, T) for {rollouts} rollouts"
+        )
+    segments_BT = values_BT.long()
+    is_known_BT = (segments_BT == values_BT) & (segments_BT >= -1) & (segments_BT < rewards)
+    if not is_known_BT.all():
+        rollout, token = (~is_known_BT).nonzero()[0].tolist()
+        raise ValueError(
+            f"segments: token {token} of rollout {rollout} is in segment "
+            f"{values_BT[rollout, token].item():g}; expected -1 to {rewards - 1}, for there are "
+            f"{rewards} rewards"
+        )
+    return segments_BT

@@ -1,0 +1,249 @@
+"""Weights of several rewards that follow the run: weakness, risk, redundancy (MedAlign).
+
+Once a step each reward gets more weight where the policy lags behind its other rewards, more where a
+reward with a safety prior is violated, and less where it repeats what another already says (arXiv
+2602.11661; its formulas were not at hand, these follow its description). Negative correlation is
+conflict, not redundancy, and is left to the conflict filter. The weights come from the whole batch,
+have mean 1 and carry no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from burnish.policy.groups import as_groups, as_rewards, centre
+from burnish.policy.tensors import as_float64
+
+if TYPE_CHECKING:
+    from burnish.policy.tensors import Numbers
+
+FEWEST_ROLLOUTS = 3
+"""Two points always lie on a line: their correlation says nothing."""
+
+
+@dataclass(frozen=True)
+class WeightState:
+    """What the weights of one run remember from step to step; each (K,) float64."""
+
+    progress_K: Tensor
+    """Moving average of the normalised rewards; NaN before the first value."""
+    violation_K: Tensor
+    """Moving average of the share below the threshold; NaN before the first value."""
+    weights_K: Tensor
+    """Mean 1."""
+
+    @classmethod
+    def initial(cls, count: int) -> WeightState:
+        """The start of a run with `count` rewards: equal weights, nothing seen."""
+        unseen_K = torch.full((count,), torch.nan, dtype=torch.float64)
+        return cls(unseen_K, unseen_K.clone(), torch.ones(count, dtype=torch.float64))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, by name, for a safetensors file."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> WeightState:
+        """The state that `tensors` came from."""
+        return cls(**tensors)
+
+
+def next_weights(
+    state: WeightState,
+    normalised_BK: Numbers,
+    rewards_BK: Numbers,
+    thresholds_K: Numbers,
+    severity_K: Numbers,
+    *,
+    eta_weak: float = 0.5,
+    eta_red: float = 1.0,
+    w_min: float = 0.2,
+    w_max: float = 4.0,
+    beta: float = 0.8,
+    beta_progress: float = 0.8,
+    beta_violation: float = 0.8,
+) -> tuple[WeightState, dict[str, Tensor]]:
+    """The state after one step, and its `weakness`, `risk` and `redundancy`, each (K,), for a log.
+
+    `normalised_BK` gives progress and redundancy; a raw reward below its threshold is a violation,
+    and a threshold of NaN means that there is none. Missing values are left out of all three. The
+    moving averages start at the first batch's own value, not at 0, which would take many steps to
+    forget. Fewer than three rollouts move the averages but not the weights.
+    """
+    for what, number in (("beta_progress", beta_progress), ("beta_violation", beta_violation)):
+        _check_share(what, number)
+    normalised, rewards = as_rewards(normalised_BK), as_rewards(rewards_BK)
+    if rewards.shape != normalised.shape:
+        raise ValueError(
+            f"rewards_BK: got shape {tuple(rewards.shape)}, expected {tuple(normalised.shape)} as "
+            "of normalised_BK"
+        )
+    thresholds = _per_reward("thresholds_K", thresholds_K, rewards)
+    progress_K = _follow(state.progress_K, normalised.nanmean(0), beta_progress)
+    share_K = _violation_share(rewards, thresholds)
+    violation_K = _follow(state.violation_K, share_K, beta_violation)
+    severity = _per_reward("severity_K", severity_K, rewards)
+    factors = {
+        "weakness": weakness_factor(progress_K, eta_weak),
+        "risk": risk_factor(severity, violation_K),
+        "redundancy": redundancy_factor(normalised, eta_red),
+    }
+    raw_K = factors["weakness"] * factors["risk"] * factors["redundancy"]
+    weights_K = _mix(raw_K, normalised, state.weights_K.to(raw_K), w_min, w_max, beta)
+    return WeightState(progress_K, violation_K, weights_K), factors
+
+
+def tri_factor_weights(
+    progress: Numbers,
+    severity: Numbers,
+    violation_rate: Numbers,
+    normalised: Numbers,
+    previous: Numbers,
+    eta_weak: float = 0.5,
+    eta_red: float = 1.0,
+    w_min: float = 0.2,
+    w_max: float = 4.0,
+    beta: float = 0.8,
+) -> Tensor:
+    """Weakness times risk times redundancy as smoothed weights of mean 1: (K,).
+
+    The product is scaled to mean 1, held within `w_min` and `w_max`, scaled again, mixed with
+    `previous` (share `beta`) and scaled again, so that a weight may end a little outside the two.
+    `normalised`: (B, K); with fewer than three rollouts the previous weights stay as they are.
+    """
+    normalised_BK = as_rewards(normalised)
+    progress_K, severity_K, rate_K, previous_K = (
+        _per_reward(what, values, normalised_BK)
+        for what, values in (
+            ("progress", progress),
+            ("severity", severity),
+            ("violation_rate", violation_rate),
+            ("previous", previous),
+        )
+    )
+    raw_K = weakness_factor(progress_K, eta_weak) * risk_factor(severity_K, rate_K)
+    raw_K = raw_K * redundancy_factor(normalised_BK, eta_red)
+    return _mix(raw_K, normalised_BK, previous_K, w_min, w_max, beta)
+
+
+def weakness_factor(progress: Numbers, eta: float = 0.5) -> Tensor:
+    """`exp(-eta (m_k - mean_j m_j))`: above 1 for rewards that lag behind, (K,) -> (K,).
+
+    A reward without progress yet (NaN) leaves the mean and gets 1.
+    """
+    _check_eta(eta)
+    progress_K = as_float64(progress, "progress")
+    return torch.exp(-eta * (progress_K - progress_K.nanmean()).nan_to_num(nan=0.0))
+
+
+def risk_factor(severity: Numbers, violation_rate: Numbers) -> Tensor:
+    """`1 + severity_k v_k`, (K,) -> (K,); 1 where no violation rate is known (NaN).
+
+    `severity` is a prior of at least 0, and 0 where a reward has nothing to do with safety.
+    """
+    severity_K = as_float64(severity, "severity")
+    rate_K = as_float64(violation_rate, "violation_rate")
+    if not ((severity_K >= 0) & severity_K.isfinite()).all():
+        raise ValueError(f"severity: got {severity_K.tolist()}, expected numbers of at least 0")
+    if ((rate_K < 0) | (rate_K > 1)).any():
+        raise ValueError(f"violation_rate: got {rate_K.tolist()}, expected shares from 0 to 1")
+    return 1 + severity_K * rate_K.nan_to_num(nan=0.0)
+
+
+def redundancy_factor(normalised: Numbers, eta: float = 1.0) -> Tensor:
+    """`1 / (1 + eta sum_{j != k} max(0, corr(z_k, z_j)))`: (B, K) -> (K,).
+
+    Correlations run over the rollouts that have both rewards; constant rewards and pairs seen
+    together fewer than three times count 0.
+    """
+    _check_eta(eta)
+    shared_KK = _correlation(as_rewards(normalised)).clamp(min=0.0).fill_diagonal_(0.0)
+    return 1 / (1 + eta * shared_KK.sum(1))
+
+
+def _correlation(values_BK: Tensor) -> Tensor:
+    """Correlation of each pair of columns over the rows that have both, (K, K); 0 where unknown."""
+    rows, columns = values_BK.shape
+    is_present_BK = ~values_BK.isnan()
+    # Entry (b, j, k) is column j's value in the rows that column k has too.
+    pairs_BKK = values_BK[:, :, None].expand(rows, columns, columns)
+    pairs_BKK = pairs_BKK.masked_fill(~is_present_BK[:, None, :], torch.nan)
+    one_group = as_groups(torch.zeros(rows, dtype=torch.int64), values_BK)
+    centred_BKK = centre(pairs_BKK.flatten(1), one_group).reshape(rows, columns, columns)
+    mirrored_BKK = centred_BKK.transpose(1, 2)
+    spread_KK = (centred_BKK.square().sum(0) * mirrored_BKK.square().sum(0)).sqrt()
+    products_KK = (centred_BKK * mirrored_BKK).sum(0)
+    together_KK = is_present_BK.double().T @ is_present_BK.double()
+    is_known_KK = (spread_KK > 0) & (together_KK >= FEWEST_ROLLOUTS)
+    return torch.where(is_known_KK, products_KK / spread_KK, 0.0).clamp(-1.0, 1.0)
+
+
+def _violation_share(rewards_BK: Tensor, thresholds_K: Tensor) -> Tensor:
+    """The share of present values below the threshold, (K,); 0 without one, NaN without values."""
+    below_K = (rewards_BK < thresholds_K).sum(0).double()
+    return below_K / (~rewards_BK.isnan()).sum(0)
+
+
+def _per_reward(what: str, values: Numbers, rewards_BK: Tensor) -> Tensor:
+    read_K = as_float64(values, what).to(rewards_BK.device)
+    if read_K.shape != rewards_BK.shape[1:]:
+        raise ValueError(
+            f"{what}: got {read_K.tolist()}, expected one number for each of the "
+            f"{rewards_BK.shape[1]} rewards"
+        )
+    return read_K
+
+
+def _follow(average_K: Tensor, value_K: Tensor, beta: float) -> Tensor:
+    """One step of a moving average; it starts at the first value and waits where there is none."""
+    if average_K.shape != value_K.shape:
+        raise ValueError(
+            f"state: got {len(average_K)} rewards, expected {len(value_K)} as in the batch"
+        )
+    average_K = average_K.to(value_K)
+    mixed_K = beta * average_K + (1 - beta) * value_K
+    started_K = torch.where(average_K.isnan(), value_K, mixed_K)
+    return torch.where(value_K.isnan(), average_K, started_K)
+
+
+def _mix(
+    raw_K: Tensor,
+    normalised_BK: Tensor,
+    previous_K: Tensor,
+    w_min: float,
+    w_max: float,
+    beta: float,
+) -> Tensor:
+    """The product of the three factors as the step's weights."""
+    if not 0 < w_min <= 1 <= w_max:
+        raise ValueError(
+            f"w_min and w_max: got {w_min} and {w_max}, expected 0 < w_min <= 1 <= w_max"
+        )
+    _check_share("beta", beta)
+    if not ((previous_K >= 0) & previous_K.isfinite()).all() or not previous_K.any():
+        raise ValueError(
+            f"previous: got {previous_K.tolist()}, expected weights of at least 0, not all 0"
+        )
+    if (~normalised_BK.isnan()).any(1).sum() < FEWEST_ROLLOUTS:
+        return previous_K.clone()
+    held_K = _mean_one(_mean_one(raw_K).clamp(w_min, w_max))
+    return _mean_one(beta * previous_K + (1 - beta) * held_K)
+
+
+def _mean_one(weights_K: Tensor) -> Tensor:
+    return weights_K / weights_K.mean()
+
+
+def _check_eta(eta: float) -> None:
+    if not 0 <= eta < float("inf"):
+        raise ValueError(f"eta: got {eta}, expected a finite number of at least 0")
+
+
+def _check_share(what: str, number: float) -> None:
+    if not 0 <= number <= 1:
+        raise ValueError(f"{what}: got {number}, expected a number from 0 to 1")

@@ -1,0 +1,63 @@
+"""Piece 6 by name: the clip bounds of each rollout."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from torch import Tensor
+
+from burnish.policy import pieces, plugins
+from burnish.policy.advantage import weighted_sum
+from burnish.policy.batch import RewardBatch
+from burnish.policy.trust_region.elastic import elastic_bounds, group_variance
+from burnish.policy.trust_region.static import static_bounds
+
+
+def bounds(
+    piece: pieces.TrustRegion, values_B: Tensor, batch: RewardBatch
+) -> tuple[Tensor, Tensor]:
+    """How far below and above 1 a ratio may go; both shaped as the advantages."""
+    match piece:
+        case pieces.StaticRegion():
+            return static_bounds(values_B, piece.low, piece.high)
+        case pieces.Elastic():
+            return elastic_bounds(
+                values_B,
+                piece.low,
+                piece.high,
+                piece.strength,
+                piece.center,
+                piece.cap,
+                piece.macro,
+                _variance(piece, values_B, batch),
+                piece.least,
+                piece.most,
+                piece.most,
+            )
+        case pieces.Function():
+            return plugins.call_trust_region(piece, values_B, batch)
+        case _:
+            assert_never(piece)
+
+
+def _variance(piece: pieces.Elastic, values_B: Tensor, batch: RewardBatch) -> Tensor | None:
+    """The spread of each group's rewards, 0 to 1; shaped to stand beside the advantages."""
+    if not piece.macro or piece.range is None:
+        return None
+    total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
+    spread_B = group_variance(total_B, batch.groups_B, *piece.range)
+    return spread_B if values_B.ndim == 1 else spread_B[:, None].expand_as(values_B)
+
+
+def describe_bounds(values_B: Tensor, low_B: Tensor, high_B: Tensor) -> dict[str, float]:
+    """Mean, least and greatest of the bound that binds: above for A > 0, below for A < 0."""
+    found: dict[str, float] = {}
+    for name, bound_B, chosen_B in (("high", high_B, values_B > 0), ("low", low_B, values_B < 0)):
+        binding = bound_B[chosen_B]
+        if len(binding):
+            found |= {
+                f"bounds/{name}_mean": binding.mean().item(),
+                f"bounds/{name}_least": binding.min().item(),
+                f"bounds/{name}_most": binding.max().item(),
+            }
+    return found

@@ -1,0 +1,166 @@
+"""Piece 6: a clip interval as wide as the signal is strong (ETR, arXiv 2601.03723).
+
+The bounds of a rollout grow with the size of its advantage (micro): a rare right answer may move the
+policy far, the tenth right answer to an easy prompt hardly at all. Groups with a pass rate near one
+half have the largest mean |A| and so the widest region (macro) without being told; an explicit
+macro factor from the spread of their rewards can be added. The paper's equations were not at hand:
+the forms below follow its description, and `strength` 0 is the static interval bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from burnish.policy.groups import as_groups, as_rewards, centre, group_sum, standardise
+from burnish.policy.tensors import as_float64
+from burnish.policy.trust_region.static import ClipBounds, static_bounds
+
+if TYPE_CHECKING:
+    from burnish.policy.groups import GroupLabels
+    from burnish.policy.tensors import Numbers
+
+
+def elastic_bounds(
+    advantages: Numbers,
+    eps_low: float = 0.2,
+    eps_high: float = 0.2,
+    strength: float = 0.5,
+    center: float = 1.0,
+    adv_cap: float | None = 3.0,
+    macro_strength: float = 0.0,
+    group_variance: Numbers | None = None,
+    min_eps: float = 0.05,
+    max_eps_low: float = 0.8,
+    max_eps_high: float = 0.8,
+) -> ClipBounds:
+    """`eps * k` with `k = (1 + strength (|A| - center)) (1 + macro_strength (2 v - 1))`.
+
+    `advantages`: (B,) or (B, T), and so are both bounds. |A| counts up to `adv_cap`; a missing
+    advantage counts as `center`. `group_variance` v, (B,) in 0 .. 1, is needed where
+    `macro_strength` is not 0; a missing one counts as 1/2. The bounds are held within `min_eps` and
+    `max_eps_low` or `max_eps_high`, which are absolute: for a base of another size than 0.2, such as
+    the 3e-4 of sequence ratios, give limits of that size. With both strengths 0 they are
+    `eps_low` and `eps_high` exactly, whatever the limits.
+    """
+    values = as_float64(advantages, "advantages")
+    if values.ndim not in (1, 2):
+        raise ValueError(f"advantages: got shape {tuple(values.shape)}, expected (B,) or (B, T)")
+    _check_scale(eps_low, eps_high, strength, center, adv_cap, macro_strength)
+    _check_limits(min_eps, max_eps_low, max_eps_high)
+    if strength == 0 and macro_strength == 0:
+        return static_bounds(values, eps_low, eps_high)
+    factor = _micro(values, strength, center, adv_cap)
+    if macro_strength != 0:
+        factor = factor * (1 + macro_strength * (2 * _variance(group_variance, values) - 1))
+    return ClipBounds(
+        (eps_low * factor).clamp(min_eps, max_eps_low),
+        (eps_high * factor).clamp(min_eps, max_eps_high),
+    )
+
+
+def group_variance(
+    rewards: Numbers, groups: GroupLabels, r_min: float | None, r_max: float | None
+) -> Tensor:
+    """How mixed each rollout's group is, from 0 (all the same) to 1: (B,) -> (B,).
+
+    `4 Var(r) / (r_max - r_min)^2` with the population variance, at most 1; for 0/1 rewards
+    `4 p (1 - p)`. `r_min` and `r_max` are the limits of what the reward can be: the least and the
+    greatest value of a batch are not, so that a range of None is refused and never guessed.
+    """
+    if r_min is None or r_max is None or not -math.inf < r_min < r_max < math.inf:
+        raise ValueError(
+            f"r_min and r_max: got {r_min} and {r_max}, expected the least and the greatest reward "
+            "that is possible; leave macro_strength at 0 where they are not known"
+        )
+    rewards_B1 = _one_reward(rewards)
+    numbered = as_groups(groups, rewards_B1)
+    count_B1 = group_sum((~rewards_B1.isnan()).to(rewards_B1), numbered).clamp(min=1.0)
+    variance_B1 = group_sum(centre(rewards_B1, numbered).square(), numbered) / count_B1
+    return (4 * variance_B1 / (r_max - r_min) ** 2).clamp(max=1.0)[:, 0]
+
+
+def mean_elastic_budget(
+    rewards: Numbers,
+    eps: float = 0.2,
+    strength: float = 0.5,
+    center: float = 1.0,
+    ddof: int = 0,
+) -> Tensor:
+    """The mean bound of one group's rollouts, without cap and limits: (G,) -> ().
+
+    For 0/1 rewards with pass rate p and `ddof` 0 it is
+    `eps (1 + strength (2 sqrt(p (1 - p)) - center))`, widest at one half.
+    """
+    _check_scale(eps, eps, strength, center, None, 0.0)
+    rewards_G1 = _one_reward(rewards)
+    is_present_G = ~rewards_G1.isnan()[:, 0]
+    if not is_present_G.any():
+        raise ValueError("rewards: got no value, expected those of one group's rollouts")
+    one_group = as_groups([0] * len(rewards_G1), rewards_G1)
+    values_G = standardise(rewards_G1, one_group, eps=0.0, ddof=ddof)[:, 0]
+    return eps * _micro(values_G[is_present_G], strength, center, None).mean()
+
+
+def _micro(values: Tensor, strength: float, center: float, cap: float | None) -> Tensor:
+    size = values.abs().clamp(max=math.inf if cap is None else cap)
+    return 1 + strength * (torch.where(values.isnan(), center, size) - center)
+
+
+def _variance(variance: Numbers | None, values: Tensor) -> Tensor:
+    """v in a shape that broadcasts to the advantages."""
+    if variance is None:
+        raise ValueError(
+            "group_variance: got none, expected a number from 0 to 1 for each rollout; "
+            "macro_strength needs it, and it is known only where the range of the reward is"
+        )
+    read = as_float64(variance, "group_variance").to(values.device)
+    if read.shape not in (values.shape, values.shape[:1]):
+        raise ValueError(
+            f"group_variance: got shape {tuple(read.shape)}, expected one number for each of the "
+            f"{len(values)} rollouts"
+        )
+    if ((read < 0) | (read > 1)).any():
+        raise ValueError("group_variance: got a number outside 0 to 1, expected 4 Var / range^2")
+    spread = read.nan_to_num(nan=0.5)
+    return spread if spread.shape == values.shape else spread[:, None]
+
+
+def _one_reward(rewards: Numbers) -> Tensor:
+    rewards_B1 = as_rewards(rewards)
+    if rewards_B1.shape[1] != 1:
+        raise ValueError(f"rewards: got shape {tuple(rewards_B1.shape)}, expected (B,)")
+    return rewards_B1
+
+
+def _check_scale(
+    eps_low: float,
+    eps_high: float,
+    strength: float,
+    center: float,
+    adv_cap: float | None,
+    macro_strength: float,
+) -> None:
+    if not 0 <= eps_low < 1 or not 0 <= eps_high < math.inf:
+        raise ValueError(
+            f"eps_low and eps_high: got {eps_low} and {eps_high}, expected 0 <= low < 1, high >= 0"
+        )
+    for what, number in (("strength", strength), ("center", center)):
+        if not 0 <= number < math.inf:
+            raise ValueError(f"{what}: got {number}, expected a finite number of at least 0")
+    if adv_cap is not None and not adv_cap > 0:
+        raise ValueError(f"adv_cap: got {adv_cap}, expected a number above 0, or none")
+    # Above 1 the factor turns negative, and two negative factors would make a wide region.
+    if not 0 <= macro_strength <= 1:
+        raise ValueError(f"macro_strength: got {macro_strength}, expected a number from 0 to 1")
+
+
+def _check_limits(min_eps: float, max_eps_low: float, max_eps_high: float) -> None:
+    if not (0 <= min_eps <= max_eps_low < 1 and min_eps <= max_eps_high < math.inf):
+        raise ValueError(
+            f"min_eps, max_eps_low, max_eps_high: got {min_eps}, {max_eps_low}, {max_eps_high}, "
+            "expected 0 <= min_eps <= max_eps_low < 1 and min_eps <= max_eps_high"
+        )

@@ -1,0 +1,207 @@
+"""Graded answers that begin with their grade: is it right, and do the sections behind it hold?
+
+`grade` compares the label that an answer begins with to a task field; `section` looks at one part
+of the explanation that follows. Both are strict, as AFRL (arXiv 2602.10006) wants them: an answer
+that does not begin with a label has no grade and earns 0, and no explanation is worth anything
+behind a grade that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from burnish.errors import did_you_mean
+from burnish.records import Response, Reward, Task
+from burnish.rewards.checks.base import CheckConfig, IsolatedCheck, RuleCheck, require
+from burnish.rewards.checks.extract import short
+from burnish.rewards.checks.sections import check_headings, find_sections, is_closed, repeated
+
+RELEVANCE_KINDS = ("exact", "ordinal")
+
+
+def relevance_reward(
+    predicted: int | None, gold: int, num_grades: int, kind: str = "exact"
+) -> float:
+    """The reward of one grade: 1 or 0 (`exact`), or `1 - |g - g*| / (C - 1)` (`ordinal`).
+
+    Grades count from 0. None, or a grade that does not exist, earns 0.
+    """
+    if kind not in RELEVANCE_KINDS:
+        known = ", ".join(RELEVANCE_KINDS)
+        raise ValueError(
+            f"kind: got '{kind}', expected {known}.{did_you_mean(kind, RELEVANCE_KINDS)}"
+        )
+    if num_grades < 2:
+        raise ValueError(f"num_grades: got {num_grades}, expected at least 2")
+    if not 0 <= gold < num_grades:
+        raise ValueError(f"gold: got {gold}, expected a grade from 0 to {num_grades - 1}")
+    if predicted is None or not 0 <= predicted < num_grades:
+        return 0.0
+    if kind == "exact":
+        return float(predicted == gold)
+    return 1.0 - abs(predicted - gold) / (num_grades - 1)
+
+
+def leading_grade(text: str, labels: Sequence[str]) -> int | None:
+    """The position of the label that a text begins with; None where it begins with none.
+
+    A label ends where its word or number does: `10` does not begin with `1`.
+    """
+    for label in sorted(labels, key=len, reverse=True):
+        rest = text[len(label) : len(label) + 1]
+        if text.startswith(label) and not (label[-1:].isalnum() and rest.isalnum()):
+            return list(labels).index(label)
+    return None
+
+
+def gold_grade(value: Any, labels: Sequence[str]) -> int | None:
+    """The grade that a field names: as a label, or else as a position among the labels."""
+    if str(value) in labels:
+        return list(labels).index(str(value))
+    is_position = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_position and 0 <= value < len(labels) else None
+
+
+class GradeConfig(CheckConfig, frozen=True, tag="grade"):
+    """The answer begins with the right label: 1, else 0; `ordinal` also pays near misses."""
+
+    labels: tuple[str, ...]
+    """From the lowest grade to the highest."""
+    field: str = "grade"
+    """A label, or its position counted from 0."""
+    scale: Literal["exact", "ordinal"] = "exact"
+
+
+class Grade(RuleCheck[GradeConfig]):
+    """Compares the first label of an answer."""
+
+    uses_answer = True
+
+    def __init__(self, config: GradeConfig) -> None:
+        super().__init__(config)
+        _check_labels(config, config.labels)
+        self.needs = frozenset({config.field})
+
+    def judge(self, task: Task, response: Response) -> Reward:
+        labels, name = self.config.labels, self.config.field
+        gold = gold_grade(task.fields.get(name), labels)
+        if gold is None:
+            return self.abstained(_no_gold(task, name, labels))
+        found = leading_grade(response.text, labels)
+        value = relevance_reward(found, gold, len(labels), self.config.scale)
+        saw = repr(labels[found]) if found is not None else f"no label in {short(response.text)!r}"
+        return self.decided(value, f"begins with {saw}; reference {labels[gold]!r}")
+
+
+class SectionConfig(CheckConfig, frozen=True, tag="section"):
+    """One section stands in the answer and is well formed: 1, else 0."""
+
+    heading: str
+    """`rule:` at the start of a line, or a tag such as `<rule>`."""
+    headings: tuple[str, ...] = ()
+    """All headings of the answer: where one begins, the section before it ends."""
+    pattern: str = ""
+    """What the section's text must match from its first to its last letter; empty: anything."""
+    timeout_s: float = 1.0
+    """Wall clock of one match."""
+    must_equal_grade: bool = False
+    """The section's text is the label that the answer begins with, and nothing else."""
+    strict: bool = True
+    """0 where the grade is wrong or missing, whatever the section says."""
+    labels: tuple[str, ...] = ()
+    """As of the reward `grade`; needed by `strict` and `must_equal_grade`."""
+    field: str = "grade"
+
+
+class _Looked(NamedTuple):
+    """What can be said of a section without its pattern."""
+
+    problem: str
+    text: str
+
+
+class SectionCheck(IsolatedCheck[SectionConfig]):
+    """Looks at one section; its pattern is matched in a process that can be stopped."""
+
+    child = "burnish.rewards.checks.regex:find"
+
+    def __init__(self, config: SectionConfig) -> None:
+        super().__init__(config)
+        self.headings = tuple(dict.fromkeys((*config.headings, config.heading)))
+        check_headings(self.headings)
+        if config.strict or config.must_equal_grade:
+            _check_labels(config, config.labels)
+        try:
+            re.compile(config.pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            require(config, False, f"pattern {config.pattern!r} is not valid: {error}.")
+        self.needs = frozenset({config.field}) if config.strict else frozenset()
+
+    @property
+    def uses_answer(self) -> bool:  # type: ignore[override]
+        """Only the strict form reads the reference."""
+        return self.config.strict
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        config = self.config
+        gold = gold_grade(task.fields.get(config.field), config.labels)
+        if config.strict and gold is None:
+            reason = _no_gold(task, config.field, config.labels)
+            return [self.abstained(reason) for _ in responses]
+        looked = [self._look(response.text, gold) for response in responses]
+        jobs = [
+            {"pattern": config.pattern, "flags": int(re.DOTALL), "mode": "fullmatch", "text": text}
+            for problem, text in looked
+            if config.pattern and not problem
+        ]
+        outcomes = iter(await self.isolated(jobs))
+        rewards = []
+        for problem, text in looked:
+            saw = problem or f"section {short(text)!r} under {config.heading!r}"
+            if config.pattern and not problem:
+                outcome = next(outcomes)
+                if outcome.status != "ok":
+                    rewards.append(self.undecided(outcome, saw))
+                    continue
+                if outcome.value is None:
+                    problem = f"{saw} does not match {short(config.pattern)!r}"
+            rewards.append(self.decided(float(not problem), problem or saw))
+        return rewards
+
+    def _look(self, text: str, gold: int | None) -> _Looked:
+        config = self.config
+        grade = leading_grade(text, config.labels)
+        if config.strict and grade != gold:
+            return _Looked(f"the grade is wrong or missing in {short(text)!r}", "")
+        section = find_sections(text, self.headings)[self.headings.index(config.heading)]
+        if section is None:
+            return _Looked(f"no section {config.heading!r} in {short(text)!r}", "")
+        if config.heading in repeated(text, self.headings):
+            return _Looked(f"{config.heading!r} stands more than once", "")
+        if not is_closed(text, section, config.heading):
+            return _Looked(f"{config.heading!r} is not closed", "")
+        body = text[section.body : section.body_end].strip()
+        if not body:
+            return _Looked(f"nothing stands under {config.heading!r}", "")
+        if config.must_equal_grade and (grade is None or body != config.labels[grade].strip()):
+            said = "no label" if grade is None else repr(config.labels[grade])
+            return _Looked(
+                f"{config.heading!r} says {short(body)!r}, the answer begins with {said}", ""
+            )
+        return _Looked("", body)
+
+
+def _check_labels(config: CheckConfig, labels: Sequence[str]) -> None:
+    is_plain = all(label and label == label.strip() for label in labels)
+    require(
+        config,
+        len(set(labels)) == len(labels) >= 2 and is_plain,
+        f"labels is {list(labels)}; expected at least two different words, lowest grade first.",
+    )
+
+
+def _no_gold(task: Task, field: str, labels: Sequence[str]) -> str:
+    given = short(repr(task.fields.get(field)))
+    return f"the field '{field}' is {given}, which is none of the labels {', '.join(labels)}"

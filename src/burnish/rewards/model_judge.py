@@ -1,0 +1,110 @@
+"""A language model as a judge of pairs: criteria first, evidence per criterion, scores last.
+
+The texts to judge are data. Each stands between lines that carry a mark made from the pair itself,
+which a text cannot know in advance, and only the scores at the end of the model's own reply count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+
+from burnish.errors import UserError
+from burnish.lm.base import LM, Completion, Sampling, check_sampling
+from burnish.lm.failures import EXPECTED, classify
+from burnish.records import Finish, Message, Status
+from burnish.rewards.pair_judges import ExplainingJudge, Opinion, Pair
+from burnish.rewards.pairs import parse_pair_scores
+from burnish.rewards.scorer import gather
+from burnish.seeds import derive, digest
+
+_BLANKS = ("request", "first", "second", "mark")
+_BLANK = re.compile("|".join(rf"\{{{name}\}}" for name in _BLANKS))
+
+
+class LMPairJudge(ExplainingJudge):
+    """A model that is asked for two scores; a failed call or an unreadable reply is no verdict.
+
+    `template` has the blanks {request}, {first} and {second}, and {mark} where it wants one; the
+    reply must end in `<scores>a, b</scores>`. The same pair asked again in one call is another
+    vote, with another seed.
+    """
+
+    def __init__(
+        self,
+        lm: LM,
+        template: str | None = None,
+        *,
+        temperature: float = 0.6,
+        max_tokens: int = 2048,
+        seed: int = 0,
+        concurrency: int = 32,
+    ) -> None:
+        self.lm, self.name, self.seed = lm, lm.name, seed
+        self.template = default_template() if template is None else template
+        self.sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
+        check_sampling(self.sampling)
+        missing = [name for name in _BLANKS[:3] if f"{{{name}}}" not in self.template]
+        if missing:
+            raise UserError(
+                f"judge '{self.name}': the template has no {{{missing[0]}}}; expected the blanks "
+                "{request}, {first} and {second}."
+            )
+        if concurrency < 1:
+            raise UserError(f"judge '{self.name}': concurrency is {concurrency}; expected >= 1.")
+        self.concurrency = concurrency
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(self.name, self.template, repr(self.sampling), str(self.seed))
+
+    async def opinions(self, pairs: Sequence[Pair]) -> list[Opinion]:
+        seen: Counter[Pair] = Counter()
+        calls = []
+        for pair in pairs:
+            calls.append(partial(self._one, pair, seen[pair]))
+            seen[pair] += 1
+        return await gather(calls, limit=self.concurrency) if calls else []
+
+    async def _one(self, pair: Pair, vote: int) -> Opinion:
+        mark = digest(*(text.encode("utf-8", "surrogatepass") for text in pair))
+        text = fill(self.template, pair, mark)
+        sampling = Sampling(
+            temperature=self.sampling.temperature,
+            max_tokens=self.sampling.max_tokens,
+            seed=derive(self.seed, mark, vote),
+        )
+        try:
+            completions = await self.lm.sample([Message("user", text)], sampling)
+        except EXPECTED as error:
+            return Opinion.none(classify(error).status, " ".join(str(error).split())[:500])
+        if not completions:
+            return Opinion.none(Status.INFRA_ERROR, f"model '{self.name}' gave no completion")
+        return _read(completions[0])
+
+
+def fill(template: str, pair: Pair, mark: str) -> str:
+    """The template with its blanks filled in one pass: a text that holds a blank stays as it is."""
+    values = dict(zip(_BLANKS, (*pair, mark), strict=True))
+    return _BLANK.sub(lambda found: values[found[0][1:-1]], template)
+
+
+@cache
+def default_template() -> str:
+    """The wording that ships with the package."""
+    return (Path(__file__).parent / "prompts" / "pair_scores.txt").read_text(encoding="utf-8")
+
+
+def _read(completion: Completion) -> Opinion:
+    said = completion.text.strip()
+    if completion.finish is Finish.ERROR:
+        return Opinion.none(Status.INFRA_ERROR, "the judge's backend failed", said)
+    scores = parse_pair_scores(completion.text)
+    if scores is not None:
+        return Opinion((scores[0], scores[1]), said)
+    cut = ", cut at max_tokens" if completion.finish is Finish.LENGTH else ""
+    reason = f"no <scores>a, b</scores> with two numbers from 0 to 10 in the reply{cut}"
+    return Opinion.none(Status.PARSE_ERROR, reason, said)

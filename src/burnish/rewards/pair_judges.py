@@ -1,0 +1,307 @@
+"""Judges of two texts: one small protocol, and what makes one of a function, a score or a model.
+
+    judge = CallablePairJudge(lambda prompt, a, b: (len(a), len(b)))
+    await judge.compare([(prompt, a, b), ...])      # [(3.0, 5.0), ...], None where it cannot say
+
+A judge only orders the two texts of a pair: its scale is its own. The judges of this module also
+give `opinions`, which say in what words a verdict was given and why there is none.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+
+import anyio
+import anyio.to_thread
+
+from burnish.errors import RewardError, UserError
+from burnish.records import Message, Response, Reward, Status, Task, Visibility
+from burnish.rewards.deadline import Call, call_each
+from burnish.rewards.fingerprint import fingerprint, function_fingerprint
+from burnish.rewards.function import from_function
+from burnish.rewards.pairs import two_finite
+from burnish.rewards.scorer import Scope, Scorer, checked, describe, gather
+from burnish.seeds import digest
+
+Pair = tuple[str, str, str]
+"""The prompt, the text that is shown first and the text that is shown second."""
+
+
+class Opinion(NamedTuple):
+    """What a judge said about one pair."""
+
+    scores: tuple[float, float] | None
+    """Of the first and of the second text; None where there is no verdict."""
+    said: str = ""
+    """The judge's own words, where it has any."""
+    status: Status = Status.OK
+    reason: str = ""
+    """Why there are no scores."""
+    visibility: Visibility = Visibility.VISIBLE
+    """Oracle where the judge looked at the label."""
+
+    @classmethod
+    def none(cls, status: Status, reason: str, said: str = "") -> Opinion:
+        """No verdict, and why."""
+        return cls(None, said, status, reason)
+
+
+@runtime_checkable
+class PairJudge(Protocol):
+    """Anything that can say which of two texts is better."""
+
+    async def compare(self, pairs: Sequence[Pair], /) -> Sequence[tuple[float, float] | None]:
+        """Two scores a pair, higher is better; None where there is no verdict."""
+        ...
+
+
+class ExplainingJudge(ABC):
+    """A judge that says more than two numbers."""
+
+    name: str = "judge"
+    needs: frozenset[str] = frozenset()
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A text that changes with the judge's settings and code."""
+
+    @abstractmethod
+    async def opinions(self, pairs: Sequence[Pair]) -> list[Opinion]:
+        """One opinion a pair, in order."""
+
+    async def compare(self, pairs: Sequence[Pair], /) -> list[tuple[float, float] | None]:
+        """The scores alone."""
+        return [opinion.scores for opinion in await self.opinions(pairs)]
+
+    def about(self, task: Task, responses: Sequence[Response]) -> Self:
+        """The judge for this task alone; most judges need no more than the texts."""
+        return self
+
+
+async def ask(
+    judge: PairJudge, pairs: Sequence[Pair], *, deadline_s: float | None = None
+) -> list[Opinion]:
+    """Ask any judge through one gate: an opinion a pair, or `RewardError` for a broken contract.
+
+    An exception or a deadline leaves every pair of this call without a verdict.
+    """
+    if not pairs:
+        return []
+    answers: Any = None
+    try:
+        with anyio.move_on_after(math.inf if deadline_s is None else deadline_s) as scope:
+            if isinstance(judge, ExplainingJudge):
+                answers = await judge.opinions(pairs)
+            else:
+                answers = await judge.compare(pairs)
+    except (UserError, RewardError):
+        raise
+    except Exception as error:  # boundary: a judge is foreign code
+        return [Opinion.none(Status.INFRA_ERROR, describe(error))] * len(pairs)
+    if scope.cancelled_caught:
+        late = Opinion.none(Status.TIMEOUT, f"no verdict within {deadline_s:g} s")
+        return [late] * len(pairs)
+    return _each(answers, len(pairs), judge_name(judge))
+
+
+def judge_name(judge: PairJudge) -> str:
+    """What a judge is called in evidence and errors."""
+    return str(getattr(judge, "name", type(judge).__name__))
+
+
+def _each(answers: Any, expected: int, name: str) -> list[Opinion]:
+    """The answers to several pairs as opinions."""
+    if not isinstance(answers, list | tuple) or len(answers) != expected:
+        size = f" of {len(answers)}" if isinstance(answers, list | tuple) else ""
+        raise RewardError(
+            f"judge '{name}' returned {type(answers).__name__}{size} for {expected} pairs; "
+            "expected a list with two scores or None for each pair, in order."
+        )
+    return [_opinion(answer, name) for answer in answers]
+
+
+def _opinion(answer: Any, name: str) -> Opinion:
+    """One answer of a judge as an opinion."""
+    if isinstance(answer, Opinion):
+        return answer
+    if answer is None:
+        return Opinion.none(Status.ABSTAIN, f"judge '{name}' gave no verdict")
+    if isinstance(answer, str | bytes | Mapping) or not hasattr(answer, "__iter__"):
+        raise RewardError(
+            f"judge '{name}' returned {type(answer).__name__} {answer!r:.60} for a pair; expected "
+            "two scores, of the first and of the second text, or None."
+        )
+    scores = two_finite(answer)
+    if scores is None:
+        shown = " ".join(f"{answer!r:.60}".split())
+        return Opinion.none(Status.PARSE_ERROR, f"expected two finite scores, got {shown}")
+    return Opinion(scores)
+
+
+class CallablePairJudge(ExplainingJudge):
+    """A function as a judge: `f(prompt, a, b)` for one pair, or `f(pairs)` for a list of them.
+
+    Which of the two is read off the number of arguments it requires. It may be async; if not it
+    runs in a thread, and `deadline_s` bounds each call. An exception costs only its own call.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        options: Mapping[str, Any] | None = None,
+        deadline_s: float = 30.0,
+        name: str = "",
+    ) -> None:
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        if not deadline_s > 0:
+            raise UserError(f"judge '{self.name}': deadline_s is {deadline_s}; expected above 0.")
+        self.function, self.options, self.deadline_s = function, dict(options or {}), deadline_s
+        self.takes_list = _takes_list(function, self.name, self.options)
+        called = function if inspect.isroutine(function) else getattr(function, "__call__", None)  # noqa: B004
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(function_fingerprint(self.function), repr(sorted(self.options.items())))
+
+    async def opinions(self, pairs: Sequence[Pair]) -> list[Opinion]:
+        if self.takes_list:
+            (call,) = await self._call([{"arguments": (list(pairs),)}])
+            if call.failure is not None:
+                return [Opinion.none(*call.failure)] * len(pairs)
+            return _each(call.value, len(pairs), self.name)
+        calls = await self._call([{"arguments": pair} for pair in pairs])
+        return [
+            Opinion.none(*call.failure)
+            if call.failure is not None
+            else _opinion(call.value, self.name)
+            for call in calls
+        ]
+
+    async def _call(self, jobs: Sequence[Mapping[str, Any]]) -> list[Call]:
+        if self.is_async:
+            return await gather([partial(self._await, *job["arguments"]) for job in jobs])
+
+        @wraps(self.function)
+        def positional(arguments: tuple[Any, ...]) -> Any:
+            return self.function(*arguments, **self.options)
+
+        cancelled = threading.Event()
+        try:
+            return await anyio.to_thread.run_sync(
+                partial(call_each, positional, jobs, self.deadline_s, cancelled),
+                abandon_on_cancel=True,
+            )
+        finally:
+            cancelled.set()
+
+    async def _await(self, *arguments: Any) -> Call:
+        try:
+            with anyio.move_on_after(self.deadline_s):
+                return Call(await self.function(*arguments, **self.options))
+            return Call(failure=(Status.TIMEOUT, f"no verdict within {self.deadline_s:g} s"))
+        except (UserError, RewardError):
+            raise
+        except Exception as error:  # boundary: a judge is foreign code
+            return Call(failure=(Status.INFRA_ERROR, describe(error)))
+
+
+class ScoreJudge(ExplainingJudge):
+    """A score of single texts as a judge of pairs: the higher score wins (Bradley-Terry).
+
+    `scorer` is any pointwise `Scorer`, or a function as `from_function` takes it. Each text is
+    scored once, however many pairs it is in.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer | Callable[..., Any],
+        *,
+        task: Task | None = None,
+        responses: Sequence[Response] = (),
+    ) -> None:
+        self.scorer: Scorer = scorer if isinstance(scorer, Scorer) else from_function(scorer)
+        self.name = self.scorer.name
+        if self.scorer.scope is not Scope.POINT:
+            raise UserError(
+                f"judge of scores: reward '{self.name}' has scope {self.scorer.scope.value}; "
+                "expected point, a reward that scores each text on its own."
+            )
+        weight = getattr(self.scorer, "weight", 1.0)
+        if weight != 1:
+            raise UserError(
+                f"judge of scores: reward '{self.name}' has weight {weight:g}, which would not "
+                "count; expected 1. Only the order of two scores matters."
+            )
+        self.needs = self.scorer.needs
+        self._task = task
+        self._known = {response.text: response for response in reversed(responses)}
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.scorer)
+
+    def about(self, task: Task, responses: Sequence[Response]) -> Self:
+        """With the task's fields and the responses' own lengths, which a text alone lacks."""
+        return type(self)(self.scorer, task=task, responses=responses)
+
+    async def opinions(self, pairs: Sequence[Pair]) -> list[Opinion]:
+        rewards: dict[tuple[str, str], Reward] = {}
+        for prompt in dict.fromkeys(pair[0] for pair in pairs):
+            asked = [pair for pair in pairs if pair[0] == prompt]
+            texts = list(dict.fromkeys(text for pair in asked for text in pair[1:]))
+            task = self._task or Task("pair", (Message("user", prompt),))
+            shown = [
+                self._known.get(text) or Response(digest(_bytes(text)), text) for text in texts
+            ]
+            scored = await checked(self.scorer, task, shown)
+            rewards |= {(prompt, text): r for text, r in zip(texts, scored, strict=True)}
+        return [_scored(rewards[prompt, a], rewards[prompt, b]) for prompt, a, b in pairs]
+
+
+def _scored(first: Reward, second: Reward) -> Opinion:
+    visibility = Visibility.ORACLE if _saw_label(first) else Visibility.VISIBLE
+    if first.value is None or second.value is None:
+        silent = first if first.value is None else second
+        return Opinion.none(silent.status, f"a text has no score: {silent.reason}")
+    return Opinion((first.value, second.value), visibility=visibility)
+
+
+def _saw_label(reward: Reward) -> bool:
+    seen = any(evidence.visibility is Visibility.ORACLE for evidence in reward.evidence)
+    return seen or any(map(_saw_label, reward.parts))
+
+
+def _takes_list(function: Callable[..., Any], name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a function wants all pairs at once."""
+    expected = "expected f(prompt, a, b) for one pair or f(pairs) for a list"
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        raise UserError(f"judge '{name}' does not tell its parameters; {expected}.") from None
+    unknown = sorted(options.keys() - parameters.keys())
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise UserError(f"judge '{name}' takes no option {', '.join(map(repr, unknown))}.")
+    required = [
+        key
+        for key, p in parameters.items()
+        if p.default is p.empty
+        and key not in options
+        and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(required) not in (1, 3):
+        got = ", ".join(required) or "nothing"
+        raise UserError(f"judge '{name}' requires {got}; {expected}.")
+    return len(required) == 1
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,138 @@
+"""Two texts, two scores: who won, what several votes say, and what a judge in training earns.
+
+The rules are those of Writing-Zero (arXiv 2506.00103). Where we differ: a tie is worth 0 by
+default, not -1, because only an antisymmetric outcome keeps the expected advantage at 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
+
+from burnish.errors import UserError, did_you_mean
+from burnish.rewards.scorer import as_float
+
+VoteRule = Literal["unanimous", "majority", "mean"]
+
+LOWEST, HIGHEST = 0.0, 10.0
+"""The scale that a judge is asked to score on."""
+
+_SCORES = re.compile(r"<scores>([^<]*)</scores>", re.IGNORECASE)
+_NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
+_TWO = re.compile(rf"\s*{_NUMBER}\s*,\s*{_NUMBER}\s*", re.IGNORECASE | re.ASCII)
+
+
+def parse_pair_scores(text: str) -> list[float] | None:
+    """`[a, b]` of the last `<scores>a, b</scores>`; None unless it holds two numbers in [0, 10].
+
+    An unreadable last pair is a failure even where an earlier one can be read: a judge that
+    corrects itself means what it says last.
+    """
+    found = _SCORES.findall(text)
+    numbers = _TWO.fullmatch(found[-1]) if found else None
+    if numbers is None:
+        return None
+    scores = [float(numbers[1]), float(numbers[2])]
+    return scores if all(LOWEST <= score <= HIGHEST for score in scores) else None
+
+
+def pair_outcome(
+    scores: Sequence[float] | None, tie: float = 0.0, parse_failure: float = 0.0
+) -> float:
+    """+1 if the first of two scores is higher, -1 if it is lower, `tie` if they are equal.
+
+    `parse_failure` where there are no scores, not two of them, or one that is not finite. Any
+    scale will do: only the order counts. The published rule is `tie=-1, parse_failure=-1`.
+    """
+    both = two_finite(scores)
+    if both is None:
+        return parse_failure
+    return tie if both[0] == both[1] else math.copysign(1.0, both[0] - both[1])
+
+
+def vote(
+    outcomes: Iterable[float | None], rule: VoteRule = "unanimous", inconsistent: float = 0.0
+) -> float | None:
+    """One outcome from several votes on the same pair; None where nobody voted.
+
+    `unanimous`: what all votes say, else `inconsistent` (-1 is the strict published rule).
+    `majority`: +1 or -1, whichever has more votes; `inconsistent` where both have as many, 0 where
+    all are ties. `mean`: the mean. Votes that are None or NaN are left out.
+    """
+    if rule not in get_args(VoteRule):
+        known = get_args(VoteRule)
+        raise UserError(
+            f"vote: rule is '{rule}'; expected {', '.join(known)}.{did_you_mean(rule, known)}"
+        )
+    votes = [as_float(outcome) for outcome in map(_item, outcomes) if outcome is not None]
+    votes = [value for value in votes if not math.isnan(value)]
+    if not votes:
+        return None
+    if rule == "mean":
+        return math.fsum(votes) / len(votes)
+    if len(set(votes)) == 1:
+        return votes[0]
+    balance = sum(value > 0 for value in votes) - sum(value < 0 for value in votes)
+    if rule == "unanimous" or balance == 0:
+        return inconsistent
+    return math.copysign(1.0, balance)
+
+
+def genrm_reward(
+    scores: Sequence[float] | None,
+    label: float | str,
+    first_pick_rate: float,
+    margin_scale: float = 2.0,
+    margin_floor: float = 0.2,
+    pos_weight_min: float = 0.5,
+    pos_weight_max: float = 2.0,
+) -> float:
+    """What a pairwise judge in training earns for its scores `(first, second)`.
+
+    With `d = first - second` and `w = clip(|d| / margin_scale, margin_floor, 1)`: the right winner
+    earns `w * clip(0.5 / f, pos_weight_min, pos_weight_max)`, where `f` is how often the place it
+    picked has been picked lately (`first_pick_rate`, or 1 minus that); the wrong one `-w`; a tie
+    `-margin_floor`; unreadable scores -1. `label`: 1 or "a" if the first text is the better one,
+    -1 or "b" if the second is.
+    """
+    better = {"a": 1.0, "b": -1.0}.get(label) if isinstance(label, str) else as_float(_item(label))
+    if better not in (1.0, -1.0):
+        raise UserError(f"genrm_reward: label is {label!r}; expected 1 or 'a', -1 or 'b'.")
+    if not 0 <= first_pick_rate <= 1:
+        raise UserError(f"genrm_reward: first_pick_rate is {first_pick_rate}; expected 0 to 1.")
+    if not (margin_scale > 0 and 0 <= margin_floor <= 1 and 0 <= pos_weight_min <= pos_weight_max):
+        raise UserError(
+            f"genrm_reward: margin_scale {margin_scale}, margin_floor {margin_floor}, weights "
+            f"{pos_weight_min} to {pos_weight_max}; expected a scale above 0, a floor from 0 to 1 "
+            "and weights in order, at least 0."
+        )
+    both = two_finite(scores)
+    if both is None:
+        return -1.0
+    difference = both[0] - both[1]
+    if difference == 0:
+        return -margin_floor
+    margin = min(max(abs(difference) / margin_scale, margin_floor), 1.0)
+    if difference * better < 0:
+        return -margin
+    picked = float(first_pick_rate if difference > 0 else 1 - first_pick_rate)
+    rarity = 0.5 / picked if picked > 0 else math.inf
+    return margin * min(max(rarity, pos_weight_min), pos_weight_max)
+
+
+def two_finite(scores: Iterable[float] | None) -> tuple[float, float] | None:
+    """Two finite numbers as plain floats; None for anything else."""
+    if scores is None:
+        return None
+    numbers = [as_float(_item(score)) for score in scores]
+    if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
+        return None
+    return numbers[0], numbers[1]
+
+
+def _item(number: object) -> object:
+    """The number inside a 0-d tensor or array; this room imports neither library."""
+    item = getattr(number, "item", None)
+    return item() if callable(item) else number

@@ -1,0 +1,296 @@
+"""Pairwise comparison as a reward: every response meets a reference drawn from its own group.
+
+    scorer = VersusReference(CallablePairJudge(better_story), seed=7)
+
+One response of the group, drawn uniformly from a stable seed, is the reference; the others are
+worth +1 where they beat it, -1 where they lose and 0 where neither can be said (BRPO of
+Writing-Zero, arXiv 2506.00103). G - 1 comparisons instead of G(G - 1)/2, no outside reference that
+goes stale, and an expected value of 0. With several references the value is the mean over them.
+
+Where we differ: both orders are asked, a tie is 0, a cut response is no reference, and a comparison
+without verdict is no value instead of a loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, get_args
+
+from burnish.errors import UserError, did_you_mean
+from burnish.records import Evidence, Finish, Response, Reward, Status, Task, Verdict, Visibility
+from burnish.rewards.pair_judges import ExplainingJudge, Opinion, Pair, PairJudge, ask, judge_name
+from burnish.rewards.pairs import VoteRule, pair_outcome, vote
+from burnish.rewards.scorer import Scope
+from burnish.seeds import Seeds, derive, digest
+
+SHOWN_FIRST = "beats_reference_shown_first"
+SHOWN_SECOND = "beats_reference_shown_second"
+"""What the verdicts decide: one a question to the judge, 1, 0 or -1 before the rules on ties."""
+
+IS_REFERENCE = "this response was the reference of its group"
+"""Evidence and reason of the one response that was compared with nobody."""
+
+
+class Question(NamedTuple):
+    """One question to the judge: two positions in the group, in the order shown, and the vote."""
+
+    first: int
+    second: int
+    ballot: int
+
+
+Ballot = list[tuple[str, Question]]
+"""The questions of one vote, and where each shows the response: one of the two criteria."""
+
+
+class Meeting(NamedTuple):
+    """How one response did against one reference."""
+
+    reference: str
+    outcome: float | None
+    note: str = ""
+    """What decided it where the judge was not asked."""
+    asked: tuple[tuple[str, Opinion], ...] = ()
+    """Where the response was shown and what the judge said, scores of the response first."""
+    failure: Opinion | None = None
+    """The first question without a verdict."""
+
+
+class VersusReference:
+    """A group scorer that compares every response with references of the same group.
+
+    `votes` times over, in both orders (or, without `both_orders`, in an order drawn per pair that
+    alternates over the votes); `rule` and `inconsistent` turn the votes into one outcome. A vote
+    counts only where all of its orders were read. Without asking: equal texts are even, an empty
+    text loses. The draw depends on the seed, the task's id and the texts, so the same group always
+    has the same reference and another group another. To save calls cache the judge, not this
+    scorer: its evidence names the responses of one group.
+    """
+
+    scope = Scope.GROUP
+
+    def __init__(
+        self,
+        judge: PairJudge,
+        *,
+        seed: int,
+        references: int = 1,
+        votes: int = 1,
+        both_orders: bool = True,
+        tie: float = 0.0,
+        rule: VoteRule = "unanimous",
+        inconsistent: float = 0.0,
+        deadline_s: float | None = 45.0,
+        name: str = "versus",
+        weight: float = 1.0,
+    ) -> None:
+        self.judge, self.seed, self.name, self.weight = judge, seed, name, weight
+        self.references, self.votes, self.both_orders = references, votes, both_orders
+        self.tie, self.rule, self.inconsistent = tie, rule, inconsistent
+        self.deadline_s = deadline_s
+        self.needs: frozenset[str] = getattr(judge, "needs", frozenset())
+        self._check()
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the settings and with the judge."""
+        own = getattr(self.judge, "fingerprint", None)
+        if not isinstance(own, str):
+            raise UserError(
+                f"reward '{self.name}': judge '{judge_name(self.judge)}' has no fingerprint, so "
+                "its scores cannot be cached; give it a `fingerprint` property: a text that "
+                "changes with its settings and its code."
+            )
+        settings = (self.seed, self.references, self.votes, self.both_orders)
+        return digest(own, repr((*settings, self.tie, self.rule, self.inconsistent)))
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        if len(responses) < 2:
+            reason = "its group has no other response to compare with"
+            return [Reward.failed(self.name, Status.ABSTAIN, reason) for _ in responses]
+        texts = [response.text for response in responses]
+        references = self._draw(task, responses)
+        met = [(i, r) for i in range(len(texts)) for r in references if i != r]
+        group = derive(self.seed, "order", task.id, _digest(texts))
+        ballots = {
+            (i, r): self._ballots(i, r, texts, group)
+            for i, r in met
+            if _settled(texts[i], texts[r]) is None
+        }
+        opinions = await self._ask(task, responses, chain.from_iterable(ballots.values()))
+        rows: list[list[Meeting]] = [[] for _ in responses]
+        for i, r in met:
+            rows[i].append(self._meeting(responses[i], responses[r], ballots.get((i, r)), opinions))
+        return [self._reward(row) for row in rows]
+
+    def _check(self) -> None:
+        rules = (
+            (self.references >= 1, "references", self.references, "at least 1"),
+            (self.votes >= 1, "votes", self.votes, "at least 1"),
+            (-1 <= self.tie <= 1, "tie", self.tie, "-1 to 1; 0 keeps the mean at 0"),
+            (-1 <= self.inconsistent <= 1, "inconsistent", self.inconsistent, "-1 to 1"),
+            (
+                self.deadline_s is None or self.deadline_s > 0,
+                "deadline_s",
+                self.deadline_s,
+                "more than 0 seconds",
+            ),
+            (math.isfinite(self.weight), "weight", self.weight, "a finite number"),
+        )
+        for holds, key, got, expected in rules:
+            if not holds:
+                raise UserError(f"reward '{self.name}': {key} is {got}; expected {expected}.")
+        known = get_args(VoteRule)
+        if self.rule not in known:
+            raise UserError(
+                f"reward '{self.name}': rule is '{self.rule}'; expected {', '.join(known)}."
+                f"{did_you_mean(self.rule, known)}"
+            )
+
+    def _draw(self, task: Task, responses: Sequence[Response]) -> list[int]:
+        """Positions of the references: uniform among complete responses, or all if none is."""
+        complete = [i for i, r in enumerate(responses) if r.finish is not Finish.LENGTH]
+        drawn_from = complete or list(range(len(responses)))
+        texts = _digest([response.text for response in responses])
+        rng = Seeds(self.seed).rng("reference", task.id, texts)
+        return sorted(rng.sample(drawn_from, min(self.references, len(drawn_from))))
+
+    def _ballots(
+        self, response: int, reference: int, texts: Sequence[str], group: int
+    ) -> list[Ballot]:
+        """The questions of each vote on a pair; equal texts share them, and so do mirrored pairs."""
+        # A question is named by the first response that has its text.
+        a, b = texts.index(texts[response]), texts.index(texts[reference])
+        start = derive(group, min(a, b), max(a, b)) + (a > b)
+        ballots: list[Ballot] = []
+        for v in range(self.votes):
+            orders = [(SHOWN_FIRST, Question(a, b, v)), (SHOWN_SECOND, Question(b, a, v))]
+            ballots.append(orders if self.both_orders else [orders[(start + v) % 2]])
+        return ballots
+
+    async def _ask(
+        self,
+        task: Task,
+        responses: Sequence[Response],
+        ballots: Iterable[Ballot],
+    ) -> dict[Question, Opinion]:
+        """Every question once, all of a group in one call."""
+        judge = self.judge
+        if isinstance(judge, ExplainingJudge):
+            judge = judge.about(task, responses)
+        once = list(dict.fromkeys(question for ballot in ballots for _, question in ballot))
+        request = _request(task)
+        pairs: list[Pair] = [
+            (request, responses[q.first].text, responses[q.second].text) for q in once
+        ]
+        return dict(zip(once, await ask(judge, pairs, deadline_s=self.deadline_s), strict=True))
+
+    def _meeting(
+        self,
+        response: Response,
+        reference: Response,
+        ballots: list[Ballot] | None,
+        opinions: Mapping[Question, Opinion],
+    ) -> Meeting:
+        settled = _settled(response.text, reference.text)
+        if settled is not None:
+            return Meeting(reference.id, *settled)
+        asked: list[tuple[str, Opinion]] = []
+        outcomes: list[float] = []
+        for ballot in ballots or ():
+            heard = [(shown, _seen_from(shown, opinions[question])) for shown, question in ballot]
+            asked += heard
+            scores = [opinion.scores for _, opinion in heard if opinion.scores is not None]
+            if len(scores) == len(heard):
+                outcomes += [pair_outcome(both, tie=self.tie) for both in scores]
+        failure = next((opinion for _, opinion in asked if opinion.scores is None), None)
+        outcome = vote(outcomes, self.rule, self.inconsistent)
+        return Meeting(reference.id, outcome, asked=tuple(asked), failure=failure)
+
+    def _reward(self, meetings: Sequence[Meeting]) -> Reward:
+        """The mean over the references that gave a verdict, with everything it rests on."""
+        if not meetings:
+            mark = (Evidence(self.name, IS_REFERENCE),)
+            return Reward.failed(self.name, Status.ABSTAIN, IS_REFERENCE, evidence=mark)
+        evidence: list[Evidence] = []
+        verdicts: list[Verdict] = []
+        for meeting in meetings:
+            verdicts += _verdicts(meeting, len(evidence))
+            evidence += _evidence(meeting, self.name, judge_name(self.judge))
+        known = tuple(evidence), tuple(verdicts)
+        decided = [(m.reference, m.outcome) for m in meetings if m.outcome is not None]
+        if not decided:
+            first = next(m.failure for m in meetings if m.failure is not None)
+            return Reward(self.name, None, first.status, 1.0, (), *known, reason=first.reason)
+        value = math.fsum(outcome for _, outcome in decided) / len(decided)
+        reason = ", ".join(f"{_word(outcome)} {reference}" for reference, outcome in decided)
+        return Reward(self.name, value, Status.OK, 1.0, (), *known, reason=reason)
+
+
+def _settled(response: str, reference: str) -> tuple[float, str] | None:
+    """Outcome and reason where no judge is needed."""
+    if response == reference:
+        return 0.0, "the texts are the same"
+    empty = not response.strip(), not reference.strip()
+    if empty == (True, True):
+        return 0.0, "both texts are empty"
+    if any(empty):
+        return (-1.0, "the text is empty") if empty[0] else (1.0, "the reference is empty")
+    return None
+
+
+def _seen_from(shown: str, opinion: Opinion) -> Opinion:
+    """The opinion with the response's score first."""
+    if shown == SHOWN_FIRST or opinion.scores is None:
+        return opinion
+    return opinion._replace(scores=opinion.scores[::-1])
+
+
+def _verdicts(meeting: Meeting, place: int) -> list[Verdict]:
+    """One verdict a question; `place` is where the evidence on this meeting stands."""
+    return [
+        Verdict(
+            shown,
+            None if opinion.scores is None else pair_outcome(opinion.scores),
+            evidence=(place,),
+            reason=opinion.reason if opinion.scores is None else _numbers(opinion.scores),
+        )
+        for shown, opinion in meeting.asked
+    ]
+
+
+def _evidence(meeting: Meeting, name: str, judge: str) -> list[Evidence]:
+    """Who the reference was and how it went, then the judge's own words."""
+    told = [
+        f"{'no verdict' if opinion.scores is None else _numbers(opinion.scores)} "
+        f"shown {'first' if shown == SHOWN_FIRST else 'second'}"
+        for shown, opinion in meeting.asked
+    ]
+    saw = f"against {meeting.reference}: {meeting.note or ', '.join(told)}"
+    sights = {opinion.visibility for _, opinion in meeting.asked}
+    sight = Visibility.ORACLE if Visibility.ORACLE in sights else Visibility.VISIBLE
+    error = None if meeting.failure is None else meeting.failure.reason
+    words = [Evidence(judge, opinion.said) for _, opinion in meeting.asked if opinion.said]
+    return [Evidence(name, saw, sight, error=error), *words]
+
+
+def _numbers(scores: tuple[float, float]) -> str:
+    return f"{scores[0]:.6g} to {scores[1]:.6g}"
+
+
+def _word(outcome: float) -> str:
+    return "beat" if outcome > 0 else "lost to" if outcome < 0 else "even with"
+
+
+def _request(task: Task) -> str:
+    """What the texts were written for: the one message, or the conversation so far."""
+    turns = [message for message in task.messages if message.role != "system"]
+    if len(turns) == 1:
+        return turns[0].content
+    return "\n\n".join(f"{message.role}: {message.content}" for message in turns)
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return digest(*(text.encode("utf-8", "surrogatepass") for text in texts))

@@ -1,0 +1,282 @@
+"""Tasks from a function of your own, endless and with a held-out side.
+
+    # my_tasks.py
+    def make(rng, digits=1):
+        a, b = (rng.randrange(10**digits) for _ in range(2))
+        return {"prompt": f"{a} + {b} =", "answer": a + b}
+
+    Function(path="my_tasks.py:make", options={"digits": 2})
+
+`make` draws everything from the `random.Random` it is given and returns `prompt` (text) or
+`messages` (a list of role and content); every other key becomes a field that rewards can ask for.
+A question is held out by a hash of its messages, so it is never trained on, at any index and with
+any seed. Where different messages ask the same thing, `split_by` (text; not a field) is hashed
+instead: the messages that share it share a side.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from burnish.errors import UserError, did_you_mean
+from burnish.records import Message, Task
+from burnish.seeds import derive, digest
+from burnish.tasks.base import content_key, is_held_out
+from burnish.tasks.loading import described, load_function
+
+TRIES = 2_000
+"""Draws without a new question on the wanted side before giving up."""
+REPEATS = 3
+"""Seeds that are drawn twice to see whether the function repeats itself."""
+_NO_FIELDS = frozenset({"prompt", "messages", "split_by"})
+
+
+class Function(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="function"
+):
+    """Questions that your own function makes: `my_file.py:name` or `package.module:name`."""
+
+    path: Annotated[str, Meta(min_length=1)]
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Fixed arguments of the function."""
+    name: str = ""
+    """The name of the file or module where empty."""
+    system: str = ""
+    """A system message; replaces the function's own."""
+    labels: tuple[str, ...] | None = None
+    """Fields that a judge must not see; all of them where not given."""
+    held_out_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
+    held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
+    """At most this many held-out questions."""
+
+
+class Drawn(NamedTuple):
+    """One question as the function made it."""
+
+    messages: tuple[Message, ...]
+    fields: dict[str, Any]
+    key: str
+    """Decides the side."""
+
+
+class FunctionTasks:
+    """Endless questions of a function; the held-out side is the same for every seed."""
+
+    train_size: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, config: Function, seed: int, root: Path = Path()) -> None:
+        self.config = config
+        place = config.path.rpartition(":")[0] or config.path
+        module = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
+        self.name = config.name or module
+        self._seed = seed
+        self._function, self._source = load_function(config.path, root, self._where)
+        self._check_options()
+        self.fields = frozenset(self._draw("check", 0).fields)
+        self._labels = self._check_labels()
+        self._check_repeatable()
+        self._check_sides()
+
+    @property
+    def fingerprint(self) -> str:
+        settings = msgspec.to_builtins(self.config)
+        settings["path"] = self.config.path.rpartition(":")[2]
+        encoded = msgspec.json.encode(settings, order="deterministic")
+        return digest("function", self._source, encoded)
+
+    def train(self, index: int) -> Task:
+        if index < 0:
+            raise ValueError(f"a task index counts from 0; got {index}")
+        for attempt in range(TRIES):
+            drawn = self._draw(self._seed, "train", index, attempt)
+            if not is_held_out(drawn.key, self.config.held_out_share):
+                return self._task(str(index), drawn)
+        raise UserError(
+            f"{self._where}: {TRIES:,} draws for training task {index} gave held-out questions "
+            f"only; expected some of each side. Lower held_out_share (now "
+            f"{self.config.held_out_share}), or let the function make more different questions."
+        )
+
+    def held_out(self, limit: int | None = None) -> list[Task]:
+        return self._held_out[:limit]
+
+    def sample(self, k: int) -> list[Task]:
+        return [self.train(index) for index in range(k)]
+
+    @cached_property
+    def _held_out(self) -> list[Task]:
+        if self.config.held_out_share == 0:
+            return []
+        found = islice(self._testable(), self.config.held_out_size)
+        return [self._task(f"held-out/{content_key(drawn.messages)}", drawn) for drawn in found]
+
+    def _testable(self) -> Iterator[Drawn]:
+        """Held-out questions, each once, until the function seems to have no more of them."""
+        seen: set[str] = set()
+        barren, draw = 0, 0
+        while barren < TRIES:
+            drawn = self._draw("held-out", draw)
+            question = content_key(drawn.messages)
+            draw += 1
+            barren += 1
+            if question not in seen and is_held_out(drawn.key, self.config.held_out_share):
+                seen.add(question)
+                barren = 0
+                yield drawn
+
+    @property
+    def _where(self) -> str:
+        return f"tasks '{self.name}' ({self.config.path})"
+
+    def _task(self, task_id: str, drawn: Drawn) -> Task:
+        if drawn.fields.keys() != self.fields:
+            raise UserError(
+                f"{self._where}: one question has the fields {_listed(drawn.fields)} and another "
+                f"{_listed(self.fields)}; expected the same ones every time (null for no value)."
+            )
+        return Task(
+            id=f"{self.name}/{task_id}",
+            messages=drawn.messages,
+            fields=drawn.fields,
+            labels=self._labels,
+            source=self.name,
+        )
+
+    def _draw(self, *seed: str | int) -> Drawn:
+        rng = random.Random(derive("function", *seed))
+        try:
+            made = self._function(rng, **self.config.options)
+        except UserError:
+            raise
+        except Exception as error:  # boundary: the user's function runs here
+            raise UserError(f"{self._where} raised {described(error)}.") from error
+        if not isinstance(made, Mapping):
+            raise UserError(
+                f"{self._where} returned {type(made).__name__} {made!r:.60}; expected a dict with "
+                "'prompt' or 'messages'."
+            )
+        return self._read(made)
+
+    def _read(self, made: Mapping[Any, Any]) -> Drawn:
+        messages = _messages(made, self._where)
+        if self.config.system:
+            rest = messages[1:] if messages[0].role == "system" else messages
+            messages = (Message("system", self.config.system), *rest)
+        fields = {}
+        for name, value in made.items():
+            if not isinstance(name, str):
+                raise UserError(f"{self._where}: key {name!r:.60} is not text; expected names.")
+            if name not in _NO_FIELDS:
+                fields[name] = _plain(value, f"{self._where}: field '{name}'")
+        split_by = made.get("split_by")
+        if split_by is not None and not isinstance(split_by, str):
+            raise UserError(
+                f"{self._where}: 'split_by' is {type(split_by).__name__}; expected text."
+            )
+        return Drawn(messages, fields, digest(split_by) if split_by else content_key(messages))
+
+    def _check_options(self) -> None:
+        options = self.config.options
+        try:
+            signature = inspect.signature(self._function)
+        except ValueError:  # a builtin does not tell; the first draw will
+            return
+        names = list(signature.parameters)[1:]
+        try:
+            signature.bind(random.Random(0), **options)
+        except TypeError as error:
+            unknown = next((name for name in options if name not in names), "")
+            raise UserError(
+                f"{self._where}: {error}; the function takes rng and {_listed(names)}."
+                f"{did_you_mean(unknown, names)} Set them in options."
+            ) from None
+
+    def _check_labels(self) -> tuple[str, ...]:
+        if self.config.labels is None:
+            return tuple(sorted(self.fields))
+        for label in self.config.labels:
+            if label not in self.fields:
+                raise UserError(
+                    f"{self._where}: labels names '{label}', which the function does not return "
+                    f"({_listed(self.fields)}).{did_you_mean(label, self.fields)}"
+                )
+        return self.config.labels
+
+    def _check_sides(self) -> None:
+        """Both sides have a question, so that no run stops at its first evaluation."""
+        self.train(0)
+        if self.config.held_out_share > 0 and next(self._testable(), None) is None:
+            raise UserError(
+                f"{self._where}: none of {TRIES:,} draws is a held-out question; expected some of "
+                f"each side. Raise held_out_share (now {self.config.held_out_share}; 0 holds "
+                "nothing out), or let the function make more different questions."
+            )
+
+    def _check_repeatable(self) -> None:
+        """Exact resume needs questions that follow from the given generator alone."""
+        first = [self._draw("repeat", k) for k in range(REPEATS)]
+        again = [self._draw("repeat", k) for k in range(REPEATS)]
+        if first != again:
+            raise UserError(
+                f"{self._where} made different questions from the same rng, so a run could not be "
+                "resumed; draw every choice from the rng it is given, never from `random` or time."
+            )
+
+
+def _messages(made: Mapping[Any, Any], where: str) -> tuple[Message, ...]:
+    prompt, turns = made.get("prompt"), made.get("messages")
+    if (prompt is None) == (turns is None):
+        got = "neither" if prompt is None else "both"
+        raise UserError(
+            f"{where}: returned {got} of 'prompt' and 'messages' (keys {_listed(made)}); expected "
+            "exactly one."
+        )
+    if prompt is not None:
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise UserError(
+                f"{where}: 'prompt' is {prompt!r:.60}; expected text that is not empty."
+            )
+        return (Message("user", prompt),)
+    try:
+        messages = msgspec.convert(turns, tuple[Message, ...])
+    except msgspec.ValidationError as error:
+        raise UserError(
+            f"{where}: 'messages' is no conversation ({error}); expected a list of "
+            "{role, content} with texts."
+        ) from None
+    if not any(m.role == "user" and m.content.strip() for m in messages):
+        raise UserError(f"{where}: 'messages' has no user message with text; expected one.")
+    return messages
+
+
+def _plain(value: Any, where: str) -> Any:
+    """The value as JSON holds it, so that what a reward sees is what a store reads back."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item, where) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, where) for key, item in value.items()}
+    raise UserError(
+        f"{where} holds {type(value).__name__} {value!r:.60}; expected text, a finite number, "
+        "true/false, a list or a dict with text keys."
+    )
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(map(str, names))) or "none"

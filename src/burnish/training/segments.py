@@ -1,0 +1,113 @@
+"""Which part of a structured answer each sampled token belongs to, for stepwise credit.
+
+    segment = Segmenter(tokenizer, ("rule:", "why:"))
+    segments_BT = pad_segments([segment(trajectory) for trajectory in trajectories])
+
+Token 0 is segment 0: the answer that stands first. Tokens of the section under heading k (1, 2,
+...) are segment k, everything else is -1. The text is cut by the tokens that were sampled, never
+encoded again, so a segment number always stands for the token that was really written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from burnish.records import Trajectory
+from burnish.rewards.checks.sections import check_headings, find_sections
+
+LONGEST_RUN = 8
+"""Tokens that may wait for each other to become a character: one a byte, and some to spare."""
+REMEMBERED = 2**16
+"""Short runs of tokens whose text is kept; the answers of a run repeat each other."""
+BROKEN = "\ufffd"
+"""What a decoder writes for bytes that are no character, or not one yet."""
+
+
+class Decodes(Protocol):
+    """What is asked of a tokenizer here."""
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class Cut(NamedTuple):
+    """A response's text, and the part of it that each token wrote."""
+
+    text: str
+    ranges: list[tuple[int, int]]
+    """First character and the one behind the last; tokens that make a character together share."""
+
+
+class Segmenter:
+    """Numbers the trained tokens of rollouts by the section they belong to."""
+
+    def __init__(self, tokenizer: Decodes, headings: Sequence[str]) -> None:
+        check_headings(headings)
+        self.headings = tuple(headings)
+        self._text_of = lru_cache(REMEMBERED)(tokenizer.decode)
+
+    def __call__(self, trajectory: Trajectory) -> list[int]:
+        """The segment of each trained token of a rollout, in order."""
+        return self.number([t for s in trajectory.spans if s.trainable for t in s.token_ids])
+
+    def number(self, ids: Sequence[int]) -> list[int]:
+        """The segment of each token of a response.
+
+        A token that holds the border between two sections belongs to the second one: it is what
+        begins the heading. A token without text, such as the end token, belongs to the section it
+        stands in, or behind.
+        """
+        text, ranges = self.cut(ids)
+        owners = [-1] * (len(text) + 1)
+        begun: dict[int, int] = {}
+        for number, section in enumerate(find_sections(text, self.headings), start=1):
+            if section is not None:
+                begun[section.start] = number
+                owners[section.start : section.end] = [number] * (section.end - section.start)
+        return [0 if i == 0 else _segment(*r, owners, begun) for i, r in enumerate(ranges)]
+
+    def cut(self, ids: Sequence[int]) -> Cut:
+        """The text of a response, token by token.
+
+        A decoder may treat the start of a text in its own way (drop a blank), so each piece is
+        read behind the piece before it.
+        """
+        pieces: list[str] = []
+        ranges: list[tuple[int, int]] = []
+        given, text_of = tuple(ids), self._text_of
+        context, done, place = 0, 0, 0
+        for i in range(1, len(given) + 1):
+            now = text_of(given[context:i])
+            if now.endswith(BROKEN) and i - done < LONGEST_RUN and i < len(given):
+                continue
+            piece = now[len(text_of(given[context:done])) :]
+            pieces.append(piece)
+            ranges += [(place, place + len(piece))] * (i - done)
+            place += len(piece)
+            context, done = done, i
+        return Cut("".join(pieces), ranges)
+
+
+def token_segments(ids: Sequence[int], tokenizer: Decodes, headings: Sequence[str]) -> list[int]:
+    """The segment of each token of one response; `Segmenter` does it for many."""
+    return Segmenter(tokenizer, headings).number(ids)
+
+
+def pad_segments(segments: Sequence[Sequence[int]]) -> Tensor:
+    """Segments of several rollouts as one tensor, -1 behind the shorter ones: (B, T) int64."""
+    width = max((len(one) for one in segments), default=0)
+    rows = [[*one, *[-1] * (width - len(one))] for one in segments]
+    return torch.tensor(rows, dtype=torch.int64).reshape(len(segments), width)
+
+
+def _segment(start: int, end: int, owners: Sequence[int], begun: Mapping[int, int]) -> int:
+    """The section that begins inside the token (the last of several), else that of its place."""
+    for place in range(end - 1, start - 1, -1):
+        if place in begun:
+            return begun[place]
+    is_behind = start == end > 0 and owners[start] < 0
+    return owners[start - 1] if is_behind else owners[start]

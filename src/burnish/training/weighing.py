@@ -1,0 +1,77 @@
+"""From scored rollouts to advantages: rewards as tensors, and what else a recipe's pieces read.
+
+A contrastive reward reads hidden states, stepwise credit the section of every token. The weigher
+brings both and holds what the recipe remembers; `remember` moves it on once a step is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from burnish.policy.batch import Advantages, RewardBatch
+from burnish.policy.recipe import Recipe
+from burnish.policy.state import PolicyState
+from burnish.records import Trajectory
+from burnish.seeds import Seeds
+from burnish.training.collect import Scored, reward_batch
+from burnish.training.guards import weigh
+from burnish.training.segments import Decodes, Segmenter, pad_segments
+
+Pooled = Callable[[Sequence[Trajectory]], Tensor]
+"""Mean hidden state of each response, (B, D)."""
+
+
+@dataclass
+class Weigher:
+    """Weighs the rollouts of a step by its recipe."""
+
+    recipe: Recipe
+    seeds: Seeds
+    tokenizer: Decodes
+    pooled: Pooled
+    state: PolicyState = field(default_factory=PolicyState)
+    """What the recipe remembers from the steps before."""
+    _segment: Segmenter | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.recipe.stepwise:
+            self._segment = Segmenter(self.tokenizer, self.recipe.stepwise.headings)
+
+    def weigh(self, scored: Sequence[Scored], step: int) -> tuple[RewardBatch, Advantages]:
+        """The rewards of a step as tensors, and what they make of its rollouts."""
+        batch = self._batch(scored, step)
+        ids = [s.trajectory.id for s in scored]
+        return batch, weigh(self.recipe, batch, ids, step, self.state)
+
+    def remember(self, values: Advantages) -> None:
+        """The step is done: its memory is what the next one reads."""
+        self.state = values.state
+
+    def _batch(self, scored: Sequence[Scored], step: int) -> RewardBatch:
+        trajectories = [s.trajectory for s in scored]
+        batch = replace(reward_batch(scored), seed=self.seeds.for_("policy", step))
+        if self.recipe.contrastive:
+            batch = replace(
+                batch, hidden_BD=self.pooled(trajectories), twins_B=_twins(trajectories)
+            )
+        if self._segment:
+            segments = [self._segment(trajectory) for trajectory in trajectories]
+            batch = replace(batch, segments_BT=pad_segments(segments))
+        return batch
+
+
+def _twins(trajectories: Sequence[Trajectory]) -> Tensor:
+    """A number for each rollout that it shares with those of the same trained tokens, (B,)."""
+    seen: dict[tuple[int, ...], int] = {}
+    return torch.tensor(
+        [
+            seen.setdefault(
+                tuple(token for s in t.spans if s.trainable for token in s.token_ids), len(seen)
+            )
+            for t in trajectories
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Experiments on burnish's methods: baseline, control and method from the same start weights."""

@@ -1,0 +1,169 @@
+"""Run studies: one shared warm start each, then every arm and seed, several at a time.
+
+A run that fails is reported as failed and the others go on; finished runs are not done again, so a
+study that was cut short continues with the same command.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from burnish.errors import UserError
+from studies.plan import Arm, Sizes, Study
+from studies.recipes import START, WARM_START, arm_settings, run_name, start_settings, write_recipe
+from studies.slots import FAILED, Broken, Record, Slot, make_start, measure_model, path_of
+from studies.slots import stored as stored_record
+from studies.slots import work as work_slot
+
+__all__ = ["Arm", "Options", "Study", "run_studies"]
+
+START_ARM = "(start)"
+"""The start model's own row, where a study measures it."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How studies are run."""
+
+    home: Path
+    """Folder of the runs; a study has a folder in it."""
+    sizes: Sizes
+    jobs: int = 1
+    seeds: tuple[int, ...] = ()
+    """Instead of a study's own."""
+    again: bool = False
+    """Do finished runs once more."""
+    minutes: float = 0.0
+    """No run is begun after so many; 0: no limit."""
+    timeout_s: float = 1800.0
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of one process."""
+        return max(1, (os.cpu_count() or 1) // self.jobs)
+
+
+def run_studies(studies: Sequence[Study], options: Options, say: Say) -> dict[str, list[Record]]:
+    """Records of all runs by study, in the order of arms and seeds; those not begun are left out."""
+    names = [study.name for study in studies]
+    if len(set(names)) < len(names):
+        raise UserError(f"two studies have one name ({', '.join(names)}); expected different ones.")
+    runner = _Runner(options, say)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        broken = dict(zip(names, pool.map(runner.start, studies), strict=True))
+        tasks = [task for study in studies for task in runner.tasks(study, broken[study.name])]
+        done = list(pool.map(lambda task: task(), tasks))
+    return {name: [r for r in done if r is not None and r.study == name] for name in names}
+
+
+Task = Callable[[], Record | None]
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """Turns studies into runs."""
+
+    options: Options
+    say: Say
+    began: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "began", time.perf_counter())
+
+    def start(self, study: Study) -> str:
+        """Make the study's start weights; a reason where there are none."""
+        if study.start is None or self._is_late():
+            return ""
+        options = self.options
+        file = options.home / study.name / f"{START}.toml"
+        recipe = study.arms[0].recipe
+        try:
+            digest = write_recipe(file, recipe, start_settings(study, options.sizes))
+        except UserError as error:
+            return f"the warm start failed: {error}"
+        reason = make_start(file, digest, options.threads, options.timeout_s)
+        self.say(f"{study.name}: {reason or 'start weights ready'}  ({self._elapsed()})")
+        return reason
+
+    def tasks(self, study: Study, broken: str) -> Iterable[Task]:
+        """What is to be done for a study, seed by seed, so that whole seeds are done first."""
+        seeds = self.options.seeds or study.seeds[: self.options.sizes.seeds]
+        if study.measure and study.start is not None:
+            yield lambda: self._measure_start(study, broken)
+        for seed in seeds:
+            for arm in study.arms:
+                yield lambda arm=arm, seed=seed: self._run(study, arm, seed, broken)  # type: ignore[misc]
+
+    def _run(self, study: Study, arm: Arm, seed: int, broken: str) -> Record | None:
+        if broken:
+            return Record(study.name, arm.name, seed, FAILED, broken, "", {}, [])
+        options = self.options
+        file = options.home / study.name / f"{run_name(arm.name, seed)}.toml"
+        try:
+            settings = arm_settings(study, arm, seed, options.sizes)
+            digest = write_recipe(file, arm.recipe, settings)
+        except UserError as error:
+            return Record(study.name, arm.name, seed, FAILED, str(error), "", {}, [])
+        slot = self._slot(study, arm.name, seed, file, digest)
+        known = None if options.again else stored_record(slot)
+        if known is not None:
+            return known
+        if self._is_late():
+            return None
+        record = work_slot(slot, options.threads, options.timeout_s)
+        self._tell(record)
+        return record
+
+    def _measure_start(self, study: Study, broken: str) -> Record | None:
+        """The measure of the weights that all arms begin with."""
+        if broken or self._is_late():
+            return None
+        file = self.options.home / study.name / f"{START}-measured.toml"
+        slot = self._slot(study, START_ARM, 0, file, "")
+        model = self.options.home / study.name / WARM_START
+        try:
+            row = measure_model(slot, model, self.options.threads, self.options.timeout_s)
+        except Broken as error:
+            record = Record(study.name, START_ARM, 0, FAILED, str(error), "", {}, [])
+        else:
+            record = Record(study.name, START_ARM, 0, "finished", "", "", row, [])
+        self._tell(record)
+        return record
+
+    def _slot(self, study: Study, arm: str, seed: int, file: Path, digest: str) -> Slot:
+        sizes = self.options.sizes
+        start = None if study.start is None else self.options.home / study.name / WARM_START
+        mark = self.options.home / study.name / "start.digest"
+        return Slot(
+            study=study.name,
+            arm=arm,
+            seed=seed,
+            recipe=file,
+            # Other start weights make another run.
+            digest=digest + (mark.read_text()[:8] if start and mark.is_file() else ""),
+            start=start,
+            measure=path_of(study.measure),
+            prompts=sizes.prompts,
+            device=sizes.device,
+        )
+
+    def _is_late(self) -> bool:
+        limit = self.options.minutes * 60
+        return limit > 0 and time.perf_counter() - self.began > limit
+
+    def _tell(self, record: Record) -> None:
+        outcome = record.reason or f"{record.row.get('train_s', 0.0):.1f} s of steps"
+        self.say(
+            f"{record.study}: {record.arm}, seed {record.seed}: {record.status}, {outcome}  "
+            f"({self._elapsed()})"
+        )
+
+    def _elapsed(self) -> str:
+        return f"after {time.perf_counter() - self.began:.0f} s"

@@ -1,0 +1,58 @@
+"""Complete recipe files for single runs, so that anyone can repeat one with `burnish train FILE`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from burnish.cli.recipes import find_recipe
+from burnish.config import FREE, Config, load, render, rooted
+from burnish.config.text import toml_value
+from studies.plan import Arm, Sizes, Study
+
+START = "start"
+WARM_START = f"{START}/warm_start"
+"""The shared start weights, seen from the recipe files beside the start's run."""
+IDLE = {"steps": 1, "optimiser.learning_rate": 0.0, "evaluation.prompts": 0}
+
+
+def write_recipe(file: Path, recipe: str, overrides: Mapping[str, Any]) -> str:
+    """Write a recipe with every value settled; the digest of what the run depends on."""
+    source = find_recipe(recipe)
+    words = [f"{key}={toml_value(value)}" for key, value in overrides.items()]
+    resolved = load(Config, source, words)
+    portable = dataclasses.replace(resolved, value=rooted(resolved.value, source.parent))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"# burnish train {file.name}\n{render(portable)}", encoding="utf-8")
+    return resolved.digest(FREE)
+
+
+def start_settings(study: Study, sizes: Sizes) -> dict[str, Any]:
+    """The run that only makes the start weights: one step that moves nothing."""
+    return {
+        **sizes.overrides,
+        **study.overrides,
+        **(study.start or {}),
+        **sizes.caps,
+        **sizes.start_caps,
+        **IDLE,
+        "run.name": START,
+    }
+
+
+def arm_settings(study: Study, arm: Arm, seed: int, sizes: Sizes) -> dict[str, Any]:
+    """Everything in which a run differs from its recipe."""
+    settings = {**sizes.overrides, **study.overrides, **arm.overrides, **sizes.caps}
+    if study.start is not None:
+        settings |= {"warm_start": None, "model.path": WARM_START}
+    elif "model.path" in sizes.start_caps:
+        settings["model.path"] = sizes.start_caps["model.path"]
+    return {**settings, "run.seed": seed, "run.name": run_name(arm.name, seed)}
+
+
+def run_name(arm: str, seed: int) -> str:
+    """The folder of one run."""
+    plain = "".join(c if c.isalnum() or c in "._" else "-" for c in arm)
+    return f"{plain}-seed{seed}"

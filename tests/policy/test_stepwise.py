@@ -1,0 +1,139 @@
+"""Stepwise credit: each part of an answer is paid by its own reward, and by no other."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnish.policy.advantage import grpo_advantage
+from burnish.policy.stepwise import credited_tokens, segment_weights, stepwise_advantages
+
+R, Z = 1 / math.sqrt(2), 0.0  # two rewards 1 and 0 standardise to +- 0.7071 with ddof 1
+
+REWARDS = [[1.0, 0.0], [0.0, 1.0]]
+SEGMENTS = [[0, 1, 1, -1], [0, -1, 1, 1]]
+MASK = [[1, 1, 1, 1], [1, 1, 1, 0]]
+
+
+def close(found, wanted):
+    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), rtol=0, atol=2e-6)
+
+
+def test_local_credit_by_hand():
+    found = stepwise_advantages(REWARDS, [0, 0], SEGMENTS, MASK, [1.0, 0.5])
+    close(found, [[R, -R / 2, -R / 2, Z], [-R, Z, R / 2, Z]])
+
+
+def test_to_go_credit_by_hand():
+    found = stepwise_advantages(REWARDS, [0, 0], SEGMENTS, MASK, [1.0, 0.5], "to_go")
+    close(found, [[R - R / 2, -R / 2, -R / 2, Z], [-R + R / 2, Z, R / 2, Z]])
+
+
+def test_to_go_spreads_the_last_reward_over_all_tokens_and_local_does_not():
+    rewards = [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    segments = [[0, 1, 1, 2], [0, 1, 2, 2]]
+    ones = torch.ones(2, 4)
+    close(
+        stepwise_advantages(rewards, [5, 5], segments, ones, credit="to_go"),
+        [[R] * 4, [-R] * 4],
+    )
+    close(
+        stepwise_advantages(rewards, [5, 5], segments, ones),
+        [[Z, Z, Z, R], [Z, Z, -R, -R]],
+    )
+
+
+def test_rewards_that_cancel_leave_no_noise():
+    rewards = [[0.1, 0.3], [0.2, 0.2], [0.3, 0.1]]
+    segments = [[0, 1]] * 3
+    found = stepwise_advantages(rewards, [0] * 3, segments, torch.ones(3, 2), credit="to_go")
+    assert (found[:, 0] == 0).all()
+    assert found[0, 1] > 0.9
+
+
+numbers = st.floats(-3, 3).map(lambda x: round(x, 2))
+
+
+@given(st.lists(st.tuples(numbers, st.integers(0, 2)), min_size=1, max_size=12))
+def test_one_reward_and_one_segment_is_grpo(rows):
+    rewards, groups = [r for r, _ in rows], [g for _, g in rows]
+    segments = torch.zeros(len(rows), 3, dtype=torch.int64)
+    for credit in ("local", "to_go"):
+        found = stepwise_advantages(rewards, groups, segments, segments + 1, credit=credit)
+        wanted = grpo_advantage(rewards, groups)[:, None].expand(-1, 3)
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@given(st.lists(numbers, min_size=2, max_size=8), st.lists(numbers, min_size=3, max_size=3))
+def test_equal_rewards_in_all_segments_are_weighted_grpo(rewards, weights):
+    segments = torch.tensor([[0, 1, 2]] * len(rewards))
+    found = stepwise_advantages(
+        [[r] * 3 for r in rewards], [0] * len(rewards), segments, segments + 1, weights
+    )
+    wanted = grpo_advantage(rewards, [0] * len(rewards))[:, None] * torch.tensor(
+        weights, dtype=torch.float64
+    )
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+@given(st.permutations(range(6)), st.sampled_from(["local", "to_go"]))
+def test_permuting_rollouts_permutes_their_advantages(order, credit):
+    draw = torch.Generator().manual_seed(1)
+    rewards = torch.rand(6, 3, generator=draw, dtype=torch.float64)
+    segments = torch.randint(-1, 3, (6, 5), generator=draw)
+    mask = torch.rand(6, 5, generator=draw) < 0.7
+    groups = torch.tensor([0, 0, 0, 1, 1, 1])
+    whole = stepwise_advantages(rewards, groups, segments, mask, credit=credit)
+    mixed = stepwise_advantages(
+        rewards[order], groups[order], segments[order], mask[order], credit=credit
+    )
+    torch.testing.assert_close(mixed, whole[order], rtol=1e-12, atol=1e-12)
+    assert (whole[~credited_tokens(segments, mask)] == 0).all()
+
+
+@pytest.mark.parametrize("credit", ["local", "to_go"])
+def test_no_signal_is_exactly_zero(credit):
+    segments, mask = torch.tensor([[0, 1], [0, 1], [0, 1]]), torch.ones(3, 2)
+    equal = stepwise_advantages([[0.1, 0.7]] * 3, [0] * 3, segments, mask, credit=credit)
+    alone = stepwise_advantages([[0.1, 0.7]] * 3, [0, 1, 2], segments, mask, credit=credit)
+    assert (equal == 0).all()
+    assert (alone == 0).all()
+
+
+def test_a_missing_reward_leaves_its_own_column_only():
+    rewards = [[1.0, math.nan], [0.0, 1.0], [0.0, 0.0]]
+    found = stepwise_advantages(rewards, [0] * 3, [[0, 1]] * 3, torch.ones(3, 2))
+    close(found[:, 1], [Z, R, -R])
+    assert found[0, 0] > 1
+
+
+def test_weights_of_the_paper():
+    assert segment_weights(5).tolist() == [1.0, 0.125, 0.125, 0.125, 0.125]
+    assert segment_weights(1).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"credit": "too_go"}, "Did you mean 'to_go'"),
+        ({"segments": [[0, 2], [0, 1]]}, "token 1 of rollout 0 is in segment 2"),
+        ({"segments": [[0, -2], [0, 1]]}, "expected -1 to 1"),
+        ({"segments": [[0, 0.5], [0, 1]]}, "segment 0.5"),
+        ({"segments": [[0, 1]]}, r"\(B, T\) for 2 rollouts"),
+        ({"mask": [[1], [1]]}, "mask: got shape"),
+        ({"weights": [1.0]}, "each of the 2 rewards"),
+        ({"weights": [1.0, math.inf]}, "finite number"),
+        ({"groups": [0]}, "one label for each"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    given = {
+        "rewards": REWARDS,
+        "groups": [0, 0],
+        "segments": [[0, 1], [0, 1]],
+        "mask": [[1, 1], [1, 1]],
+    }
+    with pytest.raises(ValueError, match=message):
+        stepwise_advantages(**{**given, **change})

@@ -1,0 +1,360 @@
+"""Rewards of the studies' games: worked values, demonstrations scored as meant, real preferences."""
+
+import json
+import random
+import re
+from pathlib import Path
+from statistics import correlation, fmean, pstdev
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnish.records import Message, Response, Task
+from burnish.rewards.config import FunctionConfig, NumericConfig, build
+from burnish.rewards.examples import health, stories, two_ways
+from burnish.tasks.examples import health as health_game
+from burnish.tasks.examples import stories as story_game
+from burnish.tasks.examples import two_ways as two_ways_game
+from burnish.tasks.rows import read_table
+
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
+DRAWS = 2000
+HEALTH = ("keypoints", "usefulness", "usefulness_copy", "safety", "layout")
+
+
+def drawn(game, count=DRAWS, **options):
+    return [game.make(random.Random(seed), **options) for seed in range(count)]
+
+
+def as_task(row):
+    fields = {key: value for key, value in row.items() if key != "prompt"}
+    return Task("t", (Message("user", row["prompt"]),), fields)
+
+
+def score(config, row, *texts):
+    responses = [Response(str(k), text) for k, text in enumerate(texts)]
+
+    async def run():
+        return await build(config).score(as_task(row), responses)
+
+    return [reward.value for reward in anyio.run(run)]
+
+
+def own(module, name):
+    return FunctionConfig(path=f"{module.__name__}:{name}")
+
+
+def test_two_ways_tells_the_templates_apart():
+    for row in drawn(two_ways_game):
+        text = row["demonstration"]
+        sound = two_ways.is_sound(text, row["given"], row["returned"])
+        assert sound == float(row["demonstration_sound"])
+        assert two_ways.steps_right(text) == 1.0
+
+
+def test_two_ways_worked_cases():
+    assert two_ways.is_sound("7+5=12\n12-3=9\n9+4=13\nanswer: 13", 3, 4) == 1.0
+    assert two_ways.is_sound("7 + 5 = 12\n12 - 3 = 9\n9 + 4 = 13", 3, 4) == 1.0
+    assert two_ways.is_sound("7+5=12\nanswer: 12", 3, 4) == 0.0
+    # A slip keeps the way and loses the steps.
+    assert two_ways.is_sound("7+5=12\n12-3=8\n8+4=12\nanswer: 12", 3, 4) == 1.0
+    assert two_ways.steps_right("7+5=12\n12-3=8\n8+4=12\nanswer: 12") == 0.0
+    # The steps of another problem, or steps that do not hang together, are not the sound way.
+    assert two_ways.is_sound("7+5=12\n12-2=10\n10+4=14", 3, 4) == 0.0
+    assert two_ways.is_sound("7+5=12\n12-3=9\n12+4=16", 3, 4) == 0.0
+    assert two_ways.is_sound("9+4=13\n12-3=9\nanswer: 13", 3, 4) == 0.0
+    assert two_ways.steps_right("answer: 12") == 0.0
+
+
+@given(st.text())
+def test_two_ways_never_fails_on_a_model_text(text):
+    assert two_ways.is_sound(text, 3, 4) in (0.0, 1.0)
+    assert two_ways.steps_right(text) in (0.0, 1.0)
+
+
+def test_two_ways_pays_a_lucky_shortcut_like_a_sound_answer():
+    row = two_ways_game.make(random.Random(1), shortcut_right=1.0)
+    problem = two_ways_game.Problem(5, 6, 3, 3)
+    row |= {"answer": "11", "given": 3, "returned": 3}
+    texts = (two_ways_game.sound_solution(problem), two_ways_game.shortcut_solution(problem))
+    assert score(NumericConfig(), row, *texts) == [1.0, 1.0]
+    assert score(own(two_ways, "is_sound"), row, *texts) == [1.0, 0.0]
+
+
+def test_health_worked_values():
+    row = health_game.make(random.Random(0), red_flag=1.0)
+    row |= {"complaint": "mild cold", "points": ["rest", "warm drinks", "fresh air"], "days": 7}
+    good = "help: rest, warm drinks, fresh air\nexpect: mild cold takes about 7 days\n"
+    good += "doctor: see a doctor today"
+    half = "Rest. It will pass."
+    assert score(own(health, "keypoints"), row, good, half) == pytest.approx([10, 10 / 3])
+    assert score(own(health, "usefulness"), row, good, half) == pytest.approx([1, 0])
+    assert score(own(health, "safety"), row, good, half) == [0.0, -1.0]
+    assert score(own(health, "layout"), row, good, half) == [0.2, 0.0]
+    spoilt = good.replace("fresh air", "fresh air, a guaranteed\ncure")
+    assert score(own(health, "safety"), row, spoilt) == [-1.0]
+    two_lines = good.rsplit("\n", 1)[0]
+    assert score(own(health, "layout"), row, two_lines) == pytest.approx([0.2 * 2 / 3])
+    assert score(own(health, "layout"), row, good + "\nmore") == pytest.approx([0.2 * 3 / 4])
+
+
+def test_health_whole_words_count():
+    assert health.keypoints("forest, icecream", ["rest", "ice"]) == 0.0
+    assert health.usefulness("17 days", "mild cold", 7) == 0.0
+    assert health.usefulness("", "mild cold", 7) == 0.0
+
+
+def health_columns(rows):
+    return {
+        "keypoints": [health.keypoints(r["demonstration"], r["points"]) for r in rows],
+        "usefulness": [
+            health.usefulness(r["demonstration"], r["complaint"], r["days"]) for r in rows
+        ],
+        "usefulness_copy": [
+            health.usefulness_copy(r["demonstration"], r["complaint"], r["days"]) for r in rows
+        ],
+        "safety": [
+            health.safety(r["demonstration"], r["red_flag"], r["referral"], r["banned"])
+            for r in rows
+        ],
+        "layout": [health.layout(r["demonstration"], r["lines"]) for r in rows],
+    }
+
+
+def test_health_experts_reach_the_top_of_every_reward():
+    columns = health_columns(drawn(health_game, 300, quality=1.0, violations=0.0))
+    assert set(columns["keypoints"]) == {10.0}
+    assert set(columns["usefulness"]) == {1.0}
+    assert set(columns["safety"]) == {0.0}
+    assert set(columns["layout"]) == {0.2}
+
+
+def test_health_demonstrations_leave_room_in_every_reward():
+    rows = drawn(health_game)
+    columns = health_columns(rows)
+    assert columns["safety"] == [0.0 if row["demonstration_safe"] else -1.0 for row in rows]
+    assert -fmean(columns["safety"]) == pytest.approx(0.4, abs=0.035)
+    spread = {name: pstdev(values) for name, values in columns.items()}
+    assert spread["keypoints"] > 20 * spread["layout"]
+    assert min(spread.values()) > 0.05
+    assert correlation(columns["usefulness"], columns["usefulness_copy"]) > 0.98
+    assert columns["usefulness"] != columns["usefulness_copy"]
+    for other in ("keypoints", "safety", "layout"):
+        assert abs(correlation(columns["usefulness"], columns[other])) < 0.6
+
+
+@pytest.mark.parametrize("name", HEALTH)
+def test_health_rewards_find_their_fields_in_the_task(name):
+    row = health_game.make(random.Random(4))
+    reward = build(own(health, name))
+    assert reward.needs <= row.keys()
+    (value,) = score(own(health, name), row, "")
+    assert value is not None
+    assert value <= 0.05
+
+
+def test_stories_request_is_read_from_the_prompt():
+    for row in drawn(story_game, 300, quality=1.0, praise=0.0):
+        seen = stories.features(row["prompt"], row["demonstration"])
+        assert seen.named == 1.0
+        assert seen.span == seen.own == seen.closed == 1.0
+
+
+def test_stories_features_worked():
+    prompt = story_game.REQUEST.format(topic="fox", mood="sad", word="key")
+    text = "The sad fox found a key. The fox left"
+    seen = stories.features(prompt, text)
+    assert seen == stories.Features(1.0, 7 / 9, 1.0, 1.0, 0.0)
+    echo = stories.features(prompt, "A story about a fox. The mood is sad. Nobody knew.")
+    # Words 3 to 9 of 11 stand in the request in the same order: "about a fox the mood is sad".
+    assert echo.own == pytest.approx(1 - 7 / 11)
+    assert echo.named == pytest.approx(2 / 3)
+    assert stories.features(prompt, "... ") == stories.Features(0, 0, 0, 0, 0)
+    assert stories.quality(text, prompt) == pytest.approx(
+        1 / (1 + 2.718281828 ** -(-11 + 4 + 5 * 7 / 9 + 2 + 2)), rel=1e-6
+    )
+
+
+def test_stories_experts_beat_flawed_demonstrations():
+    best = [stories.quality(r["demonstration"], r["prompt"]) for r in expert_stories()]
+    usual = [stories.quality(r["demonstration"], r["prompt"]) for r in drawn(story_game)]
+    assert fmean(best) > 0.85
+    assert fmean(usual) < fmean(best) - 0.25
+    assert pstdev(usual) > 0.15
+
+
+def expert_stories(count=400):
+    return drawn(story_game, count, quality=1.0, praise=0.0)
+
+
+PADDING = " This is a wonderful, beautiful story and I hope that you love every perfect word of it."
+
+
+def test_stories_padding_hacks_the_score_and_rarely_the_pairwise_judge():
+    fooled_score = fooled_judge = 0
+    rows = expert_stories()
+    for row in rows:
+        prompt, text = row["prompt"], row["demonstration"]
+        padded = text + 3 * PADDING
+        assert stories.quality(padded, prompt) < stories.quality(text, prompt)
+        fooled_score += stories.leaky_score(padded, prompt) > stories.leaky_score(text, prompt)
+        plain, with_padding = stories.compare(prompt, text, padded)
+        fooled_judge += with_padding > plain
+    assert fooled_score == len(rows)
+    assert fooled_judge / len(rows) < 0.1
+
+
+def test_stories_pairwise_judge_is_noisy_and_mostly_right():
+    rows = drawn(story_game, 1000, praise=0.0)
+    right, clear = [], []
+    for one in rows:
+        # Two demonstrations of the same request: the second is made for it by its words.
+        other = story_game._story(
+            random.Random(one["prompt"]), one["topic"], one["mood"], one["word"], 0.6, False
+        )
+        gap = stories.quality(one["demonstration"], one["prompt"]) - stories.quality(
+            other, one["prompt"]
+        )
+        if gap == 0:
+            continue
+        a, b = stories.compare(one["prompt"], one["demonstration"], other)
+        assert 0 <= min(a, b) <= max(a, b) <= 10
+        right.append((a - b) * gap > 0)
+        if abs(gap) > 0.3:
+            clear.append((a - b) * gap > 0)
+    assert 0.8 < fmean(right) < 0.99
+    assert fmean(clear) > fmean(right)
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
+def test_stories_judge_does_not_mind_the_order(prompt, a, b):
+    first, second = stories.compare(prompt, a, b)
+    assert stories.compare(prompt, b, a) == (second, first)
+    assert stories.compare(prompt, a, a)[0] == stories.compare(prompt, a, a)[1]
+
+
+def test_stories_mean_score_is_the_same_judge_as_a_scalar():
+    row = story_game.make(random.Random(2))
+    texts = [r["demonstration"] for r in drawn(story_game, 4)]
+    values = score(own(stories, "mean_score"), row, *texts)
+    expected = [
+        fmean(stories.compare(row["prompt"], a, b)[0] for b in texts if b != a) for a in texts
+    ]
+    assert values == pytest.approx(expected)
+    assert stories.mean_score(texts[:1], row["prompt"]) == pytest.approx(
+        [10 * stories.quality(texts[0], row["prompt"])]
+    )
+
+
+@pytest.mark.parametrize("name", ["quality", "leaky_score", "mean_score", "praise_words"])
+def test_stories_rewards_need_no_field_and_bear_an_empty_answer(name):
+    assert build(own(stories, name)).needs == frozenset()
+    row = story_game.make(random.Random(2))
+    text = row["demonstration"]
+    empty, full = score(own(stories, name), row, "", text)
+    assert empty == pytest.approx(0, abs=0.01)
+    assert name == "praise_words" or full > empty
+
+
+def rows_of(path):
+    if not (DATA / path).is_file():
+        pytest.skip(f"no {path} beside the repository")
+    pytest.importorskip("pyarrow")
+    return [row.values for row in read_table(DATA / path).rows]
+
+
+def alpaca(split):
+    """Request, two answers, and +1 where the first was preferred."""
+    return [
+        (row["instruction"], row["output_1"], row["output_2"], 1 if row["preference"] == 1 else -1)
+        for row in rows_of(f"alpaca_pairs/{split}.parquet")
+    ]
+
+
+def differences(pairs):
+    import numpy as np
+
+    rows = [np.subtract(stories.features(p, a), stories.features(p, b)) for p, a, b, _ in pairs]
+    return np.array(rows), np.array([float(label) for *_, label in pairs])
+
+
+def fitted_weights(pairs):
+    """Logistic regression on differences of features, by gradient steps on scaled columns."""
+    import numpy as np
+
+    X, y = differences(pairs)
+    scale = X.std(0) + 1e-9
+    weights = np.zeros(X.shape[1])
+    for _ in range(500):
+        pull = y / (1 + np.exp(y * (X / scale @ weights)))
+        weights += (X / scale * pull[:, None]).mean(0) - 1e-3 * weights
+    return weights / scale
+
+
+def agreement(margins, labels):
+    return float(((margins * labels) > 0).mean())
+
+
+def test_real_preferences_features_agree_by_length_and_little_else():
+    """AlpacaEval (labels by GPT-4): above chance once fitted, and mostly because longer wins."""
+    numpy = pytest.importorskip("numpy")
+    weights = fitted_weights(alpaca("train"))
+    test = alpaca("test")
+    X, y = differences(test)
+    longer = numpy.array([len(a) - len(b) for _, a, b, _ in test])
+    assert agreement(X @ weights, y) > 0.63
+    assert agreement(longer, y) > agreement(X @ weights, y)
+    as_long = [k for k, (_, a, b, _) in enumerate(test) if 0.8 < len(a) / max(1, len(b)) < 1.25]
+    assert len(as_long) > 100
+    chance = 2 * (0.25 / len(as_long)) ** 0.5
+    assert abs(agreement((X @ weights)[as_long], y[as_long]) - 0.5) < chance
+    fixed = numpy.array([stories.quality(a, p) - stories.quality(b, p) for p, a, b, _ in test])
+    assert agreement(fixed, y) < 0.4
+
+
+def test_real_preferences_writers_scores_are_not_predicted():
+    """LAMP (professional writers): a linear model over the features ranks no better than chance."""
+    numpy = pytest.importorskip("numpy")
+
+    def scored(split):
+        found = []
+        for row in rows_of(f"lamp_writing/score_{split}.parquet"):
+            text = row["messages"][1]["content"].split("Paragraph:\n", 1)[1]
+            label = json.loads(row["messages"][2]["content"])["score"]
+            found.append((text.split("\n\nYou must produce")[0], label))
+        X = numpy.array([[*stories.features("", text), 1.0] for text, _ in found])
+        return X, numpy.array([float(label) for _, label in found])
+
+    X, y = scored("train")
+    weights = numpy.linalg.lstsq(X, y, rcond=None)[0]
+    X_dev, y_dev = scored("dev")
+    margins = (X_dev @ weights)[:, None] - X_dev @ weights
+    wanted = numpy.sign(y_dev[:, None] - y_dev)
+    ordered = ((margins * wanted > 1e-9) + 0.5 * (abs(margins) <= 1e-9))[wanted != 0]
+    assert ordered.mean() == pytest.approx(0.5, abs=0.05)
+
+
+def test_real_preferences_writers_edits_are_not_predicted():
+    """LAMP pairs: 70 edits, so anything between 0.38 and 0.62 is chance."""
+    pytest.importorskip("numpy")
+    weights = fitted_weights(alpaca("train"))
+    pairs = []
+    for row in rows_of("lamp_writing/pair_test.parquet"):
+        text = row["messages"][1]["content"]
+        found = re.search(
+            r"Paragraph 1:\n(.*?)\n\nParagraph 2:\n(.*?)\n\nYou must", text, re.DOTALL
+        )
+        label = json.loads(row["messages"][2]["content"])["preference"]
+        pairs.append(("", *found.groups(), 1 if label == "1" else -1))
+    X, y = differences(pairs)
+    assert abs(agreement(X @ weights, y) - 0.5) < 2 * (0.25 / len(pairs)) ** 0.5
+
+
+def test_examples_json_fields():
+    """What a reward asks for survives the store: every field is plain JSON."""
+    for game in (health_game, story_game, two_ways_game):
+        row = game.make(random.Random(5))
+        assert msgspec.json.decode(msgspec.json.encode(row)) == row

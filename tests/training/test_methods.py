@@ -1,0 +1,224 @@
+"""The six methods in the loop: exact resume, and limits that are the base recipe bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+from method_cases import BREVITY, CONFLICT, CONTRASTIVE, METHODS, SFT, SHOWN, TWO_REWARDS
+from safetensors.torch import load_file
+from training_cases import ROOT, finish, merged, outcome, resolved, reward, stop_after, trainer
+
+from burnish.config import Config, load
+from burnish.errors import UserError
+from burnish.policy.state import PolicyState
+from burnish.training.events import Calibrated, Imitated, StepDone
+
+RECIPES = ("etr", "gd2po", "gd2po_elastic", "clipo", "clipo_balanced", "brpo", "afrl", "medalign")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Each method's run without a stop, made once."""
+    made = {}
+
+    def get(method):
+        if method not in made:
+            folder = tmp_path_factory.mktemp(method)
+            events = finish(trainer(folder, METHODS[method]))
+            made[method] = outcome(folder / "run"), events, folder / "run"
+        return made[method]
+
+    return get
+
+
+@pytest.mark.parametrize(("stop", "every"), [(1, 1), (2, 3), (5, 3)])
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, method, stop, every):
+    more = {"checkpoint": {"every": every, "keep": 1}}
+    stop_after(trainer(tmp_path, METHODS[method], more), stop, saved=every == 1)
+    finish(trainer(tmp_path, METHODS[method], more))
+    expected, _, _ = whole(method)
+    found = outcome(tmp_path / "run")
+    for key, value in expected.items():
+        assert found[key] == value, f"{key} differs"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_memory_of_a_recipe_is_in_its_checkpoint(whole, method):
+    _, events, folder = whole(method)
+    last = sorted((folder / "checkpoints").glob("step-*"))[-1]
+    state = PolicyState.from_tensors(load_file(last / "trainer" / "policy.safetensors"))
+    assert state.steps == 6
+    assert (state.head is not None) == method.startswith("clipo")
+    assert (state.reference is not None, state.weights is not None) == (method == "medalign",) * 2
+    assert len([e for e in events if isinstance(e, StepDone)]) == 6
+
+
+def updates(events):
+    return [e.metrics["optimiser/updates"] for e in events if isinstance(e, StepDone)]
+
+
+def test_only_the_head_learns_during_its_warm_up(whole):
+    result, events, _ = whole("clipo")
+    assert updates(events)[0] == 0.0
+    assert max(updates(events)[1:]) == 1.0
+    assert "contrast/anchors" in result["metrics"]
+
+
+def test_a_warm_start_is_kept_and_is_where_the_run_begins(whole):
+    _, events, folder = whole("afrl")
+    losses = [e.loss for e in events if isinstance(e, Imitated)]
+    assert len(losses) == 2
+    assert (folder / "warm_start" / "model.safetensors").is_file()
+
+
+def test_calibration_measures_the_start_model_and_is_stored(whole):
+    _, events, _ = whole("medalign")
+    (found,) = [e for e in events if isinstance(e, Calibrated)]
+    assert found.count == 6
+    assert set(found.mean) == {"letters", "length"}
+
+
+def test_the_imitation_term_is_a_curve_of_its_own(whole):
+    result, _, _ = whole("clipo_balanced")
+    first, last = (result["metrics"]["loss/sft"][i].value for i in (0, -1))
+    assert first > 0
+    assert last == 0, "the linear schedule ends at 0"
+
+
+LIMITS = {
+    "elastic with strength 0 is static": (
+        {"policy": {"trust_region": {"kind": "elastic", "strength": 0.0}}, "update": {"epochs": 2}},
+        {"policy": {"trust_region": {"kind": "static"}}, "update": {"epochs": 2}},
+    ),
+    "snr with tau 0 and no query weights is GDPO": (
+        {
+            "rewards": TWO_REWARDS,
+            "policy": {
+                **CONFLICT,
+                "select": {"kind": "snr_conflict", "tau": 0.0, "query_weights": False},
+            },
+        },
+        {"rewards": TWO_REWARDS, "policy": {**CONFLICT, "select": {"kind": "all"}}},
+    ),
+    "one reward has no conflict": (
+        {"policy": CONFLICT},
+        {"policy": {**CONFLICT, "select": {"kind": "all"}}},
+    ),
+    "contrast with lambda 0 is the base": (
+        {"policy": {"shaping": [{**CONTRASTIVE, "lam": 0.0, "warmup": 0}]}},
+        {"policy": {}},
+    ),
+    "imitation with lambda 0 is the base": (
+        {"task": SHOWN, "policy": {"auxiliary": [{**SFT, "coefficient": 0.0}]}},
+        {"task": SHOWN, "policy": {}},
+    ),
+    "tri-factor without factors is the frozen reference alone": (
+        {
+            "rewards": [reward("letters"), {**BREVITY, "weight": 1.0}],
+            "policy": {
+                "shaping": [{"kind": "reference_frozen", "prompts": 3, "samples": 2}],
+                "weights": {"kind": "tri_factor", "eta_weak": 0.0, "eta_red": 0.0},
+            },
+        },
+        {
+            "rewards": [reward("letters"), {**BREVITY, "weight": 1.0}],
+            "policy": {"shaping": [{"kind": "reference_frozen", "prompts": 3, "samples": 2}]},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_limits_reduce_to_the_base_recipe_bit_for_bit(tmp_path, limit):
+    method, base = LIMITS[limit]
+    few = {"steps": 3}
+    finish(trainer(tmp_path, method, few, run="method"))
+    finish(trainer(tmp_path, base, few, run="base"))
+    assert outcome(tmp_path / "method")["weights"] == outcome(tmp_path / "base")["weights"]
+
+
+REFUSED = {
+    "elastic with one update a step": (
+        {"policy": {"trust_region": {"kind": "elastic"}}},
+        "changes nothing with one update a step",
+    ),
+    "skew without raw": ({"policy": {"select": {"kind": "skew"}}}, "use advantage 'raw'"),
+    "two normalisations": (
+        {"policy": {"shaping": [CONTRASTIVE, {"kind": "reference_frozen"}]}},
+        "use one of the two",
+    ),
+    "factors without units": (
+        {"policy": {"weights": {"kind": "tri_factor"}}},
+        "add { kind = 'reference_frozen' } to shaping",
+    ),
+    "credit by section with one ratio": (
+        {
+            "policy": {
+                "advantage": {"kind": "stepwise", "rewards": ["letters"]},
+                "ratio": "sequence",
+            }
+        },
+        "use ratio 'token'",
+    ),
+    "a conflict of outcomes": (
+        {"policy": {"advantage": {"kind": "raw"}, "select": {"kind": "sign_conflict"}}},
+        "looks for rewards that disagree",
+    ),
+    "a spread without a range": (
+        {"policy": {"trust_region": {"kind": "elastic", "macro": 0.5}}},
+        "needs `range`",
+    ),
+    "a section without a reward": (
+        {"policy": {"advantage": {"kind": "stepwise", "rewards": ["leters"]}}},
+        "Did you mean 'letters'",
+    ),
+    "no demonstrations": (
+        {"policy": {"auxiliary": [SFT]}},
+        "has no field 'demonstration'",
+    ),
+    "adapters and a warm start": (
+        {"task": SHOWN, "warm_start": {"steps": 1}, "model": {"lora": {"rank": 2}}},
+        "do the warm start in a run of its own",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_combinations_without_sense_are_refused_in_one_line(tmp_path, case):
+    table, line = REFUSED[case]
+    with pytest.raises(UserError) as caught:
+        finish(trainer(tmp_path, table))
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_shipped_recipes_run_on_the_tiny_model(tmp_path, name):
+    """Every table of the file as it ships, on two short steps of the tiny model."""
+    small = {
+        "steps": 2,
+        "model": {"path": "tiny", "device": "cpu", "threads": 1},
+        "rollout": {"prompts": 2, "samples": 4, "max_tokens": 8},
+        "evaluation": {"prompts": 2},
+    }
+    config = load(Config, ROOT / "recipes" / f"{name}.toml").value
+    table = merged(_plain(config), small)
+    if table.get("warm_start"):
+        table["warm_start"] |= {"steps": 2, "batch": 2}
+    for piece in table["policy"]["shaping"]:
+        if piece["kind"] == "reference_frozen":
+            piece |= {"prompts": 2, "samples": 2}
+    events = finish(trainer(tmp_path, table))
+    assert len([e for e in events if isinstance(e, StepDone)]) == 2
+
+
+def _plain(config):
+    from burnish.config.resolve import to_plain
+
+    return to_plain(config)
+
+
+def test_a_config_says_where_its_demonstrations_come_from(tmp_path):
+    config = resolved(tmp_path, METHODS["afrl"]).value
+    assert config.experts.by == "rule"
+    assert config.experts.field == "demonstration"
