@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from studies.collect import Row
@@ -20,7 +20,7 @@ class Spread(NamedTuple):
     mean: float
     deviation: float | None
     """Standard deviation over seeds (n - 1); None for one seed."""
-    count: int
+    seeds: int
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -64,7 +64,7 @@ def scores_at_equal_tokens(curves: Curves) -> dict[tuple[str, int], float]:
     Of each seed the arm with the fewest trained tokens sets the number; the scores of the others
     are interpolated between the two evaluations around it.
     """
-    found = {}
+    found: dict[tuple[str, int], float] = {}
     paths = {key: _score_path(run) for key, run in curves.items()}
     for seed in {seed for _, seed in curves}:
         of_seed = {key: path for key, path in paths.items() if key[1] == seed and len(path) > 1}
@@ -80,7 +80,7 @@ def entropies_at_equal_reward(curves: Curves) -> dict[tuple[str, int], float]:
 
     Of each seed the arm that ends lowest sets the level.
     """
-    found = {}
+    found: dict[tuple[str, int], float] = {}
     for seed in {seed for _, seed in curves}:
         paths = {key: _reward_path(run) for key, run in curves.items() if key[1] == seed}
         paths = {key: path for key, path in paths.items() if path}
@@ -126,7 +126,7 @@ def _reward_path(run: Sequence[Row]) -> list[tuple[float, float]]:
 
 def _at(path: Sequence[tuple[float, float]], x: float) -> float:
     """Linear interpolation on a path whose first coordinate never falls."""
-    for (left, low), (right, high) in zip(path, path[1:], strict=False):
+    for (left, low), (right, high) in pairwise(path):
         if left <= x <= right:
             share = (x - left) / (right - left) if right > left else 1.0
             return low + share * (high - low)

@@ -1,6 +1,6 @@
 """Measure a trained model: the process that a study starts, and what its measures share.
 
-    python -m studies.measure studies.afrl.study:by_rule CHECKPOINT --start START --out FILE
+python -m studies.measure studies.afrl.study:by_rule CHECKPOINT --start START --out FILE
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def held_out(config: Mapping[str, Any], count: int) -> list[Task]:
     """Held-out questions of a task table, as a recipe would write it."""
-    return build_tasks(msgspec.convert(config, TaskConfig), seed=0).held_out(count)  # type: ignore[arg-type]
+    return build_tasks(msgspec.convert(config, TaskConfig), seed=0).held_out(count)
 
 
 def answer(
@@ -43,7 +43,7 @@ def answer(
 ) -> list[Evaluated]:
     """Answers to every task with their rewards, `samples` times over all tasks."""
     lm = _model(model, device)
-    scorer = build_all([msgspec.convert(reward, RewardConfig) for reward in rewards])  # type: ignore[arg-type]
+    scorer = build_all([msgspec.convert(reward, RewardConfig) for reward in rewards])
     found: list[Evaluated] = []
     for seed in range(samples):
         again = msgspec.structs.replace(sampling, seed=seed)

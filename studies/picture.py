@@ -57,7 +57,9 @@ def _panel(axis: Any, study: Study, rows: Sequence[Row], panel: str) -> None:
     runs = curves_of(rows)
     by_tokens = study.at_equal_tokens and panel == "score"
     for arm in study.arms:
-        paths = [_path(run, panel, by_tokens) for (name, _), run in runs.items() if name == arm.name]
+        paths = [
+            _path(run, panel, by_tokens) for (name, _), run in runs.items() if name == arm.name
+        ]
         paths = [path for path in paths if path]
         if not paths:
             continue

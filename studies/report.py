@@ -1,6 +1,6 @@
 """Tables and pictures from the CSVs of studies; needs no torch.
 
-    python -m studies.report afrl etr       or: all
+python -m studies.report afrl etr       or: all
 """
 
 from __future__ import annotations

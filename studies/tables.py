@@ -53,7 +53,7 @@ class Tables:
         ):
             rows = [row for row in old if _key(row) not in new] + own
             rows.sort(key=lambda row: order.index(row["study"]) if row["study"] in order else -1)
-            _write(folder / name, rows)
+            write_rows(folder / name, rows)
 
 
 def _key(row: Row) -> tuple[str, str, int]:
@@ -78,7 +78,8 @@ def _value(name: str, text: str) -> Any:
     return int(text) if name in ("seed", "done", "jobs") else float(text)
 
 
-def _write(file: Path, rows: Sequence[Row]) -> None:
+def write_rows(file: Path, rows: Sequence[Row]) -> None:
+    """A CSV with every column that any row has; what a row has not stays empty."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     draft = file.with_suffix(".draft")
     with draft.open("w", newline="", encoding="utf-8") as stream:

@@ -166,7 +166,7 @@ class Trajectory(Struct, frozen=True, omit_defaults=True):
     @property
     def trained_tokens(self) -> int:
         """How many tokens are trained: the ones of the loss mask, counted."""
-        return sum(len(span.token_ids) for span in self.spans if span.trainable)
+        return sum([len(span.token_ids) for span in self.spans if span.trainable])
 
     @property
     def prompt_length(self) -> int:

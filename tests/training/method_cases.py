@@ -67,6 +67,16 @@ METHODS: dict[str, dict[str, Any]] = {
             },
         },
     },
+    "curriculum": {
+        "curriculum": {
+            "thresholds": [0.3, 1.0],
+            "pool": 6,
+            "samples": 2,
+            "passing": 0.3,
+            "patience": 1,
+        },
+        "evaluation": {"every": 1},
+    },
     "gd2po_elastic": {
         "rewards": TWO_REWARDS,
         "policy": {**CONFLICT, "trust_region": ELASTIC},

@@ -10,7 +10,7 @@ from training_cases import ROOT, finish, merged, outcome, resolved, reward, stop
 from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.policy.state import PolicyState
-from burnish.training.events import Calibrated, Imitated, StepDone
+from burnish.training.events import Calibrated, Imitated, StageBegun, StepDone
 
 RECIPES = ("etr", "gd2po", "gd2po_elastic", "clipo", "clipo_balanced", "brpo", "afrl", "medalign")
 
@@ -83,6 +83,14 @@ def test_the_imitation_term_is_a_curve_of_its_own(whole):
     first, last = (result["metrics"]["loss/sft"][i].value for i in (0, -1))
     assert first > 0
     assert last == 0, "the linear schedule ends at 0"
+
+
+def test_a_curriculum_goes_on_when_the_score_stops_rising(whole):
+    _, events, folder = whole("curriculum")
+    stages = [(e.stage, e.tasks) for e in events if isinstance(e, StageBegun)]
+    assert [stage for stage, _ in stages] == [0, 1]
+    assert stages[0][1] < stages[1][1] == 6
+    assert (folder / "curriculum.json").is_file()
 
 
 LIMITS = {
@@ -175,6 +183,10 @@ REFUSED = {
     "no demonstrations": (
         {"policy": {"auxiliary": [SFT]}},
         "has no field 'demonstration'",
+    ),
+    "stages without a score": (
+        {"curriculum": {"pool": 4}},
+        "set evaluation.every",
     ),
     "adapters and a warm start": (
         {"task": SHOWN, "warm_start": {"steps": 1}, "model": {"lora": {"rank": 2}}},

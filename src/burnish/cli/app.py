@@ -28,6 +28,7 @@ app = typer.Typer(
         "  burnish train grpo steps=20   train; key=value changes any setting\n"
         "  burnish runs                  what has been trained here\n"
         "  burnish show --step 3         the answers of step 3 and their rewards\n"
+        "  burnish compare RUN_A RUN_B   which of two runs is better, and how sure that is\n"
     ),
 )
 

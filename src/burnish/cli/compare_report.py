@@ -84,13 +84,10 @@ def _value(value: Any) -> Text:
 
 
 def _print_test(test: PairedTest) -> None:
-    table = _table("held out", "A", "B", "B - A")
-    table.add_row(
-        "mean, 95 % interval",
-        interval(test.mean_a),
-        interval(test.mean_b),
-        interval(test.difference, signed=True),
-    )
+    table = _table("held out", "mean, 95 % interval")
+    table.add_row("A", interval(test.mean_a))
+    table.add_row("B", interval(test.mean_b))
+    table.add_row("B - A", interval(test.difference, signed=True))
     out.print(table)
     if test.fourfold is not None:
         counts = test.fourfold
@@ -136,19 +133,18 @@ def _print_changed(found: Comparison) -> None:
         marks = f"  {number(pair.mark_a)} -> {number(pair.mark_b)}  "
         head.append(marks, style=value_style(pair.change))
         head.append(one_line(pair.prompt), style="cyan")
-        head.no_wrap, head.overflow = True, "ellipsis"
-        out.print(head)
+        out.print(head, no_wrap=True, overflow="ellipsis")
         for letter, answer in (("A", pair.answer_a), ("B", pair.answer_b)):
             for index, line in enumerate(_first_lines(answer)):
                 mark = letter if index == 0 else " "
-                out.print(Text(f"  {mark}  {line}", no_wrap=True, overflow="ellipsis"))
+                out.print(Text(f"  {mark}  {line}"), no_wrap=True, overflow="ellipsis")
 
 
 def _first_lines(answer: str) -> list[str]:
     """The first lines that say something; a last one with dots where there are more."""
     lines = [safe(line).expandtabs(4) for line in answer.splitlines() if line.strip()]
     if not lines:
-        return ["(empty)"]
+        return ["(blank)" if answer else "(empty)"]
     return lines[:ANSWER_LINES] + ["…"] * (len(lines) > ANSWER_LINES)
 
 

@@ -1,4 +1,4 @@
-"""`burnish methods`: the shipped recipes, and how each differs from GRPO."""
+"""`burnish methods`: the shipped recipes, how each differs from GRPO, and where it is explained."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.console import emit_json, one_line, out, say
+from burnish.cli.method_cards import MethodCard, find_card, shown_path
 from burnish.cli.recipes import QUICK_START, RecipeCard, all_recipes, read_card
 from burnish.errors import UserError
 from burnish.policy.recipe import Recipe
@@ -24,14 +25,15 @@ def list_methods(*, as_json: bool) -> int:
     """Print the table of shipped recipes."""
     cards = [read_card(path) for path in _ordered(all_recipes()).values()]
     base = recipe_of(next((card.policy for card in cards if card.name == BASELINE), {}), BASELINE)
-    rows = [(card, differences(card, base)) for card in cards]
+    rows = [(card, differences(card, base), find_card(card.name)) for card in cards]
     if as_json:
-        for card, differs in rows:
+        for card, differs, method in rows:
             pieces = recipe_of(card.policy, card.name)
-            emit_json(card._asdict() | {"differs": differs, "policy": pieces})
+            explained = {"card": method and method.path, "effect": method.effect if method else ""}
+            emit_json(card._asdict() | explained | {"differs": differs, "policy": pieces})
         return 0
-    for card, differs in rows:
-        _print_card(card, differs)
+    for card, differs, method in rows:
+        _print_card(card, differs, method)
     say()
     say("See what one does before training: burnish try NAME. Every setting: --print-config.")
     return 0
@@ -77,7 +79,7 @@ def _default(field: FieldInfo) -> Any:
     return field.default if field.default_factory is NODEFAULT else field.default_factory()
 
 
-def _print_card(card: RecipeCard, differs: dict[str, str]) -> None:
+def _print_card(card: RecipeCard, differs: dict[str, str], method: MethodCard | None) -> None:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
     table.add_column(width=11, style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -89,5 +91,9 @@ def _print_card(card: RecipeCard, differs: dict[str, str]) -> None:
         table.add_row("", Text("the pieces of GRPO", style="cyan"))
     if card.paper:
         table.add_row("", Text(card.paper, style="bright_black"))
+    if method and method.effect:
+        table.add_row("", Text(one_line(f"effect: {method.effect}")))
+    if method:
+        table.add_row("", Text(f"card: {shown_path(method.path)}", style="bright_black"))
     table.add_row("", Text(card.command, style="green"))
     out.print(table)

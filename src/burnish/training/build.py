@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -163,6 +164,8 @@ def _assemble(
         reference=trainable.reference if config.policy.needs_reference else None,
         release=lm.release,
     )
+    if trainable.device.type == "cuda":
+        updater.meanwhile = functools.partial(cursor.look_ahead, config.rollout.prompts)
     if config.policy.imitation and experts:
         updater.imitation = Imitation(config.policy.imitation, experts, config.steps)
     warm_up = None
@@ -234,6 +237,11 @@ def _check_pieces(config: Config, rewards: list[str]) -> None:
         raise UserError(
             "policy.trust_region: 'elastic' changes nothing with one update a step, where every "
             "ratio is 1; set update.minibatches or update.epochs above 1"
+        )
+    if config.curriculum and not (config.evaluation.every and config.evaluation.prompts):
+        raise UserError(
+            "curriculum goes on to harder tasks when the held-out score stops rising; set "
+            "evaluation.every (and evaluation.prompts) above 0"
         )
     if config.warm_start and config.model.lora:
         raise UserError(

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from burnish.errors import StoreError
 from burnish.policy.state import PolicyState
+from burnish.training.curriculum import CurriculumState
 from burnish.training.optimiser import MasterAdamW
 
 
@@ -36,6 +37,7 @@ class TrainState(Struct, frozen=True, kw_only=True):
     useless_streak: int = 0
     threads: int = 0
     """CPU threads of the run's first start."""
+    curriculum: CurriculumState = CurriculumState()
 
 
 def save(

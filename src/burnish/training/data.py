@@ -23,13 +23,27 @@ class Cursor:
     max_prompt_tokens: int
     drop_overlong: bool
     position: int = 0
+    _ahead: dict[int, Task] = field(default_factory=dict, init=False)
+    """Tasks drawn before their turn, by position."""
+
+    def draw_from(self, tasks: TaskSet) -> None:
+        """Go on with other tasks at the same position."""
+        self.tasks = tasks
+        self._ahead.clear()
+
+    def look_ahead(self, count: int) -> None:
+        """Draw and measure tasks while a GPU is busy; what `take` gives does not change."""
+        for position in range(self.position, self.position + count):
+            if position not in self._ahead:
+                self._ahead[position] = self.tasks.train(position)
+                self.length_of(self._ahead[position])
 
     def take(self, count: int) -> list[Task]:
         """The next `count` tasks that fit."""
         taken: list[Task] = []
         refused = 0
         while len(taken) < count:
-            task = self.tasks.train(self.position)
+            task = self._ahead.pop(self.position, None) or self.tasks.train(self.position)
             self.position += 1
             if self.length_of(task) <= self.max_prompt_tokens:
                 taken.append(task)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,11 +19,9 @@ import msgspec
 
 from burnish.bench.evaluate import evaluate
 from burnish.config.schema import Config
-from burnish.errors import GuardTripped, UserError
+from burnish.errors import GuardTripped
 from burnish.lm.base import Sampling
 from burnish.lm.local import LocalLM
-from burnish.policy.pieces import ReferenceFrozen
-from burnish.policy.reference import fit_reference_stats
 from burnish.rewards.scorer import Scorer
 from burnish.seeds import Seeds
 from burnish.store import RunStore
@@ -35,15 +33,14 @@ from burnish.training.collect import (
     Collected,
     Collector,
     Scored,
-    reward_batch,
     slot_of,
     useful_groups,
 )
+from burnish.training.curriculum import Curriculum
 from burnish.training.data import Cursor, PromptReport
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
 from burnish.training.events import (
-    Calibrated,
     Event,
     Finished,
     HeldOut,
@@ -55,10 +52,11 @@ from burnish.training.forecast import Forecast
 from burnish.training.garbage import calm_collector
 from burnish.training.guards import check_sampled
 from burnish.training.optimiser import MasterAdamW, learning_rate
+from burnish.training.preparation import after_evaluation, prepare
 from burnish.training.replay import save_crash
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
-from burnish.training.warm_start import WARM_START, WarmUp
+from burnish.training.warm_start import WarmUp
 from burnish.training.weighing import Weigher
 
 Result = TypeVar("Result")
@@ -88,6 +86,8 @@ class Trainer:
     threads: int
     warm_up: WarmUp | None = None
     """What is left to do before the first step."""
+    curriculum: Curriculum | None = None
+    """The stages, once they are measured."""
     step_times: list[float] = field(default_factory=list)
     current: list[Scored] = field(default_factory=list)
     """The rollouts of the step under way, kept for a guard's report."""
@@ -107,81 +107,25 @@ class Trainer:
     def _run(self) -> Iterator[Event]:
         began = time.perf_counter()
         yield self._started()
-        yield from self._prepare()
+        yield from prepare(self)
         if self.config.evaluation.prompts and self.state.step == 0:
-            yield self._evaluate()
+            yield from self._evaluate()
         stop = ""
         while self.state.step < self.config.steps and not stop:
-            done, stop = self._guarded(self._step)
+            done, stop = self.guarded(self._step)
             yield done
             if self._due(self.config.evaluation.every) and self.config.evaluation.prompts:
-                yield self._evaluate()
+                yield from self._evaluate()
             if self._due(self.config.checkpoint.every):
                 yield self._save()
         if self.config.evaluation.prompts:
-            yield self._evaluate()
+            yield from self._evaluate()
         yield self._save()
         yield self._finish(stop, time.perf_counter() - began)
 
-    # --- before the first step
-
-    def _prepare(self) -> Iterator[Event]:
-        """Imitate the experts and measure the start model, where the recipe asks for it."""
-        if self.warm_up is not None:
-            yield from self.warm_up.run()
-            self.warm_up = None
-            self._start_anew()
-        calibration = self.config.policy.calibration
-        if calibration is not None and self.weigher.state.reference is None:
-            yield self._guarded(functools.partial(self._calibrate, calibration))
-
-    def _start_anew(self) -> None:
-        """The imitated weights are the run's first: of the optimiser, and of the reference."""
-        if self.world.is_main:
-            self.trainable.write(self.folder / WARM_START)
-        self.world.wait()
-        self.optimiser = MasterAdamW(
-            self.trainable.module.named_parameters(), self.config.optimiser
-        )
-        self.updater.optimiser = self.optimiser
-        if self.config.policy.needs_reference:
-            self.trainable.freeze_reference()
-
-    def _calibrate(self, piece: ReferenceFrozen) -> Calibrated:
-        """Rewards of the start model on its own answers: the unit of `reference_frozen`."""
-        tasks = [self.tasks.train(i) for i in range(piece.prompts)]
-        seed = self.seeds.for_("calibration")
-        scored = self.collector.answer(tasks, seed, piece.samples)
-        batch = reward_batch(scored)
-        names = batch.names
-        silent = [n for n, k in zip(names, batch.rewards_BK.isnan().all(0), strict=True) if k]
-        if silent:
-            raise UserError(
-                f"reward '{silent[0]}' has no value for any of {len(scored)} answers of the start "
-                "model, so 'reference_frozen' has no unit for it; see why: burnish try"
-            )
-        reference = fit_reference_stats(
-            batch.rewards_BK, sd_floor=piece.sd_floor, robust=piece.robust
-        )
-        self.weigher.state = replace(self.weigher.state, reference=reference)
-        found = Calibrated(
-            count=len(scored),
-            mean=dict(zip(names, reference.mean_K.tolist(), strict=True)),
-            deviation=dict(zip(names, reference.sd_K.tolist(), strict=True)),
-            constant=tuple(
-                n for n, sd in zip(names, reference.sd_K, strict=True) if sd <= piece.sd_floor
-            ),
-        )
-        if self.world.is_main:
-            line = f"rewards of the start model on {found.count} answers"
-            self.store.append_event(
-                "calibration", line, {"mean": found.mean, "sd": found.deviation}
-            )
-        return found
-
     # --- one step
 
-    def _guarded(self, work: Callable[[], Result]) -> Result:
+    def guarded(self, work: Callable[[], Result]) -> Result:
         self.current = []
         try:
             return work()
@@ -356,8 +300,10 @@ class Trainer:
             reused=reused,
         )
 
-    def _evaluate(self) -> HeldOut:
-        return self._guarded(self._held_out)
+    def _evaluate(self) -> Iterator[Event]:
+        found = self.guarded(self._held_out)
+        yield found
+        yield from after_evaluation(self, found)
 
     def _held_out(self) -> HeldOut:
         """Score the held-out prompts greedily, unless this step's evaluation is stored."""

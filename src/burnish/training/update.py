@@ -127,6 +127,8 @@ class Updater:
     """Demonstrations whose likelihood every update raises too."""
     release: Callable[[], None] | None = None
     """Gives back what the sampler holds on the device; asked for before passes are made smaller."""
+    meanwhile: Callable[[], None] | None = None
+    """Work for the host while the device finishes its passes."""
     budget: int = field(init=False)
     """Tokens of one forward and backward pass; halved when the device runs out of memory."""
     progress: Progress = field(default_factory=Progress)
@@ -357,6 +359,8 @@ class Updater:
             named = zip(self.optimiser.names, self.optimiser.sums, strict=True)
             check_tensors("gradient", named, batch.ids(part), batch.step)
 
+        if self.meanwhile is not None:
+            self.meanwhile()
         read = watch.settle(norm, name_the_gradient, batch.ids(part))
         self.optimiser.step(rate, norm)
         return read

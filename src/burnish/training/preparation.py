@@ -1,0 +1,129 @@
+"""What a run does before its first step, and what its evaluations decide.
+
+A warm start, the start model's rewards as a unit, and a curriculum are all optional, done once, and
+kept in the run's folder, so that a resumed run finds them done.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from burnish.config.schema import Curriculum as CurriculumConfig
+from burnish.errors import UserError
+from burnish.policy.pieces import ReferenceFrozen
+from burnish.policy.reference import fit_reference_stats
+from burnish.records import Task
+from burnish.training.collect import reward_batch
+from burnish.training.curriculum import Curriculum, CurriculumState, advance, difficulty_of
+from burnish.training.events import Calibrated, Event, HeldOut, StageBegun
+from burnish.training.optimiser import MasterAdamW
+from burnish.training.stages import open_curriculum
+from burnish.training.warm_start import WARM_START
+
+if TYPE_CHECKING:
+    from burnish.training.loop import Trainer
+
+
+def prepare(run: Trainer) -> Iterator[Event]:
+    """Imitate the experts and measure the start model, where the recipe asks for it."""
+    if run.warm_up is not None:
+        yield from run.warm_up.run()
+        run.warm_up = None
+        _start_anew(run)
+    calibration = run.config.policy.calibration
+    if calibration is not None and run.weigher.state.reference is None:
+        yield run.guarded(functools.partial(_calibrate, run, calibration))
+    if run.config.curriculum is not None:
+        work = functools.partial(_begin_curriculum, run, run.config.curriculum)
+        yield run.guarded(work)
+
+
+def _start_anew(run: Trainer) -> None:
+    """The imitated weights are the run's first: of the optimiser, and of the reference."""
+    if run.world.is_main:
+        draft = run.folder / f".writing-{WARM_START}"
+        shutil.rmtree(draft, ignore_errors=True)
+        run.trainable.write(draft)
+        os.replace(draft, run.folder / WARM_START)
+    run.world.wait()
+    run.optimiser = MasterAdamW(run.trainable.module.named_parameters(), run.config.optimiser)
+    run.updater.optimiser = run.optimiser
+    if run.config.policy.needs_reference:
+        run.trainable.freeze_reference()
+
+
+def _calibrate(run: Trainer, piece: ReferenceFrozen) -> Calibrated:
+    """Rewards of the start model on its own answers: the unit of `reference_frozen`."""
+    tasks = [run.tasks.train(i) for i in range(piece.prompts)]
+    seed = run.seeds.for_("calibration")
+    scored = run.collector.answer(tasks, seed, piece.samples)
+    batch = reward_batch(scored)
+    names = batch.names
+    silent = [n for n, k in zip(names, batch.rewards_BK.isnan().all(0), strict=True) if k]
+    if silent:
+        raise UserError(
+            f"reward '{silent[0]}' has no value for any of {len(scored)} answers of the start "
+            "model, so 'reference_frozen' has no unit for it; see why: burnish try"
+        )
+    reference = fit_reference_stats(batch.rewards_BK, sd_floor=piece.sd_floor, robust=piece.robust)
+    run.weigher.state = replace(run.weigher.state, reference=reference)
+    found = Calibrated(
+        count=len(scored),
+        mean=dict(zip(names, reference.mean_K.tolist(), strict=True)),
+        deviation=dict(zip(names, reference.sd_K.tolist(), strict=True)),
+        constant=tuple(
+            n for n, sd in zip(names, reference.sd_K, strict=True) if sd <= piece.sd_floor
+        ),
+    )
+    if run.world.is_main:
+        line = f"rewards of the start model on {found.count} answers"
+        run.store.append_event("calibration", line, {"mean": found.mean, "sd": found.deviation})
+    return found
+
+
+def _begin_curriculum(run: Trainer, config: CurriculumConfig) -> StageBegun:
+    """Deal the tasks into stages by how the start model does at them."""
+
+    def measure(pool: Sequence[Task]) -> list[float | None]:
+        seed = run.seeds.for_("difficulty")
+        scored = run.collector.answer(pool, seed, config.samples)
+        part = run.config.evaluation.part
+        marks = [s.reward.components.get(part) if part else s.reward.value for s in scored]
+        each = range(0, len(marks), config.samples)
+        return [difficulty_of(marks[i : i + config.samples], config.passing) for i in each]
+
+    seed = run.seeds.for_("curriculum")
+    curriculum = open_curriculum(run.folder, config, run.tasks, measure, seed)
+    run.curriculum = curriculum
+    return _enter_stage(run, curriculum, run.state.curriculum)
+
+
+def _enter_stage(run: Trainer, curriculum: Curriculum, state: CurriculumState) -> StageBegun:
+    run.state = msgspec.structs.replace(run.state, curriculum=state)
+    curriculum.stage = state.stage
+    run.cursor.draw_from(curriculum)
+    stages = curriculum.stages
+    return StageBegun(state.stage, len(stages), len(stages[state.stage]), run.state.step)
+
+
+def after_evaluation(run: Trainer, found: HeldOut) -> Iterator[Event]:
+    """On to harder tasks once the score has stopped rising."""
+    if run.config.curriculum is None or run.curriculum is None:
+        return
+    state = advance(
+        run.state.curriculum,
+        found.score.value if found.score else None,
+        run.config.curriculum.patience,
+        run.config.curriculum.gain,
+        stages=len(run.curriculum.stages),
+    )
+    if state.stage != run.state.curriculum.stage:
+        yield _enter_stage(run, run.curriculum, state)
+    run.state = msgspec.structs.replace(run.state, curriculum=state)

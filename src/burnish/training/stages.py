@@ -1,0 +1,61 @@
+"""A run's curriculum: what the start model found hard, measured once and kept in the run's folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from burnish.config.schema import Curriculum as CurriculumConfig
+from burnish.errors import StoreError, UserError, did_you_mean
+from burnish.records import Task
+from burnish.tasks.base import TaskSet
+from burnish.training.curriculum import Curriculum, curriculum_stages, task_pool
+
+FILE = "curriculum.json"
+
+Measure = Callable[[Sequence[Task]], list[float | None]]
+"""The difficulty of each task, None where it could not be measured."""
+
+
+def open_curriculum(
+    folder: Path, config: CurriculumConfig, tasks: TaskSet, measure: Measure, seed: int
+) -> Curriculum:
+    """The stages of a run; difficulties that an earlier start measured are read back."""
+    pool = task_pool(tasks, config.pool)
+    difficulty = _kept(folder / FILE)
+    if difficulty is None:
+        difficulty = measure(pool)
+        draft = folder / f".{FILE}.{os.getpid()}"
+        draft.write_bytes(msgspec.json.encode(difficulty))
+        os.replace(draft, folder / FILE)
+    always = _always(config.always, tasks, pool)
+    stages = curriculum_stages(difficulty, config.thresholds, always)
+    return Curriculum(tasks, stages, seed=seed, replay=config.replay, always=always)
+
+
+def _kept(path: Path) -> list[float | None] | None:
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[float | None])
+    except msgspec.DecodeError as error:
+        raise StoreError(
+            f"{path} cannot be read ({error}); remove it to measure the tasks again"
+        ) from error
+
+
+def _always(rule: str, tasks: TaskSet, pool: Sequence[Task]) -> list[int]:
+    """Positions of the tasks that a `field=value` names."""
+    if not rule:
+        return []
+    field, equals, value = rule.partition("=")
+    if not equals or field not in tasks.fields:
+        known = ", ".join(sorted(tasks.fields)) or "none"
+        raise UserError(
+            f"curriculum.always is '{rule}'; expected field=value with one of the task's fields "
+            f"({known}).{did_you_mean(field, tasks.fields)}"
+        )
+    return [i for i, task in enumerate(pool) if str(task.fields.get(field)) == value]
