@@ -146,12 +146,13 @@ def generation(rows: Sequence[Row]) -> list[GenerationFigure]:
 
 
 def tail(rows: Sequence[Row]) -> list[TailFigure]:
-    """One figure for each dtype."""
+    """One figure for each dtype and batch."""
     figures = []
     for row in rows:
         if row.layout != "tail":
             continue
-        others = {r.program: r for r in rows if r.layout == "full" and r.dtype == row.dtype}
+        full_rows = [r for r in rows if r.layout == "full" and r.dtype == row.dtype]
+        others = {r.program: r for r in full_rows if r.batch == row.batch}
         full, peer = others.get("burnish"), others.get("generate")
         seconds = statistics.median(row.seconds)
         full_s = statistics.median(full.seconds) if full else None

@@ -21,7 +21,7 @@ import msgspec
 import torch
 from _speed_floor import Group, Weights, clock, generation_floor
 from _speed_plan import EXPLAIN
-from _speed_records import GenerationJob, Row, read_job, say
+from _speed_records import GenerationJob, Row, Tail, read_job, say
 
 from burnish.lm.base import Sampling
 from burnish.lm.folder import find_folder, load_model
@@ -71,14 +71,8 @@ def _measure(job: GenerationJob, dtype: str) -> Iterator[Row]:
     peer = Peer(job, dtype)
     plan = job.plan
     if job.part == "tail":
-        firsts = _prompts(job, _explained(), plan.tail.rows // plan.samples)
-        rows = [prompt for prompt in firsts for _ in range(plan.samples)]
-        ends = (*engine.own_ends, *line_ends(engine.tokenizer))
-        tail = engine.measure(Work("tail", rows, [plan.tail.longest] * len(rows), ends))
-        yield tail
-        full = Work("full", rows, [tail.measured_tokens] * len(rows))
-        yield engine.measure(full)
-        yield peer.measure(full)
+        for size in plan.tails:
+            yield from _tail(job, size, engine, peer)
         return
     prompts = _prompts(job, _tasks(job), max(plan.batches))
     for batch in plan.batches:
@@ -89,6 +83,18 @@ def _measure(job: GenerationJob, dtype: str) -> Iterator[Row]:
             distinct = Work("distinct", prompts[:batch], [new] * batch)
             yield engine.measure(distinct)
             yield peer.measure(distinct)
+
+
+def _tail(job: GenerationJob, size: Tail, engine: Engine, peer: Peer) -> Iterator[Row]:
+    """Rows that end by themselves, and the same rows made to run as far as the longest of them."""
+    firsts = _prompts(job, _explained(), size.rows // job.plan.samples)
+    rows = [prompt for prompt in firsts for _ in range(job.plan.samples)]
+    ends = (*engine.own_ends, *line_ends(engine.tokenizer))
+    tail = engine.measure(Work("tail", rows, [size.longest] * len(rows), ends))
+    yield tail
+    full = Work("full", rows, [tail.measured_tokens] * len(rows))
+    yield engine.measure(full)
+    yield peer.measure(full)
 
 
 def line_ends(tokenizer: Tokenizer) -> tuple[int, ...]:

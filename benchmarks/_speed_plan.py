@@ -16,7 +16,7 @@ GPU = Plan(
     batches=(64, 512, 2048),
     new_tokens=(32, 128, 512),
     samples=8,
-    tail=Tail(512, 512),
+    tails=(Tail(512, 512), Tail(2048, 512)),
     steps=(
         StepSize(prompts=64, samples=8, max_tokens=32, steps=18, peer_steps=10, peer_warm=3),
         StepSize(
@@ -36,7 +36,7 @@ CPU = Plan(
     batches=(16, 32),
     new_tokens=(32,),
     samples=8,
-    tail=Tail(32, 128),
+    tails=(Tail(32, 128),),
     steps=(StepSize(prompts=8, samples=8, max_tokens=12, steps=6, warm=1, peer_steps=4),),
     learn=StepSize(
         prompts=8,
@@ -58,7 +58,7 @@ QUICK = Plan(
     batches=(8,),
     new_tokens=(8,),
     samples=4,
-    tail=Tail(16, 64),
+    tails=(Tail(16, 64),),
     steps=(_SMALL,),
     learn=msgspec.structs.replace(_SMALL, questions=10),
     memory=(msgspec.structs.replace(_SMALL, steps=1),),

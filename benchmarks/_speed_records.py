@@ -58,7 +58,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     new_tokens: tuple[int, ...]
     samples: int
     """Rollouts of a prompt in the grouped layout."""
-    tail: Tail
+    tails: tuple[Tail, ...]
     steps: tuple[StepSize, ...]
     learn: StepSize
     memory: tuple[StepSize, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from burnish.store import RunStore
 
@@ -44,8 +44,11 @@ def _curves(store: RunStore) -> list[Row]:
         if name in CURVES or name.startswith(PREFIXES):
             for step, value in points:
                 rows.setdefault(step + 1, {"done": step + 1})[name] = value
-    for step, tokens in _trained_tokens(store).items():
-        rows[step + 1]["trained_tokens"] = tokens if rows[step + 1].get("optimiser/updates") else 0
+    for step, (tokens, share) in trained(store).items():
+        row = rows[step + 1]
+        has_moved = bool(row.get("optimiser/updates"))
+        row["trained_tokens"] = tokens if has_moved else 0
+        row["trained_share"] = share if has_moved else 0.0
     for evaluation in store.evaluations("held_out"):
         score = evaluation.summary["score"]
         row = rows.setdefault(evaluation.step, {"done": evaluation.step})
@@ -53,10 +56,19 @@ def _curves(store: RunStore) -> list[Row]:
     return [rows[done] for done in sorted(rows)]
 
 
-def _trained_tokens(store: RunStore) -> dict[int, int]:
-    """Response tokens that went through the backward pass in each step.
+class Trained(NamedTuple):
+    """What of a step's rollouts went through the backward pass."""
 
-    Rollouts that a recipe leaves out never do, nor do those with advantage 0 where no term of the
+    tokens: int
+    """Response tokens, once for every epoch."""
+    share: float
+    """Of the rollouts."""
+
+
+def trained(store: RunStore) -> dict[int, Trained]:
+    """What each step trained on.
+
+    Rollouts that a recipe leaves out are not, nor are those with advantage 0 where no term of the
     loss looks at them. Demonstrations of an `sft` term are not counted.
     """
     config = store.about.config
@@ -64,14 +76,17 @@ def _trained_tokens(store: RunStore) -> dict[int, int]:
         key.startswith("policy.auxiliary.") and key.endswith(".kind") and kind != "sft"
         for key, kind in config.items()
     )
-    passes = int(config.get("update.epochs", 1))
     columns = ("step", "split", "keep", "advantage", "response_tokens")
-    found: dict[int, int] = {}
+    found: dict[int, list[int]] = {}
     for step, split, keep, advantage, tokens in store.table("samples", columns):
         if split == "train":
             moves = keep and (looks or bool(advantage))
-            found[step] = found.get(step, 0) + (passes * tokens if moves else 0)
-    return found
+            found.setdefault(step, []).append(tokens if moves else 0)
+    passes = int(config.get("update.epochs", 1))
+    return {
+        step: Trained(passes * sum(tokens), sum(t > 0 for t in tokens) / len(tokens))
+        for step, tokens in found.items()
+    }
 
 
 def _figures(store: RunStore, curves: list[Row]) -> Row:

@@ -10,14 +10,17 @@ and weights: the learning rate is 0, so every method sees the very same rollouts
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from studies.recipes import write_recipe
+from studies.plan import GPU, studies_of
+from studies.recipes import WARM_START, start_settings, write_recipe
+from studies.slots import make_start
 from studies.tables import write_rows
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ SNR = {"kind": "snr_conflict", "tau": 0.8}
 SUM = {"kind": "sum_then_normalise", "scale": "group_std"}
 ELASTIC = {"kind": "elastic", "low": 0.2, "high": 0.2, "strength": 0.5}
 FROZEN = [{"kind": "reference_frozen", "prompts": 16, "samples": 4}]
+CONTRAST = {"kind": "contrastive", "reward": "arguments", "loss": "soft_nn", "dedup": True}
 FOUR = {"update.minibatches": 4}
 BASE: Mapping[str, Any] = {
     "policy.advantage": SUM,
@@ -46,7 +50,7 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "CLIPO (soft_nn, dedup)": (
         "GRPO",
-        {"policy.shaping": [{"kind": "contrastive", "loss": "soft_nn", "dedup": True}]},
+        {"policy.shaping": [CONTRAST]},
     ),
     "AFRL (stepwise)": (
         "GRPO",
@@ -79,14 +83,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m studies.cost", description=__doc__)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warmup", type=int, default=4, help="steps thrown away")
-    parser.add_argument("--start", default="", help="folder of start weights, such as a study's")
+    parser.add_argument("--start", default="", help="folder of start weights; made where empty")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "results")
     asked = parser.parse_args(words)
     if asked.steps <= asked.warmup:
         parser.error(f"--steps {asked.steps} must exceed --warmup {asked.warmup}")
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder), asked.steps, asked.start, asked.cpu)
+        start = asked.start or ("" if asked.cpu else str(_warm_start(Path(folder))))
+        found = measure(Path(folder), asked.steps, start, asked.cpu)
     rows = [_row(name, found, asked.warmup) for name in METHODS]
     out = asked.out / "trial" if asked.cpu else asked.out
     out.mkdir(parents=True, exist_ok=True)
@@ -95,6 +100,17 @@ def main(words: Sequence[str] | None = None) -> int:
     (out / "cost.md").write_text(text, encoding="utf-8")
     print(text)
     return 0
+
+
+def _warm_start(folder: Path) -> Path:
+    """Start weights that know the game a little, or hardly any group would have a signal."""
+    study = studies_of("gd2po")[0]
+    recipe = folder / "start.toml"
+    digest = write_recipe(recipe, study.arms[0].recipe, start_settings(study, GPU))
+    reason = make_start(recipe, digest, threads=os.cpu_count() or 1, timeout_s=600)
+    if reason:
+        raise SystemExit(reason)
+    return folder / WARM_START
 
 
 def measure(
@@ -154,7 +170,7 @@ def _length(text: str) -> float:
     return len(text) / 100
 
 
-def _steps(trainer: Trainer) -> Iterator[dict[str, float]]:
+def _steps(trainer: Trainer) -> Generator[dict[str, float], None, None]:
     """The metrics of one step after the other."""
     from burnish.training.events import StepDone
 
@@ -186,7 +202,7 @@ def _row(name: str, found: Mapping[str, list[dict[str, float]]], warmup: int) ->
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    head = "| method | over | step ms | step ratio (quartiles) | update ratio | rollouts kept |"
+    head = "| method | over | step ms | step ratio (quartiles of neighbours) | update ratio | rollouts kept |"
     lines = [head, "|---|---|--:|--:|--:|--:|"]
     for row in rows:
         ratio = update = ""

@@ -16,7 +16,7 @@ from pathlib import Path
 from burnish.errors import UserError
 from studies.plan import Arm, Sizes, Study
 from studies.recipes import START, WARM_START, arm_settings, run_name, start_settings, write_recipe
-from studies.slots import FAILED, Broken, Record, Slot, make_start, measure_model, path_of
+from studies.slots import FAILED, Record, Slot, make_start, measure_start, path_of, start_id
 from studies.slots import stored as stored_record
 from studies.slots import work as work_slot
 
@@ -123,32 +123,31 @@ class _Runner:
 
     def _measure_start(self, study: Study, broken: str) -> Record | None:
         """The measure of the weights that all arms begin with."""
-        if broken or self._is_late():
+        if broken:
             return None
-        file = self.options.home / study.name / f"{START}-measured.toml"
-        slot = self._slot(study, START_ARM, 0, file, "")
-        model = self.options.home / study.name / WARM_START
-        try:
-            row = measure_model(slot, model, self.options.threads, self.options.timeout_s)
-        except Broken as error:
-            record = Record(study.name, START_ARM, 0, FAILED, str(error), "", {}, [])
-        else:
-            record = Record(study.name, START_ARM, 0, "finished", "", "", row, [])
+        options = self.options
+        # No run of its own: the name places its record and log.
+        file = options.home / study.name / f"{START}-measured.toml"
+        slot = self._slot(study, START_ARM, 0, file, START)
+        known = None if options.again else stored_record(slot)
+        if known is not None or self._is_late():
+            return known
+        model = options.home / study.name / WARM_START
+        record = measure_start(slot, model, options.threads, options.timeout_s)
         self._tell(record)
         return record
 
     def _slot(self, study: Study, arm: str, seed: int, file: Path, digest: str) -> Slot:
         sizes = self.options.sizes
         start = None if study.start is None else self.options.home / study.name / WARM_START
-        mark = self.options.home / study.name / "start.digest"
         return Slot(
             study=study.name,
             arm=arm,
             seed=seed,
             recipe=file,
-            # Other start weights make another run.
-            digest=digest + (mark.read_text()[:8] if start and mark.is_file() else ""),
+            digest=digest,
             start=start,
+            start_id=start_id(self.options.home / study.name) if start else "",
             measure=path_of(study.measure),
             prompts=sizes.prompts,
             device=sizes.device,

@@ -70,6 +70,8 @@ class Study:
     """Also compare held-out scores at the same number of trained tokens."""
     at_equal_reward: bool = False
     """Also compare entropies at the same training reward."""
+    headline: str = ""
+    """The figure for the table over all methods; the first column's where empty."""
 
 
 COMMON = (
@@ -78,7 +80,7 @@ COMMON = (
     Column("last10/policy/clipped_share", "clipped share", 4),
     Column("last10/length/mean", "length", 1),
     Column("last10/useful_groups", "useful groups", 2),
-    Column("last10/kept", "kept", 2),
+    Column("last10/trained_share", "rollouts trained", 2),
     Column("trained_tokens", "trained tokens", 0),
     Column("train_s", "training s", 1),
 )

@@ -43,10 +43,10 @@ def write_report(method: str, studies: Sequence[Study], folder: Path) -> str:
 
 
 def _section(study: Study, tables: Tables) -> str:
-    runs = _with_comparisons(study, tables)
+    runs = with_comparisons(study, tables)
     if not runs:
         return f"## {study.name}\n\n{study.about}\n\nNot run yet.\n"
-    columns = _columns(study, runs)
+    columns = columns_of(study, runs)
     finished = [row for row in runs if row["status"] == "finished"]
     jobs = max((row["jobs"] for row in runs if row.get("jobs")), default=1)
     parts = [
@@ -56,17 +56,23 @@ def _section(study: Study, tables: Tables) -> str:
         f"\nMinus `{study.arms[0].name}`, paired by seed (in brackets: seeds above / below 0):\n",
         _changes(study, runs, columns),
         "\nMean ± standard deviation over seeds; the seeds themselves are in `runs.csv`. Entropy, "
-        "clipped share, length, useful groups and kept share: last 10 training steps"
+        "clipped share, length, useful groups and share of rollouts trained: last 10 training steps"
         + (f". Seconds with up to {jobs} runs sharing the device." if jobs > 1 else "."),
     ]
     failed = [row for row in runs if row["status"] != "finished"]
     parts += [f"\nFailed: {row['arm']}, seed {row['seed']}: {row['reason']}" for row in failed]
+    starts = {row["start"] for row in finished if row.get("start")}
+    if len(starts) > 1:
+        parts.append(
+            f"\nThese runs began with {len(starts)} different start weights (column `start` of "
+            "`runs.csv`): differences between them are not all due to the arms."
+        )
     if not finished:
         parts.append("\nNo run finished.")
     return "\n".join(parts) + "\n"
 
 
-def _with_comparisons(study: Study, tables: Tables) -> list[Row]:
+def with_comparisons(study: Study, tables: Tables) -> list[Row]:
     """The study's runs, with the figures that need all arms at once."""
     runs = [dict(row) for row in tables.runs if row["study"] == study.name]
     curves = curves_of([row for row in tables.curves if row["study"] == study.name])
@@ -79,7 +85,7 @@ def _with_comparisons(study: Study, tables: Tables) -> list[Row]:
     return runs
 
 
-def _columns(study: Study, runs: Sequence[Row]) -> list[Column]:
+def columns_of(study: Study, runs: Sequence[Row]) -> list[Column]:
     """Columns that at least one run has a figure for."""
     extra = [EQUAL_TOKENS] * study.at_equal_tokens + [EQUAL_REWARD] * study.at_equal_reward
     known = {name for row in runs for name, value in row.items() if value is not None}
@@ -95,31 +101,71 @@ def _means(study: Study, runs: Sequence[Row], columns: Sequence[Column]) -> str:
     body = []
     for arm in arms:
         seeds = sum(row["arm"] == arm and row["status"] == "finished" for row in runs)
-        cells = [spread(list(by_seed(runs, arm, c.key).values())) for c in columns]
+        means = [spread(list(by_seed(runs, arm, c.key).values())) for c in columns]
         label = "the start model" if arm == START_ARM else arm
-        shown = [_cell(cell, c.digits) for cell, c in zip(cells, columns, strict=True)]
+        shown = [cell(found, c.digits) for found, c in zip(means, columns, strict=True)]
         body.append([label, str(seeds), *shown])
-    return _table(["arm", "seeds", *(column.label for column in columns)], body)
+    return table(["arm", "seeds", *(column.label for column in columns)], body)
 
 
 def _changes(study: Study, runs: Sequence[Row], columns: Sequence[Column]) -> str:
     baseline = study.arms[0].name
     body = []
     for arm in study.arms[1:]:
-        cells = [differences(runs, arm.name, baseline, column.key) for column in columns]
-        shown = [_change(cell, c.digits) for cell, c in zip(cells, columns, strict=True)]
+        changes = [differences(runs, arm.name, baseline, column.key) for column in columns]
+        shown = [change(values, c.digits) for values, c in zip(changes, columns, strict=True)]
         body.append([arm.name, *shown])
-    return _table(["arm", *(column.label for column in columns)], body)
+    return table(["arm", *(column.label for column in columns)], body)
 
 
-def _cell(found: Spread | None, digits: int) -> str:
+def write_summary(folder: Path) -> str:
+    """One table over all methods, `results/summary.md`; its text."""
+    body = []
+    for method in METHODS:
+        tables = Tables.read(folder / method / "results")
+        for study in studies_of(method):
+            body += _summary_rows(study, with_comparisons(study, tables))
+    head = ["study", "figure", "arm", "seeds", "mean", "minus the first arm", "training s"]
+    text = f"# All methods\n\n{table(head, body)}\n"
+    place = folder / "results"
+    place.mkdir(exist_ok=True)
+    (place / "summary.md").write_text(text, encoding="utf-8")
+    return text
+
+
+def _summary_rows(study: Study, runs: Sequence[Row]) -> list[list[str]]:
+    known = columns_of(study, runs)
+    wanted = study.headline or study.columns[0].key
+    column = next((column for column in known if column.key == wanted), None)
+    if column is None:
+        return [[study.name, "not run yet", "", "", "", "", ""]]
+    rows = []
+    for arm in study.arms:
+        values = list(by_seed(runs, arm.name, column.key).values())
+        times = list(by_seed(runs, arm.name, "train_s").values())
+        changes = differences(runs, arm.name, study.arms[0].name, column.key)
+        rows.append(
+            [
+                study.name,
+                column.label,
+                arm.name,
+                str(len(values)),
+                cell(spread(values), column.digits),
+                "" if arm == study.arms[0] else change(changes, column.digits),
+                cell(spread(times), 1),
+            ]
+        )
+    return rows
+
+
+def cell(found: Spread | None, digits: int) -> str:
     if found is None:
         return ""
     around = "" if found.deviation is None else f" ± {found.deviation:,.{digits}f}"
     return f"{found.mean:,.{digits}f}{around}"
 
 
-def _change(values: Sequence[float], digits: int) -> str:
+def change(values: Sequence[float], digits: int) -> str:
     found = spread(values)
     if found is None:
         return ""
@@ -128,9 +174,10 @@ def _change(values: Sequence[float], digits: int) -> str:
     return f"{found.mean:+,.{digits}f}{around} ({above}/{below})"
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    escaped = [[text.replace("|", "\\|").replace("\n", " ") for text in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -146,6 +193,8 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"{method}: no results yet in {folder}; python -m studies.run {method}")
             continue
         print(write_report(method, studies_of(method), folder))
+    if methods is METHODS:
+        print(write_summary(Path(__file__).resolve().parent))
     return 0
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from studies.harness import Options, run_studies
 from studies.plan import GPU, METHODS, TRIAL, Study, studies_of
-from studies.report import write_report
+from studies.report import write_report, write_summary
 from studies.slots import FAILED, Record
 from studies.tables import Tables
 
@@ -45,6 +45,8 @@ def main(words: Sequence[str] | None = None) -> int:
         # A trial says nothing about a method: its figures never land among the results.
         place = home / method / "results" if asked.cpu else RESULTS / method / "results"
         _write(method, studies, records, options, place)
+    if not asked.cpu and methods is METHODS:
+        print(f"\n{write_summary(RESULTS)}", flush=True)
     return 1 if _incomplete(everything, records, options) else 0
 
 

@@ -6,6 +6,7 @@ failed run has a status and a reason, never a figure.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -21,6 +22,8 @@ from studies.plan import Measure
 
 FINISHED = "finished"
 FAILED = "failed"
+START_MARK = "start.digest"
+"""Says of the start weights beside it what they were made with, and which they are."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Slot:
     digest: str
     start: Path | None
     """Start weights, for measures that compare with them."""
+    start_id: str = ""
+    """Which start weights: runs are alike only where this is the same."""
     measure: str = ""
     """`module:function`; empty where the run's own evaluation is enough."""
     prompts: int = 0
@@ -97,11 +102,25 @@ def work(slot: Slot, threads: int, timeout_s: float) -> Record:
         trained_s = time.perf_counter() - began
         measured = _measured(slot, threads, timeout_s)
         row, curves = collect(slot.folder)
-        row = {**row, **measured, "process_s": trained_s}
+        row = {**row, **measured, "process_s": trained_s, "start": slot.start_id}
     except Broken as error:
         status, reason, row, curves = FAILED, str(error), {}, []
     finally:
         shutil.rmtree(slot.folder / "checkpoints", ignore_errors=True)
+    return _keep(slot, status, reason, row, curves)
+
+
+def measure_start(slot: Slot, model: Path, threads: int, timeout_s: float) -> Record:
+    """The slot's measure on the start weights alone."""
+    try:
+        slot.log.unlink(missing_ok=True)
+        row = _measure(slot, model, threads, timeout_s)
+    except Broken as error:
+        return _keep(slot, FAILED, str(error), {}, [])
+    return _keep(slot, FINISHED, "", {**row, "start": slot.start_id}, [])
+
+
+def _keep(slot: Slot, status: str, reason: str, row: Row, curves: list[Row]) -> Record:
     identity = _identity(slot)
     record = Record(slot.study, slot.arm, slot.seed, status, reason, identity, row, curves)
     draft = slot.record.with_suffix(".draft")
@@ -113,8 +132,9 @@ def work(slot: Slot, threads: int, timeout_s: float) -> Record:
 def make_start(recipe: Path, digest: str, threads: int, timeout_s: float) -> str:
     """Make the start weights in the folder named like the recipe; a reason where that failed."""
     folder = recipe.with_suffix("")
-    mark = recipe.with_name("start.digest")
-    if mark.is_file() and mark.read_text() == digest and (folder / "warm_start").is_dir():
+    mark = recipe.with_name(START_MARK)
+    has_weights = (folder / "warm_start").is_dir()
+    if has_weights and mark.is_file() and mark.read_text().partition(" ")[0] == digest:
         return ""
     mark.unlink(missing_ok=True)
     try:
@@ -124,11 +144,18 @@ def make_start(recipe: Path, digest: str, threads: int, timeout_s: float) -> str
     if not (folder / "warm_start").is_dir():
         return f"the warm start failed: {recipe.name} asks for none; add [warm_start] to the recipe"
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    mark.write_text(digest)
+    with (folder / "warm_start" / "model.safetensors").open("rb") as weights:
+        mark.write_text(f"{digest} {hashlib.file_digest(weights, 'sha256').hexdigest()[:8]}")
     return ""
 
 
-def measure_model(slot: Slot, model: Path, threads: int, timeout_s: float) -> Row:
+def start_id(folder: Path) -> str:
+    """The beginning of the digest of a study's start weights; empty where there are none."""
+    mark = folder / START_MARK
+    return mark.read_text().partition(" ")[2] if mark.is_file() else ""
+
+
+def _measure(slot: Slot, model: Path, threads: int, timeout_s: float) -> Row:
     """The figures of a slot's measure on any model folder."""
     out = slot.recipe.with_name(f"{slot.recipe.stem}.measured.json")
     out.unlink(missing_ok=True)
@@ -141,7 +168,7 @@ def measure_model(slot: Slot, model: Path, threads: int, timeout_s: float) -> Ro
 
 
 def _identity(slot: Slot) -> str:
-    return f"{slot.digest} {slot.measure} {slot.prompts}".strip()
+    return f"{slot.digest} {slot.start_id} {slot.measure} {slot.prompts}"
 
 
 def _train(slot: Slot, threads: int, timeout_s: float) -> None:
@@ -159,7 +186,7 @@ def _measured(slot: Slot, threads: int, timeout_s: float) -> Row:
     checkpoints = sorted((slot.folder / "checkpoints").glob("step-*"))
     if not checkpoints:
         raise Broken("training left no checkpoint")
-    return measure_model(slot, checkpoints[-1], threads, timeout_s)
+    return _measure(slot, checkpoints[-1], threads, timeout_s)
 
 
 def _call(command: list[str], log: Path, threads: int, timeout_s: float, what: str) -> None:

@@ -13,7 +13,7 @@ from studies.slots import Record
 
 RUNS = "runs.csv"
 CURVES = "curves.csv"
-TEXTS = ("study", "arm", "status", "reason")
+TEXTS = ("study", "arm", "status", "reason", "start", "method", "baseline")
 """Columns that are not numbers."""
 _KEY = ("study", "arm", "seed")
 

@@ -97,6 +97,7 @@ STUDIES = (
             Column("first_token_entropy", "first-token entropy"),
         ),
         measure=by_rule,
+        headline="tail_accuracy",
         panels=("reward/grade/mean", "policy/entropy"),
     ),
 )

@@ -71,6 +71,7 @@ STUDIES = (
             Column("sound_share", "sound"),
         ),
         measure=ways,
+        headline="perturbed_accuracy",
         panels=("reward/correct/mean", "reward/sound/mean", "policy/entropy"),
     ),
 )

@@ -14,7 +14,6 @@ STUDIES = (
         about="Conflict filter and elastic bounds, alone and together; four updates a step in all.",
         arms=(
             Arm("GD2PO", "gd2po"),
-            Arm("GDPO", "gd2po", GDPO),
             Arm("GDPO + elastic", "gd2po", {**GDPO, "policy.trust_region": ELASTIC}),
             Arm("GD2PO + elastic", "gd2po_elastic"),
         ),
@@ -22,6 +21,7 @@ STUDIES = (
         columns=PARTS,
         panels=("reward/total", "policy/clipped_share", "policy/entropy"),
         at_equal_tokens=True,
+        headline="score_at_equal_tokens",
     ),
     Study(
         name="clipo_balanced",
@@ -39,6 +39,7 @@ STUDIES = (
             Column("sound_share", "sound"),
         ),
         measure=ways,
+        headline="perturbed_accuracy",
         panels=("reward/correct/mean", "reward/sound/mean", "policy/entropy"),
     ),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from studies.plan import Arm, Column, Study
 
 
@@ -12,10 +10,9 @@ def _static(width: float) -> Arm:
     return Arm(f"static {width:g}", "etr", {"policy.trust_region": region})
 
 
-def _elastic(strength: float, **more: Any) -> Arm:
-    region = {"kind": "elastic", "low": 0.2, "high": 0.2, "strength": strength, **more}
-    name = f"elastic {strength:g}" + (f" macro {more['macro']:g}" if more else "")
-    return Arm(name, "etr", {"policy.trust_region": region})
+def _elastic(strength: float) -> Arm:
+    region = {"kind": "elastic", "low": 0.2, "high": 0.2, "strength": strength}
+    return Arm(f"elastic {strength:g}", "etr", {"policy.trust_region": region})
 
 
 STUDIES = (
@@ -29,7 +26,6 @@ STUDIES = (
             _static(0.8),
             _elastic(0.5),
             _elastic(1.0),
-            _elastic(0.5, macro=0.5, range=[0.0, 1.0]),
         ),
         start=None,
         overrides={

@@ -100,8 +100,9 @@ def test_sign_flip_of_nothing_is_one():
 
 
 def test_sign_flip_counts_ties_however_they_were_rounded():
-    """0.1 + 0.2 and 0.3 are not the same float; seen as sums they tie."""
-    assert sign_flip([0.1, 0.2, -0.3]) == 1.0
+    """The observed pattern ties with itself, though 0.4 + 0.3 + 0.2 is rounded below 0.9."""
+    assert sign_flip([-0.4, -0.3, -0.2]) == 2 / 8
+    assert sign_flip([-0.4, -0.3, 0.2]) == 4 / 8
 
 
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=9))
@@ -111,7 +112,7 @@ def test_sign_flip_is_the_share_of_all_patterns(values):
         abs(sum(s * v for s, v in zip(p, values, strict=True))) >= abs(sum(values))
         for p in patterns
     )
-    assert sign_flip([v / 8 for v in values]) == pytest.approx(reached / len(patterns))
+    assert sign_flip([v / 10 for v in values]) == pytest.approx(reached / len(patterns))
 
 
 def test_drawn_sign_patterns_agree_with_mcnemar():

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from cli_words import Type
 
+import burnish.cli.method_cards as method_cards
 import burnish.cli.recipes as recipes
+from burnish.cli.method_cards import card_folder, find_card
 from burnish.cli.recipes import all_recipes, find_recipe, read_card
 from burnish.errors import UserError
 
@@ -16,6 +18,17 @@ GRPO = "# burnish train grpo\n# The baseline.\n# paper: Shao et al. 2024\nsteps 
 WIDE = (
     "# burnish train wide\n# Clips higher.\n\n[policy.trust_region]\nkind = 'static'\nhigh = 0.28\n"
 )
+CARD = """# Wide
+
+Effect: a line outside of the figures says nothing.
+
+<!-- figures -->
+Three seeds.
+Effect: 0.71 instead of 0.64
+Effect: a second one is not read
+<!-- /figures -->
+"""
+METHODS = ("afrl", "brpo", "clipo", "etr", "gd2po", "medalign")
 
 
 @pytest.fixture
@@ -59,11 +72,98 @@ def test_pieces_show_only_what_is_not_default(typed: Type, folder: Path) -> None
     assert rows["plain"]["policy"]["advantage"]["ddof"] == 1
 
 
+def test_tables_and_lists_inside_a_piece_are_short(typed: Type, folder: Path) -> None:
+    (folder / "a_name_that_is_long.toml").write_text(
+        "[policy]\nshaping = [{ kind = 'reference_frozen' }]\n"
+        "weights = { kind = 'tri_factor', severity = { safe = 3.0 }, threshold = { safe = 0.5 } }\n"
+    )
+    (folder / "parts.toml").write_text(
+        "[policy]\nadvantage = { kind = 'stepwise', rewards = ['a', 'b'], headings = ['why:'] }\n"
+    )
+    shown = typed("methods").out
+    assert "a_name_that_is_long " in shown
+    assert "tri_factor severity={safe=3.0} threshold={safe=0.5}" in " ".join(shown.split())
+    assert "stepwise rewards=a,b headings=why:" in " ".join(shown.split())
+
+
 def test_methods_as_json(typed: Type, folder: Path) -> None:
     rows = [json.loads(line) for line in typed("methods", "--json").out.splitlines()]
     assert rows[0]["differs"] == {}
     assert rows[0]["paper"] == "Shao et al. 2024"
     assert list(rows[1]["differs"]) == ["trust_region"]
+
+
+@pytest.fixture
+def cards(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "cards"
+    place.mkdir()
+    (place / "wide.md").write_text(CARD)
+    monkeypatch.setattr(method_cards, "card_folder", lambda: place)
+    return place
+
+
+def test_a_method_with_a_card_shows_where_it_is_and_its_effect(
+    typed: Type, cards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(cards.parent)
+    shown = " ".join(typed("methods").out.split())
+    assert "effect: 0.71 instead of 0.64 card: cards/wide.md burnish train wide" in shown
+    assert shown.count("card:") == 1
+    assert "second" not in shown
+    rows = {r["name"]: r for r in map(json.loads, typed("methods", "--json").out.splitlines())}
+    assert rows["wide"]["card"] == str(cards / "wide.md")
+    assert rows["wide"]["effect"] == "0.71 instead of 0.64"
+    assert rows["grpo"]["card"] is None
+    assert rows["grpo"]["effect"] == ""
+
+
+@pytest.mark.parametrize(
+    "figures",
+    ["", "<!-- figures -->\n<!-- /figures -->\n", "<!-- figures -->\nEffect: never closed\n"],
+)
+def test_a_card_without_a_measured_effect_shows_only_where_it_is(
+    typed: Type, cards: Path, figures: str
+) -> None:
+    (cards / "wide.md").write_text(f"# Wide\n{figures}")
+    shown = typed("methods").out
+    assert "effect:" not in shown
+    assert "card:" in shown
+
+
+def test_cards_of_an_installed_package_come_before_those_of_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "checkout" / "src" / "burnish"
+    in_checkout = tmp_path / "checkout" / "docs" / "methods"
+    monkeypatch.setattr(method_cards, "PACKAGE", package)
+    assert card_folder() is None
+    assert find_card("wide") is None
+    in_checkout.mkdir(parents=True)
+    assert card_folder() == in_checkout
+    (package / "_methods").mkdir(parents=True)
+    assert card_folder() == package / "_methods"
+
+
+def test_a_card_that_cannot_be_read_is_named(typed: Type, cards: Path) -> None:
+    (cards / "wide.md").write_bytes(b"\xff\xfe")
+    shown = typed("methods")
+    assert shown.code == 2
+    assert f"{cards / 'wide.md'}: cannot read the method's card" in " ".join(shown.err.split())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_card_of_at_most_120_lines(name: str) -> None:
+    card = find_card(name)
+    assert card is not None
+    text = card.path.read_text()
+    assert len(text.splitlines()) <= 120
+    assert text.count("<!-- figures -->") == text.count("<!-- /figures -->") == 1
+    assert name in all_recipes()
+
+
+def test_a_description_of_two_lines_is_shown_whole(folder: Path) -> None:
+    (folder / "long.toml").write_text("# burnish train long\n# Begins here\n# and ends.\n")
+    assert read_card(folder / "long.toml").description == "Begins here and ends."
 
 
 def test_a_broken_recipe_is_named(typed: Type, folder: Path) -> None:

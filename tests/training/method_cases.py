@@ -44,7 +44,6 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "afrl": {
         "task": SHOWN,
-        "experts": {"by": "rule"},
         "warm_start": {"steps": 2, "batch": 3, "learning_rate": 1e-3},
         "rewards": [
             reward("letters", name="grade"),
@@ -52,7 +51,7 @@ METHODS: dict[str, dict[str, Any]] = {
         ],
         "policy": {
             "advantage": {"kind": "stepwise", "rewards": ["grade", "rule"], "headings": ["a"]},
-            "auxiliary": [SFT, {"kind": "kl", "coefficient": 0.01}],
+            "auxiliary": [{**SFT, "by": "rule"}, {"kind": "kl", "coefficient": 0.01}],
             "aggregate": {"mode": "token-mean"},
         },
     },

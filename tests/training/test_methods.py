@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from method_cases import BREVITY, CONFLICT, CONTRASTIVE, METHODS, SFT, SHOWN, TWO_REWARDS
 from safetensors.torch import load_file
-from training_cases import ROOT, finish, merged, outcome, resolved, reward, stop_after, trainer
+from training_cases import ROOT, finish, merged, outcome, reward, stop_after, trainer
 
 from burnish.config import Config, load
 from burnish.errors import UserError
@@ -228,9 +228,3 @@ def _plain(config):
     from burnish.config.resolve import to_plain
 
     return to_plain(config)
-
-
-def test_a_config_says_where_its_demonstrations_come_from(tmp_path):
-    config = resolved(tmp_path, METHODS["afrl"]).value
-    assert config.experts.by == "rule"
-    assert config.experts.field == "demonstration"

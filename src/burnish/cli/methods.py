@@ -18,6 +18,8 @@ from burnish.errors import UserError
 from burnish.policy.recipe import Recipe
 
 BASELINE = "grpo"
+NARROWEST = 11
+"""Characters of the column of names, at least."""
 PIECES = tuple(field.name for field in msgspec.structs.fields(Recipe))
 
 
@@ -32,8 +34,9 @@ def list_methods(*, as_json: bool) -> int:
             explained = {"card": method and method.path, "effect": method.effect if method else ""}
             emit_json(card._asdict() | explained | {"differs": differs, "policy": pieces})
         return 0
+    width = max(NARROWEST, *(len(card.name) for card in cards))
     for card, differs, method in rows:
-        _print_card(card, differs, method)
+        _print_card(card, differs, method, width)
     say()
     say("See what one does before training: burnish try NAME. Every setting: --print-config.")
     return 0
@@ -69,8 +72,11 @@ def _short(value: Any) -> str:
         usual = {f.name: _default(f) for f in fields}
         rest = [f"{k}={_short(v)}" for k, v in given.items() if v != usual[k]]
         return " ".join([str(head), *rest])
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}={_short(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return " + ".join(_short(item) for item in value) or "none"
+        glue = " + " if any(isinstance(item, Struct) for item in value) else ","
+        return glue.join(_short(item) for item in value) or "none"
     return str(value)
 
 
@@ -79,9 +85,11 @@ def _default(field: FieldInfo) -> Any:
     return field.default if field.default_factory is NODEFAULT else field.default_factory()
 
 
-def _print_card(card: RecipeCard, differs: dict[str, str], method: MethodCard | None) -> None:
+def _print_card(
+    card: RecipeCard, differs: dict[str, str], method: MethodCard | None, width: int
+) -> None:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
-    table.add_column(width=11, style="bold", no_wrap=True)
+    table.add_column(width=width, style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row(Text(one_line(card.name)), Text(one_line(card.description)))
     if differs:

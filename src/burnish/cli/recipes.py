@@ -1,7 +1,7 @@
 """The shipped recipes: where they lie and what their headers say.
 
 A recipe is a TOML file whose first comment lines are, in this order: the command that runs it,
-one line that says what it is, and, where there is one, `paper: ...`.
+a sentence that says what it is, and, where there is one, `paper: ...`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def read_card(path: Path) -> RecipeCard:
         name=path.stem,
         path=path,
         command=command or f"burnish train {path.stem}",
-        description=described[0] if described else "",
+        description=" ".join(described),
         paper="; ".join(papers),
         policy=table.get("policy", {}),
     )

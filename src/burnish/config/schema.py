@@ -147,8 +147,6 @@ class Experts(Section, frozen=True):
     """Tasks that carry a demonstration; without it, the run's own."""
     field: str = "demonstration"
     """Task field that holds the expert's answer."""
-    by: str = ""
-    """Task field whose values appear equally often, so that rare ones are not forgotten."""
 
 
 class WarmStart(Section, frozen=True):

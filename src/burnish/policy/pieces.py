@@ -388,6 +388,8 @@ class SFT(Piece, frozen=True, tag="sft"):
     coefficient: float
     batch: int = 16
     """Demonstrations of each update; `[experts]` says where they come from."""
+    by: str = ""
+    """Task field whose values appear equally often, so that rare ones are not forgotten."""
     schedule: Literal["constant", "linear"] = "constant"
     """`linear` falls to `final_ratio` of the coefficient over the run."""
     final_ratio: float = 0.0

@@ -73,7 +73,6 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     if (folder / "config.json").exists():
         _check_same(resolved, folder, tasks, files)
     trainable = _load(config, world, folder / WARM_START)
-    experts = _experts(config, teachers, trainable.loaded)
     length_of = _prompt_lengths(trainable.loaded)
     cursor = Cursor(
         tasks=tasks,
@@ -86,7 +85,7 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     stored = resolved.flat() | files
     store = _open_store(resolved, portable, stored, folder, tasks, world, recipe)
     try:
-        return _assemble(config, store, scorer, trainable, experts, cursor, prompts, world)
+        return _assemble(config, store, scorer, trainable, teachers, cursor, prompts, world)
     except BaseException:
         store.close()
         raise
@@ -101,16 +100,9 @@ def _teachers(config: Config, tasks: TaskSet, root: Path) -> TaskSet | None:
     return build_tasks(config.experts.task, config.run.seed, root)
 
 
-def _experts(config: Config, tasks: TaskSet | None, loaded: LoadedModel) -> Experts | None:
-    if tasks is None:
-        return None
-    return Experts(
-        tasks,
-        loaded.tokenizer,
-        seed=Seeds(config.run.seed).for_("experts"),
-        field=config.experts.field,
-        by=config.experts.by,
-    )
+def _experts(config: Config, tasks: TaskSet, loaded: LoadedModel, by: str = "") -> Experts:
+    seed = Seeds(config.run.seed).for_("experts")
+    return Experts(tasks, loaded.tokenizer, seed=seed, field=config.experts.field, by=by)
 
 
 def _load(config: Config, world: World, warm: Path) -> Trainable:
@@ -132,7 +124,7 @@ def _assemble(
     store: RunStore,
     scorer: Weighted,
     trainable: Trainable,
-    experts: Experts | None,
+    teachers: TaskSet | None,
     cursor: Cursor,
     prompts: PromptReport,
     world: World,
@@ -166,11 +158,13 @@ def _assemble(
     )
     if trainable.device.type == "cuda":
         updater.meanwhile = functools.partial(cursor.look_ahead, config.rollout.prompts)
-    if config.policy.imitation and experts:
-        updater.imitation = Imitation(config.policy.imitation, experts, config.steps)
     warm_up = None
-    if config.warm_start and experts and not (store.folder / WARM_START).is_dir():
-        warm_up = WarmUp(trainable, experts, config.warm_start, world, updater.budget)
+    if teachers and config.policy.imitation:
+        shown = _experts(config, teachers, trainable.loaded, config.policy.imitation.by)
+        updater.imitation = Imitation(config.policy.imitation, shown, config.steps)
+    if teachers and config.warm_start and not (store.folder / WARM_START).is_dir():
+        shown = _experts(config, teachers, trainable.loaded)
+        warm_up = WarmUp(trainable, shown, config.warm_start, world, updater.budget)
     remembered = checkpoint.load_policy(place) if place else PolicyState()
     return Trainer(
         config=config,

@@ -1,0 +1,85 @@
+"""The cards of `docs/methods` and `docs/recipes.md` name what is there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import typing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from burnish.policy import pieces
+from burnish.rewards.config import VersusConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+CARDS = sorted((DOCS / "methods").glob("*.md"))
+RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
+
+SETTINGS = {
+    "etr": (pieces.Elastic,),
+    "gd2po": (pieces.SignConflict, pieces.SnrConflict, pieces.Magnitude, pieces.BatchWhiten),
+    "clipo": (pieces.Contrastive,),
+    "brpo": (pieces.Skew, VersusConfig),
+    "afrl": (pieces.Stepwise, pieces.SFT),
+    "medalign": (pieces.ReferenceFrozen, pieces.TriFactor),
+}
+SHARED = {"eps", "ddof", "name", "weight"}
+"""Keys that many pieces and every reward have."""
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading, without its head."""
+    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    return [re.split(r"(?<!\\)\|", line)[1:-1] for line in table[2:]]
+
+
+def defined(file: Path) -> set[str]:
+    """Names that a module defines."""
+    dotted = ".".join(file.relative_to(ROOT / "src").with_suffix("").parts)
+    return set(vars(importlib.import_module(dotted)))
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.stem)
+def test_functions_of_a_card_stand_where_it_says(card: Path) -> None:
+    found = rows(card.read_text(encoding="utf-8"), "Equations and functions")
+    assert len(found) >= 5
+    files: list[str] = []
+    for _, functions, where in found:
+        files = re.findall(r"`(.+?)`", where) or files  # "same": as in the row before
+        names = set(re.findall(r"(?<!reward )(?<!piece )(?<!recipe )`(\w+)`", functions))
+        known = set().union(*(defined(ROOT / "src" / "burnish" / file) for file in files))
+        assert names <= known, (functions, files)
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.stem)
+def test_a_card_names_every_setting_of_its_pieces(card: Path) -> None:
+    told = " ".join(cell for row in rows(card.read_text(), "Settings") for cell in row)
+    words = set(re.findall(r"\w+", told))
+    for struct in SETTINGS[card.stem]:
+        keys = {field.encode_name for field in msgspec.structs.fields(struct)}
+        assert keys - SHARED <= words, struct
+
+
+@pytest.mark.parametrize("page", [*CARDS, DOCS / "new_method.md", DOCS / "recipes.md"])
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        target = page.parent / link
+        # Figures are written by the studies themselves.
+        assert (target.parent if link.endswith("results/") else target).exists(), link
+
+
+def test_the_page_of_recipes_names_every_piece() -> None:
+    slots = (pieces.Shaping, pieces.Weights, pieces.Advantage, pieces.Select, pieces.PostScale)
+    for slot in (*slots, pieces.TrustRegion, pieces.Auxiliary):
+        for struct in typing.get_args(slot):
+            assert f"`{struct.__struct_config__.tag}`" in RECIPES
+
+
+def test_every_card_is_linked_from_the_page_of_recipes() -> None:
+    assert {card.stem for card in CARDS} == set(SETTINGS)
+    for card in CARDS:
+        assert f"(methods/{card.name})" in RECIPES
