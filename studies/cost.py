@@ -44,9 +44,13 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "GRPO",
         {"policy.advantage": {"kind": "normalise_then_sum"}, "policy.select": SNR},
     ),
-    "BRPO (raw, skew)": (
+    # These rewards are no wins and losses: a threshold below 1 would drop nearly every group.
+    "BRPO (without its judge)": (
         "GRPO",
-        {"policy.advantage": {"kind": "raw"}, "policy.select": {"kind": "skew"}},
+        {
+            "policy.advantage": {"kind": "raw"},
+            "policy.select": {"kind": "skew", "threshold": 1.0},
+        },
     ),
     "CLIPO (soft_nn, dedup)": (
         "GRPO",

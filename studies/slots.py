@@ -203,9 +203,11 @@ def _call(command: list[str], log: Path, threads: int, timeout_s: float, what: s
         except subprocess.TimeoutExpired:
             raise Broken(f"{what} took longer than {timeout_s:.0f} s") from None
     if done.returncode:
-        raise Broken(f"{what} ended with code {done.returncode}: {_last_line(log)}")
+        raise Broken(f"{what} ended with code {done.returncode}: {_said(log)}")
 
 
-def _last_line(log: Path) -> str:
+def _said(log: Path) -> str:
+    """The last complaint in a log, or else its last line."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"
+    complaints = [line for line in lines if line.startswith(("burnish:", "warning: stopped"))]
+    return (complaints or lines or ["it said nothing"])[-1][:300]

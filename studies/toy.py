@@ -111,7 +111,7 @@ class Toy:
     panels: tuple[Column, ...]
     """Curves of the picture."""
     steps: int
-    """Updates of the policy; steps in which only a head learns come on top."""
+    """Steps in which the policy moves; those in which only a head learns come on top."""
     learning_rate: float
     samples: int = 16
     epochs: int = 1
@@ -128,7 +128,7 @@ class Toy:
 
 @dataclass(frozen=True)
 class ToyRun:
-    """Figures of one run, and its curves: the start and a row for each update."""
+    """Figures of one run, and its curves: the start and a row for each step."""
 
     row: Row
     curves: list[Row]

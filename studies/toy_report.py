@@ -49,7 +49,7 @@ def _rows(runs: Runs) -> list[Row]:
 
 
 def _curves(toys: Sequence[Toy], runs: Runs) -> list[Row]:
-    """Every few updates and the last one; rollouts are counted from the start."""
+    """Every few steps and the last one; rollouts are counted from the start."""
     every = {toy.name: max(1, toy.steps // POINTS) for toy in toys}
     return [
         {"study": toy, "arm": arm, "seed": seed, **row}
@@ -144,7 +144,7 @@ def _draw(toys: Sequence[Toy], curves: Sequence[Row], file: Path) -> None:
         row[0].legend(fontsize=6, frameon=False)
         row[0].set_title(toy.name, fontsize=9, loc="left")
     figure.tight_layout()
-    figure.savefig(file, dpi=130)
+    figure.savefig(file, dpi=110)
     plt.close(figure)
 
 
@@ -152,7 +152,7 @@ def _panel(
     axis: Any, toy: Toy, runs: Mapping[tuple[str, int], Sequence[Row]], panel: Column
 ) -> None:
     by_rollouts = bool(toy.equal_rollouts) and panel.key == toy.equal_rollouts
-    for arm in toy.arms:
+    for number, arm in enumerate(toy.arms):
         paths = [
             _path(run, panel.key, by_rollouts)
             for (name, _), run in runs.items()
@@ -163,10 +163,13 @@ def _panel(
             continue
         xs = [statistics.fmean(x for x, _ in point) for point in points]
         ys = [[y for _, y in point] for point in points]
-        (line,) = axis.plot(xs, [statistics.fmean(y) for y in ys], label=arm.name, linewidth=1.1)
+        # By its place, not by its turn: an arm keeps its colour where another has no such curve.
+        colour = f"C{number}"
+        means = [statistics.fmean(y) for y in ys]
+        axis.plot(xs, means, label=arm.name, linewidth=1.1, color=colour)
         low, high = [min(y) for y in ys], [max(y) for y in ys]
-        axis.fill_between(xs, low, high, alpha=0.12, color=line.get_color(), linewidth=0)
-    axis.set_xlabel("trained rollouts" if by_rollouts else "updates", fontsize=8)
+        axis.fill_between(xs, low, high, alpha=0.12, color=colour, linewidth=0)
+    axis.set_xlabel("trained rollouts" if by_rollouts else "steps", fontsize=8)
     axis.set_ylabel(panel.label, fontsize=8)
     axis.tick_params(labelsize=7)
 

@@ -67,8 +67,8 @@ def _piece(loss: LossName, temperature: float, lam: float, dedup: bool = False) 
 TOYS = (
     Toy(
         name="clipo_bandit",
-        about="32 queries x 64 arms, 6 valid and 12 lucky right arms, 16 samples, 70 updates after "
-        "15 steps of the head alone. `valid among right` is the share of the right arms' "
+        about="32 queries x 64 arms, 6 valid and 12 lucky right arms, 16 samples, 70 steps after "
+        "15 of the head alone. `valid among right` is the share of the right arms' "
         "probability that is on valid ones; a method that cannot tell them apart leaves it near a "
         "third.",
         world=Bandit,

@@ -45,10 +45,8 @@ def test_a_failing_arm_has_a_reason_and_no_figure(done):
     for seed in (0, 1):
         record = done.records["broken", seed]
         assert record.status == "failed"
-        assert "100% of the rewards of step 0 have no value" in (
-            done.home / "tiny" / f"broken-seed{seed}.log"
-        ).read_text().replace("\n", " ")
         assert "training ended with code 3" in record.reason
+        assert "100% of the rewards of step 0 have no value" in record.reason
         assert record.row == {}
         assert record.curves == []
 

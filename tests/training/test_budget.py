@@ -26,10 +26,10 @@ from burnish.training.budget import (
     pass_tokens,
     tokens_within,
 )
-from burnish.training.devices import World
 from burnish.training.forecast import PackedRows, Shape, packed_rows, update_bytes
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import ROW_TOKENS
+from burnish.training.passes import Passes
 from burnish.training.trainable import _attach
 from burnish.training.update import Updater
 
@@ -176,15 +176,13 @@ class Held(list):
 def held_by_an_update(model, config, rollouts, monkeypatch):
     """Peak of what autograd holds over one update, with the logits that the head keeps itself."""
     updater = Updater(
-        model=model,
-        device=torch.device("cpu"),
+        passes=Passes(model, torch.device("cpu")),
         optimiser=MasterAdamW(model.named_parameters(), Optimiser()),
         recipe=config.policy,
         config=config.update,
         temperature=1.0,
         max_tokens=config.rollout.max_tokens,
         seeds=Seeds(0),
-        world=World(),
     )
     logits = []
     real = head_room._logits

@@ -10,7 +10,7 @@ from burnish.config.schema import Lora, Optimiser
 from burnish.errors import GuardTripped, UserError
 from burnish.lm import load_model
 from burnish.policy.answer_first import answer_kd, first_token_grade, label_tokens
-from burnish.training import supervised
+from burnish.training import passes, supervised
 from burnish.training.experts import Experts
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.supervised import Supervised, Teaching, distil, fine_tune
@@ -151,11 +151,11 @@ def test_a_full_device_gets_smaller_passes(monkeypatch):
     room = Supervised(trainable, optimiser, None, 4096)
     done = room.step(0, experts.take(0, 8), 0.0)
     assert max(calls) > 300
-    assert room.budget <= 512
+    assert room.passes.budget <= 512
     assert done.loss == pytest.approx(whole.loss, rel=1e-5)
-    monkeypatch.setattr(supervised, "LEAST_BUDGET", 4096)
-    room.budget = 4096
-    with pytest.raises(UserError, match="out of device memory with passes of 4096 tokens"):
+    monkeypatch.setattr(passes, "LEAST_BUDGET", 4096)
+    room.passes.budget = 4096
+    with pytest.raises(UserError, match="out of device memory with micro-batches of 4096 tokens"):
         room.step(1, experts.take(0, 8), 0.0)
 
 

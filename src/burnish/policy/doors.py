@@ -38,7 +38,7 @@ from burnish.policy.select.apply import select
 from burnish.policy.select.informative import informative_groups
 from burnish.policy.shaping.apply import Shaped, shape
 from burnish.policy.state import PolicyState
-from burnish.policy.stepwise import stepwise_advantages
+from burnish.policy.stepwise import credited_tokens, stepwise_advantages
 from burnish.policy.trust_region.apply import bounds, describe_bounds
 from burnish.policy.weighting import weigh_rewards
 
@@ -77,9 +77,7 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
         signal_B=signal_B,
         diagnostics=found,
         state=replace(weighed.state, steps=weighed.state.steps + 1),
-        counted_BT=seen.segments_BT >= 0
-        if recipe.stepwise and seen.segments_BT is not None
-        else None,
+        counted_BT=_counted(seen, recipe),
         moves=shaped.moves,
     )
 
@@ -202,12 +200,11 @@ def _by_section(piece: pieces.Stepwise, batch: RewardBatch) -> Estimate:
             )
     columns = [batch.names.index(name) for name in piece.rewards]
     rewards_BK = batch.rewards_BK[:, columns]
-    column_T = torch.arange(batch.segments_BT.shape[1], device=batch.segments_BT.device)
     values_BT = stepwise_advantages(
         rewards_BK,
         batch.groups_B,
         batch.segments_BT,
-        column_T < batch.lengths_B[:, None],
+        _trained(batch.segments_BT, batch.lengths_B),
         batch.weights_K[columns],
         piece.credit,
         piece.eps,
@@ -215,6 +212,18 @@ def _by_section(piece: pieces.Stepwise, batch: RewardBatch) -> Estimate:
     )
     per_reward_BK = per_reward_advantages(batch.rewards_BK, batch.groups_B, piece.eps, piece.ddof)
     return Estimate(values_BT, per_reward_BK, (~rewards_BK.isnan()).any(1))
+
+
+def _counted(batch: RewardBatch, recipe: Recipe) -> Tensor | None:
+    """Trained tokens that belong to a section, (B, T), where credit goes by section."""
+    if recipe.stepwise is None or batch.segments_BT is None:
+        return None
+    return credited_tokens(batch.segments_BT, _trained(batch.segments_BT, batch.lengths_B))
+
+
+def _trained(like_BT: Tensor, lengths_B: Tensor) -> Tensor:
+    """True where a rollout has a token, (B, T)."""
+    return torch.arange(like_BT.shape[1], device=like_BT.device) < lengths_B[:, None]
 
 
 def _post_scale(

@@ -24,6 +24,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -87,7 +88,7 @@ def load_function(piece: Function, slot: str) -> Callable[..., Any]:
 
 def call_shaping(piece: Function, rewards_BK: Tensor, batch: RewardBatch) -> Tensor:
     """Shaped rewards, (B, K); NaN stays allowed."""
-    result = load_function(piece, "shaping")(rewards_BK, batch, **piece.options)
+    result = _call(piece, "shaping", rewards_BK, batch)
     shaped_BK = _tensor(result, rewards_BK.shape, f"shaping function '{piece.path}'")
     if shaped_BK.isinf().any():
         raise UserError(f"shaping function '{piece.path}' returned inf; expected finite or NaN.")
@@ -98,9 +99,8 @@ def call_advantage(
     piece: Function, rewards_BK: Tensor, groups_B: Tensor, weights_K: Tensor, has_any_B: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Advantages (B,) and each reward's own (B, K); 0 for rollouts without any reward."""
-    function = load_function(piece, "advantage")
     where = f"advantage function '{piece.path}'"
-    values, per_reward = _pair(function(rewards_BK, groups_B, weights_K, **piece.options), where)
+    values, per_reward = _pair(_call(piece, "advantage", rewards_BK, groups_B, weights_K), where)
     values_B = _tensor(values, rewards_BK.shape[:1], where).masked_fill(~has_any_B, 0.0)
     per_reward_BK = _tensor(per_reward, rewards_BK.shape, where)
     per_reward_BK = per_reward_BK.masked_fill(rewards_BK.isnan(), 0.0)
@@ -110,7 +110,7 @@ def call_advantage(
 def call_select(piece: Function, estimate: Estimate, batch: RewardBatch) -> tuple[Tensor, Tensor]:
     """Which rollouts to keep, bool (B,), and how much each counts, (B,)."""
     where = f"select function '{piece.path}'"
-    keep, weights = _pair(load_function(piece, "select")(estimate, batch, **piece.options), where)
+    keep, weights = _pair(_call(piece, "select", estimate, batch), where)
     shape = estimate.values_B.shape
     keep_B, weights_B = _finite(keep, shape, where), _finite(weights, shape, where)
     if (weights_B < 0).any():
@@ -123,8 +123,7 @@ def call_trust_region(
 ) -> tuple[Tensor, Tensor]:
     """Clip bounds below and above 1, each (B,)."""
     where = f"trust_region function '{piece.path}'"
-    function = load_function(piece, "trust_region")
-    low, high = _pair(function(values_B, batch, **piece.options), where)
+    low, high = _pair(_call(piece, "trust_region", values_B, batch), where)
     low_B, high_B = _finite(low, values_B.shape, where), _finite(high, values_B.shape, where)
     if (low_B < 0).any() or (low_B >= 1).any() or (high_B < 0).any():
         raise UserError(
@@ -136,13 +135,30 @@ def call_trust_region(
 
 def call_auxiliary(piece: Function, batch: LossBatch) -> Tensor:
     """One value a token, (B, T), with its gradient."""
-    values_BT = load_function(piece, "auxiliary")(batch, **piece.options)
+    values_BT = _call(piece, "auxiliary", batch)
     if not isinstance(values_BT, Tensor) or values_BT.shape != batch.logp_BT.shape:
         raise UserError(
             f"auxiliary function '{piece.path}' returned {_describe(values_BT)}; expected a "
             f"tensor of shape {tuple(batch.logp_BT.shape)}, one value a token."
         )
     return values_BT
+
+
+def _call(piece: Function, slot: str, *arguments: object) -> Any:
+    """Call a function of the user's; what it raises becomes one line that names the place."""
+    function = load_function(piece, slot)
+    try:
+        return function(*arguments, **piece.options)
+    except (UserError, torch.OutOfMemoryError):
+        raise
+    # The boundary to other people's code: whatever it raises is theirs to mend.
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {error}".replace("\n", " ")
+        raise UserError(
+            f"{slot} function '{piece.path}' failed at {Path(last.filename).name}:{last.lineno}: "
+            f"{reason}"
+        ) from error
 
 
 @functools.cache

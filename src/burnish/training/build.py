@@ -42,11 +42,13 @@ from burnish.training.event_loop import EventLoop
 from burnish.training.experts import Experts
 from burnish.training.forecast import Shape, forecast, measure_speed
 from burnish.training.forward import plain_head
+from burnish.training.imitation import Imitation
 from burnish.training.loop import Trainer
 from burnish.training.optimiser import MasterAdamW
+from burnish.training.passes import Passes
 from burnish.training.rollout import single_turn
 from burnish.training.trainable import Trainable
-from burnish.training.update import Imitation, Updater
+from burnish.training.update import Updater
 from burnish.training.warm_start import WARM_START, WarmUp
 from burnish.training.weighing import Weigher
 
@@ -143,18 +145,23 @@ def _assemble(
     lm.weight_version = state.weight_version
     seeds = Seeds(config.run.seed)
     loop = EventLoop()
+    passes = Passes(
+        trainable.module,
+        trainable.device,
+        world,
+        config.update.share_prompts,
+        config.update.micro_batch_tokens,
+        lm.release,
+    )
     updater = Updater(
-        model=trainable.module,
-        device=trainable.device,
+        passes=passes,
         optimiser=optimiser,
         recipe=config.policy,
         config=config.update,
         temperature=config.rollout.temperature,
         max_tokens=config.rollout.max_tokens,
         seeds=seeds,
-        world=world,
         reference=trainable.reference if config.policy.needs_reference else None,
-        release=lm.release,
     )
     if trainable.device.type == "cuda":
         updater.meanwhile = functools.partial(cursor.look_ahead, config.rollout.prompts)
@@ -164,7 +171,7 @@ def _assemble(
         updater.imitation = Imitation(config.policy.imitation, shown, config.steps)
     if teachers and config.warm_start and not (store.folder / WARM_START).is_dir():
         shown = _experts(config, teachers, trainable.loaded)
-        warm_up = WarmUp(trainable, shown, config.warm_start, world, updater.budget)
+        warm_up = WarmUp(trainable, shown, config.warm_start, world, passes.budget)
     remembered = checkpoint.load_policy(place) if place else PolicyState()
     return Trainer(
         config=config,
@@ -189,7 +196,7 @@ def _assemble(
             _shape(trainable.loaded, optimiser),
             measure_speed(trainable.device, trainable.dtype),
             prompts.longest,
-            updater.budget,
+            passes.budget,
             available_bytes(trainable.device),
         ),
         prompts=prompts,

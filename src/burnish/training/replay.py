@@ -28,8 +28,8 @@ from burnish.rewards.config import build_all
 from burnish.rewards.scorer import score_groups
 from burnish.seeds import Seeds
 from burnish.training.collect import Scored
-from burnish.training.devices import World
 from burnish.training.optimiser import MasterAdamW
+from burnish.training.passes import Passes
 from burnish.training.update import Progress, Reference, Updater
 from burnish.training.warm_start import WARM_START
 from burnish.training.weighing import Weigher
@@ -133,15 +133,18 @@ def _again(config: Config, report: Report, place: Path, scored: list[Scored]) ->
         first.module.requires_grad_(False)
         reference = lambda: nullcontext(first.module)  # noqa: E731
     updater = Updater(
-        model=loaded.module,
-        device=loaded.device,
+        passes=Passes(
+            loaded.module,
+            loaded.device,
+            share_prompts=config.update.share_prompts,
+            budget=config.update.micro_batch_tokens,
+        ),
         optimiser=MasterAdamW(loaded.module.named_parameters(), Optimiser()),
         recipe=config.policy,
         config=config.update,
         temperature=config.rollout.temperature,
         max_tokens=config.rollout.max_tokens,
         seeds=Seeds(config.run.seed),
-        world=World(),
         reference=reference,
     )
     state = load_file(place / "policy.safetensors")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,16 +23,15 @@ from burnish.errors import UserError
 from burnish.policy.answer_first import answer_kd
 from burnish.policy.auxiliary import sft_nll
 from burnish.records import Trajectory
-from burnish.training.budget import pass_tokens
 from burnish.training.devices import World
 from burnish.training.experts import Experts
 from burnish.training.forward import token_scores
 from burnish.training.guards import Watch, check_tensors
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.packing import PackedBatch, make_rows, micro_batches, pack
+from burnish.training.packing import PackedBatch
+from burnish.training.passes import Passes
 from burnish.training.trainable import Trainable
 
-LEAST_BUDGET = 256
 TEACHER = "teacher_probabilities"
 """Field of a demonstration's `info` with the teacher's probability of each label."""
 
@@ -83,11 +83,14 @@ class Supervised:
     teaching: Teaching | None = None
     """Distils the first token where given; else all tokens are imitated alike."""
     budget: int = 0
-    """Tokens of one pass, 0 for what fits; halved when the device runs out of memory."""
+    """Tokens of one pass at first, 0 for what fits."""
     world: World = field(default_factory=World)
 
+    passes: Passes = field(init=False)
+
     def __post_init__(self) -> None:
-        self.budget = self.budget or pass_tokens(self.trainable.module, self.trainable.device)
+        module, device = self.trainable.module, self.trainable.device
+        self.passes = Passes(module, device, self.world, budget=self.budget)
 
     def step(self, step: int, batch: Sequence[Trajectory], rate: float) -> SupervisedStep:
         """One optimiser step on a batch of demonstrations."""
@@ -95,7 +98,8 @@ class Supervised:
             raise ValueError("batch: got no demonstration, expected at least one")
         ids = [trajectory.id for trajectory in batch]
         tokens = sum(self._imitated(trajectory) for trajectory in batch)
-        watch, parts = self._within_memory(step, batch, tokens)
+        work = partial(self._accumulate, step, batch, tokens)
+        watch, parts = self.passes.within_memory(work, self.optimiser.clear)
         self.world.add(self.optimiser.sums)
         totals = torch.stack([torch.stack(list(part)) for part in parts]).sum(0)
         self.world.add([totals])
@@ -113,33 +117,14 @@ class Supervised:
     def _imitated(self, trajectory: Trajectory) -> int:
         return trajectory.trained_tokens - (self.teaching is not None)
 
-    def _within_memory(
-        self, step: int, batch: Sequence[Trajectory], tokens: int
-    ) -> tuple[Watch, list[_Parts]]:
-        """Gradient sums of the batch; on a full device all of it again in smaller passes."""
-        while True:
-            try:
-                return self._accumulate(step, batch, tokens)
-            except torch.OutOfMemoryError as error:
-                if self.budget // 2 < LEAST_BUDGET:
-                    raise UserError(
-                        f"out of device memory with passes of {self.budget} tokens; use model.lora, "
-                        "shorter demonstrations or a smaller model.path"
-                    ) from error
-            # Outside the handler: the error's frames hold the tensors that did not fit.
-            self.budget //= 2
-            torch.cuda.empty_cache()
-
     def _accumulate(
         self, step: int, batch: Sequence[Trajectory], tokens: int
     ) -> tuple[Watch, list[_Parts]]:
         self.optimiser.clear()
         watch = Watch(step)
-        rows = make_rows(batch, getattr(self.trainable.module, "packs", True))
         zero = torch.zeros((), dtype=torch.float64, device=self.trainable.device)
         parts = [_Parts(zero, zero)]
-        for group in micro_batches(self.world.share(rows), self.budget):
-            packed = pack(group, batch, self.trainable.device)
+        for packed in self.passes.cut(batch):
             parts.append(self._backward(packed, batch, tokens, watch))
         return watch, parts
 

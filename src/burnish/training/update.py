@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from burnish.config.schema import Update as UpdateConfig
-from burnish.errors import UserError
+from burnish.policy.auxiliary import sft_nll
 from burnish.policy.batch import Advantages, LossBatch, Normaliser
 from burnish.policy.contrast.pool import pool_packed
 from burnish.policy.doors import loss
@@ -24,26 +24,14 @@ from burnish.policy.pieces import SFT
 from burnish.policy.recipe import Recipe
 from burnish.records import Trajectory
 from burnish.seeds import Seeds
-from burnish.training.budget import pass_tokens
-from burnish.training.devices import World
-from burnish.training.experts import Experts
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.guards import Watch, check_tensors
+from burnish.training.imitation import Imitation
 from burnish.training.monitors import Monitors
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.packing import (
-    PackedBatch,
-    Row,
-    make_rows,
-    micro_batches,
-    pack,
-    scatter,
-    to_device,
-)
+from burnish.training.packing import PackedBatch, scatter, to_device
+from burnish.training.passes import Passes
 
-LEAST_BUDGET = 256
-
-Result = TypeVar("Result")
 Reference = Callable[[], AbstractContextManager[CausalModel]]
 """Opens the frozen reference model."""
 
@@ -92,53 +80,25 @@ class Values(NamedTuple):
     """Trained tokens that enter the loss."""
 
 
-@dataclass(frozen=True)
-class Imitation:
-    """The `sft` piece at work: what is imitated, and how much it counts at each step."""
-
-    piece: SFT
-    experts: Experts
-    steps: int
-    """Of the run; a linear schedule ends there."""
-
-    def coefficient(self, step: int) -> float:
-        """The piece's coefficient at a step."""
-        if self.piece.schedule == "constant":
-            return self.piece.coefficient
-        done = step / max(self.steps - 1, 1)
-        return self.piece.coefficient * (1 - done * (1 - self.piece.final_ratio))
-
-
 @dataclass
 class Updater:
     """Turns a step's advantages into new weights."""
 
-    model: CausalModel
-    device: torch.device
+    passes: Passes
+    """The model, where it is computed, and in how many pieces."""
     optimiser: MasterAdamW
     recipe: Recipe
     config: UpdateConfig
     temperature: float
     max_tokens: int
     seeds: Seeds
-    world: World
     reference: Reference | None = None
     imitation: Imitation | None = None
     """Demonstrations whose likelihood every update raises too."""
-    release: Callable[[], None] | None = None
-    """Gives back what the sampler holds on the device; asked for before passes are made smaller."""
     meanwhile: Callable[[], None] | None = None
     """Work for the host while the device finishes its passes."""
-    budget: int = field(init=False)
-    """Tokens of one forward and backward pass; halved when the device runs out of memory."""
     progress: Progress = field(default_factory=Progress)
     """Of the update under way, or of the last one."""
-    _has_released: bool = field(default=False, init=False)
-    """In this update; the sampler takes its memory again when it next works."""
-    _releases: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self.budget = self.config.micro_batch_tokens or pass_tokens(self.model, self.device)
 
     def update(
         self,
@@ -154,7 +114,7 @@ class Updater:
         imitation goes on. With `progress`, only what is left of an interrupted update is done.
         """
         self.progress = progress or Progress()
-        self._has_released = False
+        self.passes.begin()
         has_signal = bool((values.keep_B & values.signal_B).any())
         if not has_signal and self.imitation is None:
             return {}, 0
@@ -173,7 +133,7 @@ class Updater:
                 monitors.add(found.monitors)
                 norms.append(self._apply(batch, part, rate, found.watch))
             self.progress.minibatch += 1
-        return monitors.read(norms, self.world), len(norms)
+        return monitors.read(norms, self.passes.world), len(norms)
 
     # --- which rollouts, in which order
 
@@ -211,20 +171,6 @@ class Updater:
         tokens = sum(len(span.logprobs) for span in spans if span.trainable)
         return Normaliser(tokens=float(tokens), rollouts=float(len(counted)))
 
-    def _packed(self, batch: StepBatch, part: Sequence[int]) -> list[PackedBatch]:
-        return self._passes(batch.trajectories, part)
-
-    def _passes(self, trajectories: Sequence[Trajectory], part: Sequence[int]) -> list[PackedBatch]:
-        """This process's micro-batches of the given rollouts."""
-        chosen = [trajectories[i] for i in part]
-        # A model with a state that no mask hides computes every rollout in a row of its own.
-        share = self.config.share_prompts and getattr(self.model, "packs", True)
-        rows = make_rows(chosen, share)
-        rows = [Row(r.prefix, tuple(part[m] for m in r.members), r.tokens) for r in rows]
-        # Rows are shared and not micro-batches: processes may come to differ in their budgets.
-        mine = micro_batches(self.world.share(rows), self.budget)
-        return [pack(group, trajectories, self.device) for group in mine]
-
     # --- forward and backward
 
     def _accumulate(self, batch: StepBatch, part: Sequence[int], normaliser: Normaliser) -> Found:
@@ -233,45 +179,13 @@ class Updater:
         def work() -> Found:
             self.optimiser.clear()
             found = Found(Monitors(), Watch(batch.step))
-            for packed in self._packed(batch, part):
+            for packed in self.passes.cut(batch.trajectories, part):
                 self._backward(batch, packed, normaliser, found)
             if self.imitation:
                 self._imitate(self.imitation, batch, found)
             return found
 
-        return self._within_memory(work)
-
-    def _within_memory(self, work: Callable[[], Result]) -> Result:
-        """Do the work; on a full device all of it again, with more room or in smaller passes."""
-        while True:
-            try:
-                return work()
-            except torch.OutOfMemoryError as error:
-                can_release = self.release is not None and not self._has_released
-                if not can_release and self.budget // 2 < LEAST_BUDGET:
-                    raise UserError(
-                        f"out of device memory with micro-batches of {self.budget} tokens; what "
-                        "saves most, in order: model.lora, a smaller rollout.max_tokens, a smaller "
-                        "model.path"
-                    ) from error
-            # Outside the handler: the error's frames hold the tensors that did not fit.
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Ask for the sampler's memory once an update, then halve the token budget.
-
-        An update after the first one to ask does both, or every step would begin with a failure
-        and end with a sampler that has to be built anew.
-        """
-        self.optimiser.clear()
-        is_first = self.release is not None and not self._has_released
-        if self.release is not None and is_first:
-            self.release()
-            self._has_released = True
-            self._releases += 1
-        if not is_first or (self._releases > 1 and self.budget // 2 >= LEAST_BUDGET):
-            self.budget //= 2
-        torch.cuda.empty_cache()
+        return self.passes.within_memory(work, self.optimiser.clear)
 
     def _backward(
         self, batch: StepBatch, packed: PackedBatch, normaliser: Normaliser, found: Found
@@ -280,7 +194,7 @@ class Updater:
         members = packed.members
         ids = batch.ids(members)
         scores = token_scores(
-            self.model, packed, self.temperature, entropy_gradient=self.recipe.needs_entropy
+            self.passes.model, packed, self.temperature, entropy_gradient=self.recipe.needs_entropy
         )
         current = scores.logp_BT.detach()
         found.watch.rows("logprob", "logprobs", current, ids)
@@ -319,7 +233,7 @@ class Updater:
         ]
         if values.counted_BT is not None:
             columns.append(values.counted_BT[rows, : packed.width].double())
-        table = to_device(torch.cat(columns, 1).to(dtype), self.device)
+        table = to_device(torch.cat(columns, 1).to(dtype), self.passes.device)
         keep_B1, advantages, low, high, *counted = torch.split(
             table, [c.shape[1] for c in columns], 1
         )
@@ -334,17 +248,14 @@ class Updater:
     def _imitate(self, imitation: Imitation, batch: StepBatch, found: Found) -> None:
         """Gradients of the demonstrations' negative log-prob, beside those of the rollouts."""
         updates = self.config.epochs * self.config.minibatches
-        draw = batch.step * updates + self.progress.minibatch
-        shown = imitation.experts.take(draw, imitation.piece.batch)
+        shown = imitation.take(batch.step * updates + self.progress.minibatch)
         tokens = sum(t.trained_tokens for t in shown)
-        rows = make_rows(shown, getattr(self.model, "packs", True))
-        for group in micro_batches(self.world.share(rows), self.budget):
-            packed = pack(group, shown, self.device)
+        for packed in self.passes.cut(shown):
             ids = [shown[i].id for i in packed.members]
-            scores = token_scores(self.model, packed, 1.0)
-            share = scores.logp_BT.sum() / tokens
-            term = -imitation.coefficient(batch.step) * share
-            found.watch.rows("logprob", "logprobs", scores.logp_BT.detach(), ids)
+            logp_BT = token_scores(self.passes.model, packed, 1.0).logp_BT
+            nll = sft_nll(logp_BT, packed.trained_BT, tokens=tokens)
+            term = imitation.coefficient(batch.step) * nll
+            found.watch.rows("logprob", "logprobs", logp_BT.detach(), ids)
             found.watch.tensors("loss", [("sft", term.detach())], ids)
             term.backward()  # type: ignore[no-untyped-call]
             self.optimiser.collect()
@@ -352,7 +263,7 @@ class Updater:
 
     def _apply(self, batch: StepBatch, part: Sequence[int], rate: float, watch: Watch) -> float:
         """Add gradients over processes, guard everything, take the optimiser step."""
-        self.world.add(self.optimiser.sums)
+        self.passes.world.add(self.optimiser.sums)
         norm = self.optimiser.gradient_norm()
 
         def name_the_gradient() -> None:
@@ -371,14 +282,14 @@ class Updater:
 
         def work() -> dict[int, Tensor]:
             found: dict[int, Tensor] = {}
-            for packed in self._passes(trajectories, range(len(trajectories))):
-                hidden_RSD = self.model(packed.ids_RS, packed.positions_RS, packed.mask_RSS)
+            for packed in self.passes.cut(trajectories):
+                hidden_RSD = self.passes.model(packed.ids_RS, packed.positions_RS, packed.mask_RSS)
                 hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, packed.place_N)
                 pooled = pool_packed(hidden_ND, packed.rollout_N, len(packed.members))
                 found |= zip(packed.members, pooled.cpu(), strict=True)
             return found
 
-        merged = self.world.merge(self._within_memory(work))
+        merged = self.passes.world.merge(self.passes.within_memory(work))
         return torch.stack([merged[i] for i in range(len(trajectories))])
 
     @torch.no_grad()
@@ -392,13 +303,14 @@ class Updater:
         def work() -> dict[int, Tensor]:
             found: dict[int, Tensor] = {}
             for members in self._deal(batch, 0):
-                for packed in self._packed(batch, [i for i in members if i in moving]):
-                    logp_BT = token_scores(self.model, packed, self.temperature).logp_BT
+                here = [i for i in members if i in moving]
+                for packed in self.passes.cut(batch.trajectories, here):
+                    logp_BT = token_scores(self.passes.model, packed, self.temperature).logp_BT
                     for row, i in enumerate(packed.members):
                         found[i] = logp_BT[row, : len(batch.trajectories[i].logprobs)]
             return found
 
-        return self.world.merge(self._within_memory(work))
+        return self.passes.world.merge(self.passes.within_memory(work))
 
     @torch.no_grad()
     def _reference_logprobs(self, packed: PackedBatch) -> Tensor | None:

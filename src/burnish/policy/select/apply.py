@@ -32,10 +32,11 @@ def select(
             return keep_B, group_keep_ratio(keep_B, batch.groups_B, present=estimate.is_present_B)
         case pieces.Magnitude():
             count, among_B = _budget(piece, estimate, batch)
-            return magnitude_filter(estimate.values_B, count, among=among_B), ones_B
+            return magnitude_filter(estimate.values_B, count, among=among_B) | ~among_B, ones_B
         case pieces.RandomDrop():
             count, among_B = _budget(piece, estimate, batch)
-            return random_filter(len(among_B), count, seed=batch.seed, among=among_B), ones_B
+            drawn_B = random_filter(len(among_B), count, seed=batch.seed, among=among_B)
+            return drawn_B | ~among_B, ones_B
         case pieces.Skew():
             shares_K = batch.weights_K / batch.weights_K.abs().sum()
             outcomes_B = weighted_sum(batch.rewards_BK, shares_K)

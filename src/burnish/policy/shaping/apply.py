@@ -120,7 +120,12 @@ def _contrast(piece: pieces.Contrastive, shaped: Shaped, batch: RewardBatch) -> 
         frozen=piece.frozen,
     )
     bonus_B = contrastive_reward(
-        stepped.losses.per_sample, is_right_B, piece.lam, piece.floor, piece.constant
+        stepped.losses.per_sample,
+        is_right_B,
+        piece.lam,
+        piece.floor,
+        piece.constant,
+        usable=hidden_BD.isfinite().all(1),
     )
     rewards_BK = shaped.rewards_BK.clone()
     rewards_BK[:, column] += bonus_B.to(rewards_BK)
