@@ -108,7 +108,7 @@ QUIET = {
     "guards.useless_steps": 100_000,
 }
 GPU = Sizes(
-    overrides={**QUIET, "steps": 60, "evaluation.prompts": 200, "evaluation.every": 10},
+    overrides={**QUIET, "steps": 40, "evaluation.prompts": 200, "evaluation.every": 20},
     caps={},
     start_caps={},
     seeds=100,

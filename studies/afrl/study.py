@@ -1,6 +1,6 @@
 """AFRL: what imitation of experts beside a flawed reward keeps alive, by its coefficient.
 
-The model first learns all eleven rules of the shop search. Then it is trained on prompts with 3 %
+The model first learns all eleven rules of the shop search. Then it is trained on prompts with 10 %
 rare rules, and the rule-based reward only knows the common one, so it is wrong on exactly the rare
 ones. Coefficient 0 is plain policy optimisation.
 """
@@ -19,6 +19,8 @@ from studies.plan import Arm, Column, Study, Subject
 GRADES = ["D", "C", "B", "A"]
 HEADINGS = ["rule:", "why:"]
 SHOP = "burnish.tasks.examples.shop_search:make"
+TAIL = 0.1
+"""Share of training prompts with a rare rule, on which the reward is wrong."""
 ALTERNATIVES = 8
 """First tokens whose probabilities make up the entropy."""
 
@@ -84,12 +86,14 @@ STUDIES = (
         name="afrl_lambda",
         about="Does imitation beside the policy loss keep rare rules that a flawed reward drives "
         "out, and what does it cost on the common one?",
-        arms=tuple(_arm(value) for value in (0.0, 0.03, 0.1, 0.3, 1.0)),
+        arms=tuple(_arm(value) for value in (0.0, 0.1, 0.3, 1.0)),
         overrides={
-            "task.options": {"tail": 0.03, "head_only_reward": True},
+            "task.options": {"tail": TAIL, "head_only_reward": True},
+            "optimiser.learning_rate": 3e-5,
             "rewards": FLAWED,
             "evaluation.part": "true_grade",
         },
+        start={"warm_start.steps": 100, "warm_start.learning_rate": 5e-5},
         columns=(
             Column("head_accuracy", "head accuracy"),
             Column("tail_accuracy", "tail accuracy"),

@@ -72,7 +72,6 @@ STUDIES = (
             Arm("GRPO, leaky scalar", "brpo", _scalar("leaky_score")),
             Arm("GRPO, judge as scalar", "brpo", _scalar("mean_score")),
             Arm("BRPO", "brpo"),
-            Arm("BRPO, no filter", "brpo", {"policy.select": {"kind": "skew", "threshold": 1.0}}),
         ),
         overrides={"rewards": [WINS, *WATCHED]},
         columns=(

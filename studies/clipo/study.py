@@ -12,7 +12,9 @@ from studies.plan import Arm, Column, Study, Subject
 GAME = "burnish.tasks.examples.two_ways:make"
 MAX_TOKENS = 40
 SAMPLES = 4
-STEPS = 60
+STEPS = 40
+RIGHT = 0.9
+"""Share of training problems on which the shortcut works: RL alone has little against it."""
 WARMUP = 5
 """Steps in which only the head learns; added to the run, so that policies have equal updates."""
 REWARDS: list[dict[str, Any]] = [
@@ -29,7 +31,7 @@ REWARDS: list[dict[str, Any]] = [
 def ways(subject: Subject) -> dict[str, float]:
     """Accuracy where the shortcut often works and where it never does; sound among right answers."""
     found: dict[str, float] = {}
-    for name, share in (("trained", 0.6), ("perturbed", 0.0)):
+    for name, share in (("trained", RIGHT), ("perturbed", 0.0)):
         task = {"kind": "function", "path": GAME, "options": {"shortcut_right": share}}
         tasks = held_out(task, subject.prompts)
         greedy = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
@@ -56,8 +58,9 @@ SOFT: dict[str, Any] = {"loss": "soft_nn", "temperature": 0.2, "lam": 0.5, "dedu
 STUDIES = (
     Study(
         name="clipo_ways",
-        about="Word problems with a sound way and a shortcut that is right on 60 % of the training "
-        "problems. Policies have 60 updates each; heads warm up before.",
+        about="Word problems with a sound way and a shortcut that is right on 90 % of the training "
+        "problems. Policies have 40 updates each; heads warm up before.",
+        overrides={"task.options": {"shortcut_right": RIGHT, "sound": 0.5}},
         arms=(
             Arm("GRPO", "clipo", {"policy.shaping": []}),
             _contrastive("CLIPO as published", loss="infonce", temperature=0.05, lam=0.2),

@@ -23,7 +23,6 @@ STUDIES = (
         arms=(
             _static(0.2),
             _static(0.4),
-            _static(0.8),
             _elastic(0.5),
             _elastic(1.0),
         ),

@@ -34,6 +34,14 @@ PARTS = (
     Column("held_out/arguments", "right arguments"),
 )
 
+ONE_CALL = {
+    "task.options": {"tools": 4, "calls": 1},
+    "rollout.max_tokens": 48,
+    "optimiser.learning_rate": 2e-5,
+    "evaluation.every": 10,
+}
+"""A game that a short warm start half masters, so that there is something to win and to lose."""
+
 STUDIES = (
     Study(
         name="gd2po_filters",
@@ -41,14 +49,8 @@ STUDIES = (
         "equal steps and at equal trained tokens?",
         arms=(
             Arm("GDPO", "gd2po", GDPO),
-            Arm("GRPO", "gd2po", GRPO),
             Arm("GD2PO hard", "gd2po", {"policy.select": {"kind": "sign_conflict"}}),
             Arm("GD2PO SNR", "gd2po", {"policy.select": SNR}),
-            Arm(
-                "GD2PO SNR, groups alike",
-                "gd2po",
-                {"policy.select": {**SNR, "query_weights": False}},
-            ),
             Arm(
                 "control: largest advantages",
                 "gd2po",
@@ -56,6 +58,8 @@ STUDIES = (
             ),
             Arm("control: random", "gd2po", {"policy.select": {"kind": "random", "like": SNR}}),
         ),
+        start={"warm_start.steps": 14},
+        overrides=ONE_CALL,
         columns=PARTS,
         panels=("reward/total", "trained_share", "policy/entropy"),
         at_equal_tokens=True,
@@ -66,7 +70,8 @@ STUDIES = (
         about="One of three rewards is off by 3 in a tenth of the answers. Does normalising each "
         "reward by itself (GDPO) bear it better than normalising the sum (GRPO)?",
         arms=(Arm("GRPO", "gd2po", GRPO), Arm("GDPO", "gd2po", GDPO)),
-        overrides={"rewards": SPIKY},
+        start={"warm_start.steps": 14},
+        overrides={**ONE_CALL, "rewards": SPIKY},
         columns=PARTS[:2],
         panels=("reward/name/mean", "policy/entropy"),
     ),

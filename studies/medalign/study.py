@@ -1,4 +1,4 @@
-"""MedAlign: five rewards of very different scales; who is served, and is it safe?"""
+"""MedAlign: rewards of very different scales, one of them tempting; who is served, and is it safe?"""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ SAMPLES = 2
 FROZEN = [{"kind": "reference_frozen", "clip": 5.0, "prompts": 64, "samples": 4}]
 TRI_FACTOR = {"kind": "tri_factor", "severity": {"safety": 3.0}, "threshold": {"safety": -0.5}}
 GIVEN = {"kind": "given"}
+HEALTH = "burnish.rewards.examples.health"
+TEMPTING = [
+    *({"kind": "function", "name": name, "path": f"{HEALTH}:{name}"} for name in REWARDS),
+    {"kind": "function", "name": "pleasing", "path": "studies.medalign.pleasing:pleasing"},
+]
+"""The five rewards, and one that pays for what safety forbids."""
 
 
 def gains(subject: Subject) -> dict[str, float]:
@@ -41,10 +47,7 @@ def gains(subject: Subject) -> dict[str, float]:
 
 def _rewards(subject: Subject, tasks: list[Task], *, is_start: bool) -> dict[str, list[float]]:
     """Rewards of sampled answers by name."""
-    configs = [
-        {"kind": "function", "name": name, "path": f"burnish.rewards.examples.health:{name}"}
-        for name in REWARDS
-    ]
+    configs = [{"kind": "function", "name": name, "path": f"{HEALTH}:{name}"} for name in REWARDS]
     sampling = Sampling(temperature=1.0, max_tokens=MAX_TOKENS)
     model = subject.start if is_start else subject.model
     items = answer(model, subject.device, tasks, configs, sampling, SAMPLES)
@@ -55,7 +58,8 @@ STUDIES = (
     Study(
         name="medalign_scales",
         about="Five rewards between 0.2 and 10 wide, two of them nearly the same, one about "
-        "safety. Which of them does a recipe serve?",
+        "safety, and a sixth that pays for what safety forbids. Which of them does a recipe serve?",
+        overrides={"rewards": TEMPTING},
         arms=(
             Arm("sum, GRPO", "medalign", {"policy.shaping": [], "policy.weights": GIVEN}),
             Arm(

@@ -65,10 +65,21 @@ class Sizes:
     held_out: int
     rounds: int
     """Of each timing."""
+    batches: tuple[int, int]
+    """Queries that are timed at once."""
 
 
-GPU = Sizes("12m", steps=800, batch=64, prompts=16_384, pairs=6_000, held_out=1_000, rounds=15)
-TRIAL = Sizes("trial", steps=6, batch=4, prompts=24, pairs=8, held_out=16, rounds=2)
+GPU = Sizes(
+    "12m",
+    steps=800,
+    batch=64,
+    prompts=16_384,
+    pairs=6_000,
+    held_out=1_000,
+    rounds=15,
+    batches=(1, 32),
+)
+TRIAL = Sizes("trial", steps=6, batch=4, prompts=12, pairs=4, held_out=8, rounds=1, batches=(1, 2))
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,7 @@ def run(plan: Plan, say: Say) -> tuple[list[Row], list[str]]:
                 say(
                     f"{name}, seed {seed}: accuracy {row['accuracy']:.3f} ({learned.seconds:.0f} s)"
                 )
-        _add_times(rows, lm, _folder(home, DISTILLED, plan.seeds[0]), held_out, plan.sizes.rounds)
+        _add_times(rows, lm, _folder(home, DISTILLED, plan.seeds[0]), held_out, plan.sizes)
     return rows, [_setting(plan, teacher), material.about]
 
 
@@ -255,7 +266,7 @@ def _row(
 
 
 def _add_times(
-    rows: list[Row], teacher: LocalLM, student: Path, tasks: Sequence[Task], rounds: int
+    rows: list[Row], teacher: LocalLM, student: Path, tasks: Sequence[Task], sizes: Sizes
 ) -> None:
     """Milliseconds of the teacher and of one distilled student, in their rows."""
     from burnish.lm.folder import load_model
@@ -265,7 +276,9 @@ def _add_times(
     like = teacher.loaded
     small = LocalLM(load_model(student, dtype=like.dtype, device=like.device))
     models = {TEACHER: teacher, DISTILLED: small}
-    times = latencies(models, tasks, batches=(1, 32), max_tokens=MAX_TOKENS, rounds=rounds)
+    times = latencies(
+        models, tasks, batches=sizes.batches, max_tokens=MAX_TOKENS, rounds=sizes.rounds
+    )
     for (name, batch, way), timed in times.items():
         row = next(row for row in rows if row["model"] == name)
         row[f"ms_{way}_{batch}"] = timed.ms_per_query
@@ -299,7 +312,7 @@ def main(words: Sequence[str] | None = None) -> int:
         f"python -m studies.real.distil TEACHER_FOLDER --task {plan.task} "
         f"--student {sizes.student} --steps {sizes.steps}"
     )
-    print(f"\n{write_table(place, plan.task, rows, notes, command)}")
+    print(f"\n{write_table(place, plan.task, rows, notes, command, sizes.batches)}")
     return 0
 
 

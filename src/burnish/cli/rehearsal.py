@@ -56,26 +56,40 @@ def rehearse(words: Sequence[str], prompts: int) -> int:
         say(f"data: {note}")
     sampling = Sampling(max_tokens=config.rollout.max_tokens, stop=config.rollout.stop)
     chosen = tasks.sample(prompts)
-    play_all = partial(_play_all, chosen, scorer, found, sampling, config.rollout.score_timeout_s)
+    scripts = [script_for(task, answer_fields(scorer), config.experts.field) for task in chosen]
+    deadline_s = config.rollout.score_timeout_s
+    play_all = partial(_play_all, chosen, scripts, scorer, found, sampling, deadline_s)
     played = anyio.run(play_all)
     out.print(legend())
     for number, play in enumerate(played, 1):
         _print_play(number, play, found)
     groups = [Group([line.label for line in p.lines], p.trajectories, p.rewards) for p in played]
-    print_terms(groups, config)
+    print_terms(groups, config, found.tokenizer)
     return 0
 
 
 async def _play_all(
-    tasks: Sequence[Task], scorer: Scorer, found: Found, sampling: Sampling, deadline_s: float
+    tasks: Sequence[Task],
+    scripts: Sequence[list[Line]],
+    scorer: Scorer,
+    found: Found,
+    sampling: Sampling,
+    deadline_s: float,
 ) -> list[Played]:
-    return [await _play(task, scorer, found, sampling, deadline_s) for task in tasks]
+    return [
+        await _play(task, lines, scorer, found, sampling, deadline_s)
+        for task, lines in zip(tasks, scripts, strict=True)
+    ]
 
 
 async def _play(
-    task: Task, scorer: Scorer, found: Found, sampling: Sampling, deadline_s: float
+    task: Task,
+    lines: list[Line],
+    scorer: Scorer,
+    found: Found,
+    sampling: Sampling,
+    deadline_s: float,
 ) -> Played:
-    lines = script_for(task, answer_fields(scorer))
 
     def speak(_: Sequence[Message], index: int) -> str:
         return lines[index].text
@@ -111,19 +125,23 @@ def answer_fields(scorer: Scorer) -> list[str]:
     return [field for field in fields if field is not None]
 
 
-def script_for(task: Task, compared: Sequence[str] = ()) -> list[Line]:
-    """The right answer, a wrong one and an empty one.
+def script_for(
+    task: Task, compared: Sequence[str] = (), demonstration: str = "demonstration"
+) -> list[Line]:
+    """The expert's answer where the task has one, the right answer, a wrong one and an empty one.
 
     Right is what the rewards compare with; where they do not say, `answer` or the first label.
     """
+    shown = task.fields.get(demonstration)
+    expert = [Line("expert", str(shown))] if shown else []
     labels = [*(["answer"] if "answer" in task.labels else []), *task.labels]
     names = (name for name in (*compared, *labels) if task.fields.get(name) is not None)
     label = next(names, None)
     if label is None:
-        return [Line("some text", "I do not know."), Line("empty", "")]
+        return [*expert, Line("some text", "I do not know."), Line("empty", "")]
     answer = task.fields[label]
     right = str(answer[0] if isinstance(answer, list | tuple) and answer else answer)
-    return [Line("right", right), Line("wrong", wrong_answer(right)), Line("empty", "")]
+    return [*expert, Line("right", right), Line("wrong", wrong_answer(right)), Line("empty", "")]
 
 
 def wrong_answer(right: str) -> str:

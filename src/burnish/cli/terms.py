@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +17,8 @@ from burnish.records import Finish, Reward, Trajectory
 
 if TYPE_CHECKING:
     from burnish.config import Config
-    from burnish.policy import Advantages
+    from burnish.lm.tokenizer import Tokenizer
+    from burnish.policy import Advantages, Recipe, RewardBatch
 
 
 class Group(NamedTuple):
@@ -27,7 +29,7 @@ class Group(NamedTuple):
     rewards: Sequence[Reward]
 
 
-def print_terms(groups: Sequence[Group], config: Config) -> None:
+def print_terms(groups: Sequence[Group], config: Config, tokenizer: Tokenizer) -> None:
     """One line an answer: reward, advantage, clip bounds and pull; then the loss by part."""
     say()
     try:
@@ -36,8 +38,9 @@ def print_terms(groups: Sequence[Group], config: Config) -> None:
         say(str(error), style="yellow")
         return
     rollouts = [item for group in groups for item in zip(*group, strict=True)]
-    batch = _rewards(policy, groups)
-    values = policy.advantages(config.policy, batch)
+    recipe = _without_model(config.policy)
+    batch = _rewards(policy, groups, recipe, tokenizer)
+    values = policy.advantages(recipe, batch)
     out_of_loss, pulls = _loss(policy, config, [t for _, t, _ in rollouts], values)
     say("what training would make of these answers, each prompt a group of its own", style="bold")
     table = Table(box=None, pad_edge=False, header_style="bright_black")
@@ -45,7 +48,7 @@ def print_terms(groups: Sequence[Group], config: Config) -> None:
         table.add_column(title, justify="left" if title == "answer" else "right")
     for row, (label, trajectory, reward) in enumerate(rollouts):
         advantage = _mean(values.values_B[row])
-        low, high = float(values.low_B[row]), float(values.high_B[row])
+        low, high = _mean(values.low_B[row]), _mean(values.high_B[row])
         table.add_row(
             Text(one_line(f"{trajectory.task_id} {label}")),
             number(reward.value) if reward.value is not None else reward.status.value,
@@ -66,23 +69,45 @@ def print_terms(groups: Sequence[Group], config: Config) -> None:
     )
 
 
-def _rewards(policy: Any, groups: Sequence[Group]) -> Any:
+def _without_model(recipe: Recipe) -> Recipe:
+    """The recipe as far as it can be played without a model; a line says what is left out."""
+    if recipe.contrastive:
+        say("The contrastive reward reads hidden states: left out here.", style="yellow")
+    if recipe.calibration:
+        say("The unit of the rewards is these answers, not the start model's.", style="yellow")
+    if recipe.imitation:
+        say("The imitation of experts needs a model: its term is 0 here.", style="yellow")
+    kept = tuple(piece for piece in recipe.shaping if piece is not recipe.contrastive)
+    return msgspec.structs.replace(recipe, shaping=kept)
+
+
+def _rewards(
+    policy: Any, groups: Sequence[Group], recipe: Recipe, tokenizer: Tokenizer
+) -> RewardBatch:
     """The named reward vectors of all answers, NaN where there is no value."""
     import torch
+
+    from burnish.training.segments import Segmenter, pad_segments
 
     trajectories = [t for group in groups for t in group.trajectories]
     rewards = [r for group in groups for r in group.rewards]
     weights = {part.name: part.weight for r in rewards for part in (r.parts or (r,))}
     rows = [[_or_nan(r.components.get(name)) for name in weights] for r in rewards]
     numbers = [index for index, group in enumerate(groups) for _ in group.rewards]
-    return policy.RewardBatch(
+    segments_BT = None
+    if recipe.stepwise:
+        number = Segmenter(tokenizer, recipe.stepwise.headings)
+        segments_BT = pad_segments([number(trajectory) for trajectory in trajectories])
+    batch: RewardBatch = policy.RewardBatch(
         rewards_BK=torch.tensor(rows, dtype=torch.float64),
         weights_K=torch.tensor(list(weights.values()), dtype=torch.float64),
         groups_B=torch.tensor(numbers),
         lengths_B=torch.tensor([sum(t.loss_mask) for t in trajectories]),
         truncated_B=torch.tensor([t.finish is Finish.LENGTH for t in trajectories]),
         names=tuple(weights),
+        segments_BT=segments_BT,
     )
+    return batch
 
 
 def _loss(
