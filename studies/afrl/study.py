@@ -1,6 +1,6 @@
 """AFRL: what imitation of experts beside a flawed reward keeps alive, by its coefficient.
 
-The model first learns all eleven rules of the shop search. Then it is trained on prompts with 10 %
+The model first learns all eleven rules of the shop search. Then it is trained on prompts with 15 %
 rare rules, and the rule-based reward only knows the common one, so it is wrong on exactly the rare
 ones. Coefficient 0 is plain policy optimisation.
 """
@@ -19,7 +19,7 @@ from studies.plan import Arm, Column, Study, Subject
 GRADES = ["D", "C", "B", "A"]
 HEADINGS = ["rule:", "why:"]
 SHOP = "burnish.tasks.examples.shop_search:make"
-TAIL = 0.1
+TAIL = 0.15
 """Share of training prompts with a rare rule, on which the reward is wrong."""
 ALTERNATIVES = 8
 """First tokens whose probabilities make up the entropy."""
@@ -90,6 +90,7 @@ STUDIES = (
         overrides={
             "task.options": {"tail": TAIL, "head_only_reward": True},
             "optimiser.learning_rate": 3e-5,
+            "steps": 60,
             "rewards": FLAWED,
             "evaluation.part": "true_grade",
         },
