@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from burnish.config import FREE, Config, load, render, rooted
 from burnish.config.text import toml_value
 from studies.plan import Arm, Sizes, Study
 
+_ONE_AT_A_TIME = threading.Lock()
+"""Slots are threads, and decoding a config for the first time in several at once can crash."""
 START = "start"
 WARM_START = f"{START}/warm_start"
 """The shared start weights, seen from the recipe files beside the start's run."""
@@ -22,8 +25,9 @@ def write_recipe(file: Path, recipe: str, overrides: Mapping[str, Any]) -> str:
     """Write a recipe with every value settled; the digest of what the run depends on."""
     source = find_recipe(recipe)
     words = [f"{key}={toml_value(value)}" for key, value in overrides.items()]
-    resolved = load(Config, source, words)
-    portable = dataclasses.replace(resolved, value=rooted(resolved.value, source.parent))
+    with _ONE_AT_A_TIME:
+        resolved = load(Config, source, words)
+        portable = dataclasses.replace(resolved, value=rooted(resolved.value, source.parent))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"# burnish train {file.name}\n{render(portable)}", encoding="utf-8")
     return resolved.digest(FREE)

@@ -12,9 +12,9 @@ from studies.plan import Arm, Column, Study, Subject
 GAME = "burnish.tasks.examples.two_ways:make"
 MAX_TOKENS = 40
 SAMPLES = 4
-STEPS = 40
-RIGHT = 0.9
-"""Share of training problems on which the shortcut works: RL alone has little against it."""
+STEPS = 60
+RIGHT = 0.6
+"""Share of training problems on which the shortcut works."""
 WARMUP = 5
 """Steps in which only the head learns; added to the run, so that policies have equal updates."""
 REWARDS: list[dict[str, Any]] = [
@@ -58,11 +58,11 @@ SOFT: dict[str, Any] = {"loss": "soft_nn", "temperature": 0.2, "lam": 0.5, "dedu
 STUDIES = (
     Study(
         name="clipo_ways",
-        about="Word problems with a sound way and a shortcut that is right on 90 % of the training "
-        "problems. Policies have 40 updates each; heads warm up before.",
+        about="Word problems with a sound way and a shortcut that is right on 60 % of the training "
+        "problems. Policies have 60 updates each; heads warm up before.",
         overrides={"task.options": {"shortcut_right": RIGHT, "sound": 0.5}},
         arms=(
-            Arm("GRPO", "clipo", {"policy.shaping": []}),
+            Arm("GRPO", "clipo", {"policy.shaping": [], "steps": STEPS}),
             _contrastive("CLIPO as published", loss="infonce", temperature=0.05, lam=0.2),
             _contrastive("soft_nn, dedup", **SOFT),
             _contrastive("control: frozen head", warmup=0, frozen=True, **SOFT),

@@ -17,7 +17,7 @@ STUDIES = (
             Arm("GDPO + elastic", "gd2po", {**GDPO, "policy.trust_region": ELASTIC}),
             Arm("GD2PO + elastic", "gd2po_elastic"),
         ),
-        overrides={"update.minibatches": 4},
+        overrides={"update.minibatches": 4, "steps": STEPS, "evaluation.every": 10},
         columns=PARTS,
         panels=("reward/total", "policy/clipped_share", "policy/entropy"),
         at_equal_tokens=True,

@@ -176,7 +176,12 @@ class Held(list):
 def held_by_an_update(model, config, rollouts, monkeypatch):
     """Peak of what autograd holds over one update, with the logits that the head keeps itself."""
     updater = Updater(
-        passes=Passes(model, torch.device("cpu")),
+        passes=Passes(
+            model,
+            torch.device("cpu"),
+            share_prompts=config.update.share_prompts,
+            budget=config.update.micro_batch_tokens,
+        ),
         optimiser=MasterAdamW(model.named_parameters(), Optimiser()),
         recipe=config.policy,
         config=config.update,
@@ -197,7 +202,7 @@ def held_by_an_update(model, config, rollouts, monkeypatch):
     with torch.autograd.graph.saved_tensors_hooks(held.pack, held.unpack):
         _, updates = updater.update(0, rollouts, moving(len(rollouts)), 0.0)
     assert updates == 1
-    return held.peak + max(logits), updater.budget
+    return held.peak + max(logits), updater.passes.budget
 
 
 def moving(count):
