@@ -341,7 +341,9 @@ def _set_threads(config: Config, loaded: LoadedModel, state: TrainState) -> int:
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    threads = state.threads or config.model.threads or choose_threads(loaded.parameters, cores)
+    # Beside a GPU the CPU only computes small tensors, and threads would wait for each other.
+    chosen = choose_threads(loaded.parameters, cores) if loaded.device.type == "cpu" else 1
+    threads = state.threads or config.model.threads or chosen
     torch.set_num_threads(threads)
     return threads
 
