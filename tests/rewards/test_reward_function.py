@@ -17,9 +17,9 @@ from burnish.rewards import (
     checked,
     from_function,
     function_fingerprint,
-    load_function,
 )
 from burnish.rewards.deadline import MOST_STRAYS, call_each
+from burnish.source import find_function
 
 
 def test_arguments_are_bound_by_name():
@@ -233,15 +233,15 @@ def test_objects_that_can_be_called_are_functions():
 def test_functions_are_loaded_by_file_and_by_module(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def short(text):\n    return float(len(text) < 3)\n")
-    function = load_function("mine.py:short", base=tmp_path)
+    function = find_function("mine.py:short", "reward", tmp_path)
     assert values(score(from_function(function), a_task(), "ab", "abc")) == [1.0, 0.0]
     first = function_fingerprint(function)
-    assert function_fingerprint(load_function(f"{file}:short")) == first
+    assert function_fingerprint(find_function(f"{file}:short", "reward")) == first
     file.write_text("def short(text):\n    return float(len(text) < 9)\n")
-    edited = load_function("mine.py:short", base=tmp_path)
+    edited = find_function("mine.py:short", "reward", tmp_path)
     assert edited("abcdef") == 1.0
     assert function_fingerprint(edited) != first
-    assert load_function("math:sqrt")(4.0) == 2.0
+    assert find_function("math:sqrt", "reward")(4.0) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_functions_are_loaded_by_file_and_by_module(tmp_path):
     [
         ("mine.py:shrot", "has no function 'shrot'. Did you mean 'short'?"),
         ("mien.py:short", "does not exist. Did you mean 'mine.py'?"),
-        ("mine.py:LIMIT", "'LIMIT' in 'mine.py' is int; expected a function"),
+        ("mine.py:LIMIT", "'mine.py' has 'LIMIT', which is no function"),
         ("mine.py", "names no function; expected 'file.py:name'"),
         ("broken.py:f", "cannot be imported: SyntaxError"),
         ("no.such.module:f", "cannot be imported: ModuleNotFoundError"),
@@ -259,7 +259,7 @@ def test_wrong_paths_are_told_in_one_line(tmp_path, path, message):
     (tmp_path / "mine.py").write_text("LIMIT = 3\ndef short(text):\n    return 1.0\n")
     (tmp_path / "broken.py").write_text("def f(:\n")
     with pytest.raises(UserError) as caught:
-        load_function(path, base=tmp_path)
+        find_function(path, "reward", tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

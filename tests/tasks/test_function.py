@@ -182,7 +182,7 @@ def test_labels(sums):
         ("return {'prompt': 'a', 3: 2}", "key 3 is not text"),
         ("return {'prompt': 'a', 'split_by': 2}", "'split_by' is int; expected text"),
         ("return {'prompt': 'a'}[rng]", "raised KeyError"),
-        ("raise ValueError('no\\nluck')", "raised ValueError: no luck (my_tasks.py:2)"),
+        ("raise ValueError('no\\nluck')", "raised ValueError: no luck (my_tasks.py:2 in make)"),
     ],
 )
 def test_what_a_function_must_return(tmp_path, body, message):
@@ -228,7 +228,7 @@ def test_options_are_checked_against_the_function(sums):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("my_tasks.py", "no function in the path; expected 'file.py:name'"),
+        ("my_tasks.py", "names no function; expected 'file.py:name'"),
         ("my_task.py:make", r"does not exist. Did you mean 'my_tasks.py'\?"),
         ("my_tasks.py:maek", r"has no function 'maek'. Did you mean 'make'\?"),
         ("my_tasks.py:__doc__", "has no function '__doc__'"),

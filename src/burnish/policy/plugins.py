@@ -22,21 +22,17 @@ folder, or at the working folder where it is typed or used from Python.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import UserError
 from burnish.policy.batch import Estimate, LossBatch, RewardBatch
 from burnish.policy.pieces import Function
-from burnish.source import load_source
+from burnish.source import describe, find_function
 
 SLOTS: dict[str, tuple[str, ...]] = {
     "shaping": ("rewards_BK", "batch"),
@@ -62,19 +58,8 @@ class NotFinite(UserError):
 
 def load_function(piece: Function, slot: str) -> Callable[..., Any]:
     """The function a piece names, once its file, its name and its signature are known to fit."""
-    source, _, name = piece.path.rpartition(":")
-    if not source or not name:
-        raise UserError(
-            f"{slot} function '{piece.path}': expected 'file.py:name' or 'package.module:name'."
-        )
-    module = _load_module(source)
-    function = getattr(module, name, None)
-    if not callable(function):
-        known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        raise UserError(
-            f"{slot} function '{piece.path}': no function '{name}' in '{source}'; it has "
-            f"{', '.join(known) or 'none'}.{did_you_mean(name, known)}"
-        )
+    function = _function_at(piece.path, f"{slot} function")
+    name = piece.path.rpartition(":")[2]
     try:
         inspect.signature(function).bind(*SLOTS[slot], **piece.options)
     except TypeError as error:
@@ -83,7 +68,7 @@ def load_function(piece: Function, slot: str) -> Callable[..., Any]:
             f"{slot} function '{piece.path}' is {name}{inspect.signature(function)}; expected "
             f"{name}({expected}): {error}."
         ) from None
-    return cast("Callable[..., Any]", function)
+    return function
 
 
 def call_shaping(piece: Function, rewards_BK: Tensor, batch: RewardBatch) -> Tensor:
@@ -153,38 +138,13 @@ def _call(piece: Function, slot: str, *arguments: object) -> Any:
         raise
     # The boundary to other people's code: whatever it raises is theirs to mend.
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__}: {error}".replace("\n", " ")
-        raise UserError(
-            f"{slot} function '{piece.path}' failed at {Path(last.filename).name}:{last.lineno}: "
-            f"{reason}"
-        ) from error
+        raise UserError(f"{slot} function '{piece.path}' failed: {describe(error)}") from error
 
 
 @functools.cache
-def _load_module(source: str) -> ModuleType:
-    try:
-        return _load_file(source) if source.endswith(".py") else importlib.import_module(source)
-    except UserError:
-        raise
-    # The boundary to other people's code: whatever its import raises is theirs to mend.
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".replace("\n", " ")
-        raise UserError(
-            f"function file or module '{source}' could not be imported; {reason}. Give a path "
-            "that ends in .py, or a module that Python can import."
-        ) from error
-
-
-def _load_file(source: str) -> ModuleType:
-    path = Path(source)
-    if not path.is_file():
-        beside = [near.name for near in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        raise UserError(
-            f"function file '{source}' does not exist (looked in {path.parent.resolve()})."
-            f"{did_you_mean(path.name, beside)}"
-        )
-    return load_source(path)
+def _function_at(path: str, where: str) -> Callable[..., Any]:
+    """Looked up once: a file that is edited while a run goes on does not change the run."""
+    return find_function(path, where)
 
 
 def _pair(result: object, where: str) -> tuple[object, object]:

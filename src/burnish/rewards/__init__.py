@@ -48,7 +48,6 @@ from burnish.rewards.config import (
 )
 from burnish.rewards.fingerprint import fingerprint, function_fingerprint
 from burnish.rewards.function import FunctionReward, from_function
-from burnish.rewards.loading import load_function
 from burnish.rewards.model_judge import LMPairJudge
 from burnish.rewards.pair_judges import CallablePairJudge, Opinion, PairJudge, ScoreJudge
 from burnish.rewards.pairs import genrm_reward, pair_outcome, parse_pair_scores, vote
@@ -113,7 +112,6 @@ __all__ = [
     "from_function",
     "function_fingerprint",
     "genrm_reward",
-    "load_function",
     "normalize_answer",
     "normalize_numeric_answer",
     "pair_outcome",

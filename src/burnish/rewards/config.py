@@ -34,11 +34,11 @@ from burnish.rewards.checks.tool_call import ToolCall, ToolCallConfig
 from burnish.rewards.combine import FirstDecisive, Gate, Weighted
 from burnish.rewards.function import from_function
 from burnish.rewards.judge_config import BaseJudgeConfig, FunctionJudgeConfig, LMJudgeConfig
-from burnish.rewards.loading import load_function
 from burnish.rewards.pair_judges import PairJudge, ScoreJudge
 from burnish.rewards.pairs import VoteRule
 from burnish.rewards.scorer import Scorer
 from burnish.rewards.versus import VersusReference
+from burnish.source import find_function
 
 
 class FunctionConfig(CheckConfig, frozen=True, tag="function"):
@@ -131,7 +131,7 @@ _CHECKS: dict[type[CheckConfig], Callable[[Any], Scorer]] = {
 def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
     """The scorer that a config describes; files are looked up relative to `base`."""
     if isinstance(config, FunctionConfig):
-        function = load_function(config.path, base=base)
+        function = find_function(config.path, "reward", Path(base))
         name = config.name or config.path.rpartition(":")[2]
         return from_function(
             function, name, config.weight, options=config.options, deadline_s=config.deadline_s

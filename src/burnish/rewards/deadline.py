@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from burnish.errors import RewardError, UserError
 from burnish.records import Status
-from burnish.rewards.scorer import describe
+from burnish.source import describe
 
 LOOK_S = 0.2
 """How often a waiting call looks whether its caller has gone."""

@@ -29,8 +29,9 @@ from burnish.errors import RewardError, UserError
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.deadline import Call, call_each
 from burnish.rewards.fingerprint import function_fingerprint
-from burnish.rewards.scorer import Scope, as_float, describe, gather
+from burnish.rewards.scorer import Scope, as_float, gather
 from burnish.seeds import digest
+from burnish.source import describe
 
 _OF_RESPONSE: dict[str, Callable[[Response], Any]] = {
     "response": lambda r: r,

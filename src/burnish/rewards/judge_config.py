@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from burnish.rewards.loading import load_function
 from burnish.rewards.pair_judges import CallablePairJudge
+from burnish.source import find_function
 
 if TYPE_CHECKING:
     from burnish.rewards.model_judge import LMPairJudge
@@ -35,7 +35,7 @@ class FunctionJudgeConfig(BaseJudgeConfig, frozen=True, tag="function"):
 
     def build(self, base: str | Path) -> CallablePairJudge:
         """The function, looked up relative to `base`."""
-        function = load_function(self.path, base=base)
+        function = find_function(self.path, "judge", Path(base))
         return CallablePairJudge(function, options=self.options, deadline_s=self.deadline_s)
 
 

@@ -26,8 +26,9 @@ from burnish.rewards.deadline import Call, call_each
 from burnish.rewards.fingerprint import fingerprint, function_fingerprint
 from burnish.rewards.function import from_function
 from burnish.rewards.pairs import two_finite
-from burnish.rewards.scorer import Scope, Scorer, checked, describe, gather
+from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
+from burnish.source import describe
 
 Pair = tuple[str, str, str]
 """The prompt, the text that is shown first and the text that is shown second."""

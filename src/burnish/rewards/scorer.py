@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Finish, Response, Reward, Status, Task
+from burnish.source import describe
 
 T = TypeVar("T")
 
@@ -181,20 +182,6 @@ def as_float(value: Any) -> float:
 
 def _kind(value: Any) -> str:
     return f"{type(value).__name__} {value!r:.60}"
-
-
-def describe(error: BaseException) -> str:
-    """An exception on one line: its type, its message and where in the source it was raised."""
-    text = " ".join(str(error).split())
-    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is not None:
-        code = trace.tb_frame.f_code
-        file = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
-        line += f" ({file}:{trace.tb_lineno} in {code.co_name})"
-    return line[:500]
 
 
 def leaves(scorer: Scorer) -> list[Scorer]:

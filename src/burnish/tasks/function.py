@@ -31,8 +31,8 @@ from msgspec import Meta, Struct
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
+from burnish.source import describe, find_function, source_text
 from burnish.tasks.base import content_key, is_held_out
-from burnish.tasks.loading import described, load_function
 
 TRIES = 2_000
 """Draws without a new question on the wanted side before giving up."""
@@ -81,7 +81,8 @@ class FunctionTasks:
         module = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
         self.name = config.name or module
         self._seed = seed
-        self._function, self._source = load_function(config.path, root, self._where)
+        self._function = find_function(config.path, "task function", root)
+        self._source = source_text(self._function)
         self._check_options()
         self.fields = frozenset(self._draw("check", 0).fields)
         self._labels = self._check_labels()
@@ -160,7 +161,7 @@ class FunctionTasks:
         except UserError:
             raise
         except Exception as error:  # boundary: the user's function runs here
-            raise UserError(f"{self._where} raised {described(error)}.") from error
+            raise UserError(f"{self._where} raised {describe(error)}.") from error
         if not isinstance(made, Mapping):
             raise UserError(
                 f"{self._where} returned {type(made).__name__} {made!r:.60}; expected a dict with "
