@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.policy.advantage import grpo_advantage
-from burnish.policy.stepwise import credited_tokens, segment_weights, stepwise_advantages
+from burnish.policy.stepwise import credited_tokens, stepwise_advantages
 
 R, Z = 1 / math.sqrt(2), 0.0  # two rewards 1 and 0 standardise to +- 0.7071 with ddof 1
 
@@ -107,11 +107,6 @@ def test_a_missing_reward_leaves_its_own_column_only():
     found = stepwise_advantages(rewards, [0] * 3, [[0, 1]] * 3, torch.ones(3, 2))
     close(found[:, 1], [Z, R, -R])
     assert found[0, 0] > 1
-
-
-def test_weights_of_the_paper():
-    assert segment_weights(5).tolist() == [1.0, 0.125, 0.125, 0.125, 0.125]
-    assert segment_weights(1).tolist() == [1.0]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import anyio
 import msgspec
 import pytest
 from expert_cases import Endless, finite, graded
@@ -10,9 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import UserError
-from burnish.lm import Sampling, ScriptedLM
-from burnish.records import Message, Task
-from burnish.rewards import Match, MatchConfig
 from burnish.tasks.base import TaskSet
 from burnish.training.curriculum import (
     Curriculum,
@@ -20,7 +16,6 @@ from burnish.training.curriculum import (
     advance,
     curriculum_stages,
     difficulty_of,
-    measure_difficulty,
     task_pool,
 )
 
@@ -189,35 +184,3 @@ def test_difficulty_is_measured_over_answers_that_have_a_value():
     assert difficulty_of([1.0, 0.0, 0.5, 1.0], passing=0.5) == 0.25
     assert difficulty_of([1.0, None]) == 0.0
     assert difficulty_of([None]) is None
-
-
-def test_a_model_is_asked_and_scored():
-    def script(messages, index):
-        word = messages[-1].content
-        return {"easy": "yes", "half": "yes" if index % 2 else "no"}.get(word, "no")
-
-    lm = ScriptedLM(script)
-    tasks = [
-        Task(word, (Message("user", word),), {"answer": answer})
-        for word, answer in [("easy", "yes"), ("half", "yes"), ("hard", "yes"), ("lost", "")]
-    ]
-    sampling = Sampling(temperature=0.7, max_tokens=5)
-
-    async def run():
-        scorer = Match(MatchConfig())
-        return await measure_difficulty(lm, tasks, scorer, 4, sampling=sampling)
-
-    assert anyio.run(run) == [0.0, 0.5, 1.0, None]
-    assert {call.sampling.n for call in lm.calls} == {4}
-    assert {call.sampling.temperature for call in lm.calls} == {0.7}
-    assert len({call.sampling.seed for call in lm.calls}) == 4
-
-
-def test_a_model_that_fails_at_a_task_leaves_it_unmeasured():
-    lm = ScriptedLM({"known": "yes"})
-    tasks = [Task(w, (Message("user", w),), {"answer": "yes"}) for w in ("known", "unknown")]
-
-    async def run():
-        return await measure_difficulty(lm, tasks, Match(MatchConfig()), 2)
-
-    assert anyio.run(run) == [0.0, None]

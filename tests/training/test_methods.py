@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from method_cases import BREVITY, CONFLICT, CONTRASTIVE, METHODS, SFT, SHOWN, TWO_REWARDS
 from safetensors.torch import load_file
@@ -69,6 +71,36 @@ def test_a_warm_start_is_kept_and_is_where_the_run_begins(whole):
     losses = [e.loss for e in events if isinstance(e, Imitated)]
     assert len(losses) == 2
     assert (folder / "warm_start" / "model.safetensors").is_file()
+
+
+def test_a_run_that_moves_nothing_keeps_the_warm_start(tmp_path):
+    still = {"steps": 1, "optimiser": {"learning_rate": 0.0}, "policy": {"auxiliary": []}}
+    finish(trainer(tmp_path, METHODS["afrl"], still))
+    warm = (tmp_path / "run" / "warm_start" / "model.safetensors").read_bytes()
+    last = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1]
+    assert (last / "model.safetensors").read_bytes() == warm
+
+
+def test_other_demonstrations_are_other_data(tmp_path):
+    shown = tmp_path / "shown.jsonl"
+    task = {
+        "kind": "file",
+        "path": str(shown),
+        "prompt": "question",
+        "fields": {"demonstration": "answer"},
+    }
+    table = {"experts": {"task": task}, "policy": {"auxiliary": [SFT]}, "checkpoint": {"every": 1}}
+    rows = [{"question": f"{i}?", "answer": "yes"} for i in range(6)]
+    shown.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stop_after(trainer(tmp_path, table), 1, saved=True)
+    shown.write_text(shown.read_text().replace("yes", "no"))
+    with pytest.raises(UserError, match="was started on other data"):
+        trainer(tmp_path, table)
+
+
+def test_pairwise_outcomes_are_curves(whole):
+    result, _, _ = whole("brpo")
+    assert {"pairs/win_rate", "pairs/skew", "pairs/drop_rate"} <= set(result["metrics"])
 
 
 def test_calibration_measures_the_start_model_and_is_stored(whole):
@@ -188,6 +220,22 @@ REFUSED = {
         {"curriculum": {"pool": 4}},
         "set evaluation.every",
     ),
+    "a run that ends before its head is warm": (
+        {"steps": 1, "policy": {"shaping": [CONTRASTIVE]}},
+        "the policy would never move",
+    ),
+    "stages that fall": (
+        {"curriculum": {"thresholds": [0.9, 0.5]}, "evaluation": {"every": 1}},
+        "expected rising numbers from 0 to 1",
+    ),
+    "a rule that no task has": (
+        {"curriculum": {"always": "colour=red"}, "evaluation": {"every": 1}},
+        "curriculum.always is 'colour=red'",
+    ),
+    "a held-out score against nobody": (
+        {**METHODS["brpo"], "evaluation": {"part": "wins"}},
+        "a held-out prompt has one answer",
+    ),
     "adapters and a warm start": (
         {"task": SHOWN, "warm_start": {"steps": 1}, "model": {"lora": {"rank": 2}}},
         "do the warm start in a run of its own",
@@ -220,6 +268,8 @@ def test_shipped_recipes_run_on_the_tiny_model(tmp_path, name):
     for piece in table["policy"]["shaping"]:
         if piece["kind"] == "reference_frozen":
             piece |= {"prompts": 2, "samples": 2}
+        if piece["kind"] == "contrastive":
+            piece["warmup"] = 1
     events = finish(trainer(tmp_path, table))
     assert len([e for e in events if isinstance(e, StepDone)]) == 2
 

@@ -10,7 +10,7 @@ from training_cases import rollout
 
 from burnish.errors import UserError
 from burnish.lm import load_model
-from burnish.training.segments import Segmenter, pad_segments, token_segments
+from burnish.training.segments import Segmenter, pad_segments
 
 HEADINGS = ("rule:", "why:")
 
@@ -25,7 +25,7 @@ class Pieces:
         return b"".join(self.pieces[i] for i in ids).decode(errors="replace").removeprefix(" ")
 
     def number(self, headings=HEADINGS):
-        return token_segments(range(len(self.pieces)), self, headings)
+        return Segmenter(self, headings).number(range(len(self.pieces)))
 
 
 def test_the_first_token_then_the_sections():
@@ -54,7 +54,7 @@ def test_missing_swapped_and_repeated_headings():
     assert Pieces("3", "\n", "rule:", " a\n", "rule:", " b").number() == [0, -1, 1, 1, -1, -1]
     assert Pieces("3", " and", " prose", "").number() == [0, -1, -1, -1]
     assert Pieces("3", "\n", "rule:", " a").number(()) == [0, -1, -1, -1]
-    assert token_segments([], Pieces(), HEADINGS) == []
+    assert Segmenter(Pieces(), HEADINGS).number([]) == []
 
 
 def test_tags_end_where_they_are_closed():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.text import Text
 
 from burnish.cli.authors import authored, coloured, coloured_messages, counts, legend, run_tokenizer
 from burnish.cli.console import number, one_line, out, say
 from burnish.cli.rewards import reward_tree
-from burnish.store import RunStore, StoredSample
+from burnish.store import RunStore, StoredSample, manifest
 
 
 def print_sample(store: RunStore, sample: StoredSample) -> None:
@@ -53,15 +56,18 @@ def _print_advantage(store: RunStore, sample: StoredSample) -> None:
         shown = number(value) if value is not None else other.reward.status.value
         line.append(f"{shown} ", style="bold reverse" if other.id == sample.id else "")
     out.print(line)
-    say(f"          {_why(sample, others)}")
+    say(f"          {_why(sample, others, manifest.read(store.folder).config)}")
 
 
 def _value(sample: StoredSample) -> str:
     return "none" if sample.advantage is None else f"{sample.advantage:+.4f}"
 
 
-def _why(sample: StoredSample, group: list[StoredSample]) -> str:
-    """Why this advantage: one sentence."""
+def _why(sample: StoredSample, group: list[StoredSample], config: Mapping[str, Any]) -> str:
+    """Why this advantage: one sentence, by the pieces of the run's recipe."""
+    advantage = config.get("policy.advantage.kind", "")
+    select = config.get("policy.select.kind", "")
+    left_out = "" if sample.keep else f"; the recipe's select piece ({select}) left it out"
     values = [s.reward.value for s in group if s.reward.value is not None]
     if sample.split == "dropped":
         return "sampled, then put aside by the recipe's select piece; not trained on."
@@ -69,12 +75,22 @@ def _why(sample: StoredSample, group: list[StoredSample]) -> str:
         return f"no reward ({sample.reward.status.value}), so it is left out of the group."
     if len(values) == 1:
         return "the only answer of its group with a reward: nothing to compare with."
+    if advantage == "raw":
+        return f"the outcome {number(sample.reward.value)} is the advantage itself{left_out}."
     if max(values) == min(values):
         return "every answer of its group got the same reward: nothing to learn."
     mean = sum(values) / len(values)
     side = "above" if sample.reward.value > mean else "below"
     side = "at" if sample.reward.value == mean else side
-    left_out = "" if sample.keep else "; the recipe left it out of the loss"
+    more = "" if _is_plain(config) else " (as scored; the recipe's other pieces act on it too)"
     return (
-        f"reward {number(sample.reward.value)} is {side} its group's mean {number(mean)}{left_out}."
+        f"reward {number(sample.reward.value)} is {side} its group's mean {number(mean)}"
+        f"{left_out}{more}."
     )
+
+
+def _is_plain(config: Mapping[str, Any]) -> bool:
+    """True where the group's mean of the total is all that an advantage rests on."""
+    is_sum = config.get("policy.advantage.kind", "sum_then_normalise") == "sum_then_normalise"
+    is_shaped = any(key.startswith("policy.shaping") for key, value in config.items() if value)
+    return is_sum and not is_shaped and config.get("policy.weights.kind", "given") == "given"

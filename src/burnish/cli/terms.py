@@ -46,8 +46,9 @@ def print_terms(groups: Sequence[Group], config: Config, tokenizer: Tokenizer) -
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     for title in ("answer", "reward", "advantage", "kept", "ratio may be", "pull on log-prob"):
         table.add_column(title, justify="left" if title == "answer" else "right")
+    per_rollout = values.per_rollout().tolist()
     for row, (label, trajectory, reward) in enumerate(rollouts):
-        advantage = _mean(values.values_B[row])
+        advantage = per_rollout[row]
         low, high = _mean(values.low_B[row]), _mean(values.high_B[row])
         table.add_row(
             Text(one_line(f"{trajectory.task_id} {label}")),
@@ -118,6 +119,8 @@ def _loss(
 
     longest = max(len(t.logprobs) for t in trajectories)
     mask_BT = torch.tensor([[i < len(t.logprobs) for i in range(longest)] for t in trajectories])
+    if values.counted_BT is not None:
+        mask_BT &= values.counted_BT
     logp_BT = torch.zeros(mask_BT.shape, dtype=torch.float64, requires_grad=True)
     same_BT = torch.zeros_like(logp_BT).detach()
     batch = policy.LossBatch(
@@ -139,7 +142,7 @@ def _loss(
 
 
 def _mean(value: Any) -> float:
-    """An answer's advantage; its mean where credit is given token by token."""
+    """A bound of an answer; its mean where credit is given token by token."""
     return float(value.double().mean())
 
 

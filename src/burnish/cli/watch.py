@@ -31,7 +31,7 @@ class Watch:
             (
                 "no useful group: within each prompt all answers got the same reward, so this "
                 "step teaches nothing"
-            ): event.useful_groups == 0,
+            ): event.useful_groups == 0 and "loss/sft" not in event.metrics,
             f"{share(failed)} of the rewards have no value ({_statuses(event)})": failed > FAILED,
             f"{share(cut)} of the answers were cut at rollout.max_tokens={self.budget}": cut > CUT,
         }

@@ -6,6 +6,7 @@ A file such as `recipes/grpo.toml` fills it, `key=value` words on the command li
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -176,6 +177,13 @@ class Curriculum(Section, frozen=True):
     gain: Amount = 0.005
     always: str = ""
     """`field=value` of tasks that belong to every stage, such as those of rare rules."""
+
+    def __post_init__(self) -> None:
+        is_rising = all(a < b for a, b in itertools.pairwise(self.thresholds))
+        if not is_rising or not all(0 <= t <= 1 for t in self.thresholds):
+            raise ValueError(
+                f"thresholds: got {list(self.thresholds)}, expected rising numbers from 0 to 1"
+            )
 
 
 class Config(Section, frozen=True):

@@ -28,6 +28,8 @@ class RewardBatch:
     """Of this step; what draws at random here draws from it."""
     hidden_BD: Tensor | None = None
     """Mean of the last layer's states over each response; for `contrastive`."""
+    keys_B: Tensor | None = None
+    """int64, a number of each rollout's own; draws follow it, not the place in the batch."""
     twins_B: Tensor | None = None
     """int64, the same for rollouts of the same tokens; for `contrastive` with `dedup`."""
     segments_BT: Tensor | None = None
@@ -69,6 +71,13 @@ class Advantages:
     """bool; tokens that enter the loss at all, where stepwise credit leaves some out."""
     moves: bool = True
     """False in the first steps of a recipe whose head learns before the policy does."""
+
+    def per_rollout(self) -> Tensor:
+        """One advantage a rollout, (B,): the mean over the tokens that count."""
+        if self.values_B.ndim == 1 or self.counted_BT is None:
+            return self.values_B
+        counts_B = self.counted_BT.sum(1).clamp(min=1)
+        return (self.values_B * self.counted_BT).sum(1) / counts_B
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,8 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
     given = replace(batch, rewards_BK=batch.rewards_BK.to(torch.float64))
     shaped = shape(recipe.shaping, given, state or PolicyState())
     weighed = weigh_rewards(recipe.weights, shaped.rewards_BK, given, shaped.state)
-    seen = replace(given, rewards_BK=_as_seen(recipe, shaped), weights_K=weighed.weights_K)
+    rewards_BK = _as_seen(recipe, shaped, given.weights_K)
+    seen = replace(given, rewards_BK=rewards_BK, weights_K=weighed.weights_K)
     estimate = _estimate(recipe.advantage, seen)
     signal_B = _signal(estimate, batch)
     if recipe.shaping and isinstance(recipe.select, pieces.InformativeGroups):
@@ -63,7 +64,7 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
     )
     left_B = _signal(replace(estimate, values_B=values_B), batch)
     values_B = _post_scale(recipe.post_scale, values_B, keep_B, left_B, batch)
-    low_B, high_B = bounds(recipe.trust_region, values_B, seen)
+    low_B, high_B = bounds(recipe.trust_region, values_B, seen, given)
     found = describe(batch, values_B, keep_B, signal_B) | shaped.metrics | weighed.metrics
     if isinstance(recipe.trust_region, pieces.Elastic):
         found |= describe_bounds(values_B, low_B, high_B)
@@ -126,15 +127,15 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
     )
 
 
-def _as_seen(recipe: Recipe, shaped: Shaped) -> Tensor:
+def _as_seen(recipe: Recipe, shaped: Shaped, weights_K: Tensor) -> Tensor:
     """Shaped rewards for the advantage piece: in deviations of a reference, missing is average.
 
-    Rollouts that have no reward at all stay missing.
+    Rollouts without any reward that counts stay missing.
     """
     rewards_BK = shaped.rewards_BK
     if recipe.calibration is None:
         return rewards_BK
-    has_any_B1 = (~rewards_BK.isnan()).any(1, keepdim=True)
+    has_any_B1 = (~rewards_BK.isnan() & (weights_K != 0)).any(1, keepdim=True)
     return torch.where(rewards_BK.isnan() & has_any_B1, 0.0, rewards_BK)
 
 
@@ -211,7 +212,8 @@ def _by_section(piece: pieces.Stepwise, batch: RewardBatch) -> Estimate:
         piece.ddof,
     )
     per_reward_BK = per_reward_advantages(batch.rewards_BK, batch.groups_B, piece.eps, piece.ddof)
-    return Estimate(values_BT, per_reward_BK, (~rewards_BK.isnan()).any(1))
+    is_present_B = (~rewards_BK.isnan() & (batch.weights_K[columns] != 0)).any(1)
+    return Estimate(values_BT, per_reward_BK, is_present_B)
 
 
 def _counted(batch: RewardBatch, recipe: Recipe) -> Tensor | None:

@@ -35,8 +35,8 @@ def gdpo_advantage(
     groups: GroupLabels,
     response_lengths: Numbers | None = None,
     whiten: bool = True,
-    variant: str = "gdpo",
-    tau: float = 0.0,
+    variant: str | None = "gdpo",
+    tau: float | None = 0.0,
     *,
     weights: Numbers | None = None,
     eps: float = 1e-6,
@@ -51,7 +51,7 @@ def gdpo_advantage(
     it; GDPO keeps every rollout under each of them. `ignore_zero_signal=False` is the published
     whitening, which shifts groups without signal away from 0.
     """
-    _check_filter(variant, tau, GDPO_FAMILY)
+    _check_filter(variant or "gdpo", tau or 0.0, GDPO_FAMILY)
     rewards_BK = as_rewards(rewards)
     sum_B = normalise_then_sum(rewards_BK, groups, eps, ddof, weights=weights)
     if not whiten:

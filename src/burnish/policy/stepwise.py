@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import torch
 from torch import Tensor
 
 from burnish.errors import did_you_mean
@@ -72,15 +71,6 @@ def credited_tokens(segments: Numbers, mask: Numbers) -> Tensor:
             f"{tuple(segments_BT.shape)}"
         )
     return (mask_BT != 0) & (segments_BT >= 0)
-
-
-def segment_weights(count: int, sections: float = 0.5) -> Tensor:
-    """AFRL's weights of `count` segments: 1 for the grade, `sections` shared by the rest, (K,)."""
-    if count < 1:
-        raise ValueError(f"count: got {count}, expected at least 1 segment")
-    weights_K = torch.full((count,), sections / max(count - 1, 1), dtype=torch.float64)
-    weights_K[0] = 1.0
-    return weights_K
 
 
 def _as_segments(segments: Numbers, rewards_BK: Tensor) -> Tensor:

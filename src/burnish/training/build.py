@@ -13,7 +13,7 @@ import msgspec
 import torch
 
 from burnish.config import Config, Resolved, render, rooted
-from burnish.config.schema import FREE, Update
+from burnish.config.schema import FREE
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.folder import LoadedModel, find_folder, load_model
 from burnish.lm.local import LocalLM
@@ -27,7 +27,8 @@ from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.rewards.scorer import bind_check
-from burnish.seeds import Seeds
+from burnish.rewards.versus import VersusReference
+from burnish.seeds import Seeds, digest
 from burnish.store import RunStore, manifest
 from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
@@ -39,14 +40,14 @@ from burnish.training.contents import FILES, file_digests
 from burnish.training.data import Cursor, PromptReport, measure_prompts
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
-from burnish.training.experts import Experts
 from burnish.training.forecast import Shape, forecast, measure_speed
 from burnish.training.forward import plain_head
-from burnish.training.imitation import Imitation
+from burnish.training.imitation import open_experts, open_imitation, open_teachers
 from burnish.training.loop import Trainer
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.passes import Passes
 from burnish.training.rollout import single_turn
+from burnish.training.stages import check_always
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
 from burnish.training.warm_start import WARM_START, WarmUp
@@ -70,10 +71,13 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     _check_names(config, scorer, tasks)
     config = rooted(config, root)
     _check_pieces(config, [part.name for part in scorer.children])
-    teachers = _teachers(config, tasks, root)
+    teachers = open_teachers(config, tasks, root)
+    if config.curriculum:
+        check_always(config.curriculum.always, tasks)
+    fingerprint = _fingerprint(tasks, teachers)
     files = file_digests(config)
     if (folder / "config.json").exists():
-        _check_same(resolved, folder, tasks, files)
+        _check_same(resolved, folder, fingerprint, files)
     trainable = _load(config, world, folder / WARM_START)
     length_of = _prompt_lengths(trainable.loaded)
     cursor = Cursor(
@@ -85,7 +89,7 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     prompts = measure_prompts(tasks, length_of, cursor.max_prompt_tokens, cursor.drop_overlong)
     portable = dataclasses.replace(resolved, value=config)
     stored = resolved.flat() | files
-    store = _open_store(resolved, portable, stored, folder, tasks, world, recipe)
+    store = _open_store(resolved, portable, stored, folder, fingerprint, world, recipe)
     try:
         return _assemble(config, store, scorer, trainable, teachers, cursor, prompts, world)
     except BaseException:
@@ -93,18 +97,11 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
         raise
 
 
-def _teachers(config: Config, tasks: TaskSet, root: Path) -> TaskSet | None:
-    """The tasks whose demonstrations are imitated, where anything is."""
-    if config.warm_start is None and config.policy.imitation is None:
-        return None
-    if config.experts.task is None:
-        return tasks
-    return build_tasks(config.experts.task, config.run.seed, root)
-
-
-def _experts(config: Config, tasks: TaskSet, loaded: LoadedModel, by: str = "") -> Experts:
-    seed = Seeds(config.run.seed).for_("experts")
-    return Experts(tasks, loaded.tokenizer, seed=seed, field=config.experts.field, by=by)
+def _fingerprint(tasks: TaskSet, teachers: TaskSet | None) -> str:
+    """Changes when the data changes: the prompts, or the demonstrations."""
+    if teachers is None or teachers is tasks:
+        return tasks.fingerprint
+    return digest(tasks.fingerprint, teachers.fingerprint)
 
 
 def _load(config: Config, world: World, warm: Path) -> Trainable:
@@ -166,11 +163,9 @@ def _assemble(
     if trainable.device.type == "cuda":
         updater.meanwhile = functools.partial(cursor.look_ahead, config.rollout.prompts)
     warm_up = None
-    if teachers and config.policy.imitation:
-        shown = _experts(config, teachers, trainable.loaded, config.policy.imitation.by)
-        updater.imitation = Imitation(config.policy.imitation, shown, config.steps)
+    updater.imitation = open_imitation(config, teachers, trainable.loaded.tokenizer)
     if teachers and config.warm_start and not (store.folder / WARM_START).is_dir():
-        shown = _experts(config, teachers, trainable.loaded)
+        shown = open_experts(config, teachers, trainable.loaded.tokenizer)
         warm_up = WarmUp(trainable, shown, config.warm_start, world, passes.budget)
     remembered = checkpoint.load_policy(place) if place else PolicyState()
     return Trainer(
@@ -209,6 +204,12 @@ def _check_names(config: Config, scorer: Weighted, tasks: TaskSet) -> None:
     """Every field a reward asks for exists; the evaluation's part is a reward."""
     bind_check(scorer, tasks.fields)
     names = [part.name for part in scorer.children]
+    pairwise = [part.name for part in scorer.children if isinstance(part, VersusReference)]
+    if config.evaluation.prompts and config.evaluation.part in pairwise:
+        raise UserError(
+            f"evaluation.part is '{config.evaluation.part}', which compares answers of one group; "
+            "a held-out prompt has one answer. Name another reward, with weight 0 if need be"
+        )
     if config.evaluation.part and config.evaluation.part not in names:
         raise UserError(
             f"evaluation.part is '{config.evaluation.part}'; expected one of {', '.join(names)}"
@@ -234,10 +235,16 @@ def _check_pieces(config: Config, rewards: list[str]) -> None:
                 f"policy.{where} names the reward '{name}', which the run does not have; "
                 f"expected {', '.join(rewards)}.{did_you_mean(name, rewards)}"
             )
-    if isinstance(recipe.trust_region, Elastic) and config.update == Update():
+    updates = config.update.epochs * config.update.minibatches
+    if isinstance(recipe.trust_region, Elastic) and updates == 1:
         raise UserError(
             "policy.trust_region: 'elastic' changes nothing with one update a step, where every "
             "ratio is 1; set update.minibatches or update.epochs above 1"
+        )
+    if recipe.contrastive and config.steps <= recipe.contrastive.warmup:
+        raise UserError(
+            f"steps is {config.steps}, and the contrastive head warms up for "
+            f"{recipe.contrastive.warmup}: the policy would never move. Raise steps or lower warmup"
         )
     if config.curriculum and not (config.evaluation.every and config.evaluation.prompts):
         raise UserError(
@@ -267,7 +274,7 @@ def _open_store(
     portable: Resolved[Config],
     stored: dict[str, Any],
     folder: Path,
-    tasks: TaskSet,
+    fingerprint: str,
     world: World,
     recipe: str,
 ) -> RunStore:
@@ -278,7 +285,7 @@ def _open_store(
             stored,
             resolved.origins,
             config_hash=resolved.digest(FREE),
-            data_hash=tasks.fingerprint,
+            data_hash=fingerprint,
             recipe=recipe,
         )
         (folder / "config.toml").write_text(render(portable), encoding="utf-8")
@@ -289,10 +296,16 @@ def _open_store(
 
 
 def _check_same(
-    resolved: Resolved[Config], folder: Path, tasks: TaskSet, files: dict[str, str]
+    resolved: Resolved[Config], folder: Path, fingerprint: str, files: dict[str, str]
 ) -> None:
     """A run is continued only with the config, code, weights and data it was started with."""
     about = manifest.read(folder)
+    every = about.config.get("evaluation.every")
+    if resolved.value.curriculum and every != resolved.value.evaluation.every:
+        raise UserError(
+            f"run '{folder.name}' has a curriculum, whose stages hang on evaluation.every={every}; "
+            f"got {resolved.value.evaluation.every}; change it back or choose another run.name"
+        )
     values = {k: v for k, v in about.config.items() if not k.startswith(FILES)}
     if about.config_hash != resolved.digest(FREE):
         changes = "; ".join(resolved.changes(values, FREE))
@@ -307,10 +320,10 @@ def _check_same(
             f"run '{folder.name}' was started with other contents of {names}; restore them or "
             "choose another run.name"
         )
-    if about.data_hash != tasks.fingerprint:
+    if about.data_hash != fingerprint:
         raise UserError(
             f"run '{folder.name}' was started on other data (fingerprint {about.data_hash}, now "
-            f"{tasks.fingerprint}); restore the data or choose another run.name"
+            f"{fingerprint}); restore the data or choose another run.name"
         )
 
 

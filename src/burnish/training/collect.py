@@ -252,5 +252,5 @@ def _stamp(trajectory: Trajectory, group: str, index: int, version: int) -> Traj
 
 def useful_groups(values: Advantages, groups_B: torch.Tensor) -> tuple[int, int]:
     """How many groups can teach something, of how many."""
-    useful = set(groups_B[values.signal_B].tolist())
+    useful = set(groups_B[values.signal_B & values.keep_B].tolist())
     return len(useful), len(set(groups_B.tolist()))

@@ -1,6 +1,6 @@
 """Easy tasks first: stages by how often the start model fails at a task.
 
-    difficulty = await measure_difficulty(lm, task_pool(tasks, 256), scorer, samples=8)
+    difficulty = [difficulty_of(values) for values in marks]     # of task_pool(tasks, 256)
     stages = curriculum_stages(difficulty, (0.5, 0.8, 1.0), always=rare)
     tasks = Curriculum(tasks, stages, seed=7, always=rare)
     state = advance(state, score, patience=2, stages=len(tasks.stages))    # after an evaluation
@@ -16,15 +16,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import msgspec
 from msgspec import Struct
 
-from burnish.errors import ModelError, UserError
-from burnish.lm.base import LM, Completion, Sampling
-from burnish.records import Response, Reward, Task
-from burnish.rewards.scorer import Scorer, gather, score_groups
+from burnish.errors import UserError
+from burnish.records import Task
 from burnish.seeds import derive, digest
 from burnish.tasks.base import TaskSet, epoch_order, epoch_position, in_epoch
 
@@ -189,51 +187,6 @@ def difficulty_of(values: Iterable[float | None], passing: float = 1.0) -> float
     """1 - pass rate over the answers that have a value; None where none has."""
     known = [value for value in values if value is not None]
     return 1.0 - sum(value >= passing for value in known) / len(known) if known else None
-
-
-async def measure_difficulty(
-    lm: LM,
-    tasks: Sequence[Task],
-    scorer: Scorer,
-    samples: int,
-    *,
-    passing: float = 1.0,
-    part: str = "",
-    sampling: Sampling | None = None,
-    deadline_s: float = 60.0,
-) -> list[float | None]:
-    """The difficulty of each task for a model: 1 - the share of `samples` answers that pass.
-
-    An answer passes where its reward, or the component named `part`, is at least `passing`. None
-    where no answer could be sampled or scored. Each task has its own seed from the sampling's.
-    """
-    plain = msgspec.structs.replace(sampling or Sampling(), n=samples)
-
-    async def one(place: int, task: Task) -> list[Completion]:
-        own = msgspec.structs.replace(plain, seed=derive(plain.seed, "difficulty", place))
-        try:
-            return await lm.sample(task.messages, own)
-        except ModelError:
-            return []
-
-    calls = [partial(one, i, task) for i, task in enumerate(tasks)]
-    answers = await gather(calls, limit=len(calls))
-    pairs = [
-        (
-            task,
-            [
-                Response(f"{task.id}.{i}", c.text, finish=c.finish, tokens=len(c.token_ids))
-                for i, c in enumerate(found)
-            ],
-        )
-        for task, found in zip(tasks, answers, strict=True)
-    ]
-    rewards = await score_groups(scorer, pairs, deadline_s=deadline_s)
-    return [difficulty_of((_mark(r, part) for r in group), passing) for group in rewards]
-
-
-def _mark(reward: Reward, part: str) -> float | None:
-    return reward.components.get(part) if part else reward.value
 
 
 def _growing(stages: Sequence[Sequence[int]], everywhere: set[int]) -> list[tuple[int, ...]]:

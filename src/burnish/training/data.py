@@ -26,6 +26,10 @@ class Cursor:
     _ahead: dict[int, Task] = field(default_factory=dict, init=False)
     """Tasks drawn before their turn, by position."""
 
+    def fits(self, task: Task) -> bool:
+        """Whether the prompt is within the limit."""
+        return self.length_of(task) <= self.max_prompt_tokens
+
     def draw_from(self, tasks: TaskSet) -> None:
         """Go on with other tasks at the same position."""
         self.tasks = tasks
@@ -45,7 +49,7 @@ class Cursor:
         while len(taken) < count:
             task = self._ahead.pop(self.position, None) or self.tasks.train(self.position)
             self.position += 1
-            if self.length_of(task) <= self.max_prompt_tokens:
+            if self.fits(task):
                 taken.append(task)
                 continue
             refused += 1

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from burnish.bench.evaluate import Evaluation
 from burnish.bench.statistics import Estimate, paired_difference
 from burnish.policy.batch import Advantages
-from burnish.records import Author, Finish, Span, Status, Trajectory
+from burnish.policy.pieces import Select, Skew
+from burnish.records import Author, Finish, Reward, Span, Status, Trajectory
+from burnish.rewards.scorer import Scorer
+from burnish.rewards.versus import VersusReference
+from burnish.rewards.versus_metrics import versus_metrics
 from burnish.store import StoredSample
 from burnish.training.collect import Collected
 
 
 def samples(step: int, collected: Collected, values: Advantages) -> list[StoredSample]:
     """Every rollout of a step, trained on or dropped, with its advantage."""
-    per_rollout = values.values_B.reshape(len(collected.kept), -1).mean(1).tolist()
+    per_rollout = values.per_rollout().tolist()
     keep = values.keep_B.tolist()
     kept = [
         StoredSample(
@@ -58,6 +62,21 @@ def totals(collected: Collected) -> dict[str, float]:
     """Mean of the total reward over the rollouts that have one."""
     values = [s.reward.value for s in collected.kept if s.reward.value is not None]
     return {"reward/total": sum(values) / len(values)} if values else {}
+
+
+def outcomes(collected: Collected, scorers: Sequence[Scorer], select: Select) -> dict[str, float]:
+    """How pairwise judges decided: win rate, skew, first-position rate; one judge is the rule."""
+    groups: dict[str, list[Reward]] = {}
+    for scored in collected.kept:
+        groups.setdefault(scored.trajectory.group, []).append(scored.reward)
+    threshold = select.threshold if isinstance(select, Skew) else 1.0
+    judges = [scorer.name for scorer in scorers if isinstance(scorer, VersusReference)]
+    found: dict[str, float] = {}
+    for name in judges:
+        start = "pairs" if len(judges) == 1 else f"pairs/{name}"
+        metrics = versus_metrics(list(groups.values()), name=name, threshold=threshold)
+        found |= {f"{start}/{key}": value for key, value in metrics.items()}
+    return found
 
 
 def lengths(collected: Collected) -> dict[str, float]:

@@ -180,6 +180,7 @@ class Trainer:
             **dict(values.diagnostics),
             **ledger.totals(collected),
             **ledger.lengths(collected),
+            **ledger.outcomes(collected, self.collector.scorer.children, self.config.policy.select),
             **update,
             "optimiser/learning_rate": rate,
             "optimiser/updates": float(updates),

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 def prepare(run: Trainer) -> Iterator[Event]:
     """Imitate the experts and measure the start model, where the recipe asks for it."""
     if run.warm_up is not None:
-        yield from run.warm_up.run()
+        imitated = run.warm_up.run()
+        while (event := run.guarded(lambda: next(imitated, None))) is not None:
+            yield event
         run.warm_up = None
         _start_anew(run)
     calibration = run.config.policy.calibration
@@ -61,7 +63,7 @@ def _start_anew(run: Trainer) -> None:
 
 def _calibrate(run: Trainer, piece: ReferenceFrozen) -> Calibrated:
     """Rewards of the start model on its own answers: the unit of `reference_frozen`."""
-    tasks = [run.tasks.train(i) for i in range(piece.prompts)]
+    tasks = replace(run.cursor, position=0).take(piece.prompts)
     seed = run.seeds.for_("calibration")
     scored = run.collector.answer(tasks, seed, piece.samples)
     batch = reward_batch(scored)
@@ -93,11 +95,15 @@ def _begin_curriculum(run: Trainer, config: CurriculumConfig) -> StageBegun:
 
     def measure(pool: Sequence[Task]) -> list[float | None]:
         seed = run.seeds.for_("difficulty")
-        scored = run.collector.answer(pool, seed, config.samples)
         part = run.config.evaluation.part
-        marks = [s.reward.components.get(part) if part else s.reward.value for s in scored]
-        each = range(0, len(marks), config.samples)
-        return [difficulty_of(marks[i : i + config.samples], config.passing) for i in each]
+        # A prompt over the limit is never drawn, whatever its stage.
+        fitting = [task for task in pool if run.cursor.fits(task)]
+        scored = run.collector.answer(fitting, seed, config.samples)
+        marks: dict[str, list[float | None]] = {task.id: [] for task in pool}
+        for s in scored:
+            mark = s.reward.components.get(part) if part else s.reward.value
+            marks[s.task.id].append(mark)
+        return [difficulty_of(marks[task.id], config.passing) for task in pool]
 
     seed = run.seeds.for_("curriculum")
     curriculum = open_curriculum(run.folder, config, run.tasks, measure, seed)

@@ -27,7 +27,9 @@ from burnish.policy.state import PolicyState
 from burnish.rewards.config import build_all
 from burnish.rewards.scorer import score_groups
 from burnish.seeds import Seeds
+from burnish.tasks.config import build as build_tasks
 from burnish.training.collect import Scored
+from burnish.training.imitation import open_imitation, open_teachers
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.passes import Passes
 from burnish.training.update import Progress, Reference, Updater
@@ -147,6 +149,9 @@ def _again(config: Config, report: Report, place: Path, scored: list[Scored]) ->
         seeds=Seeds(config.run.seed),
         reference=reference,
     )
+    tasks = build_tasks(config.task, config.run.seed)
+    teachers = open_teachers(config, tasks, Path())
+    updater.imitation = open_imitation(config, teachers, loaded.tokenizer)
     state = load_file(place / "policy.safetensors")
     weigher = Weigher(
         config.policy,

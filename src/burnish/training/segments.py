@@ -92,11 +92,6 @@ class Segmenter:
         return Cut("".join(pieces), ranges)
 
 
-def token_segments(ids: Sequence[int], tokenizer: Decodes, headings: Sequence[str]) -> list[int]:
-    """The segment of each token of one response; `Segmenter` does it for many."""
-    return Segmenter(tokenizer, headings).number(ids)
-
-
 def pad_segments(segments: Sequence[Sequence[int]]) -> Tensor:
     """Segments of several rollouts as one tensor, -1 behind the shorter ones: (B, T) int64."""
     width = max((len(one) for one in segments), default=0)

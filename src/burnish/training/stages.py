@@ -31,7 +31,7 @@ def open_curriculum(
         draft = folder / f".{FILE}.{os.getpid()}"
         draft.write_bytes(msgspec.json.encode(difficulty))
         os.replace(draft, folder / FILE)
-    always = _always(config.always, tasks, pool)
+    always = _always(config.always, pool)
     stages = curriculum_stages(difficulty, config.thresholds, always)
     return Curriculum(tasks, stages, seed=seed, replay=config.replay, always=always)
 
@@ -47,15 +47,26 @@ def _kept(path: Path) -> list[float | None] | None:
         ) from error
 
 
-def _always(rule: str, tasks: TaskSet, pool: Sequence[Task]) -> list[int]:
-    """Positions of the tasks that a `field=value` names."""
-    if not rule:
-        return []
-    field, equals, value = rule.partition("=")
-    if not equals or field not in tasks.fields:
+def check_always(rule: str, tasks: TaskSet) -> None:
+    """Refuse a rule that is no `field=value` of the tasks."""
+    field, equals, _ = rule.partition("=")
+    if rule and (not equals or field not in tasks.fields):
         known = ", ".join(sorted(tasks.fields)) or "none"
         raise UserError(
             f"curriculum.always is '{rule}'; expected field=value with one of the task's fields "
             f"({known}).{did_you_mean(field, tasks.fields)}"
         )
-    return [i for i, task in enumerate(pool) if str(task.fields.get(field)) == value]
+
+
+def _always(rule: str, pool: Sequence[Task]) -> list[int]:
+    """Positions of the tasks that a `field=value` names."""
+    if not rule:
+        return []
+    field, _, value = rule.partition("=")
+    found = [i for i, task in enumerate(pool) if str(task.fields.get(field)) == value]
+    if not found:
+        raise UserError(
+            f"curriculum.always is '{rule}', and none of the {len(pool)} tasks of the pool has that "
+            "value; correct it, or raise curriculum.pool"
+        )
+    return found

@@ -64,6 +64,8 @@ class Found(NamedTuple):
 
     monitors: Monitors
     watch: Watch
+    shown: list[str]
+    """Demonstrations that were imitated."""
 
 
 class Values(NamedTuple):
@@ -131,7 +133,7 @@ class Updater:
             if part or self.imitation:
                 found = self._accumulate(batch, part, self._normaliser(batch, members))
                 monitors.add(found.monitors)
-                norms.append(self._apply(batch, part, rate, found.watch))
+                norms.append(self._apply(batch, part, rate, found))
             self.progress.minibatch += 1
         return monitors.read(norms, self.passes.world), len(norms)
 
@@ -178,7 +180,7 @@ class Updater:
 
         def work() -> Found:
             self.optimiser.clear()
-            found = Found(Monitors(), Watch(batch.step))
+            found = Found(Monitors(), Watch(batch.step), [])
             for packed in self.passes.cut(batch.trajectories, part):
                 self._backward(batch, packed, normaliser, found)
             if self.imitation:
@@ -252,6 +254,7 @@ class Updater:
         tokens = sum(t.trained_tokens for t in shown)
         for packed in self.passes.cut(shown):
             ids = [shown[i].id for i in packed.members]
+            found.shown.extend(ids)
             logp_BT = token_scores(self.passes.model, packed, 1.0).logp_BT
             nll = sft_nll(logp_BT, packed.trained_BT, tokens=tokens)
             term = imitation.coefficient(batch.step) * nll
@@ -261,18 +264,19 @@ class Updater:
             self.optimiser.collect()
             found.monitors.add_term("sft", term.detach())
 
-    def _apply(self, batch: StepBatch, part: Sequence[int], rate: float, watch: Watch) -> float:
+    def _apply(self, batch: StepBatch, part: Sequence[int], rate: float, found: Found) -> float:
         """Add gradients over processes, guard everything, take the optimiser step."""
         self.passes.world.add(self.optimiser.sums)
         norm = self.optimiser.gradient_norm()
+        ids = batch.ids(part) + found.shown
 
         def name_the_gradient() -> None:
             named = zip(self.optimiser.names, self.optimiser.sums, strict=True)
-            check_tensors("gradient", named, batch.ids(part), batch.step)
+            check_tensors("gradient", named, ids, batch.step)
 
         if self.meanwhile is not None:
             self.meanwhile()
-        read = watch.settle(norm, name_the_gradient, batch.ids(part))
+        read = found.watch.settle(norm, name_the_gradient, ids)
         self.optimiser.step(rate, norm)
         return read
 

@@ -16,7 +16,7 @@ from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.recipe import Recipe
 from burnish.policy.state import PolicyState
 from burnish.records import Trajectory
-from burnish.seeds import Seeds
+from burnish.seeds import Seeds, derive
 from burnish.training.collect import Scored, reward_batch
 from burnish.training.guards import weigh
 from burnish.training.segments import Decodes, Segmenter, pad_segments
@@ -56,7 +56,10 @@ class Weigher:
         batch = replace(reward_batch(scored), seed=self.seeds.for_("policy", step))
         if self.recipe.contrastive:
             batch = replace(
-                batch, hidden_BD=self.pooled(trajectories), twins_B=_twins(trajectories)
+                batch,
+                hidden_BD=self.pooled(trajectories),
+                keys_B=torch.tensor([derive(t.id) for t in trajectories]),
+                twins_B=_twins(trajectories),
             )
         if self._segment:
             segments = [self._segment(trajectory) for trajectory in trajectories]

@@ -31,10 +31,10 @@ def select(
                 return keep_B, ones_B
             return keep_B, group_keep_ratio(keep_B, batch.groups_B, present=estimate.is_present_B)
         case pieces.Magnitude():
-            count, among_B = _budget(piece, estimate, batch)
+            count, among_B = _budget(piece, estimate, signal_B, batch)
             return magnitude_filter(estimate.values_B, count, among=among_B) | ~among_B, ones_B
         case pieces.RandomDrop():
-            count, among_B = _budget(piece, estimate, batch)
+            count, among_B = _budget(piece, estimate, signal_B, batch)
             drawn_B = random_filter(len(among_B), count, seed=batch.seed, among=among_B)
             return drawn_B | ~among_B, ones_B
         case pieces.Skew():
@@ -62,15 +62,18 @@ def _without_conflict(
 
 
 class _Budget(NamedTuple):
-    """What a control may keep: as many trained rollouts as the filter it stands in for."""
+    """What a control may keep: as many rollouts as the filter it stands in for."""
 
     rollouts: int
     among_B: Tensor
-    """Rollouts that would be trained on without any filter."""
+    """Rollouts of groups with signal; the others teach nothing, kept or not."""
 
 
 def _budget(
-    piece: pieces.Magnitude | pieces.RandomDrop, estimate: Estimate, batch: RewardBatch
+    piece: pieces.Magnitude | pieces.RandomDrop,
+    estimate: Estimate,
+    signal_B: Tensor,
+    batch: RewardBatch,
 ) -> _Budget:
-    among_B = estimate.is_present_B & (estimate.values_B != 0)
+    among_B = estimate.is_present_B & signal_B
     return _Budget(int((_without_conflict(piece.like, estimate, batch) & among_B).sum()), among_B)

@@ -111,6 +111,7 @@ def _contrast(piece: pieces.Contrastive, shaped: Shaped, batch: RewardBatch) -> 
         batch.groups_B,
         rule,
         seed=batch.seed,
+        keys=batch.keys_B,
         twins=batch.twins_B,
         lam=piece.lam,
         floor=piece.floor,

@@ -14,9 +14,12 @@ from burnish.policy.trust_region.static import static_bounds
 
 
 def bounds(
-    piece: pieces.TrustRegion, values_B: Tensor, batch: RewardBatch
+    piece: pieces.TrustRegion, values_B: Tensor, batch: RewardBatch, given: RewardBatch
 ) -> tuple[Tensor, Tensor]:
-    """How far below and above 1 a ratio may go; both shaped as the advantages."""
+    """How far below and above 1 a ratio may go; both shaped as the advantages.
+
+    `batch` holds the shaped rewards, `given` the rewards as they were scored.
+    """
     match piece:
         case pieces.StaticRegion():
             return static_bounds(values_B, piece.low, piece.high)
@@ -29,7 +32,7 @@ def bounds(
                 piece.center,
                 piece.cap,
                 piece.macro,
-                _variance(piece, values_B, batch),
+                _variance(piece, values_B, given),
                 piece.least,
                 piece.most,
                 piece.most,
@@ -40,12 +43,12 @@ def bounds(
             assert_never(piece)
 
 
-def _variance(piece: pieces.Elastic, values_B: Tensor, batch: RewardBatch) -> Tensor | None:
+def _variance(piece: pieces.Elastic, values_B: Tensor, given: RewardBatch) -> Tensor | None:
     """The spread of each group's rewards, 0 to 1; shaped to stand beside the advantages."""
     if not piece.macro or piece.range is None:
         return None
-    total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
-    spread_B = group_variance(total_B, batch.groups_B, *piece.range)
+    total_B = weighted_sum(given.rewards_BK, given.weights_K)
+    spread_B = group_variance(total_B, given.groups_B, *piece.range)
     return spread_B if values_B.ndim == 1 else spread_B[:, None].expand_as(values_B)
 
 
