@@ -100,7 +100,8 @@ def main(words: Sequence[str] | None = None) -> int:
     out = asked.out / "trial" if asked.cpu else asked.out
     out.mkdir(parents=True, exist_ok=True)
     write_rows(out / "cost.csv", rows)
-    text = _table(rows)
+    what = "random tiny model on a CPU: the host's share alone" if asked.cpu else "start weights"
+    text = f"Ratios of medians in one run, methods in turns; {what}.\n\n{_table(rows)}"
     (out / "cost.md").write_text(text, encoding="utf-8")
     print(text)
     return 0

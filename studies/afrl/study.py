@@ -1,8 +1,8 @@
 """AFRL: what imitation of experts beside a flawed reward keeps alive, by its coefficient.
 
-The model first learns all eleven rules of the shop search. Then it is trained on prompts with 15 %
-rare rules, and the rule-based reward only knows the common one, so it is wrong on exactly the rare
-ones. Coefficient 0 is plain policy optimisation.
+The model is first shown all eleven rules of the shop search, for a short time. Then it is trained
+on prompts with 15 % rare rules, and the rule-based reward only knows the common one, so it is wrong
+on exactly the rare ones. Coefficient 0 is plain policy optimisation.
 """
 
 from __future__ import annotations
