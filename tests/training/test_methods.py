@@ -107,6 +107,7 @@ def test_calibration_measures_the_start_model_and_is_stored(whole):
     _, events, _ = whole("medalign")
     (found,) = [e for e in events if isinstance(e, Calibrated)]
     assert found.count == 6
+    assert (whole("medalign")[2] / "calibration.json").is_file()
     assert set(found.mean) == {"letters", "length"}
 
 

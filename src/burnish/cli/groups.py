@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -11,6 +12,9 @@ from burnish.cli.console import number, one_line, out, say, share, surrogate_tex
 from burnish.cli.rewards import parts_text, reward_cell, value_style
 from burnish.records import Finish, Reward
 from burnish.store import RunStore, StoredSample
+
+FAILURES = 5
+"""Reasons that a step shows."""
 
 
 def print_step(store: RunStore, step: int, samples: Sequence[StoredSample]) -> None:
@@ -28,8 +32,23 @@ def print_step(store: RunStore, step: int, samples: Sequence[StoredSample]) -> N
     for group in groups.values():
         say()
         print_group(group)
+    _print_failures(samples)
     say()
     say(f"one answer whole: burnish show {store.folder} --sample {samples[0].id}")
+
+
+def _print_failures(samples: Sequence[StoredSample]) -> None:
+    """Why rewards have no value: each reason once, the most frequent first."""
+    reasons = Counter(
+        f"{reward.name}: {reward.status.value}: {one_line(reward.reason)}"
+        for sample in samples
+        for reward in (sample.reward.parts or (sample.reward,))
+        if reward.value is None
+    )
+    if reasons:
+        say()
+    for reason, count in reasons.most_common(FAILURES):
+        say(f"no value x {count}  {reason}", style="yellow")
 
 
 def print_group(group: Sequence[StoredSample]) -> None:
@@ -121,6 +140,7 @@ def _numbers(store: RunStore, step: int) -> str:
     shown = [
         ("surrogate", surrogate_text(metrics)),
         ("kl", number(metrics.get("loss/kl"), 4)),
+        ("kept", "-" if metrics.get("kept") == 1.0 else share(metrics.get("kept"))),
         ("gradient", number(metrics.get("optimiser/gradient_norm"))),
         ("entropy", number(metrics.get("policy/entropy"), 2)),
         ("clipped", share(metrics.get("policy/clipped_share"))),

@@ -172,6 +172,7 @@ COLUMNS = (
     Column("step", lambda e: f"{e.step}/{e.steps - 1}", 0),
     Column("useful", lambda e: f"{e.useful_groups}/{e.groups}", 0),
     Column("reward", lambda e: reward_text(e.metrics), 0),
+    Column("kept", lambda e: kept_text(e.metrics), 4),
     Column("surrogate", lambda e: surrogate_text(e.metrics), 3),
     Column("kl", lambda e: number(e.metrics.get("loss/kl"), 4), 4),
     Column("other terms", lambda e: other_terms(e.metrics), 8),
@@ -222,6 +223,12 @@ def reward_text(metrics: Mapping[str, float]) -> str:
     if total is None:
         return parts or "-"
     return f"{number(total)} ({parts})" if len(means) > 1 else number(total)
+
+
+def kept_text(metrics: Mapping[str, float]) -> str:
+    """The share of answers that the recipe trains on, where it leaves some out."""
+    kept = metrics.get("kept", 1.0)
+    return share(kept) if kept < 1 else "-"
 
 
 def other_terms(metrics: Mapping[str, float]) -> str:

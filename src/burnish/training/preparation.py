@@ -14,11 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
+import torch
+from msgspec import Struct
 
 from burnish.config.schema import Curriculum as CurriculumConfig
 from burnish.errors import UserError
 from burnish.policy.pieces import ReferenceFrozen
-from burnish.policy.reference import fit_reference_stats
+from burnish.policy.reference import ReferenceStats, fit_reference_stats
 from burnish.records import Task
 from burnish.training.collect import reward_batch
 from burnish.training.curriculum import Curriculum, CurriculumState, advance, difficulty_of
@@ -29,6 +31,19 @@ from burnish.training.warm_start import WARM_START
 
 if TYPE_CHECKING:
     from burnish.training.loop import Trainer
+
+
+CALIBRATION = "calibration.json"
+
+
+class Measured(Struct, frozen=True):
+    """The start model's rewards as they lie in the run's folder."""
+
+    answers: int
+    names: tuple[str, ...]
+    mean: list[float]
+    deviation: list[float]
+    counts: list[int]
 
 
 def prepare(run: Trainer) -> Iterator[Event]:
@@ -63,6 +78,9 @@ def _start_anew(run: Trainer) -> None:
 
 def _calibrate(run: Trainer, piece: ReferenceFrozen) -> Calibrated:
     """Rewards of the start model on its own answers: the unit of `reference_frozen`."""
+    kept = run.folder / CALIBRATION
+    if kept.is_file():
+        return _remember(run, piece, msgspec.json.decode(kept.read_bytes(), type=Measured))
     tasks = replace(run.cursor, position=0).take(piece.prompts)
     seed = run.seeds.for_("calibration")
     scored = run.collector.answer(tasks, seed, piece.samples)
@@ -75,19 +93,30 @@ def _calibrate(run: Trainer, piece: ReferenceFrozen) -> Calibrated:
             "model, so 'reference_frozen' has no unit for it; see why: burnish try"
         )
     reference = fit_reference_stats(batch.rewards_BK, sd_floor=piece.sd_floor, robust=piece.robust)
-    run.weigher.state = replace(run.weigher.state, reference=reference)
-    found = Calibrated(
-        count=len(scored),
-        mean=dict(zip(names, reference.mean_K.tolist(), strict=True)),
-        deviation=dict(zip(names, reference.sd_K.tolist(), strict=True)),
-        constant=tuple(
-            n for n, sd in zip(names, reference.sd_K, strict=True) if sd <= piece.sd_floor
-        ),
-    )
+    numbers = (reference.mean_K.tolist(), reference.sd_K.tolist(), reference.count_K.tolist())
+    measured = Measured(len(scored), names, *numbers)
     if run.world.is_main:
-        line = f"rewards of the start model on {found.count} answers"
-        run.store.append_event("calibration", line, {"mean": found.mean, "sd": found.deviation})
-    return found
+        draft = run.folder / f".{CALIBRATION}"
+        draft.write_bytes(msgspec.json.encode(measured))
+        os.replace(draft, kept)
+    return _remember(run, piece, measured)
+
+
+def _remember(run: Trainer, piece: ReferenceFrozen, measured: Measured) -> Calibrated:
+    """Give the recipe its unit, and say what it is."""
+    reference = ReferenceStats(
+        torch.tensor(measured.mean, dtype=torch.float64),
+        torch.tensor(measured.deviation, dtype=torch.float64),
+        torch.tensor(measured.counts),
+    )
+    run.weigher.state = replace(run.weigher.state, reference=reference)
+    named = dict(zip(measured.names, measured.deviation, strict=True))
+    return Calibrated(
+        count=measured.answers,
+        mean=dict(zip(measured.names, measured.mean, strict=True)),
+        deviation=named,
+        constant=tuple(name for name, sd in named.items() if sd <= piece.sd_floor),
+    )
 
 
 def _begin_curriculum(run: Trainer, config: CurriculumConfig) -> StageBegun:
