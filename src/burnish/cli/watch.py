@@ -25,12 +25,13 @@ class Watch:
 
     def see(self, event: StepDone) -> list[str]:
         """Warnings of this step."""
-        failed = 1.0 - event.metrics.get("status/ok", 1.0)
+        # Who abstains has said so on purpose, as the reference of a pairwise judge does.
+        failed = 1.0 - event.metrics.get("status/ok", 1.0) - event.metrics.get("status/abstain", 0)
         cut = event.metrics.get("length/truncated_share", 0.0)
         troubles = {
             (
-                "no useful group: within each prompt all answers got the same reward, so this "
-                "step teaches nothing"
+                "no useful group: within each prompt all answers got the same reward, or the "
+                "recipe left them out, so this step teaches nothing"
             ): event.useful_groups == 0 and "loss/sft" not in event.metrics,
             f"{share(failed)} of the rewards have no value ({_statuses(event)})": failed > FAILED,
             f"{share(cut)} of the answers were cut at rollout.max_tokens={self.budget}": cut > CUT,
