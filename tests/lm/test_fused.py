@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
 
 from burnish.lm import decoder as decoder_module
-from burnish.lm import fused, fused_kernels
+from burnish.lm import fused, fused_kernels, rotate_kernels
 from burnish.lm.architecture import Architecture
 from burnish.lm.decoder import Decoder, init_weights
 
@@ -30,9 +30,12 @@ to be one last bit of bfloat16 off, and Triton's interpreter cuts it off where a
 @pytest.fixture(autouse=True)
 def use_kernels(monkeypatch):
     """The way a GPU takes, wherever this runs; float64 stays in plain torch as it does there."""
-    monkeypatch.setattr(
-        fused, "_kernels", lambda t: None if t.dtype == torch.float64 else fused_kernels
-    )
+    for name, kernels in (("_kernels", fused_kernels), ("_rotations", rotate_kernels)):
+
+        def chosen(tensor, kernels=kernels):
+            return None if tensor.dtype == torch.float64 else kernels
+
+        monkeypatch.setattr(fused, name, chosen)
 
 
 def random(*shape, seed=0, dtype=torch.float32, scale=1.0):
@@ -212,8 +215,8 @@ def test_rotated_keys_and_values_for_every_query_head(dtype, heads, kv_heads, si
 def test_the_rotation_backwards_undoes_the_rotation():
     query, key = random(1, 4, 3, 64), random(1, 4, 1, 64, seed=1)
     rotation = rotation_of(1, 4, 64, torch.float32)
-    there = fused_kernels.rotate(query.detach(), key.detach(), *rotation, is_backward=False)
-    back = fused_kernels.rotate(*there, *rotation, is_backward=True)
+    there = rotate_kernels.rotate(query.detach(), key.detach(), *rotation, is_backward=False)
+    back = rotate_kernels.rotate(*there, *rotation, is_backward=True)
     assert (there[0] - query).abs().max() > 0.5
     torch.testing.assert_close(back, (query.detach(), key.detach()), rtol=0, atol=2e-6)
 
