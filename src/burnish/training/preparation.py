@@ -135,7 +135,9 @@ def _begin_curriculum(run: Trainer, config: CurriculumConfig) -> StageBegun:
         return [difficulty_of(marks[task.id], config.passing) for task in pool]
 
     seed = run.seeds.for_("curriculum")
-    curriculum = open_curriculum(run.folder, config, run.tasks, measure, seed)
+    curriculum = open_curriculum(
+        run.folder, config, run.tasks, measure, seed, keeps=run.world.is_main
+    )
     run.curriculum = curriculum
     return _enter_stage(run, curriculum, run.state.curriculum)
 

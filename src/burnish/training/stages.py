@@ -21,16 +21,26 @@ Measure = Callable[[Sequence[Task]], list[float | None]]
 
 
 def open_curriculum(
-    folder: Path, config: CurriculumConfig, tasks: TaskSet, measure: Measure, seed: int
+    folder: Path,
+    config: CurriculumConfig,
+    tasks: TaskSet,
+    measure: Measure,
+    seed: int,
+    *,
+    keeps: bool = True,
 ) -> Curriculum:
-    """The stages of a run; difficulties that an earlier start measured are read back."""
+    """The stages of a run; difficulties that an earlier start measured are read back.
+
+    Of several processes, one `keeps` what they measured together.
+    """
     pool = task_pool(tasks, config.pool)
     difficulty = _kept(folder / FILE)
     if difficulty is None:
         difficulty = measure(pool)
-        draft = folder / f".{FILE}.{os.getpid()}"
-        draft.write_bytes(msgspec.json.encode(difficulty))
-        os.replace(draft, folder / FILE)
+        if keeps:
+            draft = folder / f".{FILE}"
+            draft.write_bytes(msgspec.json.encode(difficulty))
+            os.replace(draft, folder / FILE)
     always = _always(config.always, pool)
     stages = curriculum_stages(difficulty, config.thresholds, always)
     return Curriculum(tasks, stages, seed=seed, replay=config.replay, always=always)
