@@ -90,7 +90,8 @@ def informative(recipe: Recipe, batch: RewardBatch) -> Tensor:
     and groups alone, so that a step can be filled up before anything else is known of it.
     """
     if recipe.stepwise:
-        per_reward_BK = per_reward_advantages(batch.rewards_BK, batch.groups_B)
+        counts_K = batch.weights_K != 0
+        per_reward_BK = per_reward_advantages(batch.rewards_BK[:, counts_K], batch.groups_B)
         return informative_groups(per_reward_BK.abs().amax(1), batch.groups_B)
     return _signal(_estimate(recipe.advantage, batch), batch)
 

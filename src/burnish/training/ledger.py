@@ -66,11 +66,13 @@ def totals(collected: Collected) -> dict[str, float]:
 
 def outcomes(collected: Collected, scorers: Sequence[Scorer], select: Select) -> dict[str, float]:
     """How pairwise judges decided: win rate, skew, first-position rate; one judge is the rule."""
+    judges = [scorer.name for scorer in scorers if isinstance(scorer, VersusReference)]
+    if not judges:
+        return {}
     groups: dict[str, list[Reward]] = {}
     for scored in collected.kept:
         groups.setdefault(scored.trajectory.group, []).append(scored.reward)
     threshold = select.threshold if isinstance(select, Skew) else 1.0
-    judges = [scorer.name for scorer in scorers if isinstance(scorer, VersusReference)]
     found: dict[str, float] = {}
     for name in judges:
         start = "pairs" if len(judges) == 1 else f"pairs/{name}"
