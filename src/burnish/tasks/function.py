@@ -198,9 +198,9 @@ class FunctionTasks:
             signature.bind(random.Random(0), **options)
         except TypeError as error:
             unknown = next((name for name in options if name not in names), "")
+            takes = f"rng and {_listed(names)}; set them in options" if names else "rng alone"
             raise UserError(
-                f"{self._where}: {error}; the function takes rng and {_listed(names)}."
-                f"{did_you_mean(unknown, names)} Set them in options."
+                f"{self._where}: {error}; the function takes {takes}.{did_you_mean(unknown, names)}"
             ) from None
 
     def _check_labels(self) -> tuple[str, ...]:
