@@ -33,7 +33,7 @@ from burnish.tasks.base import FiniteTasks
 from burnish.tasks.examples.graded_search import INSTRUCTION
 from burnish.training.experts import Experts
 from burnish.training.optimiser import MasterAdamW, learning_rate
-from burnish.training.supervised import TEACHER, Teaching, distil, fine_tune
+from burnish.training.supervised import TEACHER, Teaching, fine_tune
 from burnish.training.trainable import Trainable
 
 PASS_TOKENS = {"cuda": 65_536, "cpu": 4_096}
@@ -244,22 +244,17 @@ def train_student(
         return learning_rate(settings, step, lesson.steps)
 
     began = time.perf_counter()
-    if label_ids is None:
-        experts = Experts(shown, tokenizer, seed=derive(seed, "experts"))
-        done = fine_tune(
-            student, experts, optimiser, steps=lesson.steps, batch=lesson.batch, rate=rate
-        )
-    else:
-        experts = Experts(shown, tokenizer, seed=derive(seed, "experts"), carry=(TEACHER,))
-        teaching = Teaching(label_ids, lesson.temperature, lesson.beta)
-        done = distil(
-            student,
-            experts,
-            optimiser,
-            teaching=teaching,
-            steps=lesson.steps,
-            batch=lesson.batch,
-            rate=rate,
-        )
+    teaching = Teaching(label_ids, lesson.temperature, lesson.beta) if label_ids else None
+    carried = (TEACHER,) if teaching else ()
+    experts = Experts(shown, tokenizer, seed=derive(seed, "experts"), carry=carried)
+    *_, last = fine_tune(
+        student,
+        experts,
+        optimiser,
+        steps=lesson.steps,
+        batch=lesson.batch,
+        rate=rate,
+        teaching=teaching,
+    )
     optimiser.clear()
-    return Learned(done[-1].loss, time.perf_counter() - began)
+    return Learned(last.loss, time.perf_counter() - began)

@@ -504,3 +504,15 @@ def test_which_sample_is_named_is_not_a_matter_of_timing(tmp_path):
     error, place = trip_at(trained, 0)
     line, _ = check_evidence(error, place, "reward")
     assert "for sample 0.0.0;" in line
+
+
+def test_a_bad_imitation_names_its_demonstrations_and_is_seen_again(tmp_path):
+    # Finite as a setting, and more than float32 holds.
+    huge = {"kind": "sft", "coefficient": 1e39, "batch": 2}
+    shown = {"kind": "function", "path": "burnish.tasks.examples.shop_search:make"}
+    table = {"task": shown, "policy": {"auxiliary": [huge]}, **NO_EVALUATION}
+    error, place = trip_at(trainer(tmp_path, table), 0)
+    line, _ = check_evidence(error, place, "loss")
+    assert "loss guard: sft is inf" in str(error)
+    assert all(".expert" in sample for sample in error.samples)
+    assert replay(place) == line

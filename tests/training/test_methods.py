@@ -183,6 +183,10 @@ REFUSED = {
         {"policy": {"trust_region": {"kind": "elastic"}}},
         "changes nothing with one update a step",
     ),
+    "elastic with one update, whatever else is set": (
+        {"policy": {"trust_region": {"kind": "elastic"}}, "update": {"share_prompts": False}},
+        "changes nothing with one update a step",
+    ),
     "skew without raw": ({"policy": {"select": {"kind": "skew"}}}, "use advantage 'raw'"),
     "two normalisations": (
         {"policy": {"shaping": [CONTRASTIVE, {"kind": "reference_frozen"}]}},

@@ -13,7 +13,7 @@ from burnish.policy.answer_first import answer_kd, first_token_grade, label_toke
 from burnish.training import passes, supervised
 from burnish.training.experts import Experts
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.supervised import Supervised, Teaching, distil, fine_tune
+from burnish.training.supervised import Supervised, Teaching, fine_tune
 from burnish.training.trainable import Trainable
 
 TEACHER = {g: [0.7 if i == g else 0.1 for i in range(4)] for g in range(4)}
@@ -79,11 +79,7 @@ def test_loss_and_gradient_are_those_of_the_whole_batch(distils, budget):
 
 def test_imitation_learns_the_demonstrations():
     trainable, experts, optimiser = make()
-    told = []
-    done = fine_tune(
-        trainable, experts, optimiser, steps=25, batch=6, rate=lambda _: 1e-2, progress=told.append
-    )
-    assert told == done
+    done = list(fine_tune(trainable, experts, optimiser, steps=25, batch=6, rate=lambda _: 1e-2))
     assert [d.step for d in done] == list(range(25))
     assert done[0].loss == pytest.approx(math.log(260), rel=0.1)
     assert done[-1].loss < 0.25 * done[0].loss
@@ -92,7 +88,7 @@ def test_imitation_learns_the_demonstrations():
 def test_distillation_learns_the_teachers_distribution():
     trainable, experts, optimiser = make(carry=(supervised.TEACHER,))
     teaching = teaching_for(trainable)
-    done = distil(
+    taught = fine_tune(
         trainable,
         experts,
         optimiser,
@@ -101,6 +97,7 @@ def test_distillation_learns_the_teachers_distribution():
         batch=12,
         rate=lambda step: 1e-2 * (1 - step / 80),
     )
+    done = list(taught)
     assert done[-1].answer_loss < 0.2 * done[0].answer_loss
     assert done[-1].loss < 0.4 * done[0].loss
     batch = experts.take(0, 12)
@@ -118,9 +115,10 @@ def test_the_same_call_gives_the_same_weights(budget):
     results = []
     for _ in range(2):
         trainable, experts, optimiser = make()
-        fine_tune(
+        steps = fine_tune(
             trainable, experts, optimiser, steps=3, batch=4, rate=lambda _: 1e-2, budget=budget
         )
+        assert len(list(steps)) == 3
         results.append(weights_of(trainable))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
@@ -129,7 +127,7 @@ def test_half_precision_and_adapters_learn_too():
     pytest.importorskip("peft")
     trainable, experts, optimiser = make("bfloat16", Lora(rank=4, alpha=8, targets=("q_proj",)))
     before = {n: p.detach().clone() for n, p in trainable.module.named_parameters()}
-    done = fine_tune(trainable, experts, optimiser, steps=6, batch=4, rate=lambda _: 5e-2)
+    done = list(fine_tune(trainable, experts, optimiser, steps=6, batch=4, rate=lambda _: 5e-2))
     moved = {n for n, p in trainable.module.named_parameters() if not torch.equal(p, before[n])}
     assert moved
     assert all("lora_" in name for name in moved)
@@ -165,7 +163,7 @@ def test_a_number_that_is_not_finite_never_reaches_the_weights():
         next(iter(trainable.module.parameters()))[40:].fill_(math.nan)
     before = weights_of(trainable)
     with pytest.raises(GuardTripped, match="logprob guard"):
-        fine_tune(trainable, experts, optimiser, steps=1, batch=2, rate=lambda _: 1e-2)
+        next(fine_tune(trainable, experts, optimiser, steps=1, batch=2, rate=lambda _: 1e-2))
     after = weights_of(trainable)
     assert all(torch.equal(a, b) for a, b in zip(before[1:], after[1:], strict=True))
 

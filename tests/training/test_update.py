@@ -221,9 +221,11 @@ def test_micro_batches_add_up_to_the_whole_batch(models, name, budget, share):
     assert max(float(g.abs().max()) for g in theirs) > 1e-4
     close(ours, theirs)
     assert metrics["loss/total"] == pytest.approx(float(out.total.detach()), abs=1e-12)
-    # The whole batch also has the rollouts that an update leaves out.
-    expected = pytest.approx(float(out.ratio_max), abs=1e-9)
-    assert metrics["policy/ratio_max"] == expected or metrics["policy/ratio_max"] < out.ratio_max
+    if name == "brpo":
+        # The whole batch also has rollouts of advantage 0, which an update leaves out.
+        assert 1 < metrics["policy/ratio_max"] < out.ratio_max
+    else:
+        assert metrics["policy/ratio_max"] == pytest.approx(float(out.ratio_max), abs=1e-9)
 
 
 @pytest.mark.parametrize("name", POLICIES)

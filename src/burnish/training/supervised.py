@@ -1,7 +1,8 @@
 """Plain supervised training: a warm start on expert answers, and distillation of a teacher.
 
     optimiser = MasterAdamW(trainable.module.named_parameters(), config.optimiser)
-    fine_tune(trainable, experts, optimiser, steps=100, batch=32, rate=lambda step: 1e-5)
+    for done in fine_tune(trainable, experts, optimiser, steps=100, batch=32, rate=lambda _: 1e-5):
+        ...                                  # done.loss
 
 The loss of a step is the mean over all tokens of its batch, in as many passes as memory asks for;
 however the batch is cut, the gradient is that of the whole. Everything follows from the experts'
@@ -50,9 +51,6 @@ class SupervisedStep(NamedTuple):
     gradient_norm: float
     answer_loss: float = 0.0
     """The part of `loss` that distils the first token."""
-
-
-Progress = Callable[[SupervisedStep], None]
 
 
 @dataclass(frozen=True)
@@ -171,51 +169,19 @@ def fine_tune(
     steps: int,
     batch: int,
     rate: Rate,
-    progress: Progress | None = None,
+    teaching: Teaching | None = None,
     budget: int = 0,
     world: World | None = None,
-) -> list[SupervisedStep]:
-    """Imitate expert answers for some steps: mean NLL of their tokens, end token included."""
-    room = Supervised(trainable, optimiser, None, budget, world or World())
-    return _run(room, experts, steps, batch, rate, progress)
+) -> Iterator[SupervisedStep]:
+    """Imitate expert answers, step by step: mean NLL of their tokens, end token included.
 
-
-def distil(
-    trainable: Trainable,
-    experts: Experts,
-    optimiser: MasterAdamW,
-    *,
-    teaching: Teaching,
-    steps: int,
-    batch: int,
-    rate: Rate,
-    progress: Progress | None = None,
-    budget: int = 0,
-    world: World | None = None,
-) -> list[SupervisedStep]:
-    """Learn a teacher's answers: its distribution over the labels, then its text.
-
-    `mean NLL(tokens > 0) + beta T^2 KL(teacher_T || student_T)` at token 0, the mean over rows.
-    The experts are to carry the teacher's probabilities (`carry=(teaching.field,)`).
+    With `teaching` it distils: the loss is `mean NLL(tokens > 0) + beta T^2 KL(teacher_T ||
+    student_T)` at token 0, the mean over rows; the experts are then to carry the teacher's
+    probabilities (`carry=(teaching.field,)`).
     """
     room = Supervised(trainable, optimiser, teaching, budget, world or World())
-    return _run(room, experts, steps, batch, rate, progress)
-
-
-def _run(
-    room: Supervised,
-    experts: Experts,
-    steps: int,
-    batch: int,
-    rate: Rate,
-    progress: Progress | None,
-) -> list[SupervisedStep]:
-    done: list[SupervisedStep] = []
     for step in range(steps):
-        done.append(room.step(step, experts.take(step, batch), rate(step)))
-        if progress is not None:
-            progress(done[-1])
-    return done
+        yield room.step(step, experts.take(step, batch), rate(step))
 
 
 def _teacher(teaching: Teaching, trajectory: Trajectory) -> list[float]:

@@ -14,7 +14,7 @@ from burnish.training.devices import World
 from burnish.training.events import Imitated
 from burnish.training.experts import Experts
 from burnish.training.optimiser import MasterAdamW, learning_rate
-from burnish.training.supervised import Supervised
+from burnish.training.supervised import fine_tune
 from burnish.training.trainable import Trainable
 
 WARM_START = "warm_start"
@@ -39,9 +39,15 @@ class WarmUp:
             schedule="linear",
         )
         optimiser = MasterAdamW(self.trainable.module.named_parameters(), settings)
-        room = Supervised(self.trainable, optimiser, budget=self.budget, world=self.world)
-        for step in range(steps):
-            shown = self.experts.take(step, self.config.batch)
-            done = room.step(step, shown, learning_rate(settings, step, steps))
-            yield Imitated(step, steps, done.loss)
+        for done in fine_tune(
+            self.trainable,
+            self.experts,
+            optimiser,
+            steps=steps,
+            batch=self.config.batch,
+            rate=lambda step: learning_rate(settings, step, steps),
+            budget=self.budget,
+            world=self.world,
+        ):
+            yield Imitated(done.step, steps, done.loss)
         optimiser.clear()
