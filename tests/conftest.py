@@ -2,6 +2,12 @@
 
 import os
 
+from hypothesis import settings
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["COLUMNS"] = "100"  # the console reads it once, when it is first imported
+
+# Shared cores make single examples slow now and then; what is checked is the property.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
