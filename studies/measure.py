@@ -53,9 +53,10 @@ def answer(
 
 def part(items: Sequence[Evaluated], name: str) -> list[float]:
     """One reward of all answers; an answer that could not be scored stops the measure."""
-    values = [item.reward.components[name] for item in items]
+    values = [item.reward.components.get(name) for item in items]
     if any(value is None for value in values):
-        reasons = {item.reward.reason for item in items if item.reward.components[name] is None}
+        silent = [item for item, value in zip(items, values, strict=True) if value is None]
+        reasons = {item.reward.reason for item in silent}
         raise RuntimeError(f"reward '{name}' has no value for some answers: {sorted(reasons)[:3]}")
     return [value for value in values if value is not None]
 

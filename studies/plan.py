@@ -119,7 +119,8 @@ TRIAL = Sizes(
     overrides=QUIET,
     caps={
         "model.device": "cpu",
-        "steps": 4,
+        # One more than a contrastive head takes to warm up.
+        "steps": 6,
         "rollout.prompts": 2,
         "rollout.samples": 4,
         "rollout.max_tokens": 12,

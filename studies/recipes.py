@@ -18,7 +18,8 @@ _ONE_AT_A_TIME = threading.Lock()
 START = "start"
 WARM_START = f"{START}/warm_start"
 """The shared start weights, seen from the recipe files beside the start's run."""
-IDLE = {"steps": 1, "optimiser.learning_rate": 0.0, "evaluation.prompts": 0}
+IDLE = {"steps": 6, "optimiser.learning_rate": 0.0, "evaluation.prompts": 0}
+"""As few steps as a contrastive head that warms up for five allows; they move nothing."""
 
 
 def write_recipe(file: Path, recipe: str, overrides: Mapping[str, Any]) -> str:
@@ -34,7 +35,7 @@ def write_recipe(file: Path, recipe: str, overrides: Mapping[str, Any]) -> str:
 
 
 def start_settings(study: Study, sizes: Sizes) -> dict[str, Any]:
-    """The run that only makes the start weights: one step that moves nothing."""
+    """The run that only makes the start weights."""
     return {
         **sizes.overrides,
         **study.overrides,

@@ -94,7 +94,7 @@ STUDIES = (
             "rewards": FLAWED,
             "evaluation.part": "true_grade",
         },
-        start={"warm_start.steps": 100, "warm_start.learning_rate": 5e-5},
+        start={"warm_start.steps": 150, "warm_start.learning_rate": 1e-4},
         columns=(
             Column("head_accuracy", "head accuracy"),
             Column("tail_accuracy", "tail accuracy"),

@@ -13,8 +13,10 @@ GAME = "burnish.tasks.examples.two_ways:make"
 MAX_TOKENS = 40
 SAMPLES = 4
 STEPS = 60
-RIGHT = 0.6
+RIGHT = 0.9
 """Share of training problems on which the shortcut works."""
+MIX: dict[str, Any] = {"task.options": {"shortcut_right": RIGHT, "sound": 0.5}}
+"""Half of the demonstrations are sound."""
 WARMUP = 5
 """Steps in which only the head learns; added to the run, so that policies have equal updates."""
 REWARDS: list[dict[str, Any]] = [
@@ -58,9 +60,9 @@ SOFT: dict[str, Any] = {"loss": "soft_nn", "temperature": 0.2, "lam": 0.5, "dedu
 STUDIES = (
     Study(
         name="clipo_ways",
-        about="Word problems with a sound way and a shortcut that is right on 60 % of the training "
+        about="Word problems with a sound way and a shortcut that is right on 90 % of the training "
         "problems. Policies have 60 updates each; heads warm up before.",
-        overrides={"task.options": {"shortcut_right": RIGHT, "sound": 0.5}},
+        overrides=MIX,
         arms=(
             Arm("GRPO", "clipo", {"policy.shaping": [], "steps": STEPS}),
             _contrastive("CLIPO as published", loss="infonce", temperature=0.05, lam=0.2),

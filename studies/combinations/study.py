@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from studies.clipo.study import STEPS, WARMUP, ways
+from studies.clipo.study import MIX, STEPS, WARMUP, ways
 from studies.gd2po.study import GDPO, PARTS
 from studies.plan import Arm, Column, Study
 
@@ -32,6 +32,7 @@ STUDIES = (
             Arm("GRPO + imitation", "clipo_balanced", {"policy.shaping": [], "steps": STEPS}),
             Arm("CLIPO + imitation", "clipo_balanced", {"steps": STEPS + WARMUP}),
         ),
+        overrides=MIX,
         columns=(
             Column("trained_accuracy", "accuracy"),
             Column("perturbed_accuracy", "accuracy, shortcut fails"),
