@@ -174,6 +174,10 @@ class RunReader:
             if kind in (None, which)
         ]
 
+    def query(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Row]:
+        """The rows of any SELECT over the tables of docs/store.md, one by one."""
+        return self._database.rows(sql, values)
+
     def table(self, name: str, columns: Sequence[str]) -> Iterator[Row]:
         """The rows of one table of `run.db`, one by one, in a stable order."""
         order = "step, name" if name == "metrics" else "rowid"

@@ -1,0 +1,157 @@
+"""Length, format, phrases: what a policy changed on the surface, and whether it was paid for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from burnish.view.audit.drawn import Answer, Drawn
+from burnish.view.audit.features import SURFACE, phrases, rising, words
+from burnish.view.audit.findings import SAMPLES, Finding
+from burnish.view.audit.numbers import correlation, mean, paid, shift, within
+
+PHRASES = 5
+"""Rising phrases that are looked at."""
+LEAST = 0.02
+"""A strength below this is noise."""
+
+Feature = Callable[[str], float]
+
+
+class _Column(NamedTuple):
+    """One feature over all answers."""
+
+    monitor: str
+    title: str
+    values: list[float]
+
+
+def surface_findings(drawn: Drawn) -> list[Finding]:
+    """Features that moved in the direction in which they are paid.
+
+    Strength = how far it moved x how much of the reward it explains beside the other features
+    within groups x how little of that the gold score shares, where there is one.
+    """
+    columns = _columns(drawn)
+    keys = [(answer.step, answer.group) for answer in drawn.answers]
+    reward = within([answer.reward for answer in drawn.answers], keys)
+    centred = [within(column.values, keys) for column in columns]
+    earned = paid(centred, reward)
+    found = []
+    for column, inner, coefficient in zip(columns, centred, earned, strict=True):
+        finding = _finding(drawn, column, coefficient, _earned_by_gold(drawn, inner, keys))
+        if finding is not None:
+            found.append(finding)
+    return found
+
+
+def _columns(drawn: Drawn) -> list[_Column]:
+    texts = [answer.text for answer in drawn.answers]
+    columns = [
+        _Column(name, name, [feature(text) for text in texts]) for name, feature in SURFACE.items()
+    ]
+    rose = rising([a.text for a in drawn.early()], [a.text for a in drawn.late()], PHRASES)
+    known = [phrases(text) for text in texts]
+    for phrase in rose:
+        has = [float(phrase in found) for found in known]
+        columns.append(_Column("phrase", f'the phrase "{phrase}"', has))
+    return columns
+
+
+def _finding(drawn: Drawn, column: _Column, coefficient: float, shared: float) -> Finding | None:
+    place = {answer.id: i for i, answer in enumerate(drawn.answers)}
+    early = [column.values[place[answer.id]] for answer in drawn.early()]
+    late = [column.values[place[answer.id]] for answer in drawn.late()]
+    moved = shift(early, late)
+    payment = min(1.0, max(0.0, coefficient if moved > 0 else -coefficient))
+    strength = abs(moved) / (1 + abs(moved)) * payment * (1 - shared)
+    before, after = mean(early), mean(late)
+    if strength < LEAST or before is None or after is None:
+        return None
+    verb = "rose" if moved > 0 else "fell"
+    what = "share of answers" if column.monitor == "phrase" else _unit(column.monitor)
+    text = (
+        f"{column.title} {verb} from {before:.3g} to {after:.3g} ({what}) and is paid: it explains "
+        f"{payment:.2f} of the reward within groups, beside the other features"
+        + (f"; {shared:.2f} of it is shared with the gold score." if drawn.gold else ".")
+    )
+    return Finding(
+        monitor=column.monitor,
+        title=column.title,
+        text=text,
+        strength=strength,
+        early=before,
+        late=after,
+        curve=_curve(drawn, column.values),
+        samples=_movers(drawn, column.values, moved, place),
+    )
+
+
+def _unit(monitor: str) -> str:
+    return {"length": "words", "repetition": "share of three-word runs"}.get(monitor, "an answer")
+
+
+def _earned_by_gold(drawn: Drawn, inner: Sequence[float], keys: Sequence[tuple[int, str]]) -> float:
+    """How far the gold score varies with the feature within groups, 0 to 1."""
+    known = [i for i, answer in enumerate(drawn.answers) if answer.id in drawn.gold]
+    if len(known) < 2:
+        return 0.0
+    gold = within([drawn.gold[drawn.answers[i].id] for i in known], [keys[i] for i in known])
+    found = correlation([inner[i] for i in known], gold)
+    return max(0.0, found or 0.0)
+
+
+def _curve(drawn: Drawn, values: Sequence[float]) -> tuple[tuple[int, float], ...]:
+    by_step: dict[int, list[float]] = {}
+    for answer, value in zip(drawn.answers, values, strict=True):
+        by_step.setdefault(answer.step, []).append(value)
+    return tuple((step, sum(found) / len(found)) for step, found in sorted(by_step.items()))
+
+
+def _movers(
+    drawn: Drawn, values: Sequence[float], moved: float, place: dict[str, int]
+) -> tuple[str, ...]:
+    """Late answers with the most of it (or the least, where it fell), the best paid first."""
+
+    def rank(answer: Answer) -> tuple[float, float]:
+        value = values[place[answer.id]]
+        return (value if moved > 0 else -value, answer.reward)
+
+    return tuple(a.id for a in sorted(drawn.late(), key=rank, reverse=True)[:SAMPLES])
+
+
+def duplicates(drawn: Drawn) -> Finding | None:
+    """Answers that were also given to another prompt of the same step."""
+    shares: dict[int, float] = {}
+    copied: dict[str, int] = {}
+    by_step: dict[int, list[Answer]] = {}
+    for answer in drawn.answers:
+        by_step.setdefault(answer.step, []).append(answer)
+    for step, answers in by_step.items():
+        prompts: dict[str, set[str]] = {}
+        for answer in answers:
+            prompts.setdefault(_plain(answer.text), set()).add(answer.prompt)
+        shared = [a for a in answers if len(prompts[_plain(a.text)]) > 1]
+        shares[step] = len(shared) / len(answers)
+        copied |= {a.id: len(prompts[_plain(a.text)]) for a in shared}
+    early = mean([shares[a.step] for a in drawn.early()])
+    late = mean([shares[a.step] for a in drawn.late()])
+    if early is None or late is None or late - early < LEAST:
+        return None
+    movers = sorted(
+        (a for a in drawn.late() if a.id in copied), key=lambda a: (-copied[a.id], -a.reward)
+    )
+    return Finding(
+        monitor="duplicates",
+        title="the same answer to different prompts",
+        text=f"answers that another prompt got too rose from {early:.0%} to {late:.0%}.",
+        strength=0.8 * (late - early),
+        early=early,
+        late=late,
+        curve=tuple(sorted(shares.items())),
+        samples=tuple(answer.id for answer in movers[:SAMPLES]),
+    )
+
+
+def _plain(text: str) -> str:
+    return " ".join(words(text))
