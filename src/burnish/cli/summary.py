@@ -49,7 +49,8 @@ def print_summary(store: RunStore) -> None:
     _print_held_out(store)
     say()
     print_curves(curves_of(store))
-    for event in store.events()[-3:]:
+    said = [event for event in store.events() if event.kind != "forecast"]
+    for event in said[-3:]:
         say(f"event     {event.kind}: {one_line(event.message)}", style="yellow")
     _print_last_step(store)
 

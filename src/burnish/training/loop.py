@@ -106,6 +106,8 @@ class Trainer:
 
     def _run(self) -> Iterator[Event]:
         began = time.perf_counter()
+        if self.world.is_main:
+            self._keep_forecast()
         yield self._started()
         yield from prepare(self)
         if self.config.evaluation.prompts and self.state.step == 0:
@@ -122,6 +124,20 @@ class Trainer:
             yield from self._evaluate()
         yield self._save()
         yield self._finish(stop, time.perf_counter() - began)
+
+    def _keep_forecast(self) -> None:
+        """Put the forecast in the store, so that a report can hold the facts against it."""
+        expected = self.forecast
+        data = {
+            "step_s": expected.step_s,
+            "rollout_s": expected.rollout_s,
+            "update_s": expected.update_s,
+            "memory_bytes": expected.total,
+            "available_bytes": expected.available,
+            "steps": self.config.steps - self.state.step,
+        }
+        line = f"at least {expected.step_s:.3g} s a step and {expected.total / 2**30:.3g} GiB"
+        self.store.append_event("forecast", line, data, self.state.step)
 
     # --- one step
 

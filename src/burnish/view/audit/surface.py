@@ -113,9 +113,9 @@ def _movers(
 ) -> tuple[str, ...]:
     """Late answers with the most of it (or the least, where it fell), the best paid first."""
 
-    def rank(answer: Answer) -> tuple[float, float]:
+    def rank(answer: Answer) -> tuple[float, float, int]:
         value = values[place[answer.id]]
-        return (value if moved > 0 else -value, answer.reward)
+        return (value if moved > 0 else -value, answer.reward, answer.step)
 
     return tuple(a.id for a in sorted(drawn.late(), key=rank, reverse=True)[:SAMPLES])
 

@@ -1,0 +1,205 @@
+"""What a report of a run says, as data: the page and the Markdown are two ways to write it."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from burnish.records import Reward
+from burnish.store import RunSummary, StoredEvent, StoredSample
+from burnish.store.reader import RunReader
+from burnish.view.audit import Audit, audit_run
+from burnish.view.curves import RunCurves, curves_of
+
+SHOWN = 3
+"""Best, worst and failed answers, each."""
+LATE_STEPS = 10
+"""Steps at the end of a run that best and worst answers come from."""
+
+
+class Fact(NamedTuple):
+    """A figure that was forecast, and what came."""
+
+    what: str
+    expected: str
+    came: str
+
+
+class Shown(NamedTuple):
+    """One answer of the report."""
+
+    id: str
+    prompt: str
+    response: str
+    reward: str
+    parts: tuple[tuple[str, str, str], ...]
+    """Name, value and reason of each node of the reward tree."""
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """All there is to say."""
+
+    name: str
+    recipe: str
+    command: str
+    created: str
+    summary: RunSummary
+    planned: int | None
+    changed: tuple[tuple[str, str], ...]
+    """Settings that differ from the recipe or its defaults, with their origin."""
+    settings: tuple[tuple[str, str, str], ...]
+    """Every setting: key, value, origin."""
+    versions: tuple[tuple[str, str], ...]
+    facts: tuple[Fact, ...]
+    curves: RunCurves
+    best: tuple[Shown, ...]
+    worst: tuple[Shown, ...]
+    failed: tuple[Shown, ...]
+    audit: Audit
+    events: tuple[StoredEvent, ...]
+    hashes: tuple[tuple[str, str], ...]
+
+
+def contents_of(store: RunReader, audit: Audit | None = None) -> RunReport:
+    """Read a report's contents from a run's store; the run may still be going on."""
+    about = store.about
+    events = store.events()
+    changed = [(key, _short(_setting(about.config, key))) for key in _chosen(about.origins)]
+    planned = about.config.get("steps")
+    last = store.last_step() or 0
+    return RunReport(
+        name=store.name,
+        recipe=about.recipe,
+        command=_command(about.recipe, changed),
+        created=about.created[:16].replace("T", " "),
+        summary=store.summary(),
+        planned=planned if isinstance(planned, int) else None,
+        changed=tuple(changed),
+        settings=tuple(
+            (key, _short(value), about.origins.get(key, "default"))
+            for key, value in _flat(about.config)
+        ),
+        versions=(*about.versions.items(), ("platform", about.platform)),
+        facts=tuple(_facts(store, events)),
+        curves=curves_of(store),
+        best=_answers(store, "reward DESC", last),
+        worst=_answers(store, "reward ASC", last),
+        failed=_failed(store),
+        audit=audit or audit_run(store),
+        events=tuple(event for event in events if event.kind != "forecast"),
+        hashes=(("configuration", about.config_hash), ("data", about.data_hash)),
+    )
+
+
+def _facts(store: RunReader, events: Sequence[StoredEvent]) -> list[Fact]:
+    forecasts = [event for event in events if event.kind == "forecast"]
+    if not forecasts:
+        return []
+    expected = forecasts[0].data
+    found = [
+        Fact(title, f"at least {_seconds(expected[key])}", _median(store, metric))
+        for title, key, metric in (
+            ("one step", "step_s", "time/step_s"),
+            ("sampling in a step", "rollout_s", "time/rollout_s"),
+            ("update in a step", "update_s", "time/update_s"),
+        )
+        if key in expected
+    ]
+    if "memory_bytes" in expected:
+        need = expected["memory_bytes"] / 2**30
+        free = expected.get("available_bytes", 0) / 2**30
+        found.append(Fact("memory", f"{need:.2f} GiB of {free:.1f} free", "not measured"))
+    return found
+
+
+def _median(store: RunReader, name: str) -> str:
+    values = [p.value for p in store.metrics(name).get(name, []) if p.value is not None]
+    if not values:
+        return "no step yet"
+    return f"{_seconds(statistics.median(values))} (median of {len(values)})"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value < 100 else f"{value / 60:.3g} min"
+
+
+def _answers(store: RunReader, order: str, last: int) -> tuple[Shown, ...]:
+    query = (
+        "SELECT id FROM samples WHERE split = 'train' AND step > ? AND reward IS NOT NULL "
+        f"ORDER BY {order}, step DESC, idx LIMIT {SHOWN}"
+    )
+    ids = [row[0] for row in store.query(query, (last - LATE_STEPS,))]
+    return tuple(_shown(store.sample(name)) for name in ids)
+
+
+def _failed(store: RunReader) -> tuple[Shown, ...]:
+    query = f"SELECT id FROM samples WHERE status <> 'ok' ORDER BY rowid DESC LIMIT {SHOWN}"
+    return tuple(_shown(store.sample(row[0])) for row in store.query(query))
+
+
+def _shown(sample: StoredSample) -> Shown:
+    return Shown(
+        id=sample.id,
+        prompt=sample.task.prompt,
+        response=sample.trajectory.text,
+        reward=_value(sample.reward),
+        parts=tuple(_nodes(sample.reward, "")),
+        evidence=tuple(
+            f"{e.source}: {e.observation}" for node in _walk(sample.reward) for e in node.evidence
+        ),
+    )
+
+
+def _walk(reward: Reward) -> list[Reward]:
+    return [reward, *(node for part in reward.parts for node in _walk(part))]
+
+
+def _nodes(reward: Reward, path: str) -> list[tuple[str, str, str]]:
+    name = f"{path}/{reward.name}" if path else reward.name
+    here = (name, _value(reward), reward.reason)
+    return [here, *(node for part in reward.parts for node in _nodes(part, name))]
+
+
+def _value(reward: Reward) -> str:
+    return f"{reward.value:.4g}" if reward.value is not None else reward.status.value
+
+
+def _chosen(origins: dict[str, str]) -> list[str]:
+    return sorted(key for key, origin in origins.items() if origin.startswith("command line"))
+
+
+def _command(recipe: str, changed: Sequence[tuple[str, str]]) -> str:
+    words = [recipe, *(f"{key}={value}" for key, value in changed)]
+    return " ".join(["burnish train", *(shlex.quote(word) for word in words if word)])
+
+
+def _setting(config: dict[str, Any], key: str) -> Any:
+    if key in config:
+        return config[key]
+    found: Any = config
+    for part in key.split("."):
+        if isinstance(found, list) and part.isdigit() and int(part) < len(found):
+            found = found[int(part)]
+        elif isinstance(found, dict):
+            found = found.get(part)
+        else:
+            return None
+    return found
+
+
+def _flat(config: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for key, value in config.items():
+        name = f"{path}{key}"
+        rows += _flat(value, f"{name}.") if isinstance(value, dict) and value else [(name, value)]
+    return rows
+
+
+def _short(value: Any, limit: int = 200) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,0 +1,201 @@
+"""A report as one HTML file that opens anywhere: no script, no request, light and dark.
+
+Everything that came from a model, a judge or a person is escaped on its way into the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from burnish.view.audit import Audit, Finding
+from burnish.view.report.charts import Points, legend, line_chart
+from burnish.view.report.contents import RunReport, Shown
+
+LONGEST = 1200
+"""Characters of one text that are shown."""
+FINDINGS = 6
+
+
+def html_page(report: RunReport) -> str:
+    """The whole file."""
+    sections = [
+        _head(report),
+        _section("Curves", _curves(report)),
+        _section("Forecast and fact", _facts(report)),
+        _section("Audit", _audit(report.audit)),
+        _section("Best of the last steps", _answers(report.best)),
+        _section("Worst of the last steps", _answers(report.worst)),
+        _section("Without a value", _answers(report.failed)),
+        _section("Events", _events(report)),
+        _section("Settings", _settings(report)),
+        _section("Versions", _pairs([*report.versions, *report.hashes])),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'\">"
+        f"<title>{escape(report.name)}</title><style>{_style()}</style></head>"
+        f"<body><main>{''.join(sections)}</main></body></html>\n"
+    )
+
+
+@cache
+def _style() -> str:
+    return (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
+
+
+def _head(report: RunReport) -> str:
+    summary = report.summary
+    of = f" of {report.planned}" if report.planned else ""
+    scores = report.curves.held_out
+    held_out = ""
+    if scores:
+        first, last = scores[0], scores[-1]
+        held_out = (
+            f'<p class="score"><b>{first.value:.3f}</b> [{first.low:.3f}, {first.high:.3f}] '
+            f"&rarr; <b>{last.value:.3f}</b> [{last.low:.3f}, {last.high:.3f}] "
+            f"<small>held out, {last.prompts} prompts, 95 % intervals</small></p>"
+        )
+    reason = str(summary.result.get("reason") or "")
+    statuses = ", ".join(f"{name} {count:,}" for name, count in summary.statuses.items())
+    return (
+        f"<header><p>burnish report</p><h1>{escape(report.name)}</h1>"
+        f'<p><span class="state {escape(summary.status.value)}">{escape(summary.status.value)}'
+        f"</span> {summary.steps}{of} steps, started {escape(report.created)} UTC</p>"
+        f"{f'<p>{escape(reason)}</p>' if reason else ''}{held_out}"
+        f"<p>{sum(summary.samples.values()):,} answers; rewards: {escape(statuses or 'none')}</p>"
+        f"<p>Repeat it:</p><pre>{escape(report.command)}</pre></header>"
+    )
+
+
+def _curves(report: RunReport) -> str:
+    curves = report.curves
+    parts = dict(list(curves.parts.items())[:5])
+    rewards = {"total": curves.reward, **parts} if len(parts) != 1 else parts
+    charts: list[tuple[str, Mapping[str, Points], Sequence[tuple[float, float, float]]]] = [
+        ("Reward", rewards, ()),
+        (
+            "Held-out score",
+            {"score": [(p.step, p.value) for p in curves.held_out]},
+            [(p.step, p.low, p.high) for p in curves.held_out],
+        ),
+        ("Length in tokens", {"length": curves.length}, ()),
+        ("Useful groups", {"share": curves.useful}, ()),
+        ("Entropy in nats", {"entropy": curves.entropy}, ()),
+    ]
+    figures = []
+    for title, lines, bars in charts:
+        picture = line_chart(lines, label=title, bars=bars)
+        if picture:
+            names = [name for name, points in lines.items() if points]
+            figures.append(
+                f"<figure><figcaption>{escape(title)}</figcaption>{picture}{legend(names)}</figure>"
+            )
+    return f'<div class="charts">{"".join(figures)}</div>' if figures else ""
+
+
+def _facts(report: RunReport) -> str:
+    return _table(("", "forecast", "came"), report.facts) if report.facts else ""
+
+
+def _audit(audit: Audit) -> str:
+    told = (
+        "<p>What moved in this run and was paid, the strongest first. An audit, not an alarm: "
+        f"learning moves things too. {audit.answers:,} answers of {audit.steps} steps were read.</p>"
+    )
+    if audit.note:
+        told += f"<p>{escape(audit.note)}</p>"
+    elif not audit.findings:
+        told += "<p>Nothing stands out.</p>"
+    told += "".join(map(_finding, audit.findings[:FINDINGS]))
+    if audit.gold is not None:
+        picture = line_chart(
+            {"reward": audit.gold.reward, "gold": audit.gold.gold}, label="Reward and gold score"
+        )
+        told += (
+            f'<div class="finding"><h3>Reward and gold score</h3><p>{escape(audit.gold.text)}</p>'
+            f"{picture}{legend(('reward', 'gold'))}{_ids(audit.gold.samples)}</div>"
+        )
+    if len(audit.conflicts) > 1:
+        told += f"<h3>Rewards against each other, within groups</h3>{_conflicts(audit)}"
+    return told
+
+
+def _finding(finding: Finding) -> str:
+    picture = line_chart({finding.title: finding.curve}, label=finding.title)
+    return (
+        f'<div class="finding"><h3>{escape(finding.title)} '
+        f"<small>strength {finding.strength:.2f}</small></h3><p>{escape(finding.text)}</p>"
+        f"{picture}{_ids(finding.samples)}</div>"
+    )
+
+
+def _ids(samples: Sequence[str]) -> str:
+    shown = " ".join(f"<code>{escape(name)}</code>" for name in samples)
+    return f'<p class="ids">Answers: {shown}</p>' if samples else ""
+
+
+def _conflicts(audit: Audit) -> str:
+    names = list(audit.conflicts)
+    rows = [
+        (first, *(_number(audit.conflicts[first][second]) for second in names)) for first in names
+    ]
+    return _table(("", *names), rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:+.2f}"
+
+
+def _answers(answers: Sequence[Shown]) -> str:
+    return "".join(map(_answer, answers))
+
+
+def _answer(answer: Shown) -> str:
+    evidence = "".join(f"<li>{escape(_cut(line))}</li>" for line in answer.evidence)
+    return (
+        f'<article><h3><code>{escape(answer.id)}</code> <span class="value">'
+        f"{escape(answer.reward)}</span></h3>"
+        f'<pre class="prompt">{escape(_cut(answer.prompt))}</pre>'
+        f'<pre class="response">{escape(_cut(answer.response))}</pre>'
+        f"{_table(('reward', 'value', 'why'), answer.parts)}"
+        f"{f'<ul>{evidence}</ul>' if evidence else ''}</article>"
+    )
+
+
+def _events(report: RunReport) -> str:
+    rows = [
+        (event.time[:19].replace("T", " "), event.kind, event.message) for event in report.events
+    ]
+    return _table(("time", "kind", ""), rows) if rows else ""
+
+
+def _settings(report: RunReport) -> str:
+    inner = _table(("key", "value", "from"), report.settings)
+    return f"<details><summary>{len(report.settings)} settings</summary>{inner}</details>"
+
+
+def _pairs(rows: Iterable[tuple[str, str]]) -> str:
+    return _table(("", ""), [row for row in rows if row[1]])
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads) if any(heads) else ""
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows
+    )
+    top = f"<thead><tr>{head}</tr></thead>" if head else ""
+    return f'<div class="scroll"><table>{top}<tbody>{body}</tbody></table></div>'
+
+
+def _cut(text: str) -> str:
+    rest = len(text) - LONGEST
+    return text if rest <= 0 else f"{text[:LONGEST]} ... ({rest:,} characters more)"

@@ -1,0 +1,58 @@
+"""`burnish report` and `burnish audit` as they are typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_words import Type
+from stored_run import make_run
+from studies.audit.hacks import train
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    make_run(tmp_path / "plain")
+    return tmp_path
+
+
+def test_a_report_on_standard_output(runs: Path, typed: Type) -> None:
+    assert typed("report", "plain", "--runs", str(runs)).out.startswith("<!doctype html>")
+
+
+def test_a_report_as_files(runs: Path, typed: Type) -> None:
+    for name in ("r.html", "r.md"):
+        done = typed("report", "plain", "--runs", str(runs), "-o", str(runs / name))
+        assert done.code == 0
+        assert "nothing else is needed" in done.out
+    assert (runs / "r.html").read_text().startswith("<!doctype html>")
+    assert (runs / "r.md").read_text().startswith("# plain")
+
+
+def test_another_kind_of_file_is_refused(runs: Path, typed: Type) -> None:
+    done = typed("report", "plain", "--runs", str(runs), "-o", str(runs / "r.pdf"))
+    assert done.code == 2
+    assert "ends in .html or .md" in done.err
+
+
+def test_an_audit_names_the_hack(tmp_path: Path, typed: Type) -> None:
+    train(tmp_path / "hacked", "format", seed=0).close()
+    said = typed("audit", "hacked", "--runs", str(tmp_path)).out
+    assert said.index("format") < said.index("entropy")
+    assert "burnish show hacked --sample" in said
+    record = typed("audit", "hacked", "--runs", str(tmp_path), "--json").out
+    assert json.loads(record)["findings"][0]["monitor"] == "format"
+
+
+def test_a_gold_scorer_of_ones_own(
+    tmp_path: Path, typed: Type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path / "hacked", "format", seed=0).close()
+    (tmp_path / "mine.py").write_text("def short(text):\n    return -float(len(text))\n")
+    monkeypatch.chdir(tmp_path)
+    words = ("audit", "hacked", "--runs", str(tmp_path), "--gold")
+    assert "the reward rose and the gold score did not" in typed(*words, "mine.py:short").out
+    wrong = typed(*words, "gild")
+    assert wrong.code == 2
+    assert "expected one of gold, judge" in wrong.err

@@ -1,0 +1,144 @@
+"""Reports: what they say of a run, that texts stay texts, and charts by hand."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnish.records import Author, Evidence, Message, Reward, Span, Status, Task, Trajectory
+from burnish.store import RunStore, StoredSample
+from burnish.view.report import contents_of, html_page, markdown
+from burnish.view.report.charts import line_chart, ticks
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>|`*"
+
+
+class Page(HTMLParser):
+    """The tags and attributes of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def sample(step: int, index: int, reward: Reward, text: str) -> StoredSample:
+    task = Task("t", (Message("user", f"prompt {EVIL}"),))
+    span = Span(Author.MODEL, (1,), (-0.5,), trainable=True)
+    trajectory = Trajectory(f"{step}.{index}", "t", f"{step}", (span,), text)
+    return StoredSample(
+        step=step, split="train", index=index, task=task, trajectory=trajectory, reward=reward
+    )
+
+
+def scored(value: float) -> Reward:
+    seen = Evidence("judge", f"said {EVIL}")
+    part = Reward("style", value, evidence=(seen,), reason=f"because {EVIL}")
+    return Reward("total", value, parts=(part,))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    origins = {"steps": "command line", "run.name": "command line"}
+    config = {"steps": 6, "run": {"name": f"run {EVIL}"}, "rewards": [{"kind": "x"}]}
+    store = RunStore.create(tmp_path / "run", config, origins, recipe="grpo", config_hash="abc")
+    data = {"step_s": 0.5, "rollout_s": 0.3, "update_s": 0.2, "memory_bytes": 2**30}
+    store.append_event("forecast", "at least", {**data, "available_bytes": 2**31}, 0)
+    for step in range(6):
+        failed = Reward.failed("total", Status.TIMEOUT, f"late {EVIL}")
+        rows = [
+            sample(step, 0, scored(step / 10), f"low {EVIL}"),
+            sample(step, 1, scored(1.0), "x"),
+        ]
+        store.append_rollouts(step, [*rows, sample(step, 2, failed, "none")])
+        store.append_metrics(step, {"reward/total": step / 10, "time/step_s": 1.0 + step})
+    store.append_event("guard", f"tripped {EVIL}", {}, 5)
+    store.append_evaluation(6, "held_out", [], {"score": [0.5, 0.4, 0.6, 20]})
+    store.finish("finished", {"reason": f"done {EVIL}"})
+    return store
+
+
+def test_what_a_report_says(store: RunStore) -> None:
+    report = contents_of(store)
+    assert report.command == f"burnish train grpo 'run.name=run {EVIL}' steps=6"
+    assert [(fact.what, fact.came) for fact in report.facts[:1]] == [
+        ("one step", "3.5 s (median of 6)")
+    ]
+    assert report.facts[-1].expected == "1.00 GiB of 2.0 free"
+    assert report.best[0].reward == "1"
+    assert [shown.reward for shown in report.worst] == ["0", "0.1", "0.2"]
+    assert [shown.id for shown in report.failed] == ["5/train/2", "4/train/2", "3/train/2"]
+    assert report.failed[0].parts == (("total", "timeout", f"late {EVIL}"),)
+    assert [event.kind for event in report.events] == ["guard"]
+    assert ("rewards", "[{'kind': 'x'}]", "default") in report.settings
+
+
+def test_texts_stay_texts_in_the_page(store: RunStore) -> None:
+    page = html_page(contents_of(store))
+    seen = Page(page)
+    assert "script" not in seen.tags
+    assert "img" not in seen.tags
+    assert not [name for name, _ in seen.attributes if name.startswith("on")]
+    for said in ("prompt", "low", "said", "because", "late", "tripped", "done"):
+        assert f"{said} {EVIL}" in seen.text
+
+
+def test_the_page_asks_for_nothing(store: RunStore) -> None:
+    page = html_page(contents_of(store))
+    assert not re.search(r"(?:src|href)\s*=", page.replace("src=x onerror", ""))
+    assert "default-src 'none'" in page
+    assert "url(" not in page
+
+
+def test_markdown_keeps_texts_in_fences(store: RunStore) -> None:
+    text = markdown(contents_of(store))
+    outside = re.sub(r"^(`{3,})\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert "<script>" not in outside.replace("\\<script\\>", "")
+    assert "| one step | at least 0.5 s | 3.5 s (median of 6) |" in text
+    rows = [line for line in outside.splitlines() if line.startswith("|")]
+    assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 5) for row in rows)
+
+
+def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "young", {}, {}) as store:
+        report = contents_of(store)
+        assert "0 steps" in markdown(report)
+        assert "too few" in Page(html_page(report)).text
+
+
+def test_ticks_are_round() -> None:
+    assert ticks(0.0, 1.0) == [0.0, 0.5, 1.0]
+    assert ticks(0.0, 4.0) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert ticks(3.0, 3.0) == [3.0]
+    assert ticks(-0.13, 0.31) == pytest.approx([0.0, 0.2])
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
+def test_a_few_ticks_within_any_range(low: float, span: float) -> None:
+    found = ticks(low, low + span)
+    assert len(found) <= 6
+    assert all(low - span * 1e-6 - 1e-3 <= t <= low + span * 1.000001 + 1e-3 for t in found)
+
+
+def test_a_chart_by_hand() -> None:
+    svg = line_chart({"one": [(0, 0.0), (10, 1.0)]}, label="a <b>")
+    assert 'aria-label="a &lt;b&gt;"' in svg
+    # 152 pixels for -0.06 to 1.06: 0.06 / 1.12 of them is 8.1 from either edge.
+    assert 'points="52.0,155.9 430.0,20.1"' in svg
+    assert line_chart({"none": []}, label="") == ""
+    assert "circle" in line_chart({"one": [(3, 1.0)]}, label="x")
+    assert "nan" not in line_chart({"one": [(0, float("nan")), (1, 2.0)]}, label="x")
