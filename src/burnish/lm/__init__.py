@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from burnish.lm.folder import LoadedModel, load_model, save_model
     from burnish.lm.http import OpenAILM
     from burnish.lm.local import LocalLM
+    from burnish.lm.named import open_lm
     from burnish.lm.replay import RecordingLM, ReplayLM
     from burnish.lm.scripted import ScriptedLM
     from burnish.lm.threads import choose_threads
@@ -37,6 +38,7 @@ __all__ = [
     "choose_threads",
     "embedded_model",
     "load_model",
+    "open_lm",
     "save_model",
     "tiny_model",
 ]
@@ -52,6 +54,7 @@ _HOME = {
     "choose_threads": "threads",
     "embedded_model": "embedded",
     "load_model": "folder",
+    "open_lm": "named",
     "save_model": "folder",
     "tiny_model": "tiny",
 }

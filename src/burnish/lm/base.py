@@ -23,6 +23,10 @@ SHIPPED = ("smollm2", "tiny")
 """Models by name; a folder of that name needs a path such as `./tiny`."""
 
 
+class TooLong(UserError):
+    """A prompt that leaves the model no room to answer."""
+
+
 class Sampling(Struct, frozen=True, kw_only=True):
     """How to sample. `temperature=0` is greedy."""
 
@@ -62,7 +66,7 @@ def check_sampling(sampling: Sampling) -> None:
             raise UserError(f"sampling: {name} is {got!r}; expected {expected}")
 
 
-class Completion(Struct, frozen=True):
+class Completion(Struct, frozen=True, omit_defaults=True):
     """One sampled continuation, as tokens and as text."""
 
     text: str
@@ -77,6 +81,12 @@ class Completion(Struct, frozen=True):
     model: str = ""
     raw_logprobs: tuple[float, ...] = ()
     """Log-probs under the model's own distribution, at temperature 1; empty where not known."""
+    prompt_tokens: int = 0
+    """Tokens read for this completion; of n completions the first carries them. 0: not counted."""
+    completion_tokens: int = 0
+    """Tokens written, hidden thoughts included; 0: not counted."""
+    cost_usd: float = 0.0
+    """What the server charges for both, by the prices given."""
 
 
 class Scores(Struct, frozen=True):

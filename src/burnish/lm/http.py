@@ -28,6 +28,7 @@ from burnish.errors import UserError
 from burnish.lm import scoring, wire
 from burnish.lm.abilities import Abilities, probe
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling
+from burnish.lm.connections import Connections
 from burnish.lm.failures import (
     BadReply,
     RateLimited,
@@ -93,7 +94,7 @@ class OpenAILM:
         # A client's connections belong to one event loop; an LM may outlive several. The name is
         # this LM's alone: a client carries its key, and some versions of anyio go by the name.
         name = f"burnish_http_client_{next(_serial)}"
-        self._client: RunVar[httpx.AsyncClient | None] = RunVar(name, None)
+        self._connections: RunVar[Connections | None] = RunVar(name, None)
         self._calls = 0
         self._asked: Counter[str] = Counter()
 
@@ -164,10 +165,10 @@ class OpenAILM:
 
     async def aclose(self) -> None:
         """Close this event loop's connections."""
-        client = self._client.get()
-        if client is not None:
-            self._client.set(None)
-            await client.aclose()
+        connections = self._connections.get()
+        if connections is not None:
+            self._connections.set(None)
+            await connections.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -187,9 +188,10 @@ class OpenAILM:
             self.model, prompt, sampling, logprobs=logprobs, token_ids=self.abilities.token_ids
         )
         reply = await self.post(path, body, _estimate(prompt, sampling))
-        return wire.completions_of(
+        completions = wire.completions_of(
             reply, sampling, logprobs=logprobs, where=self._shown(path), secret=self._key
         )
+        return wire.with_usage(completions, reply.counted, self.prices.cost_usd(reply.counted))
 
     def _job(self, path: str, tokens: int = 0, body: Any = None, content: bytes = b"") -> Job:
         """A journal must know a request again after a restart, whatever the order of asking: its
@@ -208,9 +210,10 @@ class OpenAILM:
 
         where = self._shown(path)
         try:
-            async with self._open_client().stream(
-                method, self._base + path, content=content
-            ) as response:
+            async with (
+                self._open().one() as client,
+                client.stream(method, self._base + path, content=content) as response,
+            ):
                 data = await _read(response, where)
         except httpx.TransportError as error:
             detail = wire.excerpt(str(error).encode(), self._key)
@@ -238,20 +241,16 @@ class OpenAILM:
         }
         return Rejected(what + hints.get(code, ""))
 
-    def _open_client(self) -> httpx.AsyncClient:
-        import httpx
-
-        client = self._client.get()
-        if client is None:
-            limits = self.fleet.limits_of(self._endpoint)
+    def _open(self) -> Connections:
+        """This event loop's connections."""
+        connections = self._connections.get()
+        if connections is None:
             headers = {"content-type": "application/json"}
             if self._key:
                 headers["authorization"] = f"Bearer {self._key}"
-            pool = httpx.Limits(max_connections=None, max_keepalive_connections=limits.concurrency)
-            # The fleet's deadline covers the whole attempt; httpx's own would only cover one read.
-            client = httpx.AsyncClient(headers=headers, timeout=None, limits=pool)
-            self._client.set(client)
-        return client
+            connections = Connections(headers)
+            self._connections.set(connections)
+        return connections
 
     def _shown(self, path: str) -> str:
         """The address for people: without a user name or password that it may carry."""

@@ -73,6 +73,10 @@ class LineFile(Generic[T]):
     ) -> None:
         self._close()
 
+    def is_same(self, path: Path) -> bool:
+        """Whether the path still leads to the file that is held open."""
+        return os.path.samestat(os.fstat(self._fd), path.stat())
+
     def append(self, record: T) -> None:
         """Write one record as one line, in one system call."""
         line = msgspec.json.encode(record) + b"\n"

@@ -19,7 +19,7 @@ import anyio.to_thread
 import torch
 
 from burnish.errors import UserError
-from burnish.lm.base import Completion, Prompt, Sampling, Scores
+from burnish.lm.base import Completion, Prompt, Sampling, Scores, TooLong
 from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel
 from burnish.lm.sampler import Request, Sampler
@@ -91,7 +91,7 @@ class LocalLM:
         ids = self._ids(prompt)
         room = self.loaded.module.max_positions - len(ids)
         if room < 1:
-            raise UserError(
+            raise TooLong(
                 f"a prompt of {len(ids)} tokens leaves no room to answer: '{self.name}' reads "
                 f"{self.loaded.module.max_positions} tokens. Shorten the prompt."
             )

@@ -61,7 +61,7 @@ class RecordingLM:
         return self._lm.name
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        asked = _asked_sample(self.name, prompt, sampling)
+        asked = asked_sample(self.name, prompt, sampling)
         completions = await self._lm.sample(prompt, sampling)
         self._write(msgspec.structs.replace(asked, completions=tuple(completions)))
         return completions
@@ -98,7 +98,7 @@ class ReplayLM:
         return self._name
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        return list(self._find(_asked_sample(self._name, prompt, sampling)).completions)
+        return list(self._find(asked_sample(self._name, prompt, sampling)).completions)
 
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
@@ -134,7 +134,8 @@ class ReplayLM:
         return f"{start}; the nearest recorded prompt is {near[0][:80]!r}"
 
 
-def _asked_sample(model: str, prompt: Prompt, sampling: Sampling) -> Recorded:
+def asked_sample(model: str, prompt: Prompt, sampling: Sampling) -> Recorded:
+    """One call of `sample` as a log keeps it, still without its answer."""
     messages = tuple(item for item in prompt if isinstance(item, Message))
     ids = tuple(item for item in prompt if isinstance(item, int))
     key = _key("sample", model, messages, ids, sampling)

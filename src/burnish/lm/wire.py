@@ -207,6 +207,23 @@ def completions_of(
     return [_completion(reply, choice, asked, logprobs, where) for choice in choices]
 
 
+def with_usage(completions: list[Completion], usage: Usage, cost_usd: float) -> list[Completion]:
+    """The completions with what the server counted.
+
+    It counts a request, not a choice: tokens written are split evenly, the rest to the first, and
+    the first also carries the prompt and the money, so that sums over completions are right.
+    """
+    each, rest = divmod(usage.completion_tokens, len(completions))
+    first = msgspec.structs.replace(
+        completions[0],
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=each + rest,
+        cost_usd=cost_usd,
+    )
+    others = [msgspec.structs.replace(c, completion_tokens=each) for c in completions[1:]]
+    return [first, *others]
+
+
 def _completion(
     reply: Reply, choice: Choice, asked: Sampling, logprobs: bool, where: str
 ) -> Completion:

@@ -7,6 +7,8 @@ rewards[0].value, rewards[0].parts, rewards[0].evidence
 
 from burnish.rewards.cached import Cached
 from burnish.rewards.checks import (
+    Code,
+    CodeConfig,
     Instructions,
     InstructionsConfig,
     JsonSchema,
@@ -48,11 +50,15 @@ from burnish.rewards.config import (
 )
 from burnish.rewards.fingerprint import fingerprint, function_fingerprint
 from burnish.rewards.function import FunctionReward, from_function
+from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.model_judge import LMPairJudge
 from burnish.rewards.pair_judges import CallablePairJudge, Opinion, PairJudge, ScoreJudge
 from burnish.rewards.pairs import genrm_reward, pair_outcome, parse_pair_scores, vote
 from burnish.rewards.pool import Outcome, Pool, default_pool
 from burnish.rewards.scorer import Scope, Scorer, bind_check, checked, score_groups
+from burnish.rewards.scorer_judge import ScorerJudge
+from burnish.rewards.select import Selection, best_of_n, expected_value
+from burnish.rewards.tournament import bradley_terry, sequential_knockout, win_counts
 from burnish.rewards.versus import VersusReference
 from burnish.rewards.versus_metrics import versus_metrics
 
@@ -61,6 +67,8 @@ __all__ = [
     "BothOrders",
     "Cached",
     "CallablePairJudge",
+    "Code",
+    "CodeConfig",
     "FirstDecisive",
     "FirstDecisiveConfig",
     "FunctionConfig",
@@ -71,6 +79,7 @@ __all__ = [
     "InstructionsConfig",
     "JsonSchema",
     "JsonSchemaConfig",
+    "JudgeRewardConfig",
     "LMPairJudge",
     "Language",
     "LanguageConfig",
@@ -92,6 +101,8 @@ __all__ = [
     "Scope",
     "ScoreJudge",
     "Scorer",
+    "ScorerJudge",
+    "Selection",
     "Tags",
     "TagsConfig",
     "ToolCall",
@@ -99,7 +110,9 @@ __all__ = [
     "VersusConfig",
     "VersusReference",
     "Weighted",
+    "best_of_n",
     "bind_check",
+    "bradley_terry",
     "build",
     "build_all",
     "checked",
@@ -108,6 +121,7 @@ __all__ = [
     "count_occurrences",
     "default_pool",
     "exact_match",
+    "expected_value",
     "fingerprint",
     "from_function",
     "function_fingerprint",
@@ -117,8 +131,10 @@ __all__ = [
     "pair_outcome",
     "parse_pair_scores",
     "score_groups",
+    "sequential_knockout",
     "token_f1",
     "tool_call_rewards",
     "versus_metrics",
     "vote",
+    "win_counts",
 ]

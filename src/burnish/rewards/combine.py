@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec.structs import replace
 
@@ -187,35 +187,66 @@ class FirstDecisive(Combination):
         return [_adopt(self.name, rewards[-1], tuple(rewards)) for rewards in said]
 
 
+OrderRule = Literal["mean", "votes", "strict"]
+
+
 class BothOrders(Combination):
     """A pair scorer asked in both orders, so that the place of a response cannot win.
 
-    Agreeing orders give the mean, which is antisymmetric in the two responses; orders that name
-    different winners give `abstain`; an order without a value leaves the pair without one.
+    `rule` makes one value of the two, each antisymmetric in the responses:
+    "mean": the mean where the orders agree; orders that name different winners `abstain`.
+    "votes": half the sum of the two signs, -1 to 1; orders that disagree are a tie, 0, which counts.
+    "strict": 1 or -1 only where both orders name that winner, else 0.
+    An order without a value leaves the pair without one, whatever the rule.
     """
 
-    def __init__(self, pair: Scorer, *, name: str = "") -> None:
+    def __init__(self, pair: Scorer, *, name: str = "", rule: OrderRule = "mean") -> None:
         _need_pair("BothOrders", pair)
-        super().__init__(name or pair.name, (pair,), Scope.PAIR)
+        known = get_args(OrderRule)
+        if rule not in known:
+            raise UserError(
+                f"both orders of '{pair.name}': rule is '{rule}'; expected {', '.join(known)}."
+                f"{did_you_mean(rule, known)}"
+            )
+        self.rule = rule
+        # The rule that came first leaves no trace, so that its scores stay in caches.
+        super().__init__(
+            name or pair.name, (pair,), Scope.PAIR, *([] if rule == "mean" else [rule])
+        )
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         pair, (a, b) = self.children[0], responses
         forward, backward = await gather(
             [partial(compare, pair, task, a, b), partial(compare, pair, task, b, a)]
         )
-        rewards = []
-        for one, two in zip(forward, reversed(backward), strict=True):
-            parts = (replace(one, name="forward"), replace(two, name="backward"))
-            if one.value is None or two.value is None:
-                silent = one if one.value is None else two
-                reason = f"one order has no value: {silent.reason}"
-                rewards.append(Reward.failed(self.name, silent.status, reason, parts=parts))
-            elif one.value * two.value < 0:
-                reason = f"the orders disagree: {one.value:+g} and {two.value:+g}"
-                rewards.append(Reward.failed(self.name, Status.ABSTAIN, reason, parts=parts))
-            else:
-                rewards.append(Reward(self.name, (one.value + two.value) / 2, parts=parts))
-        return rewards
+        return [
+            self._one(replace(one, name="forward"), replace(two, name="backward"))
+            for one, two in zip(forward, reversed(backward), strict=True)
+        ]
+
+    def _one(self, one: Reward, two: Reward) -> Reward:
+        """One response's reward from what each order said of it."""
+        parts = (one, two)
+        if one.value is None or two.value is None:
+            silent = one if one.value is None else two
+            reason = f"one order has no value: {silent.reason}"
+            return Reward.failed(self.name, silent.status, reason, parts=parts)
+        is_split = one.value * two.value < 0
+        reason = f"the orders disagree: {one.value:+g} and {two.value:+g}" if is_split else ""
+        if is_split and self.rule == "mean":
+            return Reward.failed(self.name, Status.ABSTAIN, reason, parts=parts)
+        value = two_orders(one.value, two.value, self.rule)
+        return Reward(self.name, value, parts=parts, reason=reason)
+
+
+def two_orders(forward: float, backward: float, rule: OrderRule) -> float:
+    """One value of two, both seen from the same response."""
+    if rule == "mean":
+        return (forward + backward) / 2
+    votes = (forward > 0) - (forward < 0), (backward > 0) - (backward < 0)
+    if rule == "strict":
+        return float(votes[0]) if votes[0] == votes[1] else 0.0
+    return sum(votes) / 2
 
 
 class Anchor(Combination):

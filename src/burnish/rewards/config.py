@@ -20,6 +20,7 @@ import msgspec
 
 from burnish.errors import UserError
 from burnish.rewards.checks.base import CheckConfig
+from burnish.rewards.checks.code import Code, CodeConfig
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 from burnish.rewards.checks.json_schema import JsonSchema, JsonSchemaConfig
 from burnish.rewards.checks.language import Language, LanguageConfig
@@ -27,6 +28,7 @@ from burnish.rewards.checks.length import Length, LengthConfig
 from burnish.rewards.checks.match import Match, MatchConfig
 from burnish.rewards.checks.mathematics import Mathematics, MathematicsConfig
 from burnish.rewards.checks.numeric import Numeric, NumericConfig
+from burnish.rewards.checks.pair_scores import GenRMConfig, GenRMReward
 from burnish.rewards.checks.regex import Regex, RegexConfig
 from burnish.rewards.checks.relevance import Grade, GradeConfig, SectionCheck, SectionConfig
 from burnish.rewards.checks.tags import Tags, TagsConfig
@@ -34,6 +36,7 @@ from burnish.rewards.checks.tool_call import ToolCall, ToolCallConfig
 from burnish.rewards.combine import FirstDecisive, Gate, Weighted
 from burnish.rewards.function import from_function
 from burnish.rewards.judge_config import BaseJudgeConfig, FunctionJudgeConfig, LMJudgeConfig
+from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.pair_judges import PairJudge, ScoreJudge
 from burnish.rewards.pairs import VoteRule
 from burnish.rewards.scorer import Scorer
@@ -71,7 +74,7 @@ class ScoreJudgeConfig(BaseJudgeConfig, frozen=True, tag="score"):
     reward: RewardConfig
 
 
-JudgeConfig = FunctionJudgeConfig | LMJudgeConfig | ScoreJudgeConfig
+JudgeConfig = FunctionJudgeConfig | JudgeRewardConfig | LMJudgeConfig | ScoreJudgeConfig
 
 
 class VersusConfig(CheckConfig, frozen=True, tag="versus"):
@@ -94,12 +97,15 @@ class VersusConfig(CheckConfig, frozen=True, tag="versus"):
 
 
 RewardConfig = (
-    FunctionConfig
+    CodeConfig
+    | FunctionConfig
     | FirstDecisiveConfig
     | GateConfig
+    | GenRMConfig
     | GradeConfig
     | InstructionsConfig
     | JsonSchemaConfig
+    | JudgeRewardConfig
     | LanguageConfig
     | LengthConfig
     | MatchConfig
@@ -113,6 +119,8 @@ RewardConfig = (
 )
 
 _CHECKS: dict[type[CheckConfig], Callable[[Any], Scorer]] = {
+    CodeConfig: Code,
+    GenRMConfig: GenRMReward,
     GradeConfig: Grade,
     InstructionsConfig: Instructions,
     JsonSchemaConfig: JsonSchema,
@@ -149,6 +157,8 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
         return FirstDecisive(*parts, name=config.title)
     if isinstance(config, VersusConfig):
         return _versus(config, base)
+    if isinstance(config, JudgeRewardConfig):
+        return config.build(base)
     return _CHECKS[type(config)](config)
 
 
@@ -171,6 +181,8 @@ def _versus(config: VersusConfig, base: str | Path) -> VersusReference:
 def _judge(config: JudgeConfig, base: str | Path) -> PairJudge:
     if isinstance(config, ScoreJudgeConfig):
         return ScoreJudge(build(config.reward, base=base))
+    if isinstance(config, JudgeRewardConfig):
+        return config.build_pair(base)
     return config.build(base) if isinstance(config, FunctionJudgeConfig) else config.build()
 
 

@@ -117,7 +117,7 @@ class VersusReference:
         ballots = {
             (i, r): self._ballots(i, r, texts, group)
             for i, r in met
-            if _settled(texts[i], texts[r]) is None
+            if settled(texts[i], texts[r]) is None
         }
         opinions = await self._ask(task, responses, chain.from_iterable(ballots.values()))
         rows: list[list[Meeting]] = [[] for _ in responses]
@@ -194,9 +194,9 @@ class VersusReference:
         ballots: list[Ballot] | None,
         opinions: Mapping[Question, Opinion],
     ) -> Meeting:
-        settled = _settled(response.text, reference.text)
-        if settled is not None:
-            return Meeting(reference.id, *settled)
+        known = settled(response.text, reference.text)
+        if known is not None:
+            return Meeting(reference.id, *known)
         asked: list[tuple[str, Opinion]] = []
         outcomes: list[float] = []
         for ballot in ballots or ():
@@ -229,7 +229,7 @@ class VersusReference:
         return Reward(self.name, value, Status.OK, 1.0, (), *known, reason=reason)
 
 
-def _settled(response: str, reference: str) -> tuple[float, str] | None:
+def settled(response: str, reference: str) -> tuple[float, str] | None:
     """Outcome and reason where no judge is needed."""
     if response == reference:
         return 0.0, "the texts are the same"

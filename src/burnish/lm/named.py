@@ -1,0 +1,157 @@
+"""A language model by the text that a person types.
+
+    lm = open_lm("smollm2")                                  # or "tiny", or a model folder
+    lm = open_lm("http://127.0.0.1:8000/v1#my-model", api_key_env="MY_KEY")
+    lm = open_lm("replay:answers.jsonl")                     # recorded, never calls
+
+Nothing is asked here: a server is reached, and a replay searched, at the first question.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import anyio.to_thread
+
+from burnish.errors import UserError, did_you_mean
+from burnish.lm.base import LM, SHIPPED, Completion, Prompt, Sampling, Scores
+from burnish.lm.jobs import Limits
+
+FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl"
+
+
+def open_lm(name: str, **options: Any) -> LM:
+    """The model of that name.
+
+    Options of a server: `api_key_env`, `limits`, `prices`, `fleet`, `accept_models`; of a folder
+    or a shipped model: `dtype`, `device`, `max_rows`, `late` (load it at the first question); of a
+    replay: `model`. None means not given.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    text = name.strip()
+    if not text:
+        raise UserError(f"the model's name is empty; expected {FORMS}")
+    if text.startswith("replay:"):
+        return _call(_replay, text, given)
+    if "://" in text:
+        return _call(_server, text, given)
+    return _call(_local, text, given)
+
+
+def _call(opener: Callable[..., LM], name: str, options: dict[str, Any]) -> LM:
+    """Open with the options that this kind of model has; another one is the user's mistake."""
+    known = [key for key in inspect.signature(opener).parameters if key != "name"]
+    for option in options:
+        if option not in known:
+            raise UserError(
+                f"model '{_shown(name)}' has no option '{option}'; expected {', '.join(known)}."
+                f"{did_you_mean(option, known)}"
+            )
+    return opener(name, **options)
+
+
+def _server(
+    name: str,
+    *,
+    api_key_env: str | None = None,
+    limits: Limits | None = None,
+    prices: Any = None,
+    fleet: Any = None,
+    accept_models: tuple[str, ...] = (),
+) -> LM:
+    from burnish.lm.http import OpenAILM
+
+    url, mark, model = name.partition("#")
+    if not mark or not model:
+        raise UserError(
+            f"model '{_shown(name)}' names a server but no model; expected "
+            "http://host:port/v1#model"
+        )
+    return OpenAILM(
+        url,
+        unquote(model),
+        api_key_env=api_key_env or None,
+        limits=limits,
+        prices=prices,
+        fleet=fleet,
+        accept_models=accept_models,
+    )
+
+
+def _replay(name: str, *, model: str | None = None) -> LM:
+    from burnish.lm.replay import ReplayLM
+
+    path = Path(name.removeprefix("replay:")).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"model '{name}': there is no file {path}; expected replay:FILE.jsonl, a log that "
+            "RecordingLM or a judge's record wrote"
+        )
+    return ReplayLM(path, model=model)
+
+
+def _local(
+    name: str,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    max_rows: int | None = None,
+    late: bool = False,
+) -> LM:
+    if name not in SHIPPED and not Path(name).expanduser().is_dir():
+        raise UserError(
+            f"there is no model '{name}' and no folder of that name; expected {FORMS}."
+            f"{did_you_mean(name, SHIPPED)}"
+        )
+
+    def load() -> LM:
+        from burnish.lm.folder import load_model
+        from burnish.lm.local import LocalLM
+
+        return LocalLM(load_model(name, dtype=dtype, device=device), max_rows=max_rows)
+
+    return LateLM(name, load) if late else load()
+
+
+class LateLM:
+    """A model in this process that is loaded when it is first asked."""
+
+    def __init__(self, name: str, load: Callable[[], LM]) -> None:
+        self._name, self._load = name, load
+        self._lm: LM | None = None
+        self._lock = threading.Lock()  # invariant: the model is loaded once
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        return await (await self._loaded()).sample(prompt, sampling)
+
+    async def score(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
+    ) -> Scores:
+        return await (await self._loaded()).score(prompt_ids, response_ids, top_k=top_k)
+
+    async def _loaded(self) -> LM:
+        if self._lm is None:
+            return await anyio.to_thread.run_sync(self._once)
+        return self._lm
+
+    def _once(self) -> LM:
+        with self._lock:
+            if self._lm is None:
+                self._lm = self._load()
+            return self._lm
+
+
+def _shown(name: str) -> str:
+    """The name for people: without a password that an address may carry."""
+    scheme, mark, rest = name.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"

@@ -1,0 +1,252 @@
+"""Ask a language model for a verdict: one question, at most one repair, every reply kept.
+
+    judge = JudgeModel(lm, budget=Budget(calls=1000), cache="judge.sqlite", record="judge.jsonl")
+    heard = await judge.ask(Question("pair", messages, about=(task.id, a.id, b.id)), read_winner)
+    heard.verdict       # what the reader made of the reply, or None with a status and a reason
+
+A reader is a function from the reply's text to a verdict that raises `Unreadable` where there is
+none. Nothing else makes a verdict: no reply, no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import anyio
+from anyio.lowlevel import current_token
+from msgspec.structs import replace
+
+from burnish.errors import UserError
+from burnish.lm.base import LM, Completion, Sampling, TooLong, check_sampling
+from burnish.lm.failures import EXPECTED, classify
+from burnish.lm.replay import Recorded
+from burnish.records import Finish, Message, Status
+from burnish.rewards.judges.budget import Budget, BudgetSpent, Spent
+from burnish.rewards.judges.cache import ReplyCache
+from burnish.rewards.judges.questions import Heard, Question, Reader, Reply, Unreadable, V
+from burnish.rewards.judges.record import NotRecorded, Record, asked
+from burnish.seeds import derive, digest
+
+__all__ = [
+    "GREEDY",
+    "Budget",
+    "BudgetSpent",
+    "Heard",
+    "JudgeModel",
+    "Question",
+    "Reader",
+    "Reply",
+    "ReplyCache",
+    "Spent",
+    "Unreadable",
+]
+
+GREEDY = Sampling(temperature=0.0, max_tokens=1024)
+
+
+class _Flight:
+    """A call under way, for others who ask the same."""
+
+    def __init__(self) -> None:
+        self.landed = anyio.Event()
+        self.reply: Reply | None = None
+        self.error: Exception | None = None
+
+
+class _Round(NamedTuple):
+    """One call: the question or a repair of it."""
+
+    question: Question
+    number: int
+    asked: Recorded
+    sampling: Sampling
+
+
+class JudgeModel:
+    """A model that is asked for verdicts, with its cache, its budget and its record.
+
+    The seed of a call follows from what is asked and from the vote, so equal questions are equal
+    calls: sent once while one is under way, and answered by the cache afterwards.
+    """
+
+    def __init__(
+        self,
+        lm: LM,
+        *,
+        sampling: Sampling = GREEDY,
+        repairs: int = 1,
+        seed: int = 0,
+        cache: ReplyCache | str | Path | None = None,
+        budget: Budget | None = None,
+        record: str | Path | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        """`deadline_s` bounds one call; a server's own limits (`Limits`) hold besides."""
+        check_sampling(sampling)
+        if repairs < 0:
+            raise UserError(f"judge '{lm.name}': repairs is {repairs}; expected 0 or more")
+        if deadline_s is not None and not deadline_s > 0:
+            raise UserError(f"judge '{lm.name}': deadline_s is {deadline_s}; expected above 0")
+        self.lm, self.sampling, self.repairs, self.seed = lm, sampling, repairs, seed
+        self.budget = _payable(lm, budget)
+        self.deadline_s = deadline_s
+        self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
+        self.record = None if record is None else Record(record)
+        self._flights: dict[tuple[object, str], _Flight] = {}
+
+    @property
+    def name(self) -> str:
+        return self.lm.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the model, its sampling and the number of repairs."""
+        return digest(self.name, repr(self.sampling), str(self.repairs), str(self.seed))
+
+    @property
+    def spent(self) -> Spent:
+        """What the judge's budget has been used for so far."""
+        return self.budget.spent
+
+    async def ask(self, question: Question, read: Reader[V]) -> Heard[V]:
+        """The verdict that `read` makes of the reply; an unreadable one is asked for once more."""
+        messages = [_writable(message) for message in question.messages]
+        replies: list[Reply] = []
+        reason = ""
+        for number in range(1 + self.repairs):
+            this = self._round(question, number, messages)
+            try:
+                reply = await self._reply(this)
+            except (*EXPECTED, TooLong) as error:
+                if number and isinstance(error, NotRecorded | TooLong):
+                    break  # no room for a repair, or the record's reader asked for another one
+                said = " ".join(str(error).split())[:500]
+                return self._heard(this, Heard(None, classify(error).status, said, (*replies,)))
+            replies.append(reply)
+            if reply.finish is Finish.ERROR:
+                said = "the judge's backend failed"
+                heard: Heard[V] = Heard(None, Status.INFRA_ERROR, said, tuple(replies))
+                return self._heard(this, heard, reply)
+            try:
+                return self._heard(this, Heard(read(reply.text), replies=tuple(replies)), reply)
+            except Unreadable as error:
+                cut = " (the reply was cut at max_tokens)" if reply.finish is Finish.LENGTH else ""
+                reason = f"{error}{cut}"
+            self._heard(this, Heard(None, Status.PARSE_ERROR, reason), reply)
+            repair = Message("user", _again(reason))
+            messages += [_writable(Message("assistant", reply.text)), _writable(repair)]
+        return Heard(None, Status.PARSE_ERROR, reason, tuple(replies))
+
+    def _round(self, question: Question, number: int, messages: Sequence[Message]) -> _Round:
+        words = digest(*(part for m in messages for part in (m.role, m.content)))
+        seed = derive(self.seed, question.kind, words, question.vote)
+        sampling = replace(self.sampling, seed=seed)
+        return _Round(question, number, asked(self.name, messages, sampling), sampling)
+
+    def _heard(self, this: _Round, heard: Heard[V], reply: Reply | None = None) -> Heard[V]:
+        """What was heard, after it is on record."""
+        if self.record is not None:
+            self.record.write(
+                this.asked, this.question, this.number, reply, heard.status, heard.reason
+            )
+        return heard
+
+    async def _reply(self, this: _Round) -> Reply:
+        """The reply from the cache, from an equal call under way, or from the model."""
+        key = this.asked.key
+        kept = None if self.cache is None else self.cache.read(key)
+        if kept is not None:
+            return self._unpaid(kept)
+        # Events belong to one event loop; a judge may serve several.
+        place = (current_token(), key)
+        while (flight := self._flights.get(place)) is not None:
+            await flight.landed.wait()
+            if flight.error is not None:
+                raise flight.error
+            if flight.reply is not None:
+                return self._unpaid(flight.reply)
+            # Its asker was cancelled: the first to come here asks.
+        flight = self._flights[place] = _Flight()
+        try:
+            flight.reply = await self._send(this)
+            return flight.reply
+        except (*EXPECTED, TooLong) as error:
+            flight.error = error
+            raise
+        finally:
+            del self._flights[place]
+            flight.landed.set()
+
+    async def _send(self, this: _Round) -> Reply:
+        if getattr(self.lm, "is_replay", False):
+            return self._unpaid(await self._sampled(this))
+        self.budget.take()
+        try:
+            reply = await self._sampled(this)
+        except BaseException:
+            self.budget.fail()
+            raise
+        self.budget.settle(reply, sum(len(m.content) for m in this.asked.messages))
+        if self.cache is not None and reply.finish is not Finish.ERROR:
+            self.cache.write(this.asked.key, reply)
+        return reply
+
+    async def _sampled(self, this: _Round) -> Reply:
+        start = perf_counter()
+        # TimeoutError is one of the expected failures and gets its status where it is caught.
+        limit = nullcontext() if self.deadline_s is None else anyio.fail_after(self.deadline_s)
+        with limit:
+            completions = await self.lm.sample(this.asked.messages, this.sampling)
+        seconds = perf_counter() - start
+        if not completions:
+            return Reply("", self.name, Finish.ERROR, seconds=seconds)
+        return _reply_of(completions[0], self.name, seconds)
+
+    def _unpaid(self, reply: Reply) -> Reply:
+        self.budget.save()
+        return replace(reply, is_cached=True)
+
+
+def _again(reason: str) -> str:
+    return (
+        f"Your reply could not be read: {reason}. Answer once more, in the asked format and "
+        "nothing else."
+    )
+
+
+def _reply_of(completion: Completion, name: str, seconds: float) -> Reply:
+    return Reply(
+        completion.text,
+        completion.model or name,
+        completion.finish,
+        completion.prompt_tokens or len(completion.prompt_ids),
+        completion.completion_tokens or len(completion.token_ids),
+        completion.cost_usd,
+        seconds=seconds,
+    )
+
+
+def _writable(message: Message) -> Message:
+    """Half a character (a lone surrogate) in a model's text cannot be sent or stored."""
+    try:
+        message.content.encode()
+    except UnicodeEncodeError:
+        content = message.content.encode("utf-8", "replace").decode()
+        return replace(message, content=content)
+    return message
+
+
+def _payable(lm: LM, budget: Budget | None) -> Budget:
+    """The budget; one in dollars needs a model that has prices."""
+    prices = getattr(lm, "prices", None)
+    is_free = prices is not None and not (prices.prompt_usd or prices.completion_usd)
+    if budget is not None and budget.usd is not None and is_free:
+        raise UserError(
+            f"judge '{lm.name}' has a budget of ${budget.usd:g} but no prices, so nothing would "
+            "ever be spent; give prices (dollars for a million tokens) or limit calls or tokens"
+        )
+    return budget or Budget()

@@ -1,0 +1,72 @@
+"""Judges by name: what `burnish judge --with NAME` and `[[rewards]] kind = "judge"` build.
+
+    judge = JudgeModel(open_lm("smollm2"), budget=Budget(calls=500))
+    scorer = build_judge("direct", judge)                       # a pair, in both orders
+    scorer = build_judge("openrs", judge, anchor="reference")   # pointwise, against a task field
+
+A method is a function `build(judge, options) -> Scorer` in its own package, imported when it is
+asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from burnish.errors import UserError, did_you_mean
+from burnish.records import Response
+from burnish.rewards.combine import Anchor, BothOrders, OrderRule
+from burnish.rewards.judges.asking import JudgeModel
+from burnish.rewards.scorer import Scope, Scorer
+
+JUDGES = {
+    "direct": "burnish.rewards.judges.pair:build",
+    "point": "burnish.rewards.judges.point:build",
+    "list": "burnish.rewards.judges.lists:build",
+    "openrs": "burnish.rewards.judges.openrs:build",
+    "skill_rm": "burnish.rewards.judges.skill_rm:build",
+    "genrm": "burnish.rewards.judges.genrm:build",
+    "rubric": "burnish.rewards.judges.rubric:build",
+}
+
+Builder = Callable[[JudgeModel, Mapping[str, Any]], Scorer]
+
+
+def build_judge(
+    name: str,
+    judge: JudgeModel,
+    options: Mapping[str, Any] | None = None,
+    *,
+    both_orders: bool = True,
+    rule: OrderRule | None = None,
+    anchor: Response | str | None = None,
+) -> Scorer:
+    """The scorer of that name.
+
+    A pair judge is asked in both orders (`rule`: the method's own `order_rule`, else votes) unless
+    it does so itself (`asks_both_orders`); with an anchor, a response or the name of a task field,
+    it becomes pointwise.
+    """
+    scorer = find_builder(name)(judge, options or {})
+    if scorer.scope is not Scope.PAIR:
+        if anchor is not None:
+            raise UserError(
+                f"judge '{name}' scores {scorer.scope.value} by {scorer.scope.value} and takes no "
+                "anchor; leave it out"
+            )
+        return scorer
+    if both_orders and not getattr(scorer, "asks_both_orders", False):
+        own: OrderRule = getattr(scorer, "order_rule", "votes")
+        scorer = BothOrders(scorer, rule=rule or own)
+    return scorer if anchor is None else Anchor(scorer, anchor)
+
+
+def find_builder(name: str) -> Builder:
+    """The method's `build`; its package is imported now."""
+    if name not in JUDGES:
+        raise UserError(
+            f"there is no judge '{name}'; expected {', '.join(JUDGES)}.{did_you_mean(name, JUDGES)}"
+        )
+    module, _, function = JUDGES[name].partition(":")
+    return cast(Builder, getattr(importlib.import_module(module), function))

@@ -1,0 +1,238 @@
+"""From a judge's words to a verdict, and from verdicts to a score: deterministic, no model.
+
+    parse_pairwise_verdict("Both are fine. [[B]]")       # 'B'; 'error' is invalid, not a tie
+    parse_rating("I would say 8/10.", lo=1, hi=10)       # 8; None where there is none
+    score_from_counts((3, 4))                            # 0.75
+
+A function whose argument is a plural takes one item and gives one result, or a list and gives a
+list. The read-outs of Skill-RM (arXiv 2606.03980); where we differ: a rating out of range is None
+and never another number, and an unreadable verdict stays `error`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, overload
+
+Letter = Literal["A", "B", "Tie", "Abstain", "error"]
+Texts = list[str] | tuple[str, ...]
+
+TAIL = 500
+"""Characters at the end of a reply that was cut; only they can hold its verdict."""
+
+_LABEL = re.compile(r"\b(A\s*>>\s*B|A\s*>\s*B|A\s*=\s*B|B\s*>\s*A|B\s*>>\s*A)\b", re.IGNORECASE)
+_OUTPUT = re.compile(r"Output\s*\(([ab])\)", re.IGNORECASE)
+_FINAL = re.compile(r"^\s*Final:\s*(A|B|Tie|Abstain)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
+_BRACKET = re.compile(r"\[\[(A|B|Tie|Abstain)\]\]", re.IGNORECASE)
+_NAMED = re.compile(r"(?:(?:response|assistant|answer|output)\s+)?\(?([ab])\)?", re.IGNORECASE)
+_RATING = re.compile(r"(?<![\w.,/-])(-?\d{1,9})(?:\s*(?:/|out of)\s*(\d{1,9}))?$", re.IGNORECASE)
+_FIELDS = ("winner", "verdict", "best_label", "choice", "answer")
+_TIES = frozenset({"tie", "same", "draw", "equal", "no preference"})
+_ABSTENTIONS = frozenset({"abstain", "unclear", "cannot determine"})
+
+
+@overload
+def parse_pairwise_verdict(texts: str, finish_reason: str | None = None) -> Letter: ...
+@overload
+def parse_pairwise_verdict(texts: Texts, finish_reason: str | None = None) -> list[Letter]: ...
+def parse_pairwise_verdict(
+    texts: str | Texts, finish_reason: str | None = None
+) -> Letter | list[Letter]:
+    """A, B, Tie, Abstain or error. The first form that occurs counts, at its last place:
+
+    A>>B .. B>>A; "Output (a)"; a line "Final: A"; [[A]]; the first JSON object's winner. Of a
+    reply that was cut (`finish_reason="length"`) only the last 500 characters count, JSON not.
+    """
+    if not isinstance(texts, str):
+        return [parse_pairwise_verdict(text, finish_reason) for text in texts]
+    is_cut = finish_reason == "length"
+    seen = texts[-TAIL:] if is_cut else texts
+    for form in (_LABEL, _OUTPUT, _FINAL, _BRACKET):
+        found = form.findall(seen)
+        if found:
+            return _letter(found[-1])
+    return "error" if is_cut else _from_object(texts)
+
+
+def parse_pairwise_verdict_truncated(text: str, finish_reason: str | None = "length") -> Letter:
+    """The verdict of one reply that may have been cut."""
+    return parse_pairwise_verdict(text, finish_reason)
+
+
+@overload
+def parse_rating(texts: str, lo: int = 1, hi: int = 10) -> int | None: ...
+@overload
+def parse_rating(texts: Texts, lo: int = 1, hi: int = 10) -> list[int | None]: ...
+def parse_rating(texts: str | Texts, lo: int = 1, hi: int = 10) -> int | list[int | None] | None:
+    """The whole number that a reply ends with, `8`, `8.`, `8/10` or `8 out of 10`; else None.
+
+    None also where it is out of range, or where the scale named is another one.
+    """
+    if not isinstance(texts, str):
+        return [parse_rating(text, lo, hi) for text in texts]
+    end = texts.strip().strip("*`_[]()\"' \n\t").removesuffix(".").rstrip("*`_[]()\"' \n\t")
+    found = _RATING.search(end)
+    if found is None or (found[2] is not None and int(found[2]) != hi):
+        return None
+    rating = int(found[1])
+    return rating if lo <= rating <= hi else None
+
+
+def ranking_score(winner_vs_chosen: Any, chosen: str | None = None) -> Any:
+    """Best of four: 1 where the winner is the chosen one, 0 where it is not, 0.25 if unparsed.
+
+    Takes (winner, chosen), a list of such pairs, or the two as arguments.
+    """
+    if chosen is not None:
+        return _ranked(winner_vs_chosen, chosen)
+    if _is_pair(winner_vs_chosen):
+        return _ranked(*winner_vs_chosen)
+    return [_ranked(*pair) for pair in winner_vs_chosen]
+
+
+def score_from_counts(pairs: Any, total: float | None = None) -> Any:
+    """Share of constraints met, in [0, 1]; 1 where there is none, None for a missing or negative
+    count. Takes (satisfied, total), a list of such pairs, or the two as arguments."""
+    if total is not None or pairs is None or isinstance(pairs, int | float):
+        return _share(pairs, total)
+    return _share(*pairs) if _is_pair(pairs) else [_share(*pair) for pair in pairs]
+
+
+def clamp(values: Any, default: float = 0.5) -> Any:
+    """Into [0, 1]; the default for what is no number, NaN included. A list gives a list."""
+    if isinstance(values, list | tuple):
+        return [clamp(value, default) for value in values]
+    try:
+        number = float(values)
+    except (TypeError, ValueError, OverflowError):
+        return default
+    return default if math.isnan(number) else min(1.0, max(0.0, number))
+
+
+def reference_match(cases: Any, responses: Any = None) -> Any:
+    """The one response that holds the reference as whole tokens, or "inconclusive".
+
+    A case is (reference, responses) or a mapping with these two; responses are a list, labelled
+    A, B, ..., or a mapping from labels to texts. Case and punctuation at the ends do not count;
+    4 is neither in 14 nor in 4.5 nor in -4.
+    """
+    if responses is not None:
+        return _matched(cases, responses)
+    if isinstance(cases, Mapping):
+        return _matched(cases.get("reference", cases.get("ref")), cases["responses"])
+    if isinstance(cases, tuple) or (
+        isinstance(cases, list) and len(cases) == 2 and isinstance(cases[0], str)
+    ):
+        return _matched(*cases)
+    return [reference_match(case) for case in cases]
+
+
+def stable_int(parts: Any, *more: Any) -> int:
+    """An integer of 64 bits from the parts' texts, the same everywhere (SHA-256)."""
+    single = isinstance(parts, str) or not isinstance(parts, Sequence)
+    joined = "\x1f".join(map(str, (parts, *more) if single or more else parts))
+    return int(hashlib.sha256(joined.encode()).hexdigest()[:16], 16)
+
+
+def candidate_order(seed: Any, dataset: Any, sample_id: Any, n: int) -> list[int]:
+    """0 .. n-1 in a seeded order that depends on nothing but the arguments."""
+    order = list(range(n))
+    rng = random.Random(stable_int(seed, dataset, sample_id, "candidate_order"))
+    rng.shuffle(order)
+    return order
+
+
+def _letter(label: str) -> Letter:
+    compact = "".join(label.upper().split())
+    known: dict[str, Letter] = {"A=B": "Tie", "A==B": "Tie", "TIE": "Tie", "ABSTAIN": "Abstain"}
+    if compact in known:
+        return known[compact]
+    return "A" if compact.startswith("A") else "B"
+
+
+def _from_object(text: str) -> Letter:
+    found = _first_object(text)
+    for name in _FIELDS:
+        value = found.get(name)
+        if not isinstance(value, str):
+            continue
+        said = " ".join(value.lower().split())
+        if said in _TIES:
+            return "Tie"
+        if said in _ABSTENTIONS:
+            return "Abstain"
+        named = _NAMED.fullmatch(said)
+        if named:
+            return "A" if named[1] == "a" else "B"
+    return "error"
+
+
+def _first_object(text: str) -> dict[str, Any]:
+    """The first JSON object in a text, or an empty one."""
+    decoder = json.JSONDecoder()
+    place = text.find("{")
+    while place >= 0:
+        try:
+            found, _ = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            place = text.find("{", place + 1)
+            continue
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _is_pair(value: Any) -> bool:
+    """Two bare items, not a list of two pairs."""
+    return len(value) == 2 and not isinstance(value[0], list | tuple)
+
+
+def _ranked(winner: Any, chosen: Any) -> float:
+    if winner == chosen:
+        return 1.0
+    return 0.0 if isinstance(winner, str) and re.fullmatch("[A-D]", winner) else 0.25
+
+
+def _share(satisfied: Any, total: Any) -> float | None:
+    counts = [_count(satisfied), _count(total)]
+    if any(count is None or count < 0 for count in counts):
+        return None
+    met, of = counts
+    return 1.0 if not of else min(1.0, (met or 0) / of)
+
+
+def _count(value: Any) -> int | None:
+    try:
+        return None if value is None or value == "" else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _matched(reference: Any, responses: Any) -> str:
+    wanted = _ends_bare(" ".join(str(reference or "").casefold().split()))
+    labelled = responses if isinstance(responses, Mapping) else dict(zip(_labels(), responses))  # noqa: B905
+    if not wanted:
+        return "inconclusive"
+    # Neither inside a word, nor inside a number: no digit, sign, point or comma grown on to it.
+    sign = r"(?<![-−+])" if wanted[0].isdigit() else ""
+    pattern = re.compile(rf"(?<!\w)(?<!\d[.,]){sign}{re.escape(wanted)}(?!\w)(?![.,]\d)")
+    hits = [
+        label
+        for label, text in labelled.items()
+        if pattern.search(" ".join(str(text).casefold().split()))
+    ]
+    return str(hits[0]) if len(hits) == 1 else "inconclusive"
+
+
+def _ends_bare(text: str) -> str:
+    """Without punctuation at its ends; a sign or a point before a digit and a % belong to it."""
+    start = re.sub(r"^(?![-−+.]?\d)[^\w]+(?=[-−+.]?\w)", "", text)
+    return re.sub(r"[^\w%]+$", "", start)
+
+
+def _labels() -> Sequence[str]:
+    return [chr(65 + i) for i in range(26)]

@@ -1,0 +1,166 @@
+"""Who is best of N, from matches between two: pure functions of who beat whom.
+
+    knockout = sequential_knockout(order=[2, 0, 1], quality=[0.1, 0.9, 0.4])    # winner 1, 2 calls
+    win_counts(3, [Match(0, 1, 1.0), Match(1, 2, 0.0), Match(0, 2, None)])
+    bradley_terry(3, matches)                                                   # strengths, mean 0
+
+A match without a value (the judge failed) is no tie: it counts for nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from burnish.errors import UserError, did_you_mean
+from burnish.records import Status
+
+TieRule = Literal["incumbent", "challenger"]
+
+
+class Match(NamedTuple):
+    """One comparison of two candidates, by their places."""
+
+    first: int
+    second: int
+    value: float | None
+    """From the first one's side: above 0 it is better, 0 is a tie, None no verdict."""
+    status: Status = Status.OK
+    reason: str = ""
+
+
+class Knockout(NamedTuple):
+    """What came of a knockout over known qualities."""
+
+    winner: int
+    calls: int
+
+
+def sequential_knockout(
+    order: Sequence[int], quality: Any, tie_rule: str = "incumbent"
+) -> Knockout:
+    """The last one standing when each challenger in `order` meets the incumbent.
+
+    `quality` gives the number of each candidate (a sequence or a mapping), None where there is
+    none: then the incumbent stays. Equal ones by `tie_rule`. One candidate makes no call.
+    """
+    known = ("incumbent", "challenger")
+    if tie_rule not in known:
+        raise UserError(
+            f"tie_rule is '{tie_rule}'; expected {' or '.join(known)}.{did_you_mean(tie_rule, known)}"
+        )
+    if not order:
+        raise UserError("a knockout needs at least one candidate; the order is empty")
+    incumbent = order[0]
+    for challenger in order[1:]:
+        stands, comes = quality[incumbent], quality[challenger]
+        if stands is None or comes is None:
+            continue
+        if comes > stands or (comes == stands and tie_rule == "challenger"):
+            incumbent = challenger
+    return Knockout(incumbent, len(order) - 1)
+
+
+def all_pairs(count: int) -> Iterator[tuple[int, int]]:
+    """Every two candidates once."""
+    return ((a, b) for a in range(count) for b in range(a + 1, count))
+
+
+def win_counts(count: int, matches: Sequence[Match]) -> list[float]:
+    """Wins of each candidate, a tie half a win for both."""
+    wins = [0.0] * count
+    for match in matches:
+        if match.value is None:
+            continue
+        share = 0.5 if match.value == 0 else float(match.value > 0)
+        wins[match.first] += share
+        wins[match.second] += 1 - share
+    return wins
+
+
+def win_rates(count: int, matches: Sequence[Match]) -> list[float | None]:
+    """Wins over matches with a verdict; None for a candidate that has none."""
+    played = [0] * count
+    for match in matches:
+        if match.value is not None:
+            played[match.first] += 1
+            played[match.second] += 1
+    wins = win_counts(count, matches)
+    return [w / n if n else None for w, n in zip(wins, played, strict=True)]
+
+
+def bradley_terry(
+    count: int, matches: Sequence[Match], *, prior: float = 0.1, tolerance: float = 1e-10
+) -> list[float]:
+    """Strengths whose differences are the log-odds of winning; their mean is 0.
+
+    Ties are half a win for both. `prior` is that many won and lost games of everyone against a
+    candidate of strength 0: it keeps an unbeaten one finite. Newton's method on a strictly concave
+    likelihood, so there is one answer and it is found from anywhere.
+    """
+    if not prior > 0:
+        raise UserError(f"prior is {prior}; expected above 0, or an unbeaten candidate is infinite")
+    games: dict[tuple[int, int], list[float]] = {}
+    for match in matches:
+        if match.value is not None and match.first != match.second:
+            share = 0.5 if match.value == 0 else float(match.value > 0)
+            a, b = sorted((match.first, match.second))
+            won = share if match.first == a else 1 - share
+            game = games.setdefault((a, b), [0.0, 0.0])
+            game[0] += won
+            game[1] += 1
+    strengths = [0.0] * count
+    for _ in range(200):
+        gradient, curvature = _slopes(strengths, games, prior)
+        step = _solve(curvature, gradient)
+        # A long step from far away can overshoot; a bounded one still ends in the same place.
+        scale = min(1.0, 2.0 / max(max(map(abs, step), default=0.0), 1e-300))
+        strengths = [s + scale * d for s, d in zip(strengths, step, strict=True)]
+        if max(map(abs, step), default=0.0) < tolerance:
+            break
+    middle = math.fsum(strengths) / count if count else 0.0
+    return [s - middle for s in strengths]
+
+
+def _slopes(
+    strengths: Sequence[float], games: Mapping[tuple[int, int], Sequence[float]], prior: float
+) -> tuple[list[float], list[list[float]]]:
+    """Gradient of the log-likelihood and the negative of its second derivatives."""
+    count = len(strengths)
+    gradient = [0.0] * count
+    curvature = [[0.0] * count for _ in range(count)]
+    for i, strength in enumerate(strengths):
+        chance = _sigmoid(strength)
+        gradient[i] += prior * (1 - 2 * chance)
+        curvature[i][i] += 2 * prior * chance * (1 - chance)
+    for (a, b), (won, played) in games.items():
+        chance = _sigmoid(strengths[a] - strengths[b])
+        slope, bend = won - played * chance, played * chance * (1 - chance)
+        gradient[a] += slope
+        gradient[b] -= slope
+        curvature[a][a] += bend
+        curvature[b][b] += bend
+        curvature[a][b] -= bend
+        curvature[b][a] -= bend
+    return gradient, curvature
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
+    """Gauss elimination; the matrix is positive definite, so no pivoting is needed."""
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    count = len(rows)
+    for i in range(count):
+        for j in range(i + 1, count):
+            factor = rows[j][i] / rows[i][i]
+            if factor:
+                rows[j] = [x - factor * y for x, y in zip(rows[j], rows[i], strict=True)]
+    found = [0.0] * count
+    for i in reversed(range(count)):
+        known = math.fsum(rows[i][j] * found[j] for j in range(i + 1, count))
+        found[i] = (rows[i][count] - known) / rows[i][i]
+    return found

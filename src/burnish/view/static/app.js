@@ -1,0 +1,186 @@
+// The shell: addresses, the bar at the top, keys, and the theme.
+
+import { h } from "/static/dom.js";
+import { Refused, to } from "/static/api.js";
+import { runsPage } from "/static/pages/runs.js";
+import { overviewPage, stepsPage, settingsPage } from "/static/pages/run.js";
+import { stepPage, groupPage } from "/static/pages/groups.js";
+import { samplePage } from "/static/pages/sample.js";
+import { samplesPage } from "/static/pages/samples.js";
+import { promptPage } from "/static/pages/prompt.js";
+import { auditPage } from "/static/pages/audit.js";
+import { comparePage } from "/static/pages/compare.js";
+import { benchesPage, benchPage } from "/static/pages/benches.js";
+
+const OF_RUN = {
+  "": overviewPage, steps: stepsPage, settings: settingsPage, step: stepPage, group: groupPage,
+  sample: samplePage, samples: samplesPage, prompt: promptPage, audit: auditPage,
+};
+const OTHERS = { "": runsPage, compare: comparePage, benches: benchesPage, bench: benchPage };
+const TABS = [["", "Overview", to.run], ["steps", "Steps", to.steps], ["samples", "Samples", to.samples],
+  ["audit", "Audit", to.audit], ["settings", "Settings", to.settings]];
+const TAB_OF = { step: "steps", group: "steps", sample: "samples", prompt: "samples" };
+
+const bar = document.getElementById("bar");
+const page = document.getElementById("page");
+const help = document.getElementById("help");
+
+// What a page is given: its run, its parameters, and ways to stop, to be told of keys, to go on.
+let current = null;
+
+class Context {
+  constructor(key, parameters) {
+    this.key = key;
+    this.parameters = parameters;
+    this.keys = {};
+    this.stopped = new AbortController();
+  }
+  get signal() { return this.stopped.signal; }
+  every(seconds, work) {
+    const timer = setInterval(() => { if (!document.hidden) work(); }, seconds * 1000);
+    this.signal.addEventListener("abort", () => clearInterval(timer));
+  }
+  go(address, options) { visit(address, options); }
+}
+
+function parse(address) {
+  const url = new URL(address, location.origin);
+  const words = url.pathname.split("/").filter(Boolean).map(decodeURIComponent);
+  const parameters = url.searchParams;
+  if (words[0] === "run" && words.length >= 2 && words.length <= 3) {
+    const name = words[2] || "";
+    return { key: words[1], name, draw: OF_RUN[name], parameters };
+  }
+  return { key: "", name: words[0] || "", draw: words.length <= 1 ? OTHERS[words[0] || ""] : undefined, parameters };
+}
+
+async function show() {
+  if (current) current.stopped.abort();
+  const place = parse(location.href);
+  const context = new Context(place.key, place.parameters);
+  current = context;
+  drawBar(place);
+  page.setAttribute("aria-busy", "true");
+  let content;
+  try {
+    if (!place.draw) throw new Refused(404, "there is no such page.");
+    content = await place.draw(context);
+  } catch (error) {
+    if (context.signal.aborted) return;
+    if (!(error instanceof Refused) && !(error instanceof TypeError)) throw error;
+    content = problem(error);
+  }
+  if (context.signal.aborted) return;
+  page.replaceChildren(...[content].flat());
+  page.removeAttribute("aria-busy");
+  const title = page.querySelector("h1");
+  document.title = title ? `${title.textContent} · burnish` : "burnish";
+}
+
+function problem(error) {
+  const line = error instanceof Refused ? error.message : "the server does not answer. Is `burnish view` still running?";
+  return h("section", { class: "problem", role: "alert" }, h("h1", {}, "Not here"), h("p", {}, line),
+    h("p", {}, h("a", { href: "/" }, "All runs")));
+}
+
+function visit(address, { replace = false } = {}) {
+  const same = new URL(address, location.origin).href === location.href;
+  if (!same) history[replace ? "replaceState" : "pushState"](null, "", address);
+  if (!replace) window.scrollTo(0, 0);
+  return show();
+}
+
+function drawBar(place) {
+  const tab = TAB_OF[place.name] || place.name;
+  bar.replaceChildren(
+    h("a", { class: "brand", href: "/", "aria-label": "burnish, all runs" }, h("img", { src: "/static/icon.svg", alt: "", width: 22, height: 22 }), "burnish"),
+    h("nav", { class: "crumbs", "aria-label": "Run" },
+      place.key && [h("a", { class: "run", href: to.run(place.key) }, place.key),
+        h("span", { class: "tabs" }, TABS.map(([name, label, address]) =>
+          h("a", { href: address(place.key), "aria-current": tab === name ? "page" : null }, label)))]),
+    h("nav", { class: "side", "aria-label": "Viewer" },
+      h("a", { href: to.runs(), "aria-current": !place.key && place.name === "" ? "page" : null }, "Runs"),
+      h("a", { href: to.benches(), "aria-current": place.name.startsWith("bench") ? "page" : null }, "Judges"),
+      h("button", { type: "button", title: "Light or dark (t)", "aria-label": "Light or dark", onclick: turnTheme }, "◐"),
+      h("button", { type: "button", title: "Keys (?)", "aria-label": "Keys", onclick: showHelp }, "?")));
+}
+
+// --- theme
+
+function setTheme(name) {
+  if (name) document.documentElement.dataset.theme = name; else delete document.documentElement.dataset.theme;
+}
+
+function turnTheme() {
+  const dark = document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  const name = dark ? "light" : "dark";
+  localStorage.setItem("theme", name);
+  setTheme(name);
+}
+
+// --- keys
+
+const KEYS = [
+  ["j, k or ↓, ↑", "next, previous row"], ["Enter", "open the row"], ["[ and ]", "the step, group or answer before, after"],
+  ["u", "up: from an answer to its group, step, run"], ["/", "search the answers of this run"],
+  ["1 to 4", "colour tokens by author, log-prob, entropy, advantage"], ["t", "light or dark"], ["?", "this list"], ["Esc", "close, leave a field"],
+];
+
+function showHelp() {
+  help.replaceChildren(h("h2", {}, "Keys"),
+    h("dl", {}, KEYS.map(([keys, what]) => [h("dt", {}, keys), h("dd", {}, what)])),
+    h("form", { method: "dialog" }, h("button", {}, "Close")));
+  help.showModal();
+}
+
+function rows() {
+  return [...page.querySelectorAll("[data-row]")].filter((row) => row.offsetParent !== null);
+}
+
+function moveRow(by) {
+  const all = rows();
+  if (!all.length) return;
+  const now = all.findIndex((row) => row.classList.contains("chosen"));
+  const next = now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(now + by, 0), all.length - 1);
+  if (now >= 0) all[now].classList.remove("chosen");
+  all[next].classList.add("chosen");
+  const target = all[next].querySelector("a") || all[next];
+  target.focus({ preventScroll: true });
+  all[next].scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const field = event.target.closest("input, select, textarea");
+  if (field) { if (event.key === "Escape") field.blur(); return; }
+  if (help.open) return;
+  const own = current && current.keys[event.key];
+  if (own) { event.preventDefault(); own(); return; }
+  const common = {
+    j: () => moveRow(1), ArrowDown: () => moveRow(1), k: () => moveRow(-1), ArrowUp: () => moveRow(-1),
+    t: turnTheme, "?": showHelp,
+    "/": () => {
+      const search = page.querySelector("input[type=search]");
+      if (search) search.focus(); else if (current.key) visit(to.samples(current.key));
+    },
+    u: () => { if (current.key) visit(to.run(current.key)); else visit("/"); },
+  }[event.key];
+  if (!common || (event.key.startsWith("Arrow") && !rows().length)) return;
+  event.preventDefault();
+  common();
+});
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href]");
+  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const address = link.getAttribute("href");
+  if (!address.startsWith("/") || address.startsWith("//") || link.hasAttribute("download")) return;
+  event.preventDefault();
+  visit(address);
+});
+
+window.addEventListener("popstate", show);
+setTheme(localStorage.getItem("theme"));
+show();
