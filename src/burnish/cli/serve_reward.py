@@ -1,0 +1,101 @@
+"""`burnish serve-reward`: a recipe's rewards, or a scorer of your own, over HTTP."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnish.cli.console import emit_json, say
+from burnish.cli.words import resolve
+from burnish.errors import UserError, did_you_mean
+from burnish.rewards.config import build_all
+from burnish.rewards.function import from_function
+from burnish.rewards.scorer import Scorer
+from burnish.source import describe, load_source
+
+
+class Options(NamedTuple):
+    """The flags of `burnish serve-reward`."""
+
+    host: str = "127.0.0.1"
+    port: int = 8321
+    token_env: str = ""
+    concurrency: int = 16
+    deadline_s: float = 120.0
+    as_json: bool = False
+
+
+def serve_reward(words: Sequence[str], options: Options) -> int:
+    """Serve until Ctrl-C or SIGTERM; the exit code."""
+    from burnish.engines.server import ServeSettings, serve
+
+    scorer = scorer_of(words)
+    token = token_of(options.token_env)
+    settings = ServeSettings(concurrency=options.concurrency, deadline_s=options.deadline_s)
+
+    def ready(url: str) -> None:
+        needs = sorted(scorer.needs)
+        if options.as_json:
+            emit_json({"event": "ready", "url": url, "name": scorer.name, "needs": needs})
+            return
+        asks = f"needs the fields {', '.join(needs)}" if needs else "needs no fields"
+        say(f"reward '{scorer.name}' ({scorer.scope.value}, {asks}) at {url}")
+        say(f"try: curl {url}/about    stop: Ctrl-C")
+
+    serve(scorer, host=options.host, port=options.port, token=token, settings=settings, ready=ready)
+    return 0
+
+
+def scorer_of(words: Sequence[str]) -> Scorer:
+    """`file.py:name` and `package.module:name` are a scorer or a reward function; else a recipe."""
+    if words and ":" in words[0] and "=" not in words[0]:
+        if len(words) > 1:
+            raise UserError(f"'{words[1]}' follows a scorer; settings belong to a recipe.")
+        return _named(words[0])
+    asked = resolve(words)
+    return build_all(asked.resolved.value.rewards, base=asked.root)
+
+
+def token_of(variable: str) -> str:
+    """The token that an environment variable holds: never on the command line, where all see it."""
+    if not variable:
+        return ""
+    token = os.environ.get(variable, "").strip()
+    if len(token) < 16 or not token.isascii() or not token.isprintable():
+        raise UserError(
+            f"--token-env: {variable} holds {len(token)} characters; expected at least 16 "
+            "printable ASCII ones."
+        )
+    return token
+
+
+def _named(path: str) -> Scorer:
+    place, _, name = path.rpartition(":")
+    file = Path(place)
+    if place.endswith(".py") and not file.is_file():
+        near = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
+        raise UserError(f"scorer '{path}': no file {place}.{did_you_mean(file.name, near)}")
+    if not place.endswith(".py") and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = load_source(file) if place.endswith(".py") else importlib.import_module(place)
+    except Exception as error:  # boundary: the user's module runs here
+        raise UserError(
+            f"scorer '{path}': '{place}' cannot be imported: {describe(error)}."
+        ) from error
+    found: Any = getattr(module, name, None)
+    if isinstance(found, Scorer):
+        return found
+    if callable(found) and not isinstance(found, type):
+        return from_function(found, name)
+    known = [key for key, value in vars(module).items() if isinstance(value, Scorer)]
+    known += [key for key, value in vars(module).items() if callable(value)]
+    got = f"has no '{name}'" if found is None else f"has '{name}', a {type(found).__name__}"
+    raise UserError(
+        f"scorer '{path}': '{place}' {got}; expected a Scorer or a reward function."
+        f"{did_you_mean(name, known)}"
+    )

@@ -1,0 +1,247 @@
+"""What every adapter shares: a trainer's rows become tasks and responses, rewards become numbers.
+
+    bridge = Bridge(scorer, columns={"solution": "answer"}, trace="traces.jsonl")
+    item = bridge.item(prompt, completion, {"solution": "7"})       # text or chat messages
+    scored = bridge.score_now([item])                               # or: await bridge.score([item])
+
+Rewards without a value stay without one: what a trainer can make of that differs, and each
+adapter says what it does. A reward that compares responses with each other needs an anchor here,
+because trainers split the responses to one prompt over processes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from burnish.engines.background import call, call_async
+from burnish.engines.trace import TraceFile, trace_key
+from burnish.errors import UserError
+from burnish.records import Finish, Message, Response, Reward, Status, Task
+from burnish.rewards.combine import Anchor
+from burnish.rewards.scorer import Scope, Scorer, bind_check, score_groups
+from burnish.seeds import digest
+
+LABELS = ("answer", "ground_truth", "label", "labels", "solution", "target")
+"""Columns that give the label away: rewards may ask for them, judges never see them."""
+
+Prompt = str | Sequence[Any]
+"""A text, or chat messages as dicts (or objects) with a role and a content."""
+
+
+class Item(NamedTuple):
+    """One response with its task."""
+
+    task: Task
+    response: Response
+
+
+class Scored(NamedTuple):
+    """One reward, and the key of its trace."""
+
+    reward: Reward
+    key: str
+
+
+class Bridge:
+    """A scorer as a trainer can use it. Holds no lock and no open file: it may be pickled."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        *,
+        columns: Mapping[str, str] | None = None,
+        labels: Sequence[str] = LABELS,
+        anchor: Response | str | None = None,
+        trace: str | Path | None = None,
+        deadline_s: float | None = 300.0,
+        limit: int = 32,
+    ) -> None:
+        """`columns`: a data column's name -> the task field that rewards ask for; the others keep
+        their names. `anchor`: what a pair scorer compares with, a response or a field's name.
+        `deadline_s`: wall clock of one task's responses; `limit`: how many tasks at a time.
+        """
+        self.scorer = pointwise(scorer, anchor)
+        self.name = scorer.name
+        self.columns, self.labels = dict(columns or {}), tuple(labels)
+        self.trace = TraceFile(trace) if trace else None
+        self.deadline_s, self.limit = deadline_s, limit
+        self.parts = part_names(self.scorer)
+        taken = sorted({"score", "valid"} & set(self.parts))
+        if taken:
+            raise UserError(
+                f"reward '{scorer.name}' has a part named '{taken[0]}', which is what the numbers "
+                "of the whole are called in a trainer's log; give the part another name."
+            )
+        self._is_bound = False
+
+    def item(
+        self,
+        prompt: Prompt,
+        completion: Prompt,
+        fields: Mapping[str, Any],
+        *,
+        tokens: int = 0,
+        finish: Finish = Finish.STOP,
+    ) -> Item:
+        """One row of a trainer's batch as a task and a response."""
+        named = {self.columns.get(key, key): value for key, value in fields.items()}
+        messages = as_messages(prompt)
+        own = named.get("task_id", named.get("id"))
+        name = str(own) if own is not None else _content_id(messages, named)
+        labels = {*self.labels, *(self.columns[key] for key in self.labels if key in self.columns)}
+        task = Task(name, messages, named, tuple(sorted(labels & named.keys())))
+        text = completion_text(completion)
+        return Item(task, Response(f"{name}/{digest(text)}", text, finish, tokens))
+
+    async def score(self, items: Sequence[Item]) -> list[Scored]:
+        """One reward for each item, in order. Neighbours with the same task are asked together."""
+        if items and not self._is_bound:
+            bind_check(self.scorer, items[0].task.fields)
+            self._is_bound = True
+        groups = _neighbours(items)
+        calls = [(group[0].task, [item.response for item in group]) for group in groups]
+        rewards = await score_groups(
+            self.scorer, calls, limit=self.limit, deadline_s=self.deadline_s
+        )
+        flat = [reward for group in rewards for reward in group]
+        return [self._scored(item, reward) for item, reward in zip(items, flat, strict=True)]
+
+    def score_now(self, items: Sequence[Item]) -> list[Scored]:
+        """`score` for code that cannot await; works inside a running event loop too."""
+        return call(lambda: self.score(items))
+
+    async def score_from(self, items: Sequence[Item]) -> list[Scored]:
+        """`score` for code that runs on an event loop of its own."""
+        return await call_async(lambda: self.score(items))
+
+    def numbers(self, reward: Reward) -> dict[str, float]:
+        """The reward as numbers under the same keys for every sample: `valid` is 1 or 0, and each
+        part comes with its own `_valid`. Where that is 0 the number beside it means nothing."""
+        values = reward.components
+        numbers = {"valid": float(reward.value is not None)}
+        for name in self.parts:
+            value = values.get(name)
+            numbers[name] = 0.0 if value is None else value
+            numbers[f"{name}_valid"] = float(value is not None)
+        return numbers
+
+    def _scored(self, item: Item, reward: Reward) -> Scored:
+        if self.trace is None:
+            return Scored(reward, trace_key(*item))
+        return Scored(reward, self.trace.write(item.task, item.response, reward))
+
+
+def pointwise(scorer: Scorer, anchor: Response | str | None = None) -> Scorer:
+    """The scorer, if it can score one response at a time; a pair scorer against `anchor`."""
+    if scorer.scope is Scope.PAIR and anchor is not None:
+        return Anchor(scorer, anchor)
+    if anchor is not None:
+        raise UserError(
+            f"reward '{scorer.name}' of scope {scorer.scope.value} takes no anchor; expected a "
+            "pair reward. Leave the anchor out."
+        )
+    if scorer.scope in (Scope.POINT, Scope.STEP):
+        return scorer
+    cure = (
+        "Give the adapter anchor='FIELD', the task field that holds the response to compare with."
+        if scorer.scope is Scope.PAIR
+        else "Score the gathered group yourself, or use a reward of scope point."
+    )
+    raise UserError(
+        f"reward '{scorer.name}' compares responses (scope {scorer.scope.value}), and trainers "
+        f"split the responses to one prompt over processes. {cure}"
+    )
+
+
+def part_names(scorer: Scorer) -> tuple[str, ...]:
+    """Names that the components of this scorer's rewards may have, beside its own."""
+    children: tuple[Scorer, ...] = getattr(scorer, "children", ())
+    return tuple(dict.fromkeys(c.name for c in children if c.name != scorer.name))
+
+
+def as_messages(prompt: Prompt) -> tuple[Message, ...]:
+    """A prompt as messages; a bare text is a user's message."""
+    if isinstance(prompt, str):
+        return (Message("user", prompt),)
+    return tuple(Message(str(_of(m, "role")), _text(_of(m, "content"))) for m in prompt)
+
+
+def completion_text(completion: Prompt) -> str:
+    """What the model said last: the text, or the content of the last assistant message."""
+    if isinstance(completion, str):
+        return completion
+    said = [m for m in completion if _of(m, "role") == "assistant"]
+    return _text(_of(said[-1], "content")) if said else ""
+
+
+def missing(reward: Reward) -> str:
+    """Why a reward has no value, on one line."""
+    reason = " ".join(reward.reason.split())
+    return f"reward '{reward.name}' has no value ({reward.status.value}): {reason}"
+
+
+def engine(name: str) -> Any:
+    """A module of an engine's package, or one line that says to install it."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        package = name.partition(".")[0]
+        if error.name != package:
+            raise
+        raise UserError(
+            f"this adapter needs the package '{package}', which is not installed. Install it: "
+            f"pip install {package}"
+        ) from error
+
+
+def status_shares(rewards: Sequence[Reward]) -> dict[str, float]:
+    """`status/timeout` and so on: the share of each status that occurs, other than ok."""
+    found = [reward.status for reward in rewards if reward.status is not Status.OK]
+    return {
+        f"status/{status.value}": found.count(status) / len(rewards)
+        for status in dict.fromkeys(found)
+    }
+
+
+def means(rows: Iterable[Mapping[str, float]], parts: Sequence[str]) -> dict[str, float]:
+    """The mean of each part over the samples that have it; parts that none has are left out."""
+    kept = list(rows)
+    found: dict[str, float] = {}
+    for name in parts:
+        values = [row[name] for row in kept if row[f"{name}_valid"]]
+        if values:
+            found[name] = sum(values) / len(values)
+    return found
+
+
+def _neighbours(items: Sequence[Item]) -> list[list[Item]]:
+    groups: list[list[Item]] = []
+    for item in items:
+        if groups and groups[-1][0].task == item.task:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return groups
+
+
+def _content_id(messages: tuple[Message, ...], fields: Mapping[str, Any]) -> str:
+    """An id from what the task is, so that every process and every epoch gives it the same one."""
+    content = msgspec.json.encode((messages, fields), order="sorted", enc_hook=repr)
+    return digest(content)
+
+
+def _of(message: Any, key: str) -> Any:
+    return message.get(key) if isinstance(message, Mapping) else getattr(message, key, None)
+
+
+def _text(content: Any) -> str:
+    """A message's content as text: a text, or the text parts of a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = [part if isinstance(part, str) else _of(part, "text") for part in content]
+    return "".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,207 @@
+"""A scorer that lives on another machine, as `burnish serve-reward` serves it.
+
+    scorer = RemoteScorer("http://127.0.0.1:8321", token_env="REWARD_TOKEN")
+    rewards = await scorer.score(task, responses)
+
+Name, scope, needs and fingerprint are the served scorer's own, asked for once. Requests pass
+through a `Fleet`, which owns limits, deadlines and retries; what finally fails is a reward without
+a value. A server that begins to serve another reward than at first breaks the contract.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from anyio.lowlevel import RunVar
+
+from burnish.engines.background import call
+from burnish.engines.messages import About, Problem, ScoreReply, request_body
+from burnish.errors import RewardError, UserError
+from burnish.lm.connections import Connections
+from burnish.lm.failures import (
+    EXPECTED,
+    BadReply,
+    RateLimited,
+    Rejected,
+    ServerFailed,
+    Unreachable,
+    classify,
+    retry_after_s,
+)
+from burnish.lm.fleet import Answer, Fleet, Job, Limits
+from burnish.records import Response, Reward, Task
+from burnish.rewards.scorer import Scope
+from burnish.seeds import digest
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+_serial = count()
+
+
+class RemoteScorer:
+    """The `Scorer` protocol over HTTP."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token_env: str = "",
+        limits: Limits | None = None,
+        fleet: Fleet | None = None,
+        weight: float = 1.0,
+    ) -> None:
+        """Asks the server what it serves; `token_env` names an environment variable."""
+        self._url = _checked_url(url)
+        self._token = _token(token_env)
+        self.fleet = fleet or Fleet(limits or Limits(retries=4))
+        self.weight = weight
+        # A client's connections belong to one event loop; a scorer may outlive several.
+        self._connections: RunVar[Connections | None] = RunVar(
+            f"burnish_reward_connections_{next(_serial)}", None
+        )
+        self._calls = count(1)
+        self.about: About = call(self._ask_about)
+
+    @property
+    def name(self) -> str:
+        return self.about.name
+
+    @property
+    def scope(self) -> Scope:
+        return self.about.scope
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset(self.about.needs)
+
+    @property
+    def fingerprint(self) -> str:
+        """The served scorer's own, so that cached scores survive a restart of the server."""
+        return digest("remote", self.about.fingerprint or self._url)
+
+    def __repr__(self) -> str:
+        return f"RemoteScorer({self._url!r})"
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        """The server's rewards; rewards without a value where it could not be reached."""
+        body = request_body(task, list(responses))
+        try:
+            data = await self._fetch(self.fleet, "POST", "/score", body)
+            reply = _decoded(data, ScoreReply, self._url)
+        except EXPECTED as error:
+            if isinstance(error, RewardError):
+                raise
+            said = " ".join(str(error).split())[:500]
+            return [Reward.failed(self.name, classify(error).status, said) for _ in responses]
+        if reply.fingerprint != self.about.fingerprint:
+            raise RewardError(
+                f"the server {self._url} now serves another reward than when it was first asked "
+                f"(fingerprint {self.about.fingerprint} -> {reply.fingerprint}); start anew."
+            )
+        return list(reply.rewards)
+
+    async def aclose(self) -> None:
+        """Close this event loop's connections."""
+        connections = self._connections.get()
+        if connections is not None:
+            self._connections.set(None)
+            await connections.aclose()
+
+    async def _ask_about(self) -> About:
+        # A fleet of its own: this runs on the background loop, `score` on the caller's.
+        fleet = Fleet(Limits(attempt_s=10.0, deadline_s=30.0, retries=3, concurrency=1))
+        try:
+            data = await self._fetch(fleet, "GET", "/about", None)
+            return _decoded(data, About, self._url)
+        finally:
+            await self.aclose()
+
+    async def _fetch(self, fleet: Fleet, method: str, path: str, body: bytes | None) -> bytes:
+        async def request(job: Job) -> Answer[bytes]:
+            return Answer(await self._send(method, path, body))
+
+        job = Job(f"{self._url}{path} #{next(self._calls)}")
+        return await fleet.call(job, request)
+
+    async def _send(self, method: str, path: str, body: bytes | None) -> bytes:
+        import httpx
+
+        where = f"{self._url}{path}"
+        try:
+            async with self._open().one() as client:
+                reply = await client.request(method, where, content=body)
+        except httpx.TransportError as error:
+            raise Unreachable(f"{where}: {type(error).__name__} {error}") from error
+        except httpx.DecodingError as error:
+            raise BadReply(f"{where}: the reply's content encoding is broken") from error
+        if reply.status_code == 200:
+            return reply.content
+        raise _refusal(reply, where)
+
+    def _open(self) -> Connections:
+        """This event loop's connections."""
+        connections = self._connections.get()
+        if connections is None:
+            headers = {"content-type": "application/json"}
+            if self._token:
+                headers["authorization"] = f"Bearer {self._token}"
+            connections = Connections(headers)
+            self._connections.set(connections)
+        return connections
+
+
+def _refusal(reply: httpx.Response, where: str) -> Exception:
+    """What a reply other than 200 means: the user's mistake, the reward's, or a failure."""
+    code = reply.status_code
+    try:
+        problem = msgspec.json.decode(reply.content, type=Problem)
+    except msgspec.DecodeError:
+        problem = Problem(reply.text[:200], "server")
+    what = f"{where}: HTTP {code}: {problem.error}"
+    after_s = retry_after_s(reply.headers.get("retry-after"))
+    if code == 401:
+        return UserError(f"{what} Set the variable that token_env names.")
+    if code == 422:
+        return UserError(what)
+    if problem.kind == "reward":
+        return RewardError(what)
+    if code == 429:
+        return RateLimited(what, after_s=after_s)
+    return ServerFailed(what, after_s=after_s) if code >= 500 or code == 408 else Rejected(what)
+
+
+def _decoded(data: bytes, kind: type[T], where: str) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BadReply(f"{where}: the reply is no {kind.__name__}: {error}") from error
+
+
+def _checked_url(url: str) -> str:
+    import httpx
+
+    try:
+        parts = httpx.URL(url)
+        is_good = parts.scheme in ("http", "https") and bool(parts.host) and not parts.query
+        is_good = is_good and not parts.userinfo and not parts.fragment
+    except httpx.InvalidURL:
+        is_good = False
+    if not is_good:
+        shown = url.partition("?")[0].rpartition("@")[2]
+        raise UserError(f"url is {shown!r}; expected http://host:port or https://host.")
+    return url.rstrip("/")
+
+
+def _token(variable: str) -> str:
+    if not variable:
+        return ""
+    token = os.environ.get(variable, "").strip()
+    if not token.isascii() or not token or not token.isprintable():
+        raise UserError(f"token_env: the environment has no usable {variable}; set it.")
+    return token

@@ -1,0 +1,152 @@
+"""What travels between a reward server and its clients: closed schemas, JSON, one-line errors.
+
+    {"task": {"prompt": "3 + 4?", "fields": {"answer": "7"}}, "responses": ["7", {"text": "8"}]}
+    {"fingerprint": "...", "rewards": [{"name": "correct", "value": 1.0, "status": "ok", ...}]}
+
+A reward without a value has `"value": null` and a status that says why.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from burnish.errors import UserError
+from burnish.records import Finish, Message, Response, Reward, Task
+from burnish.rewards.scorer import Scope
+from burnish.seeds import digest
+
+T = TypeVar("T")
+
+
+class MessageBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn of the conversation."""
+
+    role: str
+    content: str
+    name: str | None = None
+    tool_calls: tuple[dict[str, Any], ...] = ()
+
+
+class TaskBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A task: `messages`, or `prompt` for a single user message."""
+
+    id: str = ""
+    prompt: str = ""
+    messages: tuple[MessageBody, ...] = ()
+    fields: dict[str, Any] = {}
+    labels: tuple[str, ...] = ("answer",)
+    source: str = ""
+
+    def task(self) -> Task:
+        if self.prompt and self.messages:
+            raise UserError("task has both prompt and messages; expected one of them.")
+        messages = tuple(Message(m.role, m.content, m.name, m.tool_calls) for m in self.messages)
+        if not messages:
+            messages = (Message("user", self.prompt),)
+        name = self.id or digest(msgspec.json.encode((messages, self.fields), order="sorted"))
+        return Task(name, messages, self.fields, self.labels, self.source)
+
+
+class ResponseBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """One response."""
+
+    text: str
+    id: str = ""
+    finish: Finish = Finish.STOP
+    tokens: int = 0
+    info: dict[str, Any] = {}
+
+
+class ScoreBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `/score`, and one item of a batch or a job."""
+
+    task: TaskBody
+    responses: tuple[ResponseBody | str, ...]
+
+    def parts(self) -> tuple[Task, list[Response]]:
+        """What a scorer takes."""
+        task = self.task.task()
+        if not self.responses:
+            raise UserError("responses is empty; expected at least one.")
+        return task, [_response(task, place, r) for place, r in enumerate(self.responses)]
+
+
+class BatchBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `/score_batch` and `/jobs`; each item is read on its own, when its turn comes."""
+
+    items: tuple[Raw, ...]
+
+
+class About(Struct, frozen=True):
+    """What a server says of its scorer."""
+
+    name: str
+    scope: Scope
+    needs: tuple[str, ...]
+    fingerprint: str
+    version: str = ""
+
+
+class ScoreReply(Struct, frozen=True):
+    """The reply of `/score`."""
+
+    fingerprint: str
+    rewards: tuple[Reward, ...]
+
+
+class Problem(Struct, frozen=True):
+    """An error as a client reads it; `kind` is user, reward, busy or server."""
+
+    error: str
+    kind: str = "user"
+
+
+def read(data: bytes | Raw, kind: type[T], what: str) -> T:
+    """JSON of a closed schema, or one line that says where it differs."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{what} cannot be read: {error}.") from error
+
+
+def reward_body(reward: Reward) -> dict[str, Any]:
+    """A reward with every key written out, so that nobody has to know the defaults."""
+    return {
+        "name": reward.name,
+        "value": reward.value,
+        "status": reward.status.value,
+        "reason": reward.reason,
+        "weight": reward.weight,
+        "parts": [reward_body(part) for part in reward.parts],
+        "verdicts": reward.verdicts,
+        "evidence": reward.evidence,
+    }
+
+
+def request_body(task: Task, responses: list[Response]) -> bytes:
+    """The body of `/score` for a task and its responses."""
+    task_body = TaskBody(
+        task.id,
+        "",
+        tuple(MessageBody(m.role, m.content, m.name, m.tool_calls) for m in task.messages),
+        task.fields,
+        task.labels,
+        task.source,
+    )
+    bodies = tuple(ResponseBody(r.text, r.id, r.finish, r.tokens, r.info) for r in responses)
+    try:
+        return msgspec.json.encode(ScoreBody(task_body, bodies))
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"task {task.id} cannot be sent: {error}; expected fields and texts that JSON can hold."
+        ) from None
+
+
+def _response(task: Task, place: int, body: ResponseBody | str) -> Response:
+    if isinstance(body, str):
+        return Response(f"{task.id}/{place}", body)
+    name = body.id or f"{task.id}/{place}"
+    return Response(name, body.text, body.finish, body.tokens, body.info)

@@ -1,0 +1,85 @@
+"""A scorer as OpenRLHF's reward function.
+
+    # my_reward.py; start the training with --reward.remote_url my_reward.py
+    from burnish.engines import as_openrlhf
+    reward_func = as_openrlhf(lambda: Numeric(NumericConfig()))
+
+OpenRLHF sends the function to other processes, so the scorer may come as a function that makes
+it: each process then makes its own, and nothing of it has to be sent.
+
+OpenRLHF knows no None and masks nothing: a reward without a value becomes 0.0, marked by
+`extra_logs["valid"]` = 0. Watch that share; with a judge that fails often, train elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from burnish.engines.bridge import Bridge, Item, pointwise
+from burnish.errors import UserError
+from burnish.rewards.scorer import Scorer
+
+ENDS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "</s>")
+"""Special tokens that OpenRLHF leaves at the end of a query."""
+
+
+class _Made:
+    """The bridge of this process, made when it is first used and never sent anywhere."""
+
+    def __init__(self, scorer: Scorer | Callable[[], Scorer], options: dict[str, Any]) -> None:
+        self._scorer, self._options = scorer, options
+        self._bridge: Bridge | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_bridge": None}
+
+    @property
+    def bridge(self) -> Bridge:
+        if self._bridge is None:
+            found = self._scorer
+            scorer = found if isinstance(found, Scorer) else found()
+            self._bridge = Bridge(scorer, **self._options)
+        return self._bridge
+
+
+def as_openrlhf(
+    scorer: Scorer | Callable[[], Scorer], *, ends: Sequence[str] = ENDS, **options: Any
+) -> Callable[..., dict[str, Any]]:
+    """`f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`, all tensors.
+
+    Queries begin with their prompt; `ends` are cut from the end of the response. The label is the
+    task's `answer`. Further options are those of `Bridge`.
+    """
+    made = _Made(scorer, options)
+    if isinstance(scorer, Scorer):
+        pointwise(scorer, options.get("anchor"))
+
+    def item(query: str, prompt: str, label: Any) -> Item:
+        if not query.startswith(prompt):
+            raise UserError(
+                f"as_openrlhf: a query does not begin with its prompt (query {query[:60]!r}, "
+                f"prompt {prompt[:60]!r}); expected the prompt followed by the response."
+            )
+        return made.bridge.item(prompt, _without(query[len(prompt) :], ends), {"answer": label})
+
+    def reward_func(
+        queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **unused: Any
+    ) -> dict[str, Any]:
+        import torch
+
+        bridge = made.bridge
+        items = [item(*row) for row in zip(queries, prompts, labels, strict=True)]
+        rewards = [scored.reward for scored in bridge.score_now(items)]
+        values = torch.tensor([0.0 if r.value is None else r.value for r in rewards])
+        rows = [bridge.numbers(reward) for reward in rewards]
+        logs = {key: torch.tensor([row[key] for row in rows]) for key in (rows[0] if rows else ())}
+        return {"rewards": values, "scores": values.clone(), "extra_logs": logs}
+
+    return reward_func
+
+
+def _without(text: str, ends: Sequence[str]) -> str:
+    while found := next((end for end in ends if text.rstrip().endswith(end)), None):
+        text = text.rstrip()[: -len(found)]
+    return text

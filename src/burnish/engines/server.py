@@ -1,0 +1,301 @@
+"""Any scorer over HTTP: one task, a batch, or a job that is fetched later.
+
+    serve(scorer, host="127.0.0.1", port=8321)          # until Ctrl-C or SIGTERM
+    app = create_app(scorer, ServeSettings(), token="...")      # an ASGI app, for your own server
+
+| request           | body                    | reply                                            |
+|-------------------|-------------------------|--------------------------------------------------|
+| GET /health       |                         | `{"status": "ok"}`, without a token              |
+| GET /about        |                         | name, scope, needs and fingerprint of the scorer |
+| POST /score       | `{task, responses}`     | `{fingerprint, rewards}`                         |
+| POST /score_batch | `{items: [...]}`        | `{fingerprint, results}`, in order               |
+| POST /jobs        | `{items: [...]}`        | 202 and `{id, state, done, total, results}`      |
+| GET /jobs/ID      |                         | the same; `results` once it is done              |
+| DELETE /jobs/ID   |                         | 204; a running job is stopped                    |
+
+Errors are `{"error": "one line", "kind": "user" | "reward" | "busy" | "server"}`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import msgspec
+
+from burnish.engines.desk import Busy, Desk, ServeSettings, problem_kind
+from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_body
+from burnish.errors import BoundaryError, BurnishError, UserError
+from burnish.lm.failures import first_error
+from burnish.rewards.scorer import Scorer
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+__all__ = ["ServeSettings", "create_app", "serve"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+PORT = 8321
+Handler = Callable[["Request"], Awaitable["Response"]]
+
+
+def create_app(
+    scorer: Scorer, settings: ServeSettings | None = None, *, token: str = ""
+) -> Starlette:
+    """The server as an ASGI app; with a token, every request but `/health` must carry it."""
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
+    desk = Desk(scorer, settings or ServeSettings())
+    endpoints = _Endpoints(desk)
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as group:
+            desk.group = group
+            yield
+            desk.group = None
+            group.cancel_scope.cancel()
+
+    def route(path: str, handler: Handler, method: str, secret: str = token) -> Route:
+        return Route(path, _answered(handler, secret), methods=[method])
+
+    return Starlette(
+        lifespan=lifespan,
+        routes=[
+            route("/health", endpoints.health, "GET", ""),
+            route("/about", endpoints.about, "GET"),
+            route("/score", endpoints.score, "POST"),
+            route("/score_batch", endpoints.score_batch, "POST"),
+            route("/jobs", endpoints.begin_job, "POST"),
+            route("/jobs/{name}", endpoints.show_job, "GET"),
+            route("/jobs/{name}", endpoints.drop_job, "DELETE"),
+        ],
+        exception_handlers={404: _no_such_path, 405: _no_such_path},
+    )
+
+
+class _Endpoints:
+    """One method for each request."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+
+    async def health(self, request: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def about(self, request: Request) -> Response:
+        from burnish import __version__
+
+        scorer = self.desk.scorer
+        needs = tuple(sorted(scorer.needs))
+        return _json(About(scorer.name, scorer.scope, needs, self.desk.fingerprint, __version__))
+
+    async def score(self, request: Request) -> Response:
+        body = read(await self._body(request), ScoreBody, "the body")
+        task, responses = body.parts()
+        rewards = await _while_connected(request, lambda: self.desk.score(task, responses))
+        told = [reward_body(reward) for reward in rewards]
+        return _json({"fingerprint": self.desk.fingerprint, "rewards": told})
+
+    async def score_batch(self, request: Request) -> Response:
+        items = read(await self._body(request), BatchBody, "the body").items
+        results = await _while_connected(request, lambda: self.desk.batch(items))
+        return _json({"fingerprint": self.desk.fingerprint, "results": results})
+
+    async def begin_job(self, request: Request) -> Response:
+        items = read(await self._body(request), BatchBody, "the body").items
+        return _json(self.desk.begin(items).body(), 202)
+
+    async def show_job(self, request: Request) -> Response:
+        work = self.desk.job(request.path_params["name"])
+        return _json(work.body()) if work else _no_job()
+
+    async def drop_job(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        work = self.desk.job(request.path_params["name"])
+        if work is None:
+            return _no_job()
+        self.desk.cancel(work)
+        return Response(status_code=204)
+
+    async def _body(self, request: Request) -> bytes:
+        """The request's JSON, not a byte longer than the settings allow."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            # A web page may send other types to a loopback port without asking; not this one.
+            raise _Refused(415, f"content-type is '{kind}'; expected application/json.")
+        most = self.desk.settings.max_body_bytes
+        told = request.headers.get("content-length", "0")
+        parts, size = [], int(told) if told.isdigit() else 0
+        if size <= most:
+            size = 0
+            async for part in request.stream():
+                size += len(part)
+                parts.append(part)
+                if size > most:
+                    break
+        if size > most:
+            raise _Refused(413, f"the body has more than {most} bytes; send smaller batches.")
+        return b"".join(parts)
+
+
+class _Refused(UserError):
+    """A mistake of the client's with an HTTP code of its own."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _answered(handler: Handler, token: str) -> Handler:
+    """The handler behind the token, its errors as one line with a code."""
+    from starlette.requests import ClientDisconnect
+
+    async def answer(request: Request) -> Response:
+        try:
+            if token and not _carries(request, token):
+                raise _Refused(401, "the token is missing or wrong; send Authorization: Bearer.")
+            return await handler(request)
+        except BurnishError as error:
+            return _problem(_code(error), str(error), problem_kind(error))
+        except ClientDisconnect:
+            return _problem(400, "the client hung up.", "user")
+        except Exception:  # boundary: a bug ends one request; the log has the traceback
+            logger.exception("%s %s failed", request.method, request.url.path)
+            return _problem(500, "the server failed; its log says why.", "server")
+
+    return answer
+
+
+async def _while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
+    """The work's result; a client that hangs up ends it, so that no judge is paid for nobody."""
+    results: list[T] = []
+
+    async def watch(scope: anyio.CancelScope) -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    with first_error():
+        async with anyio.create_task_group() as group:
+            group.start_soon(watch, group.cancel_scope)
+            results.append(await work())
+            group.cancel_scope.cancel()
+    if not results:
+        raise _Refused(499, "the client hung up.")
+    return results[0]
+
+
+def _carries(request: Request, token: str) -> bool:
+    given = request.headers.get("authorization", "")
+    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+
+
+def _code(error: BurnishError) -> int:
+    if isinstance(error, _Refused):
+        return error.code
+    if isinstance(error, Busy):
+        return 503
+    return 422 if isinstance(error, UserError) else 500
+
+
+async def _no_such_path(request: Request, error: Exception) -> Response:
+    code = getattr(error, "status_code", 404)
+    paths = "/health, /about, /score, /score_batch, /jobs, /jobs/ID"
+    return _problem(code, f"{request.method} {request.url.path}: expected {paths}.", "user")
+
+
+def _no_job() -> Response:
+    return _problem(404, "no such job: never begun, deleted, or its time is over.", "user")
+
+
+def _problem(code: int, message: str, kind: str) -> Response:
+    reply = _json({"error": " ".join(message.split()), "kind": kind}, code)
+    if kind == "busy":
+        reply.headers["retry-after"] = "1"
+    if code == 401:
+        reply.headers["www-authenticate"] = "Bearer"
+    return reply
+
+
+def _json(value: Any, code: int = 200) -> Response:
+    from starlette.responses import Response
+
+    data = msgspec.json.encode(value)
+    return Response(data, code, media_type="application/json")
+
+
+def serve(
+    scorer: Scorer,
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    token: str = "",
+    settings: ServeSettings | None = None,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until Ctrl-C or SIGTERM; requests that run then may finish. Port 0 is any free one.
+
+    `ready` is called with the address once it is bound. An address that others can reach needs a
+    token.
+    """
+    try:
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"serving needs the package '{error.name}'; install it: pip install 'burnish[serve]'"
+        ) from error
+    if not token and not is_loopback(host):
+        raise UserError(
+            f"host {host} can be reached from other machines, and there is no token; expected one "
+            "(--token-env NAME) or a loopback host such as 127.0.0.1."
+        )
+    chosen = settings or ServeSettings()
+    with _bound(host, port) as bound:
+        app = create_app(scorer, chosen, token=token)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=max(1, round(chosen.stop_s)),
+            h11_max_incomplete_event_size=64 * 1024,
+        )
+        if ready is not None:
+            shown = f"[{host}]" if ":" in host else host
+            ready(f"http://{shown}:{bound.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[bound])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.set_inheritable(True)
+    except (OSError, OverflowError) as error:
+        found.close()
+        raise BoundaryError(f"cannot listen on {host} port {port}: {error}.") from error
+    return found

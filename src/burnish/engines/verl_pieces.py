@@ -1,0 +1,67 @@
+"""Pieces that live inside verl: a manager that tells the prompt, an estimator that knows "no value".
+
+    VERL_USE_EXTERNAL_MODULES=burnish.engines.verl_pieces    # registers both, in every process
+    reward.reward_manager.name=burnish_prompt  algorithm.adv_estimator=grpo_valid
+
+Importing this module imports verl. The manager is verl's naive one; it adds the chat messages of
+the prompt to `extra_info`, without which a judge would see an answer and no question.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from burnish.policy.advantage import grpo_advantage
+
+_managers: Any = importlib.import_module("verl.experimental.reward_loop.reward_manager")
+_algorithms: Any = importlib.import_module("verl.trainer.ppo.core_algos")
+
+
+@_managers.register("burnish_prompt")
+class PromptRewardManager(_managers.NaiveRewardManager):  # type: ignore[misc]
+    """verl's naive manager, with `extra_info["prompt"]` set to the messages that were asked."""
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        item = data[-1:]
+        asked = item.non_tensor_batch.get("raw_prompt")
+        if asked is not None:
+            extra = item.non_tensor_batch.get("extra_info")
+            known = dict(extra[0]) if extra is not None and extra[0] else {}
+            item.non_tensor_batch["extra_info"] = _boxed({**known, "prompt": list(asked[0])})
+        told: dict[str, Any] = await super().run_single(item)
+        return told
+
+
+@_algorithms.register_adv_est("grpo_valid")  # type: ignore[untyped-decorator]
+def grpo_valid(
+    token_level_rewards: Any,
+    response_mask: Any,
+    index: Sequence[Any],
+    config: Any = None,
+    **unused: Any,
+) -> tuple[Any, Any]:
+    """GRPO's advantage over the rows that have a reward; a row whose reward is NaN gets 0.
+
+    Shapes: (B, T), (B, T), (B,) -> two times (B, T).
+    """
+    is_scaled = config is None or config.get("norm_adv_by_std_in_grpo", True)
+    names = [str(name) for name in index]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    advantages_B = grpo_advantage(
+        token_level_rewards.sum(-1),
+        [numbers[name] for name in names],
+        "group_std" if is_scaled else "none",
+    )
+    spread_BT = advantages_B.to(token_level_rewards.dtype)[:, None] * response_mask
+    return spread_BT, spread_BT
+
+
+def _boxed(value: Any) -> Any:
+    """One object as verl keeps them: in an object array of length one."""
+    import numpy
+
+    box = numpy.empty(1, dtype=object)
+    box[0] = value
+    return box

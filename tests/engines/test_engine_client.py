@@ -1,0 +1,145 @@
+"""The remote scorer against a real server: the same rewards, retries, and failures with a name."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import anyio
+import pytest
+from engine_cases import WEB, Broken, Fussy, LongerWins, serving, total, wait_until
+
+from burnish.engines import RemoteScorer, ServeSettings, as_trl
+from burnish.errors import BoundaryError, RewardError, UserError
+from burnish.lm.fleet import Limits
+from burnish.records import Finish, Message, Response, Status, Task
+from burnish.rewards import Anchor, Cached, Scorer, Weighted, checked
+
+QUICK = Limits(retries=2, backoff_base_s=0.01, backoff_cap_s=0.05, attempt_s=5, deadline_s=10)
+TASK = Task("t1", (Message("user", "3 + 4?"),), {"answer": "7", "deep": {"a": [1, None]}})
+RESPONSES = [Response("a", "it is 7"), Response("b", "8", Finish.LENGTH, 3, {"x": 1})]
+
+
+def score(scorer, task=TASK, responses=RESPONSES, **more):
+    return anyio.run(lambda: checked(scorer, task, responses, **more))
+
+
+def test_remote_rewards_are_the_local_ones():
+    local = total()
+    with serving(total()) as url:
+        remote = RemoteScorer(url)
+        assert isinstance(remote, Scorer)
+        assert (remote.name, remote.scope, remote.needs) == (local.name, local.scope, local.needs)
+        assert score(remote) == score(local)
+        assert score(remote) == score(local)  # a second event loop, the same scorer
+
+
+def test_the_task_arrives_whole():
+    scorer = Fussy()
+    with serving(scorer) as url:
+        score(RemoteScorer(url))
+    assert scorer.tasks == [TASK]
+
+
+def test_it_combines_like_any_scorer(tmp_path):
+    with serving(Fussy()) as url:
+        remote = RemoteScorer(url, weight=2.0)
+        (reward, _) = score(Weighted([remote]))
+        assert reward.value == 14.0
+        cached = Cached(remote, tmp_path / "cache.db")
+        first = score(cached)
+    assert score(cached) == first  # the server is gone
+    with serving(LongerWins()) as url:
+        pair = Anchor(RemoteScorer(url), Response("r", "12"))
+        assert [reward.value for reward in score(pair)] == [1.0, -1.0]
+
+
+def test_it_serves_a_trainer_through_an_adapter():
+    with serving(Fussy()) as url:
+        reward = as_trl(RemoteScorer(url, limits=QUICK))
+        assert reward(prompts=["p"] * 3, completions=["a", "refused", "ccc"]) == [1.0, None, 3.0]
+
+
+def test_no_server_is_told_at_once():
+    with pytest.raises(BoundaryError, match="ConnectError"):
+        RemoteScorer("http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x", "http://u:secret@x", "http://x?q"])
+def test_bad_addresses_are_refused_without_telling_secrets(url):
+    with pytest.raises(UserError, match="expected http://") as told:
+        RemoteScorer(url)
+    assert "secret" not in str(told.value)
+
+
+def test_a_server_that_dies_leaves_rewards_without_a_value():
+    with serving(Fussy()) as url:
+        remote = RemoteScorer(url, limits=QUICK)
+    rewards = score(remote)
+    assert [(r.value, r.status) for r in rewards] == [(None, Status.INFRA_ERROR)] * 2
+    assert "gave up after 3 attempts" in rewards[0].reason
+
+
+def test_a_busy_server_is_asked_again():
+    slow = Fussy(held=True)
+    with serving(slow, ServeSettings(concurrency=1, waiting=1)) as url:
+        remote = RemoteScorer(url, limits=QUICK)
+        body = {"task": {"prompt": "p"}, "responses": ["a"]}
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(WEB.post, f"{url}/score", json=body)
+            wait_until(lambda: slow.running)
+            second = pool.submit(score, remote)
+            wait_until(lambda: any("backing off" in line for line in remote.fleet.waiting()))
+            slow.free.set()
+            assert first.result().status_code == 200
+            (one, _) = second.result()
+    assert one.value == 7.0
+    assert remote.fleet.totals.attempts == 2
+
+
+def test_a_slow_server_is_a_timeout():
+    with serving(Fussy(slow_s=30), ServeSettings(stop_s=1)) as url:
+        short = Limits(retries=0, attempt_s=0.2, deadline_s=0.5)
+        rewards = score(RemoteScorer(url, limits=short))
+    assert {reward.status for reward in rewards} == {Status.TIMEOUT}
+
+
+def test_the_users_mistakes_stay_the_users():
+    with serving(LongerWins()) as url:
+        remote = RemoteScorer(url)
+
+        async def three():
+            return await remote.score(TASK, [Response(str(n), "x") for n in range(3)])
+
+        with pytest.raises(UserError, match="expected 2"):
+            anyio.run(three)
+    with serving(Broken()) as url, pytest.raises(RewardError, match="returned 0 rewards"):
+        score(RemoteScorer(url))
+
+
+def test_a_field_that_json_cannot_hold_is_named():
+    with serving(Fussy()) as url:
+        odd = Task("t2", TASK.messages, {"thing": object()})
+        with pytest.raises(UserError, match="task t2 cannot be sent"):
+            score(RemoteScorer(url), odd)
+
+
+def test_tokens(monkeypatch):
+    secret = "0123456789abcdef"
+    with serving(Fussy(), token=secret) as url:
+        with pytest.raises(UserError, match="the token is missing or wrong"):
+            RemoteScorer(url)
+        monkeypatch.delenv("REWARD_TOKEN", raising=False)
+        with pytest.raises(UserError, match="no usable REWARD_TOKEN"):
+            RemoteScorer(url, token_env="REWARD_TOKEN")
+        monkeypatch.setenv("REWARD_TOKEN", secret)
+        remote = RemoteScorer(url, token_env="REWARD_TOKEN")
+        assert score(remote)[0].value == 7.0
+        assert secret not in repr(remote)
+
+
+def test_another_reward_behind_the_same_address_is_noticed():
+    other = Fussy()
+    other.fingerprint = "fussy-2"
+    with serving(Fussy()) as url:
+        remote = RemoteScorer(url, limits=QUICK)
+        port = int(url.rpartition(":")[2])
+    with serving(other, port=port), pytest.raises(RewardError, match="serves another reward"):
+        score(remote)

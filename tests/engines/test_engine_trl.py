@@ -1,0 +1,182 @@
+"""The TRL adapter: its signature, and two real steps of the real GRPOTrainer on the CPU."""
+
+import asyncio
+import inspect
+from importlib.util import find_spec
+
+import pytest
+from engine_cases import Fussy, LongerWins, correct, total
+
+from burnish.engines import as_trl, read_traces
+from burnish.lm.tiny import tiny_model
+from burnish.records import Reward, Status
+from burnish.rewards import Scope
+
+PROMPTS = ["What is 3 + 4?", "What is 3 + 4?", "What is 5 + 5?"]
+
+
+def test_values_and_nones_in_order():
+    reward = as_trl(Fussy())
+    values = reward(prompts=PROMPTS, completions=["a", "refused", "ccc"], completion_ids=[[1]] * 3)
+    assert values == [1.0, None, 3.0]
+    assert reward.__name__ == "fussy"
+
+
+def test_conversational_rows_and_renamed_columns():
+    reward = as_trl(correct(), columns={"solution": "answer"})
+    prompts = [[{"role": "user", "content": text}] for text in PROMPTS]
+    completions = [[{"role": "assistant", "content": text}] for text in ("7", "8", "it is 10")]
+    values = reward(
+        prompts=prompts,
+        completions=completions,
+        completion_ids=[[1], [2], [3, 4]],
+        solution=["7", "7", "10"],
+        trainer_state=object(),
+    )
+    assert values == [1.0, 0.0, 1.0]
+
+
+def test_parts_statuses_and_keys_are_logged():
+    metrics, columns = {}, {}
+    reward = as_trl(total())
+    values = reward(
+        prompts=PROMPTS,
+        completions=["7", "eight", "1"],
+        answer=["7", "7", "10"],
+        log_metric=metrics.__setitem__,
+        log_extra=columns.__setitem__,
+    )
+    assert values == [1.0, 0.0, 0.0]
+    assert metrics == {
+        "total/valid": 1.0,
+        "total/correct": pytest.approx(1 / 3),
+        "total/length": pytest.approx(7 / 3),
+    }
+    assert columns["total/length"] == [1.0, 5.0, 1.0]
+    assert columns["total/status"] == ["ok"] * 3
+    assert len(set(columns["total/trace"])) == 3
+
+
+def test_failures_are_counted_by_status():
+    metrics = {}
+    texts = ["timeout", "a", "timeout", "refused"]
+    as_trl(Fussy())(
+        prompts=["p"] * 4, completions=texts, log_metric=metrics.__setitem__, log_extra=None
+    )
+    assert metrics == {
+        "fussy/valid": 0.25,
+        "fussy/status/timeout": 0.5,
+        "fussy/status/refused": 0.25,
+    }
+
+
+def test_a_call_inside_a_running_loop_works():
+    async def trainer():
+        return as_trl(Fussy(slow_s=0.01))(prompts=["p"], completions=["abc"])
+
+    assert asyncio.run(trainer()) == [3.0]
+
+
+def test_pairs_against_a_column():
+    reward = as_trl(LongerWins(), anchor="reference")
+    values = reward(prompts=["p"] * 2, completions=["123", "1"], reference=["12", "12"])
+    assert values == [1.0, -1.0]
+
+
+class Wayward:
+    """Every fourth response has no value, the others alternate."""
+
+    name = "wayward"
+    scope = Scope.POINT
+    needs = frozenset({"answer"})
+    fingerprint = "wayward-1"
+
+    def __init__(self):
+        self.count = 0
+
+    async def score(self, task, responses):
+        rewards = []
+        for _ in responses:
+            self.count += 1
+            if self.count % 4 == 0:
+                rewards.append(Reward.failed(self.name, Status.PARSE_ERROR, "no verdict"))
+            else:
+                rewards.append(Reward(self.name, float(self.count % 2)))
+        return rewards
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
+def test_two_steps_of_the_real_trainer(tmp_path, monkeypatch):
+    """None rows get advantage 0, the others are centred without them, and all of it is logged."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import GRPOConfig, GRPOTrainer
+
+    folder = tiny_model(tmp_path / "model")
+    traces = tmp_path / "traces.jsonl"
+    prompt = [{"role": "user", "content": "3 + 4?"}]
+    data = Dataset.from_dict({"prompt": [prompt] * 4, "answer": ["7"] * 4})
+    config = GRPOConfig(
+        output_dir=str(tmp_path / "out"),
+        max_steps=2,
+        per_device_train_batch_size=4,
+        num_generations=4,
+        max_completion_length=6,
+        beta=0.0,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        logging_steps=1,
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    scorer = Wayward()
+    trainer = GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        reward_funcs=as_trl(scorer, trace=traces),
+        args=config,
+        train_dataset=data,
+        processing_class=AutoTokenizer.from_pretrained(folder),
+    )
+    groups = []
+    score = trainer._generate_and_score_completions
+
+    def listening(inputs):
+        batch = score(inputs)
+        groups.append(batch["advantages"].tolist())
+        return batch
+
+    trainer._generate_and_score_completions = listening
+    trainer.train()
+
+    assert trainer.state.global_step == 2
+    assert scorer.count == 8
+    # Rewards are 1, 0, 1, None: mean 2/3 and deviation 0.577 of the three that have one.
+    mean, deviation = 2 / 3, 3**-0.5
+    high, low = (1 - mean) / deviation, -mean / deviation
+    assert len(groups) == 2
+    for group in groups:
+        assert group == pytest.approx([high, low, high, 0.0], abs=1e-3)
+    logs = [row for row in trainer.state.log_history if "wayward/valid" in row]
+    assert [row["wayward/valid"] for row in logs] == [0.75, 0.75]
+    assert [row["wayward/status/parse_error"] for row in logs] == [0.25, 0.25]
+    assert [row["rewards/wayward/mean"] for row in logs] == pytest.approx([mean, mean])
+    extra = trainer._logs["extra"]  # TRL keeps the last batch
+    assert list(extra["wayward/status"]) == ["ok", "ok", "ok", "parse_error"]
+    kept = list(read_traces(traces))
+    assert len(kept) == 8
+    assert [trace.key for trace in kept[4:]] == list(extra["wayward/trace"])
+    assert kept[3].reward.reason == "no verdict"
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
+def test_the_real_trainer_takes_the_function_as_a_synchronous_one():
+    from trl.trainer.utils import get_callable_name, is_async_callable
+
+    reward = as_trl(Fussy())
+    assert not is_async_callable(reward)
+    assert get_callable_name(reward) == "fussy"
+    assert {"prompts", "completions", "completion_ids"} <= set(inspect.signature(reward).parameters)
