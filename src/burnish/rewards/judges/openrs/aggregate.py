@@ -1,0 +1,313 @@
+"""Verdicts on single criteria become one score, outside of the language model (OpenRS).
+
+    aggregate_criteria([{"type": "core", "winner": "A", "score": 2}, {"winner": "B", "score": -1}])
+    two_order_votes((1.4, -0.5))        # "good": both orders prefer the chosen response
+
+A decided critical flaw silences everything else; without one the score is the mean of the decided
+criteria, weighted by their type. Paper: Open Rubric System (arXiv 2602.14069). Where we differ from
+the reference code: what cannot be read is None and not 0 (`parity=True` gives the 0), a winner that
+contradicts the sign of its score is counted, and a two-order rule that is antisymmetric stands
+beside the published one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args
+
+from burnish.errors import UserError, did_you_mean
+
+logger = logging.getLogger(__name__)
+
+CRITICAL, CORE, IMPORTANT, HIGHLIGHT = "critical", "core", "important", "highlight"
+TYPES = (CRITICAL, CORE, IMPORTANT, HIGHLIGHT)
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "硬伤": CRITICAL,
+        "核心": CORE,
+        "重要": IMPORTANT,
+        "亮点": HIGHLIGHT,
+        **{name: name for name in TYPES},
+    }
+)
+WEIGHTS: Mapping[str, float] = MappingProxyType({CORE: 5.0, IMPORTANT: 2.0, HIGHLIGHT: 1.0})
+EPSILON = 1e-6
+"""In the denominator of the weighted mean, as in the reference code: |mean| stays below 2."""
+
+TwoOrderRule = Literal["reference", "votes"]
+Verdict = Literal["good", "bad", "same", "error"]
+
+_LETTERS = {"A": 1, "B": -1, "S": 0, "SAME": 0, "TIE": 0, "EQUAL": 0}
+
+
+class InvalidCriterion(ValueError):
+    """A criterion without a readable winner or score; the message says which and why."""
+
+
+class Compared(NamedTuple):
+    """One criterion of a pair, read: who is better on it, and by how much."""
+
+    type: str
+    """One of the four types; any other word as it came."""
+    sign: int
+    """1: A is better, -1: B is, 0: neither."""
+    score: float
+    """As it was given; its size counts, `sign` says which way."""
+
+    @property
+    def signed(self) -> float:
+        return self.sign * abs(self.score)
+
+    @property
+    def is_inconsistent(self) -> bool:
+        """The letter and the sign of the score name different winners."""
+        return self.score != 0 and self.sign != math.copysign(1, self.score)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A score and how it came about."""
+
+    value: float | None
+    decided_by: Literal["critical", "weighted", "nothing", "invalid"]
+    inconsistent: int = 0
+    """Criteria whose letter contradicts their score; the letter won."""
+    unknown_types: tuple[str, ...] = ()
+    reason: str = ""
+    """Why there is no value."""
+
+
+def aggregate_criteria(
+    criteria: Any,
+    min_score: float = 0.0,
+    *,
+    weights: Mapping[str, float] | None = None,
+    strict: bool = False,
+    fallthrough: bool = False,
+    parity: bool = False,
+) -> Any:
+    """The score of A against B from criterion verdicts: above 0 where A is better.
+
+    `criteria`: tables with `type`, `winner` (A, B or S; `chosen` as in the reference code) and
+    `score`; a list of such lists gives a list of scores. None where a criterion cannot be read.
+
+    `min_score`: smaller scores become 0. `weights` by type, for replays. `strict`: a critical
+    criterion with winner S is undecided, whatever its score. `fallthrough`: critical flaws that
+    cancel out leave the decision to the rest. `parity`: the reference code to the letter, where
+    what cannot be read is 0, scores are cut to whole numbers and a tied criterion with a score
+    dilutes the mean.
+    """
+    if isinstance(criteria, list | tuple) and criteria and isinstance(criteria[0], list | tuple):
+        options: dict[str, Any] = {"weights": weights, "strict": strict, "parity": parity}
+        return [
+            aggregate_criteria(one, min_score, fallthrough=fallthrough, **options)
+            for one in criteria
+        ]
+    return explain_criteria(
+        criteria,
+        min_score,
+        weights=weights,
+        strict=strict,
+        fallthrough=fallthrough,
+        parity=parity,
+    ).value
+
+
+def explain_criteria(
+    criteria: Any,
+    min_score: float = 0.0,
+    *,
+    weights: Mapping[str, float] | None = None,
+    strict: bool = False,
+    fallthrough: bool = False,
+    parity: bool = False,
+) -> Aggregate:
+    """`aggregate_criteria` for one pair, with what decided and what was odd."""
+    table = _weights(weights)
+    try:
+        read = [read_criterion(item, place) for place, item in enumerate(_listed(criteria))]
+    except InvalidCriterion as error:
+        return Aggregate(0.0 if parity else None, "invalid", reason=str(error))
+    if parity:
+        read = [c._replace(score=float(math.trunc(c.score))) for c in read]
+    unknown = tuple(dict.fromkeys(c.type for c in read if c.type not in TYPES))
+    if unknown:
+        logger.warning("criteria of unknown type are left out: %s", ", ".join(unknown))
+    inconsistent = sum(c.is_inconsistent for c in read)
+
+    flaws = [c for c in read if c.type == CRITICAL and (c.signed if strict else c.score) != 0]
+    total = math.fsum(c.signed for c in flaws)
+    by: Literal["critical", "weighted", "nothing"]
+    if flaws and not (fallthrough and total == 0):
+        by, value = "critical", total
+    else:
+        rest = [c for c in read if c.type in table and (c.score if parity else c.signed) != 0]
+        weight = math.fsum(table[c.type] for c in rest)
+        score = math.fsum(table[c.type] * c.signed for c in rest)
+        by, value = ("weighted", score / (weight + EPSILON)) if weight > 0 else ("nothing", 0.0)
+    if abs(value) < min_score:
+        value = 0.0
+    return Aggregate(value + 0.0, by, inconsistent, unknown)
+
+
+def read_criterion(item: Any, place: int = 0) -> Compared:
+    """One criterion from its table; `InvalidCriterion` says what is missing."""
+    if isinstance(item, Compared):
+        return item
+    where = f"criterion {place + 1}"
+    if not isinstance(item, Mapping):
+        raise InvalidCriterion(f"{where}: expected a table, got {type(item).__name__}")
+    letter = item.get("winner", item.get("chosen"))
+    sign = _LETTERS.get(letter.strip().upper()) if isinstance(letter, str) else None
+    if sign is None:
+        raise InvalidCriterion(f"{where}: expected winner A, B or S, got {letter!r:.40}")
+    score = _number(item.get("score"))
+    if score is None:
+        raise InvalidCriterion(f"{where}: expected a score, got {item.get('score')!r:.40}")
+    return Compared(type_of(item.get("type")), sign, score)
+
+
+def type_of(word: Any) -> str:
+    """The type that a word names, in English or Chinese; `important` where there is none."""
+    text = str(word).strip() if word is not None else ""
+    return ALIASES.get(text.lower(), text) or IMPORTANT
+
+
+def two_order_verdict(
+    forward_backward: Any, min_score: float = 0.0, rule: TwoOrderRule = "reference"
+) -> Any:
+    """`good`, `bad`, `same` or `error` from the scores in both orders.
+
+    `forward_backward` is (f, b), or a list of such pairs: f with the chosen response as A, b with
+    the rejected one as A. `reference`: good where f > m and b <= -m, bad where f <= -m and b > m,
+    as published; it is not antisymmetric at 0. `votes`: see `two_order_votes`. A missing score in
+    either order is `error`.
+    """
+    known = get_args(TwoOrderRule)
+    if rule not in known:
+        hint = did_you_mean(str(rule), known)
+        raise UserError(f"rule is {rule!r}; expected {' or '.join(known)}.{hint}")
+    if _is_many(forward_backward):
+        return [two_order_verdict(pair, min_score, rule) for pair in forward_backward]
+    forward, backward = (_number(score) for score in _two(forward_backward))
+    if forward is None or backward is None:
+        return "error"
+    if rule == "votes":
+        lead = _vote(forward, min_score) - _vote(backward, min_score)
+        return "good" if lead > 0 else "bad" if lead < 0 else "same"
+    if forward > min_score and backward <= -min_score:
+        return "good"
+    return "bad" if forward <= -min_score and backward > min_score else "same"
+
+
+def two_order_votes(
+    forward_backward: Any, min_score: float = 0.0, rule: TwoOrderRule = "votes"
+) -> Any:
+    """The recommended rule: each order has one vote, and exchanging the responses exchanges
+    `good` and `bad`. Arguments as in `two_order_verdict`."""
+    return two_order_verdict(forward_backward, min_score, rule)
+
+
+def two_order_strict(winners: Any) -> Any:
+    """`win` or `lose` only where both orders name the same response, else `tie`.
+
+    `winners` is one pair of letters, or a list of them, each letter as that order showed it: the
+    chosen response is A in the first and B in the second. None in either is `error`.
+    """
+    if _is_many(winners):
+        return [two_order_strict(pair) for pair in winners]
+    first, second = _two(winners)
+    if first is None or second is None:
+        return "error"
+    letters = (str(first).strip().upper(), str(second).strip().upper())
+    return {("A", "B"): "win", ("B", "A"): "lose"}.get(letters, "tie")
+
+
+def one_vs_n(results: Any) -> Any:
+    """One response against several: any -1 is `Loss`, all 1 is `Win`, anything else `Tie`.
+
+    `results` are 1, 0 and -1, one an opponent; a list of such lists gives a list.
+    """
+    if _is_many(results):
+        return [one_vs_n(row) for row in results]
+    numbers = [_number(result) for result in results]
+    if not numbers:
+        raise UserError("one_vs_n: got no results; expected one for each opponent.")
+    if any(number == -1 for number in numbers):
+        return "Loss"
+    return "Win" if all(number == 1 for number in numbers) else "Tie"
+
+
+def verifiable_verdict(scores_chosen_rejected: Any) -> Any:
+    """`chosen_better` or `rejected_better` by the higher score; `equal`: the judge goes on.
+
+    One pair of scores or a list of them; `error` where either is missing.
+    """
+    if _is_many(scores_chosen_rejected):
+        return [verifiable_verdict(pair) for pair in scores_chosen_rejected]
+    chosen, rejected = (_number(score) for score in _two(scores_chosen_rejected))
+    if chosen is None or rejected is None:
+        return "error"
+    if chosen == rejected:
+        return "equal"
+    return "chosen_better" if chosen > rejected else "rejected_better"
+
+
+def _listed(criteria: Any) -> Sequence[Any]:
+    if isinstance(criteria, Mapping):
+        criteria = criteria.get("rubric_compares")
+    if not isinstance(criteria, list | tuple):
+        got = type(criteria).__name__
+        raise InvalidCriterion(f"expected a list of criteria, got {got}")
+    return criteria
+
+
+def _weights(given: Mapping[str, float] | None) -> Mapping[str, float]:
+    if given is None:
+        return WEIGHTS
+    table = {type_of(word): float(weight) for word, weight in given.items()}
+    for word, weight in table.items():
+        if word not in WEIGHTS or not (math.isfinite(weight) and weight >= 0):
+            hint = did_you_mean(word, WEIGHTS)
+            raise UserError(
+                f"weights: got {word} = {weight:g}; expected a number from 0 up for "
+                f"{', '.join(WEIGHTS)}.{hint}"
+            )
+    return {**WEIGHTS, **table}
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, also as text or as a 0-d array; None for anything else."""
+    item = getattr(value, "item", None)
+    value = item() if callable(item) else value
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _vote(score: float, min_score: float) -> int:
+    return 0 if abs(score) <= min_score else (1 if score > 0 else -1)
+
+
+def _is_many(value: Any) -> bool:
+    """True for a list of pairs, a table of several rows included."""
+    axes = getattr(value, "ndim", None)
+    if isinstance(axes, int):
+        return axes > 1
+    first = next(iter(value), None)
+    return hasattr(first, "__len__") and not isinstance(first, str)
+
+
+def _two(pair: Any) -> tuple[Any, Any]:
+    values = tuple(pair)
+    if len(values) != 2:
+        raise UserError(f"expected two values, one an order or a response; got {len(values)}.")
+    return values[0], values[1]

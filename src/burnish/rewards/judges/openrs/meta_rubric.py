@@ -1,0 +1,309 @@
+"""Meta-rubrics: the written principles that a judge turns into criteria for one pair (OpenRS).
+
+    library = RubricLibrary.shipped()
+    rubric = library.for_request("Write a short story about rain.", domain="写作")
+    rubric.items, rubric.hash, rubric.render()
+
+A meta-rubric is a Markdown file that people edit: front matter with the domain, the language and
+the names by which a dataset may call the domain, a preface, and items under the four types. The
+general rubric holds for every request; a domain's rubric adds to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from burnish.errors import UserError, did_you_mean
+from burnish.rewards.judges.openrs.aggregate import TYPES, type_of
+from burnish.seeds import digest
+
+Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
+GENERAL = "general"
+SHIPPED = Path(__file__).parent / "rubrics"
+
+_ITEM = re.compile(r"- \*\*(?P<title>[^*\n]+?)\*\*\s*[:：]\s*(?P<text>.+)")
+_CJK = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
+_KANA_OR_HANGUL = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
+
+
+class Item(Struct, frozen=True):
+    """One principle: what to look at, and how much a difference there weighs."""
+
+    type: str
+    title: str
+    text: str
+
+    def render(self) -> str:
+        return f"- **{self.title}**: {self.text}"
+
+
+class Change(Struct, frozen=True, omit_defaults=True):
+    """One difference between two rubrics; `before` or `after` is None where there is none."""
+
+    kind: Literal["add", "delete", "modify"]
+    before: Item | None = None
+    after: Item | None = None
+
+    def __str__(self) -> str:
+        lines = [f"- {_line(self.before)}"] if self.before else []
+        return "\n".join([*lines, f"+ {_line(self.after)}"] if self.after else lines)
+
+
+class MetaRubric(Struct, frozen=True, omit_defaults=True):
+    """Principles for one domain, in one language."""
+
+    items: tuple[Item, ...]
+    domain: str = GENERAL
+    language: Language = "en"
+    names: tuple[str, ...] = ()
+    """What datasets call this domain, in any language."""
+    preface: str = ""
+
+    @property
+    def hash(self) -> str:
+        """Changes with every word."""
+        return digest(self.render())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The rubric of a file; a mistake in it is told with its line."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: cannot read the rubric: {error}") from None
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, where: str = "rubric") -> Self:
+        """The rubric of a text."""
+        lines = text.splitlines()
+        head, start = _front_matter(lines, where)
+        preface: list[str] = []
+        items: list[Item] = []
+        current = ""
+        for number, line in enumerate(lines[start:], start + 1):
+            bare = line.strip()
+            if bare.startswith("## "):
+                current = _type(bare[3:], f"{where}:{number}")
+            elif current and bare:
+                items.append(_item(bare, current, f"{where}:{number}"))
+            elif bare and not bare.startswith("# "):
+                preface.append(bare)
+        rubric = cls(tuple(items), preface="\n".join(preface), **head)  # type: ignore[arg-type]
+        rubric.validate(where)
+        return rubric
+
+    def validate(self, where: str = "rubric") -> None:
+        """Raise one line about the first thing that is wrong."""
+        if self.language not in LANGUAGES:
+            raise UserError(
+                f"{where}: language is '{self.language}'; expected {' or '.join(LANGUAGES)}."
+            )
+        seen: set[str] = set()
+        for item in self.items:
+            if item.type not in TYPES:
+                raise UserError(
+                    f"{where}: item '{item.title}' has type '{item.type}'; expected "
+                    f"{', '.join(TYPES)}.{did_you_mean(item.type, TYPES)}"
+                )
+            if not item.title.strip() or not item.text.strip() or "\n" in item.title + item.text:
+                raise UserError(
+                    f"{where}: item '{item.title}' needs a title and a text, each on one line."
+                )
+            if _key(item.title) in seen:
+                raise UserError(f"{where}: two items are called '{item.title}'; expected one.")
+            seen.add(_key(item.title))
+
+    def render(self) -> str:
+        """The file's text, items in the order of their types; parsing it gives the same items."""
+        head = [f"domain: {self.domain}", f"language: {self.language}"]
+        head += [f"names: {', '.join(self.names)}"] if self.names else []
+        return "\n".join(["---", *head, "---", "", self.as_prompt(), ""])
+
+    def as_prompt(self) -> str:
+        """What a judge reads: preface and items, without the front matter."""
+        blocks = [self.preface] if self.preface else []
+        for kind in TYPES:
+            lines = [item.render() for item in self.items if item.type == kind]
+            blocks += ["\n".join([f"## {kind}", *lines])] if lines else []
+        return "\n\n".join(blocks)
+
+    def diff(self, other: MetaRubric) -> list[Change]:
+        """What leads from this rubric to the other, item by item (matched by title)."""
+        mine = {_key(item.title): item for item in self.items}
+        theirs = {_key(item.title): item for item in other.items}
+        changes = [Change("delete", item) for key, item in mine.items() if key not in theirs]
+        for key, item in theirs.items():
+            if key not in mine:
+                changes.append(Change("add", None, item))
+            elif item != mine[key]:
+                changes.append(Change("modify", mine[key], item))
+        return changes
+
+    def applied(self, change: Change) -> MetaRubric:
+        """This rubric with one change; a `ValueError` says why it does not fit."""
+        keys = [_key(item.title) for item in self.items]
+        items = list(self.items)
+        if change.before is not None:
+            if _key(change.before.title) not in keys:
+                raise ValueError(f"there is no item '{change.before.title}'")
+            place = keys.index(_key(change.before.title))
+            items[place : place + 1] = [change.after] if change.after is not None else []
+        elif change.after is not None:
+            items.append(change.after)
+        changed = replace(self, items=tuple(items))
+        try:
+            changed.validate()
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return changed
+
+    def joined(self, other: MetaRubric) -> MetaRubric:
+        """Both rubrics as one; an item of `other` replaces one of the same title here."""
+        own = {_key(item.title): item for item in (*self.items, *other.items)}
+        preface = "\n".join(text for text in (self.preface, other.preface) if text)
+        return replace(other, items=tuple(own.values()), preface=preface)
+
+
+class RubricLibrary:
+    """Rubrics by domain and language."""
+
+    def __init__(self, rubrics: Iterable[MetaRubric]) -> None:
+        self.rubrics = {(rubric.domain, rubric.language): rubric for rubric in rubrics}
+        self._domains: dict[str, str] = {}
+        for rubric in self.rubrics.values():
+            for name in (rubric.domain, *rubric.names):
+                known = self._domains.setdefault(_key(name), rubric.domain)
+                if known != rubric.domain:
+                    raise UserError(
+                        f"'{name}' names the domains '{known}' and '{rubric.domain}'; expected one."
+                    )
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Every `*.md` of a folder."""
+        files = sorted(Path(folder).glob("*.md"))
+        if not files:
+            raise UserError(f"{folder}: no rubric here; expected files such as general.en.md.")
+        return cls(MetaRubric.load(file) for file in files)
+
+    @classmethod
+    def shipped(cls) -> Self:
+        """The rubrics of this package, read once."""
+        return cls(_shipped())
+
+    @property
+    def hash(self) -> str:
+        """Changes with any rubric."""
+        return digest(*(self.rubrics[key].render() for key in sorted(self.rubrics)))
+
+    @property
+    def domains(self) -> list[str]:
+        return sorted({domain for domain, _ in self.rubrics})
+
+    def domain_of(self, name: str) -> str | None:
+        """The domain that a dataset's word stands for, in English or Chinese; None if unknown.
+
+        `mmlu-pro-math` and the like are found by their longest known word.
+        """
+        whole = _key(name)
+        if whole in self._domains:
+            return self._domains[whole]
+        words = [
+            known
+            for known in self._domains
+            if f" {known} " in f" {whole} " or (_CJK.search(known) and known in whole)
+        ]
+        return self._domains[max(words, key=len)] if words else None
+
+    def with_rubric(self, rubric: MetaRubric) -> RubricLibrary:
+        """The library with one rubric in the place of its namesake."""
+        return RubricLibrary({**self.rubrics, (rubric.domain, rubric.language): rubric}.values())
+
+    def for_request(
+        self, request: str, domain: str = "", language: Language | None = None
+    ) -> MetaRubric:
+        """The general rubric and, where there is one, that of the domain, in one language."""
+        spoken = language or language_of(request)
+        if (GENERAL, spoken) not in self.rubrics:
+            spoken = next((lang for dom, lang in self.rubrics if dom == GENERAL), spoken)
+        known = self.domain_of(domain) if domain else None
+        parts = [
+            self.rubrics[key]
+            for key in dict.fromkeys([(GENERAL, spoken), (known or GENERAL, spoken)])
+            if key in self.rubrics
+        ]
+        if not parts:
+            raise UserError(
+                f"no rubric for language '{spoken}'; the library has {', '.join(self.domains)}."
+            )
+        return parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
+
+
+def language_of(text: str) -> Language:
+    """`zh` where at least a fifth of the letters are Chinese characters, else `en`.
+
+    Characters that stand among Japanese or Korean letters do not make a text Chinese.
+    """
+    chinese = len(_CJK.findall(text))
+    others = len(_KANA_OR_HANGUL.findall(text))
+    letters = sum(letter.isalpha() for letter in text)
+    return "zh" if chinese > 5 * others and 5 * chinese >= letters > 0 else "en"
+
+
+@cache
+def _shipped() -> tuple[MetaRubric, ...]:
+    return tuple(MetaRubric.load(file) for file in sorted(SHIPPED.glob("*.md")))
+
+
+def _front_matter(lines: Sequence[str], where: str) -> tuple[dict[str, object], int]:
+    if not lines or lines[0].strip() != "---":
+        raise UserError(f"{where}:1: expected '---', then domain and language, then '---'.")
+    head: dict[str, object] = {}
+    known = ("domain", "language", "names")
+    for number, line in enumerate(lines[1:], 2):
+        if line.strip() == "---":
+            return head, number
+        key, colon, value = (part.strip() for part in line.partition(":"))
+        if not colon or key not in known:
+            raise UserError(
+                f"{where}:{number}: got '{line.strip()}'; expected one of {', '.join(known)}."
+                f"{did_you_mean(key, known)}"
+            )
+        names = tuple(name.strip() for name in re.split("[,，、]", value) if name.strip())
+        head[key] = names if key == "names" else value
+    raise UserError(f"{where}: the front matter has no end; expected a line '---'.")
+
+
+def _type(word: str, where: str) -> str:
+    found = type_of(word)
+    if found not in TYPES:
+        raise UserError(
+            f"{where}: heading '{word}'; expected {', '.join(TYPES)} or 硬伤, 核心, 重要, 亮点."
+            f"{did_you_mean(word.lower(), TYPES)}"
+        )
+    return found
+
+
+def _item(line: str, kind: str, where: str) -> Item:
+    match = _ITEM.fullmatch(line)
+    if match is None:
+        raise UserError(f"{where}: got '{line[:60]}'; expected '- **Title**: what to look at'.")
+    return Item(kind, match["title"].strip(), match["text"].strip())
+
+
+def _key(name: str) -> str:
+    return " ".join(re.split(r"[\s_/-]+", name.strip().casefold()))
+
+
+def _line(item: Item) -> str:
+    return f"[{item.type}] {item.title}: {item.text}"

@@ -1,0 +1,258 @@
+"""A domain's rubric improved by people: a review file that they edit, and a check of what they said.
+
+    write_review("writing.review.toml", rubric, disagreements, proposals)
+    review = read_review("writing.review.toml", rubric)         # after a person has edited it
+    outcome = await apply_review(review, rubric, held_out, judge=judge)
+
+The file shows where judge and people disagree, domain by domain, and proposed items; a person writes
+`accept = "yes"`, `"no"` or `"edited"` behind each and may add items of their own. An accepted item
+is kept only where agreement on held-out pairs rises: the person proposes, the people's labels decide.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import UserError, did_you_mean
+from burnish.rewards.judges.openrs.aggregate import TYPES, type_of
+from burnish.rewards.judges.openrs.evolve import Failure, Judge, P
+from burnish.rewards.judges.openrs.gains import mark_of_score, paired_gain
+from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric
+from burnish.rewards.judges.openrs.propose import Preference
+from burnish.rewards.judges.prompting import request_of
+
+SHOWN = 2000
+"""Characters of a text that the file shows."""
+ANSWERS = ("yes", "no", "edited")
+
+_HEAD = """\
+# Review of the rubric '{domain}' ({language}).
+# Read the disagreements, then decide on each [[proposal]] at the end:
+#   accept = "yes"      as it stands
+#   accept = "no"       not at all
+#   accept = "edited"   with your changes to type, title or text
+# You may add [[proposal]] tables of your own with accept = "edited"; kinds: add, delete, modify
+# ("old" names the item that goes or changes). Types: critical, core, important, highlight.
+"""
+
+
+class Proposal(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One change as the file holds it."""
+
+    kind: Literal["add", "delete", "modify"]
+    accept: str = ""
+    old: str = ""
+    type: str = ""
+    title: str = ""
+    text: str = ""
+    why: str = ""
+    """A note for the person, or by the person."""
+
+
+class Review(Struct, frozen=True):
+    """What a person decided, in the order of the file."""
+
+    rubric: str
+    """Hash of the rubric that was reviewed."""
+    accepted: tuple[Change, ...]
+    refused: tuple[Proposal, ...]
+
+
+class Kept(Struct, frozen=True):
+    """An accepted change and what the held-out pairs said."""
+
+    change: Change
+    kept: bool
+    before: float
+    after: float
+    """Agreement with people on the held-out pairs, without and with the change."""
+    standard_error: float
+    reason: str
+
+
+class ReviewOutcome(Struct, frozen=True):
+    """The rubric after a review, and why each item is in it or not; JSON-able."""
+
+    rubric: MetaRubric
+    start: MetaRubric
+    log: tuple[Kept, ...]
+
+    def report(self) -> str:
+        """The changes as a diff and the figure behind each, for the record."""
+        lines = [f"# Rubric {self.start.hash} -> {self.rubric.hash}"]
+        for one in self.log:
+            word = "kept" if one.kept else "left out"
+            lines += ["", f"## {word}: {one.reason}", "", "```diff", str(one.change), "```"]
+        return "\n".join([*lines, ""])
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    rubric: str
+    domain: str = ""
+    disagreement: tuple[dict[str, Any], ...] = ()
+    proposal: tuple[Proposal, ...] = ()
+
+
+def write_review(
+    path: str | Path,
+    rubric: MetaRubric,
+    disagreements: Iterable[Failure[Preference]],
+    proposals: Sequence[Change],
+) -> None:
+    """Write the file; one that is there already, and may hold a person's work, is not replaced."""
+    lines = [_HEAD.replace("{domain}", rubric.domain).replace("{language}", rubric.language)]
+    lines += [f"rubric = {_quoted(rubric.hash)}", f"domain = {_quoted(rubric.domain)}"]
+    ordered = sorted(disagreements, key=lambda one: (one.pair.domain, one.pair.id))
+    for domain, group in groupby(ordered, key=lambda one: one.pair.domain):
+        members = list(group)
+        lines += ["", f"# {len(members)} disagreements in {_comment(domain or rubric.domain)}"]
+        for one in members:
+            lines += ["", "[[disagreement]]", *_disagreement(one)]
+    for change in proposals:
+        lines += ["", "[[proposal]]", *_proposal(change)]
+    try:
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write("\n".join([*lines, ""]))
+    except FileExistsError:
+        raise UserError(
+            f"{path} is there already and may hold somebody's review; give another name or move it."
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot write the review: {error}") from None
+
+
+def read_review(path: str | Path, rubric: MetaRubric) -> Review:
+    """The decisions of an edited file; one line about the first thing that is wrong with it."""
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        file = msgspec.convert(table, _File)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot read the review: {error}") from None
+    except msgspec.ValidationError as error:
+        raise UserError(f"{path}: {error}") from None
+    if file.rubric != rubric.hash:
+        raise UserError(
+            f"{path}: reviews the rubric {file.rubric}, but this one is {rubric.hash}; write a new "
+            "review, or load the rubric that was reviewed."
+        )
+    accepted: list[Change] = []
+    refused: list[Proposal] = []
+    for number, proposal in enumerate(file.proposal, 1):
+        where = f"{path}: proposal {number}"
+        answer = proposal.accept.strip().lower()
+        if answer not in ANSWERS:
+            raise UserError(
+                f'{where}: accept is "{proposal.accept}"; expected {", ".join(ANSWERS)}.'
+                f"{did_you_mean(answer, ANSWERS)}"
+            )
+        if answer == "no":
+            refused.append(proposal)
+        else:
+            accepted.append(_change(proposal, rubric, where))
+    return Review(file.rubric, tuple(accepted), tuple(refused))
+
+
+async def apply_review(
+    review: Review,
+    rubric: MetaRubric,
+    held_out: Sequence[P],
+    *,
+    judge: Judge[P],
+    standard_errors: float = 0.0,
+) -> ReviewOutcome:
+    """Keep each accepted change where agreement on `held_out` rises, on top of those kept before.
+
+    `standard_errors` asks for a rise of more than so many; by default any rise is enough, because a
+    person has looked at the item.
+    """
+    if not held_out:
+        raise UserError("a review needs held-out pairs to keep its items; got none.")
+
+    async def marks(under: MetaRubric) -> list[float]:
+        scores = await judge(under, held_out)
+        return [mark_of_score(s, pair.label) for s, pair in zip(scores, held_out, strict=True)]
+
+    now, before = rubric, await marks(rubric)
+    log: list[Kept] = []
+    for change in review.accepted:
+        try:
+            changed = now.applied(change)
+        except ValueError as error:
+            agreed = sum(before) / len(before)
+            log.append(Kept(change, False, agreed, agreed, 0.0, f"does not fit: {error}"))
+            continue
+        after = await marks(changed)
+        gain, error_of_gain = paired_gain(before, after)
+        kept = gain > standard_errors * error_of_gain + 1e-12
+        old, new = sum(before) / len(before), sum(after) / len(after)
+        reason = f"held-out agreement {old:.4f} -> {new:.4f} on {len(held_out)} pairs"
+        log.append(Kept(change, kept, old, new, error_of_gain, reason))
+        if kept:
+            now, before = changed, after
+    return ReviewOutcome(now, rubric, tuple(log))
+
+
+def _change(proposal: Proposal, rubric: MetaRubric, where: str) -> Change:
+    titles = {item.title: item for item in rubric.items}
+    before = titles.get(proposal.old.strip())
+    if proposal.kind != "add" and before is None:
+        raise UserError(
+            f"{where}: old is '{proposal.old}'; expected the title of an item of the rubric."
+            f"{did_you_mean(proposal.old, titles)}"
+        )
+    if proposal.kind == "delete":
+        return Change("delete", before)
+    kind = type_of(proposal.type)
+    if kind not in TYPES or not proposal.title.strip() or not proposal.text.strip():
+        raise UserError(
+            f"{where}: type '{proposal.type}', title '{proposal.title}', text "
+            f"'{proposal.text[:40]}'; expected one of {', '.join(TYPES)}, a title and a text."
+            f"{did_you_mean(kind, TYPES)}"
+        )
+    after = Item(kind, " ".join(proposal.title.split()), " ".join(proposal.text.split()))
+    return Change(proposal.kind, None if proposal.kind == "add" else before, after)
+
+
+def _disagreement(one: Failure[Preference]) -> list[str]:
+    pair = one.pair
+    said = "no verdict" if one.score is None else f"{one.score:+.3g}"
+    people = "response_1" if pair.label > 0 else "response_2"
+    fields = {
+        "id": pair.id,
+        "people_prefer": people,
+        "judge_score": f"{said} (above 0: response_1)",
+        "request": request_of(pair.task)[:SHOWN],
+        "response_1": pair.first.text[:SHOWN],
+        "response_2": pair.second.text[:SHOWN],
+    }
+    return [f"{key} = {_quoted(value)}" for key, value in fields.items()]
+
+
+def _proposal(change: Change) -> list[str]:
+    fields: dict[str, str] = {"kind": change.kind}
+    if change.before is not None:
+        fields["old"] = change.before.title
+    if change.after is not None:
+        fields |= {
+            "type": change.after.type,
+            "title": change.after.title,
+            "text": change.after.text,
+        }
+    return [f"{key} = {_quoted(value)}" for key, value in fields.items()] + ['accept = ""']
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string on one line; half a character (a lone surrogate) becomes a mark."""
+    whole = text.encode("utf-8", "replace").decode()
+    return msgspec.json.encode(whole).decode().replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -1,0 +1,1 @@
+"""OpenRS on the CPU: recorded and simulated judges, no language model."""

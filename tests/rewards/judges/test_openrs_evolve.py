@@ -1,0 +1,303 @@
+"""Rubrics that improve: what is believed, what is found, and what a person decides."""
+
+import json
+import random
+from typing import NamedTuple
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openrs_cases import answer, compare, judge, mark_in, reply, shown, task
+
+from burnish.errors import UserError
+from burnish.rewards.judges.openrs import (
+    Change,
+    Item,
+    MetaRubric,
+    Preference,
+    RubricEvolution,
+    Search,
+    apply_review,
+    asymmetric_advantages,
+    evolve_rubric,
+    judge_of,
+    random_edits,
+    read_review,
+    refiner,
+    write_review,
+)
+from burnish.rewards.judges.openrs.evolve import Failure
+from burnish.rewards.judges.openrs.gains import mark_of_score, paired_gain, sign_test
+from burnish.rewards.judges.openrs.propose import read_edits
+from burnish.rewards.judges.questions import Unreadable
+from burnish.seeds import derive
+
+START = MetaRubric((Item("core", "fit", "Fits the request."),))
+USEFUL = Item("core", "proof", "Shows a proof.")
+POOL = [USEFUL, *(Item("important", f"noise {i}", "Nothing.") for i in range(12))]
+
+
+class Case(NamedTuple):
+    id: str
+    label: int
+
+
+def cases(prefix, count, seed=0):
+    rng = random.Random(derive(seed, prefix))
+    return [Case(f"{prefix}{i}", rng.choice((-1, 1))) for i in range(count)]
+
+
+def right(key, share, *parts):
+    """True in a fixed share of the cases that a key names."""
+    return random.Random(derive(*parts, key)).random() < share
+
+
+def deaf(share=0.7):
+    """A judge that does not look at the rubric at all."""
+
+    async def score(rubric, pairs):
+        return [pair.label * (1 if right(pair.id, share) else -1) for pair in pairs]
+
+    return score
+
+
+def noisy(seed, share=0.7):
+    """A judge for whom the rubric's wording is only a source of chance."""
+
+    async def score(rubric, pairs):
+        return [
+            pair.label * (1 if right(pair.id, share, seed, rubric.hash) else -1) for pair in pairs
+        ]
+
+    return score
+
+
+async def heedful(rubric, pairs):
+    """Right more often under a rubric that holds the useful item."""
+    share = 0.85 if USEFUL.title in [item.title for item in rubric.items] else 0.65
+    return [pair.label * (1 if right(pair.id, share) else -1) for pair in pairs]
+
+
+def evolve(judge, seed=0, dev=120, choice=120, start=START, propose=None, **search):
+    async def run():
+        return await evolve_rubric(
+            start,
+            cases("d", dev, seed),
+            cases("c", choice, seed),
+            judge=judge,
+            propose=propose or random_edits(POOL, 6),
+            search=Search(**search),
+            seed=seed,
+        )
+
+    return anyio.run(run)
+
+
+def test_marks_gains_and_the_sign_test_by_hand():
+    assert [mark_of_score(s, 1) for s in (2.0, -0.1, 0.0, None)] == [1, 0, 0.5, 0]
+    gain, error = paired_gain([0, 0, 1, 1], [1, 1, 1, 0])
+    assert gain == 0.25
+    assert error == pytest.approx((2.75 / 3 / 4) ** 0.5)
+    assert sign_test([0, 0, 0, 1, 1], [1, 1, 1, 0, 1]) == 5 / 16
+    assert sign_test([1, 0], [1, 0]) == 1
+
+
+def test_the_asymmetric_advantage_learns_nothing_from_the_least_bad():
+    assert asymmetric_advantages([0.5, 0.6], 0.7) == [0, 0]
+    found = asymmetric_advantages([0.8, 0.6, 0.4], 0.5)
+    assert found == pytest.approx([0.2, 0.0, -0.02])
+    assert asymmetric_advantages([], 1.0) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1), st.floats(0, 1))
+def test_no_advantage_where_every_edit_is_worse(rewards, parent):
+    found = asymmetric_advantages(rewards, parent)
+    if max(rewards) <= parent:
+        assert found == [0] * len(rewards)
+    assert all(a <= 0 for a, r in zip(found, rewards, strict=True) if r <= parent)
+
+
+def test_a_deaf_judge_accepts_nothing_in_200_runs():
+    for seed in range(200):
+        result = evolve(deaf(), seed, dev=30, choice=30, generations=2, beam=2, proposals=4)
+        assert not result.is_changed
+        assert not any(step.accepted for step in result.log)
+
+
+def test_a_judge_of_pure_chance_changes_the_rubric_no_more_often_than_the_level():
+    changed = 0
+    for seed in range(200):
+        result = evolve(noisy(seed), seed, dev=40, choice=60, generations=2, beam=2, proposals=4)
+        changed += result.is_changed
+    # 200 runs at the level 0.05: more than 17 would happen in 1 of 50.
+    assert changed <= 17
+
+
+def planted(seed):
+    propose = random_edits(POOL, 16)
+    return evolve(heedful, seed, dev=250, choice=250, propose=propose, proposals=16)
+
+
+def test_a_planted_item_is_found():
+    found = [planted(seed) for seed in range(5)]
+    assert all(USEFUL in result.rubric.items for result in found)
+    result = found[0]
+    assert START.diff(result.rubric)[0].kind == "add"
+    assert "+ [core] proof: Shows a proof." in result.report()
+    decoded = msgspec.json.decode(msgspec.json.encode(result), type=RubricEvolution)
+    assert decoded == result
+    assert planted(0) == result
+
+
+def test_an_edit_that_does_not_fit_is_in_the_log():
+    async def propose(rubric, failures, rng):
+        assert all(isinstance(failure, Failure) for failure in failures)
+        return [Change("delete", USEFUL)]
+
+    result = evolve(deaf(), propose=propose, generations=1)
+    assert "no item 'proof'" in result.log[0].reason
+
+
+def test_pairs_and_settings_are_checked():
+    same = cases("d", 3)
+    for dev, choice, search, line in (
+        ([], same, {}, "dev: got 0 pairs"),
+        (same, same, {}, "searched on and decided on"),
+        (same, [Case("x", 0)], {}, "has no label"),
+        (same, cases("c", 3), {"level": 0}, "level between 0 and 1"),
+    ):
+        with pytest.raises(UserError, match=line):
+            anyio.run(lambda d=dev, c=choice, s=search: _run(d, c, s))
+
+
+async def _run(dev, choice, search):
+    return await evolve_rubric(
+        START, dev, choice, judge=deaf(), propose=random_edits(POOL), search=Search(**search)
+    )
+
+
+def preference(number, label=1):
+    return Preference(
+        f"p{number}",
+        task(f"Request {number}"),
+        answer(f"with proof {number}"),
+        answer(f"without {number}"),
+        label,
+        "logic",
+    )
+
+
+def test_a_refiner_reads_failures_and_its_edits_are_read():
+    prompts = []
+
+    def say(prompt):
+        prompts.append(prompt)
+        edits = [
+            {"kind": "add", "type": "核心", "title": "proof", "text": "Shows\na proof."},
+            {"kind": "delete", "old": "fit"},
+        ]
+        return json.dumps({"mark": mark_in(prompt), "edits": edits})
+
+    failures = [Failure(preference(i), -1.0) for i in range(3)]
+    propose = refiner(judge(say), cases=2)
+    changes = anyio.run(lambda: propose(START, failures, random.Random(0)))
+    assert changes[0].after == Item("core", "proof", "Shows a proof.")
+    assert changes[1] == Change("delete", START.items[0])
+    assert "People prefer: 1. The judge said: 2." in prompts[0]
+    assert prompts[0].count("Case ") == 2
+    assert anyio.run(lambda: propose(START, [], random.Random(0))) == []
+    silent = refiner(judge(lambda p: "no idea"))
+    assert anyio.run(lambda: silent(START, failures, random.Random(0))) == []
+    for broken in ('{"edits": 1}', '{"edits": [{"kind": "burn"}]}', '{"edits": [{"kind": "add"}]}'):
+        with pytest.raises(Unreadable, match="expected"):
+            read_edits(broken, START)
+    with pytest.raises(Unreadable, match="title of an item"):
+        read_edits('{"edits": [{"kind": "delete", "old": "?"}]}', START)
+
+
+def heedful_prompt(prompt):
+    """Follows the rubric: looks at proofs only where the principles name them."""
+    texts = shown(prompt)
+    if USEFUL.title not in prompt.split("=== principles ")[1]:
+        return reply(prompt, compare(winner="S", score=0))
+    first = "with proof" in texts["A"]
+    return reply(prompt, compare(winner="A" if first else "B", score=1 if first else -1))
+
+
+def test_openrs_itself_is_a_judge_that_follows_the_rubric():
+    score = judge_of(judge(heedful_prompt))
+    pairs = [preference(i) for i in range(4)]
+    assert anyio.run(lambda: score(START, pairs)) == [0, 0, 0, 0]
+    better = START.applied(Change("add", None, USEFUL))
+    assert [s > 0 for s in anyio.run(lambda: score(better, pairs))] == [True] * 4
+    biased = judge_of(judge(lambda p: reply(p, compare(winner="A", score=1))))
+    assert anyio.run(lambda: biased(START, pairs[:1])) == [0]
+    broken = judge_of(judge(lambda p: "prose"))
+    assert anyio.run(lambda: broken(START, pairs[:1])) == [None]
+
+
+def reviewed(tmp_path, *answers):
+    """A review file as a person leaves it."""
+    file = tmp_path / "logic.review.toml"
+    failures = [Failure(preference(2), -1.5), Failure(preference(1), None)]
+    proposals = [
+        Change("add", None, USEFUL),
+        Change("modify", START.items[0], Item("important", "fit", "Fits well.")),
+        Change("delete", START.items[0]),
+    ]
+    write_review(file, START, failures, proposals)
+    text = file.read_text(encoding="utf-8")
+    assert text.count("[[disagreement]]") == 2
+    assert "# 2 disagreements in logic" in text
+    for word in answers:
+        text = text.replace('accept = ""', f'accept = "{word}"', 1)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_review_goes_through_a_file_and_the_labels_decide(tmp_path):
+    review = read_review(reviewed(tmp_path, "yes", "Edited", "no"), START)
+    assert [change.kind for change in review.accepted] == ["add", "modify"]
+    assert review.refused[0].old == "fit"
+    pairs = [preference(i) for i in range(6)]
+    score = judge_of(judge(heedful_prompt))
+    outcome = anyio.run(lambda: apply_review(review, START, pairs, judge=score))
+    assert [one.kept for one in outcome.log] == [True, False]
+    assert outcome.rubric.items == (*START.items, USEFUL)
+    assert (outcome.log[0].before, outcome.log[0].after) == (0.5, 1.0)
+    assert "kept: held-out agreement 0.5000 -> 1.0000 on 6 pairs" in outcome.report()
+    with pytest.raises(UserError, match="got none"):
+        anyio.run(lambda: apply_review(review, START, [], judge=score))
+
+
+def test_mistakes_in_a_review_are_told_in_one_line(tmp_path):
+    file = reviewed(tmp_path, "yes", "maybe", "no")
+    with pytest.raises(UserError, match='proposal 2: accept is "maybe"; expected yes, no'):
+        read_review(file, START)
+    good = file.read_text(encoding="utf-8").replace('"maybe"', '"no"')
+    for spoil, line in (
+        (lambda s: s.replace('"core"', '"corre"'), "Did you mean 'core'"),
+        (
+            lambda s: s.replace('old = "fit"', 'old = "fitt"').replace('"no"', '"yes"'),
+            "Did you mean 'fit'",
+        ),
+        (lambda s: s.replace("kind =", "knd ="), "knd"),
+        (lambda s: s.replace(START.hash, "0" * 16), "write a new review"),
+        (lambda s: s + "\n= 1", "cannot read the review"),
+    ):
+        file.write_text(spoil(good), encoding="utf-8")
+        with pytest.raises(UserError, match=line) as caught:
+            read_review(file, START)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="there already"):
+        write_review(file, START, [], [])
+
+
+@given(st.text(), st.text())
+def test_any_text_survives_the_review_file(tmp_path_factory, request, text):
+    file = tmp_path_factory.mktemp("review") / "r.toml"
+    pair = Preference("p", task(request), answer(text, "a"), answer("b"), 1, text)
+    write_review(file, START, [Failure(pair, 0.0)], [])
+    assert read_review(file, START).accepted == ()
