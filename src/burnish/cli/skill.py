@@ -1,0 +1,100 @@
+"""`burnish skill validate` and `burnish skill show`: packages that say how to judge."""
+
+from __future__ import annotations
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from burnish.cli.console import complain, emit_json, one_line, out, say
+from burnish.errors import UserError, did_you_mean
+from burnish.rewards.judges.skill_rm.entries import Mode
+from burnish.rewards.judges.skill_rm.package import (
+    SkillPackage,
+    check_skill,
+    load_skill,
+    shipped_skills,
+    skill_place,
+)
+
+
+def validate_skill(place: str, *, as_json: bool) -> int:
+    """Every problem of a skill; exit code 2 where there is one."""
+    package, problems = check_skill(skill_place(place))
+    if as_json:
+        told = {"skill": package and package.name, "hash": package and package.hash}
+        emit_json({"place": place, "is_valid": package is not None, **told, "problems": problems})
+        return 2 if problems else 0
+    if package is None:
+        complain("\n".join(f"{place}: {one_line(line)}" for line in problems))
+        complain(f"{len(problems)} problem(s) in {place}.")
+        return 2
+    fair = len(package.seen_in(Mode.FAIR).resources)
+    say(f"{package.name}: valid, {len(package.resources)} resources ({fair} in fair mode)")
+    say(f"sha-256 {package.hash}")
+    return 0
+
+
+def show_skill(place: str, mode: str, *, as_json: bool) -> int:
+    """One skill as a mode sees it, or the list of the shipped ones."""
+    if mode not in list(Mode):
+        known = [str(one) for one in Mode]
+        raise UserError(
+            f"--mode is '{mode}'; expected {', '.join(known)}.{did_you_mean(mode, known)}"
+        )
+    if not place:
+        return _list(as_json=as_json)
+    whole = load_skill(place)
+    seen = whole.seen_in(Mode(mode))
+    if as_json:
+        fields = {"name": seen.name, "description": seen.description, "hash": seen.hash}
+        rows = msgspec.to_builtins(seen.resources)
+        emit_json({**fields, "mode": mode, "procedure": seen.procedure, "resources": rows})
+        return 0
+    say(f"{seen.name}: {' '.join(seen.description.split())}", "bold")
+    say(f"sha-256 {seen.hash}", "bright_black")
+    say()
+    if mode == Mode.BASELINE:
+        say("baseline: the judge sees neither procedure nor resources.")
+        return 0
+    say(seen.procedure)
+    say()
+    out.print(_resources(seen))
+    hidden = len(whole.resources) - len(seen.resources)
+    if hidden:
+        say(f"{hidden} resource(s) are not visible in {mode} mode.", "yellow")
+    return 0
+
+
+def _list(*, as_json: bool) -> int:
+    for name in shipped_skills():
+        skill = load_skill(name)
+        if as_json:
+            row = {"name": name, "description": skill.description, "hash": skill.hash}
+            emit_json(row | {"resources": [entry.id for entry in skill.resources]})
+            continue
+        say(name, "bold")
+        say(f"  {' '.join(skill.description.split())}")
+        say(f"  {', '.join(entry.id for entry in skill.resources)}", "bright_black")
+    if not as_json:
+        say()
+        say("See one whole: burnish skill show NAME. Judge with it: burnish judge --with skill_rm.")
+    return 0
+
+
+def _resources(skill: SkillPackage) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for column in ("resource", "type", "gives away", "from mode", "impact", "cost", "what"):
+        table.add_column(column, overflow="fold")
+    for entry in skill.resources:
+        words = (
+            entry.id,
+            entry.type.value,
+            entry.leakage_level.value,
+            entry.allowed_setting.value.removeprefix("skill_"),
+            f"{entry.decision_impact.value}, {entry.hard_or_soft.value}",
+            entry.cost.value,
+            entry.description,
+        )
+        table.add_row(*(Text(one_line(word)) for word in words))
+    return table

@@ -1,0 +1,215 @@
+"""A skill package: how to judge one family of tasks, as a procedure and a bank of resources.
+
+    skill = load_skill("skills/code")           # a folder, a .zip, or the name of a shipped skill
+    skill.procedure, [entry.id for entry in skill.resources], skill.hash
+    problems_of("my_skill.zip")                 # every problem, one line each; empty where valid
+
+`SKILL.md` has front matter (name, description, metadata) and a body, the procedure.
+`resources.yaml` has the lists `resources` (files) and `runtime_resources` (verifiers).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from burnish.errors import UserError, did_you_mean
+from burnish.rewards.judges.skill_rm.entries import Mode, Resource, read_entry
+from burnish.rewards.judges.skill_rm.files import read_files
+from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, options_problem
+from burnish.rewards.judges.skill_rm.yaml_text import read_yaml
+
+SKILLS = Path(__file__).parent / "skills"
+MANUAL, BANK = "SKILL.md", "resources.yaml"
+_FRONT_KEYS = ("name", "description", "metadata", "license")
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_FRONT = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class SkillPackage:
+    """One validated skill."""
+
+    name: str
+    description: str
+    procedure: str
+    resources: tuple[Resource, ...]
+    texts: Mapping[str, str]
+    """Contents of the file resources, by path."""
+    hash: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def seen_in(self, mode: Mode) -> SkillPackage:
+        """The package as a mode may see it: nothing else is in it, neither names nor contents."""
+        entries = tuple(entry for entry in self.resources if entry.allowed_in(mode))
+        texts = {entry.path: self.texts[entry.path] for entry in entries if entry.path}
+        return replace(self, resources=entries, texts=texts)
+
+    def find(self, name: str) -> Resource | None:
+        """The resource with this id or path."""
+        found = (entry for entry in self.resources if name in (entry.id, entry.path) and name)
+        return next(found, None)
+
+
+class Checked(NamedTuple):
+    """A package, or None, and everything that is wrong with it."""
+
+    package: SkillPackage | None
+    problems: tuple[str, ...]
+
+
+def shipped_skills() -> dict[str, Path]:
+    """The skills that come with burnish, by name."""
+    return {path.parent.name: path.parent for path in sorted(SKILLS.glob(f"*/{MANUAL}"))}
+
+
+def skill_place(word: str | Path) -> Path:
+    """The folder or zip that a path or the name of a shipped skill means."""
+    known = shipped_skills()
+    if str(word) in known:
+        return known[str(word)]
+    path = Path(word)
+    if path.exists():
+        return path
+    raise UserError(
+        f"no skill '{word}'; expected a folder, a .zip or one of {', '.join(known)}."
+        f"{did_you_mean(str(word), known)}"
+    )
+
+
+def load_skill(word: str | Path) -> SkillPackage:
+    """A valid package; the first problem of one that is not is raised."""
+    place = skill_place(word)
+    package, problems = check_skill(place)
+    if package is None:
+        more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise UserError(
+            f"skill {place}: {problems[0]}{more}. See all: burnish skill validate {place}"
+        )
+    return package
+
+
+def problems_of(place: str | Path) -> tuple[str, ...]:
+    """Everything that keeps a folder or zip from being a skill, one line each."""
+    return check_skill(place).problems
+
+
+def check_skill(place: str | Path) -> Checked:
+    """Read a folder or zip and list all problems; a package only where there are none."""
+    bundle = read_files(place)
+    problems = list(bundle.problems)
+    front, procedure = _manual(bundle.files, problems)
+    entries = _bank(bundle.files, problems)
+    used = {entry.path for entry in entries if entry.path} | {MANUAL, BANK}
+    problems += [
+        f"{name}: not listed in {BANK}, so no judge could open it"
+        for name in bundle.files
+        if name not in used
+    ]
+    if problems:
+        return Checked(None, tuple(problems))
+    texts = {entry.path: bundle.files[entry.path] for entry in entries if entry.path}
+    package = SkillPackage(
+        name=front["name"],
+        description=front["description"],
+        procedure=procedure,
+        resources=tuple(entries),
+        texts=texts,
+        hash=bundle.hash,
+        metadata=front.get("metadata") or {},
+    )
+    return Checked(package, ())
+
+
+def _manual(files: Mapping[str, str], problems: list[str]) -> tuple[dict[str, Any], str]:
+    """Front matter and procedure."""
+    text = files.get(MANUAL)
+    if text is None:
+        problems.append(f"{MANUAL}: missing")
+        return {}, ""
+    parts = _FRONT.fullmatch(text)
+    if parts is None:
+        problems.append(
+            f"{MANUAL}: no front matter; expected it between two lines '---' at the top"
+        )
+        return {}, ""
+    front, problem = read_yaml(parts[1])
+    if problem or not isinstance(front, dict):
+        problems.append(f"{MANUAL}: front matter: {problem or 'expected a table'}")
+        return {}, ""
+    problems += [
+        f"{MANUAL}: unknown field {str(key)!r}.{did_you_mean(str(key), _FRONT_KEYS)}"
+        for key in front
+        if key not in _FRONT_KEYS
+    ]
+    name, description = front.get("name"), front.get("description")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        problems.append(f"{MANUAL}: name is {name!r}; expected small letters, digits, '_' and '-'")
+    if not isinstance(description, str) or not 1 <= len(description.strip()) <= 1024:
+        problems.append(f"{MANUAL}: description must be a text of 1 to 1024 characters")
+    if not isinstance(front.get("metadata") or {}, dict):
+        problems.append(f"{MANUAL}: metadata must be a table")
+    procedure = parts[2].strip()
+    if not procedure:
+        problems.append(f"{MANUAL}: no procedure below the front matter")
+    return front, procedure
+
+
+def _bank(files: Mapping[str, str], problems: list[str]) -> list[Resource]:
+    """The entries of both lists."""
+    text = files.get(BANK)
+    if text is None:
+        problems.append(f"{BANK}: missing")
+        return []
+    table, problem = read_yaml(text)
+    if problem or not isinstance(table, dict):
+        problems.append(f"{BANK}: {problem or 'expected the lists resources, runtime_resources'}")
+        return []
+    lists = ("resources", "runtime_resources")
+    problems += [
+        f"{BANK}: unknown list {str(key)!r}.{did_you_mean(str(key), lists)}"
+        for key in table
+        if key not in lists
+    ]
+    entries: list[Resource] = []
+    for name in lists:
+        rows = table.get(name) or []
+        if not isinstance(rows, list):
+            problems.append(f"{BANK}: {name} must be a list")
+            continue
+        for place, row in enumerate(rows):
+            is_runtime = name == "runtime_resources"
+            entry, wrong = read_entry(
+                row, f"{BANK}: {name}[{place}]", is_runtime=is_runtime, kinds=VERIFIERS
+            )
+            problems += wrong
+            if entry is not None:
+                problems += _entry_problems(entry, files, entries)
+                entries.append(entry)
+    return entries
+
+
+def _entry_problems(entry: Resource, files: Mapping[str, str], before: list[Resource]) -> list[str]:
+    """What is wrong with an entry as part of its package."""
+    where, found = f"{BANK}: {entry.id}", []
+    names = {name for other in before for name in (other.id, other.path) if name}
+    found += [
+        f"{where}: '{name}' is already the id or path of another resource"
+        for name in dict.fromkeys((entry.id, entry.path))
+        if name in names
+    ]
+    if entry.is_runtime:
+        problem = options_problem(entry)
+        return found + ([f"{where}: {problem}"] if problem else [])
+    path = PurePosixPath(entry.path)
+    if path.is_absolute() or ".." in path.parts or "\\" in entry.path or ":" in entry.path:
+        found.append(f"{where}: path '{entry.path}' leaves the package")
+    elif entry.path in (MANUAL, BANK):
+        found.append(f"{where}: {entry.path} itself is no resource")
+    elif entry.path not in files:
+        hint = did_you_mean(entry.path, files)
+        found.append(f"{where}: no readable file '{entry.path}' in the package.{hint}")
+    return found

@@ -1,0 +1,172 @@
+"""From evidence to a verdict or a score, by formula: no model is asked here.
+
+    decide_pair(items)                          # +1, -1 or 0, and which tier decided
+    capped_score(satisfied=3, total=4, flags=["wrong_language"])     # 0.65
+
+Evidence stands in tiers: hard verifiers before pipelines before rubric items before the judge's own
+opinion. A tier decides a pair where all of its items that name a side name the same one; else the
+next tier is asked. Exchanging the responses exchanges the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from burnish.errors import UserError, did_you_mean
+from burnish.records import Verdict
+from burnish.rewards.judges.readouts import score_from_counts
+from burnish.rewards.judges.skill_rm.entries import (
+    CAPS,
+    Hardness,
+    Impact,
+    Resource,
+    ResourceType,
+)
+from burnish.rewards.judges.skill_rm.verifiers import Finding
+
+CRITERIA = frozenset({ResourceType.RUBRIC, ResourceType.PRINCIPLE, ResourceType.CHECKLIST})
+PIPELINE = "pipeline"
+"""The `subtype` of an entry that runs another judge."""
+
+
+class Tier(IntEnum):
+    """Whose word counts more; the lowest number first."""
+
+    HARD = 0
+    PIPELINE = 1
+    RUBRIC = 2
+    OPINION = 3
+
+
+class Item(NamedTuple):
+    """e = (criterion, observation, decision) with the tier it belongs to."""
+
+    tier: Tier
+    criterion: str
+    side: int
+    """+1 for the first response, -1 for the second, 0 for neither."""
+    observation: str = ""
+
+
+class PairDecision(NamedTuple):
+    """The side, the tier that decided, and tiers that said something else."""
+
+    side: int
+    tier: Tier
+    conflicts: tuple[str, ...] = ()
+
+
+class Count(NamedTuple):
+    """One requirement of a response and whether it is met."""
+
+    criterion: str
+    is_met: bool
+    observation: str = ""
+    resource: str = ""
+
+
+def tier_of(entry: Resource) -> Tier:
+    """Where the findings of a resource stand."""
+    if entry.subtype == PIPELINE:
+        return Tier.PIPELINE
+    return Tier.HARD if entry.hard_or_soft is Hardness.HARD else Tier.RUBRIC
+
+
+def decide_pair(items: Iterable[Item]) -> PairDecision:
+    """The first tier whose decided items agree; a tie where none does."""
+    by_tier: dict[Tier, set[int]] = {tier: set() for tier in Tier}
+    for item in items:
+        by_tier[item.tier].add(item.side)
+    sides = {tier: found - {0} for tier, found in by_tier.items()}
+    for tier in Tier:
+        if len(sides[tier]) == 1:
+            (side,) = sides[tier]
+            against = tuple(
+                f"{other.name.lower()} evidence says otherwise"
+                for other in Tier
+                if other is not tier and -side in sides[other]
+            )
+            return PairDecision(side, tier, against)
+    said = [tier for tier in Tier if by_tier[tier]]
+    return PairDecision(0, said[0] if said else Tier.OPINION)
+
+
+def capped_score(
+    satisfied: int | None, total: int | None, flags: Sequence[str] = (), *, vetoed: bool = False
+) -> float | None:
+    """satisfied / total within [0, 1], at most the lowest cap of the flags; 0 where vetoed.
+
+    None where the counts are missing or negative. Nothing asked for is all satisfied: 1.
+    """
+    for flag in flags:
+        if flag not in CAPS:
+            raise UserError(
+                f"unknown severity '{flag}'; expected one of {', '.join(CAPS)}."
+                f"{did_you_mean(flag, CAPS)}"
+            )
+    base = score_from_counts((satisfied, total))
+    if base is None:
+        return None
+    return 0.0 if vetoed else min([base, *(CAPS[flag] for flag in flags)])
+
+
+class PointDecision(NamedTuple):
+    """A score and what it was made of."""
+
+    value: float | None
+    satisfied: int
+    total: int
+    flags: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    vetoed: str = ""
+
+
+def decide_point(
+    findings: Sequence[Finding], counts: Sequence[Count], flags: Sequence[str]
+) -> PointDecision:
+    """Counts of the verifiers and of the judge, with caps; a verifier outranks the judge.
+
+    An item of the judge's that names a verifier which came to a decision is left out: that
+    verifier's own criteria stand in its place.
+    """
+    decided = [finding for finding in findings if _has_value(finding)]
+    settled = {finding.entry.id for finding in decided}
+    verdicts = [verdict for finding in decided for verdict in _criteria(finding)]
+    verdicts += [
+        Verdict(count.criterion, float(count.is_met), reason=count.observation)
+        for count in counts
+        if count.resource not in settled
+    ]
+    violated = [finding for finding in decided if (finding.values[0] or 0.0) < 1]
+    raised = dict.fromkeys([*flags, *(f.flag for f in violated if f.flag)])
+    vetoes = [f.entry.id for f in violated if f.entry.decision_impact is Impact.VETO]
+    known = [verdict.value for verdict in verdicts if verdict.value is not None]
+    satisfied, total = sum(value >= 1 for value in known), len(known)
+    value = capped_score(satisfied, total, tuple(raised), vetoed=bool(vetoes))
+    return PointDecision(
+        value, satisfied, total, tuple(raised), tuple(verdicts), vetoes[0] if vetoes else ""
+    )
+
+
+def pair_items(findings: Sequence[Finding]) -> list[Item]:
+    """What verifiers say about a pair."""
+    sides = {"A": 1, "B": -1}
+    return [
+        Item(tier_of(f.entry), f.entry.id, sides.get(f.decision, 0), f.observation)
+        for f in findings
+        if f.decision != "unavailable"
+    ]
+
+
+def _has_value(finding: Finding) -> bool:
+    return bool(finding.values) and finding.values[0] is not None
+
+
+def _criteria(finding: Finding) -> list[Verdict]:
+    """A finding's single criteria, or itself as one."""
+    own = finding.verdicts[0] if finding.verdicts else ()
+    if own:
+        return list(own)
+    return [Verdict(finding.entry.id, finding.values[0], reason=finding.observation)]

@@ -1,0 +1,70 @@
+"""`burnish skill`: every problem on a line of its own, and what a mode shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_words import Type
+
+from burnish.rewards.judges.skill_rm import load_skill, shipped_skills
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shipped_skills()["mathematics"], tmp_path / "mine"))
+
+
+def test_a_valid_skill(typed: Type, folder: Path) -> None:
+    shown = typed("skill", "validate", folder)
+    assert shown.code == 0
+    assert "mathematics: valid, 3 resources (2 in fair mode)" in shown.out
+    assert load_skill("mathematics").hash in shown.out
+
+
+def test_every_problem_is_a_line(typed: Type, folder: Path) -> None:
+    bank = folder / "resources.yaml"
+    bank.write_text(bank.read_text().replace("type: checklist", "type: cheklist"))
+    (folder / "notes.md").write_text("not listed")
+    shown = typed("skill", "validate", folder)
+    assert shown.code == 2
+    lines = shown.err.splitlines()
+    assert any("Did you mean 'checklist'?" in line for line in lines)
+    assert any("notes.md: not listed" in line for line in lines)
+    assert "problem(s) in" in lines[-1]
+    assert "Traceback" not in shown.err
+    told = json.loads(typed("skill", "validate", folder, "--json").out)
+    assert told["is_valid"] is False
+    assert len(told["problems"]) >= 2
+
+
+def test_a_skill_that_is_not_there(typed: Type) -> None:
+    shown = typed("skill", "validate", "mathmatics")
+    assert shown.code == 2
+    assert "Did you mean 'mathematics'?" in shown.err
+
+
+def test_the_list_and_one_skill(typed: Type) -> None:
+    listed = typed("skill", "show").out
+    assert all(name in listed for name in shipped_skills())
+    rows = [json.loads(line) for line in typed("skill", "show", "--json").out.splitlines()]
+    assert {row["name"] for row in rows} == set(shipped_skills())
+    whole = typed("skill", "show", "grounded_answers").out
+    assert "reference_match" in whole
+    fair = typed("skill", "show", "grounded_answers", "--mode", "fair").out
+    assert "reference_text" not in fair
+    assert "2 resource(s) are not visible in fair mode" in fair
+    told = json.loads(typed("skill", "show", "code", "--mode", "fair", "--json").out)
+    assert [row["id"] for row in told["resources"]] == [
+        "edge_cases",
+        "review_rubric",
+        "extract_code",
+    ]
+
+
+def test_an_unknown_mode(typed: Type) -> None:
+    shown = typed("skill", "show", "code", "--mode", "operative")
+    assert shown.code == 2
+    assert "Did you mean 'operational'?" in shown.err

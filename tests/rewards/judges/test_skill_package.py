@@ -1,0 +1,253 @@
+"""Skill packages: what is read, what is refused, and that folder and zip are one thing."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from skill_cases import MANUAL, a_skill, entry, verifier, write_skill, zipped
+
+from burnish.errors import UserError
+from burnish.rewards.judges.skill_rm import load_skill, problems_of, shipped_skills
+from burnish.rewards.judges.skill_rm.entries import KNOWN, read_entry
+from burnish.rewards.judges.skill_rm.files import FILE_BYTES, package_hash
+from burnish.rewards.judges.skill_rm.yaml_text import read_yaml
+
+
+def only(problems: tuple[str, ...]) -> str:
+    assert len(problems) == 1, problems
+    return problems[0]
+
+
+def test_a_folder_and_its_zips_have_one_hash(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "demo", resources=[entry("rules"), entry("more")])
+    bare = load_skill(zipped(folder, tmp_path / "bare.zip"))
+    with_top = load_skill(zipped(folder, tmp_path / "top.zip", "demo/"))
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "x.pyc").write_bytes(b"\0")
+    here = load_skill(folder)
+    assert here.hash == bare.hash == with_top.hash
+    assert len(here.hash) == 64
+    (folder / "rules.md").write_text("changed")
+    assert load_skill(folder).hash != here.hash
+
+
+@given(
+    st.dictionaries(st.text(max_size=8), st.binary(max_size=8), max_size=5),
+    st.dictionaries(st.text(max_size=8), st.binary(max_size=8), max_size=5),
+)
+def test_the_hash_tells_files_apart(one: dict[str, bytes], two: dict[str, bytes]) -> None:
+    try:
+        same = package_hash(one) == package_hash(two)
+    except UnicodeEncodeError:
+        return
+    assert same == (one == two)
+    assert package_hash(dict(reversed(one.items()))) == package_hash(one)
+
+
+def test_what_a_package_holds(tmp_path: Path) -> None:
+    skill = a_skill(tmp_path, resources=[entry("rules")], runtime=[verifier("match")])
+    assert (skill.name, skill.procedure) == ("demo", "Look closely.")
+    assert [one.id for one in skill.resources] == ["rules", "match"]
+    assert skill.texts == {"rules.md": "text of rules\n"}
+    assert skill.find("rules.md") is skill.find("rules")
+    assert skill.find("") is None
+
+
+@pytest.mark.parametrize("name", sorted(shipped_skills()))
+def test_every_shipped_skill_is_valid(name: str) -> None:
+    folder = shipped_skills()[name]
+    assert problems_of(folder) == ()
+    skill = load_skill(name)
+    assert skill.name == name
+    assert 2 <= len(skill.resources) <= 5
+    for word in ("Diagnose", "Ignore", "Answer"):
+        assert word in skill.procedure
+
+
+def test_the_five_skills_are_there() -> None:
+    expected = {"instruction_following", "mathematics", "code", "open_chat", "grounded_answers"}
+    assert set(shipped_skills()) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"type": "rubrik"}, "type is 'rubrik'; expected one of .* Did you mean 'rubric'"),
+        ({"decision_impact": "vetto"}, "Did you mean 'veto'"),
+        ({"leakage_level": "oracle"}, "leakage_level is 'oracle'.*Did you mean 'oracle_only'"),
+        ({"allowed_setting": ["skill_fair"]}, "allowed_setting is .*expected one of"),
+        ({"leakage_level": "oracle_only"}, "oracle_only is allowed in skill_fair"),
+        ({"visibility": "oracle"}, "visibility is oracle for sample_visible; expected visible"),
+        ({"hardness": "hard"}, r"unknown field 'hardness'\."),
+        ({"benchmark": ["x"]}, "unknown field 'benchmark'. Did you mean 'benchmarks'"),
+        ({"id": "Rules!"}, "id is 'Rules!'; expected small letters"),
+        ({"path": None}, "'path' is missing"),
+        ({"cost": 3}, "cost is 3; expected one of free"),
+        ({"applies_to": [1]}, "applies_to is list .*expected a list of texts"),
+        ({"implementation_kind": "texts"}, "Did you mean 'text'"),
+        ({"options": {"a": 1}}, "options belong to runtime resources"),
+        ({"inputs_required": ["reference"]}, "reads the field 'reference' and is declared sample"),
+        ({"description": "x" * 3000}, "description has 3000 characters"),
+    ],
+)
+def test_a_wrong_field_is_one_line(change: dict[str, Any], line: str) -> None:
+    read = read_entry(entry("rules") | change, "resources[0]", is_runtime=False)
+    assert read.entry is None
+    assert re.search(line, only(read.problems))
+    assert "\n" not in read.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"implementation_kind": "reference_macth"}, "Did you mean 'reference_match'"),
+        ({"allowed_setting": "skill_fair", "leakage_level": "benchmark_visible"}, "operational"),
+        ({"path": "x.md"}, "a runtime resource has no path"),
+    ],
+)
+def test_a_wrong_runtime_entry_is_one_line(change: dict[str, Any], line: str) -> None:
+    kinds = {"reference_match": None}
+    read = read_entry(verifier("m") | change, "here", is_runtime=True, kinds=kinds)
+    assert line in only(read.problems)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(KNOWN), st.none() | st.text() | st.integers() | st.lists(st.text())
+    )
+)
+def test_reading_an_entry_never_raises(table: dict[str, Any]) -> None:
+    for is_runtime in (False, True):
+        read = read_entry(table, "here", is_runtime=is_runtime)
+        assert (read.entry is None) == bool(read.problems)
+        assert all("\n" not in line for line in read.problems)
+
+
+def test_every_problem_is_listed(tmp_path: Path) -> None:
+    folder = write_skill(
+        tmp_path,
+        files={"stray.md": "x", "picture.png": "x"},
+        resources=[entry("a", type="rubrik"), entry("b", path="gone.md"), entry("b")],
+        runtime=[
+            verifier("c", options={"feild": "x"}),
+            verifier("d", options={"flag": "wrong_lang"}),
+        ],
+        manual="---\nname: Demo\nauthor: me\n---\n",
+    )
+    (folder / "gone.md").unlink()
+    problems = problems_of(folder)
+    wanted = [
+        "picture.png: not a text file",
+        "SKILL.md: unknown field 'author'",
+        "SKILL.md: name is 'Demo'",
+        "SKILL.md: description must be",
+        "SKILL.md: no procedure",
+        "type is 'rubrik'",
+        "no readable file 'gone.md'",
+        "'b' is already the id or path",
+        "unknown option 'feild'. Did you mean 'field'",
+        "flag is 'wrong_lang'",
+        "stray.md: not listed",
+    ]
+    for part in wanted:
+        assert any(part in line for line in problems), (part, problems)
+    with pytest.raises(UserError, match=r"more\)\. See all: burnish skill validate"):
+        load_skill(folder)
+
+
+@pytest.mark.parametrize("path", ["../out.md", "/etc/hosts", "a/../../out.md", "C:x.md", "a\\b.md"])
+def test_an_entry_cannot_point_outside(tmp_path: Path, path: str) -> None:
+    folder = write_skill(tmp_path / "in", manual=MANUAL)
+    (tmp_path / "out.md").write_text("secret")
+    bank = {"resources": [entry("x", path=path)]}
+    (folder / "resources.yaml").write_text(yaml.safe_dump(bank))
+    assert "leaves the package" in only(problems_of(folder))
+
+
+def test_the_index_itself_is_no_resource(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path, resources=[])
+    (folder / "resources.yaml").write_text(
+        yaml.safe_dump({"resources": [entry("x", path="resources.yaml")]})
+    )
+    assert "itself is no resource" in only(problems_of(folder))
+
+
+def test_links_in_a_folder_are_refused(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "in", resources=[entry("rules")])
+    (tmp_path / "secret.md").write_text("secret")
+    (folder / "rules.md").unlink()
+    os.symlink(tmp_path / "secret.md", folder / "rules.md")
+    os.symlink(tmp_path, folder / "up")
+    problems = problems_of(folder)
+    assert any(line.startswith("rules.md: a link") for line in problems)
+    assert any(line.startswith("up: a link") for line in problems)
+
+
+@pytest.mark.parametrize("name", ["../evil.md", "/evil.md", "a/../../evil.md", "C:\\evil.md"])
+def test_a_zip_cannot_climb_out(tmp_path: Path, name: str) -> None:
+    folder = write_skill(tmp_path / "in", resources=[entry("rules")])
+    target = zipped(folder, tmp_path / "x.zip")
+    with zipfile.ZipFile(target, "a") as archive:
+        archive.writestr(name, "evil")
+    assert any("leaves the package" in line for line in problems_of(target))
+    assert not (tmp_path / "evil.md").exists()
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+    target = zipped(write_skill(tmp_path / "in", resources=[entry("rules")]), tmp_path / "x.zip")
+    with zipfile.ZipFile(target, "a") as archive:
+        link = zipfile.ZipInfo("link.md")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    assert any("link.md: a link" in line for line in problems_of(target))
+
+
+def test_a_zip_bomb_is_not_blown_up(tmp_path: Path) -> None:
+    target = zipped(write_skill(tmp_path / "in", resources=[entry("rules")]), tmp_path / "x.zip")
+    with zipfile.ZipFile(target, "a", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(20):
+            archive.writestr(f"bomb{number}.md", b"0" * 4_000_000)
+    problems = problems_of(target)
+    assert any(f"more than {FILE_BYTES:,} bytes" in line for line in problems)
+    assert any("the rest was not read" in line for line in problems)
+
+
+def test_a_file_that_is_no_zip_and_a_name_that_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"PK not really")
+    with pytest.raises(UserError, match="cannot be read as a zip"):
+        load_skill(tmp_path / "x.zip")
+    with pytest.raises(UserError, match=r"no skill 'cod'.*Did you mean 'code'"):
+        load_skill("cod")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: &x [1]\nb: *x\n", "line 1: anchors and aliases"),
+        ("a: 1\na: 2\n", "line 2: 'a' stands twice"),
+        ("[" * 50 + "]" * 50, "nested deeper"),
+        ("a: [1", "not YAML"),
+        ("!!python/object/apply:os.system ['true']", "not YAML"),
+        ("a: 1\n---\nb: 2\n", "not YAML"),
+    ],
+)
+def test_yaml_is_plain_data(text: str, problem: str) -> None:
+    assert problem in read_yaml(text).problem
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path, resources=[entry("rules"), entry("nul")])
+    (folder / "rules.md").write_bytes(b"\xff\xfe")
+    (folder / "nul.md").write_bytes(b"a\0b")
+    problems = problems_of(folder)
+    assert any("rules.md: not UTF-8" in line for line in problems)
+    assert any("nul.md: it holds NUL" in line for line in problems)

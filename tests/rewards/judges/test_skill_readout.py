@@ -1,0 +1,154 @@
+"""Read-outs of Skill-RM: caps, counts and tiers, by worked numbers and properties."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnish.errors import UserError
+from burnish.records import Verdict
+from burnish.rewards.judges.skill_rm import CAPS, Finding, Item, Tier, capped_score, decide_pair
+from burnish.rewards.judges.skill_rm.entries import (
+    Hardness,
+    Impact,
+    Leakage,
+    Resource,
+    ResourceType,
+    Setting,
+)
+from burnish.rewards.judges.skill_rm.readout import Count, decide_point, pair_items, tier_of
+
+items = st.builds(
+    Item, st.sampled_from(Tier), st.sampled_from(["a", "b"]), st.sampled_from([-1, 0, 1])
+)
+
+
+def a_resource(**more: object) -> Resource:
+    fields = {
+        "id": "v",
+        "type": ResourceType.VERIFIER,
+        "implementation_kind": "reference_match",
+        "leakage_level": Leakage.ORACLE_ONLY,
+        "allowed_setting": Setting.OPERATIONAL,
+        "decision_impact": Impact.STRONG,
+        "hard_or_soft": Hardness.HARD,
+    }
+    return Resource(**(fields | more))  # type: ignore[arg-type]
+
+
+def a_finding(
+    value: float | None, *, verdicts: tuple[Verdict, ...] = (), **more: object
+) -> Finding:
+    return Finding(
+        entry=a_resource(**more),
+        decision="satisfied",
+        observation="seen",
+        values=(value,),
+        verdicts=(verdicts,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("satisfied", "total", "flags", "value"),
+    [
+        (3, 4, (), 0.75),
+        (4, 4, (), 1.0),
+        (0, 0, (), 1.0),
+        (4, 4, ("wrong_task",), 0.25),
+        (4, 4, ("unjustified_refusal",), 0.25),
+        (4, 4, ("missing_deliverable",), 0.50),
+        (4, 4, ("invalid_structure",), 0.55),
+        (4, 4, ("polluted_answer",), 0.60),
+        (4, 4, ("several_major_failures",), 0.60),
+        (4, 4, ("wrong_language",), 0.65),
+        (4, 4, ("wrong_language", "missing_deliverable"), 0.50),
+        (1, 4, ("wrong_language",), 0.25),
+        (None, 4, (), None),
+        (-1, 4, (), None),
+    ],
+)
+def test_counts_and_caps(
+    satisfied: int | None, total: int, flags: tuple[str, ...], value: float | None
+) -> None:
+    assert capped_score(satisfied, total, flags) == value
+
+
+def test_an_unknown_severity_is_named() -> None:
+    with pytest.raises(UserError, match="Did you mean 'wrong_task'"):
+        capped_score(1, 1, ["wrong_taks"])
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.lists(st.sampled_from(sorted(CAPS)), max_size=4))
+def test_a_flag_never_raises_a_score(satisfied: int, total: int, flags: list[str]) -> None:
+    bare = capped_score(satisfied, total)
+    capped = capped_score(satisfied, total, flags)
+    assert bare is not None
+    assert capped is not None
+    assert 0 <= capped <= bare <= 1
+    assert capped_score(satisfied, total, flags, vetoed=True) == 0
+
+
+def test_a_hard_finding_outranks_opinion_and_the_conflict_is_told() -> None:
+    found = decide_pair([Item(Tier.HARD, "v", 1), Item(Tier.OPINION, "verdict", -1)])
+    assert (found.side, found.tier) == (1, Tier.HARD)
+    assert found.conflicts == ("opinion evidence says otherwise",)
+
+
+def test_a_tier_that_contradicts_itself_leaves_the_word_to_the_next() -> None:
+    torn = [Item(Tier.HARD, "v", 1), Item(Tier.HARD, "w", -1)]
+    assert decide_pair([*torn, Item(Tier.PIPELINE, "p", -1)])[:2] == (-1, Tier.PIPELINE)
+    assert decide_pair([*torn, Item(Tier.OPINION, "verdict", 0)]).side == 0
+    assert decide_pair([]).side == 0
+
+
+@given(st.lists(items, max_size=8))
+def test_exchanging_the_responses_exchanges_the_decision(evidence: list[Item]) -> None:
+    other = [item._replace(side=-item.side) for item in evidence]
+    here, there = decide_pair(evidence), decide_pair(other)
+    assert there.side == -here.side
+    assert there.tier == here.tier
+
+
+@given(st.lists(items, max_size=8), st.permutations(range(8)))
+def test_the_order_of_the_evidence_does_not_matter(evidence: list[Item], order: list[int]) -> None:
+    shuffled = [evidence[i] for i in order if i < len(evidence)]
+    assert decide_pair(shuffled) == decide_pair(evidence)
+
+
+def test_tiers_of_resources() -> None:
+    assert tier_of(a_resource()) is Tier.HARD
+    assert tier_of(a_resource(subtype="pipeline")) is Tier.PIPELINE
+    assert tier_of(a_resource(hard_or_soft=Hardness.SOFT)) is Tier.RUBRIC
+
+
+def test_a_verifier_replaces_what_the_judge_says_about_it() -> None:
+    counts = [Count("says 4", True, "looks fine", "v"), Count("polite", False)]
+    found = decide_point([a_finding(0.0)], counts, ())
+    assert (found.satisfied, found.total, found.value) == (0, 2, 0.0)
+    assert [verdict.criterion for verdict in found.verdicts] == ["v", "polite"]
+
+
+def test_single_criteria_of_a_verifier_count_one_by_one() -> None:
+    verdicts = (Verdict("a", 1.0), Verdict("b", 0.0), Verdict("c", 1.0))
+    found = decide_point([a_finding(2 / 3, verdicts=verdicts)], [Count("d", True)], ())
+    assert (found.satisfied, found.total, found.value) == (3, 4, 0.75)
+
+
+def test_a_violated_verifier_raises_its_flag_and_may_veto() -> None:
+    flagged = a_finding(0.0, options={"flag": "wrong_language"})
+    met = [Count(str(i), True) for i in range(9)]
+    assert decide_point([flagged], met, ()).value == 0.65
+    assert decide_point([a_finding(1.0, options={"flag": "wrong_language"})], met, ()).value == 1
+    vetoed = decide_point([a_finding(0.0, decision_impact=Impact.VETO)], met, ())
+    assert (vetoed.value, vetoed.vetoed) == (0.0, "v")
+
+
+def test_a_verifier_without_a_value_says_nothing() -> None:
+    found = decide_point([a_finding(None)], [Count("a", True, resource="v")], ())
+    assert (found.value, found.total) == (1.0, 1)
+
+
+def test_unavailable_is_no_item() -> None:
+    finding = Finding(entry=a_resource(), decision="unavailable", observation="", error="down")
+    assert pair_items([finding]) == []

@@ -1,0 +1,34 @@
+"""Requests with checkable demands: repeatable, without contradictions, readable by the checks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from burnish.rewards.checks.instructions import read_instructions
+from burnish.tasks.examples.demands import KINDS, make
+from burnish.tasks.function import Function, FunctionTasks
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_every_request_states_what_is_checked(most: int) -> None:
+    for seed in range(300):
+        row = make(random.Random(seed), most)
+        assert row == make(random.Random(seed), most)
+        instructions = read_instructions(row["instruction_id_list"], row["kwargs"])
+        assert 1 <= len(instructions) <= min(most, len(KINDS))
+        assert len({one.id for one in instructions}) == len(instructions)
+        for one in instructions:
+            for value in one.arguments.values():
+                words = value if isinstance(value, list) else [value]
+                assert all(str(word) in row["prompt"] for word in words)
+
+
+def test_it_is_a_task_set_whose_fields_a_verifier_may_read() -> None:
+    config = Function(path="burnish.tasks.examples.demands:make", labels=(), held_out_size=20)
+    tasks = FunctionTasks(config, seed=1)
+    held_out = tasks.held_out()
+    assert len(held_out) == 20
+    assert held_out[0].labels == ()
+    assert not {task.prompt for task in tasks.sample(200)} & {task.prompt for task in held_out}
