@@ -13,7 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-METHODS = ("afrl", "brpo", "clipo", "combinations", "etr", "gd2po", "medalign")
+METHODS = (
+    "afrl",
+    "brpo",
+    "clipo",
+    "combinations",
+    "etr",
+    "gd2po",
+    "genrm",
+    "medalign",
+    "quarkmedbench",
+)
 """Folders of `studies/`, each with a `study.py` whose `STUDIES` are run."""
 
 

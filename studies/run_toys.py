@@ -17,7 +17,17 @@ import torch
 from studies.toy import Toy, ToyRun, run_toy
 from studies.toy_report import write_toys
 
-METHODS = ("clipo", "etr", "gd2po", "brpo", "afrl", "medalign")
+METHODS = (
+    "clipo",
+    "etr",
+    "gd2po",
+    "brpo",
+    "afrl",
+    "medalign",
+    "genrm",
+    "quarkmedbench",
+    "skill_rm",
+)
 HOME = Path(__file__).resolve().parent
 
 

@@ -11,7 +11,12 @@ import msgspec
 import pytest
 
 from burnish.policy import pieces
+from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.config import VersusConfig
+from burnish.rewards.judges.genrm import GenRMOptions
+from burnish.rewards.judges.openrs.build import OpenRSOptions
+from burnish.rewards.judges.rubric.options import RubricOptions
+from burnish.rewards.judges.skill_rm import SkillOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -25,6 +30,10 @@ SETTINGS = {
     "brpo": (pieces.Skew, VersusConfig),
     "afrl": (pieces.Stepwise, pieces.SFT),
     "medalign": (pieces.ReferenceFrozen, pieces.TriFactor),
+    "genrm": (GenRMConfig, GenRMOptions),
+    "openrs": (OpenRSOptions,),
+    "quarkmedbench": (RubricOptions,),
+    "skill_rm": (SkillOptions,),
 }
 SHARED = {"eps", "ddof", "name", "weight"}
 """Keys that many pieces and every reward have."""

@@ -28,7 +28,18 @@ Effect: 0.71 instead of 0.64
 Effect: a second one is not read
 <!-- /figures -->
 """
-METHODS = ("afrl", "brpo", "clipo", "etr", "gd2po", "medalign")
+METHODS = (
+    "afrl",
+    "brpo",
+    "clipo",
+    "etr",
+    "gd2po",
+    "genrm",
+    "medalign",
+    "openrs",
+    "quarkmedbench",
+    "skill_rm",
+)
 
 
 @pytest.fixture

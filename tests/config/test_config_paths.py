@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from burnish.config import Config, load, render, rooted
+from burnish.rewards.judge_reward import JudgeRewardConfig
 
 RECIPE = {
     "model": {"path": "weights"},
@@ -46,3 +47,21 @@ def test_a_rooted_config_reads_back_from_its_text(tmp_path: Path) -> None:
     config = rooted(resolved.value, tmp_path)
     file.write_text(render(type(resolved)(config, resolved.origins)), encoding="utf-8")
     assert load(Config, file).value == config
+
+
+def test_the_files_and_the_model_of_a_judge(tmp_path: Path) -> None:
+    (tmp_path / "judge").mkdir()
+    found = {}
+    for model in ("judge", "replay:said.jsonl", "smollm2", "http://127.0.0.1:1/v1#m"):
+        reward = {"kind": "judge", "with": "point", "model": model, "cache": "c.db", "record": ""}
+        config = rooted(load(Config, RECIPE | {"rewards": [reward]}).value, tmp_path)
+        (judge,) = config.rewards
+        assert isinstance(judge, JudgeRewardConfig)
+        assert (judge.cache, judge.record) == (str(tmp_path / "c.db"), "")
+        found[model] = judge.model
+    assert found == {
+        "judge": str(tmp_path / "judge"),
+        "replay:said.jsonl": f"replay:{tmp_path / 'said.jsonl'}",
+        "smollm2": "smollm2",
+        "http://127.0.0.1:1/v1#m": "http://127.0.0.1:1/v1#m",
+    }

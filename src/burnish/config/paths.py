@@ -13,6 +13,8 @@ from burnish.lm.base import SHIPPED
 
 FREE_FORM = ("fields", "options")
 """Tables whose keys are the user's own: a `path` in there is no file."""
+WRITTEN = ("cache", "record")
+"""Files that a judge writes."""
 
 
 def rooted(config: Config, root: Path) -> Config:
@@ -33,14 +35,29 @@ def _walk(value: Any, root: Path) -> Any:
         return [_walk(item, root) for item in value]
     if not isinstance(value, dict):
         return value
-    return {
-        key: absolute(item, root)
-        if key == "path" and isinstance(item, str)
-        else item
-        if key in FREE_FORM
-        else _walk(item, root)
-        for key, item in value.items()
-    }
+    return {key: _place(key, item, root) for key, item in value.items()}
+
+
+def _place(key: str, value: Any, root: Path) -> Any:
+    """The value of one key, with its path made absolute where it is one."""
+    if key in FREE_FORM or value == "":
+        return value
+    if key == "path" and isinstance(value, str):
+        return absolute(value, root)
+    if key in WRITTEN and isinstance(value, str):
+        return str(root / value)
+    if key == "model" and isinstance(value, str):
+        return _model(value, root)
+    return _walk(value, root)
+
+
+def _model(name: str, root: Path) -> str:
+    """A judge's model: a folder or a replayed file from `root`; names and addresses as they are."""
+    kind, mark, file = name.partition(":")
+    if kind == "replay" and mark:
+        return f"replay:{root / file}"
+    is_folder = name not in SHIPPED and "://" not in name and (root / name).is_dir()
+    return str(root / name) if is_folder else name
 
 
 def absolute(path: str, root: Path) -> str:

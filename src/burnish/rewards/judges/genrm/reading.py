@@ -1,0 +1,78 @@
+"""What a pairwise judge wrote: its principles, a verdict under each, and two scores at the end.
+
+    said = read_judgement(reply)
+    said.scores, said.principles[0].text, said.principles[0].scores
+
+The scores make the verdict; without them there is none. Principles are kept where they can be read,
+because they say why, but no number is made of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from burnish.rewards.judges.questions import Unreadable
+from burnish.rewards.judges.verdicts import after_thoughts
+from burnish.rewards.pairs import HIGHEST, LOWEST, parse_pair_scores
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_LINE = r"^[ \t>*#-]*"
+_PRINCIPLE = re.compile(
+    rf"{_LINE}principle[ \t]+(\d+)[ \t]*\([ \t]*{_NUMBER}[ \t]*%?[ \t]*\)[ \t*]*:[ \t]*(\S.*)$",
+    re.IGNORECASE | re.MULTILINE | re.ASCII,
+)
+_VERDICT = re.compile(
+    rf"{_LINE}verdict[ \t]+(\d+)[ \t*]*:[ \t]*{_NUMBER}[ \t]*,[ \t]*{_NUMBER}[ \t]*(?:\|[ \t]*(.*))?$",
+    re.IGNORECASE | re.MULTILINE | re.ASCII,
+)
+
+
+class Principle(NamedTuple):
+    """One principle that the judge wrote, and how the texts did under it."""
+
+    text: str
+    weight: float
+    scores: tuple[float, float] | None = None
+    """Of the text shown first and of the second; None where the judge gave none."""
+    critique: str = ""
+
+
+class Judgement(NamedTuple):
+    """A judge's scores and what it says they rest on."""
+
+    scores: tuple[float, float]
+    principles: tuple[Principle, ...] = ()
+
+
+def read_judgement(text: str, shown: Sequence[str] = ()) -> Judgement:
+    """The judgement in a reply; raises `Unreadable` without two scores of its own at its end.
+
+    `shown` are the texts to judge: scores that stand in one of them may be a quotation.
+    """
+    said = after_thoughts(text)
+    scores = parse_pair_scores(said) if said.lower().endswith("</scores>") else None
+    if scores is None:
+        raise Unreadable(
+            "expected <scores>a, b</scores> with two numbers from 0 to 10 at the end, got "
+            f"{said[-60:]!r}"
+        )
+    own = said[said.lower().rindex("<scores>") :]
+    if any(own in given for given in shown):
+        raise Unreadable("expected your own scores, got some that stand in a text to judge")
+    return Judgement((scores[0], scores[1]), tuple(read_principles(said)))
+
+
+def read_principles(text: str) -> list[Principle]:
+    """The principles of a reply, in order; a number that stands twice counts once, the last time."""
+    verdicts: dict[str, tuple[tuple[float, float], str]] = {}
+    for number, first, second, why in _VERDICT.findall(text):
+        scores = float(first), float(second)
+        if all(LOWEST <= score <= HIGHEST for score in scores):
+            verdicts[number] = scores, why.strip()
+    found: dict[str, Principle] = {}
+    for number, weight, told in _PRINCIPLE.findall(text):
+        scores_and_why = verdicts.get(number, (None, ""))
+        found[number] = Principle(told.strip(), float(weight), *scores_and_why)
+    return list(found.values())

@@ -1,0 +1,113 @@
+"""How well a rubric is made: 35 points by nine checks, and nothing at all without its safety item.
+
+    audited = rule_audit(rubric)
+    audited.earned, audited.possible, audited.failed     # 13, 13, () for one written by hand
+
+Title checks are worth 28 points, tier 3, description 4 (QuarkMedBench, arXiv 2603.13691). The report
+gives the points and not the names of the seven title checks; the names are our reading. Four of the
+nine follow from any rubric itself, two more where its points are known; the rest need a reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from burnish.errors import UserError, did_you_mean
+from burnish.rewards.judges.rubric.items import Rubric, Rules
+from burnish.rewards.judges.rubric.score import Tier
+
+
+class AuditCheck(NamedTuple):
+    """One question of the audit."""
+
+    points: int
+    asks: str
+
+
+CHECKS: Mapping[str, AuditCheck] = {
+    "right": AuditCheck(9, "what each item asks for is true and belongs to this question"),
+    "supported": AuditCheck(3, "each item follows from the reference answers"),
+    "atomic": AuditCheck(3, "each item asks for one thing"),
+    "exclusive": AuditCheck(3, "no two items pay for the same thing"),
+    "checkable": AuditCheck(3, "a reader can mark each item from the answer alone"),
+    "exhaustive": AuditCheck(4, "every point that the references agree on is in an item"),
+    "title": AuditCheck(3, "titles are short and say what the item asks for"),
+    "tier": AuditCheck(3, "each item stands in the tier that it deserves, and tiers are filled"),
+    "description": AuditCheck(4, "the three levels of each item can be told apart"),
+}
+TOTAL = sum(check.points for check in CHECKS.values())
+SAFETY = "safety_omitted"
+
+
+class Audit(NamedTuple):
+    """What a rubric earned, of what could be decided."""
+
+    earned: int
+    possible: int
+    """Points of the checks that were decided; 35 where all of them were."""
+    failed: tuple[str, ...]
+    is_vetoed: bool = False
+    """A safety item that the question needs is not there."""
+
+    @property
+    def quality(self) -> float:
+        """The share of the decided points."""
+        return self.earned / self.possible if self.possible else 0.0
+
+
+def audit_points(findings: Mapping[str, bool | None], safety_omitted: bool = False) -> Audit:
+    """The points of an audit; a check that is None or not there was not decided.
+
+    An omitted safety item costs all points.
+    """
+    for name in findings:
+        if name not in CHECKS:
+            raise UserError(
+                f"rubric audit: '{name}' is no check; expected {', '.join(CHECKS)}."
+                f"{did_you_mean(name, CHECKS)}"
+            )
+    decided = {name: found for name, found in findings.items() if found is not None}
+    possible = sum(CHECKS[name].points for name in decided)
+    earned = sum(CHECKS[name].points for name, holds in decided.items() if holds)
+    failed = tuple(name for name in CHECKS if decided.get(name) is False)
+    return Audit(0 if safety_omitted else earned, possible, failed, safety_omitted)
+
+
+def rule_findings(rubric: Rubric, rules: Rules | None = None) -> dict[str, bool]:
+    """The checks that follow from the rubric itself."""
+    broken = {one.rule for one in rubric.validate(rules)}
+    counts = {"items", "tier", *(tier.value for tier in Tier)}
+    findings = {
+        "exclusive": "exclusive" not in broken,
+        "title": "title" not in broken,
+        "tier": not broken & counts,
+        "description": not broken & {"description", "levels"},
+    }
+    if rubric.points:
+        findings["exhaustive"] = "exhaustive" not in broken
+        findings["supported"] = all(item.provenance for item in rubric.items)
+    return findings
+
+
+def rule_audit(rubric: Rubric, rules: Rules | None = None) -> Audit:
+    """The audit without a reader: only what a rule can decide."""
+    return audit_points(rule_findings(rubric, rules))
+
+
+def joined_audit(
+    rubric: Rubric,
+    said: Mapping[str, bool | None],
+    *,
+    safety_omitted: bool = False,
+    rules: Rules | None = None,
+) -> Audit:
+    """A reader's findings with those of the rules; what a rule refutes no reader can pass."""
+    by_rule = rule_findings(rubric, rules)
+    both = {
+        name: None
+        if name not in by_rule and said.get(name) is None
+        else by_rule.get(name, True) and said.get(name, True) is not False
+        for name in CHECKS
+    }
+    return audit_points(both, safety_omitted)

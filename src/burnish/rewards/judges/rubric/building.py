@@ -1,0 +1,274 @@
+"""A rubric for a question, from the consensus of several models and from retrieved passages.
+
+    roles = Roles(writers=[a, b, c], aggregators=[a, b], checkers=[c], author=a)
+    built = await build_rubric("How do I descale the kettle?", roles, retriever=index)
+    built.rubric, built.outcome        # a Rubric and `built`, or None and `needs_human` with a reason
+
+Four stages (QuarkMedBench, arXiv 2603.13691): models answer in several styles; readers take the
+answers apart and checkers test the statements; one author writes items that rest on those statements
+alone; a rubric that fails its audit is built once more with retrieved passages, and after that goes
+to a person. A role is a `JudgeModel` or a function from a prompt to a reply.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from burnish.errors import UserError
+from burnish.records import Evidence
+from burnish.rewards.judges.asking import JudgeModel
+from burnish.rewards.judges.prompting import as_user, fence, fill, mark_for
+from burnish.rewards.judges.questions import Heard, Question, Reader, Unreadable, V
+from burnish.rewards.judges.rubric import wording
+from burnish.rewards.judges.rubric.audit import CHECKS, SAFETY, Audit, joined_audit, rule_audit
+from burnish.rewards.judges.rubric.authoring import read_findings, read_items
+from burnish.rewards.judges.rubric.consensus import (
+    Candidate,
+    Opinion,
+    checked_points,
+    in_consensus,
+    merge_points,
+    read_opinions,
+    read_points,
+)
+from burnish.rewards.judges.rubric.items import Point, Rubric
+from burnish.rewards.judges.rubric.roles import Built, Plan, Roles, as_judge
+from burnish.rewards.judges.rubric.score import Tier
+from burnish.rewards.scorer import gather
+from burnish.seeds import digest
+from burnish.tools.search import Passage, Retriever
+
+logger = logging.getLogger(__name__)
+
+Block = tuple[str, str]
+"""A name and material that stands between marked lines."""
+
+
+async def build_rubric(
+    question: str, roles: Roles, *, retriever: Retriever | None = None, plan: Plan | None = None
+) -> Built:
+    """Sample, fuse, write; where that is not good enough, once more with passages as answers."""
+    plan = plan or Plan()
+    work = _Work(question, roles, plan, retriever)
+    candidates = await work.sample()
+    first = await work.fuse_and_write(candidates)
+    if first.outcome != "needs_human" or retriever is None:
+        return first
+    found = [
+        Candidate(passage.text, source=passage.id)
+        for passage in retriever.search(question, 2 * plan.passages)
+    ]
+    if not found:
+        return first
+    again = await work.fuse_and_write((*candidates, *found))
+    if again.outcome == "built":
+        return replace(again, outcome="rescued", reason=f"at first: {first.reason}")
+    return again
+
+
+class _Work:
+    """The stages of one question; every reply is kept."""
+
+    def __init__(
+        self, question: str, roles: Roles, plan: Plan, retriever: Retriever | None
+    ) -> None:
+        if not question.strip() or not roles.writers or not roles.aggregators:
+            raise UserError("rubric: expected a question, at least one writer and one aggregator.")
+        self.question, self.plan, self.retriever = question, plan, retriever
+        self.writers = [as_judge(role, f"writer {n + 1}") for n, role in enumerate(roles.writers)]
+        self.readers = [
+            as_judge(role, f"reader {n + 1}") for n, role in enumerate(roles.aggregators)
+        ]
+        self.checkers = [
+            as_judge(role, f"checker {n + 1}") for n, role in enumerate(roles.checkers)
+        ]
+        self.author = as_judge(roles.author, "author")
+        self.auditor = None if roles.auditor is None else as_judge(roles.auditor, "auditor")
+        self.replies: list[Evidence] = []
+
+    async def sample(self) -> tuple[Candidate, ...]:
+        """Answers of every writer, in the three styles in turn."""
+        styles = list(wording.STYLES.items())
+        asked = [
+            (w, n, *styles[n % len(styles)]) for w in self.writers for n in range(self.plan.samples)
+        ]
+        heard = await gather(
+            [
+                partial(
+                    self._ask, w, "rubric_answer", wording.CANDIDATE, _text, vote=n, style=words
+                )
+                for w, n, _, words in asked
+            ]
+        )
+        return tuple(
+            Candidate(one.verdict, writer.name, style)
+            for one, (writer, _, style, _) in zip(heard, asked, strict=True)
+            if one.verdict is not None
+        )
+
+    async def fuse_and_write(self, candidates: Sequence[Candidate]) -> Built:
+        """Points, consensus, references, items and the audit."""
+        considered, consensus = await self._fuse(candidates)
+        made = Built(None, "needs_human", None, "", tuple(candidates), tuple(considered))
+        if not consensus:
+            reason = f"none of {len(considered)} statements is in consensus"
+            return replace(made, reason=reason, evidence=tuple(self.replies))
+        references = await self._references(consensus)
+        heard = await self._write(consensus, references)
+        made = replace(made, references=tuple(references))
+        if heard.verdict is None:
+            reason = f"no rubric: {heard.reason}"
+            return replace(made, reason=reason, evidence=tuple(self.replies))
+        rubric = heard.verdict
+        audit = await self._audit(rubric)
+        made = replace(made, rubric=rubric, audit=audit, evidence=tuple(self.replies))
+        if audit.is_vetoed:
+            return replace(made, reason="the audit misses an item on safety")
+        if audit.quality < self.plan.quality:
+            failed = ", ".join(audit.failed)
+            return replace(made, reason=f"audit {audit.earned} of {audit.possible}: {failed}")
+        return replace(made, outcome="built")
+
+    async def _fuse(self, candidates: Sequence[Candidate]) -> tuple[list[Point], list[Point]]:
+        if not candidates:
+            return [], []
+        texts = [(f"answer {n + 1}", c.text) for n, c in enumerate(candidates)]
+        read = partial(read_points, candidates=candidates)
+        heard = await gather(
+            [
+                partial(self._ask, r, "rubric_points", wording.EXTRACT, read, answers=texts)
+                for r in self.readers
+            ]
+        )
+        found = [one.verdict for one in heard if one.verdict is not None]
+        points = merge_points(found, self.plan.same)
+        said = await self._check(points)
+        points = checked_points(points, said)
+        plan = self.plan
+        kept = [
+            point
+            for point in points
+            if in_consensus(
+                point,
+                models=plan.models,
+                sources=plan.sources,
+                objections=sum(o[point.id].holds is False for o in said if point.id in o),
+                checkers=len(said),
+            )
+        ]
+        return points, kept
+
+    async def _check(self, points: Sequence[Point]) -> list[dict[str, Opinion]]:
+        if not self.checkers or not points:
+            return []
+        passages = self._passages(points)
+        blocks = [(f"passage {p.id}", p.text) for p in passages]
+        texts = {passage.id: passage.text for passage in passages}
+        read = partial(read_opinions, points=points, passages=texts)
+        calls = [
+            partial(
+                self._ask,
+                checker,
+                "rubric_check",
+                wording.CHECK,
+                read,
+                points=_points(points),
+                passages=blocks or "No passage was found.",
+            )
+            for checker in self.checkers
+        ]
+        return [one.verdict for one in await gather(calls) if one.verdict is not None]
+
+    def _passages(self, points: Sequence[Point]) -> list[Passage]:
+        if self.retriever is None:
+            return []
+        found: dict[str, Passage] = {}
+        for text in (self.question, *(point.text for point in points)):
+            found |= {p.id: p for p in self.retriever.search(text, self.plan.passages)}
+        return list(found.values())
+
+    async def _references(self, consensus: Sequence[Point]) -> list[str]:
+        """One answer of each reader from the consensus alone, and the plain list of it."""
+        ask = partial(self._ask, kind="rubric_reference", template=wording.REFERENCE, read=_text)
+        heard = await gather(
+            [partial(ask, judge=reader, points=_points(consensus)) for reader in self.readers]
+        )
+        written = [one.verdict for one in heard if one.verdict is not None]
+        return [*written, "\n".join(point.text for point in consensus)]
+
+    async def _write(self, consensus: Sequence[Point], references: Sequence[str]) -> Heard[Rubric]:
+        rules = self.plan.rules
+        least = {str(tier): str(count) for tier, count in rules.least}
+        blocks = [(f"reference {n + 1}", text) for n, text in enumerate(references)]
+        read = partial(read_items, question=self.question, points=consensus, rules=rules)
+        return await self._ask(
+            self.author,
+            "rubric_write",
+            wording.WRITE,
+            read,
+            points=_points(consensus),
+            references=blocks,
+            low=str(rules.items[0]),
+            high=str(rules.items[1]),
+            essential=least.get(Tier.ESSENTIAL, "0"),
+            important=least.get(Tier.IMPORTANT, "0"),
+            highlight=least.get(Tier.HIGHLIGHT, "0"),
+            pitfall=str(rules.most_pitfalls),
+            title=str(rules.title_characters),
+            tags=wording.tag_names(),
+        )
+
+    async def _audit(self, rubric: Rubric) -> Audit:
+        if self.auditor is None:
+            return rule_audit(rubric, self.plan.rules)
+        heard = await self._ask(
+            self.auditor,
+            "rubric_audit",
+            wording.AUDIT,
+            read_findings,
+            points=_points(rubric.points),
+            rubric=[("rubric", wording.rubric_text(rubric))],
+            checks="; ".join(f"{name} ({check.asks})" for name, check in CHECKS.items()),
+        )
+        said = heard.verdict or {}
+        findings = {name: found for name, found in said.items() if name != SAFETY}
+        return joined_audit(
+            rubric, findings, safety_omitted=bool(said.get(SAFETY)), rules=self.plan.rules
+        )
+
+    async def _ask(
+        self,
+        judge: JudgeModel,
+        kind: str,
+        template: str,
+        read: Reader[V],
+        vote: int = 0,
+        **values: str | Sequence[Block],
+    ) -> Heard[V]:
+        """Ask one role; blocks of material carry a mark that is made from all of them."""
+        blocks = {k: v for k, v in values.items() if not isinstance(v, str)}
+        blocks["conversation"] = [("question", self.question)]
+        mark = mark_for(*(text for block in blocks.values() for _, text in block))
+        filled = {k: v for k, v in values.items() if isinstance(v, str)} | {"mark": mark}
+        for name, block in blocks.items():
+            filled[name] = "\n\n".join(fence(title, text, mark) for title, text in block)
+        about = (digest(self.question.encode("utf-8", "surrogatepass")),)
+        question = Question(kind, as_user(fill(template, filled)), about, vote)
+        heard = await judge.ask(question, read)
+        self.replies += heard.evidence
+        if heard.verdict is None:
+            logger.warning("rubric: %s by '%s' gave nothing: %s", kind, judge.name, heard.reason)
+        return heard
+
+
+def _points(points: Sequence[Point]) -> list[Block]:
+    return [("statements", wording.numbered([(point.id, point.text) for point in points]))]
+
+
+def _text(reply: str) -> str:
+    if not reply.strip():
+        raise Unreadable("expected an answer, got nothing")
+    return reply.strip()

@@ -1,0 +1,45 @@
+"""BM25 by hand, and what a search may never do."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnish.errors import UserError
+from burnish.tools.search import Passage, PassageIndex, Retriever
+
+LAMP = Passage("a", "The lamp has two batteries and one lamp cover")
+KETTLE = Passage("b", "The kettle has no batteries")
+INDEX = PassageIndex([LAMP, KETTLE, Passage("c", "水壶 很热")])
+
+
+def test_the_best_passage_comes_first() -> None:
+    assert INDEX.search("lamp batteries") == [LAMP, KETTLE]
+    assert INDEX.search("壶") == [Passage("c", "水壶 很热")]
+    assert INDEX.search("batteries", limit=1) == [KETTLE]
+    assert INDEX.search("violin") == []
+    assert isinstance(INDEX, Retriever)
+
+
+def test_a_score_by_hand_orders_short_before_long() -> None:
+    # "batteries" once in both: the shorter passage has the smaller length factor.
+    mean = (9 + 5 + 4) / 3
+    gains = [2.5 / (1 + 1.5 * (0.25 + 0.75 * n / mean)) for n in (9, 5)]
+    assert gains[0] < gains[1]
+    assert math.log(1 + (3 - 2 + 0.5) / (2 + 0.5)) > 0
+    assert [p.id for p in INDEX.search("batteries")] == ["b", "a"]
+
+
+def test_equal_ids_are_refused() -> None:
+    with pytest.raises(UserError, match="two passages have the id 'a'"):
+        PassageIndex([LAMP, LAMP])
+
+
+@given(st.lists(st.text(max_size=20), max_size=6), st.text(max_size=20), st.integers(-1, 8))
+def test_any_text_is_searched_without_trouble(texts, query, limit) -> None:
+    index = PassageIndex(Passage(str(n), text) for n, text in enumerate(texts))
+    found = index.search(query, limit)
+    assert len(found) == len({p.id for p in found}) <= max(limit, 0)

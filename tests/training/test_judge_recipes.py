@@ -1,0 +1,38 @@
+"""The recipes `genrm` and `quarkmedbench` train the tiny model, and go on exactly where they stopped."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from training_cases import ROOT, finish, merged, outcome, stop_after, trainer
+
+from burnish.store import RunStore
+
+SMALL = {
+    "steps": 2,
+    "model": {"path": "tiny"},
+    "warm_start": {"steps": 2, "batch": 4},
+    "rollout": {"prompts": 2, "samples": 4, "max_tokens": 12},
+    "evaluation": {"prompts": 3},
+    "checkpoint": {"every": 1, "keep": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "watched"),
+    [("genrm", {"right", "picked_first"}), ("quarkmedbench", {"essentials", "extras", "pitfalls"})],
+)
+def test_a_recipe_runs_and_resumes(tmp_path, recipe, watched):
+    table = merged(tomllib.loads((ROOT / "recipes" / f"{recipe}.toml").read_text()), SMALL)
+    for name in ("whole", "halves"):
+        (tmp_path / name).mkdir()
+    finish(trainer(tmp_path / "whole", table))
+    stop_after(trainer(tmp_path / "halves", table), 1, saved=True)
+    finish(trainer(tmp_path / "halves", table))
+    whole, halves = (outcome(tmp_path / name / "run") for name in ("whole", "halves"))
+    assert {key for key in whole if whole[key] != halves[key]} == set()
+    with RunStore.open(tmp_path / "whole" / "run", read_only=True) as store:
+        rewards = [sample.reward for sample in store.samples()]
+    assert rewards
+    assert all(watched <= reward.components.keys() for reward in rewards)
