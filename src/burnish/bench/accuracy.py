@@ -1,0 +1,225 @@
+"""How often a judge is right: over all items, over those it decided, over those it answered.
+
+    found = accuracy(judged)
+    found.all.value, found.all.low, found.all.high       # with a 95 % interval
+    found.decided, found.valid
+
+`all` counts a tie and a missing verdict as not right, so that no judge gains by declining;
+`valid` leaves missing verdicts out, `decided` also leaves ties out. An item without a label is in
+none of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from burnish.bench.items import Choice, Judged
+from burnish.bench.statistics import Estimate, mean_estimate, wilson
+
+DIFFICULTIES = ("easy", "normal", "hard")
+
+
+class Accuracy(NamedTuple):
+    """Shares of right choices; None where there is nothing to divide by."""
+
+    all: Estimate | None
+    decided: Estimate | None
+    valid: Estimate | None
+    items: int
+    ties: int
+    failed: int
+    """Items without a verdict."""
+
+
+class Subsets(NamedTuple):
+    """Accuracy of each subset, and the mean of the subsets' accuracies over all items."""
+
+    each: dict[str, Accuracy]
+    macro: float | None
+
+
+class Flips(NamedTuple):
+    """What exchanging the two responses did to the verdicts."""
+
+    flipped: Estimate | None
+    """Share of the pairs with a winner in both orders whose winner changed."""
+    first_place: Estimate | None
+    """Share of the verdicts with a winner that named the response in the first place."""
+
+
+def accuracy(judged: Sequence[Judged]) -> Accuracy:
+    """Accuracy over the items that have a label."""
+    known = [one for one in judged if one.best]
+    valid = [one for one in known if one.is_valid]
+    decided = [one for one in known if one.is_decided]
+    return Accuracy(
+        all=_share(known),
+        decided=_share(decided),
+        valid=_share(valid),
+        items=len(known),
+        ties=len(valid) - len(decided),
+        failed=len(known) - len(valid),
+    )
+
+
+def by_subset(judged: Sequence[Judged]) -> Subsets:
+    """Accuracy of each subset, in the order of their names."""
+    groups = _grouped(judged, lambda one: one.subset)
+    each = {name: accuracy(groups[name]) for name in sorted(groups)}
+    values = [found.all.value for found in each.values() if found.all is not None]
+    return Subsets(each, sum(values) / len(values) if values else None)
+
+
+class Styles(NamedTuple):
+    """RM-Bench by difficulty: the mean of the domains, and each domain."""
+
+    easy: float | None
+    normal: float | None
+    hard: float | None
+    mean: float | None
+    """Mean of the domains' means, where a domain's mean is that of its three difficulties."""
+    domains: dict[str, dict[str, float]]
+
+
+def by_style(judged: Sequence[Judged]) -> Styles:
+    """Easy, normal and hard pairs of RM-Bench; a tie or a missing verdict is not a win."""
+    domains: dict[str, dict[str, float]] = {}
+    for name, members in sorted(_grouped(judged, lambda one: one.subset).items()):
+        parts = _grouped(members, difficulty)
+        domains[name] = {
+            level: sum(one.credit for one in parts[level]) / len(parts[level])
+            for level in DIFFICULTIES
+            if level in parts
+        }
+    means = [sum(levels.values()) / len(levels) for levels in domains.values() if levels]
+    easy, normal, hard = (
+        _mean([levels[level] for levels in domains.values() if level in levels])
+        for level in DIFFICULTIES
+    )
+    return Styles(easy, normal, hard, _mean(means), domains)
+
+
+def difficulty(one: Judged) -> str:
+    """Hard where the wrong answer has the more elaborate style, easy where the right one has."""
+    right, wrong = int(one.info["right_style"]), int(one.info["wrong_style"])
+    return "normal" if right == wrong else "easy" if right > wrong else "hard"
+
+
+def confusion(judged: Sequence[Judged]) -> dict[tuple[str, str], int]:
+    """How often each label met each verdict, for pairs: (label, verdict) -> count."""
+    pairs = Counter((name_of(one.best), name_of(one.choice)) for one in judged if one.best)
+    return dict(sorted(pairs.items()))
+
+
+def name_of(choice: Choice | None) -> str:
+    """`1`, `2`, `tie` or `none`: places as a person counts them."""
+    if choice is None:
+        return "none"
+    return str(choice[0] + 1) if len(choice) == 1 else "tie"
+
+
+def disagreements(judged: Sequence[Judged]) -> list[Judged]:
+    """Items whose verdict names another response than the label, then those without a verdict."""
+    wrong = [one for one in judged if one.best and one.is_valid and one.credit < 1]
+    return wrong + [one for one in judged if one.best and not one.is_valid]
+
+
+def flips(forward: Sequence[Judged], backward: Sequence[Judged]) -> Flips:
+    """Two orders of the same pairs, both with choices in the item's own numbering.
+
+    `backward` is what was said where the second response stood first.
+    """
+    other = {one.id: one for one in backward}
+    both = [(one, other[one.id]) for one in forward if one.id in other]
+    decided = [(a, b) for a, b in both if a.is_decided and b.is_decided]
+    firsts = [one.choice == (0,) for one, _ in both if one.is_decided]
+    firsts += [two.choice == (1,) for _, two in both if two.is_decided]
+    changed = sum(a.choice != b.choice for a, b in decided)
+    return Flips(
+        wilson(changed, len(decided)) if decided else None,
+        wilson(sum(firsts), len(firsts)) if firsts else None,
+    )
+
+
+def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
+    """Agreement of two raters beyond chance: (observed - expected) / (1 - expected).
+
+    None without items, and where both used one and the same category throughout.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"two raters need as many marks each; got {len(first)} and {len(second)}")
+    count = len(first)
+    if count == 0:
+        return None
+    observed = sum(a == b for a, b in zip(first, second, strict=True)) / count
+    ones, twos = Counter(first), Counter(second)
+    expected = sum(ones[name] * twos[name] for name in ones) / count**2
+    return None if expected == 1 else (observed - expected) / (1 - expected)
+
+
+def fleiss_kappa(marks: Sequence[Sequence[str]]) -> float | None:
+    """Agreement of several raters beyond chance; one row an item, as many marks in each row."""
+    if not marks:
+        return None
+    raters = len(marks[0])
+    if raters < 2 or any(len(row) != raters for row in marks):
+        raise ValueError("every item needs the same number of marks, at least two")
+    totals: Counter[str] = Counter()
+    agreed = 0.0
+    for row in marks:
+        counts = Counter(row)
+        totals.update(counts)
+        agreed += sum(n * (n - 1) for n in counts.values()) / (raters * (raters - 1))
+    observed = agreed / len(marks)
+    expected = sum((n / (len(marks) * raters)) ** 2 for n in totals.values())
+    return None if expected == 1 else (observed - expected) / (1 - expected)
+
+
+class Agreement(NamedTuple):
+    """A judge and people on the same items."""
+
+    percent: Estimate | None
+    """Share of the items with a verdict on which judge and majority agree, ties included."""
+    kappa: float | None
+    """Cohen's kappa of judge and majority over the same items."""
+    with_each: tuple[float | None, ...]
+    """Cohen's kappa of the judge and each single person."""
+    people: float | None
+    """Fleiss' kappa of the people among themselves, over all their items."""
+
+
+def agreement(judged: Sequence[Judged], people: Mapping[str, Sequence[Choice]]) -> Agreement:
+    """How a judge agrees with people, whose choices are given by item id."""
+    shared = [one for one in judged if one.is_valid and one.best and one.id in people]
+    said = [name_of(one.choice) for one in shared]
+    majority = [name_of(one.best) for one in shared]
+    equal = sum(a == b for a, b in zip(said, majority, strict=True))
+    raters = len(people[shared[0].id]) if shared else 0
+    each = tuple(
+        cohen_kappa(said, [name_of(people[one.id][person]) for one in shared])
+        for person in range(raters)
+    )
+    among = [[name_of(choice) for choice in choices] for choices in people.values()]
+    return Agreement(
+        wilson(equal, len(shared)) if shared else None,
+        cohen_kappa(said, majority),
+        each,
+        fleiss_kappa(among),
+    )
+
+
+def _share(judged: Sequence[Judged]) -> Estimate | None:
+    return mean_estimate([one.credit for one in judged]) if judged else None
+
+
+def _grouped(judged: Iterable[Judged], key: Callable[[Judged], str]) -> dict[str, list[Judged]]:
+    groups: dict[str, list[Judged]] = {}
+    for one in judged:
+        groups.setdefault(key(one), []).append(one)
+    return groups
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

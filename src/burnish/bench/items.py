@@ -1,0 +1,150 @@
+"""What a judge is measured on: items with responses, and a label that the judge never sees.
+
+    items = load("llmbar", Path("llmbar/test.parquet"))
+    items[0].task()            # prompt and visible fields only
+    items[0].best              # (0,): the first response is the right choice
+
+A choice is a tuple of positions: `(0,)` names the first response, `(0, 1)` is a tie of two. Labels,
+verdicts and people's marks all have this one shape, for pairs and for best-of-N alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from burnish.records import Evidence, Message, Response, Reward, Status, Task, Visibility
+from burnish.seeds import derive
+
+Choice = tuple[int, ...]
+"""Positions of the responses that were found best; all of them: a tie."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question of a benchmark."""
+
+    id: str
+    messages: tuple[Message, ...]
+    responses: tuple[Response, ...]
+    """In the order in which they are shown first."""
+    best: Choice | None = None
+    """The label; None where people do not agree or there is no right choice."""
+    subset: str = ""
+    group: str = ""
+    """Items of one group come from one row of the file, such as the nine pairs of RM-Bench."""
+    authors: tuple[str, ...] = ()
+    """Who wrote each response, where that is known; never shown."""
+    people: tuple[Choice, ...] = ()
+    """What each person chose."""
+    info: dict[str, str] = field(default_factory=dict)
+    """What a report needs to know, such as the styles of the two responses; never shown."""
+    shown: dict[str, Any] = field(default_factory=dict)
+    """Fields that any judge may see."""
+    hidden: dict[str, Any] = field(default_factory=dict)
+    """Fields that give the label away, such as the reference answer."""
+
+    def task(self, *, oracle: bool = False) -> Task:
+        """The task as a judge gets it; with `oracle` the hidden fields come along, as labels."""
+        fields = {**self.shown, **self.hidden} if oracle else dict(self.shown)
+        labels = tuple(self.hidden) if oracle else ()
+        # No source: a subset may be named after the label, as PandaLM's are here.
+        return Task(self.id, self.messages, fields, labels)
+
+
+class Judged(Struct, frozen=True, omit_defaults=True):
+    """What one judge said of one item: a line of a result file."""
+
+    id: str
+    judge: str
+    bench: str = ""
+    key: str = ""
+    """Digest of what was asked and of whom; equal keys need no second asking."""
+    values: tuple[float | None, ...] = ()
+    """One a response, in the item's order."""
+    choice: Choice | None = None
+    best: Choice | None = None
+    status: Status = Status.OK
+    reason: str = ""
+    subset: str = ""
+    group: str = ""
+    info: dict[str, str] = msgspec.field(default_factory=dict)
+    seconds: float = 0.0
+    cost_usd: float = 0.0
+    rewards: tuple[Reward, ...] = ()
+    """The whole explanation, raw replies included."""
+
+    @property
+    def is_valid(self) -> bool:
+        """The judge gave a verdict."""
+        return self.choice is not None
+
+    @property
+    def is_decided(self) -> bool:
+        """The judge gave a verdict that names one response."""
+        return self.choice is not None and len(self.choice) == 1
+
+    @property
+    def credit(self) -> float:
+        """1 for the right choice; of more than two responses a tie at the top earns its share."""
+        if self.choice is None or not self.best:
+            return 0.0
+        if self.choice == self.best:
+            return 1.0
+        if len(self.values) > 2 and len(self.best) == 1 and self.best[0] in self.choice:
+            return 1.0 / len(self.choice)
+        return 0.0
+
+
+def message(text: str) -> tuple[Message, ...]:
+    """A prompt of one turn."""
+    return (Message("user", text),)
+
+
+def responses_of(id: str, texts: Sequence[str]) -> tuple[Response, ...]:
+    """Responses whose ids say nothing but their place."""
+    return tuple(Response(f"{id}/{place}", text) for place, text in enumerate(texts))
+
+
+def shuffled(
+    id: str, right: Sequence[str], wrong: Sequence[str]
+) -> tuple[list[str], Choice, list[int]]:
+    """Right and wrong texts in an order drawn from the id, the right places, and where each came from.
+
+    A file that always names the right one first would hand a judge that likes the first place its
+    whole score.
+    """
+    texts = [*right, *wrong]
+    order = sorted(range(len(texts)), key=lambda place: derive("bench order", id, place))
+    best = tuple(sorted(order.index(place) for place in range(len(right))))
+    return [texts[place] for place in order], best, order
+
+
+def choice_of(values: Sequence[float | None]) -> Choice | None:
+    """The best places by value; None where any response has no value."""
+    if not values or any(value is None for value in values):
+        return None
+    known = [value for value in values if value is not None]
+    top = max(known)
+    return tuple(place for place, value in enumerate(known) if value == top)
+
+
+def evidence_of(reward: Reward) -> list[Evidence]:
+    """All evidence of a reward and of its parts; what stands in both is counted once."""
+    found = list(reward.evidence)
+    for part in reward.parts:
+        found += [one for one in evidence_of(part) if one not in found]
+    return found
+
+
+def oracle_share(judged: Sequence[Judged]) -> float:
+    """Share of the items whose verdict rests on evidence that contains the label."""
+    used = [
+        any(e.visibility is Visibility.ORACLE for r in one.rewards for e in evidence_of(r))
+        for one in judged
+    ]
+    return sum(used) / len(used) if used else 0.0

@@ -1,0 +1,93 @@
+"""Benchmarks by name, read from the files that their authors publish. No data is shipped.
+
+items = load("rmbench", Path("data/RM-Bench"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from burnish.bench.items import Item
+from burnish.bench.loaders.lists import load_ppe, load_rewardbench2, load_rmbench
+from burnish.bench.loaders.pairs import load_judgebench, load_llmbar, load_pandalm
+from burnish.bench.loaders.points import (
+    Demand,
+    Marked,
+    load_healthbench,
+    load_healthbench_marks,
+    load_ifeval,
+    rubric_score,
+)
+from burnish.errors import UserError, did_you_mean
+
+
+class Benchmark(NamedTuple):
+    """One benchmark: how its file is read and what it asks."""
+
+    name: str
+    title: str
+    kind: str
+    """choice: which response is best; rubric or instructions: how good is one response."""
+    about: str
+    load: Callable[[Path], list[Item]]
+
+
+BENCHMARKS = {
+    one.name: one
+    for one in (
+        Benchmark("judgebench", "JudgeBench", "choice", "right and wrong answers", load_judgebench),
+        Benchmark("rmbench", "RM-Bench", "choice", "right and wrong in 3 styles", load_rmbench),
+        Benchmark("llmbar", "LLMBar", "choice", "instructions followed or not", load_llmbar),
+        Benchmark("pandalm", "PandaLM", "choice", "three people's preferences", load_pandalm),
+        Benchmark("rewardbench2", "RewardBench 2", "choice", "best of four", load_rewardbench2),
+        Benchmark("ppe", "PPE", "choice", "human preference, Best-of-K pairs", load_ppe),
+        Benchmark("healthbench", "HealthBench", "rubric", "physicians' rubrics", load_healthbench),
+        Benchmark("ifeval", "IFEval", "instructions", "checkable instructions", load_ifeval),
+    )
+}
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of a name; one line where there is none."""
+    if name not in BENCHMARKS:
+        raise UserError(
+            f"no benchmark '{name}'; expected one of {', '.join(BENCHMARKS)}."
+            f"{did_you_mean(name, BENCHMARKS)}"
+        )
+    return BENCHMARKS[name]
+
+
+def load(name: str, path: Path) -> list[Item]:
+    """All items of a benchmark's file or folder; ids are unique."""
+    items = benchmark(name).load(path)
+    seen: set[str] = set()
+    for item in items:
+        if item.id in seen:
+            raise UserError(
+                f"{path}: two items have the id '{item.id}'; results are matched by id, so each "
+                "needs its own. Is the same file in this folder twice?"
+            )
+        seen.add(item.id)
+    return items
+
+
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "Demand",
+    "Marked",
+    "benchmark",
+    "load",
+    "load_healthbench",
+    "load_healthbench_marks",
+    "load_ifeval",
+    "load_judgebench",
+    "load_llmbar",
+    "load_pandalm",
+    "load_ppe",
+    "load_rewardbench2",
+    "load_rmbench",
+    "rubric_score",
+]

@@ -1,0 +1,231 @@
+"""What a judge prefers besides quality: the first place, long answers, formatting, its own.
+
+    asked = await ask_twice(pair_scorer, items)            # every pair in both orders
+    for finding in [*pair_findings(asked), *edit_findings(changed)]:
+        finding.name, finding.estimate, finding.reading
+
+Places, lengths and formats are told apart by one logistic regression of "the response in the first
+place wins" on the differences of the two responses (and on the label where it is known), with
+errors clustered by pair. Edits are the controlled version: a response against itself with padding,
+a heading and so on, in both orders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from burnish.bench.edits import Edit, format_marks, word_count
+from burnish.bench.items import Item
+from burnish.bench.regression import logistic, probability
+from burnish.bench.statistics import Estimate, mean_estimate, wilson
+from burnish.errors import UserError
+from burnish.records import Response, Reward
+from burnish.rewards.scorer import Scope, Scorer, checked, gather
+
+
+@dataclass(frozen=True)
+class Twice:
+    """One pair, asked in both orders; values are the first response's lead, positive if it wins."""
+
+    id: str
+    forward: float | None
+    """With the item's first response in the first place."""
+    backward: float | None
+    """With the item's second response in the first place."""
+    texts: tuple[str, str]
+    label: int = 0
+    """+1 where the first response is the right one, -1 for the second, 0 unknown or equal."""
+    authors: tuple[str, ...] = ()
+    cluster: str = ""
+    """Pairs of one cluster are not independent."""
+    rewards: tuple[Reward, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        return self.forward is not None and self.backward is not None
+
+
+class Finding(NamedTuple):
+    """One property of a judge, with a 95 % interval and a sentence that says what it means."""
+
+    name: str
+    estimate: Estimate | None
+    unit: str
+    reading: str
+    is_bias: bool | None = None
+    """True where the interval leaves 0 out; None where 0 has no meaning or nothing was measured."""
+
+
+async def ask_twice(pair: Scorer, items: Sequence[Item], *, limit: int = 16) -> list[Twice]:
+    """Ask about every pair of two responses in both orders; a point scorer is asked once."""
+    for item in items:
+        if len(item.responses) != 2:
+            raise UserError(
+                f"item '{item.id}' has {len(item.responses)} responses; a probe needs pairs."
+            )
+    return await gather([partial(_twice, pair, item) for item in items], limit=limit)
+
+
+async def ask_edits(
+    pair: Scorer, items: Sequence[Item], edit: Edit, *, limit: int = 16
+) -> list[Twice]:
+    """Each item's first response against itself with an edit, which stands second in the item."""
+    changed = []
+    for item in items:
+        text = item.responses[0].text
+        other = edit.apply(text)
+        if other != text:
+            both = (item.responses[0], Response(f"{item.id}/{edit.name}", other))
+            changed.append(Item(item.id, item.messages, both, shown=item.shown))
+    return await ask_twice(pair, changed, limit=limit)
+
+
+async def _twice(pair: Scorer, item: Item) -> Twice:
+    task = item.task()
+    a, b = item.responses
+    first = await checked(pair, task, [a, b])
+    if pair.scope is Scope.PAIR:
+        second = await checked(pair, task, [b, a])
+        forward, backward = first[0].value, second[1].value
+    else:
+        second = []
+        values = first[0].value, first[1].value
+        forward = None if values[0] is None or values[1] is None else values[0] - values[1]
+        backward = forward
+    label = 0 if item.best is None or len(item.best) != 1 else 1 if item.best == (0,) else -1
+    rewards = (*first[:1], *second[1:])
+    return Twice(
+        item.id, forward, backward, (a.text, b.text), label, item.authors, item.group, rewards
+    )
+
+
+def pair_findings(asked: Sequence[Twice], *, own: str = "") -> list[Finding]:
+    """Flip rate, place, length, format and, where `own` names the judge's author, self-preference."""
+    found = [_flip_rate(asked), _place(asked), *_slopes(asked)]
+    if own:
+        found.append(_self_preference(asked, own))
+    return found
+
+
+def edit_findings(changed: Mapping[str, Sequence[Twice]]) -> list[Finding]:
+    """How often each edit wins more than it loses against the text it was made from."""
+    found = []
+    for name, pairs in changed.items():
+        wins = [-_votes(one) for one in pairs if one.is_valid]
+        estimate = mean_estimate(wins) if wins else None
+        found.append(
+            _finding(
+                f"edit: {name}",
+                estimate,
+                "wins minus losses of the edited text",
+                "the edited text wins {:+.0%} more often than it loses",
+            )
+        )
+    return found
+
+
+def _flip_rate(asked: Sequence[Twice]) -> Finding:
+    decided = [one for one in asked if one.forward and one.backward]
+    flipped = sum(_sign(one.forward) != _sign(one.backward) for one in decided)
+    estimate = wilson(flipped, len(decided)) if decided else None
+    reading = "no pair has a winner in both orders"
+    if estimate is not None:
+        reading = (
+            f"exchanging the responses changes the winner of {estimate.value:.0%} of the pairs"
+        )
+    return Finding("flip rate", estimate, "share of the pairs decided in both orders", reading)
+
+
+def _place(asked: Sequence[Twice]) -> Finding:
+    leads = [(_sign(o.forward) - _sign(o.backward)) / 2 for o in asked if o.is_valid]
+    return _finding(
+        "first place",
+        mean_estimate(leads) if leads else None,
+        "wins minus losses of the first place",
+        "the first place wins {:+.0%} more often than it loses",
+    )
+
+
+def _slopes(asked: Sequence[Twice]) -> list[Finding]:
+    """Place, length and format from one regression; what never varies has no slope."""
+    names = ("place", "length", "format", "label")
+    rows: list[list[float]] = []
+    targets: list[float] = []
+    clusters: list[str] = []
+    for one in asked:
+        features = _features(one)
+        for sign, lead in ((1, one.forward), (-1, one.backward)):
+            if lead is not None:
+                rows.append([1.0, *(sign * x for x in features)])
+                targets.append((1 + sign * _sign(lead)) / 2)
+                clusters.append(one.cluster or one.id)
+    used = [0, *(k for k in (1, 2, 3) if any(row[k] for row in rows))]
+    fitted = logistic([[row[k] for k in used] for row in rows], targets, clusters)
+    slopes = {names[k]: fitted[place] for place, k in enumerate(used)} if fitted else {}
+    kinds = (
+        ("place", "log-odds of the first place", "in the first place"),
+        ("length", "log-odds a doubling of words", "twice as long"),
+        ("format", "log-odds a doubling of marks", "with twice the marks"),
+    )
+    return [_slope(f"{name} slope", slopes.get(name), unit, what) for name, unit, what in kinds]
+
+
+def _slope(name: str, estimate: Estimate | None, unit: str, what: str) -> Finding:
+    if estimate is None:
+        reading = "the two responses of a pair never differ in this, or nothing was decided"
+        return Finding(name, None, unit, reading)
+    wins = probability(estimate.value)
+    reading = f"a response {what}, otherwise equal, wins {wins:.0%} of its pairs"
+    return Finding(name, estimate, unit, reading, _leaves_zero(estimate))
+
+
+def _features(one: Twice) -> tuple[float, float, float]:
+    """Differences of the first and the second response: words, marks (both log2), label."""
+    words = [math.log2(1 + word_count(text)) for text in one.texts]
+    marks = [math.log2(1 + format_marks(text)) for text in one.texts]
+    return words[0] - words[1], marks[0] - marks[1], float(one.label)
+
+
+def _self_preference(asked: Sequence[Twice], own: str) -> Finding:
+    """How much more the judge likes its own model's answers than the label does."""
+    excess = []
+    is_labelled = True
+    for one in asked:
+        mine = [author == own for author in one.authors]
+        if not one.is_valid or sum(mine) != 1:
+            continue
+        side = 1 if mine[0] else -1
+        is_labelled = is_labelled and one.label != 0
+        excess.append(side * (_votes(one) - one.label))
+    beyond = "beyond what the labels give them" if is_labelled else "without labels to compare with"
+    if not excess:
+        reading = f"no pair has exactly one response by '{own}'"
+        return Finding("self-preference", None, "wins minus losses of its own", reading)
+    return _finding(
+        "self-preference",
+        mean_estimate(excess),
+        "wins minus losses of its own answers",
+        "its own answers win {:+.0%} more often than they lose, " + beyond,
+    )
+
+
+def _finding(name: str, estimate: Estimate | None, unit: str, reading: str) -> Finding:
+    if estimate is None:
+        return Finding(name, None, unit, "no pair has a verdict in both orders")
+    return Finding(name, estimate, unit, reading.format(estimate.value), _leaves_zero(estimate))
+
+
+def _leaves_zero(estimate: Estimate) -> bool:
+    return not estimate.low <= 0 <= estimate.high
+
+
+def _votes(one: Twice) -> float:
+    return (_sign(one.forward) + _sign(one.backward)) / 2
+
+
+def _sign(value: float | None) -> int:
+    return 0 if not value else 1 if value > 0 else -1

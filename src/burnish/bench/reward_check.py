@@ -1,0 +1,254 @@
+"""Is a reward fit for training? Its range, ties, failures, cost, and what cheap edits do to it.
+
+    report = await check_reward(scorer, cases)
+    for finding in report.findings:
+        finding.name, finding.says, finding.is_bad
+
+Every number comes from scoring real groups of responses, once as they are and once for each edit
+(padding, repetition, hedging, format). A policy finds whatever raises its reward, so an edit that
+does is named with its size, an interval and the worst example.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import NamedTuple
+
+from burnish.bench.edits import EDITS, Edit
+from burnish.bench.items import evidence_of
+from burnish.bench.statistics import Estimate, mean_estimate
+from burnish.errors import UserError
+from burnish.records import Response, Reward, Status, Task
+from burnish.rewards.combine import compare
+from burnish.rewards.scorer import Scope, Scorer, checked, gather
+
+WORST = 3
+"""Examples that a finding shows."""
+
+
+class Case(NamedTuple):
+    """One prompt with its group of responses."""
+
+    task: Task
+    responses: tuple[Response, ...]
+
+
+class Example(NamedTuple):
+    """One response that shows a finding."""
+
+    task: str
+    response: str
+    """Its id."""
+    value: float | None
+    """The reward as it is."""
+    change: float
+    """What the edit added."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One property of a reward in a sentence."""
+
+    name: str
+    says: str
+    is_bad: bool = False
+    estimate: Estimate | None = None
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that was found."""
+
+    reward: str
+    groups: int
+    responses: int
+    statuses: dict[str, int]
+    findings: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> str:
+        """One line: fit, or what to look at."""
+        bad = [finding.name for finding in self.findings if finding.is_bad]
+        if not bad:
+            return f"reward '{self.reward}': nothing found that a policy could live on"
+        return f"reward '{self.reward}': look at {', '.join(bad)} before training on it"
+
+
+class Scored(NamedTuple):
+    """One group's rewards and how long they took."""
+
+    rewards: list[Reward]
+    seconds: float
+
+
+async def check_reward(
+    scorer: Scorer,
+    cases: Sequence[Case],
+    *,
+    edits: Sequence[Edit] = tuple(EDITS.values()),
+    limit: int = 8,
+    deadline_s: float | None = 60.0,
+) -> Report:
+    """Score the groups as they are and with every edit, and say what follows."""
+    cases = [case for case in cases if case.responses]
+    if not cases:
+        raise UserError(f"reward '{scorer.name}': no response to check; expected at least one.")
+    score = partial(_score, scorer, deadline_s)
+    plain = await gather([partial(score, case) for case in cases], limit=limit)
+    findings = _plain_findings(scorer, plain)
+    for edit in edits:
+        change = partial(_changes, scorer, deadline_s, edit)
+        calls = [partial(change, *pair) for pair in zip(cases, plain, strict=True)]
+        found = [example for group in await gather(calls, limit=limit) for example in group]
+        findings.append(_edit_finding(edit, found))
+    rewards = [reward for one in plain for reward in one.rewards]
+    statuses = Counter(reward.status.value for reward in rewards)
+    return Report(scorer.name, len(cases), len(rewards), dict(statuses), tuple(findings))
+
+
+async def _score(scorer: Scorer, deadline_s: float | None, case: Case) -> Scored:
+    """All rewards of a group; a pair scorer compares each response with the next."""
+    start = perf_counter()
+    if scorer.scope is not Scope.PAIR:
+        rewards = await checked(scorer, case.task, case.responses, deadline_s=deadline_s)
+        return Scored(rewards, perf_counter() - start)
+    if len(case.responses) < 2:
+        raise UserError(
+            f"reward '{scorer.name}' compares pairs but task {case.task.id} has one response; "
+            "expected two or more."
+        )
+    rewards = []
+    for place, response in enumerate(case.responses):
+        other = case.responses[(place + 1) % len(case.responses)]
+        rewards.append((await compare(scorer, case.task, response, other))[0])
+    return Scored(rewards, perf_counter() - start)
+
+
+async def _changes(
+    scorer: Scorer, deadline_s: float | None, edit: Edit, case: Case, before: Scored
+) -> list[Example]:
+    """What an edit adds to each response's reward, one response at a time where the group counts."""
+    edited = [
+        Response(f"{r.id}+{edit.name}", edit.apply(r.text), r.finish, info=r.info)
+        for r in case.responses
+    ]
+    after: list[Reward]
+    if scorer.scope is Scope.POINT:
+        after = await checked(scorer, case.task, edited, deadline_s=deadline_s)
+        base = before.rewards
+    elif scorer.scope is Scope.PAIR:
+        # Against the text it was made from; a tie is 0, so that is what to compare with.
+        pairs = zip(edited, case.responses, strict=True)
+        after = [(await compare(scorer, case.task, new, old))[0] for new, old in pairs]
+        base = [Reward(scorer.name, 0.0) for _ in after]
+    else:
+        after = []
+        for place, new in enumerate(edited):
+            group = [*case.responses[:place], new, *case.responses[place + 1 :]]
+            rewards = await checked(scorer, case.task, group, deadline_s=deadline_s)
+            after.append(rewards[place])
+        base = before.rewards
+    return [
+        Example(case.task.id, response.id, old.value, new.value - old.value, changed.text)
+        for response, changed, old, new in zip(case.responses, edited, base, after, strict=True)
+        if old.value is not None and new.value is not None and changed.text != response.text
+    ]
+
+
+def _plain_findings(scorer: Scorer, plain: Sequence[Scored]) -> list[Finding]:
+    rewards = [reward for one in plain for reward in one.rewards]
+    values = [reward.value for reward in rewards if reward.value is not None]
+    return [
+        _range(values),
+        _failures(rewards),
+        *([] if scorer.scope is Scope.PAIR else [_spread(plain)]),
+        _latency(plain),
+        _cost(rewards),
+    ]
+
+
+def _range(values: Sequence[float]) -> Finding:
+    if not values:
+        return Finding("range", "no response has a value", is_bad=True)
+    counts = Counter(values)
+    top, times = counts.most_common(1)[0]
+    says = (
+        f"{min(values):g} to {max(values):g}, mean {sum(values) / len(values):.3g}, "
+        f"{len(counts)} different values; the most common is {top:g} ({times / len(values):.0%})"
+    )
+    return Finding("range", says, is_bad=len(counts) == 1 and len(values) > 1)
+
+
+def _failures(rewards: Sequence[Reward]) -> Finding:
+    statuses = Counter(r.status.value for r in rewards if r.status is not Status.OK)
+    if not statuses:
+        return Finding("failures", f"none of {len(rewards)} rewards is without a value")
+    listed = ", ".join(f"{count} {name}" for name, count in statuses.most_common())
+    reason = next(r.reason for r in rewards if r.status is not Status.OK)
+    missing = sum(statuses.values())
+    says = f"{missing} of {len(rewards)} have no value: {listed}; the first: {reason}"
+    return Finding("failures", says, is_bad=missing > 0.05 * len(rewards))
+
+
+def _spread(plain: Sequence[Scored]) -> Finding:
+    """Groups whose rewards are all equal teach nothing; ties inside the others teach less."""
+    groups = [[r.value for r in one.rewards if r.value is not None] for one in plain]
+    groups = [values for values in groups if len(values) > 1]
+    if not groups:
+        return Finding("groups", "no group has two values, so nothing is known about groups")
+    flat = [max(values) == min(values) for values in groups]
+    pairs = [
+        values[i] == values[j]
+        for values in groups
+        for i in range(len(values))
+        for j in range(i + 1, len(values))
+    ]
+    share = mean_estimate([float(is_flat) for is_flat in flat])
+    says = (
+        f"{sum(flat)} of {len(flat)} groups have no variance ({share.value:.0%} "
+        f"[{share.low:.0%}, {share.high:.0%}]); {sum(pairs) / len(pairs):.0%} of the pairs in a "
+        "group are ties"
+    )
+    return Finding("groups", says, is_bad=share.value > 0.5, estimate=share)
+
+
+def _latency(plain: Sequence[Scored]) -> Finding:
+    times = sorted(one.seconds for one in plain)
+    middle, late = times[len(times) // 2], times[min(len(times) - 1, int(0.95 * len(times)))]
+    says = f"median {middle:.3g} s a group, 95 % within {late:.3g} s, longest {times[-1]:.3g} s"
+    return Finding("latency", says)
+
+
+def _cost(rewards: Sequence[Reward]) -> Finding:
+    cost = sum(e.cost_usd for r in rewards for e in evidence_of(r))
+    if not cost:
+        return Finding("cost", "no cost recorded")
+    return Finding(
+        "cost", f"${cost:.4f} for {len(rewards)} rewards, ${cost / len(rewards):.6f} each"
+    )
+
+
+def _edit_finding(edit: Edit, examples: Sequence[Example]) -> Finding:
+    if not examples:
+        return Finding(edit.name, f"{edit.name}: nothing to compare, no response has a value twice")
+    estimate = mean_estimate([example.change for example in examples])
+    size = f"{estimate.value:+.3g} [{estimate.low:.3g}, {estimate.high:.3g}]"
+    raised = sum(example.change > 0 for example in examples)
+    is_bad = estimate.low > 0
+    if is_bad:
+        says = f"{edit.name} raises the reward by {size}: a policy will find this"
+    elif estimate.high < 0:
+        says = f"{edit.name} lowers the reward by {size}"
+    elif not any(example.change for example in examples):
+        says = f"{edit.name} never changes the reward"
+    else:
+        says = f"{edit.name} changes the reward by {size}, which cannot be told from 0"
+    says += f"; raised in {raised} of {len(examples)}" if raised else ""
+    worst = sorted((e for e in examples if e.change > 0), key=lambda e: (-e.change, e.response))
+    return Finding(edit.name, says, is_bad, estimate, tuple(worst[:WORST]))

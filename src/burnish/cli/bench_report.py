@@ -1,0 +1,209 @@
+"""Benchmark results on the screen and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from burnish.bench.accuracy import (
+    Accuracy,
+    Agreement,
+    Flips,
+    Styles,
+    Subsets,
+    confusion,
+    disagreements,
+    name_of,
+)
+from burnish.bench.items import Judged
+from burnish.bench.point_scores import Obeyed, PointScore
+from burnish.bench.statistics import Estimate
+from burnish.cli.console import one_line, out, say
+
+SHOWN = 5
+"""Disagreements that are listed."""
+
+
+class JudgeResult(NamedTuple):
+    """One judge on one benchmark of choices."""
+
+    name: str
+    accuracy: Accuracy
+    subsets: Subsets
+    judged: Sequence[Judged]
+    one_order: Accuracy | None = None
+    """With the responses in the file's order only."""
+    flips: Flips | None = None
+    agreement: Agreement | None = None
+    styles: Styles | None = None
+    ties: float | None = None
+    """RewardBench 2's score of its subset Ties."""
+    oracle: float = 0.0
+    """Share of the verdicts that rest on the label."""
+
+
+def percent(estimate: Estimate | None) -> str:
+    """`81.0 % [76.1, 85.1]`."""
+    return "-" if estimate is None else narrow(estimate).replace(" [", " % [", 1)
+
+
+def narrow(estimate: Estimate | None) -> str:
+    """`81.0 [76.1, 85.1]`, for columns whose head says that these are percentages."""
+    if estimate is None:
+        return "-"
+    return f"{100 * estimate.value:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+
+
+def table_of(*titles: str) -> Table:
+    """A table without lines; the last column gives way where there is too little room."""
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    for title in titles[:-1]:
+        table.add_column(title, no_wrap=True, overflow="ellipsis")
+    table.add_column(titles[-1], overflow="fold")
+    return table
+
+
+def print_judges(results: Sequence[JudgeResult]) -> None:
+    """All judges side by side."""
+    has_orders = any(result.one_order for result in results)
+    has_people = any(result.agreement for result in results)
+    titles = ["judge", *(["one order, %"] if has_orders else []), "right of all, %"]
+    titles += ["decided", "valid", "ties", "failed"]
+    titles += ["flips"] if any(result.flips for result in results) else []
+    titles += ["kappa"] if has_people else []
+    table = table_of(*titles)
+    for result in results:
+        found = result.accuracy
+        cells = [one_line(result.name)]
+        cells += [narrow(result.one_order.all if result.one_order else None)] if has_orders else []
+        cells += [narrow(found.all), _short(found.decided), _short(found.valid)]
+        cells += [str(found.ties), str(found.failed)]
+        if "flips" in titles:
+            cells.append(_short(result.flips.flipped if result.flips else None))
+        if has_people:
+            cells.append(_kappa(result.agreement.kappa if result.agreement else None))
+        table.add_row(*(Text(cell) for cell in cells))
+    out.print(table)
+
+
+def print_details(result: JudgeResult) -> None:
+    """One judge: subsets, difficulty, agreement, what it got wrong."""
+    if len(result.subsets.each) > 1:
+        table = table_of("subset", "items", "right of all, %", "decided", "valid")
+        for name, found in result.subsets.each.items():
+            cells = [name or "(none)", str(found.items), narrow(found.all)]
+            table.add_row(
+                *(Text(one_line(c)) for c in [*cells, _short(found.decided), _short(found.valid)])
+            )
+        out.print(table)
+        if result.subsets.macro is not None and result.agreement is None:
+            say(f"mean of the subsets  {result.subsets.macro:.1%}")
+    if result.styles is not None:
+        print_styles(result.styles)
+    if result.ties is not None:
+        say(f"Ties                 {result.ties:.3f}")
+    if result.agreement is not None:
+        print_agreement(result.agreement)
+    counts = confusion(result.judged)
+    if counts and all(len(one.values) == 2 for one in result.judged):
+        told = ", ".join(f"{label} -> {said} {n}" for (label, said), n in counts.items())
+        say(f"label -> verdict     {told}")
+    if result.oracle:
+        say(f"oracle evidence      in {result.oracle:.0%} of the verdicts", style="yellow")
+    wrong = disagreements(result.judged)
+    for one in wrong[:SHOWN]:
+        why = f"  {one_line(one.reason)}" if one.reason else ""
+        line = f"  {one.id}: label {name_of(one.best)}, said {name_of(one.choice)}{why}"
+        out.print(Text(one_line(line)), no_wrap=True, overflow="ellipsis")
+    if len(wrong) > SHOWN:
+        say(f"  and {len(wrong) - SHOWN} more; the result file has all, each with its reasons")
+
+
+def print_styles(styles: Styles) -> None:
+    """RM-Bench's three difficulties."""
+    levels = (("easy", styles.easy), ("normal", styles.normal), ("hard", styles.hard))
+    told = ", ".join(f"{name} {value:.1%}" for name, value in levels if value is not None)
+    mean = "" if styles.mean is None else f"; mean {styles.mean:.1%}"
+    say(f"difficulty           {told}{mean}")
+
+
+def print_agreement(found: Agreement) -> None:
+    """The judge and people."""
+    each = ", ".join(_kappa(value) for value in found.with_each)
+    say(f"with the majority    {percent(found.percent)}, Cohen's kappa {_kappa(found.kappa)}")
+    say(f"with each person     Cohen's kappa {each}")
+    say(f"people among them    Fleiss' kappa {_kappa(found.people)}")
+
+
+def print_points(title: str, found: PointScore) -> None:
+    """A benchmark of single responses."""
+    score = "no score" if found.score is None else _plain(found.score)
+    failed = f"; {found.failed} without a value" if found.failed else ""
+    say(f"{title}: {score} over {found.items} items{failed}", style="bold")
+    if len(found.subsets) > 1:
+        table = table_of("subset", "items", "mean")
+        for name, estimate in found.subsets.items():
+            table.add_row(Text(one_line(name)), str(estimate.size), _plain(estimate))
+        out.print(table)
+
+
+def print_instructions(found: dict[str, Obeyed]) -> None:
+    """How each kind of instruction was obeyed."""
+    table = table_of("instruction", "obeyed", "undecided")
+    for name, count in found.items():
+        share = f" ({count.obeyed / count.decided:.0%})" if count.decided else ""
+        table.add_row(
+            Text(one_line(name)), f"{count.obeyed} of {count.decided}{share}", str(count.undecided)
+        )
+    out.print(table)
+
+
+def judge_record(result: JudgeResult) -> dict[str, Any]:
+    """One judge for machines."""
+    return {
+        "name": result.name,
+        "accuracy": accuracy_record(result.accuracy),
+        "one_order": None if result.one_order is None else accuracy_record(result.one_order),
+        "subsets": {name: accuracy_record(a) for name, a in result.subsets.each.items()},
+        "macro": result.subsets.macro,
+        "flips": None if result.flips is None else _named(result.flips._asdict()),
+        "agreement": None if result.agreement is None else _named(result.agreement._asdict()),
+        "styles": None if result.styles is None else result.styles._asdict(),
+        "ties_score": result.ties,
+        "oracle_share": result.oracle,
+        "confusion": [
+            {"label": label, "said": said, "count": count}
+            for (label, said), count in confusion(result.judged).items()
+        ],
+    }
+
+
+def accuracy_record(found: Accuracy) -> dict[str, Any]:
+    """An accuracy with its intervals as objects."""
+    return _named(found._asdict())
+
+
+def points_record(found: PointScore) -> dict[str, Any]:
+    """A mean score with its intervals as objects."""
+    record = _named(found._asdict())
+    record["subsets"] = {name: e._asdict() for name, e in found.subsets.items()}
+    return record
+
+
+def _named(record: dict[str, Any]) -> dict[str, Any]:
+    return {k: v._asdict() if isinstance(v, Estimate) else v for k, v in record.items()}
+
+
+def _plain(estimate: Estimate) -> str:
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _short(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else f"{100 * estimate.value:.1f}"
+
+
+def _kappa(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

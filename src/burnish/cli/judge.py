@@ -1,0 +1,122 @@
+"""`burnish judge FILE`: score or compare the responses of a file, and say why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import anyio
+
+from burnish.bench.accuracy import accuracy, by_subset
+from burnish.bench.items import Item, Judged, oracle_share
+from burnish.bench.judge_rows import read_items
+from burnish.bench.judging import ResultFile, unasked
+from burnish.cli.bench_report import accuracy_record
+from burnish.cli.console import emit_json, one_line, say
+from burnish.cli.judge_report import print_items, print_summary
+from burnish.cli.judge_work import (
+    forecast,
+    judge_with_progress,
+    print_forecast,
+    spent_record,
+    spent_text,
+)
+from burnish.cli.judging import JudgeFlags, OpenJudge, check_needs, open_judge, title
+from burnish.errors import JudgeError, UserError
+from burnish.records import Status
+from burnish.rewards.judges.forecast import Forecast
+
+OUTSIDE = (Status.INFRA_ERROR, Status.TIMEOUT)
+
+
+class Query(NamedTuple):
+    """The flags of `burnish judge` besides those of the judge."""
+
+    out: Path | None = None
+    limit: int = 0
+    show: tuple[str, ...] = ()
+    explain: int = 5
+    oracle: bool = False
+    as_json: bool = False
+
+
+def judge_file(path: Path, flags: JudgeFlags, query: Query) -> int:
+    """Judge every row of a file; rows that are already in --out are not asked again."""
+    # The judge sees the anchor as the other response, so its column is no secret.
+    show = (*query.show, *([flags.anchor] if flags.anchor else []))
+    items = read_items(path, show=show)
+    items = items[: query.limit] if query.limit else items
+    judge = open_judge(flags)
+    check_needs(judge.scorer, items, oracle=query.oracle)
+    if not query.as_json:
+        say(title(judge), style="bold")
+    start = perf_counter()
+    found, judged = anyio.run(partial(_judge, judge, items, query))
+    seconds = perf_counter() - start
+    if query.as_json:
+        emit_json(_record(judge, found, judged, seconds))
+    else:
+        print_items(items, judged, query.explain)
+        print_summary(judged)
+        say(spent_text(judge, seconds))
+        if query.out is not None:
+            say(f"results   {one_line(str(query.out))}")
+    return check_outside(judged)
+
+
+async def _judge(
+    judge: OpenJudge, items: list[Item], query: Query
+) -> tuple[Forecast, list[Judged]]:
+    if query.out is None:
+        return await _ask(judge, items, items, None, query)
+    with ResultFile(query.out) as file:
+        left = unasked(file, judge.scorer, items, judge=judge.name, oracle=query.oracle)
+        if len(left) < len(items) and not query.as_json:
+            say(f"{len(items) - len(left)} of {len(items)} rows are on file already")
+        return await _ask(judge, items, left, file, query)
+
+
+async def _ask(
+    judge: OpenJudge,
+    items: list[Item],
+    left: list[Item],
+    file: ResultFile | None,
+    query: Query,
+) -> tuple[Forecast, list[Judged]]:
+    found = await forecast(judge, left)
+    if not query.as_json:
+        print_forecast(found, judge)
+    judged = await judge_with_progress(
+        judge, items, file=file, oracle=query.oracle, quiet=query.as_json
+    )
+    return found, judged
+
+
+def check_outside(judged: list[Judged]) -> int:
+    """0, or an error where nothing at all could be asked."""
+    if not judged:
+        raise UserError("there was nothing to judge; expected at least one row.")
+    if all(one.status in OUTSIDE for one in judged):
+        raise JudgeError(f"no item got a verdict; the first failed with: {judged[0].reason}")
+    return 0
+
+
+def _record(
+    judge: OpenJudge, found: Forecast, judged: list[Judged], seconds: float
+) -> dict[str, Any]:
+    has_labels = any(one.best for one in judged)
+    return {
+        "judge": judge.name,
+        "forecast": found._asdict(),
+        "spent": spent_record(judge, seconds),
+        "statuses": dict(Counter(one.status.value for one in judged)),
+        "accuracy": accuracy_record(accuracy(judged)) if has_labels else None,
+        "subsets": {n: accuracy_record(a) for n, a in by_subset(judged).each.items()}
+        if has_labels
+        else {},
+        "oracle_share": oracle_share(judged),
+        "items": judged,
+    }

@@ -1,0 +1,365 @@
+"""The commands about judges and rewards, and their help; what they do is imported when called.
+
+`burnish judge FILE` and `burnish judge probe FILE` share a word: the group takes what is none of
+its commands as the file to judge.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+FILE = "file"
+"""The command that a word which is no command leads to; it does not show in what people read."""
+
+
+class FileGroup(TyperGroup):
+    """A group whose default is its command `file`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [FILE, *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return "" if name == FILE else name, command, rest
+
+
+judge_app = typer.Typer(
+    cls=FileGroup,
+    rich_markup_mode="rich",
+    help="Score or compare the responses of a file; [bold]judge probe[/] looks for biases.",
+)
+reward_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="[bold]reward check[/]: is a reward fit for training?",
+)
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="JSONL, JSON, CSV or Parquet.", show_default=False)
+]
+With = Annotated[
+    str,
+    typer.Option(
+        "--with",
+        metavar="NAME",
+        help="direct, point, list, openrs, skill_rm, genrm or rubric.",
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="smollm2, tiny, a model folder, or http://host:port/v1#model.",
+    ),
+]
+Option = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="A setting of the judge; may be repeated."),
+]
+BothOrders = Annotated[
+    bool,
+    typer.Option("--both-orders/--one-order", help="Ask about pairs in both orders."),
+]
+Anchor = Annotated[
+    str,
+    typer.Option(
+        "--anchor", metavar="COLUMN", help="Compare each response with this column's text."
+    ),
+]
+Limit = Annotated[int, typer.Option("--limit", min=0, metavar="N", help="At most N; 0 for all.")]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens of one reply.")]
+Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Items at the same time.")]
+ApiKeyEnv = Annotated[
+    str,
+    typer.Option(
+        "--api-key-env", metavar="NAME", help="Environment variable with the server's key."
+    ),
+]
+Prices = Annotated[
+    str,
+    typer.Option(
+        "--prices", metavar="IN,OUT", help="Dollars for a million tokens read and written."
+    ),
+]
+BudgetCalls = Annotated[int | None, typer.Option("--budget-calls", min=0, help="Most calls.")]
+BudgetTokens = Annotated[int | None, typer.Option("--budget-tokens", min=0, help="Most tokens.")]
+BudgetUsd = Annotated[float | None, typer.Option("--budget-usd", min=0.0, help="Most dollars.")]
+Cache = Annotated[
+    Path | None,
+    typer.Option("--cache", metavar="FILE", help="Keep replies here; equal questions cost once."),
+]
+Record = Annotated[
+    Path | None,
+    typer.Option("--record", metavar="FILE", help="Write every question and raw reply here."),
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option("--replay", metavar="FILE", help="Answer from such a record, without a call."),
+]
+Oracle = Annotated[
+    bool,
+    typer.Option(
+        "--oracle", help="Let the judge use hidden columns (the reference); this is counted."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of text.")]
+
+
+@judge_app.command(FILE, hidden=True)
+def judge(
+    file: File,
+    with_: With = "direct",
+    model: Model = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Results; rows already in it are not asked again."
+        ),
+    ] = None,
+    option: Option = None,
+    both_orders: BothOrders = True,
+    anchor: Anchor = "",
+    show: Annotated[
+        list[str] | None,
+        typer.Option("--show", metavar="COLUMN", help="A column that the judge may see."),
+    ] = None,
+    limit: Limit = 0,
+    explain: Annotated[
+        int, typer.Option("--explain", min=0, metavar="N", help="Rows to explain in full.")
+    ] = 5,
+    max_tokens: MaxTokens = 1024,
+    temperature: Temperature = 0.0,
+    concurrency: Concurrency = 16,
+    api_key_env: ApiKeyEnv = "",
+    prices: Prices = "",
+    budget_calls: BudgetCalls = None,
+    budget_tokens: BudgetTokens = None,
+    budget_usd: BudgetUsd = None,
+    cache: Cache = None,
+    record: Record = None,
+    replay: Replay = None,
+    oracle: Oracle = False,
+    as_json: AsJson = False,
+) -> int:
+    """Score or compare the responses of a file; every score explains itself.
+
+    A row has a prompt (or messages) and a response, responses, a and b, or
+    chosen and rejected. What it will take is printed before it starts. A
+    judge that fails gives no number: such rows are listed with their status.
+    Another command looks for biases: burnish judge probe --help
+
+    \b
+      burnish judge pairs.jsonl --with direct --model smollm2
+      burnish judge answers.jsonl --with point --model http://localhost:8000/v1#my-model
+      burnish judge pairs.jsonl --with openrs --model DIR --out judged.jsonl --budget-calls 500
+      burnish judge probe pairs.jsonl --with direct --model smollm2
+    """
+    from burnish.cli.judge import Query, judge_file
+    from burnish.cli.judging import JudgeFlags, read_prices
+
+    flags = JudgeFlags(
+        with_,
+        model,
+        tuple(option or ()),
+        both_orders,
+        anchor,
+        max_tokens,
+        temperature,
+        concurrency,
+        api_key_env,
+        read_prices(prices),
+        budget_calls,
+        budget_tokens,
+        budget_usd,
+        cache,
+        record,
+        replay,
+    )
+    return judge_file(file, flags, Query(out, limit, tuple(show or ()), explain, oracle, as_json))
+
+
+@judge_app.command()
+def probe(
+    file: File,
+    with_: With = "direct",
+    model: Model = "",
+    bench: Annotated[
+        str,
+        typer.Option(
+            "--bench", metavar="NAME", help="Read the file as this benchmark publishes it."
+        ),
+    ] = "",
+    edits: Annotated[
+        str,
+        typer.Option("--edits", metavar="LIST", help="all, none, or names such as padding,praise."),
+    ] = "all",
+    own: Annotated[
+        str,
+        typer.Option("--own", metavar="AUTHOR", help="Whose responses are the judge's own."),
+    ] = "",
+    option: Option = None,
+    limit: Limit = 50,
+    max_tokens: MaxTokens = 1024,
+    temperature: Temperature = 0.0,
+    concurrency: Concurrency = 16,
+    api_key_env: ApiKeyEnv = "",
+    prices: Prices = "",
+    budget_calls: BudgetCalls = None,
+    budget_tokens: BudgetTokens = None,
+    budget_usd: BudgetUsd = None,
+    cache: Cache = None,
+    record: Record = None,
+    replay: Replay = None,
+    as_json: AsJson = False,
+) -> int:
+    """What a judge prefers besides quality: place, length, format, its own, with intervals.
+
+    Every pair is asked about in both orders; then each first response meets
+    itself with padding, a heading and so on. A finding whose interval leaves
+    out 0 is a bias.
+
+    \b
+      burnish judge probe pairs.jsonl --with direct --model smollm2
+      burnish judge probe test.parquet --bench llmbar --model smollm2 --limit 30 --edits none
+    """
+    from burnish.cli.judging import JudgeFlags, read_prices
+    from burnish.cli.probe import Query, probe_file
+
+    flags = JudgeFlags(
+        with_,
+        model,
+        tuple(option or ()),
+        False,
+        "",
+        max_tokens,
+        temperature,
+        concurrency,
+        api_key_env,
+        read_prices(prices),
+        budget_calls,
+        budget_tokens,
+        budget_usd,
+        cache,
+        record,
+        replay,
+    )
+    return probe_file(file, flags, Query(bench, limit, edits, own, as_json))
+
+
+@reward_app.command("check")
+def reward_check(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE|FILE.py:NAME KEY=VALUE",
+            help="A recipe with settings to change, or a reward function of yours.",
+            show_default=False,
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FILE", help="Rows with prompt, responses and fields."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Groups to score.")
+    ] = 50,
+    as_json: AsJson = False,
+) -> int:
+    """Is a reward fit for training? Range, ties, failures, cost, and what cheap edits do to it.
+
+    Every response is scored as it is and with padding, repetition, hedging
+    and other formats. Without --data a recipe's own tasks are answered right,
+    wrong and not at all.
+
+    \b
+      burnish reward check grpo
+      burnish reward check my_rewards.py:close --data answers.jsonl
+    """
+    from burnish.cli.reward_check import Query, check
+
+    return check(words, Query(data, limit, as_json))
+
+
+def bench(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="judgebench, rmbench, llmbar, pandalm, rewardbench2, ppe, healthbench or ifeval.",
+        ),
+    ],
+    data: Annotated[
+        Path, typer.Option("--data", metavar="PATH", help="The published file or folder.")
+    ],
+    with_: With = "",
+    model: Model = "",
+    recorded: Annotated[
+        Path | None,
+        typer.Option("--recorded", metavar="FILE", help="Verdicts on record instead of a judge."),
+    ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option("--answers", metavar="FILE", help="Responses, for healthbench and ifeval."),
+    ] = None,
+    limit: Limit = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Results; results/NAME-JUDGE.jsonl by default."),
+    ] = None,
+    option: Option = None,
+    both_orders: BothOrders = True,
+    max_tokens: MaxTokens = 1024,
+    temperature: Temperature = 0.0,
+    concurrency: Concurrency = 16,
+    api_key_env: ApiKeyEnv = "",
+    prices: Prices = "",
+    budget_calls: BudgetCalls = None,
+    budget_tokens: BudgetTokens = None,
+    budget_usd: BudgetUsd = None,
+    cache: Cache = None,
+    record: Record = None,
+    replay: Replay = None,
+    oracle: Oracle = False,
+    as_json: AsJson = False,
+) -> int:
+    """Measure a judge on a published benchmark, over all, decided and valid items.
+
+    Data is read from where you have it; none is shipped. The same command
+    goes on where it was stopped. Two results are compared with burnish
+    compare.
+
+    \b
+      burnish bench llmbar --data test.parquet --with direct --model smollm2 --limit 50
+      burnish bench llmbar --data test.parquet --recorded judges.parquet
+      burnish bench ifeval --data test.parquet --model smollm2 --limit 20
+    """
+    from burnish.cli.bench import Query, run_bench
+    from burnish.cli.judging import JudgeFlags, read_prices
+
+    flags = JudgeFlags(
+        with_,
+        model,
+        tuple(option or ()),
+        both_orders,
+        "",
+        max_tokens,
+        temperature,
+        concurrency,
+        api_key_env,
+        read_prices(prices),
+        budget_calls,
+        budget_tokens,
+        budget_usd,
+        cache,
+        record,
+        replay,
+    )
+    return run_bench(name, flags, Query(data, recorded, answers, limit, out, oracle, as_json))

@@ -1,0 +1,100 @@
+"""Judged items on the screen: what won, why, and what got no verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from burnish.bench.accuracy import accuracy
+from burnish.bench.items import Item, Judged, oracle_share
+from burnish.cli.bench_report import percent, table_of
+from burnish.cli.console import number, one_line, out, say
+from burnish.cli.rewards import reward_tree
+
+LISTED = 12
+"""Rows of the table, and failures, that are shown."""
+
+
+def print_items(items: Sequence[Item], judged: Sequence[Judged], explain: int) -> None:
+    """The first items with their whole explanation, the rest a line each."""
+    both = list(zip(items, judged, strict=True))
+    for item, one in both[:explain]:
+        say()
+        head = Text(one_line(item.id), style="bold").append("  ")
+        head.append(outcome(one), style="green" if one.is_valid else "red")
+        out.print(head)
+        out.print(
+            Text(one_line(item.messages[-1].content), style="cyan"),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        for place, response in enumerate(item.responses):
+            line = f"  {place + 1}  {one_line(response.text)}"
+            out.print(Text(line), no_wrap=True, overflow="ellipsis")
+        # The two rewards of a pair say the same with opposite signs.
+        shown = one.rewards[:1] if len(one.rewards) == 2 and _is_pair(one) else one.rewards
+        for reward in shown:
+            out.print(reward_tree(reward))
+    rest = both[explain:]
+    if not rest:
+        return
+    say()
+    table = table_of("item", "verdict", "label")
+    for _, one in rest[:LISTED]:
+        label = "" if one.best is None else "right" if one.credit == 1 else "not right"
+        table.add_row(Text(one_line(one.id)), Text(one_line(outcome(one))), label)
+    out.print(table)
+    if len(rest) > LISTED:
+        say(f"and {len(rest) - LISTED} more; --out keeps all, --explain N explains more")
+
+
+def outcome(one: Judged) -> str:
+    """`response 1 wins (+1.000)`, `0.750`, `tie` or the status that says why there is nothing."""
+    if one.choice is None:
+        return one.status.value
+    if len(one.values) == 1:
+        return number(one.values[0])
+    if len(one.choice) > 1:
+        return "tie" if len(one.choice) == len(one.values) else f"tie of {_places(one)}"
+    best = one.values[one.choice[0]]
+    return f"response {one.choice[0] + 1} wins ({number(best)})"
+
+
+def print_summary(judged: Sequence[Judged]) -> None:
+    """Counts, accuracy where labels are known, and what got no verdict."""
+    say()
+    statuses = Counter(one.status.value for one in judged)
+    told = ", ".join(f"{count} {name}" for name, count in statuses.most_common())
+    say(f"verdicts  {told}", style="bold")
+    if any(one.best for one in judged):
+        found = accuracy(judged)
+        say(
+            f"right     {percent(found.all)} of all, {percent(found.decided)} of decided, "
+            f"{percent(found.valid)} of valid"
+        )
+    elif all(len(one.values) == 1 for one in judged):
+        values = [one.values[0] for one in judged if one.values[0] is not None]
+        if values:
+            mean = sum(values) / len(values)
+            say(f"values    {number(min(values))} to {number(max(values))}, mean {number(mean)}")
+    if share := oracle_share(judged):
+        say(f"oracle    {share:.0%} of the verdicts rest on the label", style="yellow")
+    failed = [one for one in judged if not one.is_valid]
+    for one in failed[:LISTED]:
+        line = f"  {one.id}: {one.status.value}  {one.reason}"
+        out.print(Text(one_line(line), style="red"), no_wrap=True, overflow="ellipsis")
+    if len(failed) > LISTED:
+        say(f"  and {len(failed) - LISTED} more without a verdict", style="red")
+
+
+def _is_pair(one: Judged) -> bool:
+    first, second = one.values
+    return (first is None and second is None) or (
+        first is not None and second is not None and first == -second
+    )
+
+
+def _places(one: Judged) -> str:
+    return " and ".join(str(place + 1) for place in one.choice or ())

@@ -1,0 +1,165 @@
+"""A judge at work: what it will take, how far it is, and what it has used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from burnish.bench.items import Item, Judged
+from burnish.bench.judging import ResultFile, judge_items, rewards_of
+from burnish.cli.console import count, duration, err, say
+from burnish.cli.judging import OpenJudge
+from burnish.lm.base import Completion, Prompt, Sampling, Scores
+from burnish.records import Message
+from burnish.rewards.judges.asking import JudgeModel
+from burnish.rewards.judges.budget import CHARACTERS_A_TOKEN
+from burnish.rewards.judges.forecast import Forecast
+from burnish.rewards.judges.forecast import forecast as forecast_of
+
+REHEARSED = 3
+"""Items whose questions are counted for a forecast."""
+REPLY_TOKENS = 256
+"""Length of a reply that a forecast reckons with, where max_tokens allows it."""
+
+
+class _MeasuringLM:
+    """Says nothing and notes what it was asked: how many questions an item takes, and how long."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.characters: list[int] = []
+
+    async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        texts = [part.content for part in prompt if isinstance(part, Message)]
+        self.characters.append(sum(map(len, texts)))
+        return [Completion("", model=self.name) for _ in range(sampling.n)]
+
+    async def score(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
+    ) -> Scores:
+        raise NotImplementedError("a forecast scores nothing")
+
+
+async def forecast(
+    judge: OpenJudge,
+    items: Sequence[Item],
+    *,
+    per_item: int = 1,
+) -> Forecast:
+    """Calls and tokens, measured on a few items with a model that says nothing.
+
+    `per_item` is how often each item is judged. Only first questions are counted: a repair, or a
+    further step of a judge that takes several, comes on top.
+    """
+    flags = judge.flags
+    lm = _MeasuringLM(judge.model.name)
+    scorer = judge.build(JudgeModel(lm, sampling=judge.model.sampling, repairs=0))
+    chosen = items[:: max(1, len(items) // REHEARSED)][:REHEARSED]
+    for item in chosen:
+        await rewards_of(scorer, item)
+    asked = len(lm.characters)
+    mean = sum(lm.characters) / CHARACTERS_A_TOKEN / asked if asked else 0.0
+    return forecast_of(
+        round(asked * per_item * len(items) / len(chosen)) if chosen else 0,
+        prompt_tokens=mean,
+        completion_tokens=min(REPLY_TOKENS, flags.max_tokens),
+        prices=flags.prices,
+        concurrency=flags.concurrency,
+    )
+
+
+def print_forecast(found: Forecast, judge: OpenJudge) -> None:
+    """The forecast, and which limit it will meet."""
+    say(f"forecast  {found}; repairs and further steps come on top")
+    if warning := found.warning(judge.model.budget):
+        say(f"{warning}: the items that are left get no verdict", style="yellow")
+
+
+async def judge_with_progress(
+    judge: OpenJudge,
+    items: Sequence[Item],
+    *,
+    bench: str = "",
+    file: ResultFile | None = None,
+    oracle: bool = False,
+    quiet: bool = False,
+) -> list[Judged]:
+    """Judge all items with a progress line on stderr."""
+    with ProgressLine(len(items), "judging", quiet=quiet) as step:
+
+        def done(one: Judged, is_new: bool) -> None:
+            step(one.is_valid)
+
+        return await judge_items(
+            judge.scorer,
+            items,
+            judge=judge.name,
+            bench=bench,
+            file=file,
+            oracle=oracle,
+            limit=judge.flags.concurrency,
+            done=done,
+        )
+
+
+class ProgressLine:
+    """A progress bar on a terminal, one line each tenth in a log, nothing when quiet."""
+
+    def __init__(self, total: int, what: str, *, quiet: bool = False) -> None:
+        self.total, self.what, self.quiet = total, what, quiet
+        self.done = 0
+        self.failed = 0
+        self.bar: Progress | None = None
+
+    def __enter__(self) -> Callable[[bool], None]:
+        if not self.quiet and err.is_terminal and self.total:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
+            self.bar = Progress(*columns, console=err, transient=True)
+            self.bar.start()
+            self.bar.add_task(self.what, total=self.total)
+        return self.step
+
+    def step(self, is_valid: bool) -> None:
+        """One more is done."""
+        self.done += 1
+        self.failed += not is_valid
+        if self.bar is not None:
+            task = self.bar.task_ids[0]
+            told = f"{self.what}, {self.failed} without a verdict" if self.failed else self.what
+            self.bar.update(task, advance=1, description=told)
+        elif not self.quiet and self.done % max(1, self.total // 10) == 0:
+            err.print(
+                f"{self.what} {self.done}/{self.total}, {self.failed} without a verdict",
+                soft_wrap=True,
+            )
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def spent_text(judge: OpenJudge, seconds: float) -> str:
+    """What was really used."""
+    spent = judge.model.spent
+    parts = [f"{spent.calls} calls"]
+    if spent.cached:
+        parts.append(f"{spent.cached} answered without a call")
+    if spent.failed:
+        parts.append(f"{spent.failed} calls failed")
+    guess = "about " if spent.estimated else ""
+    parts.append(f"{guess}{count(spent.tokens)} tokens")
+    if spent.usd:
+        parts.append(f"${spent.usd:.4f}")
+    return f"spent     {', '.join(parts)} in {duration(seconds)}"
+
+
+def spent_record(judge: OpenJudge, seconds: float) -> dict[str, Any]:
+    """The same for machines."""
+    return {**judge.model.spent._asdict(), "seconds": round(seconds, 3)}

@@ -1,0 +1,150 @@
+"""What the judging commands share: the flags that describe a judge, and the judge itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnish.bench.items import Item
+from burnish.cli.console import one_line
+from burnish.errors import UserError, did_you_mean
+from burnish.lm.base import LM, Sampling
+from burnish.lm.http import Prices
+from burnish.lm.jobs import Limits
+from burnish.lm.named import open_lm
+from burnish.rewards.judges.asking import Budget, JudgeModel
+from burnish.rewards.judges.build import build_judge
+from burnish.rewards.judges.record import RecordLM
+from burnish.rewards.scorer import Scope, Scorer
+
+
+class JudgeFlags(NamedTuple):
+    """The flags that describe a judge."""
+
+    with_: str
+    model: str = ""
+    options: tuple[str, ...] = ()
+    both_orders: bool = True
+    anchor: str = ""
+    max_tokens: int = 1024
+    temperature: float = 0.0
+    concurrency: int = 16
+    api_key_env: str = ""
+    prices: Prices | None = None
+    budget_calls: int | None = None
+    budget_tokens: int | None = None
+    budget_usd: float | None = None
+    cache: Path | None = None
+    record: Path | None = None
+    replay: Path | None = None
+
+
+@dataclass(frozen=True)
+class OpenJudge:
+    """A judge ready to be asked."""
+
+    name: str
+    """`direct@smollm2`: the method and the model."""
+    model: JudgeModel
+    build: Callable[[JudgeModel], Scorer]
+    """The same judge over another model, such as one that only counts questions."""
+    scorer: Scorer
+    flags: JudgeFlags
+
+
+def open_judge(
+    flags: JudgeFlags, special: Callable[[JudgeModel], Scorer] | None = None
+) -> OpenJudge:
+    """The judge that the flags describe; every mistake in them is told before anything is asked.
+
+    `special` builds a judge that has no name of its own.
+    """
+    lm = _open_model(flags)
+    sampling = Sampling(temperature=flags.temperature, max_tokens=flags.max_tokens)
+    budget = Budget(calls=flags.budget_calls, tokens=flags.budget_tokens, usd=flags.budget_usd)
+    model = JudgeModel(lm, sampling=sampling, cache=flags.cache, budget=budget, record=flags.record)
+    build = special or partial(
+        build_judge,
+        flags.with_,
+        options=read_options(flags.options),
+        both_orders=flags.both_orders,
+        anchor=flags.anchor or None,
+    )
+    return OpenJudge(f"{flags.with_}@{_short(model.name)}", model, build, build(model), flags)
+
+
+def check_needs(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -> None:
+    """Say before anything is asked which column a judge needs and does not get."""
+    shown = {name for item in items for name in item.shown}
+    hidden = {name for item in items for name in item.hidden}
+    for name in sorted(scorer.needs - shown):
+        if name in hidden and not oracle:
+            raise UserError(
+                f"judge '{scorer.name}' needs the column '{name}', which is hidden from judges; "
+                f"show it with --show {name}, or all of them with --oracle."
+            )
+        if name not in hidden:
+            known = sorted(shown | hidden)
+            raise UserError(
+                f"judge '{scorer.name}' needs the column '{name}'; the data has "
+                f"{', '.join(known) or 'no further column'}.{did_you_mean(name, known)}"
+            )
+
+
+def _open_model(flags: JudgeFlags) -> LM:
+    if flags.replay is not None:
+        if not flags.replay.is_file():
+            raise UserError(f"--replay {flags.replay}: no such file; expected one of --record.")
+        return RecordLM(flags.replay, model=flags.model or None)
+    if not flags.model:
+        raise UserError(
+            "no model to ask; expected --model smollm2, a model folder or http://host:port/v1#model."
+        )
+    if "://" not in flags.model:
+        return open_lm(flags.model)
+    limits = Limits(concurrency=flags.concurrency)
+    return open_lm(
+        flags.model, api_key_env=flags.api_key_env or None, limits=limits, prices=flags.prices
+    )
+
+
+def read_prices(text: str) -> Prices | None:
+    """`0.15,0.60`: dollars for a million tokens, read and written; nothing given is None."""
+    if not text:
+        return None
+    try:
+        read, written = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--prices is '{text}'; expected two numbers such as 0.15,0.60.") from None
+    if not (0 <= read < float("inf") and 0 <= written < float("inf")):
+        raise UserError(f"--prices is '{text}'; expected numbers of at least 0.")
+    return Prices(prompt_usd=read, completion_usd=written)
+
+
+def read_options(words: Sequence[str]) -> dict[str, Any]:
+    """`key=value` words; a value is JSON where it can be read as such, else text."""
+    options: dict[str, Any] = {}
+    for word in words:
+        key, mark, value = word.partition("=")
+        if not mark or not key.strip():
+            raise UserError(f"--option '{word}' is no setting; expected key=value.")
+        try:
+            options[key.strip()] = json.loads(value)
+        except ValueError:
+            options[key.strip()] = value
+    return options
+
+
+def _short(name: str) -> str:
+    """A model's own name without the folders before it."""
+    return name.rstrip("/").rpartition("/")[2] or name
+
+
+def title(judge: OpenJudge) -> str:
+    """The judge in one line."""
+    orders = ", both orders" if judge.flags.both_orders else ", one order"
+    return one_line(f"judge {judge.name}{orders if judge.scorer.scope is Scope.PAIR else ''}")

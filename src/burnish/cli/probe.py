@@ -1,0 +1,142 @@
+"""`burnish judge probe`: what a judge prefers besides quality, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import anyio
+from rich.text import Text
+
+from burnish.bench.edits import EDITS, Edit
+from burnish.bench.items import Item
+from burnish.bench.judge_rows import read_items
+from burnish.bench.loaders import load
+from burnish.bench.probe import Finding, Twice, ask_edits, ask_twice, edit_findings, pair_findings
+from burnish.cli.bench_report import table_of
+from burnish.cli.console import emit_json, one_line, out, say
+from burnish.cli.judge_work import forecast, print_forecast, spent_record, spent_text
+from burnish.cli.judging import JudgeFlags, OpenJudge, check_needs, open_judge
+from burnish.errors import JudgeError, UserError, did_you_mean
+from burnish.seeds import derive
+
+
+class Query(NamedTuple):
+    """The flags of `burnish judge probe` besides those of the judge."""
+
+    bench: str = ""
+    limit: int = 0
+    edits: str = "all"
+    own: str = ""
+    as_json: bool = False
+
+
+def probe_file(path: Path, flags: JudgeFlags, query: Query) -> int:
+    """Ask about every pair in both orders, and about edited copies of responses."""
+    items = _pairs(path, query)
+    edits = _edits(query.edits)
+    # One order at a time: a judge that already joins both has no place left to measure.
+    judge = open_judge(flags._replace(both_orders=False))
+    check_needs(judge.scorer, items)
+    if not query.as_json:
+        say(f"probe of {one_line(judge.name)} on {len(items)} pairs, each order on its own")
+    start = perf_counter()
+    asked, changed = anyio.run(partial(_ask, judge, items, edits, query))
+    seconds = perf_counter() - start
+    findings = [*pair_findings(asked, own=query.own), *edit_findings(changed)]
+    failed = sum(not one.is_valid for one in asked)
+    if query.as_json:
+        emit_json(_record(judge, findings, len(asked), failed, seconds))
+    else:
+        print_findings(findings)
+        if failed:
+            say(f"{failed} of {len(asked)} pairs have no verdict in one order", style="yellow")
+        say(spent_text(judge, seconds))
+    if failed == len(asked):
+        reason = next((r.reason for one in asked for r in one.rewards if r.reason), "no reason")
+        raise JudgeError(f"no pair got a verdict in both orders; the first failed with: {reason}")
+    return 0
+
+
+def _pairs(path: Path, query: Query) -> list[Item]:
+    items = load(query.bench, path) if query.bench else read_items(path)
+    pairs = [item for item in items if len(item.responses) == 2]
+    if not pairs:
+        raise UserError(
+            f"{path}: no row has two responses; a probe needs pairs (a and b, or chosen and "
+            "rejected)."
+        )
+    if query.limit:
+        # A sample by id rather than the head of the file, which may be all of one kind.
+        pairs = sorted(pairs, key=lambda item: derive("probe", item.id))[: query.limit]
+    return pairs
+
+
+def _edits(words: str) -> list[Edit]:
+    if words == "all":
+        return list(EDITS.values())
+    names = [word.strip() for word in words.split(",") if word.strip() not in ("", "none")]
+    for name in names:
+        if name not in EDITS:
+            raise UserError(
+                f"--edits: no edit '{name}'; expected all, none or some of {', '.join(EDITS)}."
+                f"{did_you_mean(name, EDITS)}"
+            )
+    return [EDITS[name] for name in names]
+
+
+async def _ask(
+    judge: OpenJudge, items: list[Item], edits: Sequence[Edit], query: Query
+) -> tuple[list[Twice], dict[str, list[Twice]]]:
+    found = await forecast(judge, items, per_item=2 * (1 + len(edits)))
+    if not query.as_json:
+        print_forecast(found, judge)
+    limit = judge.flags.concurrency
+    asked = await ask_twice(judge.scorer, items, limit=limit)
+    changed = {edit.name: await ask_edits(judge.scorer, items, edit, limit=limit) for edit in edits}
+    return asked, changed
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """One row a finding; what leaves 0 out stands in yellow."""
+    table = table_of("finding", "95 % interval", "what it means")
+    for finding in findings:
+        style = "yellow" if finding.is_bias else ""
+        table.add_row(
+            Text(one_line(finding.name), style=style),
+            Text(_interval(finding), style=style, no_wrap=True),
+            Text(one_line(finding.reading)),
+        )
+    out.print(table)
+    biased = [finding.name for finding in findings if finding.is_bias]
+    verdict = "no bias found" if not biased else f"biased by: {', '.join(biased)}"
+    say(verdict, style="bold")
+
+
+def _interval(finding: Finding) -> str:
+    if finding.estimate is None:
+        return "-"
+    value, low, high, _ = finding.estimate
+    sign = "" if finding.is_bias is None else "+"
+    return f"{value:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
+
+
+def _record(
+    judge: OpenJudge, findings: Sequence[Finding], pairs: int, failed: int, seconds: float
+) -> dict[str, Any]:
+    return {
+        "judge": judge.name,
+        "pairs": pairs,
+        "failed": failed,
+        "findings": [
+            {
+                **finding._asdict(),
+                "estimate": None if finding.estimate is None else finding.estimate._asdict(),
+            }
+            for finding in findings
+        ],
+        "spent": spent_record(judge, seconds),
+    }

@@ -1,0 +1,285 @@
+"""`burnish bench`, and `burnish compare` of two judges."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_words import Type
+from judge_server import JudgeServer, shown, winner
+
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
+
+
+def data(*names: str) -> Path:
+    path = DATA.joinpath(*names)
+    if not path.exists():
+        pytest.skip(f"shared data '{'/'.join(names)}' is not here")
+    return path
+
+
+def rows(path: Path, *values: dict) -> Path:
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    return path
+
+
+def test_recorded_judges_of_llmbar(typed: Type, tmp_path: Path) -> None:
+    words = ("bench", "llmbar", "--data", data("llmbar", "test.parquet"))
+    recorded = ("--recorded", data("recorded_judges", "llmbar.parquet"))
+    out = tmp_path / "recorded.jsonl"
+    done = typed(*words, *recorded, "--out", out)
+    assert done.code == 0, done.err
+    assert "LLMBar: 290 items, 12 recorded judges" in done.out
+    assert "GPT-4/Vanilla              82.8 [78.0, 86.7]  81.4 [76.5, 85.4]" in done.out
+    found = json.loads(typed(*words, *recorded, "--json").out)
+    by_name = {judge["name"]: judge for judge in found["judges"]}
+    gpt = by_name["GPT-4/Vanilla"]
+    assert gpt["one_order"]["all"]["value"] == pytest.approx(240 / 290)
+    assert gpt["accuracy"]["decided"]["value"] == pytest.approx(236 / 270)
+    assert gpt["flips"]["flipped"]["value"] == pytest.approx(20 / 290)
+    assert set(gpt["subsets"]) >= {"Natural", "Adversarial/Manual"}
+    compared = typed("compare", f"{out}#GPT-4/CoT", f"{out}#GPT-4/Vanilla")
+    assert "only A 5, only B 23" in compared.out
+    assert "B is right more often by 6.2 points" in compared.out
+    several = typed("compare", out, out)
+    assert (several.code, several.err.count("\n")) == (2, 1)
+    assert "it holds 12 judges; choose one as" in several.err
+    unknown = typed("compare", f"{out}#GPT-4/COT", f"{out}#GPT-4/CoT")
+    assert "Did you mean 'GPT-4/CoT'?" in unknown.err
+
+
+def test_recorded_judges_of_pandalm_against_people(typed: Type) -> None:
+    words = ("bench", "pandalm", "--data", data("pandalm", "test.parquet"))
+    done = typed(*words, "--recorded", data("recorded_judges", "pandalm.parquet"))
+    assert done.code == 0, done.err
+    assert "Cohen's kappa 0.509" in done.out
+    assert "people among them    Fleiss' kappa 0.862" in done.out
+
+
+def test_healthbench_scores_are_reproduced(typed: Type) -> None:
+    done = typed(
+        "bench", "healthbench", "--data", data("healthbench_sample", "test.parquet"), "--json"
+    )
+    found = json.loads(done.out)
+    assert found["items"] == 70
+    assert found["largest_deviation"] < 1e-9
+    assert found["score"]["value"] == pytest.approx(0.475, abs=0.001)
+
+
+def test_ifeval_checks_answers_on_real_prompts(typed: Type, tmp_path: Path) -> None:
+    from burnish.bench.loaders import load
+
+    path = data("ifeval", "test.parquet")
+    wanted = {"punctuation:no_comma", "change_case:english_lowercase"}
+    items = [i for i in load("ifeval", path) if set(i.shown["instruction_id_list"]) <= wanted]
+    assert len(items) > 10
+    answers = rows(
+        tmp_path / "answers.jsonl",
+        *({"key": i.id, "response": "all of this is in small letters and has no pause"} for i in items[:-1]),
+        {"key": items[-1].id, "response": "Oh, NO, never"},
+    )  # fmt: skip
+    done = typed("bench", "ifeval", "--data", path, "--answers", answers, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["items"] == len(items)
+    assert found["score"]["value"] == pytest.approx(1 - 1 / len(items))
+    assert set(found["instructions"]) == wanted
+    none = typed("bench", "ifeval", "--data", path)
+    assert (none.code, "give --answers FILE" in none.err) == (2, True)
+
+
+def llmbar_file(path: Path) -> Path:
+    return rows(
+        path,
+        *(
+            {
+                "id": f"{subset}-{k}",
+                "subset": subset,
+                "input": "i",
+                "output_1": f"good {subset} {k}" if k % 2 else f"bad {subset} {k}",
+                "output_2": f"bad {subset} {k}" if k % 2 else f"good {subset} {k}",
+                "label": 1 if k % 2 else 2,
+            }
+            for subset in ("Natural", "Adversarial/Manual")
+            for k in range(4)
+        ),
+    )
+
+
+def fair(prompt: str) -> str:
+    return winner("A" if "good" in shown(prompt)[0] else "B")
+
+
+def test_a_live_judge_goes_on_where_it_was_stopped_and_is_compared(
+    typed: Type, tmp_path: Path
+) -> None:
+    path = llmbar_file(tmp_path / "llmbar.jsonl")
+    good, biased = tmp_path / "good.jsonl", tmp_path / "biased.jsonl"
+    with JudgeServer(fair) as server:
+        words = ("bench", "llmbar", "--data", path, "--with", "direct", "--model", server.model)
+        first = typed(*words, "--out", good, "--limit", 3, "--json")
+        assert json.loads(first.out)["items"] == 3
+        done = typed(*words, "--out", good)
+        assert len(server.prompts) == 16
+    assert done.code == 0, done.err
+    assert "100.0 [67.6, 100.0]" in done.out
+    assert "Adversarial/Manual" in done.out
+    with JudgeServer(lambda prompt: winner("A")) as server:
+        words = ("bench", "llmbar", "--data", path, "--with", "direct", "--model", server.model)
+        done = typed(*words, "--out", biased, "--json")
+    (judge,) = json.loads(done.out)["judges"]
+    assert judge["accuracy"]["ties"] == 8
+    assert judge["one_order"]["all"]["value"] == 0.5
+    assert judge["flips"]["flipped"]["value"] == 1
+    compared = typed("compare", biased, good, "--json")
+    found = json.loads(compared.out)
+    assert found["test"]["method"] == "mcnemar"
+    assert found["test"]["p_value"] == pytest.approx(2 * 0.5**8)
+    assert found["verdict"].startswith("B is right more often by 100.0 points")
+
+
+def test_rmbench_and_rewardbench2_with_a_rating_judge(typed: Type, tmp_path: Path) -> None:
+    """A judge that rates by length: easy pairs right, hard ones wrong."""
+    styles = {"id": "1", "prompt": "p", "domain": "chat", "chosen": ["a", "aa aa", "aaa aaa aaa"]}
+    path = rows(tmp_path / "rm.jsonl", {**styles, "rejected": ["b", "bb bb", "bbb bbb bbb"]})
+
+    def by_words(prompt: str) -> str:
+        text = prompt.split("=== response ")[1].split("\n", 1)[1].split("\n=== end of")[0]
+        return json.dumps({"reasons": "long", "rating": min(10, 2 * len(text.split()))})
+
+    with JudgeServer(by_words) as server:
+        words = (
+            "--with",
+            "point",
+            "--model",
+            server.model,
+            "--json",
+            "--out",
+            tmp_path / "o.jsonl",
+        )
+        done = typed("bench", "rmbench", "--data", path, *words)
+        (judge,) = json.loads(done.out)["judges"]
+        assert (judge["styles"]["easy"], judge["styles"]["normal"], judge["styles"]["hard"]) == (
+            1,
+            0,
+            0,
+        )
+        best = {
+            "id": "x",
+            "prompt": "p",
+            "subset": "Focus",
+            "chosen": ["a b c d"],
+            "rejected": ["a", "b", "c"],
+        }
+        tied = {
+            "id": "tied:1",
+            "prompt": "p",
+            "subset": "Ties",
+            "chosen": ["a b c", "d e f"],
+            "rejected": ["a"],
+        }
+        ref = {
+            "id": "ref:1",
+            "prompt": "p",
+            "subset": "Ties",
+            "chosen": ["a b c d"],
+            "rejected": ["a"],
+        }
+        path = rows(tmp_path / "rb.jsonl", best, tied, ref)
+        done = typed("bench", "rewardbench2", "--data", path, *words)
+    (judge,) = json.loads(done.out)["judges"]
+    assert judge["subsets"]["Focus"]["all"]["value"] == 1
+    # Both prompts right, gaps above a spread of 0, whose margin term is 0: .3 + .3 + .2 + .2
+    assert judge["ties_score"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("llmbr", "--data", "x"), "no benchmark 'llmbr'"),
+        (("llmbar", "--data", "none.jsonl"), "no such file"),
+        (("llmbar", "--data", "{file}"), "needs a judge: --with direct --model smollm2"),
+        (("ppe", "--data", "{file}"), "no column 'prompt', so this is not PPE"),
+        (("llmbar",), "Missing option '--data'"),
+        (("rmbench", "--data", "{file}", "--recorded", "{file}"), "so this is not RM-Bench"),
+    ],
+)
+def test_mistakes_are_one_line(typed: Type, tmp_path: Path, words: tuple, said: str) -> None:
+    file = llmbar_file(tmp_path / "l.jsonl")
+    done = typed("bench", *(word.format(file=file) for word in words))
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_reward_check_of_a_recipe_a_function_and_a_file(typed: Type, tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text("def words(text, answer):\n    return len(text.split()) / 100\n")
+    file = rows(
+        tmp_path / "r.jsonl",
+        {"prompt": "p", "responses": ["one two", "three"], "answer": "x"},
+        {"prompt": "q", "response": "one two three", "answer": "x"},
+        {"prompt": "q", "response": "four", "answer": "x"},
+    )
+    done = typed("reward", "check", f"{own}:words", "--data", file)
+    assert done.code == 0, done.err
+    assert "reward 'words' on 4 responses in 2 groups" in done.out
+    assert ": a policy will find this; raised in 4 of 4" in done.out
+    assert "reward 'words': look at padding" in done.out
+    found = json.loads(typed("reward", "check", f"{own}:words", "--data", file, "--json").out)
+    padding = next(one for one in found["findings"] if one["name"] == "padding")
+    assert padding["is_bad"]
+    assert padding["estimate"]["low"] > 0
+    recipe = typed("reward", "check", "tiny", "--limit", "5")
+    assert recipe.code == 0, recipe.err
+    assert "padding never changes the reward" in recipe.out
+
+
+def test_reward_check_mistakes_are_one_line(typed: Type, tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text("def close(text, answer):\n    return 1.0\n")
+    file = rows(tmp_path / "r.jsonl", {"prompt": "p", "response": "x", "anser": "y"})
+    without = typed("reward", "check", f"{own}:close")
+    assert (without.code, "needs responses to score" in without.err) == (2, True)
+    lacking = typed("reward", "check", f"{own}:close", "--data", file)
+    assert (lacking.code, lacking.err.count("\n")) == (2, 1)
+    assert "reward 'close' needs 'answer' (did you mean 'anser'?)" in lacking.err
+    unknown = typed("reward", "check", f"{own}:clos", "--data", file)
+    assert "Did you mean 'close'?" in unknown.err
+    assert typed("reward").code == 2
+
+
+def test_healthbench_with_a_live_judge_by_its_own_points(typed: Type, tmp_path: Path) -> None:
+    row = {
+        "prompt_id": "h1",
+        "prompt": [{"role": "user", "content": "I have a cough."}],
+        "rubrics": [
+            {"criterion": "Asks how long", "points": 6, "tags": []},
+            {"criterion": "Says to rest", "points": 4, "tags": []},
+            {"criterion": "Names a wrong dose", "points": -5, "tags": []},
+        ],
+        "example_tags": ["theme:hedging"],
+    }
+    path = rows(tmp_path / "h.jsonl", row)
+    answers = rows(tmp_path / "a.jsonl", {"id": "h1", "response": "How long? Rest."})
+    marks = [{"item": k, "reasons": "seen", "met": k != 2} for k in (1, 2, 3)]
+    with JudgeServer(lambda prompt: json.dumps({"items": marks})) as server:
+        words = ("bench", "healthbench", "--data", path, "--with", "point", "--model", server.model)
+        lacking = typed(*words, "--out", tmp_path / "o.jsonl")
+        done = typed(*words, "--answers", answers, "--out", tmp_path / "o.jsonl", "--json")
+    assert (lacking.code, "has no response to judge; give --answers" in lacking.err) == (2, True)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["score"]["value"] == pytest.approx((6 - 5) / 10)
+    assert not any(word in server.prompts[0] for word in ("points", "-5"))
+
+
+def test_healthbench_rubrics_are_read_by_the_rubric_judge(typed: Type, tmp_path: Path) -> None:
+    path = data("healthbench_sample", "test.parquet")
+    with JudgeServer(lambda prompt: "no marks from me") as server:
+        words = ("--with", "rubric", "--model", server.model, "--limit", 2, "--json")
+        done = typed("bench", "healthbench", "--data", path, *words, "--out", tmp_path / "o.jsonl")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["items"], found["failed"], found["score"]) == (2, 2, None)

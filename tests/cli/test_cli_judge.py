@@ -1,0 +1,304 @@
+"""`burnish judge` and `burnish judge probe`, over a loopback server and in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_words import Type
+from judge_server import JudgeServer, shown, winner
+
+from burnish.bench.edits import format_marks, word_count
+from burnish.bench.regression import probability
+from burnish.seeds import Seeds
+
+
+def rows(path: Path, *values: dict) -> Path:
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    return path
+
+
+PAIRS = (
+    {"id": "sum", "prompt": "3 + 4?", "a": "It is good: 7.", "b": "It is 8.", "winner": "a"},
+    {"id": "capital", "prompt": "France?", "chosen": "good: Paris", "rejected": "Rome"},
+    {
+        "id": "poem",
+        "prompt": "Rain?",
+        "a": "I cannot.",
+        "b": "good: drops on glass",
+        "note": "SECRET",
+    },
+)
+
+
+def fair(prompt: str) -> str:
+    """The response that says `good` wins, wherever it stands."""
+    first, second = shown(prompt)
+    return winner("A" if "good" in first else "B" if "good" in second else "Tie")
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    return rows(tmp_path / "pairs.jsonl", *PAIRS)
+
+
+def test_pairs_are_judged_in_both_orders_and_explained(typed: Type, pairs: Path) -> None:
+    with JudgeServer(fair) as server:
+        done = typed("judge", pairs, "--with", "direct", "--model", server.model)
+    assert done.code == 0, done.err
+    assert len(server.prompts) == 6
+    assert "forecast  6 calls" in done.out
+    assert "response 1 wins (1.000)" in done.out
+    assert "forward 1.000" in done.out
+    assert "backward 1.000" in done.out
+    assert "A it is" in done.out
+    assert "right     100.0 % [34.2, 100.0] of all" in done.out
+    assert "spent     6 calls, 660 tokens" in done.out
+    assert not any("SECRET" in prompt for prompt in server.prompts)
+
+
+def test_options_may_stand_before_the_file(typed: Type, pairs: Path) -> None:
+    with JudgeServer(fair) as server:
+        done = typed("judge", "--model", server.model, "--one-order", pairs, "--json")
+    assert done.code == 0, done.err
+    assert len(server.prompts) == 3
+    found = json.loads(done.out)
+    assert found["statuses"] == {"ok": 3}
+    assert found["forecast"]["calls"] == 3
+    assert [item["id"] for item in found["items"]] == ["sum", "capital", "poem"]
+    assert found["accuracy"]["all"]["size"] == 2  # the poem has no label
+    assert found["items"][2]["choice"] == [1]
+
+
+def test_rows_on_file_are_not_asked_again(typed: Type, pairs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "judged.jsonl"
+    with JudgeServer(fair) as server:
+        words = ("judge", pairs, "--model", server.model, "--out", out)
+        assert typed(*words, "--limit", "2").code == 0
+        assert len(server.prompts) == 4
+        again = typed(*words)
+        assert len(server.prompts) == 6
+        assert "2 of 3 rows are on file already" in again.out
+        assert typed(*words).code == 0
+        assert len(server.prompts) == 6
+    assert len(out.read_text().splitlines()) == 3
+
+
+def test_prose_is_no_verdict(typed: Type, pairs: Path) -> None:
+    with JudgeServer(lambda prompt: "I would say that A wins, 9 to 1.") as server:
+        done = typed("judge", pairs, "--model", server.model, "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["statuses"] == {"parse_error": 3}
+    assert all(item["values"] == [None, None] for item in found["items"])
+    assert found["accuracy"]["valid"] is None
+    assert len(server.prompts) == 3 * 2 * 2  # each order with one repair
+
+
+def test_a_server_that_is_down_ends_with_3_and_one_line(
+    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from burnish.lm.jobs import Limits
+
+    quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
+    monkeypatch.setattr("burnish.cli.judging.Limits", quick)
+    with JudgeServer(lambda prompt: None) as server:
+        done = typed("judge", pairs, "--model", server.model)
+    assert done.code == 3
+    assert done.err.splitlines()[-1].startswith("burnish: no item got a verdict; the first failed")
+    assert "Traceback" not in done.err
+
+
+def test_a_budget_ends_the_asking(typed: Type, pairs: Path) -> None:
+    with JudgeServer(fair) as server:
+        done = typed(
+            "judge", pairs, "--model", server.model, "--budget-calls", "2", "--concurrency", 1
+        )
+        assert len(server.prompts) == 2
+    assert done.code == 0
+    assert "the budget of 2 calls ends after about 33% of it" in done.out
+    assert "the budget of 2 calls is spent" in done.out
+    assert "1 ok" in done.out
+
+
+def test_prices_make_a_forecast_in_dollars(typed: Type, pairs: Path) -> None:
+    with JudgeServer(fair) as server:
+        words = ("judge", pairs, "--model", server.model, "--prices", "1000,2000")
+        done = typed(*words, "--budget-usd", "0.2", "--json", "--concurrency", 1)
+    found = json.loads(done.out)
+    assert found["forecast"]["usd"] > 1
+    # A call costs 0.1 + 0.02 dollars: two of them go over 0.2.
+    assert found["spent"]["calls"] == 2
+    assert found["spent"]["usd"] == pytest.approx(0.24)
+    assert found["items"][0]["cost_usd"] == pytest.approx(0.24)
+
+
+def test_a_record_answers_again_without_a_call(typed: Type, pairs: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record.jsonl"
+    with JudgeServer(fair) as server:
+        first = typed("judge", pairs, "--model", server.model, "--record", record, "--json")
+    again = typed("judge", pairs, "--replay", record, "--json")
+    assert again.code == 0, again.err
+    one, two = json.loads(first.out), json.loads(again.out)
+    assert [item["values"] for item in one["items"]] == [item["values"] for item in two["items"]]
+    assert two["spent"]["calls"] == 0
+
+
+def test_single_responses_are_rated(typed: Type, tmp_path: Path) -> None:
+    path = rows(tmp_path / "one.jsonl", {"prompt": "p", "response": "x"})
+    with JudgeServer(lambda prompt: '{"reasons": "fine", "rating": 7}') as server:
+        done = typed("judge", path, "--with", "point", "--model", server.model)
+    assert done.code == 0, done.err
+    assert "row-1  0.667" in done.out
+    assert "7 of 10: fine" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no model to ask; expected --model smollm2"),
+        (("--model", "smolm2"), "Did you mean 'smollm2'?"),
+        (("--model", "http://x/v1"), "names a server but no model"),
+        (("--model", "{url}", "--with", "opens"), "there is no judge 'opens'"),
+        (("--model", "{url}", "--option", "hi"), "--option 'hi' is no setting; expected key=value"),
+        (("--model", "{url}", "--option", "hi=3"), "judge 'direct' has no option 'hi'"),
+        (("--model", "{url}", "--prices", "cheap"), "--prices is 'cheap'; expected two numbers"),
+        (("--model", "{url}", "--show", "nothing"), "no column 'nothing' to show"),
+        (("--replay", "none.jsonl"), "no such file"),
+    ],
+)
+def test_mistakes_are_one_line(typed: Type, pairs: Path, words: tuple, said: str) -> None:
+    given = [word.format(url="http://127.0.0.1:9/v1#m") for word in words]
+    done = typed("judge", pairs, *given)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_missing_file_is_one_line(typed: Type, tmp_path: Path) -> None:
+    done = typed("judge", tmp_path / "none.jsonl", "--model", "http://127.0.0.1:9/v1#m")
+    assert done.code == 2
+    assert "none.jsonl: no such file" in done.err
+    assert typed("judge").code == 2
+
+
+def test_help_of_both(typed: Type) -> None:
+    assert "burnish judge  [OPTIONS]" in typed("judge", "--help").out
+    assert "burnish judge probe [OPTIONS]" in typed("judge", "probe", "--help").out
+
+
+def test_an_in_process_model_judges(typed: Type, pairs: Path, tmp_path: Path) -> None:
+    """The tiny model with room for the prompt: it says nothing readable, and gets no number."""
+    from burnish.lm.tiny import tiny_model
+
+    folder = tiny_model(tmp_path / "tiny_judge")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 8192}))
+    words = ("--model", folder, "--max-tokens", "8", "--limit", "1")
+    done = typed("judge", pairs, *words, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["statuses"] == {"parse_error": 1}
+    assert found["spent"]["calls"] == 4
+    assert found["spent"]["estimated"] == 0
+    assert found["spent"]["completion_tokens"] <= 4 * 8
+    raw = found["items"][0]["rewards"][0]["parts"][0]["evidence"]
+    assert len(raw) == 2  # the reply and its repair are kept
+
+
+class Planted:
+    """A judge over HTTP whose log-odds are a known sum; its draws depend on what it is shown."""
+
+    def __init__(self, *, place: float = 0.0, length: float = 0.0, format: float = 0.0) -> None:
+        self.place, self.length, self.format = place, length, format
+
+    def __call__(self, prompt: str) -> str:
+        import math
+
+        a, b = shown(prompt)
+        words = math.log2((1 + word_count(a)) / (1 + word_count(b)))
+        marks = math.log2((1 + format_marks(a)) / (1 + format_marks(b)))
+        odds = self.place + self.length * words + self.format * marks
+        odds += 1.5 * (a.startswith("good") - b.startswith("good"))
+        draw = Seeds(0).rng("planted", a, b).random()
+        return winner("A" if draw < probability(odds) else "B")
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    values = []
+    for number in range(60):
+        rng = Seeds(1).rng("row", number)
+        texts = []
+        for quality in ("good", "poor"):
+            points = "".join("\n- point" for _ in range(rng.choice([0, 1, 3, 7])))
+            texts.append(f"{quality} {'word ' * rng.randrange(8, 120)}{number}{points}")
+        values.append({"id": str(number), "prompt": "q", "chosen": texts[0], "rejected": texts[1]})
+    return rows(tmp_path / "many.jsonl", *values)
+
+
+def findings(typed: Type, many: Path, judge: Planted, *words: object) -> dict[str, dict]:
+    with JudgeServer(judge) as server:
+        done = typed(
+            "judge", "probe", many, "--model", server.model, "--limit", 0, "--json", *words
+        )
+    assert done.code == 0, done.err
+    return {one["name"]: one for one in json.loads(done.out)["findings"]}
+
+
+def test_probe_finds_planted_biases_of_a_judge_over_http(typed: Type, many: Path) -> None:
+    planted = {"place": 1.0, "length": 0.9, "format": 0.8}
+    found = findings(typed, many, Planted(**planted), "--edits", "none")
+    for name, size in planted.items():
+        estimate = found[f"{name} slope"]["estimate"]
+        assert estimate["low"] <= size <= estimate["high"], (name, estimate)
+        assert found[f"{name} slope"]["is_bias"]
+    assert found["first place"]["is_bias"]
+
+
+def test_probe_clears_a_fair_judge(typed: Type, many: Path) -> None:
+    found = findings(typed, many, Planted(), "--edits", "padding")
+    for name in ("first place", "place slope", "length slope", "format slope", "edit: padding"):
+        estimate = found[name]["estimate"]
+        assert estimate["low"] <= 0 <= estimate["high"], (name, estimate)
+
+
+def test_probe_on_the_screen_and_its_mistakes(typed: Type, many: Path, tmp_path: Path) -> None:
+    with JudgeServer(lambda prompt: winner("A")) as server:
+        done = typed(
+            "judge", "probe", many, "--model", server.model, "--limit", 6, "--edits", "praise"
+        )
+        assert len(server.prompts) == 6 * 2 + 6 * 2
+        wrong = typed("judge", "probe", many, "--model", server.model, "--edits", "prays")
+    assert "forecast  24 calls" in done.out
+    assert "the winner of 100% of the pairs" in " ".join(done.out.split())
+    assert "biased by: first place" in done.out
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+    assert "no edit 'prays'" in wrong.err
+    single = rows(tmp_path / "one.jsonl", {"prompt": "p", "response": "x"})
+    lone = typed("judge", "probe", single, "--model", "http://127.0.0.1:9/v1#m")
+    assert (lone.code, "a probe needs pairs" in lone.err) == (2, True)
+
+
+def test_a_column_that_a_judge_needs_is_asked_for(typed: Type, tmp_path: Path) -> None:
+    row = {"prompt": "p", "response": "x", "rubric": {"query": "p", "items": []}}
+    words = ("--with", "rubric", "--model", "http://127.0.0.1:9/v1#m")
+    hidden = typed("judge", rows(tmp_path / "r.jsonl", row), *words)
+    assert (hidden.code, hidden.err.count("\n")) == (2, 1)
+    assert "needs the column 'rubric', which is hidden from judges; show it with" in hidden.err
+    other = {"prompt": "p", "response": "x", "rubrik": "r"}
+    absent = typed("judge", rows(tmp_path / "s.jsonl", other), *words)
+    assert "needs the column 'rubric'; the data has rubrik. Did you mean 'rubrik'?" in absent.err
+
+
+def test_an_anchor_makes_a_pair_judge_score_single_responses(typed: Type, tmp_path: Path) -> None:
+    row = {"prompt": "p", "response": "good one", "reference": "other", "answer": "SECRET"}
+    with JudgeServer(fair) as server:
+        words = ("--model", server.model, "--anchor", "reference", "--json")
+        done = typed("judge", rows(tmp_path / "r.jsonl", row), *words)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["items"][0]["values"] == [1.0]
+    assert found["oracle_share"] == 0
+    assert not any("SECRET" in prompt for prompt in server.prompts)
