@@ -5,10 +5,15 @@ export class Refused extends Error {
 }
 
 export async function ask(path, parameters = {}, signal = undefined) {
-  const response = await fetch(`/api/v1${path}${query(parameters)}`, { signal });
-  const body = await response.json().catch(() => ({ error: "the server's answer is not JSON" }));
-  if (!response.ok) throw new Refused(response.status, body.error || response.statusText);
-  return body;
+  try {
+    const response = await fetch(`/api/v1${path}${query(parameters)}`, { signal });
+    const body = await response.json();
+    if (!response.ok) throw new Refused(response.status, body.error || response.statusText);
+    return body;
+  } catch (error) {
+    if (error instanceof Refused || error.name === "AbortError") throw error;
+    throw new Refused(0, "the server does not answer. Is `burnish view` still running?");
+  }
 }
 
 export function query(parameters) {

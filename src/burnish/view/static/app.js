@@ -36,8 +36,21 @@ class Context {
     this.stopped = new AbortController();
   }
   get signal() { return this.stopped.signal; }
+  // Do something again and again while the page is looked at; never twice at the same time.
   every(seconds, work) {
-    const timer = setInterval(() => { if (!document.hidden) work(); }, seconds * 1000);
+    let isBusy = false;
+    const timer = setInterval(async () => {
+      if (document.hidden || isBusy) return;
+      isBusy = true;
+      try {
+        await work();
+        document.body.classList.remove("lost");
+      } catch (error) {
+        if (this.signal.aborted) return;
+        if (!(error instanceof Refused)) throw error;
+        document.body.classList.toggle("lost", error.status === 0);
+      } finally { isBusy = false; }
+    }, seconds * 1000);
     this.signal.addEventListener("abort", () => clearInterval(timer));
   }
   go(address, options) { visit(address, options); }
@@ -54,7 +67,7 @@ function parse(address) {
   return { key: "", name: words[0] || "", draw: words.length <= 1 ? OTHERS[words[0] || ""] : undefined, parameters };
 }
 
-async function show() {
+async function show({ y = 0, isFirst = false } = {}) {
   if (current) current.stopped.abort();
   const place = parse(location.href);
   const context = new Context(place.key, place.parameters);
@@ -67,27 +80,44 @@ async function show() {
     content = await place.draw(context);
   } catch (error) {
     if (context.signal.aborted) return;
-    if (!(error instanceof Refused) && !(error instanceof TypeError)) throw error;
+    if (!(error instanceof Refused)) reportError(error);
     content = problem(error);
   }
   if (context.signal.aborted) return;
-  page.replaceChildren(...[content].flat());
+  const field = focused();
+  page.replaceChildren(...[content].flat().filter((part) => part instanceof Node));
   page.removeAttribute("aria-busy");
+  document.body.classList.remove("lost");
   const title = page.querySelector("h1");
   document.title = title ? `${title.textContent} · burnish` : "burnish";
+  window.scrollTo(0, y);
+  if (field && page.querySelector(field)) page.querySelector(field).focus({ preventScroll: true });
+  else if (!isFirst) page.focus({ preventScroll: true });
+}
+
+// The field that has the focus, to find it again in the page that comes: a changed filter keeps its place.
+function focused() {
+  const field = document.activeElement;
+  const label = field && page.contains(field) && field.matches("input, select, button") && field.getAttribute("aria-label");
+  return label ? `[aria-label="${CSS.escape(label)}"]` : "";
 }
 
 function problem(error) {
-  const line = error instanceof Refused ? error.message : "the server does not answer. Is `burnish view` still running?";
+  const line = error instanceof Refused ? error.message : `a bug in the viewer: ${error.message}`;
   return h("section", { class: "problem", role: "alert" }, h("h1", {}, "Not here"), h("p", {}, line),
     h("p", {}, h("a", { href: "/" }, "All runs")));
 }
 
 function visit(address, { replace = false } = {}) {
   const same = new URL(address, location.origin).href === location.href;
+  keepPlace();
   if (!same) history[replace ? "replaceState" : "pushState"](null, "", address);
-  if (!replace) window.scrollTo(0, 0);
-  return show();
+  return show({ y: replace ? window.scrollY : 0 });
+}
+
+// Pages are drawn after the browser would have scrolled back, so their place is kept with the address.
+function keepPlace() {
+  history.replaceState({ y: window.scrollY }, "");
 }
 
 function drawBar(place) {
@@ -125,7 +155,7 @@ function turnTheme() {
 const KEYS = [
   ["j, k or ↓, ↑", "next, previous row"], ["Enter", "open the row"], ["[ and ]", "the step, group or answer before, after"],
   ["u", "up: from an answer to its group, step, run"], ["/", "search the answers of this run"],
-  ["1 to 4", "colour tokens by author, log-prob, entropy, advantage"], ["t", "light or dark"], ["?", "this list"], ["Esc", "close, leave a field"],
+  ["1 to 4", "colour tokens by author, log-prob, entropy, advantage"], ["←, →", "the token before, after"], ["t", "light or dark"], ["?", "this list"], ["Esc", "close, leave a field"],
 ];
 
 function showHelp() {
@@ -181,6 +211,8 @@ document.addEventListener("click", (event) => {
   visit(address);
 });
 
-window.addEventListener("popstate", show);
+history.scrollRestoration = "manual";
+window.addEventListener("popstate", (event) => show({ y: event.state ? event.state.y : 0 }));
+window.addEventListener("pagehide", keepPlace);
 setTheme(localStorage.getItem("theme"));
-show();
+show({ y: history.state ? history.state.y : 0, isFirst: true });

@@ -2,9 +2,9 @@
 
 import { h, svg, number } from "/static/dom.js";
 
-const LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 24;
+const LEFT = 50, RIGHT = 14, TOP = 10, BOTTOM = 24;
 
-export function ticks(low, high, most = 4) {
+export function ticks(low, high, most = 5) {
   const span = high - low;
   if (!(span > 0)) return [low];
   const base = 10 ** Math.floor(Math.log10(span / most));
@@ -14,12 +14,27 @@ export function ticks(low, high, most = 4) {
   return found;
 }
 
+// The first and the last step, and round ones between that stand well apart from them.
+function stepTicks(first, last, width) {
+  if (first === last) return [first];
+  const room = ((last - first) * 48) / width;
+  const between = ticks(first, last, Math.max(2, Math.floor(width / 90)))
+    .filter((step) => Number.isInteger(step) && step - first >= room && last - step >= 1.6 * room);
+  return [first, ...between, last];
+}
+
 function padded(low, high) {
   const room = high > low ? 0.06 * (high - low) : Math.abs(low) * 0.1 || 1;
   return [low - room, high + room];
 }
 
-// lines: [{name, steps, values, dashed}], bars: [{step, low, high}]
+function span(values) {
+  let low = Infinity, high = -Infinity;
+  for (const value of values) { if (value < low) low = value; if (value > high) high = value; }
+  return [low, high];
+}
+
+// lines: [{name, steps, values}]; options: bars [{step, low, high}], range, dots, height, onpick
 export function lineChart(title, lines, options = {}) {
   const drawn = lines.filter((line) => line.steps.length > 0);
   const holder = h("div", { class: "canvas" });
@@ -33,17 +48,19 @@ export function lineChart(title, lines, options = {}) {
     return figure;
   }
   const bars = options.bars || [];
-  const xs = drawn.flatMap((line) => [line.steps[0], line.steps[line.steps.length - 1]]);
-  const ys = drawn.flatMap((line) => line.values).concat(bars.flatMap((bar) => [bar.low, bar.high]));
-  const first = Math.min(...xs), last = Math.max(...xs);
-  let lowest = Infinity, highest = -Infinity;
-  for (const y of ys) { if (y < lowest) lowest = y; if (y > highest) highest = y; }
-  const [low, high] = padded(lowest, highest);
+  const [first, last] = span(drawn.flatMap((line) => [line.steps[0], line.steps[line.steps.length - 1]]));
+  const [lowest, highest] = span(drawn.flatMap((line) => line.values).concat(bars.flatMap((bar) => [bar.low, bar.high])));
+  const [low, high] = options.range || padded(lowest, highest);
 
   function paint(width) {
     const height = options.height || 180;
-    const x = (value) => LEFT + (last > first ? (value - first) / (last - first) : 0.5) * (width - LEFT - RIGHT);
+    const wide = Math.max(width - LEFT - RIGHT, 1);
+    const x = (value) => LEFT + (last > first ? (value - first) / (last - first) : 0.5) * wide;
     const y = (value) => TOP + (1 - (value - low) / (high - low)) * (height - TOP - BOTTOM);
+    const stepAt = (event) => {
+      const share = (event.clientX - picture.getBoundingClientRect().left - LEFT) / wide;
+      return Math.round(first + Math.min(Math.max(share, 0), 1) * (last - first));
+    };
     const rule = svg("line", { class: "rule", y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
     const picture = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
       "aria-label": `${title || drawn[0].name}, steps ${first} to ${last}, from ${number(lowest)} to ${number(highest)}` },
@@ -51,10 +68,8 @@ export function lineChart(title, lines, options = {}) {
         svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
         svg("text", { class: "axis", x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, tickText(value, low, high)),
       ]),
-      first === last
-        ? svg("text", { class: "axis", x: x(first), y: height - 7, "text-anchor": "middle" }, `step ${first}`)
-        : [svg("text", { class: "axis", x: LEFT, y: height - 7 }, `${first}`),
-           svg("text", { class: "axis", x: width - RIGHT, y: height - 7, "text-anchor": "end" }, `step ${last}`)],
+      stepTicks(first, last, wide).map((step, i, all) => svg("text", { class: "axis", x: x(step), y: height - 7,
+        "text-anchor": first === last || (i > 0 && i < all.length - 1) ? "middle" : i === 0 ? "start" : "end" }, i === all.length - 1 ? `step ${step}` : `${step}`)),
       bars.map((bar) => svg("line", { class: "bar", x1: x(bar.step), x2: x(bar.step), y1: y(bar.low), y2: y(bar.high) })),
       drawn.map((line, i) => [
         svg("polyline", { class: `line c${i % 6}`, points: line.steps.map((step, n) => `${x(step).toFixed(1)},${y(line.values[n]).toFixed(1)}`).join(" ") }),
@@ -62,20 +77,14 @@ export function lineChart(title, lines, options = {}) {
       ]),
       rule);
     picture.addEventListener("pointermove", (event) => {
-      const box = picture.getBoundingClientRect();
-      const step = Math.round(first + ((event.clientX - box.left - LEFT) / Math.max(width - LEFT - RIGHT, 1)) * (last - first));
-      const at = Math.min(Math.max(step, first), last);
+      const at = stepAt(event);
       rule.setAttribute("x1", x(at)); rule.setAttribute("x2", x(at)); rule.setAttribute("visibility", "visible");
       readout.textContent = `step ${at}: ` + drawn.map((line) => number(nearest(line, at))).join("  ·  ");
     });
     picture.addEventListener("pointerleave", () => { rule.setAttribute("visibility", "hidden"); readout.textContent = ""; });
     if (options.onpick) {
       picture.classList.add("pick");
-      picture.addEventListener("click", (event) => {
-        const box = picture.getBoundingClientRect();
-        const share = (event.clientX - box.left - LEFT) / Math.max(width - LEFT - RIGHT, 1);
-        options.onpick(Math.round(first + Math.min(Math.max(share, 0), 1) * (last - first)));
-      });
+      picture.addEventListener("click", (event) => options.onpick(stepAt(event)));
     }
     holder.replaceChildren(picture);
   }
@@ -89,10 +98,10 @@ export function lineChart(title, lines, options = {}) {
 }
 
 function tickText(value, low, high) {
-  const span = high - low;
-  if (Math.abs(value) < span * 1e-9) return "0";
+  const width = high - low;
+  if (Math.abs(value) < width * 1e-9) return "0";
   if (Math.abs(value) >= 100000) return value.toExponential(0);
-  const digits = Math.max(0, Math.min(6, 1 - Math.floor(Math.log10(span))));
+  const digits = Math.max(0, Math.min(6, 1 - Math.floor(Math.log10(width))));
   return Number(value.toFixed(digits)).toString();
 }
 
@@ -109,7 +118,7 @@ function nearest(line, step) {
 export function spark(values, label) {
   const known = values.map((value, place) => [place, value]).filter(([, value]) => value !== null);
   if (known.length < 2) return h("span", { class: "spark" });
-  const low = Math.min(...known.map(([, value]) => value)), high = Math.max(...known.map(([, value]) => value));
+  const [low, high] = span(known.map(([, value]) => value));
   const points = known.map(([place, value]) =>
     `${((place / (values.length - 1)) * 96 + 2).toFixed(1)},${(high > low ? 20 - ((value - low) / (high - low)) * 16 : 12).toFixed(1)}`);
   return svg("svg", { class: "spark", viewBox: "0 0 100 24", width: 100, height: 24, role: "img", "aria-label": label },

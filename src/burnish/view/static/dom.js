@@ -21,13 +21,18 @@ export function svg(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-export function number(value, digits = 3) {
+// A whole number as it is, others with three digits; with `digits` always so many, for columns that line up.
+export function number(value, digits = undefined) {
   if (value === null || value === undefined) return "–";
-  if (Number.isInteger(value)) return value.toLocaleString("en");
-  const size = Math.abs(value);
+  const size = Math.abs(value), places = digits ?? 3;
+  if (Number.isInteger(value) && (digits === undefined || size >= 1000)) return value.toLocaleString("en");
   if (size >= 1000) return Math.round(value).toLocaleString("en");
-  if (size !== 0 && size < 10 ** -digits) return value.toExponential(1);
-  return value.toFixed(size >= 100 ? 1 : digits);
+  if (size !== 0 && size < 10 ** -places) return value.toExponential(1);
+  return value.toFixed(size >= 100 ? 1 : places);
+}
+
+export function plural(count, one, several = `${one}s`) {
+  return `${number(count)} ${count === 1 ? one : several}`;
 }
 
 export function signed(value, digits = 3) {
@@ -44,10 +49,10 @@ export function when(text) {
 }
 
 export function chip(text, kind = "") {
-  return h("span", { class: `chip ${kind || text}` }, text);
+  return h("span", { class: `chip ${kind || text}` }, text.replaceAll("_", " "));
 }
 
-export function signChip(value, text = number(value)) {
+export function signChip(value, text = number(value, 3)) {
   const kind = value === null || value === undefined ? "none" : value > 0 ? "good" : value < 0 ? "bad" : "even";
   return h("span", { class: `figure ${kind}` }, text);
 }
@@ -59,6 +64,10 @@ export function excerpt(part) {
   if (!part.match) return [dots(part.start > 0), part.text, dots(rest)];
   const [from, to] = part.match;
   return [dots(part.start > 0), part.text.slice(0, from), h("mark", {}, part.text.slice(from, to)), part.text.slice(to), dots(rest)];
+}
+
+export function response(text) {
+  return h("pre", { class: "response" }, text.trim() ? text : h("span", { class: "quiet" }, text ? "(only blanks)" : "(empty)"));
 }
 
 export function empty(text) {

@@ -1,6 +1,6 @@
 // The audit: what moved in the run and was paid, each finding with the answers that moved it.
 
-import { h, empty, number } from "/static/dom.js";
+import { h, empty, number, plural } from "/static/dom.js";
 import { ask, run, to } from "/static/api.js";
 import { lineChart } from "/static/charts.js";
 
@@ -13,16 +13,17 @@ export async function auditPage(context) {
   return [
     h("h1", {}, "Audit"),
     h("p", { class: "lead" }, "Is it learning, or pleasing the reward? What moved in this run and was paid, the strongest first. An audit, not an alarm: learning moves things too."),
-    h("p", { class: "quiet" }, `${number(audit.answers)} answers of ${audit.steps} steps were read.`),
+    h("p", { class: "quiet" }, `${plural(audit.answers, "answer")} of ${plural(audit.steps, "step")} ${audit.answers === 1 ? "was" : "were"} read.`),
     audit.note ? empty(audit.note) : !audit.findings.length && empty("Nothing stands out."),
     audit.gold && goldCard(key, audit.gold),
-    audit.findings.map((finding) => findingCard(key, finding)),
-    names.length > 1 && h("section", { class: "card" }, h("h2", {}, "Rewards against each other, within groups"), matrix(audit.conflicts, names))].flat().filter(Boolean);
+    h("div", { class: "findings" }, audit.findings.map((finding, place) => findingCard(key, finding, place + 1))),
+    names.length > 1 && h("section", { class: "card" }, h("h2", {}, "Rewards against each other, within groups"),
+      h("p", { class: "quiet" }, "Correlation, from −1 (what pleases one displeases the other) to 1; a dash where one of the two never varies."), matrix(audit.conflicts, names))];
 }
 
-function findingCard(key, finding) {
+function findingCard(key, finding, rank) {
   return h("article", { class: "card finding", "data-row": true },
-    h("div", { class: "head" }, h("h2", {}, finding.title), meter(finding.strength)),
+    h("div", { class: "head" }, h("h2", {}, h("span", { class: "quiet" }, `${rank}. `), h("span", { class: "name" }, finding.title)), meter(finding.strength)),
     h("p", {}, finding.text),
     finding.curve && finding.curve.length > 1 && lineChart("", [{ name: finding.title, steps: finding.curve.map((p) => p[0]), values: finding.curve.map((p) => p[1]) }], { height: 140 }),
     links(key, finding.samples));
@@ -39,16 +40,16 @@ function links(key, samples) {
 }
 
 function meter(strength) {
-  return h("span", { class: "meter", title: "strength, for the order of the list; no probability" },
+  return h("span", { class: "meter", title: "for the order of the list; no probability" }, "strength",
     h("span", { class: "track" }, h("i", { vars: { "--share": `${Math.round(strength * 100)}%` } })), number(strength, 2));
 }
 
 function matrix(conflicts, names) {
   return h("div", { class: "scroll" }, h("table", { class: "matrix" },
-    h("thead", {}, h("tr", {}, h("th", {}), names.map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, h("td", {}), names.map((name) => h("th", { scope: "col", class: "right" }, name)))),
     h("tbody", {}, names.map((first) => h("tr", {}, h("th", { scope: "row" }, first), names.map((second) => {
       const value = conflicts[first][second];
       const kind = value === null || first === second ? "" : value < -0.05 ? "bad" : value > 0.05 ? "good" : "";
-      return h("td", { class: `right ${kind}`, vars: { "--heat": `${Math.round(Math.abs(value || 0) * 60)}%` } }, value === null ? "–" : number(value, 2));
+      return h("td", { class: `right ${kind}`, vars: { "--heat": `${Math.round(Math.abs(value || 0) * 45)}%` } }, value === null ? "–" : number(value, 2));
     }))))));
 }

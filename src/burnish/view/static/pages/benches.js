@@ -1,17 +1,18 @@
 // Judges measured: accuracy with intervals, confusion, and where they disagree with the label.
 
-import { h, chip, empty, more, number, percent, table } from "/static/dom.js";
-import { ask, to } from "/static/api.js";
+import { h, chip, empty, more, number, percent, plural, table } from "/static/dom.js";
+import { ask, query, to } from "/static/api.js";
 import { rewardTree } from "/static/pages/reward.js";
 
 const KINDS = { disagree: "wrong", tie: "ties", failed: "no verdict", agree: "right", unlabelled: "no label" };
+const WORDS = { 1: "first", 2: "second", 3: "third", 4: "fourth" };
 
 export async function benchesPage(context) {
   const found = await ask("/benches", {}, context.signal);
   return [h("h1", {}, "Judges"),
-    h("p", { class: "quiet" }, found.folder ? `Result files of burnish judge and burnish bench in ${found.folder}` : ""),
+    h("p", { class: "quiet" }, found.folder ? ["Result files of burnish judge and burnish bench in ", h("code", {}, found.folder)] : ""),
     found.benches.length ? table(["file", "benchmark", "judges", { text: "items", class: "right" }], found.benches.map((one) => h("tr", { "data-row": true },
-      h("td", {}, h("a", { class: "strong", href: to.bench(one.key) }, one.key), one.problem && h("p", { class: "problem" }, one.problem)),
+      h("td", {}, one.problem ? [h("span", { class: "strong" }, one.key), h("p", { class: "problem" }, one.problem)] : h("a", { class: "strong", href: to.bench(one.key) }, one.key)),
       h("td", {}, one.benches.join(", ")), h("td", {}, one.judges.join(", ")), h("td", { class: "right" }, number(one.items)))))
       : empty("No results here yet. Make some: burnish bench llmbar --data FILE --with direct --model smollm2 --out results.jsonl")];
 }
@@ -22,7 +23,9 @@ export async function benchPage(context) {
   const found = await ask(there, {}, context.signal);
   const list = h("div", {}), foot = h("p", {});
   const chosen = { kind: context.parameters.get("kind") || "disagree", judge: context.parameters.get("judge") || "", subset: context.parameters.get("subset") || "" };
-  const address = (words) => `/bench?${new URLSearchParams(Object.entries({ key, ...chosen, ...words }).filter(([, value]) => value))}`;
+  const address = (words) => `/bench${query({ key, ...chosen, ...words })}`;
+  const count = (kind) => found.judges.filter((one) => !chosen.judge || one.judge === chosen.judge).reduce((sum, one) => sum + (one.kinds[kind] || 0), 0);
+  const choice = (words, label, isCurrent) => h("a", { class: "choice", href: address(words), "aria-current": isCurrent ? "true" : null }, label);
   async function load(after) {
     const page = await ask(`${there}/items`, { ...chosen, after, limit: 20 }, context.signal);
     list.append(...page.items.map(itemCard));
@@ -31,31 +34,37 @@ export async function benchPage(context) {
   }
   await load();
   return [h("h1", {}, key),
-    found.judges.map(judgeBlock),
+    found.judges.map((one) => judgeBlock(one, (subset) => address({ judge: one.judge, subset }))),
     h("h2", {}, "Items"),
-    h("p", { class: "choices" }, Object.entries(KINDS).map(([name, label]) => h("a", { class: "choice", href: address({ kind: name }), "aria-current": chosen.kind === name ? "true" : null }, label)),
-      found.judges.length > 1 && [h("span", { class: "quiet" }, " of "), h("a", { class: "choice", href: address({ judge: "" }), "aria-current": chosen.judge ? null : "true" }, "all judges"),
-        found.judges.map((one) => h("a", { class: "choice", href: address({ judge: one.judge }), "aria-current": chosen.judge === one.judge ? "true" : null }, one.judge))]),
+    h("p", { class: "choices" }, Object.entries(KINDS).filter(([name]) => count(name) || name === chosen.kind).map(([name, label]) => choice({ kind: name }, `${label} ${number(count(name))}`, chosen.kind === name))),
+    found.judges.length > 1 && h("p", { class: "choices" }, choice({ judge: "" }, "all judges", !chosen.judge), found.judges.map((one) => choice({ judge: one.judge }, one.judge, chosen.judge === one.judge))),
+    chosen.subset && h("p", { class: "choices" }, h("span", { class: "quiet" }, "only the subset"), h("a", { class: "choice", href: address({ subset: "" }), "aria-current": "true" }, `${chosen.subset} ×`)),
     list, foot].flat();
 }
 
-function judgeBlock(one) {
+function judgeBlock(one, toSubset) {
   const share = (found) => (found ? `${percent(found.value)} [${percent(found.low)}, ${percent(found.high)}]` : "–");
-  const labels = [...new Set(one.confusion.map((cell) => cell.label))].sort(), choices = [...new Set(one.confusion.map((cell) => cell.choice))].sort();
+  const labels = [...new Set(one.confusion.map((cell) => cell.label))].sort();
+  const choices = [...new Set([...labels, ...one.confusion.map((cell) => cell.choice)])].sort();
   const count = (label, choice) => (one.confusion.find((cell) => cell.label === label && cell.choice === choice) || { count: 0 }).count;
+  const cell = (label, choice) => h("td", { class: `right ${!count(label, choice) ? "zero" : label === choice ? "good" : "bad"}`, vars: { "--heat": "20%" } }, number(count(label, choice)));
   const subsets = Object.entries(one.subsets);
   return h("section", { class: "card" }, h("h2", {}, one.judge, h("span", { class: "quiet" }, ` ${one.bench}`)),
-    h("p", { class: "figures" }, h("span", {}, h("b", {}, share(one.shares.all)), " of all"), h("span", {}, h("b", {}, share(one.shares.decided)), " of decided"), h("span", {}, h("b", {}, share(one.shares.valid)), " of valid"),
-      h("span", {}, h("b", {}, number(one.shares.ties)), " ties"), h("span", {}, h("b", {}, number(one.shares.failed)), " without a verdict")),
-    h("div", { class: "beside two" },
-      h("div", {}, h("h3", {}, "Label (rows) and choice"), table(["", ...choices.map((text) => ({ text, class: "right" }))], labels.map((label) => h("tr", {}, h("th", { scope: "row" }, label), choices.map((choice) => h("td", { class: `right ${label === choice ? "good" : ""}` }, number(count(label, choice)))))), { class: "matrix" })),
-      subsets.length > 1 && h("div", {}, h("h3", {}, "Subsets"), table(["", { text: "right of all", class: "right" }, { text: "items", class: "right" }], subsets.map(([name, shares]) => h("tr", {}, h("td", {}, name), h("td", { class: "right" }, share(shares.all)), h("td", { class: "right" }, number(shares.items))))))));
+    h("p", { class: "figures" }, h("span", {}, h("b", {}, share(one.shares.all)), " right of all"), h("span", {}, h("b", {}, share(one.shares.decided)), " of decided"), h("span", {}, h("b", {}, share(one.shares.valid)), " of valid"),
+      h("span", {}, h("b", {}, number(one.shares.ties)), one.shares.ties === 1 ? " tie" : " ties"), h("span", {}, h("b", {}, number(one.shares.failed)), " without a verdict"),
+      one.cost_usd > 0 && h("span", {}, h("b", {}, `$${one.cost_usd.toFixed(2)}`))),
+    h("div", { class: "blocks" },
+      labels.length > 0 && h("div", {}, h("h3", {}, "Label (rows) and what the judge chose"), table(["", ...choices.map((text) => ({ text: WORDS[text] || text, class: "right" }))],
+        labels.map((label) => h("tr", {}, h("th", { scope: "row" }, WORDS[label] || label), choices.map((choice) => cell(label, choice)))), { class: "matrix" })),
+      subsets.length > 1 && h("div", {}, h("h3", {}, "Subsets"), table(["subset", { text: "right of all", class: "right" }, { text: "items", class: "right" }],
+        subsets.map(([name, shares]) => h("tr", {}, h("td", {}, h("a", { href: toSubset(name) }, name || "none")), h("td", { class: "right nowrap" }, share(shares.all)), h("td", { class: "right" }, number(shares.items)))), { class: "matrix" }))));
 }
 
 function itemCard(item) {
+  const said = item.choice === "none" ? "no verdict" : `said ${WORDS[item.choice] || item.choice}`;
   return h("article", { class: "card", "data-row": true },
-    h("p", { class: "line" }, h("code", {}, item.id), h("span", { class: "quiet" }, ` ${item.judge} · ${item.subset}`), h("span", { class: "dots" }),
-      h("span", {}, `said ${item.choice}, label ${item.label}`), item.status !== "ok" && chip(item.status)),
+    h("p", { class: "line" }, h("code", {}, item.id), h("span", { class: "quiet" }, [item.judge, item.subset].filter(Boolean).join(" · ")), h("span", { class: "dots" }),
+      h("span", {}, item.label === "none" ? said : `${said}, label ${WORDS[item.label] || item.label}`), item.status !== "ok" && chip(item.status)),
     item.reason && h("p", { class: "reason" }, item.reason),
-    h("details", {}, h("summary", {}, "what the judge said"), (item.rewards || []).map((reward) => rewardTree(reward))));
+    (item.rewards || []).length > 0 && h("details", {}, h("summary", {}, `what the judge said (${plural(item.rewards.length, "reward")})`), item.rewards.map((reward) => rewardTree(reward))));
 }

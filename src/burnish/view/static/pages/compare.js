@@ -1,42 +1,50 @@
 // Two runs: what differs in their settings, their curves, and the same held-out prompts.
 
-import { h, empty, more, number, signed, signChip, table } from "/static/dom.js";
-import { ask, to } from "/static/api.js";
+import { h, empty, more, number, plural, response, signed, signChip, table } from "/static/dom.js";
+import { ask, query, to } from "/static/api.js";
 import { lineChart } from "/static/charts.js";
+
+const TITLES = { "reward/total": "Reward", "policy/entropy": "Entropy in nats a token", "policy/clipped_share": "Clipped share",
+  "length/mean": "Mean length in tokens", "groups/useful": "Useful groups", "time/step_s": "Seconds a step" };
 
 export async function comparePage(context) {
   const asked = Object.fromEntries(context.parameters);
   const found = await ask("/compare", { ...asked, limit: 20 }, context.signal);
   const pairs = h("div", { class: "pairs" }), foot = h("p", {});
-  const a = found.a.name, b = found.b.name;
   function add(page) {
-    pairs.append(...page.pairs.map((pair) => pairCard(pair, a, b)));
+    pairs.append(...page.pairs.map((pair) => pairCard(pair, found)));
     foot.replaceChildren(page.next === null ? "" : more(`More prompts (${number(page.pairs_total)} in all)`, async () => add(await ask("/compare", { ...asked, after: page.next, limit: 20 }, context.signal))));
   }
   add(found);
+  const a = found.a.name, b = found.b.name;
+  const at = (step) => `/compare${query({ ...asked, step })}`;
   return [
     h("h1", {}, "Two runs"),
     h("p", { class: "legend" }, h("span", { class: "key c0" }, h("a", { href: to.run(found.a.key) }, a)), h("span", { class: "key c1" }, h("a", { href: to.run(found.b.key) }, b))),
-    h("section", { class: "card" }, h("p", { class: "lead" }, found.verdict || found.problem),
-      found.test && table(["", a, b, "b minus a", "p"], [h("tr", {}, h("td", {}, `held out, ${found.test.method}`), cell(found.test.mean_a), cell(found.test.mean_b), cell(found.test.difference, true), h("td", { class: "right" }, number(found.test.p_value)))]),
-      found.test && found.test.fourfold && h("p", { class: "quiet" }, `both right ${found.test.fourfold.both} · only ${a} ${found.test.fourfold.only_a} · only ${b} ${found.test.fourfold.only_b} · neither ${found.test.fourfold.neither}`)),
-    h("section", { class: "charts" }, Object.entries(found.curves).map(([name, two]) => lineChart(name, [{ name: a, ...two.a }, { name: b, ...two.b }]))),
+    h("section", { class: "card verdict" }, h("p", { class: "lead" }, found.verdict || found.problem),
+      found.test && testLine(found.test, a, b),
+      found.steps.length > 1 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "held-out answers after"),
+        found.steps.map((step) => h("a", { class: "choice", href: at(step), "aria-current": found.step_a === step && found.step_b === step ? "true" : null }, plural(step, "step"))))),
+    h("section", { class: "charts" }, Object.entries(found.curves).map(([name, two]) => lineChart(TITLES[name] || name, [{ name: a, ...two.a }, { name: b, ...two.b }]))),
     h("h2", {}, "Settings that differ"),
-    found.differs.length ? table(["key", a, b], found.differs.map((one) => h("tr", {}, h("td", {}, h("code", {}, one.key)), h("td", {}, setting(one.a, one.in_a)), h("td", {}, setting(one.b, one.in_b))))) : empty("None."),
-    h("h2", {}, "The same prompts, largest change first"), found.pairs_total ? pairs : empty(found.problem || "No prompt was answered by both."), foot].filter(Boolean);
+    found.differs.length ? table(["key", a, b], found.differs.map((one) => h("tr", {}, h("td", {}, h("code", {}, one.key)), h("td", {}, setting(one.a, one.in_a)), h("td", {}, setting(one.b, one.in_b)))), { class: "stacked" }) : empty("None."),
+    h("h2", {}, "The same prompts, largest change first"), found.pairs_total ? pairs : empty(found.problem || "No prompt was answered by both."), foot];
 }
 
-function cell(found, isChange = false) {
-  return h("td", { class: "right nowrap" }, isChange ? signed(found.value) : number(found.value), h("span", { class: "quiet" }, ` [${number(found.low)}, ${number(found.high)}]`));
+function testLine(test, a, b) {
+  const figure = (label, estimate, show) => h("span", {}, `${label} `, h("b", {}, show(estimate.value, 3)), ` [${show(estimate.low, 3)}, ${show(estimate.high, 3)}]`);
+  return [h("p", { class: "figures" }, figure(a, test.mean_a, number), figure(b, test.mean_b, number), figure(`${b} minus ${a}`, test.difference, signed),
+      h("span", {}, "p ", h("b", {}, number(test.p_value, 3)), ` (${test.method.replaceAll("_", " ")})`)),
+    test.fourfold && h("p", { class: "quiet" }, `both right ${test.fourfold.both} · only ${a} ${test.fourfold.only_a} · only ${b} ${test.fourfold.only_b} · neither ${test.fourfold.neither}`)];
 }
 
 function setting(value, isThere) {
   return isThere ? h("code", {}, typeof value === "string" ? value : JSON.stringify(value)) : h("span", { class: "quiet" }, "not there");
 }
 
-function pairCard(pair, a, b) {
-  return h("article", { class: "card", "data-row": true }, h("h2", {}, pair.prompt, h("span", { class: "dots" }), signChip(pair.change, signed(pair.change))),
-    h("div", { class: "beside two" },
-      h("div", {}, h("p", { class: "key c0" }, `${a}: ${number(pair.mark_a)}`), h("pre", { class: "response" }, pair.answer_a)),
-      h("div", {}, h("p", { class: "key c1" }, `${b}: ${number(pair.mark_b)}`), h("pre", { class: "response" }, pair.answer_b))));
+function pairCard(pair, found) {
+  const side = (line, colour, mark, text) => h("div", {},
+    h("p", { class: `key ${colour}` }, h("a", { href: to.prompt(line.key, pair.task) }, line.name), ` ${number(mark, 3)}`), response(text));
+  return h("article", { class: "card", "data-row": true }, h("div", { class: "head" }, h("h2", {}, pair.prompt), signChip(pair.change, signed(pair.change))),
+    h("div", { class: "beside two" }, side(found.a, "c0", pair.mark_a, pair.answer_a), side(found.b, "c1", pair.mark_b, pair.answer_b)));
 }

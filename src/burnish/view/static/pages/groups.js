@@ -1,6 +1,6 @@
 // The groups of a step, and one group side by side.
 
-import { h, chip, empty, excerpt, more, number, signChip, signed } from "/static/dom.js";
+import { h, chip, empty, excerpt, more, number, plural, response, signChip, signed } from "/static/dom.js";
 import { ask, run, to } from "/static/api.js";
 import { rewardTree, value } from "/static/pages/reward.js";
 
@@ -28,7 +28,7 @@ export async function stepPage(context) {
       h("h1", {}, `Step ${number(found.step)}`),
       h("p", { class: "pager" }, found.previous_step !== null && h("a", { class: "button", href: to.step(key, found.previous_step) }, `← ${found.previous_step}`),
         found.next_step !== null && h("a", { class: "button", href: to.step(key, found.next_step) }, `${found.next_step} →`))),
-    h("p", { class: "figures" }, figure("reward/total", "reward"), figure("length/mean", "tokens", 1), figure("policy/entropy", "nats"), figure("policy/clipped_share", "clipped", 4), figure("time/step_s", "s")),
+    h("p", { class: "figures" }, figure("reward/total", "reward", 3), figure("length/mean", "tokens an answer", 1), figure("policy/entropy", "nats of entropy", 3), figure("policy/clipped_share", "clipped", 3), figure("time/step_s", "seconds", 2)),
     h("p", { class: "choices" },
       h("a", { class: "choice", href: there(found.step, { split }), "aria-current": signal === "" ? "true" : null }, "all groups"),
       Object.entries(found.signals).filter(([, count]) => count).map(([name, count]) =>
@@ -41,7 +41,7 @@ function groupCard(key, step, group) {
   const address = to.group(key, step, group.key, group.samples[0].split);
   return h("article", { class: "card", "data-row": true },
     h("h2", {}, h("a", { href: address }, excerpt(group.prompt))),
-    h("p", { class: "quiet" }, chip(SIGNALS[group.signal], group.signal), ` mean ${number(group.mean)} · ${group.size} answers · `, h("a", { href: to.prompt(key, group.task) }, "across steps")),
+    h("p", { class: "quiet" }, chip(SIGNALS[group.signal], group.signal), ` mean ${number(group.mean, 3)} · ${plural(group.size, "answer")} · `, h("a", { href: to.prompt(key, group.task) }, "across steps")),
     h("ol", { class: "answers" }, group.samples.slice(0, 8).map((sample) =>
       h("li", { class: sample.keep || sample.split !== "train" ? "" : "left-out" }, h("a", { href: to.sample(key, sample.id) },
         h("span", { class: "mark" }, sample.reward === null ? chip(sample.status) : signChip(sample.reward)),
@@ -61,13 +61,13 @@ export async function groupPage(context) {
   return [
     h("div", { class: "head" }, h("h1", {}, "Group ", h("code", {}, found.key)),
       h("p", { class: "pager" }, found.previous && h("a", { class: "button", href: there(found.previous) }, "← before"), found.next && h("a", { class: "button", href: there(found.next) }, "after →"))),
-    h("p", { class: "quiet" }, h("a", { href: to.step(key, found.step) }, `step ${found.step}`), ` · ${found.split} · `, chip(SIGNALS[found.signal], found.signal), ` mean ${number(found.mean)} · `, h("a", { href: to.prompt(key, found.task.id) }, "this prompt across steps")),
+    h("p", { class: "quiet" }, h("a", { href: to.step(key, found.step) }, `step ${found.step}`), ` · ${found.split} · `, chip(SIGNALS[found.signal], found.signal), ` mean ${number(found.mean, 3)} · `, h("a", { href: to.prompt(key, found.task.id) }, "this prompt across steps")),
     messages(found.task),
     h("div", { class: "beside" }, found.members.map((member) =>
       h("article", { class: `card member ${member.keep || found.split !== "train" ? "" : "left-out"}`, "data-row": true },
         h("p", { class: "line" }, h("a", { class: "strong", href: to.sample(key, member.id) }, member.id), h("span", { class: "dots" }), value(member.reward)),
         h("p", { class: "quiet" }, `advantage ${signed(member.advantage, 2)} · ${member.length} tokens${member.finish === "length" ? " · cut" : ""}${member.keep ? "" : " · left out of the loss"}`),
-        h("pre", { class: "response" }, member.response),
+        response(member.response),
         h("details", {}, h("summary", {}, "why"), rewardTree(member.reward))))),
     found.size > found.members.length && h("p", { class: "quiet" }, `${found.members.length} of ${found.size} answers are shown.`)].filter(Boolean);
 }
@@ -76,6 +76,6 @@ export function messages(task) {
   const fields = Object.entries(task.fields || {});
   return h("section", { class: "messages" }, (task.messages || []).map((message) =>
     h("div", { class: `message ${message.role}` }, h("p", { class: "role" }, message.role), h("pre", {}, message.content))),
-    fields.length > 0 && h("details", {}, h("summary", {}, `${fields.length} fields of the task`),
+    fields.length > 0 && h("details", {}, h("summary", {}, `${plural(fields.length, "field")} of the task`),
       h("dl", { class: "fields" }, fields.map(([name, content]) => [h("dt", {}, name), h("dd", {}, h("pre", {}, typeof content === "string" ? content : JSON.stringify(content)))]))));
 }

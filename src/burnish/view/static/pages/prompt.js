@@ -1,13 +1,13 @@
 // The same prompt across steps: what the model made of it as it trained.
 
-import { h, chip, excerpt, more, number, signChip } from "/static/dom.js";
+import { h, chip, excerpt, more, plural, signChip } from "/static/dom.js";
 import { ask, run, to } from "/static/api.js";
 import { lineChart } from "/static/charts.js";
 import { messages } from "/static/pages/groups.js";
 
 export async function promptPage(context) {
   const key = context.key, task = context.parameters.get("task");
-  const list = h("div", { class: "timeline" }), foot = h("p", {}), chart = h("div", {});
+  const list = h("div", { class: "groups" }), foot = h("p", {}), chart = h("div", {});
   const seen = [];
   async function load(before) {
     const found = await ask(run(key, "/prompt"), { task, before, limit: 40 }, context.signal);
@@ -20,7 +20,7 @@ export async function promptPage(context) {
   }
   const found = await load();
   return [h("h1", {}, "One prompt across steps"),
-    h("p", { class: "quiet" }, h("code", {}, found.task), ` · ${number(found.total)} answers at ${found.steps.length}${found.next === null ? "" : "+"} steps`),
+    h("p", { class: "quiet" }, h("code", {}, found.task), ` · ${plural(found.total, "answer")} at ${found.next === null ? "" : "more than "}${plural(found.steps.length, "step")}`),
     messages({ messages: found.messages, fields: found.fields }), chart, list, foot];
 }
 

@@ -1,37 +1,36 @@
 // One run: its curves while it trains, its steps, its settings.
 
-import { h, chip, empty, more, number, table, when } from "/static/dom.js";
-import { ask, run, to } from "/static/api.js";
+import { h, chip, empty, more, number, plural, table, when } from "/static/dom.js";
+import { ask, query, run, to } from "/static/api.js";
 import { lineChart } from "/static/charts.js";
 
 const FIRST = ["reward/total", "length/mean", "policy/entropy"];
+const FAILED = ["timeout", "parse_error", "infra_error", "refused", "abstain"];
 
 export async function overviewPage(context) {
   const key = context.key;
-  const [about, metrics] = await Promise.all([ask(run(key), {}, context.signal), ask(run(key, "/metrics"), {}, context.signal)]);
-  const state = { about, metrics };
-  const top = h("div", {}), charts = h("div", {}), events = h("div", {});
+  const load = () => Promise.all([ask(run(key), {}, context.signal), ask(run(key, "/metrics"), {}, context.signal)]);
+  const top = h("div", {}), charts = h("section", { class: "charts" }), events = h("div", {});
+  const finder = curveFinder(context);
 
-  function draw() {
-    top.replaceChildren(head(state.about, key));
-    charts.replaceChildren(curves(state.metrics, key, context));
-    events.replaceChildren(eventList(state.about));
+  function draw([about, metrics]) {
+    const parts = partNames(metrics);
+    top.replaceChildren(head(about, key));
+    charts.replaceChildren(...mainCurves(metrics, parts, (step) => context.go(to.step(key, step))));
+    finder.update(metrics, metrics.names.filter((name) => has(metrics, name) && !FIRST.includes(name) && !parts.includes(name) && !name.startsWith("groups/")));
+    events.replaceChildren(eventList(about));
   }
-  draw();
-  let last = "";
+  const beat = (pulse) => JSON.stringify([pulse.metrics_step, pulse.last_step, pulse.status, pulse.evaluations, pulse.events]);
+  let last = beat(await ask(run(key, "/pulse"), {}, context.signal));
+  draw(await load());
   context.every(2, async () => {
-    const pulse = await ask(run(key, "/pulse"), {}, context.signal).catch(() => null);
-    if (!pulse) return;
-    const now = JSON.stringify([pulse.metrics_step, pulse.status, pulse.evaluations, pulse.events]);
-    if (last && now !== last) {
-      const asked = [ask(run(key), {}, context.signal), ask(run(key, "/metrics"), {}, context.signal)];
-      [state.about, state.metrics] = await Promise.all(asked);
-      draw();
-    }
+    const now = beat(await ask(run(key, "/pulse"), {}, context.signal));
+    if (now === last) return;
+    draw(await load());
     last = now;
   });
   context.keys["]"] = () => context.go(to.steps(key));
-  return [top, charts, events];
+  return [top, charts, finder.element, events];
 }
 
 function head(about, key) {
@@ -41,51 +40,73 @@ function head(about, key) {
   return h("section", { class: "head run" },
     h("div", {}, h("h1", {}, line.name),
       h("p", { class: "quiet" }, chip(line.status), line.live && h("span", { class: "live", title: "being written now" }),
-        ` ${number(line.steps)}${line.planned ? ` of ${number(line.planned)}` : ""} steps · ${number(line.samples)} answers · ${line.recipe} · ${line.model} · started ${when(line.created)} UTC`)),
-    last && h("p", { class: "score" }, "held out ", h("b", {}, number(first.score.value)), " → ", h("b", {}, number(last.score.value)),
-      h("span", { class: "quiet" }, ` [${number(last.score.low)}, ${number(last.score.high)}] of ${last.score.prompts} prompts`)),
+        h("span", { class: "count" }, ` ${number(line.steps)}${line.planned ? ` of ${number(line.planned)}` : ""} steps · ${plural(line.samples, "answer")}`),
+        [line.recipe, line.model, `started ${when(line.created)} UTC`].filter(Boolean).map((fact) => ` · ${fact}`))),
+    last && h("p", { class: "score" }, h("span", { class: "quiet" }, "held out "), h("b", {}, number(first.score.value, 3)), scores.length > 1 && [" → ", h("b", {}, number(last.score.value, 3))],
+      h("span", { class: "quiet interval" }, ` [${number(last.score.low, 3)}, ${number(last.score.high, 3)}] of ${plural(last.score.prompts, "prompt")}`)),
     h("p", { class: "actions" },
-      h("a", { class: "button", href: to.step(key, about.last_step ?? 0) }, "Last step"),
+      about.last_step !== null && h("a", { class: "button", href: to.step(key, about.last_step) }, "Last step"),
       h("a", { class: "button", href: to.samples(key, { sort: "reward", order: "asc" }) }, "Lowest rewards"),
       h("a", { class: "button", href: to.samples(key, { sort: "reward" }) }, "Highest rewards"),
-      h("a", { class: "button", href: to.samples(key, { status: ["timeout", "parse_error", "infra_error", "refused", "abstain"] }) }, "Without a value"),
+      h("a", { class: "button", href: to.samples(key, { status: FAILED }) }, "Without a value"),
       h("a", { class: "button", href: to.audit(key) }, "Audit")));
 }
 
-function curves(metrics, key, context) {
-  const has = (name) => metrics.curves[name] && metrics.curves[name].steps.length;
-  const parts = metrics.names.filter((name) => name.startsWith("reward/") && name.endsWith("/mean") && has(name));
-  const line = (name, label) => ({ name: label || name, steps: metrics.curves[name].steps, values: metrics.curves[name].values });
-  const pick = (step) => context.go(to.step(key, step));
-  const shown = [];
-  const rewards = [...(has("reward/total") && parts.length !== 1 ? [line("reward/total", "total")] : []),
+function has(metrics, name) {
+  return metrics.curves[name] && metrics.curves[name].steps.length > 0;
+}
+
+function partNames(metrics) {
+  return metrics.names.filter((name) => name.startsWith("reward/") && name.endsWith("/mean") && has(metrics, name));
+}
+
+function mainCurves(metrics, parts, onpick) {
+  const line = (name, label) => ({ name: label, ...metrics.curves[name] });
+  const rewards = [...(has(metrics, "reward/total") && parts.length !== 1 ? [line("reward/total", "total")] : []),
     ...parts.slice(0, 5).map((name) => line(name, name.slice(7, -5)))];
-  shown.push(lineChart(parts.length === 1 ? `Reward: ${parts[0].slice(7, -5)}` : "Reward", rewards, { onpick: pick }));
+  const shown = [lineChart(parts.length === 1 ? `Reward: ${parts[0].slice(7, -5)}` : "Reward", rewards, { onpick })];
   if (metrics.held_out.length) {
     shown.push(lineChart("Held-out score, 95 % interval", [{ name: "score", steps: metrics.held_out.map((s) => s.step), values: metrics.held_out.map((s) => s.value) }],
       { bars: metrics.held_out, dots: true }));
   }
-  if (has("length/mean")) shown.push(lineChart("Mean length in tokens", [line("length/mean")], { onpick: pick }));
-  if (has("groups/useful") && has("groups/total")) {
-    const all = metrics.curves["groups/total"], useful = metrics.curves["groups/useful"];
-    if (all.steps.length === useful.steps.length) {
-      shown.push(lineChart("Useful groups, share", [{ name: "useful", steps: useful.steps, values: useful.values.map((v, i) => (all.values[i] ? v / all.values[i] : 0)) }], { onpick: pick }));
-    }
+  if (has(metrics, "length/mean")) shown.push(lineChart("Mean length in tokens", [line("length/mean", "length")], { onpick }));
+  const all = metrics.curves["groups/total"], useful = metrics.curves["groups/useful"];
+  if (all && useful && all.steps.length === useful.steps.length && all.steps.length) {
+    const share = useful.values.map((value, i) => (all.values[i] ? value / all.values[i] : 0));
+    shown.push(lineChart("Useful groups, share", [{ name: "useful", steps: useful.steps, values: share }], { onpick, range: [-0.02, 1.06] }));
   }
-  if (has("policy/entropy")) shown.push(lineChart("Entropy in nats a token", [line("policy/entropy")], { onpick: pick }));
-  const rest = metrics.names.filter((name) => has(name) && !FIRST.includes(name) && !parts.includes(name) && !name.startsWith("groups/"));
+  if (has(metrics, "policy/entropy")) shown.push(lineChart("Entropy in nats a token", [line("policy/entropy", "entropy")], { onpick }));
+  return shown;
+}
+
+// A field that finds any other curve by its name; the word is kept in the address.
+function curveFinder(context) {
   const others = h("div", { class: "charts" });
-  const filter = h("input", { type: "search", placeholder: `${rest.length} more curves: time, loss, …`, "aria-label": "Find a curve",
-    oninput: () => others.replaceChildren(...rest.filter((name) => filter.value && name.includes(filter.value)).slice(0, 12).map((name) => lineChart(name, [line(name)], { onpick: pick }))) });
-  return [h("section", { class: "charts" }, shown), rest.length > 0 && h("section", {}, h("p", { class: "finder" }, filter), others)].filter(Boolean)
-    .reduce((box, part) => (box.append(part), box), h("div", {}));
+  const field = h("input", { type: "search", value: context.parameters.get("curve") || "", "aria-label": "Find a curve" });
+  const element = h("section", { hidden: true }, h("h2", {}, "More curves"), h("p", { class: "finder" }, field), others);
+  let metrics = null, names = [];
+  function show() {
+    const found = field.value ? names.filter((name) => name.includes(field.value)).slice(0, 12) : [];
+    others.replaceChildren(...found.map((name) => lineChart(name, [{ name, ...metrics.curves[name] }], { onpick: (step) => context.go(to.step(context.key, step)) })));
+  }
+  field.addEventListener("input", () => {
+    history.replaceState(history.state, "", `${location.pathname}${query({ curve: field.value })}`);
+    show();
+  });
+  return { element, update(found, rest) {
+    metrics = found;
+    names = rest;
+    element.hidden = rest.length === 0;
+    field.placeholder = `${plural(rest.length, "more curve")}: ${rest.slice(0, 2).join(", ")}, …`;
+    show();
+  } };
 }
 
 function eventList(about) {
   const said = about.events.filter((event) => event.kind !== "forecast");
   if (!said.length) return h("div", {});
   return h("section", {}, h("h2", {}, "Events"), h("ul", { class: "events" }, said.reverse().map((event) =>
-    h("li", {}, h("span", { class: "quiet" }, `${when(event.time)}  ${event.step === null ? "" : `step ${event.step}`}  `), chip(event.kind, "note"), " ", event.message))));
+    h("li", {}, h("span", { class: "quiet" }, `${when(event.time)} ${event.step === null ? "" : `· step ${event.step} `}`), chip(event.kind, "note"), " ", event.message))));
 }
 
 export async function stepsPage(context) {
@@ -93,10 +114,10 @@ export async function stepsPage(context) {
   const body = h("tbody", {});
   const row = (line) => h("tr", { "data-row": true },
     h("td", { class: "right" }, h("a", { class: "strong", href: to.step(key, line.step) }, number(line.step))),
-    h("td", { class: "right" }, number(line.reward)),
+    h("td", { class: "right" }, number(line.reward, 3)),
     h("td", { class: "right" }, line.groups === null ? "–" : `${number(line.useful)} / ${number(line.groups)}`),
     h("td", { class: "right" }, number(line.length, 1)),
-    h("td", { class: "right" }, number(line.entropy)),
+    h("td", { class: "right" }, number(line.entropy, 3)),
     h("td", { class: "right" }, number(line.samples)),
     h("td", {}, line.evaluations.map((name) => [h("a", { href: to.step(key, line.step, `eval:${name}`) }, name), " "])),
     h("td", { class: "quiet nowrap" }, when(line.time)));
@@ -110,20 +131,27 @@ export async function stepsPage(context) {
   const found = await load();
   const right = (text) => h("th", { scope: "col", class: "right" }, text);
   return [h("h1", {}, "Steps"),
-    found.total ? h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, right("step"), right("reward"), right("useful groups"), right("length"), right("entropy"), right("answers"), h("th", {}, "evaluations"), h("th", {}, "time"))), body))
+    found.total ? h("div", { class: "scroll" }, h("table", { class: "steps" }, h("thead", {}, h("tr", {}, right("step"), right("reward"), right("useful groups"), right("length"), right("entropy"), right("answers"), h("th", {}, "evaluations"), h("th", {}, "time"))), body))
       : empty("No step is stored yet."), foot];
 }
 
 export async function settingsPage(context) {
   const about = await ask(run(context.key), {}, context.signal);
-  const rows = about.config.map((one) => h("tr", { class: one.origin.startsWith("command line") ? "changed" : "" },
-    h("td", {}, h("code", {}, one.key)), h("td", {}, h("code", {}, typeof one.value === "string" ? one.value : JSON.stringify(one.value))), h("td", { class: "quiet" }, one.origin)));
+  const isAll = context.parameters.get("show") === "all";
+  const set = about.config.filter((one) => one.origin && one.origin !== "default");
+  const rows = (isAll || !set.length ? about.config : set).map((one) => h("tr", { class: one.origin.startsWith("command line") ? "changed" : "" },
+    h("td", {}, h("code", {}, one.key)), h("td", {}, h("code", {}, typeof one.value === "string" ? one.value : JSON.stringify(one.value))),
+    h("td", { class: "quiet", title: one.origin }, one.origin.split(/[\\/]/).pop())));
   const facts = [["folder", about.folder], ["configuration", about.config_hash], ["data", about.data_hash], ["platform", about.platform], ...Object.entries(about.versions)];
   const forecast = about.events.find((event) => event.kind === "forecast");
-  return [h("h1", {}, "Settings"), table(["key", "value", "from"], rows),
+  const there = `/run/${encodeURIComponent(context.key)}/settings`;
+  return [h("div", { class: "head" }, h("h1", {}, "Settings"),
+      set.length > 0 && set.length < about.config.length && h("p", { class: "choices" },
+        h("a", { class: "choice", href: there, "aria-current": isAll ? null : "true" }, `${number(set.length)} that were set`),
+        h("a", { class: "choice", href: `${there}?show=all`, "aria-current": isAll ? "true" : null }, `all ${number(about.config.length)}`))),
+    table(["key", "value", "from"], rows, { class: "stacked" }),
     forecast && h("section", {}, h("h2", {}, "Forecast"), h("p", {}, forecast.message)),
-    h("h2", {}, "Versions"), table(["", ""], facts.filter(([, value]) => value).map(([name, value]) => h("tr", {}, h("td", { class: "quiet" }, name), h("td", {}, h("code", {}, value))))),
-    h("h2", {}, "Sessions"), table(["started", "ended", "status"], about.sessions.map((one) => h("tr", {}, h("td", {}, when(one.started)), h("td", {}, when(one.ended)), h("td", {}, one.status ? chip(one.status) : "–")))),
+    h("h2", {}, "Versions"), table(["what", "value"], facts.filter(([, value]) => value).map(([name, value]) => h("tr", {}, h("td", { class: "quiet" }, name), h("td", {}, h("code", {}, value)))), { class: "stacked" }),
+    h("h2", {}, "Sessions"), table(["started", "ended", "status"], about.sessions.map((one) => h("tr", {}, h("td", {}, when(one.started)), h("td", {}, when(one.ended) || "–"), h("td", {}, one.status ? chip(one.status) : "–")))),
     about.checkpoints.length > 0 && [h("h2", {}, "Checkpoints"), h("p", {}, about.checkpoints.map((name) => [h("code", {}, name), " "]))]].flat().filter(Boolean);
 }
-

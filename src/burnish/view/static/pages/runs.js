@@ -1,51 +1,60 @@
 // All runs: where each stands, how its reward moved, its held-out scores.
 
-import { h, chip, empty, number, table, when } from "/static/dom.js";
+import { h, chip, empty, number, plural, table, when } from "/static/dom.js";
 import { ask, to } from "/static/api.js";
 import { spark } from "/static/charts.js";
 
 export async function runsPage(context) {
   const holder = h("div", {});
   const chosen = new Set();
-  const compare = h("a", { class: "button quiet", hidden: true }, "Compare the two");
+  const compare = h("a", { class: "button", hidden: true }, "Compare the two");
+  const hint = h("span", { class: "quiet", hidden: true }, "Tick two runs to compare them.");
 
   function mark(key, on) {
     if (on) chosen.add(key); else chosen.delete(key);
     const [a, b] = [...chosen];
     compare.hidden = chosen.size !== 2;
     if (chosen.size === 2) compare.setAttribute("href", to.compare(a, b));
+    hint.textContent = chosen.size > 2 ? "Two at most can be compared." : "Tick two runs to compare them.";
+    hint.hidden = chosen.size === 2;
   }
 
   function draw(found) {
     const list = [...found.runs].reverse();
+    if (list.length < 2) hint.hidden = true;
     holder.replaceChildren(
       list.length
         ? table(["", "run", "status", { text: "steps", class: "right" }, "reward", { text: "held out", class: "right" }, "recipe", "started"],
             list.map((line) => row(line, chosen.has(line.key), mark)), { class: "runs" })
         : empty("No runs here yet. Start one: burnish train"),
-      found.skipped_total > 0 && h("details", {}, h("summary", {}, `${found.skipped_total} folders are no runs`),
-        h("ul", {}, found.skipped.map((one) => h("li", {}, `${one.name}: ${one.line}`)))) || "");
+      found.skipped_total > 0 ? h("details", { class: "skipped" }, h("summary", {}, `${plural(found.skipped_total, "folder")} beside them ${found.skipped_total === 1 ? "is no run" : "are no runs"}`),
+        h("ul", {}, found.skipped.map((one) => h("li", {}, h("code", {}, one.name), ` ${one.line}`)))) : "");
   }
 
-  draw(await ask("/runs", {}, context.signal));
+  const found = await ask("/runs", {}, context.signal);
+  mark("", false);
+  draw(found);
+  let known = JSON.stringify(found);
   context.every(3, async () => {
-    const found = await ask("/runs", {}, context.signal).catch(() => null);
-    if (found && !holder.contains(document.activeElement)) draw(found);
+    const now = await ask("/runs", {}, context.signal);
+    if (JSON.stringify(now) === known || holder.contains(document.activeElement)) return;
+    known = JSON.stringify(now);
+    draw(now);
   });
-  return [h("div", { class: "head" }, h("h1", {}, "Runs"), compare), holder];
+  return [h("div", { class: "head" }, h("h1", {}, "Runs"), hint, compare), holder];
 }
 
 function row(line, isChosen, mark) {
-  const scores = [line.held_out_first, line.held_out_last].filter(Boolean).map((score) => number(score.value));
+  const scores = [line.held_out_first, line.held_out_last].filter(Boolean).map((score) => number(score.value, 3));
   return h("tr", { "data-row": true },
-    h("td", {}, h("input", { type: "checkbox", "aria-label": `choose ${line.name} to compare`, checked: isChosen,
-      onchange: (event) => mark(line.key, event.target.checked) })),
+    h("td", {}, h("label", { class: "tick" }, h("input", { type: "checkbox", "aria-label": `choose ${line.name} to compare`, checked: isChosen,
+      onchange: (event) => mark(line.key, event.target.checked) }))),
     h("td", {}, h("a", { class: "strong", href: to.run(line.key) }, line.name), line.problem && h("p", { class: "problem" }, line.problem)),
-    h("td", {}, chip(line.status), line.live && h("span", { class: "live", title: "being written now" })),
-    h("td", { class: "right" }, number(line.steps), line.planned ? ` / ${number(line.planned)}` : ""),
+    h("td", { class: "nowrap" }, chip(line.status), line.live && h("span", { class: "live", title: "being written now" })),
+    h("td", { class: "right nowrap" }, number(line.steps), h("span", { class: "quiet" }, line.planned ? ` / ${number(line.planned)}` : "")),
     h("td", { class: "nowrap" }, line.reward && [spark(line.reward.spark, `reward from ${number(line.reward.first)} to ${number(line.reward.last)}`),
-      h("span", { class: "figure" }, number(line.reward.last))]),
-    h("td", { class: "right nowrap" }, scores.join(" → ") || "–"),
+      h("span", { class: "figure" }, number(line.reward.last, 3))]),
+    h("td", { class: "right nowrap" }, scores.join(" → ") || h("span", { class: "quiet" }, "–")),
     h("td", {}, line.recipe),
     h("td", { class: "nowrap quiet" }, when(line.created)));
 }

@@ -1,7 +1,7 @@
 // One answer: its tokens coloured by author, log-prob, entropy or advantage, and why it got its reward.
 
-import { h, chip, number, signChip, signed } from "/static/dom.js";
-import { ask, run, to } from "/static/api.js";
+import { h, chip, number, plural, response, signChip, signed } from "/static/dom.js";
+import { ask, query, run, to } from "/static/api.js";
 import { messages } from "/static/pages/groups.js";
 import { rewardTree, value } from "/static/pages/reward.js";
 
@@ -9,7 +9,7 @@ const MODES = [["author", "author"], ["logprob", "log-prob"], ["entropy", "entro
 
 export async function samplePage(context) {
   const key = context.key, id = context.parameters.get("id");
-  const found = await ask(run(key, "/sample"), { id }, context.signal);
+  const found = await ask(run(key, "/sample"), { id, tokens_from: context.parameters.get("from") }, context.signal);
   if (found.previous) context.keys["["] = () => context.go(to.sample(key, found.previous));
   if (found.next) context.keys["]"] = () => context.go(to.sample(key, found.next));
   context.keys.u = () => context.go(to.group(key, found.step, found.group.key, found.split));
@@ -18,8 +18,8 @@ export async function samplePage(context) {
     h("div", { class: "head" }, h("h1", {}, "Answer ", h("code", {}, found.id)),
       h("p", { class: "pager" }, found.previous && h("a", { class: "button", href: to.sample(key, found.previous) }, "← before"), found.next && h("a", { class: "button", href: to.sample(key, found.next) }, "after →"))),
     h("p", { class: "quiet" }, h("a", { href: to.step(key, found.step) }, `step ${found.step}`), " · ", h("a", { href: to.group(key, found.step, found.group.key, found.split) }, `group of ${found.group.size}`),
-      ` · ${found.split} · ${found.role} · `, h("a", { href: to.prompt(key, found.task.id) }, `this prompt at ${found.seen_at} step${found.seen_at === 1 ? "" : "s"}`),
-      ` · weights after ${found.weight_version} updates`, found.finish === "length" && [" · ", chip("cut", "bad")]),
+      ` · ${found.split} · ${found.role} · `, h("a", { href: to.prompt(key, found.task.id) }, `this prompt at ${plural(found.seen_at, "step")}`),
+      ` · weights after ${plural(found.weight_version, "update")}`, found.finish === "length" && [" · ", chip("cut", "bad")]),
     h("div", { class: "columns" },
       h("div", {}, messages(found.task), tokenView(found, context, key)),
       h("aside", {},
@@ -27,7 +27,7 @@ export async function samplePage(context) {
           h("p", { class: "line big" }, h("span", {}, "reward"), h("span", { class: "dots" }), value(found.reward)),
           h("p", { class: "line" }, h("span", {}, "advantage"), h("span", { class: "dots" }), found.advantage === null ? "–" : signChip(found.advantage, signed(found.advantage))),
           h("p", { class: "reason" }, found.why),
-          oracle > 0 && h("p", {}, chip("oracle", "oracle"), ` ${oracle} piece${oracle === 1 ? "" : "s"} of evidence hold${oracle === 1 ? "s" : ""} the label`),
+          oracle > 0 && h("p", {}, chip("oracle", "oracle"), ` ${plural(oracle, "piece")} of evidence ${oracle === 1 ? "holds" : "hold"} the label`),
           found.counted.cost_usd > 0 && h("p", { class: "quiet" }, `judges cost $${found.counted.cost_usd.toFixed(4)}`)),
         h("section", { class: "card" }, h("h2", {}, "Why this reward"), rewardTree(found.reward)),
         h("section", { class: "card" }, h("h2", {}, "Its group"), h("ol", { class: "peers" }, found.group.members.map((peer) =>
@@ -39,52 +39,71 @@ export async function samplePage(context) {
 function tokenView(found, context, key) {
   const tokens = found.tokens;
   if (!tokens.texts) {
-    return h("section", {}, h("h2", {}, "Response"), h("pre", { class: "response" }, found.response), h("p", { class: "quiet" }, `No tokens: ${tokens.tokenizer}`));
+    return h("section", {}, h("h2", {}, "Response"), response(found.response), h("p", { class: "quiet" }, `No tokens to show: ${tokens.tokenizer}.`));
   }
-  const stretch = [];
-  for (const span of tokens.spans) for (let i = span.start; i < span.end; i += 1) stretch[i] = span;
-  const scales = {
-    logprob: tokens.logprobs, entropy: tokens.entropies, advantage: tokens.advantages,
-  };
-  const readout = h("p", { class: "readout", "aria-live": "off" }, "Point at a token.");
-  const box = h("div", { class: "tokens", "data-mode": "author" });
-  const marks = tokens.texts.map((text, i) => {
-    const at = i + tokens.start;
-    const span = stretch[at] || { author: "template", trained: false };
-    const mark = h("span", { class: `token ${span.author} ${tokens.mask[i] ? "trained" : "masked"}`, "data-i": i }, visible(text));
-    return mark;
-  });
-  box.append(...marks);
+  const authors = [];
+  for (const span of tokens.spans) for (let i = span.start; i < span.end; i += 1) authors[i] = span.author;
+  const author = (i) => authors[i + tokens.start] || "template";
+  const scales = { logprob: tokens.logprobs, entropy: tokens.entropies, advantage: tokens.advantages };
+  const readout = h("p", { class: "readout", role: "status" }, "Point at a token, or walk with ← and →.");
+  const legend = h("p", { class: "keys quiet" });
+  const marks = tokens.texts.map((text, i) =>
+    h("span", { class: `token ${author(i)} ${tokens.mask[i] ? "trained" : "masked"}`, "data-i": i }, visible(text)));
+  const box = h("div", { class: "tokens", "data-mode": "author" }, marks);
+
+  let chosen = -1;
+  function choose(i) {
+    if (chosen >= 0) marks[chosen].classList.remove("at");
+    chosen = Math.min(Math.max(i, 0), marks.length - 1);
+    marks[chosen].classList.add("at");
+    readout.textContent = [`${JSON.stringify(tokens.texts[chosen])} (${tokens.ids[chosen]})`, author(chosen), tokens.mask[chosen] ? "trained" : "masked: not trained",
+      known(tokens.logprobs, chosen) && `log-prob ${number(tokens.logprobs[chosen], 3)} (p ${number(Math.exp(tokens.logprobs[chosen]), 3)})`,
+      known(tokens.entropies, chosen) && `entropy ${number(tokens.entropies[chosen], 3)}`,
+      known(tokens.advantages, chosen) && `advantage ${signed(tokens.advantages[chosen])}`].filter(Boolean).join(" · ");
+  }
   box.addEventListener("pointerover", (event) => {
     const mark = event.target.closest(".token");
-    if (!mark) return;
-    const i = Number(mark.dataset.i);
-    const span = stretch[i + tokens.start];
-    readout.textContent = [`${JSON.stringify(tokens.texts[i])} (${tokens.ids[i]})`, span ? span.author : "", tokens.mask[i] ? "trained" : "not trained",
-      known(tokens.logprobs, i) && `log-prob ${number(tokens.logprobs[i])} (p ${number(Math.exp(tokens.logprobs[i]))})`,
-      known(tokens.entropies, i) && `entropy ${number(tokens.entropies[i])}`, known(tokens.advantages, i) && `advantage ${signed(tokens.advantages[i])}`].filter(Boolean).join(" · ");
+    if (mark) choose(Number(mark.dataset.i));
   });
-  const buttons = MODES.map(([mode, label], place) => h("button", { type: "button", class: "choice", title: `key ${place + 1}`, "aria-pressed": mode === "author" ? "true" : "false",
+  const walk = (by) => { choose(chosen < 0 ? tokens.mask.indexOf(1) : chosen + by); marks[chosen].scrollIntoView({ block: "nearest" }); };
+  if (marks.length) { context.keys.ArrowRight = () => walk(1); context.keys.ArrowLeft = () => walk(-1); }
+
+  const buttons = MODES.map(([mode, label], place) => h("button", { type: "button", class: "choice", title: `key ${place + 1}`,
     disabled: mode !== "author" && !(scales[mode] || []).some((value) => value !== null), onclick: () => paint(mode) }, label));
   function paint(mode) {
     box.dataset.mode = mode;
     buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(MODES[place][0] === mode)));
+    legend.replaceChildren(...legendOf(mode, new Set(tokens.texts.map((_, i) => author(i))), tokens.advantage_kind));
     const values = scales[mode];
-    const largest = values ? Math.max(...values.filter((v) => v !== null).map(Math.abs), 1e-9) : 1;
+    const largest = values ? values.reduce((most, value) => Math.max(most, Math.abs(value || 0)), 1e-9) : 1;
     marks.forEach((mark, i) => {
-      mark.classList.remove("plus", "minus");
-      if (!values || values[i] === null || values[i] === undefined) { mark.style.removeProperty("--heat"); return; }
-      mark.style.setProperty("--heat", `${Math.round((Math.abs(values[i]) / largest) * 100)}%`);
-      if (mode === "advantage") mark.classList.add(values[i] >= 0 ? "plus" : "minus"); else mark.classList.add("minus");
+      mark.classList.remove("plus", "minus", "even");
+      if (!known(values, i)) { mark.style.removeProperty("--heat"); return; }
+      mark.style.setProperty("--heat", `${Math.round((Math.abs(values[i]) / largest) * 65)}%`);
+      mark.classList.add(mode !== "advantage" ? "even" : values[i] >= 0 ? "plus" : "minus");
     });
   }
   MODES.forEach(([mode], place) => { context.keys[String(place + 1)] = () => { if (!buttons[place].disabled) paint(mode); }; });
+  paint("author");
   const end = tokens.start + tokens.ids.length;
+  const part = (from) => `/run/${encodeURIComponent(key)}/sample${query({ id: found.id, from: from || "" })}`;
   return h("section", { class: "tokenview" },
-    h("div", { class: "head" }, h("h2", {}, "Tokens"), h("p", { class: "choices" }, "coloured by ", buttons)),
-    h("p", { class: "keys quiet" }, h("span", { class: "token model trained" }, "sampled and trained"), h("span", { class: "token prompt masked" }, "prompt"), h("span", { class: "token template masked" }, "template"), h("span", { class: "token tool masked" }, "tool")),
-    readout, box,
-    (tokens.start > 0 || end < tokens.total) && h("p", { class: "quiet" }, `tokens ${tokens.start} to ${end} of ${tokens.total}`));
+    h("div", { class: "head" }, h("h2", {}, "Tokens"), h("p", { class: "choices" }, h("span", { class: "quiet" }, "coloured by"), buttons)),
+    legend, readout, box,
+    (tokens.start > 0 || end < tokens.total) && h("p", { class: "choices" }, h("span", { class: "quiet" }, `tokens ${number(tokens.start)} to ${number(end)} of ${number(tokens.total)}`),
+      tokens.start > 0 && h("a", { class: "button", href: part(0) }, "from the start"), end < tokens.total && h("a", { class: "button", href: part(end) }, "go on")));
+}
+
+function legendOf(mode, authors, kind) {
+  const key = (name, label) => h("span", { class: `token ${name}` }, label);
+  if (mode === "author") {
+    return [key("model trained", "sampled and trained"), authors.has("prompt") && key("prompt masked", "prompt"), authors.has("template") && key("template masked", "template"),
+      authors.has("tool") && key("tool masked", "tool"), h("span", {}, "grey: masked, not trained")].filter(Boolean);
+  }
+  if (mode === "logprob") return [h("span", {}, "The stronger the colour, the less likely the token was.")];
+  if (mode === "entropy") return [h("span", {}, "The stronger the colour, the less sure the model was of what comes here.")];
+  return [h("span", { class: "sign plus" }, "encouraged"), h("span", { class: "sign minus" }, "discouraged"),
+    h("span", {}, kind === "rollout" ? "one advantage for the whole answer" : "an advantage for each token")];
 }
 
 function known(values, i) {

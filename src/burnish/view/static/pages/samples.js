@@ -1,6 +1,6 @@
 // Answers by text and filters; the filters are the address, so any view can be shared.
 
-import { h, chip, empty, excerpt, more, number, signChip, signed } from "/static/dom.js";
+import { h, chip, empty, excerpt, more, number, plural, signChip, signed } from "/static/dom.js";
 import { ask, query, run, to } from "/static/api.js";
 import { histogram } from "/static/charts.js";
 
@@ -13,6 +13,7 @@ export async function samplesPage(context) {
   const filters = {};
   for (const name of new Set(asked.keys())) filters[name] = asked.getAll(name).length > 1 ? asked.getAll(name) : asked.get(name);
   const facets = await ask(run(key, "/facets"), {}, context.signal);
+  const isRanged = Object.keys(filters).some((name) => name.endsWith("_min") || name.endsWith("_max")) || Boolean(filters.part);
   const list = h("div", { class: "results" }), foot = h("p", {}), count = h("p", { class: "quiet", role: "status" });
 
   function change(words, replace = false) {
@@ -24,7 +25,7 @@ export async function samplesPage(context) {
     const found = await ask(run(key, "/samples"), { ...filters, after, limit: 50 }, context.signal);
     list.append(...found.samples.map((sample) => resultRow(key, sample)));
     foot.replaceChildren(found.next === null ? "" : more("More", () => load(found.next)));
-    count.textContent = `${number(found.count)} answer${found.count === 1 ? "" : "s"}${found.searched.line ? ` · ${found.searched.line}` : ""}`;
+    count.textContent = `${plural(found.count, "answer")}${found.searched.line ? ` · ${found.searched.line}` : ""}`;
     return found;
   }
   const found = await load();
@@ -39,11 +40,11 @@ export async function samplesPage(context) {
       select("signal", { "": "any group", ...labelled(facets.signals, SIGNALS) }, filters.signal || "", (value) => change({ signal: value })),
       Object.keys(facets.parts).length > 1 && select("part", { "": "any component", ...Object.fromEntries(Object.keys(facets.parts).map((name) => [name, name])) }, filters.part || "", (value) => change({ part: value, part_min: "", part_max: "" })),
       select("sort", { step: "by step", reward: "by reward", length: "by length", advantage: "by advantage" }, filters.sort || "step", (value) => change({ sort: value === "step" ? "" : value })),
-      h("button", { type: "button", class: "choice", onclick: () => change({ order: filters.order === "asc" ? "" : "asc" }) }, turned(filters)),
-      h("button", { type: "button", class: "choice", onclick: () => context.go(to.samples(key)) }, "clear")),
-    h("div", { class: "ranges" },
+      h("button", { type: "button", class: "choice", "aria-label": "Turn the order", onclick: () => change({ order: filters.order === "asc" ? "" : "asc" }) }, turned(filters)),
+      h("button", { type: "button", class: "choice", hidden: Object.keys(filters).length === 0, onclick: () => context.go(to.samples(key)) }, "clear")),
+    h("details", { class: "ranges", open: isRanged || matchMedia("(min-width: 40rem)").matches }, h("summary", {}, "Ranges"), h("div", { class: "row" },
       RANGES.map(([name, label]) => rangeBox(name, label, facets[name], filters, change)),
-      filters.part && facets.parts[filters.part] && rangeBox("part", filters.part, facets.parts[filters.part], filters, change)),
+      filters.part && facets.parts[filters.part] && rangeBox("part", filters.part, facets.parts[filters.part], filters, change))),
     count, list, foot];
 }
 
@@ -58,7 +59,7 @@ function labelled(counts, names = {}) {
 }
 
 function select(name, options, chosen, change) {
-  return h("select", { name, "aria-label": name, onchange: (event) => change(event.target.value) },
+  return h("select", { name, "aria-label": `Filter by ${name}`, onchange: (event) => change(event.target.value) },
     Object.entries(options).map(([value, label]) => h("option", { value, selected: value === chosen }, label)));
 }
 
@@ -75,8 +76,8 @@ function rangeBox(name, label, numbers, filters, change) {
 export function resultRow(key, sample) {
   return h("a", { class: `result ${sample.keep || sample.split !== "train" ? "" : "left-out"}`, href: to.sample(key, sample.id), "data-row": true },
     h("span", { class: "mark" }, sample.reward === null ? chip(sample.status) : signChip(sample.reward)),
-    h("span", { class: "texts" }, h("span", { class: "prompt" }, excerpt(sample.prompt)), h("span", { class: "answer" }, excerpt(sample.response))),
-    h("span", { class: "quiet facts" }, h("span", {}, `step ${sample.step}${sample.split === "train" ? "" : ` · ${sample.split}`}`), h("span", {}, `${sample.length} tokens`),
-      sample.advantage !== null && h("span", {}, `adv ${signed(sample.advantage, 2)}`),
-      Object.keys(sample.parts).length > 1 && Object.entries(sample.parts).map(([name, value]) => h("span", {}, `${name} ${number(value, 2)}`))));
+    h("span", { class: "texts" }, h("span", { class: "prompt" }, excerpt(sample.prompt)), h("span", { class: "answer" }, excerpt(sample.response)),
+      Object.keys(sample.parts).length > 1 && h("span", { class: "quiet parts-line" }, Object.entries(sample.parts).map(([name, value]) => `${name} ${number(value, 2)}`).join(" · "))),
+    h("span", { class: "quiet facts" }, h("span", {}, `step ${sample.step}${sample.split === "train" ? "" : ` · ${sample.split}`}`), h("span", {}, plural(sample.length, "token")),
+      sample.advantage !== null && h("span", {}, `advantage ${signed(sample.advantage, 2)}`)));
 }

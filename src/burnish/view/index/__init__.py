@@ -1,0 +1,1 @@
+"""The search index of a run: compact columns and folded texts, kept in the cache folder."""

@@ -1,0 +1,1 @@
+"""What the viewer's answers hold, read from run folders: typed records, no HTTP."""

@@ -1,0 +1,263 @@
+"""Two runs compared: settings that differ, curves by name, and the same held-out prompts.
+
+The test is that of `burnish.bench.compare`. Where it refuses (other prompts, other rewards), the
+page shows its one line and everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from burnish.bench import ABSENT, Answered, Comparison, HeldOutRun, compare, differing
+from burnish.errors import BurnishError, StoreError, UserError
+from burnish.store.reader import RunReader, StoredEvaluation
+from burnish.view.pages.listing import RunLine, run_line
+from burnish.view.pages.metrics import Curve, CurveShelf, thinned
+from burnish.view.pages.reading import open_run
+
+COMPARE_S = 8.0
+"""Reading two whole evaluations takes longer than a page of samples."""
+TEXT = 4000
+"""Characters of an answer in a pair."""
+CURVES = (
+    "reward/total",
+    "policy/entropy",
+    "policy/clipped_share",
+    "length/mean",
+    "groups/useful",
+    "time/step_s",
+)
+"""The curves that are shown where none is asked for."""
+
+
+class Difference(Struct, frozen=True):
+    """A setting that is not the same; a run that has no such setting says so."""
+
+    key: str
+    a: Any
+    b: Any
+    in_a: bool
+    in_b: bool
+
+
+class Estimated(Struct, frozen=True):
+    """A mean with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+class Fourfold(Struct, frozen=True):
+    """In how many prompts the runs were right."""
+
+    both: int
+    only_a: int
+    only_b: int
+    neither: int
+
+
+class TestResult(Struct, frozen=True):
+    """The paired test; `difference` is B minus A."""
+
+    mean_a: Estimated
+    mean_b: Estimated
+    difference: Estimated
+    p_value: float
+    method: str
+    fourfold: Fourfold | None
+
+
+class PairLine(Struct, frozen=True):
+    """One held-out prompt with the answer of both runs."""
+
+    task: str
+    prompt: str
+    mark_a: float
+    mark_b: float
+    change: float
+    answer_a: str
+    answer_b: str
+
+
+class TwoCurves(Struct, frozen=True):
+    """One metric of both runs."""
+
+    a: Curve
+    b: Curve
+
+
+class ComparePage(Struct, frozen=True, kw_only=True):
+    """Two runs side by side."""
+
+    a: RunLine
+    b: RunLine
+    differs: list[Difference]
+    names: list[str]
+    """Metrics that either run has."""
+    curves: dict[str, TwoCurves]
+    steps: list[int]
+    """Steps at which both runs were evaluated."""
+    step_a: int | None
+    step_b: int | None
+    verdict: str
+    problem: str
+    """Why there is no paired test; empty where there is one."""
+    test: TestResult | None
+    pairs: list[PairLine]
+    """By how much they changed, most first."""
+    pairs_total: int
+    next: int | None
+    only_a: int
+    only_b: int
+    unmarked: int
+
+
+class Asked(Struct, frozen=True):
+    """The parameters of a comparison."""
+
+    step: int | None
+    names: Sequence[str]
+    points: int
+    after: int
+    limit: int
+
+
+def compare_page(
+    shelf: CurveShelf, a: tuple[str, Path], b: tuple[str, Path], asked: Asked
+) -> ComparePage:
+    """Two runs, each given as key and folder."""
+    with open_run(a[1], COMPARE_S) as run_a, open_run(b[1], COMPARE_S) as run_b:
+        curves = [shelf.of(a[1]), shelf.of(b[1])]
+        for lines, run in zip(curves, (run_a, run_b), strict=True):
+            lines.update(run)
+        names = sorted({*curves[0].names(), *curves[1].names()})
+        shown = [name for name in (asked.names or CURVES) if name in names]
+        evaluations = [_evaluations(run_a), _evaluations(run_b)]
+        found, problem = _compared((run_a, run_b), evaluations, asked.step)
+        settings = (run_a.about.config, run_b.about.config)
+    pairs = _ordered(found)
+    end = asked.after + asked.limit
+    return ComparePage(
+        a=run_line(*a),
+        b=run_line(*b),
+        differs=_differences(*settings),
+        names=names,
+        curves={
+            name: TwoCurves(*(thinned(lines.of(name), asked.points) for lines in curves))
+            for name in shown
+        },
+        steps=sorted(evaluations[0].keys() & evaluations[1].keys()),
+        step_a=None if found is None else found.a.step,
+        step_b=None if found is None else found.b.step,
+        verdict="" if found is None else found.verdict,
+        problem=problem,
+        test=_test(found),
+        pairs=pairs[asked.after : end],
+        pairs_total=len(pairs),
+        next=end if end < len(pairs) else None,
+        only_a=0 if found is None else len(found.only_a),
+        only_b=0 if found is None else len(found.only_b),
+        unmarked=0 if found is None else len(found.unmarked),
+    )
+
+
+def held_out_run(run: RunReader, evaluation: StoredEvaluation) -> HeldOutRun:
+    """What a run answered to its held-out prompts, with the marks its score is made of."""
+    samples = list(run.samples(step=evaluation.step, split=f"eval:{evaluation.name}"))
+    marks = evaluation.summary.get("marks", [])
+    if len(marks) != len(samples):
+        raise StoreError(
+            f"run '{run.name}' has {len(marks)} marks for the {len(samples)} answers of its "
+            f"held-out evaluation after {evaluation.step} steps; expected one each."
+        )
+    settings = run.about.config
+    part = str(settings.get("evaluation.part", ""))
+    answers = []
+    for sample, mark in zip(samples, marks, strict=True):
+        scored = next((p for p in sample.reward.parts if p.name == part), sample.reward)
+        why = "" if mark is not None else scored.status.value
+        answers.append(Answered(sample.task, sample.trajectory.text, mark, why))
+    return HeldOutRun(run.name, evaluation.step, answers, settings)
+
+
+def _compared(
+    runs: tuple[RunReader, RunReader],
+    evaluations: list[dict[int, StoredEvaluation]],
+    step: int | None,
+) -> tuple[Comparison | None, str]:
+    try:
+        sides = [
+            held_out_run(run, _chosen(run, found, step))
+            for run, found in zip(runs, evaluations, strict=True)
+        ]
+        return compare(*sides), ""
+    except BurnishError as error:
+        return None, str(error)
+
+
+def _evaluations(run: RunReader) -> dict[int, StoredEvaluation]:
+    return {evaluation.step: evaluation for evaluation in run.evaluations("held_out")}
+
+
+def _chosen(
+    run: RunReader, found: dict[int, StoredEvaluation], step: int | None
+) -> StoredEvaluation:
+    if not found:
+        raise UserError(f"run '{run.name}' has no held-out evaluation yet.")
+    if step is not None and step not in found:
+        known = ", ".join(map(str, sorted(found)))
+        raise UserError(
+            f"run '{run.name}' was not evaluated after {step} steps; only after {known}."
+        )
+    return found[max(found) if step is None else step]
+
+
+def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[Difference]:
+    return [
+        Difference(
+            key,
+            None if one is ABSENT else one,
+            None if two is ABSENT else two,
+            one is not ABSENT,
+            two is not ABSENT,
+        )
+        for key, (one, two) in differing(a, b).items()
+    ]
+
+
+def _ordered(found: Comparison | None) -> list[PairLine]:
+    if found is None:
+        return []
+    ordered = sorted(found.pairs, key=lambda pair: (-abs(pair.change), pair.id))
+    return [
+        PairLine(
+            p.id,
+            p.prompt[:TEXT],
+            p.mark_a,
+            p.mark_b,
+            p.change,
+            p.answer_a[:TEXT],
+            p.answer_b[:TEXT],
+        )
+        for p in ordered
+    ]
+
+
+def _test(found: Comparison | None) -> TestResult | None:
+    if found is None or found.test is None:
+        return None
+    test = found.test
+    return TestResult(
+        Estimated(*test.mean_a),
+        Estimated(*test.mean_b),
+        Estimated(*test.difference),
+        test.p_value,
+        test.method.value,
+        None if test.fourfold is None else Fourfold(*test.fourfold),
+    )

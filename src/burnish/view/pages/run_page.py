@@ -1,0 +1,294 @@
+"""One run: what it was asked to do, how it went, what it said; its pulse, steps and events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from burnish.store.reader import RunReader, RunStatus
+from burnish.view.index.run_index import Progress
+from burnish.view.pages.listing import (
+    RunLine,
+    Score,
+    counts,
+    reward_name,
+    run_line,
+    score_of,
+)
+from burnish.view.pages.reading import open_run
+from burnish.view.pages.runs import readable
+
+EVENTS = 50
+"""Events that the page of a run shows at once: the newest."""
+SETTING_BYTES = 20_000
+"""A longer value of the config is cut."""
+
+
+class Setting(Struct, frozen=True):
+    """One value of the config and where it came from."""
+
+    key: str
+    value: Any
+    origin: str
+
+
+class Session(Struct, frozen=True):
+    """One start of the run."""
+
+    id: int
+    started: str
+    ended: str | None
+    status: str | None
+    summary: Any
+
+
+class EvaluationLine(Struct, frozen=True):
+    """One evaluation."""
+
+    step: int
+    name: str
+    samples: int
+    time: str
+    score: Score | None
+
+
+class EventLine(Struct, frozen=True):
+    """Something the run said."""
+
+    id: int
+    time: str
+    step: int | None
+    kind: str
+    message: str
+    data: Any
+
+
+class EventsPage(Struct, frozen=True):
+    """Events in order; `next` goes into `after`."""
+
+    events: list[EventLine]
+    total: int
+    next: int | None
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """Everything about a run that is not a sample or a curve."""
+
+    line: RunLine
+    folder: str
+    config_hash: str
+    data_hash: str
+    versions: dict[str, str]
+    platform: str
+    config: list[Setting]
+    sessions: list[Session]
+    evaluations: list[EvaluationLine]
+    first_step: int | None
+    last_step: int | None
+    events: list[EventLine]
+    events_total: int
+    checkpoints: list[str]
+    crashes: list[str]
+    index: Progress
+
+
+class Pulse(Struct, frozen=True):
+    """A few numbers that move while a run trains; cheap to ask for."""
+
+    status: RunStatus
+    live: bool
+    steps: int
+    last_step: int | None
+    samples: int
+    metrics_step: int | None
+    events: int
+    evaluations: int
+    index: Progress
+
+
+class StepLine(Struct, frozen=True):
+    """One step of the list of steps."""
+
+    step: int
+    time: str
+    samples: int
+    reward: float | None
+    useful: float | None
+    groups: float | None
+    length: float | None
+    entropy: float | None
+    evaluations: list[str]
+
+
+class StepsPage(Struct, frozen=True):
+    """Steps, newest first; `next` goes into `before`."""
+
+    steps: list[StepLine]
+    total: int
+    next: int | None
+
+
+def run_page(key: str, folder: Path, index: Progress) -> RunPage:
+    """The page of one run."""
+    with open_run(folder) as run:
+        about = run.about
+        ((first, last),) = run.query("SELECT min(step), max(step) FROM rollouts")
+        newest = _events(run, "ORDER BY id DESC LIMIT ?", (EVENTS,))[::-1]
+        return RunPage(
+            line=run_line(key, folder),
+            folder=readable(str(folder)),
+            config_hash=about.config_hash,
+            data_hash=about.data_hash,
+            versions=about.versions,
+            platform=about.platform,
+            config=[
+                Setting(name, _short(value), about.origins.get(name, ""))
+                for name, value in about.config.items()
+            ],
+            sessions=_sessions(run),
+            evaluations=_evaluations(run),
+            first_step=first,
+            last_step=last,
+            events=newest,
+            events_total=_count(run, "events"),
+            checkpoints=_folders(folder / "checkpoints"),
+            crashes=_folders(folder / "crash"),
+            index=index,
+        )
+
+
+def pulse(folder: Path, index: Progress) -> Pulse:
+    """The numbers that move."""
+    with open_run(folder) as run:
+        steps, samples = counts(run)
+        status = run.status()
+        ((last,),) = run.query("SELECT max(step) FROM rollouts")
+        ((metrics,),) = run.query("SELECT max(step) FROM metrics")
+        return Pulse(
+            status=status,
+            live=status is RunStatus.RUNNING,
+            steps=steps,
+            last_step=last,
+            samples=samples,
+            metrics_step=metrics,
+            events=_count(run, "events"),
+            evaluations=_count(run, "evaluations"),
+            index=index,
+        )
+
+
+def events_page(folder: Path, after: int, limit: int) -> EventsPage:
+    """Events behind the one with this id."""
+    with open_run(folder) as run:
+        found = _events(run, "WHERE id > ? ORDER BY id LIMIT ?", (after, limit + 1))
+        total = _count(run, "events")
+    shown = found[:limit]
+    return EventsPage(shown, total, shown[-1].id if len(found) > limit else None)
+
+
+def steps_page(folder: Path, before: int | None, limit: int) -> StepsPage:
+    """Steps before this one, newest first."""
+    with open_run(folder) as run:
+        where, values = ("WHERE step < ?", [before]) if before is not None else ("", [])
+        query = f"SELECT step, samples, time FROM rollouts {where} ORDER BY step DESC LIMIT ?"
+        rows = list(run.query(query, [*values, limit + 1]))
+        shown = rows[:limit]
+        reward = reward_name(run) or ""
+        numbers = _numbers(run, [row[0] for row in shown], reward)
+        evaluated = _evaluated(run, [row[0] for row in shown])
+        total, _ = counts(run)
+    lines = [
+        StepLine(
+            step=step,
+            time=time,
+            samples=samples,
+            reward=numbers.get((step, reward)),
+            useful=numbers.get((step, "groups/useful")),
+            groups=numbers.get((step, "groups/total")),
+            length=numbers.get((step, "length/mean")),
+            entropy=numbers.get((step, "policy/entropy")),
+            evaluations=evaluated.get(step, []),
+        )
+        for step, samples, time in shown
+    ]
+    return StepsPage(lines, total, shown[-1][0] if len(rows) > limit else None)
+
+
+def _numbers(run: RunReader, steps: list[int], reward: str) -> dict[tuple[int, str], float]:
+    names = [reward, "groups/useful", "groups/total", "length/mean", "policy/entropy"]
+    query = (
+        f"SELECT step, name, value FROM metrics WHERE step IN ({_marks(steps)}) "
+        f"AND name IN ({_marks(names)})"
+    )
+    return {(step, name): value for step, name, value in run.query(query, [*steps, *names])}
+
+
+def _evaluated(run: RunReader, steps: list[int]) -> dict[int, list[str]]:
+    query = f"SELECT step, name FROM evaluations WHERE step IN ({_marks(steps)}) ORDER BY name"
+    found: dict[int, list[str]] = {}
+    for step, name in run.query(query, steps):
+        found.setdefault(step, []).append(name)
+    return found
+
+
+def _sessions(run: RunReader) -> list[Session]:
+    query = "SELECT id, started, ended, status, summary FROM sessions ORDER BY id DESC LIMIT 100"
+    return [
+        Session(id_, started, ended, status, _json(summary))
+        for id_, started, ended, status, summary in run.query(query)
+    ][::-1]
+
+
+def _evaluations(run: RunReader) -> list[EvaluationLine]:
+    query = (
+        "SELECT step, name, samples, time, json_extract(summary, '$.score') FROM evaluations "
+        "ORDER BY rowid DESC LIMIT 2000"
+    )
+    rows = [
+        EvaluationLine(step, name, samples, time, score_of(step, score))
+        for step, name, samples, time, score in run.query(query)
+    ]
+    return rows[::-1]
+
+
+def _events(run: RunReader, rest: str, values: tuple[int, ...]) -> list[EventLine]:
+    query = f"SELECT id, time, step, kind, message, data FROM events {rest}"
+    return [
+        EventLine(id_, time, step, kind, message, _json(data))
+        for id_, time, step, kind, message, data in run.query(query, values)
+    ]
+
+
+def _count(run: RunReader, table: str) -> int:
+    ((count,),) = run.query(f"SELECT count(*) FROM {table}")
+    return int(count)
+
+
+def _folders(place: Path) -> list[str]:
+    try:
+        return sorted(readable(entry.name) for entry in place.iterdir() if entry.is_dir())
+    except OSError:
+        return []
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON cell; the text itself where it is damaged."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return text
+
+
+def _short(value: Any) -> Any:
+    """A value of the config, or its beginning where it is very long."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    if len(text) <= SETTING_BYTES:
+        return value
+    return f"{text[:SETTING_BYTES]} ... ({len(text)} characters)"
+
+
+def _marks(values: list[Any]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,177 @@
+"""One sample whole: its conversation, tokens, reward tree with evidence, and its group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from burnish.records import Reward, Task
+from burnish.store import StoredSample
+from burnish.store.reader import RunReader
+from burnish.store.sample import flatten
+from burnish.view.index.columns import Signal, signal_of
+from burnish.view.pages.groups import TEXT
+from burnish.view.pages.reading import open_run
+from burnish.view.pages.runs import NotFound
+from burnish.view.pages.tokens import Tokenizers, TokenPage, token_page
+
+PEERS = 256
+"""Answers of its group that are named."""
+
+
+class Peer(Struct, frozen=True):
+    """Another answer of the same group."""
+
+    id: str
+    reward: float | None
+    status: str
+    advantage: float | None
+
+
+class SampleGroup(Struct, frozen=True):
+    """The group of a sample, itself included."""
+
+    key: str
+    size: int
+    signal: Signal
+    mean: float | None
+    members: list[Peer]
+
+
+class Counted(Struct, frozen=True):
+    """How the reward tree came about."""
+
+    statuses: dict[str, int]
+    """Nodes of the tree by status."""
+    evidence: int
+    oracle: int
+    """Pieces of evidence that hold the label or the reference answer."""
+    cost_usd: float
+
+
+class SamplePage(Struct, frozen=True, kw_only=True):
+    """Everything the store knows of one sample."""
+
+    id: str
+    trajectory: str
+    step: int
+    split: str
+    index: int
+    role: str
+    finish: str
+    weight_version: int
+    task: Task
+    response: str
+    is_cut: bool
+    reward: Reward
+    counted: Counted
+    advantage: float | None
+    why: str
+    """Why this advantage, in one sentence."""
+    keep: bool
+    info: dict[str, Any]
+    tokens: TokenPage
+    group: SampleGroup
+    previous: str | None
+    next: str | None
+    seen_at: int
+    """Steps at which the same prompt was answered."""
+
+
+def sample_page(folder: Path, reference: str, tokenizers: Tokenizers, start: int) -> SamplePage:
+    """One sample by its id, such as `12/train/3`, or its trajectory's id."""
+    with open_run(folder) as run:
+        sample = _find(run, reference)
+        group = _group(run, sample)
+        previous, following = _beside(run, sample)
+        query = "SELECT count(DISTINCT step) FROM samples WHERE task_id = ?"
+        ((seen_at,),) = run.query(query, (sample.trajectory.task_id,))
+    trajectory = sample.trajectory
+    return SamplePage(
+        id=sample.id,
+        trajectory=trajectory.id,
+        step=sample.step,
+        split=sample.split,
+        index=sample.index,
+        role=trajectory.role,
+        finish=trajectory.finish.value,
+        weight_version=trajectory.weight_version,
+        task=sample.task,
+        response=trajectory.text[:TEXT],
+        is_cut=len(trajectory.text) > TEXT,
+        reward=sample.reward,
+        counted=_counted(sample.reward),
+        advantage=sample.advantage,
+        why=why(sample, group),
+        keep=sample.keep,
+        info=trajectory.info,
+        tokens=token_page(sample, tokenizers.of(folder), start),
+        group=group,
+        previous=previous,
+        next=following,
+        seen_at=seen_at,
+    )
+
+
+def why(sample: StoredSample, group: SampleGroup) -> str:
+    """Why this advantage, as far as its group tells."""
+    left_out = "" if sample.keep else "; the recipe left it out of the loss"
+    value = sample.reward.value
+    if sample.split.startswith("eval:"):
+        return "an evaluation is not trained on"
+    if sample.split == "dropped":
+        return "sampled, then put aside by the recipe; not trained on"
+    if value is None:
+        return f"no reward ({sample.reward.status.value}), so it is left out of its group"
+    if group.signal is Signal.NONE:
+        return "the only answer of its group with a reward: nothing to compare with"
+    if group.signal is Signal.EQUAL:
+        return f"every answer of its group got the same reward{left_out}"
+    mean = group.mean or 0.0
+    side = "above" if value > mean else "below" if value < mean else "at"
+    return f"its reward {value:.4g} is {side} its group's mean {mean:.4g}{left_out}"
+
+
+def _find(run: RunReader, reference: str) -> StoredSample:
+    query = (
+        "SELECT id FROM samples WHERE id = ? UNION SELECT id FROM samples WHERE trajectory_id = ?"
+    )
+    if not list(run.query(query, (reference, reference))):
+        raise NotFound(
+            f"run '{run.name}' has no sample '{reference}'; expected step/split/index such as "
+            "12/train/3, or a trajectory's id."
+        )
+    return run.sample(reference)
+
+
+def _group(run: RunReader, sample: StoredSample) -> SampleGroup:
+    query = (
+        "SELECT id, reward, status, advantage FROM samples "
+        "WHERE step = ? AND (split LIKE 'eval:%') = ? AND group_key = ? ORDER BY rowid LIMIT ?"
+    )
+    key, is_eval = sample.trajectory.group, sample.split.startswith("eval:")
+    peers = [Peer(*row) for row in run.query(query, (sample.step, is_eval, key, PEERS))]
+    rewards = [peer.reward for peer in peers]
+    values = [value for value in rewards if value is not None]
+    mean = sum(value / len(values) for value in values) if values else None
+    return SampleGroup(key, len(peers), signal_of(rewards), mean, peers)
+
+
+def _beside(run: RunReader, sample: StoredSample) -> tuple[str | None, str | None]:
+    query = "SELECT idx, id FROM samples WHERE step = ? AND split = ? AND idx IN (?, ?)"
+    at = sample.index
+    rows = run.query(query, (sample.step, sample.split, at - 1, at + 1))
+    found: dict[int, str] = dict(rows)
+    return found.get(at - 1), found.get(at + 1)
+
+
+def _counted(reward: Reward) -> Counted:
+    nodes = flatten(reward).values()
+    statuses: dict[str, int] = {}
+    for node in nodes:
+        statuses[node.status.value] = statuses.get(node.status.value, 0) + 1
+    evidence = [e for node in nodes for e in node.evidence]
+    oracle = sum(e.visibility == "oracle" for e in evidence)
+    return Counted(statuses, len(evidence), oracle, sum(e.cost_usd for e in evidence))

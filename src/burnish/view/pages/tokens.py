@@ -1,0 +1,209 @@
+"""A rollout token by token: its text, who wrote it, whether it is trained, its numbers.
+
+shelf = Tokenizers()
+token_page(sample, shelf.of(folder), start=0)
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+
+from burnish.errors import BurnishError
+from burnish.records import Author, Span
+from burnish.store import StoredSample
+
+if TYPE_CHECKING:
+    from burnish.lm.tokenizer import Tokenizer
+
+TOKENS = 16_384
+"""Tokens of one answer of the server; more are asked for with `tokens_from`."""
+TOKENIZERS = 2
+"""Tokenizers kept: each has a few tens of megabytes."""
+FILE_BYTES = 64 << 20
+"""A larger tokenizer.json is not loaded."""
+HALF = "\ufffd"
+
+
+class Stretch(Struct, frozen=True):
+    """Consecutive tokens by one author, from `start` up to but not with `end`."""
+
+    author: Author
+    start: int
+    end: int
+    trained: bool
+
+
+class TokenPage(Struct, frozen=True, kw_only=True):
+    """Some of a rollout's tokens, side by side; a list is null where nothing of it was stored."""
+
+    total: int
+    start: int
+    ids: list[int]
+    texts: list[str] | None
+    """A character that spans tokens stands with the first of them; the others are empty."""
+    spans: list[Stretch]
+    mask: list[int]
+    logprobs: list[float | None]
+    advantages: list[float | None] | None
+    advantage_kind: str
+    """`token` where each has its own, `rollout` where one value holds for all, else empty."""
+    entropies: list[float | None] | None
+    tokenizer: str
+    """Where the texts come from; why there are none."""
+
+
+class Found(NamedTuple):
+    """A run's tokenizer and where it lies, or why there is none."""
+
+    tokenizer: Tokenizer | None
+    line: str
+
+
+class Tokenizers:
+    """The tokenizers of the runs that were looked at last."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Path, Found] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, folder: Path) -> Found:
+        """The tokenizer in a run's newest checkpoint."""
+        place = _checkpoint(folder)
+        if place is None:
+            return Found(None, "no checkpoint of this run has a tokenizer: ids only")
+        with self._lock:
+            found = self._known.get(place) or _load(place)
+            self._known[place] = found
+            self._known.move_to_end(place)
+            while len(self._known) > TOKENIZERS:
+                self._known.popitem(last=False)
+            return found
+
+
+def token_page(sample: StoredSample, found: Found, start: int) -> TokenPage:
+    """At most `TOKENS` tokens of a rollout, from `start` on."""
+    trajectory = sample.trajectory
+    spans = _authored(sample, found.tokenizer)
+    ids = list(itertools.chain.from_iterable(span.token_ids for span in spans))
+    mask = [int(span.trainable) for span in spans for _ in span.token_ids]
+    logprobs = [p for span in spans for p in (span.logprobs or (None,) * len(span.token_ids))]
+    advantages = _per_token(trajectory.info, "token_advantages", mask)
+    kind = "token" if advantages is not None else ""
+    if advantages is None and sample.advantage is not None:
+        kind = "rollout"
+        advantages = [sample.advantage if trained else None for trained in mask]
+    entropies = _per_token(trajectory.info, "token_entropies", mask)
+    end = min(start + TOKENS, len(ids))
+    cut = slice(start, end)
+    return TokenPage(
+        total=len(ids),
+        start=start,
+        ids=ids[cut],
+        texts=None if found.tokenizer is None else token_texts(found.tokenizer, ids[cut]),
+        spans=_stretches(spans),
+        mask=mask[cut],
+        logprobs=logprobs[cut],
+        advantages=None if advantages is None else advantages[cut],
+        advantage_kind=kind,
+        entropies=None if entropies is None else entropies[cut],
+        tokenizer=found.line,
+    )
+
+
+def token_texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """The text of each token, so that all of them joined read as the whole does.
+
+    A token alone may be half of a character, or lose the blank it begins with; so each is read
+    behind the one before it, and tokens that only make characters together are read together.
+    """
+    texts: list[str] = []
+    position = 0
+    while position < len(ids):
+        width = 1
+        before = ids[position - 1 : position] if position else []
+        text = _behind(tokenizer, before, ids[position : position + 1])
+        while text.endswith(HALF) and width < 4 and position + width < len(ids):
+            longer = _behind(tokenizer, before, ids[position : position + width + 1])
+            width += 1
+            if not longer.endswith(HALF):
+                text = longer
+                break
+        else:
+            width = 1
+        texts += [text] + [""] * (width - 1)
+        position += width
+    return texts
+
+
+def _behind(tokenizer: Tokenizer, before: Sequence[int], ids: Sequence[int]) -> str:
+    alone = tokenizer.decode(ids, skip_special=False)
+    if not before:
+        return alone
+    lead = tokenizer.decode(before, skip_special=False)
+    both = tokenizer.decode([*before, *ids], skip_special=False)
+    return both[len(lead) :] if both.startswith(lead) and HALF not in lead else alone
+
+
+def _authored(sample: StoredSample, tokenizer: Tokenizer | None) -> tuple[Span, ...]:
+    """The spans; a prompt stored as one is cut into what the template and what the task wrote."""
+    spans = sample.trajectory.spans
+    if tokenizer is None or not spans:
+        return spans
+    first, *rest = spans
+    if first.author is not Author.PROMPT or first.trainable:
+        return spans
+    try:
+        cut = tokenizer.render_spans(sample.task.messages)
+    # Boundary: a model's chat template may refuse a conversation in any way it likes.
+    except Exception:
+        return spans
+    ids = tuple(itertools.chain.from_iterable(span.token_ids for span in cut))
+    return (*cut, *rest) if ids == first.token_ids else spans
+
+
+def _stretches(spans: Sequence[Span]) -> list[Stretch]:
+    found = []
+    start = 0
+    for span in spans:
+        end = start + len(span.token_ids)
+        found.append(Stretch(span.author, start, end, span.trainable))
+        start = end
+    return found
+
+
+def _per_token(info: dict[str, Any], name: str, mask: Sequence[int]) -> list[float | None] | None:
+    """Numbers that a rollout carries for each token, or for each trained one."""
+    values = info.get(name)
+    if not isinstance(values, list):
+        return None
+    if len(values) == len(mask):
+        return values
+    if len(values) != sum(mask):
+        return None
+    own = iter(values)
+    return [next(own) if trained else None for trained in mask]
+
+
+def _checkpoint(folder: Path) -> Path | None:
+    places = [*sorted((folder / "checkpoints").glob("step-*"), reverse=True), folder / "warm_start"]
+    return next((place for place in places if (place / "tokenizer.json").is_file()), None)
+
+
+def _load(place: Path) -> Found:
+    if (place / "tokenizer.json").stat().st_size > FILE_BYTES:
+        return Found(None, f"{place.name}/tokenizer.json is too large to load here: ids only")
+    try:
+        from burnish.lm.tokenizer import Tokenizer
+
+        return Found(Tokenizer.from_folder(place), f"tokenizer of checkpoint {place.name}")
+    except ModuleNotFoundError as error:
+        return Found(None, f"token texts need the package '{error.name}': ids only")
+    except BurnishError as error:
+        return Found(None, f"ids only: {error}")

@@ -1,0 +1,147 @@
+"""The application: routes to answers, files of the front end, errors as one line.
+
+app = make_app(Viewer(Runs(folder=Path("runs"))), token="...")
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from burnish.errors import BurnishError, UserError
+from burnish.view.pages.reading import TookTooLong
+from burnish.view.pages.runs import NotFound
+from burnish.view.server.guard import Guard
+from burnish.view.server.parameters import Parameters
+from burnish.view.server.routes import ENDPOINTS, Endpoint, Viewer
+
+BASE = "/api/v1"
+STATIC = Path(__file__).parent.parent / "static"
+WORKERS = 4
+"""Requests that read at the same time; each holds a page of rows, not a run."""
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+    ".json": "application/json",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def make_app(viewer: Viewer, token: str) -> Starlette:
+    """The web application over some runs, open to whoever has the token."""
+    limiter = anyio.CapacityLimiter(WORKERS)
+    files = static_files(STATIC)
+    routes = [
+        Route(BASE + endpoint.path, _handler(viewer, endpoint, limiter), methods=["GET"])
+        for endpoint in ENDPOINTS
+    ]
+    routes += [
+        Route("/api/{rest:path}", _no_such_route, methods=["GET"]),
+        Route("/static/{name:path}", partial(_file, files), methods=["GET"]),
+        Route("/favicon.ico", partial(_file, files), methods=["GET"]),
+        Route("/{rest:path}", partial(_page, files), methods=["GET"]),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, token=token)],
+        exception_handlers={HTTPException: _http_error, Exception: _bug},
+    )
+
+
+def static_files(folder: Path) -> dict[str, Path]:
+    """The files of the front end by name; only what is listed here is ever served."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix in TYPES)
+    return {path.relative_to(folder).as_posix(): path for path in found}
+
+
+def _handler(viewer: Viewer, endpoint: Endpoint, limiter: anyio.CapacityLimiter) -> Handler:
+    async def handle(request: Request) -> Response:
+        work = partial(_answer, viewer, endpoint, request)
+        return await anyio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
+
+    return handle
+
+
+def _answer(viewer: Viewer, endpoint: Endpoint, request: Request) -> Response:
+    """One answer; runs in a thread of its own."""
+    try:
+        asked = Parameters(request.query_params, endpoint.known)
+        body = msgspec.json.encode(endpoint.answer(viewer, asked, dict(request.path_params)))
+    except BurnishError as error:
+        return JSONResponse({"error": _one_line(error)}, _status(error))
+    return _tagged(request, body, "application/json")
+
+
+def _status(error: BurnishError) -> int:
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, UserError):
+        return 400
+    return 503 if isinstance(error, TookTooLong) else 500
+
+
+async def _file(files: dict[str, Path], request: Request) -> Response:
+    name = request.path_params.get("name", "favicon.ico")
+    if name not in files:
+        return PlainTextResponse("burnish view: no such file.\n", 404)
+    return _serve(request, files[name])
+
+
+async def _page(files: dict[str, Path], request: Request) -> Response:
+    """Any other address is a place within the page."""
+    return _serve(request, files["index.html"])
+
+
+def _serve(request: Request, path: Path) -> Response:
+    return _tagged(request, path.read_bytes(), TYPES[path.suffix])
+
+
+def _tagged(request: Request, body: bytes, kind: str) -> Response:
+    """The body, or 304 where the browser has just this one."""
+    tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {"etag": tag, "cache-control": "private, no-cache"}
+    if tag in [known.strip() for known in request.headers.get("if-none-match", "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type=kind, headers=headers)
+
+
+async def _no_such_route(request: Request) -> Response:
+    return JSONResponse({"error": "no such route; see docs/viewer.md."}, 404)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    detail = error.detail if isinstance(error, HTTPException) else "failed"
+    return JSONResponse({"error": str(detail)}, status)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    """A bug: the browser gets one line, the terminal the traceback (from the server itself)."""
+    return JSONResponse({"error": f"a bug in the viewer: {type(error).__name__}"}, 500)
+
+
+def _one_line(error: BurnishError) -> str:
+    return " ".join(str(error).split())

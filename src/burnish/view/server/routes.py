@@ -1,0 +1,304 @@
+"""Every route of the interface: its parameters, and the page that answers it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+import burnish
+from burnish.records import Finish, Status
+from burnish.view.index.columns import Filter, Signal
+from burnish.view.index.indexer import Indexer
+from burnish.view.index.run_index import Order
+from burnish.view.index.text import Scope
+from burnish.view.pages.groups import group_page, groups_page, prompt_page
+from burnish.view.pages.judged import KINDS, JudgedFiles
+from burnish.view.pages.listing import Lines
+from burnish.view.pages.metrics import CurveShelf, metrics_page
+from burnish.view.pages.paired import Asked, compare_page
+from burnish.view.pages.reading import open_run
+from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
+from burnish.view.pages.runs import Runs, readable
+from burnish.view.pages.sample_page import sample_page
+from burnish.view.pages.search import Question, facets, search
+from burnish.view.pages.tokens import TOKENS, Tokenizers
+from burnish.view.server.parameters import MOST, Parameters
+
+POINTS = 400
+MOST_POINTS = 2000
+AUDIT_S = 30.0
+SORTS = ("step", "reward", "length", "advantage", "part")
+FILTERS = [
+    "q",
+    "in",
+    "split",
+    "role",
+    "status",
+    "finish",
+    "signal",
+    "keep",
+    "task",
+    "part",
+    "part_min",
+    "part_max",
+    "step_min",
+    "step_max",
+    "reward_min",
+    "reward_max",
+    "length_min",
+    "length_max",
+    "advantage_min",
+    "advantage_max",
+    "sort",
+    "order",
+    "after",
+    "limit",
+]
+
+
+class Viewer:
+    """Everything that outlives a request."""
+
+    def __init__(self, runs: Runs, results: Path | None = None) -> None:
+        self.runs = runs
+        self.lines = Lines(runs)
+        self.curves = CurveShelf()
+        self.tokenizers = Tokenizers()
+        self.indexer = Indexer()
+        self.judged = JudgedFiles(results)
+        self.auditing = threading.Lock()
+        """Held by the one audit that is being made: it reads a good part of a run."""
+
+    def close(self) -> None:
+        """Stop the background thread."""
+        self.indexer.close()
+
+
+class About(Struct, frozen=True):
+    """What this viewer is and where its limits lie."""
+
+    version: str
+    folder: str
+    results: str
+    runs: int
+    limits: dict[str, int]
+    statuses: list[str]
+    signals: list[str]
+    finishes: list[str]
+    sorts: list[str]
+
+
+class AuditPage(Struct, frozen=True):
+    """The audit of a run, or why there is none."""
+
+    available: bool
+    line: str
+    audit: Any
+
+
+Answer = Callable[[Viewer, Parameters, dict[str, str]], Struct]
+
+
+class Endpoint(NamedTuple):
+    """A path, the parameters it knows, and what answers it."""
+
+    path: str
+    known: tuple[str, ...]
+    answer: Answer
+
+
+def _about(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    folder = viewer.runs.folder
+    results = viewer.judged.folder
+    return About(
+        version=burnish.__version__,
+        folder="" if folder is None else readable(str(folder)),
+        results="" if results is None else readable(str(results)),
+        runs=len(viewer.runs.listing().folders),
+        limits={"page": MOST, "points": MOST_POINTS, "tokens": TOKENS},
+        statuses=[str(status) for status in Status],
+        signals=[str(signal) for signal in Signal],
+        finishes=[str(finish) for finish in Finish],
+        sorts=list(SORTS),
+    )
+
+
+def _runs(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return viewer.lines.all()
+
+
+def _run(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    folder = viewer.runs.find(path["run"])
+    return run_page(path["run"], folder, viewer.indexer.want(folder).progress)
+
+
+def _pulse(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    folder = viewer.runs.find(path["run"])
+    return pulse(folder, viewer.indexer.want(folder).progress)
+
+
+def _events(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return events_page(viewer.runs.find(path["run"]), asked.count("after", 0), asked.limit())
+
+
+def _metrics(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return metrics_page(
+        viewer.curves,
+        viewer.runs.find(path["run"]),
+        asked.texts("name"),
+        asked.count("points", POINTS, low=4, high=MOST_POINTS),
+        asked.whole("since", low=-1),
+    )
+
+
+def _steps(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return steps_page(viewer.runs.find(path["run"]), asked.whole("before"), asked.limit())
+
+
+def _facets(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return facets(viewer.indexer, viewer.runs.find(path["run"]))
+
+
+def _samples(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return search(viewer.indexer, viewer.runs.find(path["run"]), question(asked))
+
+
+def question(asked: Parameters) -> Question:
+    """The search that the parameters ask for."""
+    return Question(
+        filter=Filter(
+            split=asked.texts("split"),
+            role=asked.texts("role"),
+            status=asked.texts("status", [str(status) for status in Status]),
+            finish=asked.texts("finish", [str(finish) for finish in Finish]),
+            signal=asked.texts("signal", [str(signal) for signal in Signal]),
+            keep=asked.flag("keep"),
+            step=asked.range("step"),
+            reward=asked.range("reward"),
+            length=asked.range("length"),
+            advantage=asked.range("advantage"),
+            part=asked.text("part"),
+            part_range=asked.range("part"),
+        ),
+        order=Order(
+            asked.one_of("sort", SORTS, "step"),
+            asked.one_of("order", ("desc", "asc"), "desc") == "desc",
+        ),
+        text=asked.text("q"),
+        scope=Scope(asked.one_of("in", [str(scope) for scope in Scope], "all")),
+        task=asked.text("task"),
+        after=asked.text("after"),
+        limit=asked.limit(),
+    )
+
+
+def _groups(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    folder = viewer.runs.find(path["run"])
+    step = asked.whole("step")
+    if step is None:
+        with open_run(folder) as run:
+            step = run.last_step() or 0
+    signal = asked.one_of("signal", [str(signal) for signal in Signal], "")
+    return groups_page(
+        folder, step, asked.text("split"), signal, asked.count("after", 0), asked.limit()
+    )
+
+
+def _group(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return group_page(
+        viewer.runs.find(path["run"]),
+        asked.count("step", 0),
+        asked.needed("key"),
+        asked.text("split"),
+    )
+
+
+def _sample(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return sample_page(
+        viewer.runs.find(path["run"]),
+        asked.needed("id"),
+        viewer.tokenizers,
+        asked.count("tokens_from", 0),
+    )
+
+
+def _prompt(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return prompt_page(
+        viewer.runs.find(path["run"]),
+        asked.needed("task"),
+        asked.text("split"),
+        asked.whole("before"),
+        asked.limit(),
+    )
+
+
+def _compare(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    a, b = asked.needed("a"), asked.needed("b")
+    wanted = Asked(
+        asked.whole("step"),
+        asked.texts("name"),
+        asked.count("points", POINTS, low=4, high=MOST_POINTS),
+        asked.count("after", 0),
+        asked.limit(),
+    )
+    return compare_page(viewer.curves, (a, viewer.runs.find(a)), (b, viewer.runs.find(b)), wanted)
+
+
+def _audit(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    folder = viewer.runs.find(path["run"])
+    try:
+        from burnish.view.audit import audit_run
+    except ModuleNotFoundError as error:
+        return AuditPage(False, f"this burnish has no audit: {error}", None)
+    with viewer.auditing, open_run(folder, AUDIT_S) as run:
+        return AuditPage(True, "", audit_run(run))
+
+
+def _benches(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return viewer.judged.listing()
+
+
+def _bench(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return viewer.judged.page(path["bench"])
+
+
+def _bench_items(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return viewer.judged.items(
+        path["bench"],
+        kind=asked.one_of("kind", KINDS, ""),
+        judge=asked.text("judge"),
+        subset=asked.text("subset"),
+        text=asked.text("q"),
+        after=asked.count("after", 0),
+        limit=asked.limit(),
+    )
+
+
+ENDPOINTS = (
+    Endpoint("/about", (), _about),
+    Endpoint("/runs", (), _runs),
+    Endpoint("/runs/{run}", (), _run),
+    Endpoint("/runs/{run}/pulse", (), _pulse),
+    Endpoint("/runs/{run}/events", ("after", "limit"), _events),
+    Endpoint("/runs/{run}/metrics", ("name", "points", "since"), _metrics),
+    Endpoint("/runs/{run}/steps", ("before", "limit"), _steps),
+    Endpoint("/runs/{run}/facets", (), _facets),
+    Endpoint("/runs/{run}/samples", tuple(FILTERS), _samples),
+    Endpoint("/runs/{run}/groups", ("step", "split", "signal", "after", "limit"), _groups),
+    Endpoint("/runs/{run}/group", ("step", "key", "split"), _group),
+    Endpoint("/runs/{run}/sample", ("id", "tokens_from"), _sample),
+    Endpoint("/runs/{run}/prompt", ("task", "split", "before", "limit"), _prompt),
+    Endpoint("/runs/{run}/audit", (), _audit),
+    Endpoint("/compare", ("a", "b", "step", "name", "points", "after", "limit"), _compare),
+    Endpoint("/benches", (), _benches),
+    Endpoint("/benches/{bench}", (), _bench),
+    Endpoint(
+        "/benches/{bench}/items",
+        ("kind", "judge", "subset", "q", "after", "limit"),
+        _bench_items,
+    ),
+)

@@ -1,0 +1,96 @@
+"""Judge benchmark results: figures, confusion, disagreements, files that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from viewed_runs import SCRIPT, Client, open_client
+
+from burnish.bench.items import Judged
+from burnish.records import Evidence, Reward, Status
+
+
+def judged(number: int, choice: tuple[int, ...] | None, best: tuple[int, ...]) -> Judged:
+    reply = Reward("judge", 0.5, evidence=(Evidence("judge", f"reply {SCRIPT}"),))
+    return Judged(
+        f"item-{number}",
+        "direct@tiny",
+        "llmbar",
+        choice=choice,
+        best=best,
+        values=(0.5, -0.5),
+        status=Status.OK if choice is not None else Status.PARSE_ERROR,
+        reason="" if choice is not None else "no verdict",
+        subset="easy" if number < 3 else "hard",
+        seconds=0.5,
+        rewards=(reply,),
+    )
+
+
+@pytest.fixture
+def bench(tmp_path: Path, runs: Path) -> Path:
+    """Two right, one wrong, one tie, one without a verdict; a line that is being written."""
+    items = [
+        judged(0, (0,), (0,)),
+        judged(1, (1,), (1,)),
+        judged(2, (0,), (1,)),
+        judged(3, (0, 1), (0,)),
+        judged(4, None, (1,)),
+    ]
+    lines = b"\n".join(msgspec.json.encode(one) for one in items)
+    (tmp_path / "llmbar-direct.jsonl").write_bytes(lines + b'\n{"id": "half')
+    (tmp_path / "other.jsonl").write_text('{"prompt": "not a result"}\n')
+    return tmp_path
+
+
+@pytest.fixture
+def looking(bench: Path, runs: Path) -> Client:
+    with open_client(runs, bench) as client:
+        yield client  # type: ignore[misc]
+
+
+def test_results_are_listed_and_a_foreign_file_says_so(looking: Client) -> None:
+    lines = {line["key"]: line for line in looking.get("/benches")["benches"]}
+    assert lines["llmbar-direct"]["items"] == 5
+    assert lines["llmbar-direct"]["judges"] == ["direct@tiny"]
+    assert "not a result" in lines["other"]["problem"]
+
+
+def test_accuracy_confusion_and_kinds(looking: Client) -> None:
+    (block,) = looking.get("/benches/llmbar-direct")["judges"]
+    assert block["shares"]["all"]["value"] == pytest.approx(2 / 5)
+    assert block["shares"]["decided"]["value"] == pytest.approx(2 / 3)
+    assert block["shares"]["valid"]["value"] == pytest.approx(2 / 4)
+    assert block["kinds"] == {"disagree": 1, "tie": 1, "failed": 1, "agree": 2, "unlabelled": 0}
+    cells = {(c["label"], c["choice"]): c["count"] for c in block["confusion"]}
+    assert cells == {
+        ("1", "1"): 1,
+        ("2", "2"): 1,
+        ("2", "1"): 1,
+        ("1", "tie"): 1,
+        ("2", "none"): 1,
+    }
+    assert set(block["subsets"]) == {"easy", "hard"}
+    assert block["seconds"] == 2.5
+
+
+def test_the_disagreements_come_with_their_raw_replies(looking: Client) -> None:
+    page = looking.get("/benches/llmbar-direct/items", kind="disagree")
+    (item,) = page["items"]
+    assert (item["id"], item["label"], item["choice"]) == ("item-2", "2", "1")
+    assert item["rewards"][0]["evidence"][0]["observation"] == f"reply {SCRIPT}"
+    failed = looking.get("/benches/llmbar-direct/items", q="NO VERDICT")
+    assert [one["id"] for one in failed["items"]] == ["item-4"]
+    cut = looking.get("/benches/llmbar-direct/items", limit=2)
+    assert (cut["count"], cut["next"]) == (5, 2)
+    rest = looking.get("/benches/llmbar-direct/items", limit=4, after=2, subset="hard")
+    assert rest["items"] == []
+
+
+def test_unknown_results_and_none_at_all(looking: Client, client: Client) -> None:
+    assert looking.get("/benches/..%2f..%2fetc", 404)["error"]
+    assert looking.get("/benches/none", 404)["error"]
+    assert looking.get("/benches/other", 500)["error"]
+    assert client.get("/benches")["benches"] == []
