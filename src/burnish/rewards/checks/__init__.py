@@ -1,5 +1,6 @@
 """Deterministic verifiers: each a scorer with a closed config, saying what it saw as evidence."""
 
+from burnish.rewards.checks.code import Code, CodeConfig
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 from burnish.rewards.checks.json_schema import JsonSchema, JsonSchemaConfig
 from burnish.rewards.checks.language import Language, LanguageConfig
@@ -20,6 +21,8 @@ from burnish.rewards.checks.texts import constraint_tools, count_occurrences
 from burnish.rewards.checks.tool_call import ToolCall, ToolCallConfig, tool_call_rewards
 
 __all__ = [
+    "Code",
+    "CodeConfig",
     "Instructions",
     "InstructionsConfig",
     "JsonSchema",

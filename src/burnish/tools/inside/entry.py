@@ -1,0 +1,164 @@
+"""The door of the sandboxed process: `python -c ... ORDER_FD REPORT_FD`.
+
+Three processes, each with its own part. The *outer* one enters the namespaces and waits. The
+*keeper* (process 1 of the new table) starts the third, waits for it, reports how it ended, and
+takes everything else with it when it goes. Foreign code runs only in the third, which has no
+descriptor of the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import confine, kernel, namespaces
+from .order import Order, from_json
+
+
+class Report:
+    """Lines of JSON to the parent."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def say(self, **line: Any) -> None:
+        os.write(self.descriptor, json.dumps(line).encode() + b"\n")
+
+
+def main(order_descriptor: int, report_descriptor: int) -> None:
+    """Read the order, split into the three processes, return only in the one that runs code."""
+    report = Report(report_descriptor)
+    with open(order_descriptor, "rb") as pipe:
+        order = from_json(pipe.read())
+    sys.dont_write_bytecode = True
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        play = _role(order.role)
+        _outer(order)
+        _keeper(order, report)
+        _third(order, report)
+    except Exception as error:  # boundary: whatever went wrong, the parent is told and no code runs
+        report.say(problem=f"{type(error).__name__}: {error}")
+        os._exit(1)
+    play(order)
+
+
+def _role(name: str) -> Callable[[Order], None]:
+    """The role's function, imported before the files of this package are out of sight."""
+    if name == "program":
+        from . import program
+
+        return program.run
+    if name == "candidate":
+        from . import candidate
+
+        return candidate.serve
+    from . import examiner
+
+    return examiner.examine
+
+
+def _outer(order: Order) -> None:
+    """Enter the namespaces and wait; returns in the child that is process 1 of them."""
+    is_linux = sys.platform == "linux"
+    if is_linux:
+        kernel.die_with_parent()
+    if "namespaces" not in order.layers:
+        if is_linux:
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        return
+    as_nobody = "nobody" in order.layers
+    mount = "mount" in order.layers
+    mapped = order.user_namespace and as_nobody
+    namespaces.enter(user=order.user_namespace, as_nobody=as_nobody, mount=mount)
+    held = namespaces.hold(order.readable) if mount else []
+    if mapped:
+        namespaces.become_inner_root()
+    if mount:
+        namespaces.new_root(held, order)
+    kernel.die_with_parent()  # a change of identity has taken it away
+    keeper = os.fork()
+    if keeper:
+        os.closerange(0, 64)
+        os.waitpid(keeper, 0)
+        os._exit(0)
+    kernel.die_with_parent()
+
+
+def _keeper(order: Order, report: Report) -> None:
+    """Wait for the third process and report its end; returns in the third."""
+    third = os.fork()
+    if not third:
+        return
+    confine.keep_only([report.descriptor])
+    os.closerange(0, 3)
+    while True:
+        pid, status, usage = os.wait4(-1, 0)
+        if pid == third:
+            break
+    seconds = usage.ru_utime + usage.ru_stime
+    if not order.has_own_table:
+        _end_descendants()
+    code = os.waitstatus_to_exitcode(status)
+    report.say(exit=code, cpu_s=seconds, peak_kb=usage.ru_maxrss)
+    os._exit(0)
+
+
+def _third(order: Order, report: Report) -> None:
+    """Become the process that runs the code."""
+    confine.confine(order)
+    for name, text in order.files:
+        _put(os.path.join(order.work, name), text)
+    os.environ.clear()
+    os.environ.update(HOME=order.work, TMPDIR=order.work, LANG="C.UTF-8", PATH="")
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    sys.path[:] = [path for path in sys.path if path != ours] + list(order.import_paths)
+    report.say(ready=True)
+    wanted = [*(order.talk or ()), *(() if order.answer is None else (order.answer,))]
+    confine.keep_only(wanted)
+
+
+def _put(path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+
+
+def _end_descendants() -> None:
+    """Kill everything that was started below this process, also what has a session of its own.
+
+    Orphans become children of this process (it is their subreaper), so none is out of sight.
+    """
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        for pid in _descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
+
+
+def _descendants(root: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with (
+                contextlib.suppress(OSError, IndexError, ValueError),
+                open(f"/proc/{name}/stat") as file,
+            ):
+                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+    found, new = set[int](), {root}
+    while new:
+        new = {pid for pid, parent in parents.items() if parent in new} - found
+        found |= new
+    return sorted(found)

@@ -1,0 +1,156 @@
+"""Start one sandboxed process: its folder, its command line, its pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from burnish.errors import SandboxError
+from burnish.tools.inside.namespaces import NOBODY
+from burnish.tools.inside.order import Order
+from burnish.tools.layers import Layer, Plan, Sight, bubblewrap
+
+WORK = "/sandbox"
+"""The work folder of a run that has its own root."""
+
+SCRIPT = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from inside.entry import main; main(*map(int, sys.argv[2:]))"
+)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process and our ends of its pipes."""
+
+    process: subprocess.Popen[bytes]
+    stdin: int
+    order: int
+    stdout: int
+    stderr: int
+    report: int
+
+
+@contextlib.contextmanager
+def work_folder(plan: Plan) -> Iterator[str]:
+    """A folder for one run; on the host's disk only where the run has no root of its own."""
+    if plan.has_own_root:
+        yield WORK
+        return
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="burnish-sandbox-"))
+    try:
+        if Layer.NOBODY in plan.layers:
+            os.chown(folder, NOBODY, NOBODY)
+        yield folder
+    finally:
+        try:
+            remove(folder)
+        except OSError as error:
+            raise SandboxError(f"the folder of a run cannot be removed: {error}") from error
+
+
+def start(plan: Plan, order: Order, sight: Sight) -> Started:
+    """Start the process; it waits for its order. `SandboxError` where it cannot be started."""
+    pipes = {name: os.pipe() for name in ("stdin", "order", "stdout", "stderr", "report")}
+    theirs = {name: ends[name not in ("stdin", "order")] for name, ends in pipes.items()}
+    ours = {name: ends[name in ("stdin", "order")] for name, ends in pipes.items()}
+    passed = [*(order.talk or ()), *(() if order.answer is None else (order.answer,))]
+    try:
+        process = subprocess.Popen(
+            command(plan, order, sight, theirs["order"], theirs["report"]),
+            stdin=theirs["stdin"],
+            stdout=theirs["stdout"],
+            stderr=theirs["stderr"],
+            pass_fds=(theirs["order"], theirs["report"], *passed),
+            env={"PATH": "", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"},
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        for end in ours.values():
+            os.close(end)
+        raise SandboxError(f"the sandboxed process cannot be started: {error}") from error
+    finally:
+        for end in theirs.values():
+            os.close(end)
+    return Started(process, **ours)
+
+
+def command(plan: Plan, order: Order, sight: Sight, order_end: int, report_end: int) -> list[str]:
+    """The command line: a bare interpreter, inside bwrap where that is the plan.
+
+    The hash seed is fixed and nothing of the user's environment is read: the same code runs alike.
+    """
+    here = str(Path(__file__).parent)
+    interpreter = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    python = [interpreter, "-s", "-P", "-S", "-X", "utf8", "-c", SCRIPT, here]
+    python += [str(order_end), str(report_end)]
+    program = bubblewrap()
+    if Layer.BUBBLEWRAP not in plan.layers or program is None:
+        return python
+    words = [program, "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
+    for path in [*sight.readable, interpreter, os.path.join(here, "inside")]:
+        words += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
+    for link, target in sight.links:
+        words += ["--symlink", target, link]
+    for path in sight.hidden:
+        words += ["--tmpfs", path, "--remount-ro", path]
+    words += ["--bind", order.work, order.work, "--remount-ro", "/"]
+    return [*words, "--chdir", order.work, "--", *python]
+
+
+def is_too_full(order: Order) -> bool:
+    """Whether the work folder on the host's disk holds more than it may."""
+    size = count = 0
+    folders = [order.work]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return True  # deeper than any path: nothing honest is
+            continue  # it has just been removed, or locked by the code itself
+        count += len(entries)
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it has just been removed
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                size += entry.stat(follow_symlinks=False).st_blocks * 512
+        if size > order.bounds.disk_bytes or count > order.bounds.files:
+            return True
+    return False
+
+
+def remove(folder: str) -> None:
+    """Remove a folder whose content is hostile, however deep: links are never followed.
+
+    Folders inside are moved to the top before they are emptied, so no path grows and nothing
+    recurs.
+    """
+    fresh = itertools.count()
+    waiting = [folder]
+    while waiting:
+        current = waiting[-1]
+        os.chmod(current, 0o700)
+        inner = []
+        for entry in list(os.scandir(current)):
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(entry.path)
+            else:
+                os.unlink(entry.path)
+        if not inner:
+            waiting.pop()
+            os.rmdir(current)
+        for path in inner:
+            os.chmod(path, 0o700)  # a locked folder cannot be moved
+            moved = os.path.join(folder, f".removed-{next(fresh)}-{os.urandom(8).hex()}")
+            os.rename(path, moved)
+            waiting.append(moved)

@@ -1,0 +1,183 @@
+"""Try the walls: real attempts to get out of the sandbox, watched from outside.
+
+report = probe(frozenset(Layer), interpreter_sight())
+report.strength, report.plan, report.findings
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from burnish.errors import SandboxError
+from burnish.tools.attempts import ATTEMPTS, FILL, TRIAL, Finding, Hold, outside
+from burnish.tools.inside.confine import KEEPERS
+from burnish.tools.inside.order import Order
+from burnish.tools.launch import work_folder
+from burnish.tools.layers import EXTRAS, Layer, Plan, Sight, bases
+from burnish.tools.limits import Limit, RunStatus, SandboxLimits
+from burnish.tools.process import Finished, Run
+
+
+class Strength(StrEnum):
+    """How much a sandbox holds back, as tried on this machine."""
+
+    STRONG = "strong"
+    """Every attempt was held."""
+    MEDIUM = "medium"
+    """Nothing outside can be changed or reached, but some of it can be seen."""
+    WEAK = "weak"
+    """Something outside can be changed or reached, or a limit does not hold."""
+
+
+SIGHTS = frozenset({Hold.READ, Hold.WATCH})
+"""What a medium sandbox may let through: looking, not touching."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the walls of this machine are worth."""
+
+    plan: Plan
+    findings: tuple[Finding, ...]
+    refused: tuple[str, ...]
+    """Plans that were tried first and why they did not work."""
+
+    @property
+    def holes(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.is_held]
+
+    @property
+    def strength(self) -> Strength:
+        if not self.holes:
+            return Strength.STRONG
+        only_sights = all(finding.hold in SIGHTS for finding in self.holes)
+        return Strength.MEDIUM if only_sights else Strength.WEAK
+
+    def holds(self, hold: Hold) -> bool:
+        return all(finding.is_held for finding in self.findings if finding.hold is hold)
+
+    @property
+    def summary(self) -> str:
+        """One line: the strength, the layers, and every hole."""
+        holes = "; ".join(f"{hole.hold.value}: {hole.detail}" for hole in self.holes)
+        return f"{self.strength.value} (layers: {self.plan}){': ' if holes else ''}{holes}"
+
+    def __str__(self) -> str:
+        """For people: the strength, the layers, and every hole."""
+        lines = [f"{self.strength.value} (layers: {self.plan})"]
+        lines += [
+            f"  {f.hold.value}: {'held' if f.is_held else 'OPEN'}, {f.detail}"
+            for f in self.findings
+        ]
+        return "\n".join([*lines, *(f"  not available: {line}" for line in self.refused)])
+
+
+LIMITS = SandboxLimits(
+    cpu_s=5, wall_s=10, memory_mb=256, disk_mb=4, files=64, threads=4, output_kb=64
+)
+
+
+def probe(wanted: frozenset[Layer], sight: Sight, processes: int = 1) -> Report:
+    """Find the strongest plan that works here, then try to get out of it."""
+    plan, refused = find_plan(wanted, sight)
+    with outside() as things:
+        limits = replace(LIMITS, processes=processes)
+        target = {**things.target, "memory": limits.memory_mb << 20}
+        finished = _run(plan, sight, ATTEMPTS, limits, json.dumps(target))
+        got = _results(finished)
+        findings = [*things.findings(got), *_inner_findings(got, finished, limits)]
+    findings.append(_disk(plan, sight))
+    return Report(plan, tuple(findings), refused)
+
+
+def find_plan(wanted: frozenset[Layer], sight: Sight) -> tuple[Plan, tuple[str, ...]]:
+    """The strongest plan that runs ordinary code, and why stronger ones did not."""
+    refused: list[str] = []
+    last = SandboxError("no plan was tried")
+    for base in bases(wanted):
+        extras = wanted & EXTRAS if sys.platform == "linux" else frozenset()
+        if os.name == "posix" and os.geteuid() != 0:
+            extras -= {Layer.NOBODY}
+        full = base.with_layers(extras)
+        trouble = _trouble(full, sight)
+        if not trouble:
+            return full, tuple(refused)
+        last = SandboxError(trouble)
+        refused.append(trouble)
+        plan = base
+        if not extras or _trouble(plan, sight):
+            continue
+        for layer in sorted(extras):
+            more = plan.with_layers({layer})
+            plan = plan if _trouble(more, sight) else more
+        return plan, tuple(refused)
+    raise last
+
+
+def _trouble(plan: Plan, sight: Sight) -> str:
+    """Why ordinary code does not run under a plan, or an empty text."""
+    try:
+        finished = _run(plan, sight, TRIAL, LIMITS)
+    except SandboxError as error:
+        return str(error)
+    if finished.ran.stdout == "written e3b0\n":
+        return ""
+    words = finished.ran.stderr.strip().splitlines() or [str(finished.ran)]
+    return f"ordinary code fails under {plan}: {words[-1][:200]}"
+
+
+def _run(plan: Plan, sight: Sight, code: str, limits: SandboxLimits, stdin: str = "") -> Finished:
+    with work_folder(plan) as work:
+        order = Order(
+            role="program",
+            code=code,
+            bounds=limits.bounds(),
+            layers=tuple(layer.value for layer in plan.layers),
+            user_namespace=plan.user_namespace,
+            readable=sight.readable,
+            hidden=sight.hidden,
+            links=sight.links,
+            import_paths=(),
+            work=work,
+        )
+        return Run(plan, order, sight, limits, stdin=stdin.encode()).finish()
+
+
+def _results(finished: Finished) -> dict[str, str]:
+    try:
+        got: dict[str, str] = json.loads(finished.ran.stdout)
+    except ValueError:
+        words = finished.ran.stderr.strip().splitlines() or [str(finished.ran)]
+        raise SandboxError(f"the probe of the sandbox did not end: {words[-1][:200]}") from None
+    return got
+
+
+def _inner_findings(
+    got: dict[str, str], finished: Finished, limits: SandboxLimits
+) -> Iterator[Finding]:
+    """Limits, as the attempts met them."""
+    memory = "memory" not in got
+    said = "the limit held" if memory else f"{got.get('memory')} bytes could be taken"
+    yield Finding(Hold.MEMORY, memory, said)
+    forks, most = int(got.get("forks", "0")), limits.processes + limits.threads + KEEPERS
+    yield Finding(Hold.PROCESSES, forks <= most, f"{forks} processes could be started")
+    is_clean = finished.is_clean
+    said = "nothing outlived the run" if is_clean else "a process outlived the run"
+    yield Finding(Hold.SURVIVE, is_clean, said)
+
+
+def _disk(plan: Plan, sight: Sight) -> Finding:
+    """Write many times the limit."""
+    ran = _run(plan, sight, FILL, LIMITS).ran
+    if ran.killed_by is Limit.DISK:
+        return Finding(Hold.DISK, True, "killed when it wrote more than it may")
+    if ran.status is not RunStatus.OK:
+        return Finding(Hold.DISK, False, f"the attempt to fill it {ran}")
+    size, count = map(int, ran.stdout.split())
+    held = size >> 20 <= LIMITS.disk_mb and count <= LIMITS.files + 2
+    return Finding(Hold.DISK, held, f"{size >> 20} MB and {count} files could be written")

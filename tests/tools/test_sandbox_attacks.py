@@ -1,0 +1,183 @@
+"""Attempts to escape and to exhaust: each contained, with the host as it was before.
+
+An attack that the probe says is not held by a set of layers is not run; the test says so.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from attack_cases import ESCAPES, EXHAUSTION, Attack
+
+from burnish.tools import Limit, Sandbox, SandboxLimits
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
+
+LAYERS = {
+    "everything": None,
+    "filters": ["landlock", "seccomp", "nobody"],
+    "namespaces": ["namespaces", "mount", "nobody"],
+    "bubblewrap": ["bubblewrap", "landlock", "seccomp"],
+}
+DEFAULTS = {"cpu_s": 5, "wall_s": 10, "memory_mb": 256, "disk_mb": 8}
+
+
+class Host:
+    """Things outside that must stay as they are."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.chmod(0o755)
+        self.secret = folder / "secret.txt"
+        self.secret.write_text("the secret MARK")
+        self.open_folder = folder / "open"
+        self.open_folder.mkdir()
+        self.open_folder.chmod(0o777)
+        name = f"burnish-test-{os.getpid()}-{time.monotonic_ns()}"
+        kinds = [socket.AF_INET, socket.AF_INET, socket.AF_UNIX, socket.AF_UNIX]
+        self.plugs = [
+            socket.socket(kind, socket.SOCK_DGRAM if index == 1 else socket.SOCK_STREAM)
+            for index, kind in enumerate(kinds)
+        ]
+        addresses = [("127.0.0.1", 0), ("127.0.0.1", 0), str(folder / "plug"), f"\0{name}"]
+        for index, (plug, address) in enumerate(zip(self.plugs, addresses, strict=True)):
+            plug.bind(address)
+            plug.setblocking(False)
+            if index != 1:
+                plug.listen()
+        (folder / "plug").chmod(0o777)
+        self.leaked = os.open(self.secret, os.O_RDONLY)
+        os.set_inheritable(self.leaked, True)
+        self.victim = subprocess.Popen(
+            [sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True
+        )
+        self.signals: list[int] = []
+        self.targets = {
+            "secret": str(self.secret),
+            "open_folder": str(self.open_folder),
+            "tcp": self.plugs[0].getsockname()[1],
+            "udp": self.plugs[1].getsockname()[1],
+            "unix_path": str(folder / "plug"),
+            "unix_name": name,
+            "victim": self.victim.pid,
+            "group": os.getpgid(self.victim.pid),
+            "parent": os.getpid(),
+            "home": os.path.expanduser("~"),
+            "source": str(Path(__file__).parents[2] / "src"),
+            "packages": str(Path(os.path.dirname(pytest.__file__)).parent),
+        }
+
+    def check(self) -> None:
+        """Nothing was heard, written, killed or slowed."""
+        for plug in self.plugs:
+            with contextlib.suppress(BlockingIOError):
+                heard = plug.recv(16) if plug.type == socket.SOCK_DGRAM else plug.accept()
+                raise AssertionError(f"a socket heard {heard}")
+        assert list(self.open_folder.iterdir()) == []
+        assert self.secret.read_text() == "the secret MARK"
+        assert not os.path.exists("/dev/shm/burnish-mark")
+        assert self.victim.poll() is None
+        assert os.getpriority(os.PRIO_PROCESS, self.victim.pid) == os.getpriority(
+            os.PRIO_PROCESS, 0
+        )
+        assert self.signals == []
+
+    def close(self) -> None:
+        for plug in self.plugs:
+            plug.close()
+        os.close(self.leaked)
+        self.victim.kill()
+        self.victim.wait()
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    os.environ["BURNISH_TEST_SECRET"] = "MARK"
+    with tempfile.TemporaryDirectory() as folder:
+        host = Host(Path(folder))
+        former = signal.signal(signal.SIGUSR2, lambda number, _: host.signals.append(number))
+        try:
+            yield host
+        finally:
+            signal.signal(signal.SIGUSR2, former)
+            host.close()
+            del os.environ["BURNISH_TEST_SECRET"]
+
+
+def attacked(layers: str, attack: Attack, host: Host):
+    """Run one attack and check that the host is as before; returns what came of it."""
+    if layers == "bubblewrap" and not shutil.which("bwrap"):
+        pytest.skip("bubblewrap is not installed")
+    limits = SandboxLimits(**{**DEFAULTS, **attack.limits})
+    sandbox = Sandbox(limits, layers=LAYERS[layers])
+    report = sandbox.probe()
+    if not report.holds(attack.hold) or report.strength == "weak":
+        why = "; ".join(f"{f.hold.value}: {f.detail}" for f in report.holes)
+        pytest.xfail(f"not contained here, and the probe says so ({report.plan}): {why}")
+    targets = {**host.targets, "strict": "seccomp" in str(report.plan)}
+    folders, descriptors = sandbox_folders(), len(os.listdir("/proc/self/fd"))
+    start = time.monotonic()
+    ran = sandbox.run(f"T = {targets!r}\n{attack.code}", stdin="unread\n" * 100_000)
+    took = time.monotonic() - start
+    assert took < limits.wall_s + 20
+    host.check()
+    assert sandbox_folders() == folders
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert left_processes() == []
+    return ran
+
+
+def sandbox_folders() -> set[str]:
+    return {name for name in os.listdir(tempfile.gettempdir()) if "burnish-sandbox" in name}
+
+
+def left_processes() -> list[int]:
+    """Sandboxed processes of this test that still run: descendants of ours, or orphans."""
+    found = []
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{name}/cmdline").read_bytes() if name.isdigit() else b""
+            parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1:2]
+            ours = parent in ([str(os.getpid())], ["1"])
+            if b"inside.entry" in line and ours:
+                found.append(int(name))
+    return found
+
+
+@pytest.mark.parametrize("attack", ESCAPES, ids=lambda a: a.name)
+@pytest.mark.parametrize("layers", LAYERS)
+def test_nothing_escapes(layers, attack, host):
+    ran = attacked(layers, attack, host)
+    assert "ESCAPED" not in ran.stdout + ran.stderr.replace("print(", ""), ran
+    assert "MARK" not in ran.stdout
+
+
+EXHAUSTING = [
+    pytest.param(layers, attack, id=f"{layers}-{attack.name}")
+    for layers in LAYERS
+    for attack in EXHAUSTION
+    if layers == "everything" or attack.killed_by != (Limit.CPU,)
+]
+"""Every attack behind all walls; behind fewer of them those that a wall and not rlimits hold."""
+
+
+@pytest.mark.parametrize(("layers", "attack"), EXHAUSTING)
+def test_nothing_is_exhausted(layers, attack, host):
+    ran = attacked(layers, attack, host)
+    assert "ESCAPED" not in ran.stdout, ran
+    if attack.killed_by:
+        assert ran.killed_by in attack.killed_by, ran
+    assert ran.peak_mb < 300
+    assert len(ran.stdout) <= 1 << 20
+
+
+def test_there_are_enough_attacks():
+    names = [attack.name for attack in (*ESCAPES, *EXHAUSTION)]
+    assert len(set(names)) == len(names) >= 25
