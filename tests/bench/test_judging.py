@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from burnish.bench.items import Item, Judged, message, oracle_share, responses_o
 from burnish.bench.judge_rows import read_items
 from burnish.bench.judging import ResultFile, judge_items, read_results
 from burnish.bench.point_scores import by_instruction, point_score, with_answers
-from burnish.errors import UserError
+from burnish.errors import RewardError, UserError
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards import from_function
 from burnish.rewards.scorer import Scope
@@ -76,6 +77,89 @@ def test_another_text_or_judge_is_another_question(tmp_path: Path) -> None:
     assert judge.calls == 2
 
 
+def test_what_the_judge_sees_is_part_of_the_question(tmp_path: Path) -> None:
+    def rubric(text: str, answer: str = "") -> Item:
+        return Item("i", message("q"), responses_of("i", ["x"]), (0,),
+                    shown={"criteria": text}, hidden={"answer": answer})  # fmt: skip
+
+    class ByCriteria:
+        name, scope, needs, fingerprint = "c", Scope.POINT, frozenset[str](), "c"
+
+        async def score(self, task: Task, responses: list[Response]) -> list[Reward]:
+            calls.append(dict(task.fields))
+            return [Reward("c", float(task.fields["criteria"] == r.text)) for r in responses]
+
+    calls: list[dict] = []
+    scorer = ByCriteria()
+
+    def judged(item: Item, path: Path, oracle: bool = False) -> Judged:
+        async def work() -> list[Judged]:
+            with ResultFile(path) as file:
+                return await judge_items(scorer, [item], judge="c", file=file, oracle=oracle)
+
+        return anyio.run(work)[0]
+
+    plain = tmp_path / "plain.jsonl"
+    assert judged(rubric("x"), plain).values == (1.0,)
+    assert judged(rubric("y"), plain).values == (0.0,)
+    judged(rubric("y", answer="other"), plain)  # hidden, so it is the same question
+    assert len(calls) == 2
+    told = tmp_path / "told.jsonl"
+    for answer in ("7", "7", "8"):
+        judged(rubric("x", answer), told, oracle=True)
+    assert [call.get("answer") for call in calls] == [None, None, "7", "8"]
+
+
+def test_a_corrected_label_is_taken_without_asking_again(tmp_path: Path) -> None:
+    path, judge = tmp_path / "out.jsonl", Counting()
+    (item,) = pairs(1)
+    (old,) = judged_on(path, judge, [item])
+    other = (1,) if item.best == (0,) else (0,)
+    changed = dataclasses.replace(item, best=other, subset="new", info={"style": "plain"})
+    (new,) = judged_on(path, judge, [changed])
+    assert judge.calls == 1
+    assert (new.choice, new.best, new.subset, new.info) == (
+        old.choice, other, "new", {"style": "plain"},
+    )  # fmt: skip
+    assert read_results(path) == [new]
+    judged_on(path, judge, [changed])
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_one_file_holds_one_setting_of_a_judge(tmp_path: Path) -> None:
+    class OtherSettings(Counting):
+        fingerprint = "one order"
+
+    path, other = tmp_path / "out.jsonl", tmp_path / "other.jsonl"
+    judged_on(path, Counting(), pairs(2))
+    with pytest.raises(UserError, match="results of 'j' with other settings; give"):
+        judged_on(path, OtherSettings(), pairs(2))
+    assert len(path.read_text().splitlines()) == 2
+    judged_on(other, OtherSettings(), pairs(2))
+    both = tmp_path / "both.jsonl"
+    both.write_text(path.read_text() + other.read_text())
+    with pytest.raises(UserError, match="results of 'j' with different settings"):
+        read_results(both)
+
+
+def test_a_foreign_file_is_no_result_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a result file; expected one of burnish judge"):
+        read_results(rows(tmp_path / "r.jsonl", {"id": "1", "prompt": "p"}))
+
+
+def test_a_pair_judge_that_contradicts_itself_is_refused() -> None:
+    class Both:
+        name, scope, needs = "both", Scope.PAIR, frozenset[str]()
+
+        async def score(self, task: Task, responses: list[Response]) -> list[Reward]:
+            return [Reward("both", 1.0) for _ in responses]
+
+    for count in (2, 3):
+        item = Item("n", message("q"), responses_of("n", list("abc")[:count]))
+        with pytest.raises(RewardError, match="expected v and -v"):
+            anyio.run(lambda item=item: judge_items(Both(), [item], judge="j"))
+
+
 def test_a_pair_judge_lets_several_responses_meet() -> None:
     class Longer:
         name, scope, needs = "longer", Scope.PAIR, frozenset[str]()
@@ -115,6 +199,8 @@ def test_oracle_fields_come_only_when_asked_for_and_are_counted() -> None:
     assert seen == [{}, {"reference": "42"}]
     assert oracle_share(plain) == 0
     assert oracle_share(told) == 1
+    failed = Judged("f", "j", values=(None,), status=Status.PARSE_ERROR, rewards=told[0].rewards)
+    assert oracle_share([failed]) == 0
 
 
 def rows(path: Path, *values: dict) -> Path:

@@ -15,6 +15,7 @@ from burnish.bench.regression import logistic, probability
 from burnish.errors import UserError
 from burnish.records import Reward
 from burnish.rewards import from_function
+from burnish.seeds import Seeds
 
 PLANTED = {"place slope": 0.9, "length slope": 0.6, "format slope": 0.5}
 
@@ -49,8 +50,7 @@ def test_an_unbiased_judge_is_told_so() -> None:
     for seed in range(seeds):
         found = probed(Planted(seed=seed), 100, 1000 + seed)
         for name in names:
-            hits[name] += covers(found[name], 0.0)
-            assert found[name].is_bias is not covers(found[name], 0.0)
+            hits[name] += not found[name].is_bias
     assert all(count >= 34 for count in hits.values()), hits
 
 
@@ -104,6 +104,44 @@ def test_self_preference_is_what_goes_beyond_the_labels() -> None:
     none = {f.name: f for f in pair_findings(asked, own="nobody")}["self-preference"]
     assert none.estimate is None
     assert "no pair has exactly one response by 'nobody'" in none.reading
+
+
+def twice(number: int, forward: float, backward: float) -> Twice:
+    return Twice(str(number), forward, backward, ("x", "y"))
+
+
+def first_place(asked: list[Twice]) -> Finding:
+    return next(found for found in pair_findings(asked) if found.name == "first place")
+
+
+def test_one_win_among_ties_is_no_bias() -> None:
+    ties = [twice(number, 0.0, 0.0) for number in range(1, 20)]
+    place = first_place([twice(0, 1.0, -1.0), *ties])
+    (edit,) = edit_findings({"padding": [twice(0, -1.0, -1.0), *ties]})
+    authors = ("me", "you")
+    mine = [Twice(str(n), float(n == 0), float(n == 0), ("x", "y"), 0, authors) for n in range(20)]
+    own = pair_findings(mine, own="me")[-1]
+    assert own.name == "self-preference"
+    for found in (place, edit, own):
+        assert found.estimate is not None
+        assert found.estimate.value == pytest.approx(0.05)
+        assert covers(found, 0.0)
+        assert found.is_bias is False
+    # Six wins and no loss: 2 of the 64 sign patterns are as far out, p = 1/32.
+    assert first_place([*(twice(n, 1.0, -1.0) for n in range(6)), *ties]).is_bias
+    assert not first_place([*(twice(n, 1.0, -1.0) for n in range(5)), *ties]).is_bias
+
+
+@pytest.mark.parametrize("ties", [0.9, 0.5])
+def test_a_fair_judge_with_many_ties_is_flagged_no_more_often_than_5_percent(ties: float) -> None:
+    rng = Seeds(0).rng("ties", ties)
+    flagged, runs = 0, 100
+    for _ in range(runs):
+        signs = [0.0 if rng.random() < ties else rng.choice((1.0, -1.0)) for _ in range(20)]
+        flagged += bool(
+            edit_findings({"x": [twice(n, sign, sign) for n, sign in enumerate(signs)]})[0].is_bias
+        )
+    assert flagged <= 10, flagged
 
 
 def test_failures_are_left_out_and_never_counted_as_ties() -> None:

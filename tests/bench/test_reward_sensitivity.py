@@ -50,6 +50,21 @@ def test_a_reward_by_words_is_raised_by_padding_and_says_so() -> None:
     assert "padding" in report.verdict
 
 
+def test_one_raise_of_twenty_cannot_be_told_from_nothing() -> None:
+    """Changes have a sign: the interval of a share, which never goes below 0, is not theirs."""
+
+    def fooled(text: str) -> float:
+        return float(text.startswith("t0.") and len(text) > 20)
+
+    given = cases(*((f"t{number}. No.", f"u{number}. No.") for number in range(10)))
+    found = finding(checked_reward(from_function(fooled, "fooled"), given), "padding")
+    assert found.estimate is not None
+    assert found.estimate.value == pytest.approx(1 / 20)
+    assert found.estimate.low == 0
+    assert not found.is_bad
+    assert "cannot be told from 0; raised in 1 of 20" in found.says
+
+
 def test_a_reward_by_content_is_moved_by_nothing() -> None:
     report = checked_reward(from_function(lambda text: float("7" in text), "has_seven"))
     for name in ("padding", "repetition", "hedging", "markdown", "bullets", "praise"):

@@ -9,6 +9,10 @@ import pytest
 from cli_words import Type
 from judge_server import JudgeServer, shown, winner
 
+from burnish.bench.items import Judged
+from burnish.bench.judging import read_results
+from burnish.cli.bench_points import write_results
+
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
 
@@ -24,14 +28,16 @@ def rows(path: Path, *values: dict) -> Path:
     return path
 
 
-def test_recorded_judges_of_llmbar(typed: Type, tmp_path: Path) -> None:
+def test_recorded_judges_of_llmbar(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ("bench", "llmbar", "--data", data("llmbar", "test.parquet"))
     recorded = ("--recorded", data("recorded_judges", "llmbar.parquet"))
     out = tmp_path / "recorded.jsonl"
     done = typed(*words, *recorded, "--out", out)
     assert done.code == 0, done.err
     assert "LLMBar: 290 items, 12 recorded judges" in done.out
-    assert "GPT-4/Vanilla              82.8 [78.0, 86.7]  81.4 [76.5, 85.4]" in done.out
+    assert "GPT-4/Vanilla              82.8       81.4 [76.5, 85.4]" in done.out
     found = json.loads(typed(*words, *recorded, "--json").out)
     by_name = {judge["name"]: judge for judge in found["judges"]}
     gpt = by_name["GPT-4/Vanilla"]
@@ -47,6 +53,22 @@ def test_recorded_judges_of_llmbar(typed: Type, tmp_path: Path) -> None:
     assert "it holds 12 judges; choose one as" in several.err
     unknown = typed("compare", f"{out}#GPT-4/COT", f"{out}#GPT-4/CoT")
     assert "Did you mean 'GPT-4/CoT'?" in unknown.err
+    foreign = rows(tmp_path / "foreign.jsonl", {"id": "1", "prompt": "p"})
+    other = typed("compare", foreign, foreign)
+    assert (other.code, other.err.count("\n")) == (2, 1)
+    assert "foreign.jsonl: not a result file" in other.err
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "…" not in typed(*words, *recorded).out
+
+
+def test_a_replay_of_other_verdicts_wins_over_an_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    old = Judged("i", "j", choice=(0,), best=(0,), values=(1.0, 0.0))
+    new = Judged("i", "j", choice=(1,), best=(0,), values=(0.0, 1.0))
+    for one in (old, old, new):
+        write_results(path, [one])
+    assert len(path.read_text().splitlines()) == 2
+    assert read_results(path) == [new]
 
 
 def test_recorded_judges_of_pandalm_against_people(typed: Type) -> None:
@@ -87,6 +109,46 @@ def test_ifeval_checks_answers_on_real_prompts(typed: Type, tmp_path: Path) -> N
     assert set(found["instructions"]) == wanted
     none = typed("bench", "ifeval", "--data", path)
     assert (none.code, "give --answers FILE" in none.err) == (2, True)
+
+
+def test_ifeval_answers_are_written_once_with_every_flag_of_a_server(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    row = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    path = rows(
+        tmp_path / "ifeval.jsonl", *({"key": k, "prompt": f"p{k}", **row} for k in range(4))
+    )
+    words: tuple = ("bench", "ifeval", "--data", path, "--concurrency", 1, "--json")
+    with JudgeServer(lambda prompt: "a, b" if prompt == "p0" else "no pause") as server:
+        words = (*words, "--model", server.model, "--prices", "1000,2000")
+        first = json.loads(typed(*words, "--budget-calls", 3).out)
+        assert len(server.prompts) == 3
+        assert (first["score"]["size"], first["failed"]) == (3, 1)
+        assert first["spent"]["usd"] == pytest.approx(3 * 0.12)
+        second = json.loads(typed(*words).out)
+        assert len(server.prompts) == 4
+        assert typed(*words, "--api-key-env", "NO_SUCH_KEY_HERE").code == 2
+    assert second["score"]["value"] == pytest.approx(3 / 4)
+    assert second["model"] == "scripted"
+    assert second["file"] == first["file"]
+    assert Path(second["file"]).is_file()
+
+
+def test_a_result_file_of_its_own_for_every_setting(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = llmbar_file(tmp_path / "llmbar.jsonl")
+    with JudgeServer(fair) as server:
+        words = ("bench", "llmbar", "--data", path, "--with", "direct", "--model", server.model)
+        files = [
+            json.loads(typed(*words, *more, "--json").out)["file"]
+            for more in ((), ("--one-order",), ("--temperature", 0.5), ())
+        ]
+    assert files[0] == files[3]
+    assert len(set(files)) == 3
+    assert all(file.startswith("results/llmbar-direct-scripted-") for file in files)
 
 
 def llmbar_file(path: Path) -> Path:

@@ -179,13 +179,55 @@ def test_mistakes_are_one_line(typed: Type, pairs: Path, words: tuple, said: str
 def test_a_missing_file_is_one_line(typed: Type, tmp_path: Path) -> None:
     done = typed("judge", tmp_path / "none.jsonl", "--model", "http://127.0.0.1:9/v1#m")
     assert done.code == 2
-    assert "none.jsonl: no such file" in done.err
-    assert typed("judge").code == 2
+    assert done.err.endswith("none.jsonl: no such file.\n")
+    bare = typed("judge")
+    assert (bare.code, bare.err.endswith("See: burnish judge --help\n")) == (2, True)
 
 
 def test_help_of_both(typed: Type) -> None:
-    assert "burnish judge  [OPTIONS]" in typed("judge", "--help").out
+    assert "burnish judge [OPTIONS]" in typed("judge", "--help").out
     assert "burnish judge probe [OPTIONS]" in typed("judge", "probe", "--help").out
+
+
+def test_other_settings_are_not_mixed_into_a_result_file(
+    typed: Type, pairs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "judged.jsonl"
+    with JudgeServer(fair) as server:
+        words = ("judge", pairs, "--model", server.model, "--out", out)
+        assert typed(*words).code == 0
+        other = typed(*words, "--one-order")
+        assert len(server.prompts) == 6
+    assert (other.code, other.err.count("\n")) == (2, 1)
+    assert "holds results of 'direct@scripted' with other settings" in other.err
+
+
+def test_an_oracle_is_rehearsed_and_failures_rest_on_no_label(typed: Type, tmp_path: Path) -> None:
+    levels = {"0": "no dose", "1": "a dose without its unit", "2": "the dose"}
+    items = [
+        {"id": "i1", "title": "dose", "tier": "essential", "description": levels},
+        {"id": "x1", "title": "harm", "tier": "pitfall", "tag": "safety", "description": levels},
+    ]
+    row = {"prompt": "p", "response": "x", "rubric": {"query": "p", "items": items}}
+    path = rows(tmp_path / "r.jsonl", row)
+    with JudgeServer(lambda prompt: "no marks from me") as server:
+        words = ("judge", path, "--with", "rubric", "--model", server.model, "--oracle")
+        done = typed(*words)
+        assert len(server.prompts) == 2  # a question and its repair
+        found = json.loads(typed(*words, "--json").out)
+    assert done.code == 0, done.err
+    assert "forecast  1 call," in done.out
+    assert "repairs come on top, steps vary with the replies" in done.out
+    assert "oracle  " not in done.out
+    assert (found["forecast"]["calls"], found["oracle_share"]) == (1, 0)
+
+
+def test_a_probe_that_hears_nothing_finds_nothing(typed: Type, pairs: Path) -> None:
+    with JudgeServer(lambda prompt: "no verdict from me") as server:
+        done = typed("judge", "probe", pairs, "--model", server.model, "--edits", "none")
+    assert done.code == 3
+    assert "no bias found" not in done.out
+    assert "nothing could be measured" in done.out
 
 
 def test_an_in_process_model_judges(typed: Type, pairs: Path, tmp_path: Path) -> None:

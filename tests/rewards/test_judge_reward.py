@@ -8,12 +8,14 @@ import pytest
 from reward_cases import PairScripted, Scripted, a_task, answers, score
 
 from burnish.errors import UserError
+from burnish.lm.base import Sampling
 from burnish.lm.named import LateLM
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Evidence, Message, Reward, Status, Task, Visibility
 from burnish.rewards import (
     Anchor,
     BothOrders,
+    FirstDecisive,
     RewardConfig,
     Scope,
     ScorerJudge,
@@ -23,7 +25,7 @@ from burnish.rewards import (
     build_all,
     checked,
 )
-from burnish.rewards.judges import DirectPair, JudgeModel, ListRanking, PointRating
+from burnish.rewards.judges import DirectPair, JudgeModel, ListRanking, PointRating, build_judge
 
 
 def config(**table):
@@ -166,3 +168,44 @@ def test_failures_oracles_and_words_pass_through():
 def test_a_scorer_of_single_texts_is_no_judge_of_pairs():
     with pytest.raises(UserError, match="has scope point"):
         ScorerJudge(Scripted("length", lambda r: 1.0))
+
+
+@pytest.mark.parametrize("method", ["genrm", "openrs", "direct"])
+def test_four_votes_of_versus_are_four_questions_in_each_order(method):
+    lm = ScriptedLM(lambda messages, index: "unreadable")
+    warm = JudgeModel(lm, sampling=Sampling(temperature=0.6), repairs=0)
+    scorer = build_judge(method, warm, both_orders=False)
+    versus = VersusReference(ScorerJudge(scorer), seed=0, votes=4)
+    score(versus, a_task(), "one", "two")
+    asked = [(call.prompt[0].content, call.sampling.seed) for call in lm.calls]
+    assert (len(asked), len(set(asked)), len({words for words, _ in asked})) == (8, 8, 2)
+
+
+class Undecided(PairScripted):
+    """A check that cannot tell any two apart, and has no votes."""
+
+    def __init__(self):
+        super().__init__(lambda a, b: 0.0)
+
+    async def score(self, task, responses):
+        return [Reward.failed("check", Status.ABSTAIN, "equal") for _ in responses]
+
+
+def test_votes_reach_the_parts_of_a_combination():
+    lm = ScriptedLM(lambda messages, index: json.dumps({"reasons": "r", "winner": "A"}))
+    pair = DirectPair(JudgeModel(lm, sampling=Sampling(temperature=0.6)))
+    for scorer in (FirstDecisive(Undecided(), pair), BothOrders(pair, rule="votes")):
+        lm.calls.clear()
+        for vote in range(3):
+            score(scorer.for_vote(vote), a_task(), "one", "two")
+        seeds = {call.sampling.seed for call in lm.calls}
+        assert len(seeds) == len(lm.calls) >= 3
+        assert scorer.for_vote(1).fingerprint != scorer.fingerprint
+
+
+def test_votes_of_a_judge_that_repeats_itself_are_refused():
+    fixed = PairScripted(lambda a, b: 1.0)
+    for scorer in (fixed, BothOrders(fixed), FirstDecisive(fixed)):
+        assert VersusReference(ScorerJudge(scorer), seed=0).votes == 1
+        with pytest.raises(UserError, match=r"votes is 4, but judge '.*' has no votes"):
+            VersusReference(ScorerJudge(scorer), seed=0, votes=4)

@@ -122,7 +122,16 @@ def attack():
         Hold.READ,
         tries('open("../" * 40 + T["secret"].lstrip("/")).read()'),
     ),
-    Attack("list the home folder", Hold.READ, tries('os.listdir(T["home"])', setup="import os")),
+    Attack(
+        "list the home folder",
+        Hold.READ,
+        tries(
+            # The way to the interpreter may lead through it, and is then all that is there.
+            'os.listdir(T["home"])',
+            escaped="T['home_mark'] in result",
+            setup="import os",
+        ),
+    ),
     Attack("read the machine's memory", Hold.READ, tries('open("/dev/mem", "rb").read(16)')),
     Attack(
         "read the environment of the parent",
@@ -285,8 +294,21 @@ def opened(descriptor):
         "write the memory of the parent",
         Hold.DISTURB,
         tries(
-            "call(311, 271, T['victim'], ctypes.create_string_buffer(16), 1, ctypes.create_string_buffer(16), 1, 0) >= 0",
-            setup=CALL,
+            "reach()",
+            setup=CALL
+            + """
+import errno, struct
+def reach():
+    here = ctypes.create_string_buffer(16)
+    mine = struct.pack("QQ", ctypes.addressof(here), 16)
+    theirs = struct.pack("QQ", 4096, 16)
+    try:
+        return call(311, 271, T["victim"], mine, 1, theirs, 1, 0)
+    except OSError as error:
+        if error.errno == errno.EFAULT:  # the right was there, only the address was not
+            return "reached"
+        raise
+""",
         ),
     ),
     Attack(
@@ -531,10 +553,10 @@ while True: sys.stderr.write("x" * 65536)
 """, {"output_kb": 256}, (Limit.OUTPUT,)),
     Attack("input that is never read", Hold.SURVIVE, "import os; os.close(0); print('done')"),
     Attack("closing all descriptors", Hold.SURVIVE, """
-import os
+import os, time
 os.closerange(0, 4096)
-while True: pass
-""", {"cpu_s": 1, "wall_s": 60}, (Limit.CPU,)),
+time.sleep(600)
+""", {"wall_s": 0.5}, (Limit.WALL,)),
     Attack("recursion that breaks the stack", Hold.SURVIVE, """
 import sys
 sys.setrecursionlimit(10**9)

@@ -34,6 +34,7 @@ from burnish.bench.statistics import (
     mean_estimate,
     paired_difference,
     sign_flip,
+    signed_estimate,
     wilson,
 )
 
@@ -81,5 +82,6 @@ __all__ = [
     "paired_test",
     "read_results",
     "sign_flip",
+    "signed_estimate",
     "wilson",
 ]

@@ -77,6 +77,8 @@ class Judged(Struct, frozen=True, omit_defaults=True):
     cost_usd: float = 0.0
     rewards: tuple[Reward, ...] = ()
     """The whole explanation, raw replies included."""
+    version: str = ""
+    """Digest of the judge's settings; a file holds one version of a judge."""
 
     @property
     def is_valid(self) -> bool:
@@ -142,9 +144,10 @@ def evidence_of(reward: Reward) -> list[Evidence]:
 
 
 def oracle_share(judged: Sequence[Judged]) -> float:
-    """Share of the items whose verdict rests on evidence that contains the label."""
+    """Share of the verdicts that rest on evidence which contains the label."""
     used = [
         any(e.visibility is Visibility.ORACLE for r in one.rewards for e in evidence_of(r))
         for one in judged
+        if one.is_valid
     ]
     return sum(used) / len(used) if used else 0.0

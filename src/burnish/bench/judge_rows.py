@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from burnish.bench.items import Choice, Item, message, responses_of, shuffled
-from burnish.bench.loaders.reading import Source
+from burnish.bench.loaders.reading import Source, read_sources
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Message
-from burnish.tasks.rows import read_table
 
 PROMPTS = ("prompt", "messages", "question", "instruction")
 PAIRS = (
@@ -42,10 +41,7 @@ WINNERS: dict[str, Choice] = {
 
 def read_items(path: Path, *, show: Sequence[str] = ()) -> list[Item]:
     """Every row of a JSONL, JSON, CSV or Parquet file as an item; a row that is none is refused."""
-    table = read_table(path)
-    if table.bad:
-        raise UserError(f"{path}:{table.bad[0].number}: {table.bad[0].why}.")
-    rows = [Source(path, row.number, row.values) for row in table.rows]
+    rows = read_sources(path)
     known = {column for row in rows for column in row.values}
     for column in show:
         if column not in known:

@@ -13,12 +13,16 @@ from time import perf_counter
 from types import TracebackType
 from typing import Self
 
+from msgspec.structs import replace
+
 from burnish.bench.items import Item, Judged, choice_of, evidence_of
-from burnish.errors import UserError
+from burnish.errors import StoreError, UserError
 from burnish.lm.lines import LineFile, read_lines
-from burnish.records import Reward, Status
+from burnish.records import Response, Reward, Status, Task
+from burnish.rewards.combine import compare
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
+from burnish.rewards.tournament import all_pairs
 from burnish.seeds import digest
 
 
@@ -57,13 +61,40 @@ class ResultFile:
         """Add one line."""
         self._file.append(one)
 
+    def check_version(self, judge: str, version: str) -> None:
+        """Refuse to mix a judge with the same judge under other settings."""
+        if any(one.judge == judge and one.version != version for one in self.records):
+            raise UserError(
+                f"{self.path}: it holds results of '{judge}' with other settings; give these "
+                "another --out."
+            )
+
 
 def read_results(path: Path) -> list[Judged]:
     """Every item of a result file; of an item that was judged again the last line counts."""
-    lines = read_lines(path, Judged)
+    try:
+        lines = read_lines(path, Judged)
+    except StoreError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        raise UserError(
+            f"{path}: not a result file; expected one of burnish judge or bench ({error.__cause__})."
+        ) from error
     if not lines:
         raise UserError(f"{path}: no judged item in it; expected a file of burnish judge or bench.")
+    versions: dict[str, str] = {}
+    for one in lines:
+        if versions.setdefault(one.judge, one.version) != one.version:
+            raise UserError(
+                f"{path}: it holds results of '{one.judge}' with different settings; expected a "
+                "file for each."
+            )
     return list({(one.judge, one.id): one for one in lines}.values())
+
+
+def version_of(scorer: Scorer, *, oracle: bool = False) -> str:
+    """A short digest of the scorer's settings and of what it may see."""
+    return digest(fingerprint(scorer), str(oracle))[:12]
 
 
 async def judge_items(
@@ -75,26 +106,32 @@ async def judge_items(
     file: ResultFile | None = None,
     oracle: bool = False,
     limit: int = 16,
-    deadline_s: float | None = None,
     done: Callable[[Judged, bool], None] = lambda one, is_new: None,
 ) -> list[Judged]:
     """What the scorer says of every item, in order; `done` hears of each as it comes."""
     known = {} if file is None else file.known
     # Without a file nothing is looked up, and a scorer needs no fingerprint.
-    version = "" if file is None else fingerprint(scorer)
+    version = "" if file is None else version_of(scorer, oracle=oracle)
+    if file is not None:
+        file.check_version(judge, version)
 
     async def one(item: Item) -> Judged:
         key = _key(version, judge, bench, oracle, item)
-        if key in known:
-            done(known[key], False)
-            return known[key]
-        start = perf_counter()
-        rewards = await rewards_of(scorer, item, oracle=oracle, deadline_s=deadline_s)
-        seconds = perf_counter() - start
-        judged = judged_from(item, rewards, judge=judge, bench=bench, key=key, seconds=seconds)
-        if file is not None:
+        old = known.get(key)
+        if old is not None:
+            # A label is no part of the question: it may have been corrected since.
+            judged = replace(
+                old, best=item.best, subset=item.subset, group=item.group, info=item.info
+            )
+        else:
+            start = perf_counter()
+            rewards = await rewards_of(scorer, item, oracle=oracle)
+            seconds = perf_counter() - start
+            judged = judged_from(item, rewards, judge=judge, bench=bench, key=key, seconds=seconds)
+            judged = replace(judged, version=version)
+        if file is not None and judged != old:
             file.append(judged)
-        done(judged, True)
+        done(judged, old is None)
         return judged
 
     return await gather([partial(one, item) for item in items], limit=limit)
@@ -109,46 +146,40 @@ def unasked(
     bench: str = "",
     oracle: bool = False,
 ) -> list[Item]:
-    """The items that are not on file for this very judge and these very texts."""
-    version = fingerprint(scorer)
+    """The items that are not on file for this very judge and this very question."""
+    version = version_of(scorer, oracle=oracle)
+    file.check_version(judge, version)
     return [item for item in items if _key(version, judge, bench, oracle, item) not in file.known]
 
 
 def _key(version: str, judge: str, bench: str, oracle: bool, item: Item) -> str:
+    """All that a judge sees of the item, and who is asked."""
+    fields = sorted(item.task(oracle=oracle).fields.items())
     texts = [response.text for response in item.responses]
-    return digest(version, judge, bench, str(oracle), item.id, repr(item.messages), *texts)
+    return digest(version, judge, bench, item.id, repr((item.messages, fields)), *texts)
 
 
-async def rewards_of(
-    scorer: Scorer, item: Item, *, oracle: bool = False, deadline_s: float | None = None
-) -> list[Reward]:
+async def rewards_of(scorer: Scorer, item: Item, *, oracle: bool = False) -> list[Reward]:
     """One reward a response; a pair scorer lets several responses meet each other in turn."""
-    task = item.task(oracle=oracle)
-    if scorer.scope is not Scope.PAIR or len(item.responses) == 2:
-        return await checked(scorer, task, item.responses, deadline_s=deadline_s)
+    if scorer.scope is not Scope.PAIR:
+        return await checked(scorer, item.task(oracle=oracle), item.responses)
     if len(item.responses) < 2:
         raise UserError(
             f"item '{item.id}' has {len(item.responses)} response(s) and the judge "
             f"'{scorer.name}' compares pairs; expected two or more, or a judge that rates single "
             "ones (point)."
         )
-    return await _round_robin(scorer, item, oracle, deadline_s)
-
-
-async def _round_robin(
-    scorer: Scorer, item: Item, oracle: bool, deadline_s: float | None
-) -> list[Reward]:
-    """Each pair once; a response's value is its mean lead, missing where any match has no value."""
     task = item.task(oracle=oracle)
-    count = len(item.responses)
-    places = [(i, j) for i in range(count) for j in range(i + 1, count)]
-    calls = [
-        partial(
-            checked, scorer, task, [item.responses[i], item.responses[j]], deadline_s=deadline_s
-        )
-        for i, j in places
-    ]
-    met: list[list[Reward]] = [[] for _ in item.responses]
+    if len(item.responses) == 2:
+        return await compare(scorer, task, *item.responses)
+    return await _round_robin(scorer, task, item.responses)
+
+
+async def _round_robin(scorer: Scorer, task: Task, responses: Sequence[Response]) -> list[Reward]:
+    """Each pair once; a response's value is its mean lead, missing where any match has no value."""
+    places = list(all_pairs(len(responses)))
+    calls = [partial(compare, scorer, task, responses[i], responses[j]) for i, j in places]
+    met: list[list[Reward]] = [[] for _ in responses]
     for (i, j), (first, second) in zip(places, await gather(calls), strict=True):
         met[i].append(first)
         met[j].append(second)

@@ -21,10 +21,14 @@ from typing import NamedTuple
 from burnish.bench.edits import Edit, format_marks, word_count
 from burnish.bench.items import Item
 from burnish.bench.regression import logistic, probability
-from burnish.bench.statistics import Estimate, mean_estimate, wilson
+from burnish.bench.statistics import Estimate, sign_flip, signed_estimate, wilson
 from burnish.errors import UserError
 from burnish.records import Response, Reward
+from burnish.rewards.combine import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
+
+ALPHA = 0.05
+"""Wins minus losses are a bias where the test's p-value is below this."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ class Finding(NamedTuple):
     unit: str
     reading: str
     is_bias: bool | None = None
-    """True where the interval leaves 0 out; None where 0 has no meaning or nothing was measured."""
+    """Wins minus losses: by a sign-flip test, which ties do not fool. A slope: the interval leaves
+    0 out. None where 0 has no meaning or nothing was measured."""
 
 
 async def ask_twice(pair: Scorer, items: Sequence[Item], *, limit: int = 16) -> list[Twice]:
@@ -87,12 +92,12 @@ async def ask_edits(
 async def _twice(pair: Scorer, item: Item) -> Twice:
     task = item.task()
     a, b = item.responses
-    first = await checked(pair, task, [a, b])
     if pair.scope is Scope.PAIR:
-        second = await checked(pair, task, [b, a])
+        first = await compare(pair, task, a, b)
+        second = await compare(pair, task, b, a)
         forward, backward = first[0].value, second[1].value
     else:
-        second = []
+        first, second = await checked(pair, task, [a, b]), []
         values = first[0].value, first[1].value
         forward = None if values[0] is None or values[1] is None else values[0] - values[1]
         backward = forward
@@ -115,12 +120,10 @@ def edit_findings(changed: Mapping[str, Sequence[Twice]]) -> list[Finding]:
     """How often each edit wins more than it loses against the text it was made from."""
     found = []
     for name, pairs in changed.items():
-        wins = [-_votes(one) for one in pairs if one.is_valid]
-        estimate = mean_estimate(wins) if wins else None
         found.append(
             _finding(
                 f"edit: {name}",
-                estimate,
+                [-_votes(one) for one in pairs if one.is_valid],
                 "wins minus losses of the edited text",
                 "the edited text wins {:+.0%} more often than it loses",
             )
@@ -144,7 +147,7 @@ def _place(asked: Sequence[Twice]) -> Finding:
     leads = [(_sign(o.forward) - _sign(o.backward)) / 2 for o in asked if o.is_valid]
     return _finding(
         "first place",
-        mean_estimate(leads) if leads else None,
+        leads,
         "wins minus losses of the first place",
         "the first place wins {:+.0%} more often than it loses",
     )
@@ -207,16 +210,18 @@ def _self_preference(asked: Sequence[Twice], own: str) -> Finding:
         return Finding("self-preference", None, "wins minus losses of its own", reading)
     return _finding(
         "self-preference",
-        mean_estimate(excess),
+        excess,
         "wins minus losses of its own answers",
         "its own answers win {:+.0%} more often than they lose, " + beyond,
     )
 
 
-def _finding(name: str, estimate: Estimate | None, unit: str, reading: str) -> Finding:
-    if estimate is None:
+def _finding(name: str, leads: Sequence[float], unit: str, reading: str) -> Finding:
+    """Wins minus losses, one number a pair."""
+    if not leads:
         return Finding(name, None, unit, "no pair has a verdict in both orders")
-    return Finding(name, estimate, unit, reading.format(estimate.value), _leaves_zero(estimate))
+    estimate = signed_estimate(leads)
+    return Finding(name, estimate, unit, reading.format(estimate.value), sign_flip(leads) < ALPHA)
 
 
 def _leaves_zero(estimate: Estimate) -> bool:

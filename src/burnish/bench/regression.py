@@ -15,11 +15,15 @@ import math
 from collections.abc import Hashable, Sequence
 
 from burnish.bench.statistics import Z95, Estimate
+from burnish.numbers import sigmoid, solve
 
 PRIOR_DEVIATION = 10.0
 ROUNDS = 100
 
 Matrix = list[list[float]]
+
+probability = sigmoid
+"""The chance that log-odds stand for."""
 
 
 def logistic(
@@ -40,14 +44,6 @@ def logistic(
         error = math.sqrt(max(inverse[place][place], spread[place][place], 0.0))
         found.append(Estimate(value, value - Z95 * error, value + Z95 * error, len(set(clusters))))
     return found
-
-
-def probability(log_odds: float) -> float:
-    """The probability of log-odds, without overflow."""
-    if log_odds >= 0:
-        return 1.0 / (1.0 + math.exp(-log_odds))
-    small = math.exp(log_odds)
-    return small / (1.0 + small)
 
 
 def _maximum(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:
@@ -142,16 +138,7 @@ def _times(a: Matrix, b: Matrix) -> Matrix:
 
 
 def _inverse(matrix: Matrix) -> Matrix:
-    """Gauss-Jordan with pivots; the prior on the diagonal keeps it regular."""
+    """The prior on the diagonal keeps the matrix regular."""
     size = len(matrix)
-    work = [[*line, *(float(i == j) for j in range(size))] for i, line in enumerate(matrix)]
-    for column in range(size):
-        pivot = max(range(column, size), key=lambda line: abs(work[line][column]))
-        work[column], work[pivot] = work[pivot], work[column]
-        head = work[column][column]
-        work[column] = [value / head for value in work[column]]
-        for line in range(size):
-            if line != column and work[line][column]:
-                factor = work[line][column]
-                work[line] = [a - factor * b for a, b in zip(work[line], work[column], strict=True)]
-    return [line[size:] for line in work]
+    columns = [solve(matrix, [float(i == j) for i in range(size)]) for j in range(size)]
+    return [list(line) for line in zip(*columns, strict=True)]

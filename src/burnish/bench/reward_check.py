@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from burnish.bench.edits import EDITS, Edit
 from burnish.bench.items import evidence_of
-from burnish.bench.statistics import Estimate, mean_estimate
+from burnish.bench.statistics import Estimate, mean_estimate, signed_estimate
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.combine import compare
@@ -237,7 +237,7 @@ def _cost(rewards: Sequence[Reward]) -> Finding:
 def _edit_finding(edit: Edit, examples: Sequence[Example]) -> Finding:
     if not examples:
         return Finding(edit.name, f"{edit.name}: nothing to compare, no response has a value twice")
-    estimate = mean_estimate([example.change for example in examples])
+    estimate = signed_estimate([example.change for example in examples])
     size = f"{estimate.value:+.3g} [{estimate.low:.3g}, {estimate.high:.3g}]"
     raised = sum(example.change > 0 for example in examples)
     is_bad = estimate.low > 0

@@ -43,10 +43,22 @@ def wilson(successes: int, count: int) -> Estimate:
 
 
 def mean_estimate(values: Sequence[float]) -> Estimate:
-    """Mean with an interval: Wilson's where all values are 0 or 1, else the bootstrap's."""
+    """Mean of marks with an interval: Wilson's where all are 0 or 1, else the bootstrap's.
+
+    Not for wins minus losses: Wilson's interval holds no number below 0.
+    """
     if all(v in (0.0, 1.0) for v in values):
         return wilson(round(sum(values)), len(values))
-    return _bootstrap(values)
+    return signed_estimate(values)
+
+
+def signed_estimate(values: Sequence[float], rounds: int = 2000) -> Estimate:
+    """Mean of values of any sign with the bootstrap's interval; `sign_flip` tests it against 0."""
+    rng = Seeds(0).rng("bootstrap", len(values))
+    count = len(values)
+    means = sorted(sum(rng.choices(values, k=count)) / count for _ in range(rounds))
+    low, high = means[int(0.025 * rounds)], means[int(0.975 * rounds) - 1]
+    return Estimate(sum(values) / count, low, high, count)
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
@@ -55,7 +67,7 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estima
         raise ValueError(f"paired values differ in number: {len(before)} and {len(after)}")
     if all(v in (0.0, 1.0) for v in (*before, *after)):
         return _paired_shares(before, after)
-    return _bootstrap([b - a for a, b in zip(before, after, strict=True)])
+    return signed_estimate([b - a for a, b in zip(before, after, strict=True)])
 
 
 def _paired_shares(before: Sequence[float], after: Sequence[float]) -> Estimate:
@@ -130,11 +142,3 @@ def _signed_sums(values: Sequence[float]) -> list[float]:
 
 def _joined(first: float, second: float, correlation: float) -> float:
     return math.sqrt(max(first**2 - 2 * correlation * first * second + second**2, 0.0))
-
-
-def _bootstrap(values: Sequence[float], rounds: int = 2000) -> Estimate:
-    rng = Seeds(0).rng("bootstrap", len(values))
-    count = len(values)
-    means = sorted(sum(rng.choices(values, k=count)) / count for _ in range(rounds))
-    low, high = means[int(0.025 * rounds)], means[int(0.975 * rounds) - 1]
-    return Estimate(sum(values) / count, low, high, count)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from burnish.cli.judge_commands import bench, judge_app, reward_app
+from burnish.cli.bench_commands import bench
+from burnish.cli.judge_commands import judge_app, reward_app
 from burnish.cli.skill_commands import skill_app
 
 RUNS = Path("runs")

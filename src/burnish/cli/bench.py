@@ -11,7 +11,6 @@ import anyio
 
 from burnish.bench.accuracy import accuracy, agreement, by_style, by_subset, flips
 from burnish.bench.items import Item, Judged, choice_of, oracle_share
-from burnish.bench.judging import ResultFile, unasked
 from burnish.bench.loaders import Benchmark, benchmark, load
 from burnish.bench.point_scores import with_answers
 from burnish.bench.points_judge import PointsJudge
@@ -28,14 +27,8 @@ from burnish.cli.bench_points import (
 from burnish.cli.bench_report import JudgeResult, judge_record, print_details, print_judges
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge import check_outside
-from burnish.cli.judge_work import (
-    forecast,
-    judge_with_progress,
-    print_forecast,
-    spent_record,
-    spent_text,
-)
-from burnish.cli.judging import JudgeFlags, OpenJudge, check_needs, open_judge, title
+from burnish.cli.judge_work import judge_all, spent_record, spent_text
+from burnish.cli.judging import JudgeFlags, check_needs, default_path, open_judge, title
 from burnish.errors import UserError
 from burnish.records import Reward
 from burnish.rewards.judges.benchmarks import ties_score
@@ -109,11 +102,12 @@ def _live(bench: Benchmark, items: list[Item], flags: JudgeFlags, query: Query) 
         flags, PointsJudge if bench.kind == "rubric" and flags.with_ == "point" else None
     )
     check_needs(judge.scorer, items, oracle=query.oracle)
-    path = query.out or Path("results") / f"{bench.name}-{_slug(judge.name)}.jsonl"
+    path = query.out or default_path(bench.name, judge, oracle=query.oracle)
     if not query.as_json:
         say(f"{bench.title}: {len(items)} items, {title(judge)}", style="bold")
     start = perf_counter()
-    judged = anyio.run(partial(_ask, bench, judge, items, path, query))
+    ask = partial(judge_all, bench=bench.name, oracle=query.oracle, quiet=query.as_json)
+    _, judged = anyio.run(ask, judge, items, path)
     seconds = perf_counter() - start
     if bench.kind == "rubric":
         return show_points(bench, judge, judged, path, query, seconds)
@@ -128,20 +122,6 @@ def _live(bench: Benchmark, items: list[Item], flags: JudgeFlags, query: Query) 
         say(spent_text(judge, seconds))
         print_file(path)
     return check_outside(judged)
-
-
-async def _ask(
-    bench: Benchmark, judge: OpenJudge, items: list[Item], path: Path, query: Query
-) -> list[Judged]:
-    with ResultFile(path) as file:
-        left = unasked(
-            file, judge.scorer, items, judge=judge.name, bench=bench.name, oracle=query.oracle
-        )
-        if not query.as_json:
-            print_forecast(await forecast(judge, left), judge)
-        return await judge_with_progress(
-            judge, items, bench=bench.name, file=file, oracle=query.oracle, quiet=query.as_json
-        )
 
 
 def live_result(
@@ -209,7 +189,3 @@ def _record(
         "items": items,
         "judges": [judge_record(result) for result in results],
     }
-
-
-def _slug(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 
-from burnish.bench.items import Item, Judged, responses_of
+from burnish.bench.answering import Answering, blanks
+from burnish.bench.items import Item, Judged
 from burnish.bench.judging import ResultFile, judge_items
 from burnish.bench.loaders import Benchmark, load_healthbench_marks
 from burnish.bench.point_scores import (
@@ -23,13 +23,11 @@ from burnish.bench.point_scores import (
 from burnish.cli.bench_report import points_record, print_instructions, print_points
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge import check_outside
-from burnish.cli.judge_work import spent_record, spent_text
-from burnish.cli.judging import JudgeFlags, OpenJudge
+from burnish.cli.judge_work import judge_all, spent_record, spent_text
+from burnish.cli.judging import JudgeFlags, OpenJudge, default_path, open_judge
 from burnish.errors import UserError
-from burnish.lm.base import Sampling
-from burnish.lm.named import open_lm
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
-from burnish.rewards.scorer import Scorer, gather
+from burnish.rewards.judges.asking import JudgeModel
 from burnish.seeds import derive
 
 
@@ -68,49 +66,61 @@ def check_instructions(bench: Benchmark, items: list[Item], flags: JudgeFlags, q
     """Check a model's answers, or those of a file, by rule."""
     if query.answers is not None:
         items, name = with_answers(items, query.answers), query.answers.stem
-    elif flags.model:
-        name = flags.model
-        items = anyio.run(partial(_answer, items, flags))
-    else:
+        judged = anyio.run(_check, items, name, query.out)
+        _show_instructions(bench, name, judged, query.out, query)
+        return 0
+    if not flags.model and flags.replay is None:
         raise UserError(
             f"benchmark '{bench.name}' checks answers: give --answers FILE (key or prompt, and "
             "response), or --model MODEL to have them written."
         )
-    scorer = Instructions(InstructionsConfig())
+    judge = open_judge(flags._replace(with_=""), _answering)
+    path = query.out or default_path(bench.name, judge)
+    if not query.as_json:
+        say(f"{bench.title}: {len(items)} prompts for {one_line(judge.name)}", style="bold")
     start = perf_counter()
-    judged = anyio.run(partial(_check, scorer, items, name, query.out))
+    ask = partial(judge_all, bench=bench.name, quiet=query.as_json)
+    _, judged = anyio.run(ask, judge, blanks(items), path)
     seconds = perf_counter() - start
-    found, kinds = point_score(judged), by_instruction(judged)
-    if query.as_json:
-        kinds_record = {key: value._asdict() for key, value in kinds.items()}
-        points = points_record(found)
-        emit_json({"bench": bench.name, "model": name, **points, "instructions": kinds_record})
-        return 0
-    print_points(f"{bench.title}, all instructions of a prompt obeyed by {one_line(name)}", found)
-    obeyed, decided = (sum(count[k] for count in kinds.values()) for k in (0, 1))
-    share = f" ({obeyed / decided:.1%})" if decided else ""
-    say(f"single instructions: {obeyed} of {decided} obeyed{share}, checked in {seconds:.1f} s")
-    print_instructions(kinds)
-    print_file(query.out)
-    return 0
+    spent = {"spent": spent_record(judge, seconds), "file": str(path)}
+    _show_instructions(bench, judge.name, judged, path, query, spent)
+    if not query.as_json:
+        say(spent_text(judge, seconds))
+    return check_outside(judged)
 
 
-async def _answer(items: list[Item], flags: JudgeFlags) -> list[Item]:
-    lm = open_lm(flags.model)
-    sampling = Sampling(temperature=flags.temperature, max_tokens=flags.max_tokens)
-
-    async def one(item: Item) -> Item:
-        (completion,) = await lm.sample(item.messages, sampling)
-        return replace(item, responses=responses_of(item.id, [completion.text]))
-
-    return await gather([partial(one, item) for item in items], limit=flags.concurrency)
+def _answering(model: JudgeModel) -> Answering:
+    return Answering(model, Instructions(InstructionsConfig()))
 
 
-async def _check(scorer: Scorer, items: list[Item], name: str, out: Path | None) -> list[Judged]:
+async def _check(items: list[Item], name: str, out: Path | None) -> list[Judged]:
+    scorer = Instructions(InstructionsConfig())
     if out is None:
         return await judge_items(scorer, items, judge=name, bench="ifeval")
     with ResultFile(out) as file:
         return await judge_items(scorer, items, judge=name, bench="ifeval", file=file)
+
+
+def _show_instructions(
+    bench: Benchmark,
+    name: str,
+    judged: list[Judged],
+    path: Path | None,
+    query: Query,
+    more: dict[str, Any] | None = None,
+) -> None:
+    found, kinds = point_score(judged), by_instruction(judged)
+    if query.as_json:
+        each = {key: value._asdict() for key, value in kinds.items()}
+        record = {"bench": bench.name, "model": name, **points_record(found), "instructions": each}
+        emit_json({**record, **(more or {})})
+        return
+    print_points(f"{bench.title}, all instructions of a prompt obeyed by {one_line(name)}", found)
+    obeyed, decided = (sum(count[k] for count in kinds.values()) for k in (0, 1))
+    share = f" ({obeyed / decided:.1%})" if decided else ""
+    say(f"single instructions: {obeyed} of {decided} obeyed{share}")
+    print_instructions(kinds)
+    print_file(path)
 
 
 def show_points(
@@ -133,11 +143,11 @@ def show_points(
 
 
 def write_results(path: Path, judged: list[Judged]) -> None:
-    """A result file of what was replayed; an older one is replaced only by the same kind."""
+    """Add what was replayed to a result file, where its last line for the item says otherwise."""
     with ResultFile(path) as file:
-        known = {(one.judge, one.id) for one in file.records}
+        last = {(one.judge, one.id): one for one in file.records}
         for one in judged:
-            if (one.judge, one.id) not in known:
+            if last.get((one.judge, one.id)) != one:
                 file.append(one)
 
 

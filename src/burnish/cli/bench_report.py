@@ -57,12 +57,13 @@ def narrow(estimate: Estimate | None) -> str:
     return f"{100 * estimate.value:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
-def table_of(*titles: str) -> Table:
-    """A table without lines; the last column gives way where there is too little room."""
+def table_of(*titles: str, gives_way: int = -1) -> Table:
+    """A table without lines; one column, the last, takes further lines where room is short."""
     table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for title in titles[:-1]:
+    for title in titles:
         table.add_column(title, no_wrap=True, overflow="ellipsis")
-    table.add_column(titles[-1], overflow="fold")
+    table.columns[gives_way].no_wrap = False
+    table.columns[gives_way].overflow = "fold"
     return table
 
 
@@ -70,15 +71,15 @@ def print_judges(results: Sequence[JudgeResult]) -> None:
     """All judges side by side."""
     has_orders = any(result.one_order for result in results)
     has_people = any(result.agreement for result in results)
-    titles = ["judge", *(["one order, %"] if has_orders else []), "right of all, %"]
+    titles = ["judge", *(["one order"] if has_orders else []), "right of all, %"]
     titles += ["decided", "valid", "ties", "failed"]
     titles += ["flips"] if any(result.flips for result in results) else []
     titles += ["kappa"] if has_people else []
-    table = table_of(*titles)
+    table = table_of(*titles, gives_way=0)
     for result in results:
         found = result.accuracy
         cells = [one_line(result.name)]
-        cells += [narrow(result.one_order.all if result.one_order else None)] if has_orders else []
+        cells += [_short(result.one_order.all if result.one_order else None)] if has_orders else []
         cells += [narrow(found.all), _short(found.decided), _short(found.valid)]
         cells += [str(found.ties), str(found.failed)]
         if "flips" in titles:

@@ -68,7 +68,8 @@ def _read(word: str) -> list[Judged]:
 
 def print_comparison(found: JudgeComparison) -> None:
     """Both accuracies, the test, and items on which they differ."""
-    table = table_of("judge", "right of all, %", "decided", "valid", "ties", "failed")
+    titles = ("judge", "right of all, %", "decided", "valid", "ties", "failed")
+    table = table_of(*titles, gives_way=0)
     sides = (("A", found.name_a, found.accuracy_a), ("B", found.name_b, found.accuracy_b))
     for letter, name, side in sides:
         cells = [f"{letter}  {name}", narrow(side.all), narrow(side.decided)]

@@ -11,19 +11,12 @@ from typing import Any, NamedTuple
 import anyio
 
 from burnish.bench.accuracy import accuracy, by_subset
-from burnish.bench.items import Item, Judged, oracle_share
+from burnish.bench.items import Judged, oracle_share
 from burnish.bench.judge_rows import read_items
-from burnish.bench.judging import ResultFile, unasked
 from burnish.cli.bench_report import accuracy_record
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge_report import print_items, print_summary
-from burnish.cli.judge_work import (
-    forecast,
-    judge_with_progress,
-    print_forecast,
-    spent_record,
-    spent_text,
-)
+from burnish.cli.judge_work import judge_all, spent_record, spent_text
 from burnish.cli.judging import JudgeFlags, OpenJudge, check_needs, open_judge, title
 from burnish.errors import JudgeError, UserError
 from burnish.records import Status
@@ -54,7 +47,8 @@ def judge_file(path: Path, flags: JudgeFlags, query: Query) -> int:
     if not query.as_json:
         say(title(judge), style="bold")
     start = perf_counter()
-    found, judged = anyio.run(partial(_judge, judge, items, query))
+    ask = partial(judge_all, oracle=query.oracle, quiet=query.as_json)
+    found, judged = anyio.run(ask, judge, items, query.out)
     seconds = perf_counter() - start
     if query.as_json:
         emit_json(_record(judge, found, judged, seconds))
@@ -65,34 +59,6 @@ def judge_file(path: Path, flags: JudgeFlags, query: Query) -> int:
         if query.out is not None:
             say(f"results   {one_line(str(query.out))}")
     return check_outside(judged)
-
-
-async def _judge(
-    judge: OpenJudge, items: list[Item], query: Query
-) -> tuple[Forecast, list[Judged]]:
-    if query.out is None:
-        return await _ask(judge, items, items, None, query)
-    with ResultFile(query.out) as file:
-        left = unasked(file, judge.scorer, items, judge=judge.name, oracle=query.oracle)
-        if len(left) < len(items) and not query.as_json:
-            say(f"{len(items) - len(left)} of {len(items)} rows are on file already")
-        return await _ask(judge, items, left, file, query)
-
-
-async def _ask(
-    judge: OpenJudge,
-    items: list[Item],
-    left: list[Item],
-    file: ResultFile | None,
-    query: Query,
-) -> tuple[Forecast, list[Judged]]:
-    found = await forecast(judge, left)
-    if not query.as_json:
-        print_forecast(found, judge)
-    judged = await judge_with_progress(
-        judge, items, file=file, oracle=query.oracle, quiet=query.as_json
-    )
-    return found, judged
 
 
 def check_outside(judged: list[Judged]) -> int:

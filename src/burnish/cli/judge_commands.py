@@ -1,4 +1,4 @@
-"""The commands about judges and rewards, and their help; what they do is imported when called.
+"""`judge`, `judge probe` and `reward check` with their help; what they do is imported when called.
 
 `burnish judge FILE` and `burnish judge probe FILE` share a word: the group takes what is none of
 its commands as the file to judge.
@@ -10,7 +10,30 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+from burnish.cli.judge_options import (
+    Anchor,
+    ApiKeyEnv,
+    AsJson,
+    BothOrders,
+    BudgetCalls,
+    BudgetTokens,
+    BudgetUsd,
+    Cache,
+    Concurrency,
+    File,
+    Limit,
+    MaxTokens,
+    Model,
+    Option,
+    Oracle,
+    Prices,
+    Record,
+    Replay,
+    Temperature,
+    With,
+)
 
 FILE = "file"
 """The command that a word which is no command leads to; it does not show in what people read."""
@@ -24,9 +47,14 @@ class FileGroup(TyperGroup):
             args = [FILE, *args]
         return super().parse_args(ctx, args)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, command, rest = super().resolve_command(ctx, args)
-        return "" if name == FILE else name, command, rest
+
+class FileCommand(TyperCommand):
+    """That default; in usage and mistakes it goes by the name of its group."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        return super().make_context(parent.info_name, args, parent=parent.parent, **extra)
 
 
 judge_app = typer.Typer(
@@ -40,80 +68,8 @@ reward_app = typer.Typer(
     help="[bold]reward check[/]: is a reward fit for training?",
 )
 
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="JSONL, JSON, CSV or Parquet.", show_default=False)
-]
-With = Annotated[
-    str,
-    typer.Option(
-        "--with",
-        metavar="NAME",
-        help="direct, point, list, openrs, skill_rm, genrm or rubric.",
-    ),
-]
-Model = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="smollm2, tiny, a model folder, or http://host:port/v1#model.",
-    ),
-]
-Option = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A setting of the judge; may be repeated."),
-]
-BothOrders = Annotated[
-    bool,
-    typer.Option("--both-orders/--one-order", help="Ask about pairs in both orders."),
-]
-Anchor = Annotated[
-    str,
-    typer.Option(
-        "--anchor", metavar="COLUMN", help="Compare each response with this column's text."
-    ),
-]
-Limit = Annotated[int, typer.Option("--limit", min=0, metavar="N", help="At most N; 0 for all.")]
-MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens of one reply.")]
-Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Items at the same time.")]
-ApiKeyEnv = Annotated[
-    str,
-    typer.Option(
-        "--api-key-env", metavar="NAME", help="Environment variable with the server's key."
-    ),
-]
-Prices = Annotated[
-    str,
-    typer.Option(
-        "--prices", metavar="IN,OUT", help="Dollars for a million tokens read and written."
-    ),
-]
-BudgetCalls = Annotated[int | None, typer.Option("--budget-calls", min=0, help="Most calls.")]
-BudgetTokens = Annotated[int | None, typer.Option("--budget-tokens", min=0, help="Most tokens.")]
-BudgetUsd = Annotated[float | None, typer.Option("--budget-usd", min=0.0, help="Most dollars.")]
-Cache = Annotated[
-    Path | None,
-    typer.Option("--cache", metavar="FILE", help="Keep replies here; equal questions cost once."),
-]
-Record = Annotated[
-    Path | None,
-    typer.Option("--record", metavar="FILE", help="Write every question and raw reply here."),
-]
-Replay = Annotated[
-    Path | None,
-    typer.Option("--replay", metavar="FILE", help="Answer from such a record, without a call."),
-]
-Oracle = Annotated[
-    bool,
-    typer.Option(
-        "--oracle", help="Let the judge use hidden columns (the reference); this is counted."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of text.")]
 
-
-@judge_app.command(FILE, hidden=True)
+@judge_app.command(FILE, cls=FileCommand, hidden=True)
 def judge(
     file: File,
     with_: With = "direct",
@@ -223,8 +179,8 @@ def probe(
     """What a judge prefers besides quality: place, length, format, its own, with intervals.
 
     Every pair is asked about in both orders; then each first response meets
-    itself with padding, a heading and so on. A finding whose interval leaves
-    out 0 is a bias.
+    itself with padding, a heading and so on. What chance alone would rarely
+    do is named as a bias.
 
     \b
       burnish judge probe pairs.jsonl --with direct --model smollm2
@@ -286,80 +242,3 @@ def reward_check(
     from burnish.cli.reward_check import Query, check
 
     return check(words, Query(data, limit, as_json))
-
-
-def bench(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="judgebench, rmbench, llmbar, pandalm, rewardbench2, ppe, healthbench or ifeval.",
-        ),
-    ],
-    data: Annotated[
-        Path, typer.Option("--data", metavar="PATH", help="The published file or folder.")
-    ],
-    with_: With = "",
-    model: Model = "",
-    recorded: Annotated[
-        Path | None,
-        typer.Option("--recorded", metavar="FILE", help="Verdicts on record instead of a judge."),
-    ] = None,
-    answers: Annotated[
-        Path | None,
-        typer.Option("--answers", metavar="FILE", help="Responses, for healthbench and ifeval."),
-    ] = None,
-    limit: Limit = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Results; results/NAME-JUDGE.jsonl by default."),
-    ] = None,
-    option: Option = None,
-    both_orders: BothOrders = True,
-    max_tokens: MaxTokens = 1024,
-    temperature: Temperature = 0.0,
-    concurrency: Concurrency = 16,
-    api_key_env: ApiKeyEnv = "",
-    prices: Prices = "",
-    budget_calls: BudgetCalls = None,
-    budget_tokens: BudgetTokens = None,
-    budget_usd: BudgetUsd = None,
-    cache: Cache = None,
-    record: Record = None,
-    replay: Replay = None,
-    oracle: Oracle = False,
-    as_json: AsJson = False,
-) -> int:
-    """Measure a judge on a published benchmark, over all, decided and valid items.
-
-    Data is read from where you have it; none is shipped. The same command
-    goes on where it was stopped. Two results are compared with burnish
-    compare.
-
-    \b
-      burnish bench llmbar --data test.parquet --with direct --model smollm2 --limit 50
-      burnish bench llmbar --data test.parquet --recorded judges.parquet
-      burnish bench ifeval --data test.parquet --model smollm2 --limit 20
-    """
-    from burnish.cli.bench import Query, run_bench
-    from burnish.cli.judging import JudgeFlags, read_prices
-
-    flags = JudgeFlags(
-        with_,
-        model,
-        tuple(option or ()),
-        both_orders,
-        "",
-        max_tokens,
-        temperature,
-        concurrency,
-        api_key_env,
-        read_prices(prices),
-        budget_calls,
-        budget_tokens,
-        budget_usd,
-        cache,
-        record,
-        replay,
-    )
-    return run_bench(name, flags, Query(data, recorded, answers, limit, out, oracle, as_json))

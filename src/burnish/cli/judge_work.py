@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from burnish.bench.items import Item, Judged
-from burnish.bench.judging import ResultFile, judge_items, rewards_of
+from burnish.bench.judging import ResultFile, judge_items, rewards_of, unasked
 from burnish.cli.console import count, duration, err, say
 from burnish.cli.judging import OpenJudge
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
@@ -46,19 +48,20 @@ async def forecast(
     judge: OpenJudge,
     items: Sequence[Item],
     *,
+    oracle: bool = False,
     per_item: int = 1,
 ) -> Forecast:
     """Calls and tokens, measured on a few items with a model that says nothing.
 
-    `per_item` is how often each item is judged. Only first questions are counted: a repair, or a
-    further step of a judge that takes several, comes on top.
+    `per_item` is how often each item is judged. Real replies may take repairs, and a judge that
+    goes on or stops by what it was told takes more or fewer steps than here.
     """
     flags = judge.flags
     lm = _MeasuringLM(judge.model.name)
     scorer = judge.build(JudgeModel(lm, sampling=judge.model.sampling, repairs=0))
     chosen = items[:: max(1, len(items) // REHEARSED)][:REHEARSED]
     for item in chosen:
-        await rewards_of(scorer, item)
+        await rewards_of(scorer, item, oracle=oracle)
     asked = len(lm.characters)
     mean = sum(lm.characters) / CHARACTERS_A_TOKEN / asked if asked else 0.0
     return forecast_of(
@@ -72,21 +75,44 @@ async def forecast(
 
 def print_forecast(found: Forecast, judge: OpenJudge) -> None:
     """The forecast, and which limit it will meet."""
-    say(f"forecast  {found}; repairs and further steps come on top")
+    say(f"forecast  {found}; repairs come on top, steps vary with the replies")
     if warning := found.warning(judge.model.budget):
         say(f"{warning}: the items that are left get no verdict", style="yellow")
 
 
-async def judge_with_progress(
+async def judge_all(
     judge: OpenJudge,
     items: Sequence[Item],
+    path: Path | None,
     *,
     bench: str = "",
-    file: ResultFile | None = None,
     oracle: bool = False,
     quiet: bool = False,
+) -> tuple[Forecast, list[Judged]]:
+    """Say what it will take, then judge all items; those that `path` holds are not asked again."""
+    with nullcontext() if path is None else ResultFile(path) as file:
+        left = list(items)
+        if file is not None:
+            left = unasked(file, judge.scorer, items, judge=judge.name, bench=bench, oracle=oracle)
+        found = await forecast(judge, left, oracle=oracle)
+        if not quiet:
+            if len(left) < len(items):
+                say(f"{len(items) - len(left)} of {len(items)} rows are on file already")
+            print_forecast(found, judge)
+        judged = await _with_progress(judge, items, file, bench, oracle=oracle, quiet=quiet)
+        return found, judged
+
+
+async def _with_progress(
+    judge: OpenJudge,
+    items: Sequence[Item],
+    file: ResultFile | None,
+    bench: str,
+    *,
+    oracle: bool,
+    quiet: bool,
 ) -> list[Judged]:
-    """Judge all items with a progress line on stderr."""
+    """Judge with a progress line on stderr."""
     with ProgressLine(len(items), "judging", quiet=quiet) as step:
 
         def done(one: Judged, is_new: bool) -> None:

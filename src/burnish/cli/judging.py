@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnish.bench.items import Item
+from burnish.bench.judging import version_of
 from burnish.cli.console import one_line
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Sampling
@@ -48,7 +49,7 @@ class OpenJudge:
     """A judge ready to be asked."""
 
     name: str
-    """`direct@smollm2`: the method and the model."""
+    """`direct@smollm2`: the method and the model; of a model that answers its name alone."""
     model: JudgeModel
     build: Callable[[JudgeModel], Scorer]
     """The same judge over another model, such as one that only counts questions."""
@@ -74,7 +75,15 @@ def open_judge(
         both_orders=flags.both_orders,
         anchor=flags.anchor or None,
     )
-    return OpenJudge(f"{flags.with_}@{_short(model.name)}", model, build, build(model), flags)
+    name = "@".join(part for part in (flags.with_, _short(model.name)) if part)
+    return OpenJudge(name, model, build, build(model), flags)
+
+
+def default_path(bench: str, judge: OpenJudge, *, oracle: bool = False) -> Path:
+    """`results/BENCH-JUDGE-SETTINGS.jsonl`: other settings are another file."""
+    slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in judge.name)
+    version = version_of(judge.scorer, oracle=oracle)
+    return Path("results") / f"{bench}-{slug}-{version}.jsonl"
 
 
 def check_needs(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -> None:

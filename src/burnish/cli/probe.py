@@ -101,7 +101,7 @@ async def _ask(
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    """One row a finding; what leaves 0 out stands in yellow."""
+    """One row a finding; a bias stands in yellow."""
     table = table_of("finding", "95 % interval", "what it means")
     for finding in findings:
         style = "yellow" if finding.is_bias else ""
@@ -112,7 +112,9 @@ def print_findings(findings: Sequence[Finding]) -> None:
         )
     out.print(table)
     biased = [finding.name for finding in findings if finding.is_bias]
-    verdict = "no bias found" if not biased else f"biased by: {', '.join(biased)}"
+    verdict = f"biased by: {', '.join(biased)}" if biased else "no bias found"
+    if all(finding.is_bias is None for finding in findings):
+        verdict = "nothing could be measured"
     say(verdict, style="bold")
 
 

@@ -58,8 +58,7 @@ def rehearse(words: Sequence[str], prompts: int) -> int:
     chosen = tasks.sample(prompts)
     scripts = [script_for(task, answer_fields(scorer), config.experts.field) for task in chosen]
     deadline_s = config.rollout.score_timeout_s
-    play_all = partial(_play_all, chosen, scripts, scorer, found, sampling, deadline_s)
-    played = anyio.run(play_all)
+    played = anyio.run(partial(play_all, chosen, scripts, scorer, found, sampling, deadline_s))
     out.print(legend())
     for number, play in enumerate(played, 1):
         _print_play(number, play, found)
@@ -68,7 +67,7 @@ def rehearse(words: Sequence[str], prompts: int) -> int:
     return 0
 
 
-async def _play_all(
+async def play_all(
     tasks: Sequence[Task],
     scripts: Sequence[list[Line]],
     scorer: Scorer,
@@ -76,6 +75,7 @@ async def _play_all(
     sampling: Sampling,
     deadline_s: float,
 ) -> list[Played]:
+    """Let the scripted model answer every task, and score the answers."""
     return [
         await _play(task, lines, scorer, found, sampling, deadline_s)
         for task, lines in zip(tasks, scripts, strict=True)

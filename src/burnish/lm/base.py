@@ -112,3 +112,12 @@ class LM(Protocol):
     ) -> Scores:
         """Exact log-probs of a given response; raises `ModelError` where the backend cannot."""
         ...
+
+
+def known_as(lm: LM) -> tuple[str, ...]:
+    """The model's name and, where it has one, its `identity`: what tells it from a namesake.
+
+    Two servers may serve different models under one name, and a folder may be trained in place.
+    """
+    identity: str = getattr(lm, "identity", "")
+    return (lm.name, identity) if identity else (lm.name,)

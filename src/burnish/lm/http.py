@@ -102,6 +102,11 @@ class OpenAILM:
     def name(self) -> str:
         return self.model
 
+    @property
+    def identity(self) -> str:
+        """The server's address, without a key: other servers may serve the same name."""
+        return self._shown("")
+
     def __repr__(self) -> str:
         return f"OpenAILM({self._shown('')!r}, {self.model!r})"
 

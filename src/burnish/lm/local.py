@@ -22,6 +22,7 @@ from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, TooLong
 from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel
+from burnish.lm.identity import files_identity
 from burnish.lm.sampler import Request, Sampler
 from burnish.lm.sampling import check_sampling
 from burnish.records import Message, Span
@@ -49,12 +50,18 @@ class LocalLM:
         self.weight_version = 0
         """Optimiser steps behind the weights; the trainer sets it."""
         self._name = name or loaded.name
+        self._files = files_identity(loaded.name, loaded.folder)
         self._sampler = _sampler(loaded, self._name, max_rows)
         self._desks: tuple[object, _Desk] | None = None
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def identity(self) -> str:
+        """Changes with the files that were loaded and with every step of training since."""
+        return f"{self._files} {self.weight_version}" if self.weight_version else self._files
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """`sampling.n` completions of messages or token ids."""

@@ -20,6 +20,7 @@ import anyio.to_thread
 
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, SHIPPED, Completion, Prompt, Sampling, Scores
+from burnish.lm.identity import files_identity
 from burnish.lm.jobs import Limits
 
 FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl"
@@ -115,20 +116,29 @@ def _local(
 
         return LocalLM(load_model(name, dtype=dtype, device=device), max_rows=max_rows)
 
-    return LateLM(name, load) if late else load()
+    folder = Path(name).expanduser()
+    return LateLM(name, load, lambda: files_identity(name, folder)) if late else load()
 
 
 class LateLM:
     """A model in this process that is loaded when it is first asked."""
 
-    def __init__(self, name: str, load: Callable[[], LM]) -> None:
-        self._name, self._load = name, load
+    def __init__(
+        self, name: str, load: Callable[[], LM], identity: Callable[[], str] = str
+    ) -> None:
+        """`identity` says which files would be loaded now."""
+        self._name, self._load, self._identity = name, load, identity
         self._lm: LM | None = None
         self._lock = threading.Lock()  # invariant: the model is loaded once
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def identity(self) -> str:
+        """That of the loaded model; before, that of its files as they are now."""
+        return self._identity() if self._lm is None else getattr(self._lm, "identity", "")
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         return await (await self._loaded()).sample(prompt, sampling)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -59,6 +60,15 @@ class RecordingLM:
     @property
     def name(self) -> str:
         return self._lm.name
+
+    @property
+    def identity(self) -> str:
+        return getattr(self._lm, "identity", "")
+
+    @property
+    def prices(self) -> Any:
+        """The model's own; None where it has none."""
+        return getattr(self._lm, "prices", None)
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         asked = asked_sample(self.name, prompt, sampling)

@@ -7,9 +7,10 @@ never turns a part that failed into a number.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from msgspec.structs import replace
 
@@ -163,7 +164,17 @@ class Gate(Combination):
         return _adopt(self.name, after, (gate, after))
 
 
-class FirstDecisive(Combination):
+class Voting(Combination):
+    """Base of combinations that may be asked for several votes on the same responses."""
+
+    def for_vote(self, vote: int) -> Self:
+        """The same combination, asked once more; parts without votes say what they said."""
+        other = copy(self)
+        other.children = tuple(next_vote(child, vote) for child in self.children)
+        return other
+
+
+class FirstDecisive(Voting):
     """The first scorer that has a value decides; the next is asked only about what is open."""
 
     def __init__(self, *scorers: Scorer, name: str = "first_decisive") -> None:
@@ -190,7 +201,7 @@ class FirstDecisive(Combination):
 OrderRule = Literal["mean", "votes", "strict"]
 
 
-class BothOrders(Combination):
+class BothOrders(Voting):
     """A pair scorer asked in both orders, so that the place of a response cannot win.
 
     `rule` makes one value of the two, each antisymmetric in the responses:
@@ -285,6 +296,18 @@ class Anchor(Combination):
             return self.reference
         text = task.fields.get(self.reference)
         return Response(f"{task.id}/{self.reference}", str(text)) if text else None
+
+
+def can_vote(scorer: Scorer) -> bool:
+    """Whether a second vote of the scorer may differ from its first."""
+    children: Sequence[Scorer] = getattr(scorer, "children", ())
+    return hasattr(scorer, "for_vote") and (not children or any(map(can_vote, children)))
+
+
+def next_vote(scorer: Scorer, vote: int) -> Scorer:
+    """The scorer as that voter; one that has no votes, such as a check, stays as it is."""
+    for_vote: Callable[[int], Scorer] | None = getattr(scorer, "for_vote", None)
+    return scorer if for_vote is None else for_vote(vote)
 
 
 async def compare(pair: Scorer, task: Task, a: Response, b: Response) -> list[Reward]:

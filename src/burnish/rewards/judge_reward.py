@@ -50,7 +50,11 @@ class BudgetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
-    """A language model as a judge; values in [-1, 1] against an anchor, [0, 1] for a point judge."""
+    """A language model as a judge: above 0 where the anchor is beaten, [0, 1] for a point judge.
+
+    Against an anchor the value lies in [-1, 1], save for `openrs` with the rule "mean" or in one
+    order: its own scores, within its option `clip` (4 by default).
+    """
 
     method: str = msgspec.field(name="with")
     """direct, point, list, openrs, skill_rm, genrm or rubric."""

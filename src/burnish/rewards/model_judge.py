@@ -6,23 +6,22 @@ which a text cannot know in advance, and only the scores at the end of the model
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from burnish.errors import UserError
-from burnish.lm.base import LM, Completion, Sampling, check_sampling
+from burnish.lm.base import LM, Completion, Sampling, check_sampling, known_as
 from burnish.lm.failures import EXPECTED, classify
 from burnish.records import Finish, Message, Status
+from burnish.rewards.judges.prompting import check_template, fill, wording
 from burnish.rewards.pair_judges import ExplainingJudge, Opinion, Pair
 from burnish.rewards.pairs import parse_pair_scores
 from burnish.rewards.scorer import gather
 from burnish.seeds import derive, digest
 
 _BLANKS = ("request", "first", "second", "mark")
-_BLANK = re.compile("|".join(rf"\{{{name}\}}" for name in _BLANKS))
 
 
 class LMPairJudge(ExplainingJudge):
@@ -47,19 +46,14 @@ class LMPairJudge(ExplainingJudge):
         self.template = default_template() if template is None else template
         self.sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
         check_sampling(self.sampling)
-        missing = [name for name in _BLANKS[:3] if f"{{{name}}}" not in self.template]
-        if missing:
-            raise UserError(
-                f"judge '{self.name}': the template has no {{{missing[0]}}}; expected the blanks "
-                "{request}, {first} and {second}."
-            )
+        check_template(self.template, _BLANKS[:3], f"judge '{self.name}'")
         if concurrency < 1:
             raise UserError(f"judge '{self.name}': concurrency is {concurrency}; expected >= 1.")
         self.concurrency = concurrency
 
     @property
     def fingerprint(self) -> str:
-        return digest(self.name, self.template, repr(self.sampling), str(self.seed))
+        return digest(*known_as(self.lm), self.template, repr(self.sampling), str(self.seed))
 
     async def opinions(self, pairs: Sequence[Pair]) -> list[Opinion]:
         seen: Counter[Pair] = Counter()
@@ -71,7 +65,7 @@ class LMPairJudge(ExplainingJudge):
 
     async def _one(self, pair: Pair, vote: int) -> Opinion:
         mark = digest(*(text.encode("utf-8", "surrogatepass") for text in pair))
-        text = fill(self.template, pair, mark)
+        text = fill(self.template, dict(zip(_BLANKS, (*pair, mark), strict=True)))
         sampling = Sampling(
             temperature=self.sampling.temperature,
             max_tokens=self.sampling.max_tokens,
@@ -86,16 +80,9 @@ class LMPairJudge(ExplainingJudge):
         return _read(completions[0])
 
 
-def fill(template: str, pair: Pair, mark: str) -> str:
-    """The template with its blanks filled in one pass: a text that holds a blank stays as it is."""
-    values = dict(zip(_BLANKS, (*pair, mark), strict=True))
-    return _BLANK.sub(lambda found: values[found[0][1:-1]], template)
-
-
-@cache
 def default_template() -> str:
     """The wording that ships with the package."""
-    return (Path(__file__).parent / "prompts" / "pair_scores.txt").read_text(encoding="utf-8")
+    return wording("pair_scores", Path(__file__).parent / "prompts")
 
 
 def _read(completion: Completion) -> Opinion:

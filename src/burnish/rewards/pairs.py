@@ -30,8 +30,17 @@ def parse_pair_scores(text: str) -> list[float] | None:
     An unreadable last pair is a failure even where an earlier one can be read: a judge that
     corrects itself means what it says last.
     """
-    found = _SCORES.findall(text)
-    numbers = _TWO.fullmatch(found[-1]) if found else None
+    found = all_pair_scores(text)
+    return found[-1] if found else None
+
+
+def all_pair_scores(text: str) -> list[list[float] | None]:
+    """Every `<scores>a, b</scores>` of a text, None for one that does not hold two such numbers."""
+    return [_two_scores(inside) for inside in _SCORES.findall(text)]
+
+
+def _two_scores(inside: str) -> list[float] | None:
+    numbers = _TWO.fullmatch(inside)
     if numbers is None:
         return None
     scores = [float(numbers[1]), float(numbers[2])]

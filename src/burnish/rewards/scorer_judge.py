@@ -15,7 +15,7 @@ from typing import Self
 
 from burnish.errors import UserError
 from burnish.records import Evidence, Message, Response, Reward, Task, Visibility
-from burnish.rewards.combine import compare
+from burnish.rewards.combine import can_vote, compare, next_vote
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.pair_judges import ExplainingJudge, Opinion, Pair
 from burnish.rewards.scorer import Scope, Scorer, gather
@@ -26,7 +26,7 @@ class ScorerJudge(ExplainingJudge):
     """A pair scorer asked for opinions; v and -v are the two scores.
 
     A scorer with `for_vote(n)` is asked as another voter where the same pair comes again; any other
-    one repeats itself.
+    one repeats itself, and `versus` takes one vote of it.
     """
 
     def __init__(
@@ -51,6 +51,11 @@ class ScorerJudge(ExplainingJudge):
     def fingerprint(self) -> str:
         return fingerprint(self.scorer)
 
+    @property
+    def repeats_itself(self) -> bool:
+        """True where further votes on a pair would be the first one again."""
+        return not can_vote(self.scorer)
+
     def about(self, task: Task, responses: Sequence[Response]) -> Self:
         """With the whole conversation and the responses' own ids."""
         return type(self)(self.scorer, task=task, responses=responses, concurrency=self.concurrency)
@@ -65,8 +70,7 @@ class ScorerJudge(ExplainingJudge):
 
     async def _one(self, pair: Pair, vote: int) -> Opinion:
         prompt, first, second = pair
-        for_vote = getattr(self.scorer, "for_vote", None)
-        scorer: Scorer = for_vote(vote) if vote and for_vote is not None else self.scorer
+        scorer = next_vote(self.scorer, vote) if vote else self.scorer
         task = self._task or Task("pair", (Message("user", prompt),))
         reward, _ = await compare(scorer, task, self._response(first), self._response(second))
         return _opinion(reward)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from burnish.errors import UserError, did_you_mean
+from burnish.numbers import plain, sigmoid, solve
 from burnish.records import Status
 
 TieRule = Literal["incumbent", "challenger"]
@@ -37,19 +38,18 @@ class Knockout(NamedTuple):
     calls: int
 
 
-def sequential_knockout(
-    order: Sequence[int], quality: Any, tie_rule: str = "incumbent"
-) -> Knockout:
+def sequential_knockout(order: Any, quality: Any, tie_rule: str = "incumbent") -> Knockout:
     """The last one standing when each challenger in `order` meets the incumbent.
 
-    `quality` gives the number of each candidate (a sequence or a mapping), None where there is
-    none: then the incumbent stays. Equal ones by `tie_rule`. One candidate makes no call.
+    `quality` gives the number of each candidate (a sequence, an array or a mapping), None where
+    there is none: then the incumbent stays. Equal ones by `tie_rule`. One candidate makes no call.
     """
     known = ("incumbent", "challenger")
     if tie_rule not in known:
         raise UserError(
             f"tie_rule is '{tie_rule}'; expected {' or '.join(known)}.{did_you_mean(tie_rule, known)}"
         )
+    order, quality = plain(order), plain(quality)
     if not order:
         raise UserError("a knockout needs at least one candidate; the order is empty")
     incumbent = order[0]
@@ -113,7 +113,7 @@ def bradley_terry(
     strengths = [0.0] * count
     for _ in range(200):
         gradient, curvature = _slopes(strengths, games, prior)
-        step = _solve(curvature, gradient)
+        step = solve(curvature, gradient)
         # A long step from far away can overshoot; a bounded one still ends in the same place.
         scale = min(1.0, 2.0 / max(max(map(abs, step), default=0.0), 1e-300))
         strengths = [s + scale * d for s, d in zip(strengths, step, strict=True)]
@@ -131,11 +131,11 @@ def _slopes(
     gradient = [0.0] * count
     curvature = [[0.0] * count for _ in range(count)]
     for i, strength in enumerate(strengths):
-        chance = _sigmoid(strength)
+        chance = sigmoid(strength)
         gradient[i] += prior * (1 - 2 * chance)
         curvature[i][i] += 2 * prior * chance * (1 - chance)
     for (a, b), (won, played) in games.items():
-        chance = _sigmoid(strengths[a] - strengths[b])
+        chance = sigmoid(strengths[a] - strengths[b])
         slope, bend = won - played * chance, played * chance * (1 - chance)
         gradient[a] += slope
         gradient[b] -= slope
@@ -144,23 +144,3 @@ def _slopes(
         curvature[a][b] -= bend
         curvature[b][a] -= bend
     return gradient, curvature
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
-
-
-def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """Gauss elimination; the matrix is positive definite, so no pivoting is needed."""
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    count = len(rows)
-    for i in range(count):
-        for j in range(i + 1, count):
-            factor = rows[j][i] / rows[i][i]
-            if factor:
-                rows[j] = [x - factor * y for x, y in zip(rows[j], rows[i], strict=True)]
-    found = [0.0] * count
-    for i in reversed(range(count)):
-        known = math.fsum(rows[i][j] * found[j] for j in range(i + 1, count))
-        found[i] = (rows[i][count] - known) / rows[i][i]
-    return found

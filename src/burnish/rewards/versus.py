@@ -142,6 +142,12 @@ class VersusReference:
         for holds, key, got, expected in rules:
             if not holds:
                 raise UserError(f"reward '{self.name}': {key} is {got}; expected {expected}.")
+        if self.votes > 1 and getattr(self.judge, "repeats_itself", False):
+            raise UserError(
+                f"reward '{self.name}': votes is {self.votes}, but judge "
+                f"'{judge_name(self.judge)}' has no votes (`for_vote`) and would repeat its first "
+                "one; expected 1."
+            )
         known = get_args(VoteRule)
         if self.rule not in known:
             raise UserError(

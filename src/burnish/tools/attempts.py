@@ -114,6 +114,23 @@ attempt("forks", fork_many)
 print(json.dumps(got))
 """
 
+SCATTER = """
+import os, time
+for _ in range(4):
+    try:
+        child = os.fork()
+    except OSError:
+        break
+    if child == 0:
+        os.setsid()
+        try:
+            os.fork()
+        except OSError:
+            pass
+time.sleep(60)
+"""
+"""Processes in sessions of their own that are still there when the clock ends the run."""
+
 FILL = """
 total = count = 0
 try:

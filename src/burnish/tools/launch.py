@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from burnish.errors import SandboxError
+from burnish.tools.inside.folders import remove
 from burnish.tools.inside.namespaces import NOBODY
 from burnish.tools.inside.order import Order
 from burnish.tools.layers import Layer, Plan, Sight, bubblewrap
@@ -127,30 +127,3 @@ def is_too_full(order: Order) -> bool:
         if size > order.bounds.disk_bytes or count > order.bounds.files:
             return True
     return False
-
-
-def remove(folder: str) -> None:
-    """Remove a folder whose content is hostile, however deep: links are never followed.
-
-    Folders inside are moved to the top before they are emptied, so no path grows and nothing
-    recurs.
-    """
-    fresh = itertools.count()
-    waiting = [folder]
-    while waiting:
-        current = waiting[-1]
-        os.chmod(current, 0o700)
-        inner = []
-        for entry in list(os.scandir(current)):
-            if entry.is_dir(follow_symlinks=False):
-                inner.append(entry.path)
-            else:
-                os.unlink(entry.path)
-        if not inner:
-            waiting.pop()
-            os.rmdir(current)
-        for path in inner:
-            os.chmod(path, 0o700)  # a locked folder cannot be moved
-            moved = os.path.join(folder, f".removed-{next(fresh)}-{os.urandom(8).hex()}")
-            os.rename(path, moved)
-            waiting.append(moved)

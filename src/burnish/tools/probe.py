@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from burnish.errors import SandboxError
-from burnish.tools.attempts import ATTEMPTS, FILL, TRIAL, Finding, Hold, outside
+from burnish.tools.attempts import ATTEMPTS, FILL, SCATTER, TRIAL, Finding, Hold, outside
 from burnish.tools.inside.confine import KEEPERS
 from burnish.tools.inside.order import Order
 from burnish.tools.launch import work_folder
@@ -90,7 +90,12 @@ def probe(wanted: frozenset[Layer], sight: Sight, processes: int = 1) -> Report:
         target = {**things.target, "memory": limits.memory_mb << 20}
         finished = _run(plan, sight, ATTEMPTS, limits, json.dumps(target))
         got = _results(finished)
-        findings = [*things.findings(got), *_inner_findings(got, finished, limits)]
+        findings = [*things.findings(got), *_limit_findings(got, limits)]
+    is_clean = finished.is_clean
+    if is_clean and int(got.get("forks", "0")):
+        is_clean = _run(plan, sight, SCATTER, replace(limits, wall_s=0.5)).is_clean
+    said = "nothing outlived the run" if is_clean else "a process outlived the run"
+    findings.append(Finding(Hold.SURVIVE, is_clean, said))
     findings.append(_disk(plan, sight))
     return Report(plan, tuple(findings), refused)
 
@@ -157,18 +162,13 @@ def _results(finished: Finished) -> dict[str, str]:
     return got
 
 
-def _inner_findings(
-    got: dict[str, str], finished: Finished, limits: SandboxLimits
-) -> Iterator[Finding]:
+def _limit_findings(got: dict[str, str], limits: SandboxLimits) -> Iterator[Finding]:
     """Limits, as the attempts met them."""
     memory = "memory" not in got
     said = "the limit held" if memory else f"{got.get('memory')} bytes could be taken"
     yield Finding(Hold.MEMORY, memory, said)
     forks, most = int(got.get("forks", "0")), limits.processes + limits.threads + KEEPERS
     yield Finding(Hold.PROCESSES, forks <= most, f"{forks} processes could be started")
-    is_clean = finished.is_clean
-    said = "nothing outlived the run" if is_clean else "a process outlived the run"
-    yield Finding(Hold.SURVIVE, is_clean, said)
 
 
 def _disk(plan: Plan, sight: Sight) -> Finding:

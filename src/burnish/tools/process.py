@@ -16,6 +16,7 @@ import time
 from typing import Any, NamedTuple
 
 from burnish.errors import SandboxError
+from burnish.tools.inside.descend import end_below
 from burnish.tools.inside.order import Order, to_json
 from burnish.tools.launch import Started, is_too_full, start
 from burnish.tools.layers import Plan, Sight
@@ -157,12 +158,14 @@ class Run:
         return len(chunk) <= room
 
     def _kill(self) -> None:
-        """Kill the group; with namespaces the kernel ends all that was ever started in them."""
+        """Kill all of it: the kernel does with namespaces, else everything below the keeper."""
         process = self.started.process
         # The keeper ends what has left the group; it has reported, so it is about to be done.
         if self.killed_by is None and not self.stop.is_set():
             with contextlib.suppress(Exception):  # late or never: the kill below does not wait
                 process.wait(LEAVE_S)
+        if not self.order.has_own_table and process.poll() is None:
+            end_below(process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -1,6 +1,7 @@
 """The judges that ask directly: a pair, a point, a list; what they show and what they give back."""
 
 import json
+import re
 
 import anyio
 import pytest
@@ -20,9 +21,11 @@ from burnish.rewards.judges import (
     PointRating,
     PointRubric,
     ReplyCache,
+    Unreadable,
     build_judge,
 )
 from burnish.rewards.judges.prompting import fill, mark_for, request_of, wording
+from burnish.rewards.judges.rubric import wording as rubric_wording
 
 
 def told(text):
@@ -253,3 +256,45 @@ def test_another_vote_is_another_question():
     for vote in (0, 1, 1):
         score(pair.for_vote(vote), "a", "bb")
     assert judge.spent.calls == 2
+
+
+def forms(prompt):
+    """Every JSON value and every pair of scores that a prompt shows as an example."""
+    decoder = json.JSONDecoder()
+    found = re.findall(r"<scores>[^<]*</scores>", prompt)
+    for start in re.finditer(r"[\[{]", prompt):
+        try:
+            found.append(prompt[start.start() : decoder.raw_decode(prompt, start.start())[1]])
+        except ValueError:
+            continue
+    return found or ["nothing"]
+
+
+@pytest.mark.parametrize("method", ["direct", "point", "list", "genrm", "openrs"])
+@pytest.mark.parametrize("place", range(4))
+def test_a_model_that_repeats_an_example_of_the_prompt_gives_no_number(method, place):
+    def parrot(messages, index):
+        shown = forms(messages[0].content)
+        return shown[place % len(shown)]
+
+    texts = ("one", "two", "three") if method == "list" else ("one", "two")
+    rewards = score(build_judge(method, JudgeModel(ScriptedLM(parrot))), *texts)
+    assert [(r.value, r.status) for r in rewards] == [(None, Status.PARSE_ERROR)] * len(texts)
+
+
+def test_no_rubric_prompt_shows_a_form_that_is_a_verdict():
+    for text in (rubric_wording.MARK, rubric_wording.CONFIRM, rubric_wording.CHECK):
+        with pytest.raises(Unreadable, match="broken JSON"):
+            rubric_wording.read_list(text[text.rindex("[{") :])
+
+
+def test_one_order_and_rules_reach_a_judge_that_asks_both_orders_itself():
+    texts = ("one", "two", "three")
+    rank = json.dumps({"reasons": "r", "ranking": ["A", "B", "C"]})
+    for both_orders, calls in ((True, 2), (False, 1)):
+        judge = told(rank)
+        scorer = build_judge("list", judge, both_orders=both_orders)
+        assert all(reward.value is not None for reward in score(scorer, *texts))
+        assert judge.spent.calls == calls
+    with pytest.raises(UserError, match="'list' asks both orders itself and takes no rule 'mean'"):
+        build_judge("list", told(rank), rule="mean")

@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import anyio
 import pytest
@@ -19,6 +20,7 @@ from burnish.records import Finish, Message, Status
 from burnish.rewards import checked
 from burnish.rewards.judges import (
     Budget,
+    BudgetSpent,
     DirectPair,
     JudgeModel,
     Question,
@@ -287,6 +289,8 @@ def test_budgets_of_tokens_and_money_stop_the_next_call():
     assert (judge.spent.prompt_tokens, judge.spent.completion_tokens) == (200, 40)
 
     class Priced(SlowLM):
+        prices = Prices(prompt_usd=1)
+
         async def sample(self, prompt, sampling):
             self.calls += 1
             return [Completion("A", cost_usd=0.4)]
@@ -328,8 +332,9 @@ def test_settings_without_a_meaning_are_refused():
     with pytest.raises(UserError, match="deadline_s is 0"):
         JudgeModel(lm, deadline_s=0)
     server = OpenAILM("http://127.0.0.1:9/v1", "m")
-    with pytest.raises(UserError, match="no prices"):
-        JudgeModel(server, budget=Budget(usd=1))
+    for unpriced in (server, lm, open_lm("tiny", late=True)):
+        with pytest.raises(UserError, match="no prices"):
+            JudgeModel(unpriced, budget=Budget(usd=1))
     priced = OpenAILM("http://127.0.0.1:9/v1", "m", prices=Prices(prompt_usd=1))
     assert JudgeModel(priced, budget=Budget(usd=1)).budget.usd == 1
 
@@ -482,3 +487,63 @@ def test_a_record_that_was_deleted_begins_anew(tmp_path):
     path.unlink()
     ask(JudgeModel(ScriptedLM(["B"], name="two"), record=path))
     assert [call.model for call in read_record(path)] == ["two"]
+
+
+def test_a_budget_of_calls_is_exact_over_threads():
+    budget, taken = Budget(calls=2000), [0] * 8
+
+    def take(place):
+        while True:
+            try:
+                budget.take()
+            except BudgetSpent:
+                return
+            taken[place] += 1
+            budget.save()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=take, args=(place,)) for place in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert (sum(taken), budget.spent.calls, budget.spent.cached) == (2000, 2000, 2000)
+
+
+class Server(SlowLM):
+    """A server's model under a name that others have too."""
+
+    def __init__(self, text, identity):
+        super().__init__(text)
+        self.identity = identity
+
+
+def test_servers_with_one_model_name_do_not_share_replies(tmp_path):
+    cache, path = ReplyCache(), tmp_path / "judge.jsonl"
+    one, other = (
+        JudgeModel(Server(said, f"http://{said}/v1"), cache=cache, record=path) for said in "AB"
+    )
+    assert [ask(judge).verdict for judge in (one, other, one, other)] == ["A", "B", "A", "B"]
+    assert (one.lm.calls, other.lm.calls) == (1, 1)
+    assert one.fingerprint != other.fingerprint
+    # A record goes by the model's name: whoever replays it has no server.
+    assert ask(replay(path)).verdict == "A"
+
+
+def test_one_recorded_vote_is_not_three(tmp_path):
+    path = tmp_path / "judge.jsonl"
+    first, second = (Question("pair", QUESTION.messages, vote=vote) for vote in range(2))
+    warm = Sampling(temperature=0.6)
+    ask(JudgeModel(ScriptedLM(["A"]), sampling=warm, record=path), first)
+    again = replay(path, sampling=warm, seed=7)
+    assert ask(again, first).verdict == "A"
+    heard = ask(again, second)
+    assert (heard.verdict, heard.status) == (None, Status.INFRA_ERROR)
+    assert "other seeds" in heard.reason
+    ask(JudgeModel(ScriptedLM(["B"]), sampling=warm, record=path), second)
+    again = replay(path, sampling=warm, seed=7)
+    assert [ask(again, one).verdict for one in (first, second)] == ["A", "B"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openrs_cases import answer, compare, judge, mark_in, reply, shown, task
 
-from burnish.errors import UserError
+from burnish.errors import JudgeError, UserError
 from burnish.rewards.judges.openrs import (
     Change,
     Item,
@@ -28,9 +28,14 @@ from burnish.rewards.judges.openrs import (
     refiner,
     write_review,
 )
-from burnish.rewards.judges.openrs.evolve import Failure
-from burnish.rewards.judges.openrs.gains import mark_of_score, paired_gain, sign_test
+from burnish.rewards.judges.openrs.gains import (
+    mark_of_score,
+    marked_in_both,
+    paired_gain,
+    sign_test,
+)
 from burnish.rewards.judges.openrs.propose import read_edits
+from burnish.rewards.judges.openrs.trial import Failure
 from burnish.rewards.judges.questions import Unreadable
 from burnish.seeds import derive
 
@@ -96,7 +101,9 @@ def evolve(judge, seed=0, dev=120, choice=120, start=START, propose=None, **sear
 
 
 def test_marks_gains_and_the_sign_test_by_hand():
-    assert [mark_of_score(s, 1) for s in (2.0, -0.1, 0.0, None)] == [1, 0, 0.5, 0]
+    assert [mark_of_score(s, 1) for s in (2.0, -0.1, 0.0)] == [1, 0, 0.5]
+    assert [mark_of_score(s, 1) for s in (None, float("nan"))] == [None, None]
+    assert marked_in_both([1, None, 0, 0.5], [0, 1, None, 1]) == ([1, 0.5], [0, 1])
     gain, error = paired_gain([0, 0, 1, 1], [1, 1, 1, 0])
     assert gain == 0.25
     assert error == pytest.approx((2.75 / 3 / 4) ** 0.5)
@@ -133,6 +140,62 @@ def test_a_judge_of_pure_chance_changes_the_rubric_no_more_often_than_the_level(
         changed += result.is_changed
     # 200 runs at the level 0.05: more than 17 would happen in 1 of 50.
     assert changed <= 17
+
+
+def outage(judge, share, when):
+    """The judge with no verdict on a share of the pairs while `when(rubric)` holds."""
+
+    async def score(rubric, pairs):
+        scores = await judge(rubric, pairs)
+        if not when(rubric):
+            return scores
+        return [
+            None if right(pair.id, share, "outage") else s
+            for pair, s in zip(pairs, scores, strict=True)
+        ]
+
+    return score
+
+
+def is_start(rubric):
+    return rubric.hash == START.hash
+
+
+def test_an_outage_under_one_rubric_is_no_gain_for_another():
+    """The judge ignores the rubric; only its failures differ, and they are no marks."""
+    for seed in range(20):
+        for when in (is_start, lambda rubric: not is_start(rubric)):
+            result = evolve(outage(deaf(), 0.15, when), seed, generations=2)
+            assert not result.is_changed
+            assert not any(step.accepted for step in result.log)
+            assert all(step.gain == 0 for step in result.log)
+            assert max(step.left_out for step in result.log) > 5
+    assert "pairs without a verdict left out" in result.report()
+    assert f"{result.missing} verdicts missing" in result.report()
+
+
+def test_a_planted_item_is_found_in_spite_of_some_failures():
+    propose = random_edits(POOL, 16)
+    judge = outage(heedful, 0.1, lambda rubric: True)
+    result = evolve(judge, 0, dev=250, choice=250, propose=propose, proposals=16)
+    assert USEFUL in result.rubric.items
+    assert result.finals[0].left_out > 10
+    assert msgspec.json.decode(msgspec.json.encode(result), type=RubricEvolution) == result
+
+
+def test_too_many_failures_stop_the_search_in_one_line():
+    with pytest.raises(JudgeError, match=r"no verdict on \d+ of 120 pairs .*at most 20%") as caught:
+        evolve(outage(deaf(), 0.4, is_start), generations=1)
+    assert "\n" not in str(caught.value)
+
+
+def test_pairs_on_which_the_judge_failed_are_not_shown_as_mistakes():
+    async def propose(rubric, failures, rng):
+        assert failures
+        assert all(failure.score is not None for failure in failures)
+        return []
+
+    evolve(outage(deaf(), 0.15, is_start), propose=propose, generations=1)
 
 
 def planted(seed):
@@ -270,6 +333,21 @@ def test_a_review_goes_through_a_file_and_the_labels_decide(tmp_path):
     assert "kept: held-out agreement 0.5000 -> 1.0000 on 6 pairs" in outcome.report()
     with pytest.raises(UserError, match="got none"):
         anyio.run(lambda: apply_review(review, START, [], judge=score))
+
+
+def test_an_outage_keeps_no_item_of_a_review(tmp_path):
+    review = read_review(reviewed(tmp_path, "yes", "no", "no"), START)
+    pairs = cases("r", 60)
+    judge = outage(deaf(), 0.15, is_start)
+    outcome = anyio.run(lambda: apply_review(review, START, pairs, judge=judge))
+    (one,) = outcome.log
+    assert not one.kept
+    assert one.before == one.after
+    assert one.left_out > 2
+    assert f"on {60 - one.left_out} pairs, {one.left_out} pairs without a verdict" in one.reason
+    dead = outage(deaf(), 0.5, is_start)
+    with pytest.raises(JudgeError, match="no verdict on"):
+        anyio.run(lambda: apply_review(review, START, pairs, judge=dead))
 
 
 def test_mistakes_in_a_review_are_told_in_one_line(tmp_path):

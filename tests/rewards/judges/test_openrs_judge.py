@@ -1,6 +1,7 @@
 """OpenRS as a scorer: what it asks, what it accepts, and what its rewards hold."""
 
 import json
+import math
 
 import anyio
 import msgspec
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from openrs_cases import answer, compare, fair, judge, mark_in, reply, shown, task
 
 from burnish.errors import UserError
+from burnish.lm.base import Sampling
 from burnish.records import Reward, Status, Task
 from burnish.rewards.combine import Anchor, BothOrders, FirstDecisive
 from burnish.rewards.judges.build import build_judge
@@ -78,7 +80,8 @@ def test_other_weights_are_replayed_without_a_call():
     forward = reward.parts[0].parts[0]
     again = reaggregate(forward, weights={"highlight": 5})
     assert again.value == pytest.approx(-0.5, abs=1e-6)
-    assert reaggregate(again).value == forward.value
+    assert reaggregate(again) == again
+    assert reaggregate(again, weights={}) == forward
     (voted,) = score(Anchor(BothOrders(OpenRS(judge(fair)), rule="votes"), SHORT), [LONG])
     assert voted.value == 1
     assert reaggregate(voted, min_score=1.5).value == 0
@@ -86,6 +89,59 @@ def test_other_weights_are_replayed_without_a_call():
     assert model.spent.calls == calls
     with pytest.raises(UserError, match="reaggregate got 'weight'"):
         reaggregate(voted, weight=1)
+
+
+rules = st.builds(
+    Rules,
+    min_score=st.sampled_from([0.0, 0.5, 1.5]),
+    weights=st.sampled_from([{}, {"core": 1.0}, {"highlight": 9.0}]),
+    strict=st.booleans(),
+    fallthrough=st.booleans(),
+    clip=st.sampled_from([0.5, 4.0, math.inf]),
+)
+said = st.lists(
+    st.builds(
+        compare,
+        type=st.sampled_from(["critical", "core", "highlight"]),
+        winner=st.sampled_from("ABS"),
+        score=st.integers(-2, 2),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(said, said, rules, st.sampled_from(["mean", "votes", "strict"]))
+def test_reaggregating_with_nothing_changed_is_the_reward_itself(one, two, rules, order_rule):
+    model = judge(lambda p: reply(p, *(one if shown(p)["A"] == LONG.text else two)))
+    pair = OpenRS(model, rules=rules)
+    for scorer in (pair, BothOrders(pair, rule=order_rule)):
+        for reward in score(scorer):
+            assert reaggregate(reward) == reward
+            stored = msgspec.json.decode(msgspec.json.encode(reward), type=Reward)
+            assert reaggregate(stored) == reward
+    gated = Anchor(FirstDecisive(BothOrders(pair, rule=order_rule)), SHORT)
+    (reward,) = score(gated, [LONG])
+    assert reaggregate(reward) == reward
+    # A change and its way back, each under the rules of the reward.
+    there = reaggregate(reward, order_rule=order_rule, clip=0.25)
+    assert reaggregate(there, order_rule=order_rule, clip=rules.clip) == reward
+
+
+def test_reaggregate_keeps_the_rules_that_are_not_named():
+    say = [compare("c", "core", "A", 2), compare("d", "critical", "S", 1)]
+    flipped = [compare("c", "core", "B", -2), compare("d", "critical", "S", 1)]
+    model = judge(lambda p: reply(p, *(say if shown(p)["A"] == LONG.text else flipped)))
+    (reward, _) = score(BothOrders(OpenRS(model, rules=Rules(strict=True))))
+    assert reward.value == pytest.approx(2, abs=1e-5)
+    assert reaggregate(reward, weights={"core": 1}).value == pytest.approx(2, abs=1e-5)
+    assert reaggregate(reward, strict=False).value == 0
+    assert reaggregate(reward, order_rule="votes").value == 1
+    with pytest.raises(UserError, match="Did you mean 'votes'"):
+        reaggregate(reward, order_rule="vote")
+    odd = msgspec.structs.replace(reward, value=0.3)
+    with pytest.raises(UserError, match="a rule of its own"):
+        reaggregate(odd)
 
 
 def test_criteria_are_stored_from_the_side_of_each_response():
@@ -138,7 +194,7 @@ def test_a_repair_is_read():
 
     both = score(OpenRS(judge(say)))
     assert both[0].value == pytest.approx(1, abs=1e-5)
-    assert len(both[0].evidence) == 4  # two replies, the quotations, the criteria
+    assert len(both[0].evidence) == 5  # two replies, the quotations, the criteria, the rules
     assert both[0].verdicts[0].evidence == (1,)
 
 
@@ -239,6 +295,30 @@ def test_options_build_a_gate_in_front():
     ):
         with pytest.raises(UserError, match=line):
             build(judge(fair), options)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "options", "used"),
+    [
+        ({}, {}, (0.0, 8192)),
+        ({"temperature": 0.0, "max_tokens": 1024}, {}, (0.0, 1024)),
+        ({"temperature": 0.6, "max_tokens": 1024}, {}, (0.6, 1024)),
+        ({"temperature": 0.6, "max_tokens": 1024}, {"max_tokens": 4000}, (0.6, 4000)),
+        ({}, {"max_tokens": 1024}, (0.0, 1024)),
+    ],
+)
+def test_a_limit_that_somebody_set_is_kept(sampling, options, used):
+    given = {"sampling": Sampling(**sampling)} if sampling else {}
+    model = judge(fair, **given)
+    before = model.sampling
+    found = build(model, options).judge.sampling
+    assert (found.temperature, found.max_tokens) == used
+    assert model.sampling is before
+
+
+def test_a_limit_of_no_tokens_is_refused():
+    with pytest.raises(UserError, match="max_tokens"):
+        build(judge(fair), {"max_tokens": 0})
 
 
 def test_fingerprint_changes_with_rules_and_principles():

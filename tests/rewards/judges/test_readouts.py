@@ -3,7 +3,9 @@
 import math
 import random
 
+import numpy
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +28,7 @@ from burnish.rewards.judges import (
     ties_score,
 )
 from burnish.rewards.judges.sanitise import is_blocked
+from burnish.rewards.tournament import sequential_knockout
 
 
 @pytest.mark.parametrize(
@@ -33,7 +36,10 @@ from burnish.rewards.judges.sanitise import is_blocked
     [
         ("I say A>>B", "A"),
         ("first A>B, on reflection B >> A", "B"),
-        ("a = b", "Tie"),
+        ("A = B", "Tie"),
+        ("a = b", "error"),
+        ("We have a = b here.\nFinal: A", "A"),
+        ("if a > b: pass\n[[B]]", "B"),
         ("Output (a) then Output (b)", "B"),
         ("Final: tie.", "Tie"),
         ("Final: A\nFinal: B\n", "B"),
@@ -274,3 +280,26 @@ def test_sanitising_is_idempotent_and_leaves_no_blocked_key(metadata):
     once = sanitize_metadata(metadata)
     assert sanitize_metadata(once) == once
     assert not [key for key in keys_in(once) if is_blocked(key)]
+
+
+def test_tensors_and_arrays_are_as_good_as_lists():
+    counts = [[3, 4], [5, 4]]
+    for kind in (numpy.array, torch.tensor):
+        assert clamp(values=kind([0.5, 2.0, -1.0])) == [0.5, 1.0, 0.0]
+        assert clamp(values=kind(2.0)) == 1.0
+        assert score_from_counts(pairs=kind(counts)) == [0.75, 1.0]
+        assert score_from_counts(kind(3), kind(4)) == 0.75
+        order, quality = kind([2, 0, 1]), kind([0.1, 0.9, 0.4])
+        assert sequential_knockout(order=order, quality=quality) == (1, 2)
+    assert score_from_counts(pairs=torch.tensor([3, 4])) == 0.75
+
+
+def test_numeric_answers_by_one_or_by_many():
+    texts = ["#### 1,234.", "none"]
+    assert normalize_numeric_answer(texts=texts) == ["1234", None]
+    assert normalize_numeric_answer(texts="so 3 or 4.") == "4"
+    assert [normalize_numeric_answer(text) for text in texts] == ["1234", None]
+
+
+def test_an_object_that_names_two_winners_is_no_verdict():
+    assert parse_pairwise_verdict('{"winner": "A", "winner": "B"}') == "error"

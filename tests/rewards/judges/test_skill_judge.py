@@ -23,6 +23,7 @@ from skill_cases import (
     write_skill,
 )
 
+from burnish.engines import as_verl
 from burnish.errors import UserError
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Status
@@ -271,6 +272,19 @@ def test_the_reward_function_masks_failures(skill: SkillPackage) -> None:
     pair, _ = a_judge([], [skill])
     with pytest.raises(UserError, match="expected point"):
         score_function(pair)
+
+
+def test_the_adapter_for_any_scorer_can_say_the_same_of_a_failure(skill: SkillPackage) -> None:
+    broken, _ = a_judge(lambda messages, index: "hm", [skill], scope="point")
+    given = ("demo", "It is 4.", "4", {"prompt": "What is 2 + 2?"})
+    own = anyio.run(score_function(broken), *given)
+    general = anyio.run(as_verl(broken, missing="nan"), *given)
+    assert math.isnan(own["score"])
+    assert math.isnan(general["score"])
+    assert own["valid"] == general["valid"] == 0
+    marked = anyio.run(score_function(broken, failed=0.0), *given)
+    flagged = anyio.run(as_verl(broken), *given)
+    assert marked["score"] == flagged["score"] == 0
 
 
 def test_the_ground_truth_is_not_shown_unless_declared(skill: SkillPackage) -> None:

@@ -149,6 +149,58 @@ def test_a_verifier_without_a_value_says_nothing() -> None:
     assert (found.value, found.total) == (1.0, 1)
 
 
+def a_comparison(*values: float | None, decision: str = "inconclusive", **more: object) -> Finding:
+    return Finding(entry=a_resource(**more), decision=decision, observation="seen", values=values)
+
+
+def a_veto(*values: float | None, decision: str = "inconclusive", **more: object) -> Finding:
+    return a_comparison(*values, decision=decision, decision_impact=Impact.VETO, **more)
+
+
+@pytest.mark.parametrize("hardness", list(Hardness))
+def test_a_response_that_fails_a_veto_cannot_beat_one_that_does_not(hardness: Hardness) -> None:
+    veto = a_veto(0.5, 1.0, decision="B", hard_or_soft=hardness)
+    better = a_comparison(1.0, 0.0, decision="A", id="w")
+    found = decide_pair([*pair_items([better, veto]), Item(Tier.OPINION, "verdict", 1)])
+    assert (found.side, found.tier) == (-1, Tier.VETO)
+    assert found.conflicts == ("hard evidence says otherwise", "opinion evidence says otherwise")
+
+
+def test_where_both_fail_a_veto_or_none_does_neither_wins_by_it() -> None:
+    opinion = Item(Tier.OPINION, "verdict", 1)
+    for veto in (
+        [a_veto(0.2, 0.8, decision="B")],
+        [a_veto(0.0, 0.0)],
+        [a_veto(1.0, 1.0)],
+        [a_veto(1.0, 0.0, decision="A"), a_veto(0.0, 1.0, decision="B", id="w")],
+    ):
+        assert decide_pair([*pair_items(veto), opinion])[:2] == (1, Tier.OPINION)
+        assert decide_pair(pair_items(veto)).side == 0
+    # What cannot be told of A is no failure of A.
+    assert decide_pair(pair_items([a_veto(None, 0.0)]))[:2] == (1, Tier.VETO)
+
+
+values = st.sampled_from([None, 0.0, 0.5, 1.0])
+
+
+@given(st.lists(st.tuples(values, values, st.sampled_from(Impact)), max_size=5))
+def test_vetoes_are_antisymmetric(rows: list[tuple[float | None, float | None, Impact]]) -> None:
+    def side(swap: bool) -> int:
+        findings = []
+        for first, second, impact in rows:
+            pair = (second, first) if swap else (first, second)
+            lead = 0.0 if None in pair else (pair[0] or 0.0) - (pair[1] or 0.0)
+            decision = "A" if lead > 0 else "B" if lead < 0 else "inconclusive"
+            findings.append(a_comparison(*pair, decision=decision, decision_impact=impact))
+        return decide_pair(pair_items(findings)).side
+
+    assert side(True) == -side(False)
+    vetoes = [row[:2] for row in rows if row[2] is Impact.VETO]
+    failed = [any(v is not None and v < 1 for v in column) for column in zip(*vetoes, strict=True)]
+    if vetoes and failed[0] != failed[1]:
+        assert side(False) == (-1 if failed[0] else 1)
+
+
 def test_unavailable_is_no_item() -> None:
     finding = Finding(entry=a_resource(), decision="unavailable", observation="", error="down")
     assert pair_items([finding]) == []

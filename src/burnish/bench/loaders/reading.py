@@ -26,16 +26,21 @@ class Source(NamedTuple):
 
 def read_rows(path: Path, bench: str, shapes: Sequence[Sequence[str]]) -> list[Source]:
     """Every row of a file, or of all files of a folder, each with the columns of one of `shapes`."""
-    rows: list[Source] = []
-    for file in _files(path, bench):
-        table = read_table(file)
-        if table.bad:
-            raise UserError(f"{file}:{table.bad[0].number}: {table.bad[0].why}.")
-        for row in table.rows:
-            source = Source(file, row.number, row.values)
-            _check(source, bench, shapes)
-            rows.append(source)
+    rows = [row for file in _files(path, bench) for row in read_sources(file)]
+    for row in rows:
+        _check(row, bench, shapes)
     return rows
+
+
+def read_sources(path: Path) -> list[Source]:
+    """Every row of a file that was named on the command line; a bad row is refused."""
+    if not path.exists():
+        near = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise UserError(f"{path}: no such file.{did_you_mean(path.name, near)}")
+    table = read_table(path)
+    if table.bad:
+        raise UserError(f"{path}:{table.bad[0].number}: {table.bad[0].why}.")
+    return [Source(path, row.number, row.values) for row in table.rows]
 
 
 def _files(path: Path, bench: str) -> list[Path]:

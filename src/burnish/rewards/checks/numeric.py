@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck, require
@@ -265,13 +265,22 @@ def _fraction_of(decimal: str) -> Fraction:
     return Fraction(int(decimal)) if decimal.isdecimal() else Fraction(decimal)
 
 
-def normalize_numeric_answer(text: str) -> str | None:
+@overload
+def normalize_numeric_answer(texts: str) -> str | None: ...
+@overload
+def normalize_numeric_answer(texts: list[str] | tuple[str, ...]) -> list[str | None]: ...
+def normalize_numeric_answer(
+    texts: str | list[str] | tuple[str, ...],
+) -> str | list[str | None] | None:
     """The final answer of a worked solution as bare text: after `####`, else the last \\boxed{},
-    else the last number; without commas, blanks, currency signs and trailing punctuation."""
-    if "####" in text:
-        rest = text.rsplit("####", 1)[1].strip()
+    else the last number; without commas, blanks, currency signs and trailing punctuation. A list
+    gives a list."""
+    if not isinstance(texts, str):
+        return [normalize_numeric_answer(text) for text in texts]
+    if "####" in texts:
+        rest = texts.rsplit("####", 1)[1].strip()
         answer = rest.splitlines()[0] if rest else ""
     else:
-        answer = last_boxed(text) or _last_written(text)
+        answer = last_boxed(texts) or _last_written(texts)
     answer = "".join(_MONEY.sub("", answer).replace(",", "").split()).rstrip(".,;:!?")
     return answer or None

@@ -21,14 +21,14 @@ from anyio.lowlevel import current_token
 from msgspec.structs import replace
 
 from burnish.errors import UserError
-from burnish.lm.base import LM, Completion, Sampling, TooLong, check_sampling
+from burnish.lm.base import LM, Completion, Sampling, TooLong, check_sampling, known_as
 from burnish.lm.failures import EXPECTED, classify
 from burnish.lm.replay import Recorded
 from burnish.records import Finish, Message, Status
 from burnish.rewards.judges.budget import Budget, BudgetSpent, Spent
 from burnish.rewards.judges.cache import ReplyCache
 from burnish.rewards.judges.questions import Heard, Question, Reader, Reply, Unreadable, V
-from burnish.rewards.judges.record import NotRecorded, Record, asked
+from burnish.rewards.judges.record import NotRecorded, Record, RecordLM, asked
 from burnish.seeds import derive, digest
 
 __all__ = [
@@ -105,7 +105,8 @@ class JudgeModel:
     @property
     def fingerprint(self) -> str:
         """Changes with the model, its sampling and the number of repairs."""
-        return digest(self.name, repr(self.sampling), str(self.repairs), str(self.seed))
+        settings = (repr(self.sampling), str(self.repairs), str(self.seed))
+        return digest(*known_as(self.lm), *settings)
 
     @property
     def spent(self) -> Spent:
@@ -157,7 +158,7 @@ class JudgeModel:
 
     async def _reply(self, this: _Round) -> Reply:
         """The reply from the cache, from an equal call under way, or from the model."""
-        key = this.asked.key
+        key = self._key(this)
         kept = None if self.cache is None else self.cache.read(key)
         if kept is not None:
             return self._unpaid(kept)
@@ -192,19 +193,27 @@ class JudgeModel:
             raise
         self.budget.settle(reply, sum(len(m.content) for m in this.asked.messages))
         if self.cache is not None and reply.finish is not Finish.ERROR:
-            self.cache.write(this.asked.key, reply)
+            self.cache.write(self._key(this), reply)
         return reply
+
+    def _key(self, this: _Round) -> str:
+        """The record's key goes by the model's name; a cache must also know which model that is."""
+        _, *identity = known_as(self.lm)
+        return digest(this.asked.key, *identity) if identity else this.asked.key
 
     async def _sampled(self, this: _Round) -> Reply:
         start = perf_counter()
         # TimeoutError is one of the expected failures and gets its status where it is caught.
         limit = nullcontext() if self.deadline_s is None else anyio.fail_after(self.deadline_s)
         with limit:
-            completions = await self.lm.sample(this.asked.messages, this.sampling)
+            completions = await self._voter(this).sample(this.asked.messages, this.sampling)
         seconds = perf_counter() - start
         if not completions:
             return Reply("", self.name, Finish.ERROR, seconds=seconds)
         return _reply_of(completions[0], self.name, seconds)
+
+    def _voter(self, this: _Round) -> LM:
+        return self.lm.voter(this.question.vote) if isinstance(self.lm, RecordLM) else self.lm
 
     def _unpaid(self, reply: Reply) -> Reply:
         self.budget.save()
@@ -241,10 +250,11 @@ def _writable(message: Message) -> Message:
 
 
 def _payable(lm: LM, budget: Budget | None) -> Budget:
-    """The budget; one in dollars needs a model that has prices."""
+    """The budget; one in dollars needs a model that has prices, or a record, which costs nothing."""
     prices = getattr(lm, "prices", None)
-    is_free = prices is not None and not (prices.prompt_usd or prices.completion_usd)
-    if budget is not None and budget.usd is not None and is_free:
+    has_prices = prices is not None and (prices.prompt_usd or prices.completion_usd)
+    can_spend = has_prices or getattr(lm, "is_replay", False)
+    if budget is not None and budget.usd is not None and not can_spend:
         raise UserError(
             f"judge '{lm.name}' has a budget of ${budget.usd:g} but no prices, so nothing would "
             "ever be spent; give prices (dollars for a million tokens) or limit calls or tokens"

@@ -4,13 +4,14 @@
     judge = JudgeModel(lm, budget=budget)       # several judges may share one budget
     budget.spent                                # Spent(calls=12, cached=3, ...)
 
-Calls are counted before they are sent, so their limit is exact. Tokens and dollars are known only
+Calls are counted before they are sent, so their limit is exact, over threads too. Tokens and dollars are known only
 afterwards: no call starts once they are spent, and those under way then are the most it overshoots.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from typing import NamedTuple
 
 from burnish.errors import JudgeError, UserError
@@ -54,6 +55,8 @@ class Budget:
                 raise UserError(f"budget: {name} is {limit}; expected 0 or more, or None")
         self.calls, self.tokens, self.usd = calls, tokens, usd
         self.spent = Spent()
+        # invariant: `spent` is read and replaced in one step, so calls never pass their limit
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Budget(calls={self.calls}, tokens={self.tokens}, usd={self.usd})"
@@ -71,9 +74,10 @@ class Budget:
 
     def take(self) -> None:
         """Count one call, or raise `BudgetSpent`."""
-        if why := self.exhausted:
-            raise BudgetSpent(why)
-        self.spent = self.spent._replace(calls=self.spent.calls + 1)
+        with self._lock:
+            if why := self.exhausted:
+                raise BudgetSpent(why)
+            self.spent = self.spent._replace(calls=self.spent.calls + 1)
 
     def settle(self, reply: Reply, prompt_characters: int) -> None:
         """Add what a call turned out to cost."""
@@ -82,18 +86,21 @@ class Budget:
         if not is_counted:
             read = -(-prompt_characters // CHARACTERS_A_TOKEN)
             written = -(-len(reply.text) // CHARACTERS_A_TOKEN)
-        spent = self.spent
-        self.spent = spent._replace(
-            prompt_tokens=spent.prompt_tokens + read,
-            completion_tokens=spent.completion_tokens + written,
-            usd=spent.usd + reply.cost_usd,
-            estimated=spent.estimated + (not is_counted),
-        )
+        with self._lock:
+            spent = self.spent
+            self.spent = spent._replace(
+                prompt_tokens=spent.prompt_tokens + read,
+                completion_tokens=spent.completion_tokens + written,
+                usd=spent.usd + reply.cost_usd,
+                estimated=spent.estimated + (not is_counted),
+            )
 
     def fail(self) -> None:
         """Note that a call brought no reply."""
-        self.spent = self.spent._replace(failed=self.spent.failed + 1)
+        with self._lock:
+            self.spent = self.spent._replace(failed=self.spent.failed + 1)
 
     def save(self) -> None:
         """Note a question that was answered without a call."""
-        self.spent = self.spent._replace(cached=self.spent.cached + 1)
+        with self._lock:
+            self.spent = self.spent._replace(cached=self.spent.cached + 1)

@@ -44,11 +44,21 @@ def build_judge(
 ) -> Scorer:
     """The scorer of that name.
 
-    A pair judge is asked in both orders (`rule`: the method's own `order_rule`, else votes) unless
-    it does so itself (`asks_both_orders`); with an anchor, a response or the name of a task field,
-    it becomes pointwise.
+    A pair judge is asked in both orders (`rule`: the method's own `order_rule`, else votes). One
+    that sees to that itself (`asks_both_orders`) is told by its option `both_orders` and joins the
+    orders by its own rule. With an anchor, a response or the name of a task field, a pair judge
+    becomes pointwise.
     """
-    scorer = find_builder(name)(judge, options or {})
+    build = find_builder(name)
+    scorer = build(judge, options or {})
+    if getattr(scorer, "asks_both_orders", False):
+        if rule is not None:
+            raise UserError(
+                f"judge '{name}' asks both orders itself and takes no rule '{rule}' for them; "
+                "leave it out, or see the method's own options"
+            )
+        if not both_orders:
+            scorer = build(judge, {**(options or {}), "both_orders": False})
     if scorer.scope is not Scope.PAIR:
         if anchor is not None:
             raise UserError(

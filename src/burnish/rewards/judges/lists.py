@@ -89,6 +89,7 @@ class ListRanking:
         template: str | None = None,
     ) -> None:
         self.judge, self.name, self.both_orders = judge, name, both_orders
+        self.asks_both_orders = both_orders
         self.template = template or wording("list")
         check_template(self.template, ("mark", "request", "responses"), f"judge '{name}'")
 

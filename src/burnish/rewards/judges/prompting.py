@@ -21,10 +21,13 @@ from burnish.seeds import digest
 _BLANK = re.compile(r"\{([a-z_]+)\}")
 
 
+PROMPTS = Path(__file__).parent / "prompts"
+
+
 @cache
-def wording(name: str) -> str:
-    """The prompt of that name that ships with the package."""
-    return (Path(__file__).parent / "prompts" / f"{name}.txt").read_text(encoding="utf-8")
+def wording(name: str, folder: Path = PROMPTS) -> str:
+    """The prompt of that name that ships with the package, in a method's own folder or here."""
+    return (folder / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:

@@ -12,12 +12,14 @@ and never another number, and an unreadable verdict stays `error`.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import random
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
+
+from burnish.numbers import plain
+from burnish.rewards.judges.verdicts import first_object
 
 Letter = Literal["A", "B", "Tie", "Abstain", "error"]
 Texts = list[str] | tuple[str, ...]
@@ -25,7 +27,8 @@ Texts = list[str] | tuple[str, ...]
 TAIL = 500
 """Characters at the end of a reply that was cut; only they can hold its verdict."""
 
-_LABEL = re.compile(r"\b(A\s*>>\s*B|A\s*>\s*B|A\s*=\s*B|B\s*>\s*A|B\s*>>\s*A)\b", re.IGNORECASE)
+# Capitals alone: `if a > b` in a judge's words is code, not a verdict.
+_LABEL = re.compile(r"\b(A\s*>>?\s*B|A\s*=\s*B|B\s*>>?\s*A)\b")
 _OUTPUT = re.compile(r"Output\s*\(([ab])\)", re.IGNORECASE)
 _FINAL = re.compile(r"^\s*Final:\s*(A|B|Tie|Abstain)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
 _BRACKET = re.compile(r"\[\[(A|B|Tie|Abstain)\]\]", re.IGNORECASE)
@@ -98,13 +101,15 @@ def ranking_score(winner_vs_chosen: Any, chosen: str | None = None) -> Any:
 def score_from_counts(pairs: Any, total: float | None = None) -> Any:
     """Share of constraints met, in [0, 1]; 1 where there is none, None for a missing or negative
     count. Takes (satisfied, total), a list of such pairs, or the two as arguments."""
+    pairs, total = plain(pairs), plain(total)
     if total is not None or pairs is None or isinstance(pairs, int | float):
         return _share(pairs, total)
     return _share(*pairs) if _is_pair(pairs) else [_share(*pair) for pair in pairs]
 
 
 def clamp(values: Any, default: float = 0.5) -> Any:
-    """Into [0, 1]; the default for what is no number, NaN included. A list gives a list."""
+    """Into [0, 1]; the default for what is no number, NaN included. A list or array gives a list."""
+    values = plain(values)
     if isinstance(values, list | tuple):
         return [clamp(value, default) for value in values]
     try:
@@ -156,7 +161,7 @@ def _letter(label: str) -> Letter:
 
 
 def _from_object(text: str) -> Letter:
-    found = _first_object(text)
+    found = first_object(text)
     for name in _FIELDS:
         value = found.get(name)
         if not isinstance(value, str):
@@ -170,20 +175,6 @@ def _from_object(text: str) -> Letter:
         if named:
             return "A" if named[1] == "a" else "B"
     return "error"
-
-
-def _first_object(text: str) -> dict[str, Any]:
-    """The first JSON object in a text, or an empty one."""
-    decoder = json.JSONDecoder()
-    place = text.find("{")
-    while place >= 0:
-        try:
-            found, _ = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            place = text.find("{", place + 1)
-            continue
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def _is_pair(value: Any) -> bool:

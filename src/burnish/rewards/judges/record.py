@@ -11,8 +11,9 @@ reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
 from burnish.errors import ModelError, UserError, did_you_mean
@@ -140,8 +141,8 @@ def replay(path: str | Path, *, model: str | None = None, **settings: Any) -> Ju
 class RecordLM:
     """The recorded judge as an `LM`.
 
-    A question is found by its words and its seed; by its words alone where it was asked once.
-    Settings such as `max_tokens` need not be the recorded ones: nothing is generated.
+    A question is found by its words and its seed; by its words alone where the same vote on it was
+    asked once. Settings such as `max_tokens` need not be the recorded ones: nothing is generated.
     """
 
     is_replay = True
@@ -150,6 +151,7 @@ class RecordLM:
         self.path = Path(path).expanduser()
         calls = read_record(self.path)
         self._name = _one_model(calls, model, self.path)
+        self._vote = 0
         self._calls: dict[str, dict[int, AskedCall]] = {}
         for call in calls:
             if call.model == self._name and call.sampling is not None:
@@ -163,12 +165,21 @@ class RecordLM:
     def name(self) -> str:
         return self._name
 
+    def voter(self, vote: int) -> Self:
+        """The record asked for that vote: an answer given as one vote is not another one."""
+        if vote == self._vote:
+            return self
+        other = copy(self)
+        other._vote = vote
+        return other
+
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         messages = tuple(item for item in prompt if isinstance(item, Message))
         by_seed = self._calls.get(_words(messages), {})
         call = by_seed.get(sampling.seed)
-        if call is None and len(by_seed) == 1:
-            call = next(iter(by_seed.values()))
+        same_vote = [one for one in by_seed.values() if one.vote == self._vote]
+        if call is None and len(same_vote) == 1:
+            call = same_vote[0]
         if call is None:
             seen = f"asked {len(by_seed)} times with other seeds" if by_seed else "never asked"
             said = messages[-1].content[:60] if messages else ""

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NoReturn
 
 from burnish.rewards.judges.questions import Unreadable
 
 MOST_QUOTED = 200
-"""Opening braces of a text to judge that are looked at for a copied verdict."""
+"""Openings of a text to judge that are looked at for a copied verdict."""
 
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _BLANKS = re.compile(r"\s+")
@@ -27,19 +28,26 @@ _BLANKS = re.compile(r"\s+")
 
 def own_object(reply: str, shown: Sequence[str] = ()) -> dict[str, Any]:
     """The JSON object that the reply consists of; `shown` are the texts it must not be from."""
-    said = _unwrapped(after_thoughts(reply))
-    if not said:
-        raise Unreadable("expected one JSON object, got nothing")
-    if not said.startswith("{"):
-        raise Unreadable(f"expected one JSON object and nothing else, got {_begin(said)}")
-    found, end = _decode(said)
-    rest = said[end:].strip()
-    if rest:
-        what = "a second object" if rest.startswith("{") else f"text after it: {_begin(rest)}"
-        raise Unreadable(f"expected one JSON object and nothing else, got {what}")
-    if any(_holds(text, said[:end], found) for text in shown):
-        raise Unreadable("expected your own verdict, got one that stands in a text to judge")
+    found: dict[str, Any] = _own(reply, "{", "object", shown)
     return found
+
+
+def own_list(reply: str, shown: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The JSON list of objects that the reply consists of, under the same rules."""
+    found = _own(reply, "[", "list", shown)
+    if not found or not all(isinstance(row, dict) for row in found):
+        raise Unreadable(f"expected a JSON list of objects, got {_begin(after_thoughts(reply))}")
+    return list(found)
+
+
+def first_object(text: str) -> dict[str, Any]:
+    """The first JSON object in a text that may hold anything else besides, or an empty one."""
+    return next(_written(text, "{"), {})
+
+
+def holds(text: str, words: str) -> bool:
+    """Whether a text to judge has these words in it, whatever their blanks."""
+    return _BLANKS.sub("", words) in _BLANKS.sub("", text)
 
 
 def after_thoughts(reply: str) -> str:
@@ -98,21 +106,32 @@ def truth(found: dict[str, Any], key: str) -> bool:
     return value
 
 
-def _unwrapped(said: str) -> str:
-    """Without the one code fence that encloses all of it."""
-    fenced = _FENCE.fullmatch(said)
-    return fenced[1].strip() if fenced else said
+def _own(reply: str, opening: str, kind: str, shown: Sequence[str]) -> Any:
+    """The one JSON value of that kind which is all of the reply and stands in no text to judge."""
+    fenced = _FENCE.fullmatch(after_thoughts(reply))
+    said = fenced[1].strip() if fenced else after_thoughts(reply)
+    if not said:
+        raise Unreadable(f"expected one JSON {kind}, got nothing")
+    if not said.startswith(opening):
+        raise Unreadable(f"expected one JSON {kind} and nothing else, got {_begin(said)}")
+    found, end = _decode(said, 0, kind)
+    rest = said[end:].strip()
+    if rest:
+        what = f"a second {kind}" if rest.startswith(opening) else f"text after it: {_begin(rest)}"
+        raise Unreadable(f"expected one JSON {kind} and nothing else, got {what}")
+    if any(_holds(text, said[:end], found) for text in shown):
+        raise Unreadable("expected your own verdict, got one that stands in a text to judge")
+    return found
 
 
-def _decode(text: str, place: int = 0) -> tuple[dict[str, Any], int]:
+def _decode(text: str, place: int, kind: str) -> tuple[Any, int]:
     try:
-        found, end = _DECODER.raw_decode(text, place)
+        return _DECODER.raw_decode(text, place)
     except Unreadable:
         raise
     except (ValueError, RecursionError) as error:
         said = str(error).partition(":")[0]
-        raise Unreadable(f"expected one JSON object, got broken JSON ({said})") from None
-    return found, end
+        raise Unreadable(f"expected one JSON {kind}, got broken JSON ({said})") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -130,19 +149,18 @@ def _no_number(word: str) -> NoReturn:
 _DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
 
 
-def _holds(text: str, raw: str, found: dict[str, Any]) -> bool:
-    """Whether a text contains the object, as it is written or under another layout."""
-    if _BLANKS.sub("", raw) in _BLANKS.sub("", text):
-        return True
-    place, looked = text.find("{"), 0
-    while place >= 0 and looked < MOST_QUOTED:
+def _holds(text: str, raw: str, found: Any) -> bool:
+    """Whether a text contains the value, as it is written or under another layout."""
+    return holds(text, raw) or any(one == found for one in _written(text, raw[0], most=MOST_QUOTED))
+
+
+def _written(text: str, opening: str, most: int | None = None) -> Iterator[Any]:
+    """Every JSON value that starts at one of the first `most` openings of a text."""
+    for place in islice((match.start() for match in re.finditer(re.escape(opening), text)), most):
         try:
-            if _decode(text, place)[0] == found:
-                return True
+            yield _decode(text, place, "value")[0]
         except Unreadable:
-            pass
-        place, looked = text.find("{", place + 1), looked + 1
-    return False
+            continue
 
 
 def _begin(text: str) -> str:

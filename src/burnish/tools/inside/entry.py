@@ -13,11 +13,13 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import confine, kernel, namespaces
+from .descend import end_below
+from .folders import remove
 from .order import Order, from_json
 
 
@@ -66,13 +68,18 @@ def _role(name: str) -> Callable[[Order], None]:
 
 def _outer(order: Order) -> None:
     """Enter the namespaces and wait; returns in the child that is process 1 of them."""
-    is_linux = sys.platform == "linux"
-    if is_linux:
-        kernel.die_with_parent()
-    if "namespaces" not in order.layers:
-        if is_linux:
-            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    if sys.platform != "linux":
         return
+    if "namespaces" not in order.layers:
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        if order.has_own_table:
+            kernel.die_with_parent()
+        else:
+            # Nothing but this process would end the others, so it must live to do that.
+            signal.signal(signal.SIGTERM, partial(_leave_nothing, order.work))
+            kernel.die_with_parent(signal.SIGTERM)
+        return
+    kernel.die_with_parent()
     as_nobody = "nobody" in order.layers
     mount = "mount" in order.layers
     mapped = order.user_namespace and as_nobody
@@ -91,10 +98,19 @@ def _outer(order: Order) -> None:
     kernel.die_with_parent()
 
 
+def _leave_nothing(work: str, _signal: int, _frame: object) -> None:
+    """The parent is gone: end all that was started here, clear up, end oneself."""
+    end_below(os.getpid())
+    with contextlib.suppress(OSError):  # there is nobody left to be told
+        remove(work)
+    os._exit(1)
+
+
 def _keeper(order: Order, report: Report) -> None:
     """Wait for the third process and report its end; returns in the third."""
     third = os.fork()
     if not third:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return
     confine.keep_only([report.descriptor])
     os.closerange(0, 3)
@@ -104,7 +120,7 @@ def _keeper(order: Order, report: Report) -> None:
             break
     seconds = usage.ru_utime + usage.ru_stime
     if not order.has_own_table:
-        _end_descendants()
+        end_below(os.getpid())
     code = os.waitstatus_to_exitcode(status)
     report.say(exit=code, cpu_s=seconds, peak_kb=usage.ru_maxrss)
     os._exit(0)
@@ -128,37 +144,3 @@ def _put(path: str, text: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
-
-
-def _end_descendants() -> None:
-    """Kill everything that was started below this process, also what has a session of its own.
-
-    Orphans become children of this process (it is their subreaper), so none is out of sight.
-    """
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        for pid in _descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
-        time.sleep(0.001)
-
-
-def _descendants(root: int) -> list[int]:
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with (
-                contextlib.suppress(OSError, IndexError, ValueError),
-                open(f"/proc/{name}/stat") as file,
-            ):
-                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
-    found, new = set[int](), {root}
-    while new:
-        new = {pid for pid, parent in parents.items() if parent in new} - found
-        found |= new
-    return sorted(found)

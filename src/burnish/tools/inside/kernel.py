@@ -66,9 +66,9 @@ def pivot_here() -> None:
     _checked(_library.umount2(b".", 2), "unmount the old root")
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that made it ends."""
-    prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when the thread that made it ends."""
+    prctl(PR_SET_PDEATHSIG, int(by))
 
 
 def drop_capabilities() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 
+from burnish.numbers import solve
+
 RIDGE = 0.05
 """Keeps features that move together from being paid with opposite signs."""
 
@@ -71,7 +73,7 @@ def paid(columns: Sequence[Sequence[float]], reward: Sequence[float]) -> list[fl
         [_dot(a, b) + (RIDGE if i == j else 0.0) for j, b in enumerate(shown)]
         for i, a in enumerate(shown)
     ]
-    solved = _solve(matrix, [_dot(column, target) for column in shown])
+    solved = solve(matrix, [_dot(column, target) for column in shown])
     found = [0.0] * len(columns)
     for place, coefficient in zip(varying, solved, strict=True):
         found[place] = coefficient
@@ -85,20 +87,3 @@ def _unit(values: Sequence[float]) -> list[float] | None:
 
 def _dot(first: Sequence[float], second: Sequence[float]) -> float:
     return math.fsum(a * b for a, b in zip(first, second, strict=True))
-
-
-def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gaussian elimination with pivots; the ridge keeps the matrix regular."""
-    size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for column in range(size):
-        pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        for below in range(column + 1, size):
-            factor = rows[below][column] / rows[column][column]
-            rows[below] = [b - factor * a for a, b in zip(rows[column], rows[below], strict=True)]
-    solution = [0.0] * size
-    for row in reversed(range(size)):
-        known = math.fsum(rows[row][c] * solution[c] for c in range(row + 1, size))
-        solution[row] = (rows[row][size] - known) / rows[row][row]
-    return solution

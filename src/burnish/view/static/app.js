@@ -192,7 +192,7 @@ document.addEventListener("keydown", (event) => {
     j: () => moveRow(1), ArrowDown: () => moveRow(1), k: () => moveRow(-1), ArrowUp: () => moveRow(-1),
     t: turnTheme, "?": showHelp,
     "/": () => {
-      const search = page.querySelector("input[type=search]");
+      const search = [...page.querySelectorAll("input[type=search]")].find((field) => field.offsetParent !== null);
       if (search) search.focus(); else if (current.key) visit(to.samples(current.key));
     },
     u: () => { if (current.key) visit(to.run(current.key)); else visit("/"); },

@@ -24,6 +24,7 @@ function stepTicks(first, last, width) {
 }
 
 function padded(low, high) {
+  if (low === 0 && high === 0) return [-0.06, 1.06];
   const room = high > low ? 0.06 * (high - low) : Math.abs(low) * 0.1 || 1;
   return [low - room, high + room];
 }

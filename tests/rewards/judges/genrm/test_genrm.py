@@ -187,3 +187,25 @@ def test_by_name_and_against_an_anchor() -> None:
 def test_wrong_options_are_refused_in_one_line(options, told) -> None:
     with pytest.raises(UserError, match=told):
         build(model(by_word), options)
+
+
+def test_by_name_it_is_asked_in_one_order_where_the_caller_wants_one() -> None:
+    lm = ScriptedLM(lambda messages, index: "<scores>9, 2</scores>")
+    one = build_judge("genrm", JudgeModel(lm), both_orders=False)
+    assert [r.value for r in pair(one)] == [1.0, -1.0]
+    assert len(lm.calls) == 1
+    with pytest.raises(UserError, match="'genrm' asks both orders itself and takes no rule"):
+        build_judge("genrm", JudgeModel(lm), rule="strict")
+    # With its own orders off it is a pair judge like any other.
+    both = build_judge("genrm", JudgeModel(lm), {"both_orders": False}, rule="strict")
+    assert [r.value for r in pair(both)] == [0.0, 0.0]
+
+
+def test_another_vote_is_another_draw() -> None:
+    lm = ScriptedLM(by_word)
+    scorer = GenRM(JudgeModel(lm, sampling=Sampling(temperature=0.6)), votes=2)
+    for vote in range(3):
+        pair(scorer.for_vote(vote))
+    assert len({(call.prompt[0].content, call.sampling.seed) for call in lm.calls}) == 12
+    assert len({scorer.for_vote(vote).fingerprint for vote in range(3)}) == 3
+    assert scorer.for_vote(0).fingerprint == scorer.fingerprint

@@ -13,7 +13,7 @@ from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Status, Task, Visibility
 from burnish.rewards import Scope, checked
 from burnish.rewards.judges.asking import JudgeModel
-from burnish.rewards.judges.rubric import RubricScorer, Stabilised, build
+from burnish.rewards.judges.rubric import RubricScorer, Stabilised, build, wording
 from burnish.rewards.judges.rubric.scorer import limit_words
 
 TASK = Task(
@@ -217,3 +217,12 @@ def test_build_reads_options_and_refuses_unknown_ones(tmp_path) -> None:
     ):
         with pytest.raises(UserError, match=told):
             build(model, options)
+
+
+def test_the_fingerprint_changes_with_the_words_that_are_asked(monkeypatch):
+    scorer = build(JudgeModel(ScriptedLM([])), {})
+    seen = {scorer.fingerprint}
+    for name in ("MARK", "CONFIRM"):
+        monkeypatch.setattr(wording, name, getattr(wording, name) + " Be brief.")
+        seen.add(scorer.fingerprint)
+    assert len(seen) == 3

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from burnish.rewards.judges.questions import Unreadable
-from burnish.rewards.judges.verdicts import after_thoughts
-from burnish.rewards.pairs import HIGHEST, LOWEST, parse_pair_scores
+from burnish.rewards.judges.verdicts import after_thoughts, holds
+from burnish.rewards.pairs import HIGHEST, LOWEST, all_pair_scores, parse_pair_scores
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _LINE = r"^[ \t>*#-]*"
@@ -59,7 +59,7 @@ def read_judgement(text: str, shown: Sequence[str] = ()) -> Judgement:
             f"{said[-60:]!r}"
         )
     own = said[said.lower().rindex("<scores>") :]
-    if any(own in given for given in shown):
+    if any(holds(given, own) or scores in all_pair_scores(given) for given in shown):
         raise Unreadable("expected your own scores, got some that stand in a text to judge")
     return Judgement((scores[0], scores[1]), tuple(read_principles(said)))
 

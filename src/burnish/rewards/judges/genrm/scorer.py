@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from itertools import chain
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
@@ -82,6 +83,7 @@ class GenRM:
         self.rule, self.value = rule, value
         self.template = wording("genrm") if template is None else template
         self.asks_both_orders = both_orders
+        self.first_vote = 0
         check_template(self.template, BLANKS, f"judge '{name}'")
         self._check()
 
@@ -107,8 +109,14 @@ class GenRM:
     @property
     def fingerprint(self) -> str:
         """Changes with the model, the wording and how votes are counted."""
-        settings = (self.votes, self.both_orders, self.rule, self.value)
+        settings = (self.votes, self.both_orders, self.rule, self.value, self.first_vote)
         return digest("GenRM", self.judge.fingerprint, self.template, repr(settings))
+
+    def for_vote(self, vote: int) -> Self:
+        """The same judge asked once more: its votes are those after the earlier ones."""
+        other = copy(self)
+        other.first_vote = vote * self.votes
+        return other
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         a, b = responses
@@ -120,7 +128,7 @@ class GenRM:
         ballots = await gather(
             [
                 partial(self._ask, task, a, b, number, swapped)
-                for number in range(self.votes)
+                for number in range(self.first_vote, self.first_vote + self.votes)
                 for swapped in orders
             ]
         )

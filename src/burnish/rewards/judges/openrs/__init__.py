@@ -10,11 +10,6 @@ from burnish.rewards.judges.openrs.aggregate import (
     Aggregate,
     aggregate_criteria,
     explain_criteria,
-    one_vs_n,
-    two_order_strict,
-    two_order_verdict,
-    two_order_votes,
-    verifiable_verdict,
 )
 from burnish.rewards.judges.openrs.build import build
 from burnish.rewards.judges.openrs.evolve import (
@@ -24,9 +19,19 @@ from burnish.rewards.judges.openrs.evolve import (
     evolve_rubric,
 )
 from burnish.rewards.judges.openrs.extract import extract_json
-from burnish.rewards.judges.openrs.judge import OpenRS, Rules, criteria_of, reaggregate
-from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric, RubricLibrary
+from burnish.rewards.judges.openrs.gate import Verifiable, anchored
+from burnish.rewards.judges.openrs.judge import OpenRS, Rules, criteria_of
+from burnish.rewards.judges.openrs.library import RubricLibrary
+from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric
+from burnish.rewards.judges.openrs.outcomes import (
+    one_vs_n,
+    two_order_strict,
+    two_order_verdict,
+    two_order_votes,
+    verifiable_verdict,
+)
 from burnish.rewards.judges.openrs.propose import Preference, judge_of, random_edits, refiner
+from burnish.rewards.judges.openrs.replay import reaggregate
 from burnish.rewards.judges.openrs.review import (
     Review,
     ReviewOutcome,
@@ -39,8 +44,6 @@ from burnish.rewards.judges.openrs.verifiable import (
     GroundTruth,
     LanguageMatch,
     LanguageMatchConfig,
-    Verifiable,
-    anchored,
 )
 
 __all__ = [

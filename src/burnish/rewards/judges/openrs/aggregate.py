@@ -1,13 +1,11 @@
 """Verdicts on single criteria become one score, outside of the language model (OpenRS).
 
     aggregate_criteria([{"type": "core", "winner": "A", "score": 2}, {"winner": "B", "score": -1}])
-    two_order_votes((1.4, -0.5))        # "good": both orders prefer the chosen response
 
 A decided critical flaw silences everything else; without one the score is the mean of the decided
 criteria, weighted by their type. Paper: Open Rubric System (arXiv 2602.14069). Where we differ from
-the reference code: what cannot be read is None and not 0 (`parity=True` gives the 0), a winner that
-contradicts the sign of its score is counted, and a two-order rule that is antisymmetric stands
-beside the published one.
+the reference code: what cannot be read is None and not 0 (`parity=True` gives the 0), and a winner
+that contradicts the sign of its score is counted.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 from burnish.errors import UserError, did_you_mean
 
@@ -37,9 +35,6 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 WEIGHTS: Mapping[str, float] = MappingProxyType({CORE: 5.0, IMPORTANT: 2.0, HIGHLIGHT: 1.0})
 EPSILON = 1e-6
 """In the denominator of the weighted mean, as in the reference code: |mean| stays below 2."""
-
-TwoOrderRule = Literal["reference", "votes"]
-Verdict = Literal["good", "bad", "same", "error"]
 
 _LETTERS = {"A": 1, "B": -1, "S": 0, "SAME": 0, "TIE": 0, "EQUAL": 0}
 
@@ -165,7 +160,7 @@ def read_criterion(item: Any, place: int = 0) -> Compared:
     sign = _LETTERS.get(letter.strip().upper()) if isinstance(letter, str) else None
     if sign is None:
         raise InvalidCriterion(f"{where}: expected winner A, B or S, got {letter!r:.40}")
-    score = _number(item.get("score"))
+    score = number_in(item.get("score"))
     if score is None:
         raise InvalidCriterion(f"{where}: expected a score, got {item.get('score')!r:.40}")
     return Compared(type_of(item.get("type")), sign, score)
@@ -175,86 +170,6 @@ def type_of(word: Any) -> str:
     """The type that a word names, in English or Chinese; `important` where there is none."""
     text = str(word).strip() if word is not None else ""
     return ALIASES.get(text.lower(), text) or IMPORTANT
-
-
-def two_order_verdict(
-    forward_backward: Any, min_score: float = 0.0, rule: TwoOrderRule = "reference"
-) -> Any:
-    """`good`, `bad`, `same` or `error` from the scores in both orders.
-
-    `forward_backward` is (f, b), or a list of such pairs: f with the chosen response as A, b with
-    the rejected one as A. `reference`: good where f > m and b <= -m, bad where f <= -m and b > m,
-    as published; it is not antisymmetric at 0. `votes`: see `two_order_votes`. A missing score in
-    either order is `error`.
-    """
-    known = get_args(TwoOrderRule)
-    if rule not in known:
-        hint = did_you_mean(str(rule), known)
-        raise UserError(f"rule is {rule!r}; expected {' or '.join(known)}.{hint}")
-    if _is_many(forward_backward):
-        return [two_order_verdict(pair, min_score, rule) for pair in forward_backward]
-    forward, backward = (_number(score) for score in _two(forward_backward))
-    if forward is None or backward is None:
-        return "error"
-    if rule == "votes":
-        lead = _vote(forward, min_score) - _vote(backward, min_score)
-        return "good" if lead > 0 else "bad" if lead < 0 else "same"
-    if forward > min_score and backward <= -min_score:
-        return "good"
-    return "bad" if forward <= -min_score and backward > min_score else "same"
-
-
-def two_order_votes(
-    forward_backward: Any, min_score: float = 0.0, rule: TwoOrderRule = "votes"
-) -> Any:
-    """The recommended rule: each order has one vote, and exchanging the responses exchanges
-    `good` and `bad`. Arguments as in `two_order_verdict`."""
-    return two_order_verdict(forward_backward, min_score, rule)
-
-
-def two_order_strict(winners: Any) -> Any:
-    """`win` or `lose` only where both orders name the same response, else `tie`.
-
-    `winners` is one pair of letters, or a list of them, each letter as that order showed it: the
-    chosen response is A in the first and B in the second. None in either is `error`.
-    """
-    if _is_many(winners):
-        return [two_order_strict(pair) for pair in winners]
-    first, second = _two(winners)
-    if first is None or second is None:
-        return "error"
-    letters = (str(first).strip().upper(), str(second).strip().upper())
-    return {("A", "B"): "win", ("B", "A"): "lose"}.get(letters, "tie")
-
-
-def one_vs_n(results: Any) -> Any:
-    """One response against several: any -1 is `Loss`, all 1 is `Win`, anything else `Tie`.
-
-    `results` are 1, 0 and -1, one an opponent; a list of such lists gives a list.
-    """
-    if _is_many(results):
-        return [one_vs_n(row) for row in results]
-    numbers = [_number(result) for result in results]
-    if not numbers:
-        raise UserError("one_vs_n: got no results; expected one for each opponent.")
-    if any(number == -1 for number in numbers):
-        return "Loss"
-    return "Win" if all(number == 1 for number in numbers) else "Tie"
-
-
-def verifiable_verdict(scores_chosen_rejected: Any) -> Any:
-    """`chosen_better` or `rejected_better` by the higher score; `equal`: the judge goes on.
-
-    One pair of scores or a list of them; `error` where either is missing.
-    """
-    if _is_many(scores_chosen_rejected):
-        return [verifiable_verdict(pair) for pair in scores_chosen_rejected]
-    chosen, rejected = (_number(score) for score in _two(scores_chosen_rejected))
-    if chosen is None or rejected is None:
-        return "error"
-    if chosen == rejected:
-        return "equal"
-    return "chosen_better" if chosen > rejected else "rejected_better"
 
 
 def _listed(criteria: Any) -> Sequence[Any]:
@@ -280,7 +195,7 @@ def _weights(given: Mapping[str, float] | None) -> Mapping[str, float]:
     return {**WEIGHTS, **table}
 
 
-def _number(value: Any) -> float | None:
+def number_in(value: Any) -> float | None:
     """A finite number, also as text or as a 0-d array; None for anything else."""
     item = getattr(value, "item", None)
     value = item() if callable(item) else value
@@ -291,23 +206,3 @@ def _number(value: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _vote(score: float, min_score: float) -> int:
-    return 0 if abs(score) <= min_score else (1 if score > 0 else -1)
-
-
-def _is_many(value: Any) -> bool:
-    """True for a list of pairs, a table of several rows included."""
-    axes = getattr(value, "ndim", None)
-    if isinstance(axes, int):
-        return axes > 1
-    first = next(iter(value), None)
-    return hasattr(first, "__len__") and not isinstance(first, str)
-
-
-def _two(pair: Any) -> tuple[Any, Any]:
-    values = tuple(pair)
-    if len(values) != 2:
-        raise UserError(f"expected two values, one an order or a response; got {len(values)}.")
-    return values[0], values[1]

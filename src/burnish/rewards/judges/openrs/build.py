@@ -14,16 +14,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from burnish.lm.base import check_sampling
 from burnish.rewards.combine import FirstDecisive
 from burnish.rewards.judges.asking import GREEDY, JudgeModel
+from burnish.rewards.judges.openrs.gate import Verifiable
 from burnish.rewards.judges.openrs.judge import CLIP, OpenRS, Rules
-from burnish.rewards.judges.openrs.meta_rubric import Language, RubricLibrary
-from burnish.rewards.judges.openrs.verifiable import (
-    Constraints,
-    GroundTruth,
-    LanguageMatch,
-    Verifiable,
-)
+from burnish.rewards.judges.openrs.library import RubricLibrary
+from burnish.rewards.judges.openrs.meta_rubric import Language
+from burnish.rewards.judges.openrs.verifiable import Constraints, GroundTruth, LanguageMatch
 from burnish.rewards.judges.options import Options, read_options
 from burnish.rewards.scorer import Scorer
 
@@ -55,17 +53,15 @@ class OpenRSOptions(Options, frozen=True):
     strict: bool = False
     fallthrough: bool = False
     clip: float = CLIP
-    max_tokens: int = MAX_TOKENS
-    """Of one reply, where the judge model is left at its usual sampling."""
+    max_tokens: int | None = None
+    """Of one reply. Unset: 8192 where the judge model has no sampling of its own, else its limit."""
     name: str = "openrs"
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
     """The judge by the name `openrs`, with its checks in front where `verify` asks for them."""
     settings = read_options("openrs", options, OpenRSOptions)
-    if judge.sampling == GREEDY:
-        judge = copy(judge)  # cache, budget and record stay shared
-        judge.sampling = replace(GREEDY, max_tokens=settings.max_tokens)
+    judge = _with_room(judge, settings.max_tokens)
     pair = OpenRS(
         judge,
         rubrics=RubricLibrary.load(settings.rubrics) if settings.rubrics else None,
@@ -90,3 +86,20 @@ def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
     }
     gate = Verifiable([checks[name] for name in settings.verify])
     return FirstDecisive(gate, pair, name=settings.name)
+
+
+def _with_room(judge: JudgeModel, max_tokens: int | None) -> JudgeModel:
+    """The judge with room for a whole reply; a limit that somebody set is kept.
+
+    A judge model that was given no sampling holds the very object `GREEDY`; one that was given the
+    same numbers holds another, and means them.
+    """
+    if max_tokens is None:
+        if judge.sampling is not GREEDY:
+            return judge
+        max_tokens = MAX_TOKENS
+    sampling = replace(judge.sampling, max_tokens=max_tokens)
+    check_sampling(sampling)
+    judge = copy(judge)  # cache, budget and record stay shared
+    judge.sampling = sampling
+    return judge

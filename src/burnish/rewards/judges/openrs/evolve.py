@@ -6,7 +6,8 @@
 In each generation every rubric of the beam gets edits (add, delete or modify one item); a child is
 accepted only where it beats its parent on the same pairs by more than one standard error, and the
 beam keeps the fittest on a bootstrap of the pairs, less a price per item. What comes out is decided
-once, on pairs that the search never saw. OpenRS describes such a search but did not release one
+once, on pairs that the search never saw. A pair on which the judge failed under either rubric takes
+no part in their comparison, and too many of those end the search. OpenRS describes such a search but did not release one
 (arXiv 2602.14069, section on refinement); the numbers and the two tests here are ours.
 """
 
@@ -15,40 +16,22 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
 from burnish.errors import UserError
-from burnish.rewards.judges.openrs.gains import mark_of_score, paired_gain, sign_test
+from burnish.rewards.judges.openrs.gains import (
+    LabelledPair,
+    left_out,
+    marked_in_both,
+    mean_mark,
+    paired_gain,
+    sign_test,
+)
 from burnish.rewards.judges.openrs.meta_rubric import Change, MetaRubric
+from burnish.rewards.judges.openrs.trial import Failure, Judge, P, Trial
 from burnish.seeds import Seeds
-
-
-class LabelledPair(Protocol):
-    """A pair of which it is known which response people prefer."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def label(self) -> int:
-        """1: the first response is preferred, -1: the second."""
-        ...
-
-
-P = TypeVar("P", bound=LabelledPair)
-
-Judge = Callable[[MetaRubric, Sequence[P]], Awaitable[Sequence[float | None]]]
-"""The score of each pair under a rubric: above 0 for the first response; None: no verdict."""
-
-
-class Failure(NamedTuple, Generic[P]):
-    """A pair that a rubric gets wrong."""
-
-    pair: P
-    score: float | None
-
 
 Proposer = Callable[[MetaRubric, Sequence[Failure[P]], random.Random], Awaitable[Sequence[Change]]]
 """Edits for a rubric, from the pairs that it gets wrong."""
@@ -84,16 +67,20 @@ class Step(Struct, frozen=True, omit_defaults=True):
     """Accuracy of the child less that of its parent, on the same pairs."""
     standard_error: float = 0.0
     child: str = ""
+    left_out: int = 0
+    """Pairs without a verdict under one of the two."""
 
 
 class Final(Struct, frozen=True):
-    """A rubric of the last beam against the start, on the untouched pairs."""
+    """A rubric of the last beam against the start, on the untouched pairs that both decide."""
 
     rubric: str
     accuracy: float
     start_accuracy: float
     p_value: float
     """One-sided, exact: the chance of so many more pairs put right than spoilt."""
+    left_out: int = 0
+    """Pairs without a verdict under one of the two."""
 
 
 class RubricEvolution(Struct, frozen=True):
@@ -108,6 +95,8 @@ class RubricEvolution(Struct, frozen=True):
     finals: tuple[Final, ...]
     log: tuple[Step, ...]
     generations: int
+    missing: int = 0
+    """Verdicts that the judge did not give, over all rubrics; nothing stands in their place."""
 
     @property
     def is_changed(self) -> bool:
@@ -121,7 +110,7 @@ class RubricEvolution(Struct, frozen=True):
             "",
             f"{len(self.log)} edits tried in {self.generations} generations, {len(accepted)} "
             f"accepted; accuracy {self.dev_accuracy:.4f} where it was searched, "
-            f"{self.choice_accuracy:.4f} on the untouched pairs.",
+            f"{self.choice_accuracy:.4f} on the untouched pairs; {self.missing} verdicts missing.",
             "",
             "```diff",
             *(str(change) for change in self.start.diff(self.rubric)),
@@ -151,7 +140,7 @@ async def evolve_rubric(
     """
     plan = Search() if search is None else search
     _check(dev, choice, plan)
-    trial = _Trial(judge, dev, choice)
+    trial = Trial(judge, dev, choice)
     seeds = Seeds(seed)
     beam, log, seen = [start], list[Step](), {start.hash}
     idle = generation = 0
@@ -173,11 +162,12 @@ async def evolve_rubric(
     return RubricEvolution(
         chosen,
         start,
-        _mean(await trial.marks(chosen)),
-        _mean(await trial.marks(chosen, is_final=True)),
+        mean_mark(await trial.marks(chosen)),
+        mean_mark(await trial.marks(chosen, is_final=True)),
         finals,
         tuple(log),
         generation,
+        trial.missing,
     )
 
 
@@ -197,48 +187,11 @@ def asymmetric_advantages(
     return [max(0.0, r - bar) + (kappa * min(0.0, r - mean) if helps else 0.0) for r in rewards]
 
 
-class _Trial(Generic[P]):
-    """Marks of rubrics, each asked for once."""
-
-    def __init__(self, judge: Judge[P], dev: Sequence[P], choice: Sequence[P]) -> None:
-        self.judge, self.pairs = judge, {False: dev, True: choice}
-        self.known: dict[tuple[str, bool], list[float | None]] = {}
-        self.marked: dict[tuple[str, bool], list[float]] = {}
-
-    async def scores(self, rubric: MetaRubric, is_final: bool = False) -> list[float | None]:
-        key = (rubric.hash, is_final)
-        if key not in self.known:
-            pairs = self.pairs[is_final]
-            scores = list(await self.judge(rubric, pairs))
-            if len(scores) != len(pairs):
-                raise UserError(
-                    f"the judge gave {len(scores)} scores for {len(pairs)} pairs; expected one each"
-                )
-            self.known[key] = scores
-        return self.known[key]
-
-    async def marks(self, rubric: MetaRubric, is_final: bool = False) -> list[float]:
-        key = (rubric.hash, is_final)
-        if key not in self.marked:
-            found = zip(await self.scores(rubric, is_final), self.pairs[is_final], strict=True)
-            self.marked[key] = [mark_of_score(score, pair.label) for score, pair in found]
-        return self.marked[key]
-
-    async def failures(self, rubric: MetaRubric) -> list[Failure[P]]:
-        scores = await self.scores(rubric)
-        found = zip(self.pairs[False], scores, strict=True)
-        return [Failure(pair, s) for pair, s in found if mark_of_score(s, pair.label) < 1]
-
-    async def fitness(self, rubric: MetaRubric, drawn: Sequence[int], cost: float) -> float:
-        marks = await self.marks(rubric)
-        return _mean([marks[i] for i in drawn]) - cost * len(rubric.items)
-
-
 async def _try(
     parent: MetaRubric,
     change: Change,
     generation: int,
-    trial: _Trial[Any],
+    trial: Trial[Any],
     seen: set[str],
     plan: Search,
 ) -> tuple[Step | None, MetaRubric | None]:
@@ -250,36 +203,46 @@ async def _try(
     if child.hash in seen:
         return None, None  # the log has it already
     seen.add(child.hash)
-    gain, error_of_gain = paired_gain(await trial.marks(parent), await trial.marks(child))
+    marks = await trial.marks(parent)
+    before, after = marked_in_both(marks, await trial.marks(child))
+    gain, error_of_gain = paired_gain(before, after)
+    missing = len(marks) - len(before)
     # Rounding must not decide: a gain of exactly the bar is not more than the bar.
     accepted = gain > plan.standard_errors * error_of_gain + 1e-12
-    reason = f"accuracy {gain:+.4f}, standard error {error_of_gain:.4f}"
-    step = Step(generation, parent.hash, change, accepted, reason, gain, error_of_gain, child.hash)
+    reason = f"accuracy {gain:+.4f}, standard error {error_of_gain:.4f}{left_out(missing)}"
+    step = Step(
+        generation,
+        parent.hash,
+        change,
+        accepted,
+        reason,
+        gain,
+        error_of_gain,
+        child.hash,
+        missing,
+    )
     return step, child if accepted else None
 
 
 async def _choose(
-    start: MetaRubric, beam: Sequence[MetaRubric], trial: _Trial[Any], plan: Search
+    start: MetaRubric, beam: Sequence[MetaRubric], trial: Trial[Any], plan: Search
 ) -> tuple[tuple[Final, ...], MetaRubric]:
     """The best of the beam on the untouched pairs, or the start where none is surely better."""
-    before = await trial.marks(start, is_final=True)
+    marks = await trial.marks(start, is_final=True)
     rivals = [rubric for rubric in beam if rubric.hash != start.hash]
     finals: list[Final] = []
     for rubric in rivals:
-        after = await trial.marks(rubric, is_final=True)
+        before, after = marked_in_both(marks, await trial.marks(rubric, is_final=True))
         p_value = sign_test(before, after)
-        finals.append(Final(rubric.hash, _mean(after), _mean(before), p_value))
+        missing = len(marks) - len(before)
+        finals.append(Final(rubric.hash, mean_mark(after), mean_mark(before), p_value, missing))
     sure = [
-        (final.accuracy, rubric)
+        (final.accuracy - final.start_accuracy, rubric)
         for final, rubric in zip(finals, rivals, strict=True)
         if final.p_value <= plan.level / len(rivals)
     ]
     best = max(sure, key=lambda found: found[0])[1] if sure else start
     return tuple(finals), best
-
-
-def _mean(marks: Sequence[float]) -> float:
-    return math.fsum(marks) / len(marks)
 
 
 def _check(dev: Sequence[LabelledPair], choice: Sequence[LabelledPair], plan: Search) -> None:

@@ -11,10 +11,12 @@ a decided critical flaw is a veto, else the mean of the decided criteria with we
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Self
 
 import msgspec
 from msgspec import Struct
@@ -22,10 +24,10 @@ from msgspec.structs import replace
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
-from burnish.rewards.combine import OrderRule, two_orders
 from burnish.rewards.judges.asking import JudgeModel
 from burnish.rewards.judges.openrs.aggregate import Aggregate, explain_criteria
-from burnish.rewards.judges.openrs.meta_rubric import Language, RubricLibrary, language_of
+from burnish.rewards.judges.openrs.library import RubricLibrary, language_of
+from burnish.rewards.judges.openrs.meta_rubric import Language
 from burnish.rewards.judges.openrs.prompt import prompt, templates_hash
 from burnish.rewards.judges.openrs.reading import (
     ASKED,
@@ -43,6 +45,8 @@ CLIP = 4.0
 """The critical sum grows with the number of flaws; a reward for training stays within this."""
 RECORD = "openrs/criteria"
 """Source of the evidence that holds the criteria as JSON, seen from the response it belongs to."""
+RULES = "openrs/rules"
+"""Source of the evidence that holds the rules of the value as JSON."""
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -63,6 +67,11 @@ class Rules(Struct, frozen=True, kw_only=True):
             strict=self.strict,
             fallthrough=self.fallthrough,
         )
+
+    def as_evidence(self) -> Evidence:
+        """What `rules_of` reads; Python's JSON, which can hold a clip of infinity."""
+        numbers = msgspec.convert(msgspec.to_builtins(self), Rules, strict=False)  # 3 is 3.0
+        return Evidence(RULES, json.dumps(msgspec.to_builtins(numbers)))
 
 
 class OpenRS:
@@ -103,15 +112,22 @@ class OpenRS:
                 f"reward '{name}': min_score is {self.rules.min_score:g} and clip "
                 f"{self.rules.clip:g}; expected at least 0 and above 0."
             )
+        self.vote = 0
         self.rules.applied_to(())  # names a weight that has no meaning before the first call
 
     @property
     def fingerprint(self) -> str:
         """Changes with the model, the principles, the prompts and the rules."""
-        settings = (self.language, self.domain, self.domain_field, self.rules)
+        settings = (self.language, self.domain, self.domain_field, self.rules, self.vote)
         return digest(
             self.judge.fingerprint, self.rubrics.hash, templates_hash(), repr(settings), self.name
         )
+
+    def for_vote(self, vote: int) -> Self:
+        """The same judge asked once more; with a temperature it draws anew."""
+        other = copy(self)
+        other.vote = vote
+        return other
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         first, second = responses
@@ -141,7 +157,7 @@ class OpenRS:
             most=str(MOST),
         )
         about = (task.id, first.id, second.id)
-        return Question("openrs pair", as_user(text), about), mark
+        return Question("openrs pair", as_user(text), about, self.vote), mark
 
     def rewards(
         self, heard: Heard[Judgement], responses: tuple[Response, Response]
@@ -171,8 +187,9 @@ class OpenRS:
             )
             for criterion in criteria
         )
-        reward = Reward(self.name, 0.0, evidence=(*said, record), verdicts=verdicts)
-        return _valued(reward, criteria, self.rules)
+        evidence = (*said, record, self.rules.as_evidence())
+        reward = Reward(self.name, 0.0, evidence=evidence, verdicts=verdicts)
+        return valued(reward, criteria, self.rules)
 
 
 def criteria_of(reward: Reward) -> tuple[Comparison, ...] | None:
@@ -181,57 +198,13 @@ def criteria_of(reward: Reward) -> tuple[Comparison, ...] | None:
     return msgspec.json.decode(stored[-1], type=tuple[Comparison, ...]) if stored else None
 
 
-def reaggregate(reward: Reward, *, order_rule: OrderRule = "votes", **rules: Any) -> Reward:
-    """The same judgement under other rules (`weights`, `min_score`, `strict`, ...), without a call.
-
-    Goes through both orders (joined by `order_rule`), an anchor and a gate in front. What holds no
-    criteria stays as it is: a failed judgement, or a pair that a gate decided.
-    """
-    unknown = sorted(set(rules) - set(Rules.__struct_fields__))
-    if unknown:
-        known = ", ".join(Rules.__struct_fields__)
-        raise UserError(f"reaggregate got '{unknown[0]}'; expected {known}.")
-    return _again(reward, Rules(**rules), order_rule)
+def rules_of(reward: Reward) -> Rules:
+    """The rules that a reward was worked out by; the default ones where it does not say."""
+    stored = [e.observation for e in reward.evidence if e.source == RULES]
+    return msgspec.convert(json.loads(stored[-1]), Rules) if stored else Rules()
 
 
-def _again(reward: Reward, rules: Rules, order_rule: OrderRule) -> Reward:
-    criteria = criteria_of(reward)
-    if criteria is not None:
-        return _valued(reward, criteria, rules)
-    if not any(map(_holds_criteria, reward.parts)):
-        return reward
-    parts = tuple(_again(part, rules, order_rule) for part in reward.parts)
-    if [part.name for part in parts] == ["forward", "backward"]:
-        return _joined(reward, parts, order_rule)
-    if reward.value == reward.parts[-1].value and reward.status is reward.parts[-1].status:
-        last = parts[-1]
-        return replace(
-            reward, value=last.value, status=last.status, parts=parts, reason=last.reason
-        )
-    raise UserError(
-        f"reward '{reward.name}' combines {len(parts)} parts by a rule of its own; reaggregate its "
-        "parts one by one."
-    )
-
-
-def _holds_criteria(reward: Reward) -> bool:
-    return criteria_of(reward) is not None or any(map(_holds_criteria, reward.parts))
-
-
-def _joined(reward: Reward, parts: tuple[Reward, ...], rule: OrderRule) -> Reward:
-    """Both orders again, as `BothOrders` joins them."""
-    one, two = parts
-    if one.value is None or two.value is None:
-        return replace(reward, parts=parts)
-    is_split = one.value * two.value < 0
-    reason = f"the orders disagree: {one.value:+g} and {two.value:+g}" if is_split else ""
-    if is_split and rule == "mean":
-        return replace(reward, value=None, status=Status.ABSTAIN, parts=parts, reason=reason)
-    value = two_orders(one.value, two.value, rule)
-    return replace(reward, value=value, status=Status.OK, parts=parts, reason=reason)
-
-
-def _valued(reward: Reward, criteria: Sequence[Comparison], rules: Rules) -> Reward:
+def valued(reward: Reward, criteria: Sequence[Comparison], rules: Rules) -> Reward:
     """The reward with the score of its criteria."""
     found = rules.applied_to(criteria)
     if found.value is None:

@@ -1,19 +1,18 @@
 """Meta-rubrics: the written principles that a judge turns into criteria for one pair (OpenRS).
 
-    library = RubricLibrary.shipped()
-    rubric = library.for_request("Write a short story about rain.", domain="写作")
+    rubric = MetaRubric.load("writing.en.md")
     rubric.items, rubric.hash, rubric.render()
+    rubric.diff(other), rubric.applied(change)
 
 A meta-rubric is a Markdown file that people edit: front matter with the domain, the language and
 the names by which a dataset may call the domain, a preface, and items under the four types. The
-general rubric holds for every request; a domain's rubric adds to it.
+general rubric holds for every request; a domain's rubric adds to it (`library`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -27,11 +26,8 @@ from burnish.seeds import digest
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 GENERAL = "general"
-SHIPPED = Path(__file__).parent / "rubrics"
 
 _ITEM = re.compile(r"- \*\*(?P<title>[^*\n]+?)\*\*\s*[:：]\s*(?P<text>.+)")
-_CJK = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
-_KANA_OR_HANGUL = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
 
 
 class Item(Struct, frozen=True):
@@ -119,9 +115,9 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
                 raise UserError(
                     f"{where}: item '{item.title}' needs a title and a text, each on one line."
                 )
-            if _key(item.title) in seen:
+            if name_key(item.title) in seen:
                 raise UserError(f"{where}: two items are called '{item.title}'; expected one.")
-            seen.add(_key(item.title))
+            seen.add(name_key(item.title))
 
     def render(self) -> str:
         """The file's text, items in the order of their types; parsing it gives the same items."""
@@ -139,8 +135,8 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
 
     def diff(self, other: MetaRubric) -> list[Change]:
         """What leads from this rubric to the other, item by item (matched by title)."""
-        mine = {_key(item.title): item for item in self.items}
-        theirs = {_key(item.title): item for item in other.items}
+        mine = {name_key(item.title): item for item in self.items}
+        theirs = {name_key(item.title): item for item in other.items}
         changes = [Change("delete", item) for key, item in mine.items() if key not in theirs]
         for key, item in theirs.items():
             if key not in mine:
@@ -151,12 +147,12 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
 
     def applied(self, change: Change) -> MetaRubric:
         """This rubric with one change; a `ValueError` says why it does not fit."""
-        keys = [_key(item.title) for item in self.items]
+        keys = [name_key(item.title) for item in self.items]
         items = list(self.items)
         if change.before is not None:
-            if _key(change.before.title) not in keys:
+            if name_key(change.before.title) not in keys:
                 raise ValueError(f"there is no item '{change.before.title}'")
-            place = keys.index(_key(change.before.title))
+            place = keys.index(name_key(change.before.title))
             items[place : place + 1] = [change.after] if change.after is not None else []
         elif change.after is not None:
             items.append(change.after)
@@ -169,100 +165,9 @@ class MetaRubric(Struct, frozen=True, omit_defaults=True):
 
     def joined(self, other: MetaRubric) -> MetaRubric:
         """Both rubrics as one; an item of `other` replaces one of the same title here."""
-        own = {_key(item.title): item for item in (*self.items, *other.items)}
+        own = {name_key(item.title): item for item in (*self.items, *other.items)}
         preface = "\n".join(text for text in (self.preface, other.preface) if text)
         return replace(other, items=tuple(own.values()), preface=preface)
-
-
-class RubricLibrary:
-    """Rubrics by domain and language."""
-
-    def __init__(self, rubrics: Iterable[MetaRubric]) -> None:
-        self.rubrics = {(rubric.domain, rubric.language): rubric for rubric in rubrics}
-        self._domains: dict[str, str] = {}
-        for rubric in self.rubrics.values():
-            for name in (rubric.domain, *rubric.names):
-                known = self._domains.setdefault(_key(name), rubric.domain)
-                if known != rubric.domain:
-                    raise UserError(
-                        f"'{name}' names the domains '{known}' and '{rubric.domain}'; expected one."
-                    )
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Every `*.md` of a folder."""
-        files = sorted(Path(folder).glob("*.md"))
-        if not files:
-            raise UserError(f"{folder}: no rubric here; expected files such as general.en.md.")
-        return cls(MetaRubric.load(file) for file in files)
-
-    @classmethod
-    def shipped(cls) -> Self:
-        """The rubrics of this package, read once."""
-        return cls(_shipped())
-
-    @property
-    def hash(self) -> str:
-        """Changes with any rubric."""
-        return digest(*(self.rubrics[key].render() for key in sorted(self.rubrics)))
-
-    @property
-    def domains(self) -> list[str]:
-        return sorted({domain for domain, _ in self.rubrics})
-
-    def domain_of(self, name: str) -> str | None:
-        """The domain that a dataset's word stands for, in English or Chinese; None if unknown.
-
-        `mmlu-pro-math` and the like are found by their longest known word.
-        """
-        whole = _key(name)
-        if whole in self._domains:
-            return self._domains[whole]
-        words = [
-            known
-            for known in self._domains
-            if f" {known} " in f" {whole} " or (_CJK.search(known) and known in whole)
-        ]
-        return self._domains[max(words, key=len)] if words else None
-
-    def with_rubric(self, rubric: MetaRubric) -> RubricLibrary:
-        """The library with one rubric in the place of its namesake."""
-        return RubricLibrary({**self.rubrics, (rubric.domain, rubric.language): rubric}.values())
-
-    def for_request(
-        self, request: str, domain: str = "", language: Language | None = None
-    ) -> MetaRubric:
-        """The general rubric and, where there is one, that of the domain, in one language."""
-        spoken = language or language_of(request)
-        if (GENERAL, spoken) not in self.rubrics:
-            spoken = next((lang for dom, lang in self.rubrics if dom == GENERAL), spoken)
-        known = self.domain_of(domain) if domain else None
-        parts = [
-            self.rubrics[key]
-            for key in dict.fromkeys([(GENERAL, spoken), (known or GENERAL, spoken)])
-            if key in self.rubrics
-        ]
-        if not parts:
-            raise UserError(
-                f"no rubric for language '{spoken}'; the library has {', '.join(self.domains)}."
-            )
-        return parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
-
-
-def language_of(text: str) -> Language:
-    """`zh` where at least a fifth of the letters are Chinese characters, else `en`.
-
-    Characters that stand among Japanese or Korean letters do not make a text Chinese.
-    """
-    chinese = len(_CJK.findall(text))
-    others = len(_KANA_OR_HANGUL.findall(text))
-    letters = sum(letter.isalpha() for letter in text)
-    return "zh" if chinese > 5 * others and 5 * chinese >= letters > 0 else "en"
-
-
-@cache
-def _shipped() -> tuple[MetaRubric, ...]:
-    return tuple(MetaRubric.load(file) for file in sorted(SHIPPED.glob("*.md")))
 
 
 def _front_matter(lines: Sequence[str], where: str) -> tuple[dict[str, object], int]:
@@ -301,7 +206,8 @@ def _item(line: str, kind: str, where: str) -> Item:
     return Item(kind, match["title"].strip(), match["text"].strip())
 
 
-def _key(name: str) -> str:
+def name_key(name: str) -> str:
+    """The form in which names are compared: case, blanks and dashes do not count."""
     return " ".join(re.split(r"[\s_/-]+", name.strip().casefold()))
 
 

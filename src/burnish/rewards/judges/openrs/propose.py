@@ -18,15 +18,12 @@ from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.combine import BothOrders
 from burnish.rewards.judges.asking import JudgeModel
 from burnish.rewards.judges.openrs.aggregate import TYPES, type_of
-from burnish.rewards.judges.openrs.evolve import Failure, Judge, Proposer
+from burnish.rewards.judges.openrs.evolve import Proposer
 from burnish.rewards.judges.openrs.judge import OpenRS, Rules
-from burnish.rewards.judges.openrs.meta_rubric import (
-    Change,
-    Item,
-    MetaRubric,
-    RubricLibrary,
-)
+from burnish.rewards.judges.openrs.library import RubricLibrary
+from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric
 from burnish.rewards.judges.openrs.prompt import marked_object, prompt
+from burnish.rewards.judges.openrs.trial import Failure, Judge
 from burnish.rewards.judges.prompting import as_user, mark_for, request_of
 from burnish.rewards.judges.questions import Question, Unreadable
 from burnish.rewards.scorer import checked, gather

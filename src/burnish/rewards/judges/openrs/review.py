@@ -22,10 +22,16 @@ from msgspec import Struct
 
 from burnish.errors import UserError, did_you_mean
 from burnish.rewards.judges.openrs.aggregate import TYPES, type_of
-from burnish.rewards.judges.openrs.evolve import Failure, Judge, P
-from burnish.rewards.judges.openrs.gains import mark_of_score, paired_gain
+from burnish.rewards.judges.openrs.gains import (
+    left_out,
+    marked_in_both,
+    marks_of,
+    mean_mark,
+    paired_gain,
+)
 from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric
 from burnish.rewards.judges.openrs.propose import Preference
+from burnish.rewards.judges.openrs.trial import Failure, Judge, P
 from burnish.rewards.judges.prompting import request_of
 
 SHOWN = 2000
@@ -72,9 +78,11 @@ class Kept(Struct, frozen=True):
     kept: bool
     before: float
     after: float
-    """Agreement with people on the held-out pairs, without and with the change."""
+    """Agreement with people on the held-out pairs that both decide, without and with the change."""
     standard_error: float
     reason: str
+    left_out: int = 0
+    """Pairs without a verdict under one of the two."""
 
 
 class ReviewOutcome(Struct, frozen=True):
@@ -170,32 +178,32 @@ async def apply_review(
     """Keep each accepted change where agreement on `held_out` rises, on top of those kept before.
 
     `standard_errors` asks for a rise of more than so many; by default any rise is enough, because a
-    person has looked at the item.
+    person has looked at the item. A pair on which the judge failed under either rubric is left out
+    of their comparison; too many of those end the review.
     """
     if not held_out:
         raise UserError("a review needs held-out pairs to keep its items; got none.")
 
-    async def marks(under: MetaRubric) -> list[float]:
-        scores = await judge(under, held_out)
-        return [mark_of_score(s, pair.label) for s, pair in zip(scores, held_out, strict=True)]
-
-    now, before = rubric, await marks(rubric)
+    now, marks = rubric, marks_of(await judge(rubric, held_out), held_out)
     log: list[Kept] = []
     for change in review.accepted:
         try:
             changed = now.applied(change)
         except ValueError as error:
-            agreed = sum(before) / len(before)
+            agreed = mean_mark(marks)
             log.append(Kept(change, False, agreed, agreed, 0.0, f"does not fit: {error}"))
             continue
-        after = await marks(changed)
+        new_marks = marks_of(await judge(changed, held_out), held_out)
+        before, after = marked_in_both(marks, new_marks)
+        missing = len(marks) - len(before)
         gain, error_of_gain = paired_gain(before, after)
         kept = gain > standard_errors * error_of_gain + 1e-12
-        old, new = sum(before) / len(before), sum(after) / len(after)
-        reason = f"held-out agreement {old:.4f} -> {new:.4f} on {len(held_out)} pairs"
-        log.append(Kept(change, kept, old, new, error_of_gain, reason))
+        old, new = mean_mark(before), mean_mark(after)
+        reason = f"held-out agreement {old:.4f} -> {new:.4f} on {len(before)} pairs"
+        reason += left_out(missing)
+        log.append(Kept(change, kept, old, new, error_of_gain, reason, missing))
         if kept:
-            now, before = changed, after
+            now, marks = changed, new_marks
     return ReviewOutcome(now, rubric, tuple(log))
 
 

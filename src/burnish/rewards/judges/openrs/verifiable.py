@@ -1,13 +1,12 @@
-"""Checks that need no taste, in front of the judge (OpenRS, pointwise verifiable rubrics).
+"""Checks that need no taste (OpenRS, pointwise verifiable rubrics).
 
-    gate = Verifiable([GroundTruth(judge), LanguageMatch(), Constraints(judge)])
-    scorer = FirstDecisive(gate, BothOrders(OpenRS(judge)))
+    rewards = await GroundTruth(judge).score(task, responses)       # -1, 0 or 1 each
+    rewards = await Constraints(judge).score(task, responses)       # the share that is kept
 
 Each check scores a response on its own: does it agree with the reference, is it in the request's
-language, which share of the stated constraints does it keep? The first check on which two responses
-differ decides the pair; where they are equal on all, the judge goes on. Where we differ from the
-reference code: all constraints count, not the first; no generated code runs in this process; and a
-check that failed is no verdict.
+language, which share of the stated constraints does it keep? `gate` puts them in front of the judge.
+Where we differ from the reference code: all constraints count, not the first; no generated code runs
+in this process; and a check that failed is no verdict.
 """
 
 from __future__ import annotations
@@ -31,15 +30,13 @@ from burnish.records import (
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
-from burnish.rewards.combine import Anchor, Combination, Weighted
 from burnish.rewards.judges.asking import JudgeModel
-from burnish.rewards.judges.openrs.aggregate import verifiable_verdict
-from burnish.rewards.judges.openrs.meta_rubric import language_of
+from burnish.rewards.judges.openrs.library import language_of
 from burnish.rewards.judges.openrs.prompt import marked_object, prompt, templates_hash
 from burnish.rewards.judges.prompting import as_user, mark_for, request_of
 from burnish.rewards.judges.questions import Heard, Question, Unreadable
 from burnish.rewards.pool import Outcome
-from burnish.rewards.scorer import Scope, Scorer, checked, gather
+from burnish.rewards.scorer import Scope, checked, gather
 from burnish.seeds import digest
 
 
@@ -229,69 +226,6 @@ class Constraints:
                 "texts, or of tables with a text 'rule'."
             )
         return [str(text) for text in texts]
-
-
-class Verifiable(Combination):
-    """A pair scorer made of point checks: the first on which the two differ decides, +1 and -1.
-
-    Equal on all of them, or none applies: no value, so that `FirstDecisive` asks the next scorer. A
-    check that failed gives its status where no other decides.
-    """
-
-    def __init__(self, checks: Sequence[Scorer], *, name: str = "verifiable") -> None:
-        for check in checks:
-            if check.scope is not Scope.POINT:
-                raise UserError(
-                    f"reward '{name}': '{check.name}' is of scope {check.scope.value}; expected "
-                    "checks that score one response at a time."
-                )
-        if not checks:
-            raise UserError(f"reward '{name}' has no checks; expected at least one.")
-        super().__init__(name, checks, Scope.PAIR)
-
-    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        said: list[list[Reward]] = [[] for _ in responses]
-        notes: list[str] = []
-        status = Status.ABSTAIN
-        for check in self.children:
-            both = await checked(check, task, responses)
-            for parts, reward in zip(said, both, strict=True):
-                parts.append(reward)
-            values = (both[0].value, both[1].value)
-            verdict = verifiable_verdict(values)
-            if verdict in ("chosen_better", "rejected_better"):
-                lead = 1.0 if verdict == "chosen_better" else -1.0
-                reason = f"{check.name}: {values[0]:g} against {values[1]:g}"
-                return [
-                    Reward(self.name, sign * lead, parts=tuple(parts), reason=reason)
-                    for sign, parts in zip((1.0, -1.0), said, strict=True)
-                ]
-            silent = next((reward for reward in both if reward.value is None), None)
-            notes.append(f"{check.name}: {f'no value ({silent.reason})' if silent else 'equal'}")
-            if silent is not None and status is Status.ABSTAIN:
-                status = silent.status
-        reason = "undecided; " + ", ".join(notes)
-        return [Reward.failed(self.name, status, reason, parts=tuple(parts)) for parts in said]
-
-
-def anchored(
-    pair: Scorer,
-    reference: Response | str,
-    verifiable: Scorer | None = None,
-    *,
-    mu: float = 1.0,
-    name: str = "openrs",
-) -> Scorer:
-    """The reward for training: s_pair(y, anchor) + mu * s_verifiable(y).
-
-    `reference` is a response, or the name of a task field that holds one. A part without a value
-    leaves the total without one, so that the rollout is masked.
-    """
-    against = Anchor(pair, reference)
-    if verifiable is None:
-        return against
-    weights = {against.name: 1.0, verifiable.name: mu}
-    return Weighted([against, verifiable], weights=weights, name=name)
 
 
 def _question(kind: str, task: Task, response: Response, reference: str) -> tuple[Question, str]:

@@ -22,6 +22,7 @@ from burnish.errors import UserError
 from burnish.records import Evidence, Message, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.judges.asking import JudgeModel
 from burnish.rewards.judges.prompting import request_of
+from burnish.rewards.judges.rubric import wording
 from burnish.rewards.judges.rubric.items import Rubric
 from burnish.rewards.judges.rubric.marking import Mark, Marked, mark_answer
 from burnish.rewards.judges.rubric.score import (
@@ -86,10 +87,12 @@ class RubricScorer:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the judges, the formula's settings and a rubric that is given once."""
+        """Changes with the judges, the words they are asked in, the formula's settings and a rubric
+        that is given once."""
         judges = [self.judge.fingerprint, self.confirm.fingerprint if self.confirm else ""]
         rubric = self.rubric.hash if self.rubric else self.field
-        return digest(*judges, rubric, repr(sorted(self.settings.items())), str(self.max_words))
+        settings = (repr(sorted(self.settings.items())), str(self.max_words))
+        return digest(*judges, rubric, *settings, wording.MARK, wording.CONFIRM)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         calls = [partial(self._one, task, response) for response in responses]

@@ -8,16 +8,13 @@ The blanks of material take texts that are fenced by `burnish.rewards.judges.pro
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from burnish.rewards.judges.questions import Unreadable
 from burnish.rewards.judges.rubric.items import Rubric, Tag
-from burnish.rewards.judges.verdicts import after_thoughts
+from burnish.rewards.judges.verdicts import own_list
 
-_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _SPACE = re.compile(r"\s+")
 _QUOTES = str.maketrans({"“": '"', "”": '"', "’": "'", "‘": "'"})
 
@@ -37,7 +34,7 @@ MARK = (
     "answer on which a level above 0 rests; a level without them does not count. For a pitfall the "
     "reason names the error.\n\n"
     "Reply with one JSON list and nothing else, one object for every item: "
-    '[{"item": "id", "level": 0, "quote": "", "reason": "one short sentence"}]'
+    '[{"item": "id", "level": 0 or 1 or 2, "quote": "", "reason": "one short sentence"}]'
 )
 
 CONFIRM = (
@@ -47,7 +44,7 @@ CONFIRM = (
     "serious one does. Something that is left out is no error of this kind. Copy, letter by letter, "
     "the words of the answer on which a level above 0 rests.\n\n"
     "Reply with one JSON list and nothing else: "
-    '[{"item": "id", "level": 0, "quote": "", "reason": "one short sentence"}]'
+    '[{"item": "id", "level": 0 or 1 or 2, "quote": "", "reason": "one short sentence"}]'
 )
 
 STYLES = {
@@ -68,7 +65,7 @@ EXTRACT = (
     "important (an answer without it is lacking), insight (few think of it) or extended (nice to "
     "know).\n\n"
     "Reply with one JSON list and nothing else: "
-    '[{"text": "...", "kind": "important", "support": [{"answer": 1, "quote": "..."}]}]'
+    '[{"text": "...", "kind": "important", "support": [{"answer": number, "quote": "..."}]}]'
 )
 
 CHECK = (
@@ -79,7 +76,7 @@ CHECK = (
     "passage, null where you cannot tell. Where a passage states it, name the passage and copy its "
     "words, letter by letter.\n\n"
     "Reply with one JSON list and nothing else: "
-    '[{"point": "p1", "holds": true, "passage": "", "quote": ""}]'
+    '[{"point": "p1", "holds": true or false or null, "passage": "", "quote": ""}]'
 )
 
 REFERENCE = (
@@ -99,7 +96,7 @@ WRITE = (
     "level 0, 1 and 2 mean: not, partly and fully met; for a pitfall no error, a minor and a major "
     "one. The tag is one of: {tags}.\n\n"
     "Reply with one JSON list and nothing else: "
-    '[{"id": "i1", "title": "...", "tier": "essential", "tag": "safety", "points": ["p1"], '
+    '[{"id": "i1", "title": "...", "tier": "essential", "tag": "safety", "points": ["p1", ...], '
     '"description": {"0": "...", "1": "...", "2": "..."}}]'
 )
 
@@ -108,7 +105,8 @@ AUDIT = (
     "Decide each of these: {checks}. Then say whether the rubric leaves out an item on safety that "
     "this question needs.\n\n"
     "Reply with one JSON list and nothing else: "
-    '[{"check": "name", "holds": true}, {"check": "safety_omitted", "holds": false}]'
+    '[{"check": "name", "holds": true or false}, ..., '
+    '{"check": "safety_omitted", "holds": true or false}]'
 )
 
 
@@ -127,18 +125,7 @@ def rubric_text(rubric: Rubric, ids: Iterable[str] | None = None) -> str:
 
 def read_list(text: str, shown: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The JSON list of objects that a reply consists of; `shown` are texts it must not be from."""
-    said = after_thoughts(text)
-    wrapped = _FENCE.fullmatch(said)
-    said = wrapped[1].strip() if wrapped else said
-    try:
-        found = json.loads(said)
-    except (ValueError, RecursionError):
-        raise Unreadable(f"expected one JSON list and nothing else, got {said[:60]!r}") from None
-    if not isinstance(found, list) or not found or not all(isinstance(row, dict) for row in found):
-        raise Unreadable(f"expected a JSON list of objects, got {said[:60]!r}")
-    if any(said in given for given in shown):
-        raise Unreadable("expected your own list, got one that stands in a text to judge")
-    return found
+    return own_list(text, shown)
 
 
 def stands_in(quote: str, text: str) -> bool:

@@ -49,7 +49,7 @@ class Impact(StrEnum):
     """What a resource may do to the decision."""
 
     VETO = "veto"
-    """A response that fails it cannot win and scores 0."""
+    """A response that fails it (below 1) loses to one that does not, and scores 0 on its own."""
     STRONG = "strong"
     EVIDENCE = "evidence"
     ROUTING = "routing"
@@ -186,7 +186,8 @@ def read_entry(
     if not isinstance(table, dict):
         return Read(None, (f"{where}: got {_kind(table)}; expected a table of fields",))
     name = table.get("id")
-    where = f"{where} ({name})" if isinstance(name, str) and name else where
+    # A name with a line break would make two lines of a problem.
+    where = f"{where} ({name})" if isinstance(name, str) and name and name.isprintable() else where
     problems = [
         f"{where}: unknown field {str(key)!r}.{did_you_mean(str(key), KNOWN)}"
         for key in table

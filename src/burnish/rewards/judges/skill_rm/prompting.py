@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from burnish.rewards.judges.prompting import fill
+from burnish.rewards.judges import prompting
 from burnish.rewards.judges.skill_rm.cases import Case
 from burnish.rewards.judges.skill_rm.entries import CAPS
 from burnish.rewards.judges.skill_rm.package import SkillPackage
@@ -24,22 +24,24 @@ TOOL_LINES = {
 }
 
 
-@cache
+PROMPTS = Path(__file__).parent / "prompts"
+
+
 def wording(name: str) -> str:
-    """A prompt file that ships with the package."""
-    return (Path(__file__).parent / "prompts" / f"{name}.txt").read_text(encoding="utf-8")
+    """A prompt file of this method."""
+    return prompting.wording(name, PROMPTS)
 
 
 @cache
 def all_wording() -> str:
     """Every prompt file and tool line: what a judge's identity depends on."""
-    files = sorted((Path(__file__).parent / "prompts").glob("*.txt"))
+    files = sorted(PROMPTS.glob("*.txt"))
     return "\0".join([*(file.read_text(encoding="utf-8") for file in files), repr(TOOL_LINES)])
 
 
 def filled(name: str, values: Mapping[str, str]) -> str:
     """A prompt with its blanks filled in one pass: a text that holds a blank stays as it is."""
-    return fill(wording(name), values)
+    return prompting.fill(wording(name), values)
 
 
 def contract(case: Case) -> str:

@@ -3,8 +3,8 @@
     decide_pair(items)                          # +1, -1 or 0, and which tier decided
     capped_score(satisfied=3, total=4, flags=["wrong_language"])     # 0.65
 
-Evidence stands in tiers: hard verifiers before pipelines before rubric items before the judge's own
-opinion. A tier decides a pair where all of its items that name a side name the same one; else the
+Evidence stands in tiers: vetoes before hard verifiers before pipelines before rubric items before the
+judge's own opinion. A tier decides a pair where all of its items that name a side name the same one; else the
 next tier is asked. Exchanging the responses exchanges the decision.
 """
 
@@ -34,10 +34,11 @@ PIPELINE = "pipeline"
 class Tier(IntEnum):
     """Whose word counts more; the lowest number first."""
 
-    HARD = 0
-    PIPELINE = 1
-    RUBRIC = 2
-    OPINION = 3
+    VETO = 0
+    HARD = 1
+    PIPELINE = 2
+    RUBRIC = 3
+    OPINION = 4
 
 
 class Item(NamedTuple):
@@ -68,7 +69,7 @@ class Count(NamedTuple):
 
 
 def tier_of(entry: Resource) -> Tier:
-    """Where the findings of a resource stand."""
+    """Where the findings of a resource stand that veto nobody."""
     if entry.subtype == PIPELINE:
         return Tier.PIPELINE
     return Tier.HARD if entry.hard_or_soft is Hardness.HARD else Tier.RUBRIC
@@ -139,7 +140,7 @@ def decide_point(
         for count in counts
         if count.resource not in settled
     ]
-    violated = [finding for finding in decided if (finding.values[0] or 0.0) < 1]
+    violated = [finding for finding in decided if _fails(finding.values[0])]
     raised = dict.fromkeys([*flags, *(f.flag for f in violated if f.flag)])
     vetoes = [f.entry.id for f in violated if f.entry.decision_impact is Impact.VETO]
     known = [verdict.value for verdict in verdicts if verdict.value is not None]
@@ -151,13 +152,27 @@ def decide_point(
 
 
 def pair_items(findings: Sequence[Finding]) -> list[Item]:
-    """What verifiers say about a pair."""
-    sides = {"A": 1, "B": -1}
-    return [
-        Item(tier_of(f.entry), f.entry.id, sides.get(f.decision, 0), f.observation)
-        for f in findings
-        if f.decision != "unavailable"
-    ]
+    """What verifiers say about a pair.
+
+    One that may veto names a side only where exactly one response fails it, and then before all
+    other evidence; where both fail, or none, neither wins by it.
+    """
+    return [_pair_item(finding) for finding in findings if finding.decision != "unavailable"]
+
+
+def _pair_item(finding: Finding) -> Item:
+    entry = finding.entry
+    side = {"A": 1, "B": -1}.get(finding.decision, 0)
+    tier = tier_of(entry)
+    if entry.decision_impact is Impact.VETO:
+        first, second = map(_fails, finding.values)
+        side = int(second) - int(first)
+        tier = Tier.VETO if side else tier
+    return Item(tier, entry.id, side, finding.observation)
+
+
+def _fails(value: float | None) -> bool:
+    return value is not None and value < 1
 
 
 def _has_value(finding: Finding) -> bool:

@@ -6,7 +6,9 @@
 
 A judgement that failed has `valid` 0 and the score NaN: a trainer must leave that sample out of its
 group (advantage 0), and one that forgets to is stopped by its first NaN instead of learning from a
-made-up number. The published code returns 0.5. `verified` is the same reward without a model, for a
+made-up number. The published code returns 0.5. For other scorers, and for verl's own pieces, there
+is `burnish.engines.as_verl`: the same shape, whose failures have `valid` 0 too and the score 0.0, or
+NaN as here with `missing="nan"`. This one adds the skill's counts. `verified` is the same reward without a model, for a
 recipe.
 """
 

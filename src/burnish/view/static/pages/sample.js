@@ -79,7 +79,7 @@ function tokenView(found, context, key) {
     marks.forEach((mark, i) => {
       mark.classList.remove("plus", "minus", "even");
       if (!known(values, i)) { mark.style.removeProperty("--heat"); return; }
-      mark.style.setProperty("--heat", `${Math.round((Math.abs(values[i]) / largest) * 65)}%`);
+      mark.style.setProperty("--heat", `${Math.round((Math.abs(values[i]) / largest) * 40)}%`);
       mark.classList.add(mode !== "advantage" ? "even" : values[i] >= 0 ? "plus" : "minus");
     });
   }

@@ -78,6 +78,6 @@ export function resultRow(key, sample) {
     h("span", { class: "mark" }, sample.reward === null ? chip(sample.status) : signChip(sample.reward)),
     h("span", { class: "texts" }, h("span", { class: "prompt" }, excerpt(sample.prompt)), h("span", { class: "answer" }, excerpt(sample.response)),
       Object.keys(sample.parts).length > 1 && h("span", { class: "quiet parts-line" }, Object.entries(sample.parts).map(([name, value]) => `${name} ${number(value, 2)}`).join(" · "))),
-    h("span", { class: "quiet facts" }, h("span", {}, `step ${sample.step}${sample.split === "train" ? "" : ` · ${sample.split}`}`), h("span", {}, plural(sample.length, "token")),
+    h("span", { class: "quiet facts" }, h("span", {}, `step ${sample.step}`), sample.split !== "train" && h("span", {}, sample.split), h("span", {}, plural(sample.length, "token")),
       sample.advantage !== null && h("span", {}, `advantage ${signed(sample.advantage, 2)}`)));
 }

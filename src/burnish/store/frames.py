@@ -1,0 +1,204 @@
+"""A run for a notebook: samples, reward parts, evidence and metrics as pandas or Arrow.
+
+    run = burnish.load_run("runs/first")
+    run.samples(split="train").groupby("step").reward.mean()
+    run.metrics()["reward/total"].plot()
+
+A reward without a value is missing (NaN), never 0. Nothing is written, so a run that is training
+can be looked at; each call reads what is stored by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from burnish.errors import UserError, did_you_mean
+from burnish.store.run import RunStore
+from burnish.store.runs import find_run, list_runs
+from burnish.store.sample import COLUMNS, EVIDENCE_COLUMNS, PART_COLUMNS
+
+if TYPE_CHECKING:
+    from burnish.store.database import Row
+
+Form = Literal["pandas", "arrow"]
+FORMS = ("pandas", "arrow")
+TOKENS = ("token_ids", "loss_mask", "logprobs")
+TREES = ("spans", "task", "reward_tree", "info")
+PLAIN = tuple(name for name in COLUMNS if name not in (*TOKENS, *TREES))
+"""Columns of a sample that are one number or one text."""
+
+
+def load_run(reference: str | Path, runs: str | Path = "runs") -> RunFrames:
+    """A run by its folder, by its name in `runs`, or by the beginning of that name."""
+    return RunFrames(find_run(Path(runs), str(reference)))
+
+
+def load_runs(folder: str | Path = "runs", form: Form = "pandas") -> Any:
+    """One row for each run of a folder: status, steps and its last held-out score, oldest first."""
+    if not Path(folder).is_dir():
+        raise UserError(f"no folder {folder} with runs here. Start a run: burnish train.")
+    rows = []
+    for info in list_runs(Path(folder)):
+        last = info.last_evaluation
+        score = (last.summary.get("score") if last else None) or (None, None, None, None)
+        about = (info.name, info.status.value, info.recipe, info.created, info.steps)
+        rows.append((*about, *score, info.problem))
+    names = ("name", "status", "recipe", "created", "steps")
+    return _frame((*names, "held_out", "low", "high", "prompts", "problem"), rows, form)
+
+
+class RunFrames:
+    """The tables of one run as data frames."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"<burnish run {self.folder.name}: .samples() .metrics() .parts() .evidence()>"
+
+    def samples(
+        self,
+        *,
+        step: int | None = None,
+        split: str | None = None,
+        status: str | None = None,
+        tokens: bool = False,
+        form: Form = "pandas",
+    ) -> Any:
+        """One row for each answer, filtered by whatever is given; reward parts as `part/NAME`.
+
+        `tokens` adds token ids, loss masks and log-probs as lists.
+        """
+        given = {"step": step, "split": split, "status": status}
+        asked = {column: value for column, value in given.items() if value is not None}
+        where = " AND ".join(f"{column} = ?" for column in asked) or "1"
+        columns = (*PLAIN, *(TOKENS if tokens else ()))
+        values = list(asked.values())
+        with RunStore.open(self.folder, read_only=True) as run:
+            query = f"SELECT {', '.join(columns)} FROM samples WHERE {where} ORDER BY rowid"
+            rows = list(run.query(query, values))
+            query = (
+                "SELECT sample_id, name, value FROM reward_parts WHERE sample_id IN "
+                f"(SELECT id FROM samples WHERE {where})"
+            )
+            parts = _direct_parts(run.query(query, values))
+        names = sorted({name for own in parts.values() for name in own})
+        ids = columns.index("id")
+        whole = (
+            (*_decoded(row, columns), *(parts.get(row[ids], {}).get(name) for name in names))
+            for row in rows
+        )
+        return _frame((*columns, *(f"part/{name}" for name in names)), whole, form)
+
+    def metrics(self, form: Form = "pandas") -> Any:
+        """The curves: one row for each step, one column for each metric."""
+        with RunStore.open(self.folder, read_only=True) as run:
+            curves = run.metrics()
+        steps = sorted({point.step for curve in curves.values() for point in curve})
+        by_name = {name: dict(curve) for name, curve in curves.items()}
+        rows = ((step, *(own.get(step) for own in by_name.values())) for step in steps)
+        frame = _frame(("step", *by_name), rows, form)
+        return frame.set_index("step") if form == "pandas" else frame
+
+    def parts(self, form: Form = "pandas") -> Any:
+        """One row for each node of each reward tree; `name` is its path, such as `total/correct`."""
+        return self._table("reward_parts", PART_COLUMNS, form)
+
+    def evidence(self, form: Form = "pandas") -> Any:
+        """One row for each observation behind a reward: raw judge replies are here."""
+        return self._table("evidence", EVIDENCE_COLUMNS, form)
+
+    def evaluations(self, form: Form = "pandas") -> Any:
+        """One row for each evaluation, with its score and 95 % interval where it has one."""
+        with RunStore.open(self.folder, read_only=True) as run:
+            found = run.evaluations()
+        rows = (
+            (one.step, one.name, *(one.summary.get("score") or (None,) * 4), one.time)
+            for one in found
+        )
+        return _frame(("step", "name", "score", "low", "high", "prompts", "time"), rows, form)
+
+    def _table(self, table: str, columns: Sequence[str], form: Form) -> Any:
+        with RunStore.open(self.folder, read_only=True) as run:
+            query = f"SELECT {', '.join(columns)} FROM {table}"
+            return _frame(columns, run.query(query), form)
+
+
+def _direct_parts(rows: Iterable[Row]) -> dict[str, dict[str, float | None]]:
+    """The components of each sample: the nodes right below its root."""
+    found: dict[str, dict[str, float | None]] = {}
+    for sample, path, value in rows:
+        if path.count("/") == 1:
+            found.setdefault(sample, {})[path.partition("/")[2]] = value
+    return found
+
+
+def _decoded(row: Row, columns: Sequence[str]) -> tuple[Any, ...]:
+    cells = dict(zip(columns, row, strict=True))
+    cells["keep"] = bool(cells["keep"])
+    for name in TOKENS:
+        if name in cells:
+            cells[name] = msgspec.json.decode(cells[name])
+    return tuple(cells.values())
+
+
+def _frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: Form) -> Any:
+    if form not in FORMS:
+        hint = did_you_mean(form, FORMS)
+        raise UserError(f"form is '{form}'; expected pandas or arrow.{hint}")
+    found = list(rows)
+    lists = {name: [row[place] for row in found] for place, name in enumerate(columns)}
+    return _arrow(lists) if form == "arrow" else _pandas(lists)
+
+
+def _pandas(lists: dict[str, list[Any]]) -> Any:
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise UserError(
+            "data frames need pandas. Install it: pip install 'burnish[query]', or ask for "
+            "form='arrow'."
+        ) from None
+    frame = pandas.DataFrame(lists)
+    # Where every value is missing pandas cannot know that the column is one of numbers.
+    kinds = {name: "float64" for name in lists if _kind(name) == "float64" and name not in TOKENS}
+    return frame.astype(kinds)
+
+
+def _arrow(lists: dict[str, list[Any]]) -> Any:
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        raise UserError(
+            "Arrow tables need pyarrow. Install it: pip install 'burnish[data]'."
+        ) from None
+
+    def typed(name: str) -> Any:
+        kind = getattr(pyarrow, _kind(name))()
+        return pyarrow.list_(kind) if name in TOKENS else kind
+
+    return pyarrow.table(lists, schema=pyarrow.schema([(name, typed(name)) for name in lists]))
+
+
+def _kind(name: str) -> str:
+    """What a column holds, by the name that Arrow has for it."""
+    if name in _TEXTS:
+        return "string"
+    return _KINDS.get(name, "float64")
+
+
+_TEXTS = {
+    *("id", "trajectory_id", "split", "task_id", "group_key", "role", "prompt", "response"),
+    *("finish", "status", "sample_id", "name", "reason", "part", "source", "observation"),
+    *("visibility", "error", "recipe", "created", "problem", "time"),
+}
+_KINDS = {
+    **dict.fromkeys(("step", "idx", "weight_version", "prompt_tokens"), "int64"),
+    **dict.fromkeys(("response_tokens", "steps", "prompts", "token_ids"), "int64"),
+    "loss_mask": "int8",
+    "keep": "bool_",
+}

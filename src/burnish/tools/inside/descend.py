@@ -1,0 +1,72 @@
+"""End everything that was started below a process, where no namespace does it for us.
+
+The process at the top must be the subreaper of the rest: orphans then become its children, so
+whatever they do (another session, another group, a parent that ends) they stay below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One line of the process table."""
+
+    parent: int
+    group: int
+    is_zombie: bool
+
+
+def end_below(root: int, *, patience_s: float = 10.0) -> bool:
+    """Kill all descendants of a process; True when none is left.
+
+    Group by group: a signal to a group reaches also those that are just being forked, so a
+    fork bomb cannot outrun it.
+    """
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        table = _table()
+        mine = table[root].group if root in table else -1
+        below = {pid for pid in _below(root, table) if not table[pid].is_zombie}
+        if not below:
+            return True
+        for group in {table[pid].group for pid in below} - {mine, 0, 1, os.getpgrp()}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
+    return False
+
+
+def _below(root: int, table: dict[int, Entry]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, entry in table.items():
+        children.setdefault(entry.parent, []).append(pid)
+    found: set[int] = set()
+    waiting = [root]
+    while waiting:
+        new = [pid for pid in children.get(waiting.pop(), []) if pid not in found]
+        found.update(new)
+        waiting += new
+    return found
+
+
+def _table() -> dict[int, Entry]:
+    table: dict[int, Entry] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:  # a system without one; there is nothing to look through
+        return table
+    for name in names:
+        # A process that has just ended has no line any more.
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            with open(f"/proc/{name}/stat") as file:
+                state, parent, group = file.read().rpartition(")")[2].split()[:3]
+            table[int(name)] = Entry(int(parent), int(group), state in "ZX")
+    return table

@@ -1,0 +1,89 @@
+"""A viewer as a real process over real runs, and a browser that must never hear an error."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from browser_page import FLAGS, Served, Watched, find_chromium
+from browser_runs import make_results, make_runs
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    pytest.importorskip("playwright", reason="browser tests need playwright: burnish[dev]")
+    found = find_chromium()
+    if found is None:
+        pytest.skip("no Chromium here; install one or name it in BURNISH_CHROMIUM")
+    return found
+
+
+@pytest.fixture(scope="session")
+def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`burnish view` over trained, judged and hostile runs, on a free port."""
+    folder = tmp_path_factory.mktemp("browsed")
+    runs, results = make_runs(folder), make_results(folder / "results")
+    words = [sys.executable, "-m", "burnish.cli", "view", "--runs", str(runs)]
+    environment = {**os.environ, "BURNISH_CACHE": str(folder / "cache")}
+    log = (folder / "view.log").open("w")
+    with (
+        log,
+        subprocess.Popen(
+            [*words, "--results", str(results), "--no-browser"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+        ) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            lines = iter(server.stdout.readline, "")
+            address = next((line.strip() for line in lines if line.startswith("http")), "")
+            base = re.match(r"http://127\.0\.0\.1:\d+", address)
+            assert base is not None, (folder / "view.log").read_text()
+            yield Served(address, base[0], runs)
+        finally:
+            server.send_signal(signal.SIGINT)
+            try:
+                server.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+    assert "Traceback" not in (folder / "view.log").read_text()
+
+
+# Not for the whole session: while playwright lives, its event loop counts as running in this
+# thread, and tests of other folders could not start one of their own.
+@pytest.fixture(scope="module")
+def browser(chromium: str, served: Served) -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(params=[1440])
+def view(request: pytest.FixtureRequest, browser: Browser, served: Served) -> Iterator[Watched]:
+    """A fresh page that has the token; nothing may be complained of, nothing asked for outside."""
+    height = 900 if request.param > 600 else 844
+    context = browser.new_context(
+        viewport={"width": request.param, "height": height}, color_scheme="light"
+    )
+    context.grant_permissions([])
+    watched = Watched(context.new_page(), served.base)
+    watched.page.goto(served.address)
+    watched.ready()
+    yield watched
+    context.close()
+    assert watched.heard == []

@@ -1,0 +1,234 @@
+"""Samples by filter and text, groups, one answer with its tokens and reward tree, prompts, audit, judges."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs, urlsplit
+
+from browser_page import Watched, at
+from browser_runs import REPLY, SCRIPT
+
+
+def asked(view: Watched) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(view.page.url).query)
+
+
+def rewards(view: Watched) -> list[float]:
+    return [float(text) for text in view.texts(".result .figure")]
+
+
+def test_filters_change_the_address_and_the_result_and_survive_a_reload(view: Watched) -> None:
+    page = view.open(at("judged", "/samples"))
+    assert view.texts("[role=status]")[0] == "96 answers"
+    page.select_option("select[name=status]", "timeout")
+    page.wait_for_url("**status=timeout**")
+    view.counted("24 answers")
+    assert set(view.texts(".result .chip")) == {"timeout"}
+    page.select_option("select[name=status]", "ok")
+    view.counted("72 answers")
+    page.fill("input[aria-label='most step']", "2")
+    page.keyboard.press("Enter")
+    view.counted("18 answers")
+    assert asked(view) == {"status": ["ok"], "step_max": ["2"]}
+    shown = page.inner_text(".results")
+    page.reload()
+    view.ready()
+    assert page.inner_text(".results") == shown
+    assert page.input_value("input[aria-label='most step']") == "2"
+    page.go_back()
+    view.counted("72 answers")
+    page.go_back()
+    view.counted("24 answers")
+    page.go_forward()
+    view.counted("72 answers")
+    page.click("text=clear")
+    view.counted("96 answers")
+    assert asked(view) == {}
+
+
+def test_sorting_and_ranges(view: Watched) -> None:
+    page = view.open(at("judged", "/samples?status=ok"))
+    page.select_option("select[name=sort]", "reward")
+    page.wait_for_url("**sort=reward**")
+    view.ready()
+    down = rewards(view)
+    assert down == sorted(down, reverse=True)
+    page.click("button[aria-label='Turn the order']")
+    page.wait_for_url("**order=asc**")
+    view.ready()
+    up = rewards(view)
+    assert up == sorted(up)
+    assert up[0] < down[0]
+    page.fill("input[aria-label='least reward']", "0.6")
+    page.keyboard.press("Tab")
+    page.wait_for_url("**reward_min=0.6**")
+    view.ready()
+    assert min(rewards(view)) >= 0.6
+    page.select_option("select[name=part]", "judge")
+    page.wait_for_selector("input[aria-label='least judge']")
+    page.fill("input[aria-label='least judge']", "0.6")
+    page.keyboard.press("Tab")
+    page.wait_for_url("**part_min=0.6**")
+    view.ready()
+    # judge >= 0.6 is a reward of at least 0.75 x 0.6 + 0.25 = 0.7
+    assert min(rewards(view)) >= 0.7
+
+
+def test_text_search_marks_what_it_found(view: Watched) -> None:
+    page = view.open(at("judged", "/samples"))
+    page.fill("input[type=search]", "needle")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=needle**")
+    page.wait_for_selector("mark")
+    assert view.texts("[role=status]")[0] == "1 answer"
+    assert view.texts("mark") == ["needle"]
+    assert view.page.evaluate("document.activeElement.type") == "search"
+    page.fill("input[type=search]", "no such words")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=No answer fits")
+
+
+def test_more_answers_are_loaded_below(view: Watched) -> None:
+    page = view.open(at("judged", "/samples"))
+    assert page.locator(".result").count() == 50
+    page.click("text=More")
+    view.until("document.querySelectorAll('.result').length", 96)
+    ids = page.eval_on_selector_all(".result", "all => all.map(a => a.href)")
+    assert len(set(ids)) == 96
+    assert page.locator("button.more").count() == 0
+
+
+def test_a_group_stands_side_by_side_and_opens_its_reasons(view: Watched) -> None:
+    page = view.open(at("judged", "/step?n=5"))
+    assert view.texts(".choice[aria-current]") == ["all groups"]
+    view.follow("text=Why is the sky blue?")
+    cards = page.locator("article.member")
+    assert cards.count() == 4
+    tops = {round(cards.nth(place).bounding_box()["y"]) for place in range(2)}  # type: ignore[index]
+    assert len(tops) == 1
+    figures = [float(text) for text in view.texts("article.member > .line .figure")]
+    assert figures == sorted(figures, reverse=True)
+    assert "left out of the loss" in cards.last.inner_text()
+    cards.first.locator("summary", has_text="why").click()
+    assert "stays with the question" in cards.first.inner_text()
+
+
+def test_tokens_are_coloured_by_button_and_by_key_and_masks_are_marked(view: Watched) -> None:
+    page = view.open(at("judged", "/sample?id=5/train/1"))
+    assert page.locator(".tokens .token").count() == 3 + 6 + 2
+    assert page.locator(".tokens .token.trained").count() == 6
+    assert page.locator(".tokens .token.masked").count() == 5
+    assert page.locator(".tokens .token.tool.masked").count() == 2
+    plain = page.evaluate(_colours())
+    assert plain[0] != plain[4]
+    for key, mode in (("2", "logprob"), ("3", "entropy"), ("4", "advantage"), ("1", "author")):
+        view.press(key)
+        assert page.get_attribute(".tokens", "data-mode") == mode
+        assert page.locator(".choices [aria-pressed=true]").count() == 1
+    page.click("button:text-is('log-prob')")
+    colours = page.evaluate(_colours())
+    # Less likely tokens are stronger; the prompt has no log-prob and no colour.
+    assert len(set(colours[3:9])) == 6
+    assert colours[0] == "rgba(0, 0, 0, 0)"
+    page.click("button:text-is('advantage')")
+    assert page.locator(".token.plus").count() == 6
+    assert "one advantage for the whole answer" in page.inner_text(".keys")
+    view.press("ArrowRight")
+    assert "trained" in page.inner_text(".readout")
+    assert "entropy 0.500" in page.inner_text(".readout")
+    view.press("ArrowLeft")
+    assert "masked: not trained" in page.inner_text(".readout")
+
+
+def _colours() -> str:
+    return (
+        "[...document.querySelectorAll('.tokens .token')]"
+        ".map(one => getComputedStyle(one).backgroundColor)"
+    )
+
+
+def test_entropy_cannot_be_chosen_where_none_was_stored(view: Watched) -> None:
+    page = view.open(at("first", "/sample?id=0/train/0"))
+    assert page.is_disabled("button:text-is('entropy')")
+    view.press("3")
+    assert page.get_attribute(".tokens", "data-mode") == "author"
+    assert page.locator(".tokens .token.template").count() > 0
+
+
+def test_the_reward_tree_shows_parts_verdicts_evidence_and_raw_replies(view: Watched) -> None:
+    page = view.open(at("judged", "/sample?id=5/train/1"))
+    assert view.texts("aside .node .name") == ["total", "judge", "format"]
+    assert "× 0.750" in page.inner_text("aside")
+    verdicts = view.texts(".verdicts li")
+    assert "1.00" in verdicts[0]
+    assert "no verdict" in verdicts[1]
+    assert view.texts("aside .evidence .chip.oracle") == ["oracle"]
+    assert "1 piece of evidence holds the label" in page.inner_text("aside")
+    assert "$0.0125" in page.inner_text("aside")
+    page.click(".evidence summary")
+    assert page.inner_text(".evidence pre") == REPLY
+    assert len(view.texts(".peers li")) == 4
+    view.follow(".peers li:last-child a")
+    assert "no reply within 60 s" in page.inner_text("aside")
+    assert "no reward (timeout)" in page.inner_text("aside")
+
+
+def test_one_prompt_across_steps(view: Watched) -> None:
+    page = view.open(at("judged", "/sample?id=5/train/1"))
+    view.follow("text=this prompt at 12 steps")
+    assert "48 answers at 12 steps" in page.inner_text("#page")
+    assert page.locator("article.card").count() == 12
+    assert page.locator("svg polyline").count() == 1
+    view.follow("article.card:first-child .answers a")
+    assert "11/train/" in page.inner_text("h1")
+
+
+def test_two_runs_are_compared_from_the_list(view: Watched) -> None:
+    page = view.open("/")
+    assert page.is_hidden("text=Compare the two")
+    page.check("input[aria-label='choose first to compare']")
+    assert page.is_hidden("text=Compare the two")
+    page.check("input[aria-label='choose second to compare']")
+    view.follow("text=Compare the two")
+    assert asked(view) == {"a": ["first"], "b": ["second"]}
+    text = page.inner_text("#page")
+    assert "second minus first" in text
+    assert "run.seed" in text
+    assert page.locator("section.charts figure").count() >= 4
+    assert page.locator(".pairs article").count() == 5
+    view.follow("text=3 steps")
+    assert asked(view)["step"] == ["3"]
+
+
+def test_the_audit_ranks_findings_with_links_to_answers(view: Watched) -> None:
+    page = view.open(at("judged", "/audit"))
+    assert page.inner_text(".finding h2 >> nth=0") == "1. Length"
+    strengths = [
+        float(text.replace("strength", "").strip()) for text in view.texts(".finding .meter")
+    ]
+    assert strengths == sorted(strengths, reverse=True)
+    assert page.locator(".finding >> nth=0").locator(".links a").count() == 10
+    view.follow(".finding .links a")
+    assert re.search(r"sample\?id=\d+%2Ftrain%2F\d+", view.page.url)
+
+
+def test_judges_with_confusion_and_disagreements(view: Watched) -> None:
+    page = view.open("/benches")
+    assert "is not a result" in page.inner_text("#page")
+    view.follow("text=llmbar-direct")
+    assert page.locator("section.card").count() == 2
+    block = page.locator("section.card").first
+    assert "40 % [12 %, 77 %] right of all" in block.inner_text()
+    cells = block.locator("table.matrix").first.locator("td").all_inner_texts()
+    # rows: label first, second; columns: first, second, none, tie
+    assert cells == ["1", "0", "0", "1", "1", "1", "1", "0"]
+    assert page.locator("article").count() == 2
+    assert "said first, label second" in page.inner_text("article >> nth=0")
+    page.click("article summary >> nth=0")
+    page.click("article .evidence summary >> nth=0")
+    assert SCRIPT in page.inner_text("article .evidence pre >> nth=0")
+    view.follow("text=no verdict 2")
+    assert asked(view)["kind"] == ["failed"]
+    assert "parse error" in page.inner_text("article >> nth=0")
+    view.follow(".choice:text-is('direct@tiny')")
+    assert page.locator("article").count() == 1
