@@ -68,13 +68,15 @@ def start(folder: Path, steps: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
 
 
-def look(server: Server, training: subprocess.Popen[bytes], window_s: float) -> float:
+def look(
+    server: Server, training: subprocess.Popen[bytes], window_s: float, is_control: bool
+) -> float:
     """Ask in every second window until the training ends; when the first window began."""
     begin = time.time()
     asked = 0
     while training.poll() is None:
         elapsed = time.time() - begin
-        if int(elapsed / window_s) % 2:
+        if int(elapsed / window_s) % 2 and not is_control:
             for page in PAGES:
                 server.client.get(f"/runs/{NAME}/{page}")
             server.client.get("/runs")
@@ -103,8 +105,8 @@ def _moment(text: str) -> float:
 
 
 def ratios(found: dict[int, list[float]]) -> list[float]:
-    """Mean step of each viewed window over that of its two quiet neighbours."""
-    kept = {number: statistics.fmean(steps) for number, steps in found.items() if len(steps) >= 2}
+    """Median step of each viewed window over that of its two quiet neighbours."""
+    kept = {number: statistics.median(steps) for number, steps in found.items() if len(steps) >= 3}
     return [
         kept[n] / statistics.fmean([kept[n - 1], kept[n + 1]])
         for n in kept
@@ -125,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--window", type=float, default=8.0, help="seconds")
+    parser.add_argument("--control", action="store_true", help="ask for nothing in any window")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -134,7 +137,7 @@ def main() -> None:
             training = start(folder, options.steps)
             while not (folder / "runs" / NAME / "config.json").exists():
                 time.sleep(0.1)
-            begin = look(server, training, options.window)
+            begin = look(server, training, options.window, options.control)
         finally:
             server.stop()
         found = windows(folder, begin, options.window)

@@ -59,7 +59,7 @@ def bench(
     ] = None,
     option: Option = None,
     both_orders: BothOrders = True,
-    max_tokens: MaxTokens = 1024,
+    max_tokens: MaxTokens = None,
     temperature: Temperature = 0.0,
     concurrency: Concurrency = 16,
     api_key_env: ApiKeyEnv = "",

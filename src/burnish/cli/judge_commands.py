@@ -91,7 +91,7 @@ def judge(
     explain: Annotated[
         int, typer.Option("--explain", min=0, metavar="N", help="Rows to explain in full.")
     ] = 5,
-    max_tokens: MaxTokens = 1024,
+    max_tokens: MaxTokens = None,
     temperature: Temperature = 0.0,
     concurrency: Concurrency = 16,
     api_key_env: ApiKeyEnv = "",
@@ -163,7 +163,7 @@ def probe(
     ] = "",
     option: Option = None,
     limit: Limit = 50,
-    max_tokens: MaxTokens = 1024,
+    max_tokens: MaxTokens = None,
     temperature: Temperature = 0.0,
     concurrency: Concurrency = 16,
     api_key_env: ApiKeyEnv = "",

@@ -41,7 +41,10 @@ Anchor = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=0, metavar="N", help="At most N; 0 for all.")]
-MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens of one reply.")]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option("--max-tokens", min=1, help="Most tokens of one reply; 1024, or what it needs."),
+]
 Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Items at the same time.")]
 ApiKeyEnv = Annotated[

@@ -67,7 +67,7 @@ async def forecast(
     return forecast_of(
         round(asked * per_item * len(items) / len(chosen)) if chosen else 0,
         prompt_tokens=mean,
-        completion_tokens=min(REPLY_TOKENS, flags.max_tokens),
+        completion_tokens=min(REPLY_TOKENS, flags.max_tokens or REPLY_TOKENS),
         prices=flags.prices,
         concurrency=flags.concurrency,
     )

@@ -17,7 +17,7 @@ from burnish.lm.base import LM, Sampling
 from burnish.lm.http import Prices
 from burnish.lm.jobs import Limits
 from burnish.lm.named import open_lm
-from burnish.rewards.judges.asking import Budget, JudgeModel
+from burnish.rewards.judges.asking import GREEDY, Budget, JudgeModel
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.record import RecordLM
 from burnish.rewards.scorer import Scope, Scorer
@@ -31,7 +31,7 @@ class JudgeFlags(NamedTuple):
     options: tuple[str, ...] = ()
     both_orders: bool = True
     anchor: str = ""
-    max_tokens: int = 1024
+    max_tokens: int | None = None
     temperature: float = 0.0
     concurrency: int = 16
     api_key_env: str = ""
@@ -65,7 +65,9 @@ def open_judge(
     `special` builds a judge that has no name of its own.
     """
     lm = _open_model(flags)
-    sampling = Sampling(temperature=flags.temperature, max_tokens=flags.max_tokens)
+    limit = flags.max_tokens or GREEDY.max_tokens
+    is_usual = flags.max_tokens is None and flags.temperature == 0
+    sampling = GREEDY if is_usual else Sampling(temperature=flags.temperature, max_tokens=limit)
     budget = Budget(calls=flags.budget_calls, tokens=flags.budget_tokens, usd=flags.budget_usd)
     model = JudgeModel(lm, sampling=sampling, cache=flags.cache, budget=budget, record=flags.record)
     build = special or partial(

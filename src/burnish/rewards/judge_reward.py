@@ -68,7 +68,8 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     rule: OrderRule | None = None
     """How two orders become one value; the method's own by default."""
     temperature: float = 0.0
-    max_tokens: int = 1024
+    max_tokens: int | None = None
+    """Of one reply; by default 1024, or what the method needs."""
     seed: int = 0
     repairs: int = 1
     """How often an unreadable reply is asked for once more."""
@@ -124,10 +125,12 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
         """The model with its cache, record and budget; nothing is asked or loaded yet."""
         from burnish.lm.base import Sampling
         from burnish.lm.named import open_lm
-        from burnish.rewards.judges.asking import Budget, JudgeModel
+        from burnish.rewards.judges.asking import GREEDY, Budget, JudgeModel
 
         root = Path(base)
-        sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
+        limit = self.max_tokens or GREEDY.max_tokens
+        is_usual = self.max_tokens is None and self.temperature == 0
+        sampling = GREEDY if is_usual else Sampling(temperature=self.temperature, max_tokens=limit)
         return JudgeModel(
             open_lm(_placed(self.model, root), **self._server()),
             sampling=sampling,
