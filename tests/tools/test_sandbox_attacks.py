@@ -129,6 +129,9 @@ def attacked(layers: str, attack: Attack, host: Host):
         ran = sandbox.run(f"T = {targets!r}\n{attack.code}", stdin="unread\n" * 100_000)
     finally:
         left = left_processes()
+        if left and layers == "bubblewrap":  # its processes are killed but not waited for
+            time.sleep(1)
+            left = left_processes()
         for pid in left:  # what got away must not go on
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(os.getpgid(pid), signal.SIGKILL)

@@ -11,6 +11,7 @@ import json
 import os
 import selectors
 import signal
+import subprocess
 import threading
 import time
 from typing import Any, NamedTuple
@@ -160,10 +161,13 @@ class Run:
     def _kill(self) -> None:
         """Kill all of it: the kernel does with namespaces, else everything below the keeper."""
         process = self.started.process
-        # The keeper ends what has left the group; it has reported, so it is about to be done.
-        if self.killed_by is None and not self.stop.is_set():
-            with contextlib.suppress(Exception):  # late or never: the kill below does not wait
-                process.wait(LEAVE_S)
+        is_cut_short = self.killed_by is not None or self.stop.is_set()
+        if is_cut_short and self.order.has_own_table:
+            process.terminate()  # it takes the keeper with it, and is gone when all others are
+        elif is_cut_short:
+            end_below(process.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # what follows does not wait
+            process.wait(LEAVE_S)
         if not self.order.has_own_table and process.poll() is None:
             end_below(process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -68,6 +68,12 @@ class Watched:
         self.page.goto(self.base + path)
         return self.ready()
 
+    def visit(self, path: str) -> Page:
+        """Go to a page within the viewer, as a link does: faster than loading everything anew."""
+        script = "to => { history.pushState(null, '', to); dispatchEvent(new PopStateEvent('popstate')); }"
+        self.page.evaluate(script, path)
+        return self.ready()
+
     def ready(self) -> Page:
         """Wait until the page at the present address is drawn."""
         self.page.wait_for_selector(READY)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser_page import FLAGS, Served, Watched, find_chromium
@@ -73,17 +73,29 @@ def browser(chromium: str, served: Served) -> Iterator[Browser]:
         opened.close()
 
 
+@pytest.fixture(scope="module")
+def cookies(browser: Browser, served: Served) -> Any:
+    """What a browser keeps once the whole address was opened."""
+    context = browser.new_context()
+    context.new_page().goto(served.address)
+    kept = context.storage_state()
+    context.close()
+    return kept
+
+
 @pytest.fixture(params=[1440])
-def view(request: pytest.FixtureRequest, browser: Browser, served: Served) -> Iterator[Watched]:
+def view(
+    request: pytest.FixtureRequest, browser: Browser, served: Served, cookies: Any
+) -> Iterator[Watched]:
     """A fresh page that has the token; nothing may be complained of, nothing asked for outside."""
     height = 900 if request.param > 600 else 844
     context = browser.new_context(
-        viewport={"width": request.param, "height": height}, color_scheme="light"
+        viewport={"width": request.param, "height": height},
+        color_scheme="light",
+        storage_state=cookies,
     )
-    context.grant_permissions([])
     watched = Watched(context.new_page(), served.base)
-    watched.page.goto(served.address)
-    watched.ready()
+    watched.open("/")
     yield watched
     context.close()
     assert watched.heard == []

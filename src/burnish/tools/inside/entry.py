@@ -92,6 +92,8 @@ def _outer(order: Order) -> None:
     kernel.die_with_parent()  # a change of identity has taken it away
     keeper = os.fork()
     if keeper:
+        # Asked to end it, this process waits: process 1 is gone only when all others are.
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(keeper, signal.SIGKILL))
         os.closerange(0, 64)
         os.waitpid(keeper, 0)
         os._exit(0)
