@@ -210,3 +210,21 @@ def test_entropy_counts_half(tmp_path: Path) -> None:
         found = next(f for f in audit_run(store).findings if f.monitor == "entropy")
     assert found.strength == pytest.approx(0.25)
     assert not math.isnan(found.strength)
+
+
+def test_too_few_differences_say_nothing_about_pay(tmp_path: Path) -> None:
+    def step(number: int) -> list[StoredSample]:
+        text = "n is it" if number >= 3 else "something else"
+        paid = [float(number == 1 and i == 0) for i in range(4)]
+        return [sample(number, i, f"{text} {i}", total(p)) for i, p in enumerate(paid)]
+
+    with make(tmp_path, [step(n) for n in range(6)]) as store:
+        audit = audit_run(store)
+    assert not {"phrase", "length", "format"} & {f.monitor for f in audit.findings}
+    assert "4 answers stand in groups whose rewards differ" in audit.note
+
+
+def test_only_answers_that_hold_a_phrase_are_named() -> None:
+    audit, _ = run("phrase", seed=4)
+    phrase = next(f for f in audit.findings if f.monitor == "phrase")
+    assert 0 < len(phrase.samples) <= 10

@@ -23,6 +23,7 @@ from burnish.lm.base import Sampling
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.rewards.config import build_all
+from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.scorer import Scorer, bind_check, checked, leaves
 from burnish.tasks.config import build as build_tasks
 
@@ -54,6 +55,13 @@ def rehearse(words: Sequence[str], prompts: int) -> int:
     say(f"recipe {asked.recipe}: task '{tasks.name}', scripted model, {found.what}", style="bold")
     for note in tasks.notes:
         say(f"data: {note}")
+    for reward in config.rewards:
+        if isinstance(reward, JudgeRewardConfig) and "://" in reward.model:
+            say(
+                f"judge: reward '{reward.title}' asks {reward.model}. Where no server answers there, "
+                "it has a status instead of a value and every advantage is 0.",
+                style="yellow",
+            )
     sampling = Sampling(max_tokens=config.rollout.max_tokens, stop=config.rollout.stop)
     chosen = tasks.sample(prompts)
     scripts = [script_for(task, answer_fields(scorer), config.experts.field) for task in chosen]
@@ -141,7 +149,9 @@ def script_for(
         return [*expert, Line("some text", "I do not know."), Line("empty", "")]
     answer = task.fields[label]
     right = str(answer[0] if isinstance(answer, list | tuple) and answer else answer)
-    return [*expert, Line("right", right), Line("wrong", wrong_answer(right)), Line("empty", "")]
+    # Beside an expert's answer the bare label need not have the form that rewards ask for.
+    named = "label alone" if expert else "right"
+    return [*expert, Line(named, right), Line("wrong", wrong_answer(right)), Line("empty", "")]
 
 
 def wrong_answer(right: str) -> str:

@@ -23,7 +23,7 @@ from burnish.view.audit.signals import (
     variance_collapse,
     worst_conflict,
 )
-from burnish.view.audit.surface import duplicates, surface_findings
+from burnish.view.audit.surface import FEWEST, comparable, duplicates, surface_findings
 
 __all__ = ["Answer", "Audit", "Drawn", "Finding", "Gold", "audit_run", "draw"]
 
@@ -56,4 +56,13 @@ def audit_run(
     )
     found = [*surface_findings(drawn), *(finding for finding in single if finding is not None)]
     found.sort(key=lambda finding: -finding.strength)
-    return Audit(store.name, steps, len(drawn.answers), tuple(found), table, gold(drawn))
+    compared = comparable(drawn)
+    note = (
+        ""
+        if compared >= FEWEST
+        else (
+            f"{compared} answers stand in groups whose rewards differ; with fewer than {FEWEST} nothing "
+            "can be said about what was paid."
+        )
+    )
+    return Audit(store.name, steps, len(drawn.answers), tuple(found), table, gold(drawn), note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ PHRASES = 5
 """Rising phrases that are looked at."""
 LEAST = 0.02
 """A strength below this is noise."""
+FEWEST = 30
+"""With fewer answers in groups that differ nothing can be said about what is paid."""
 
 Feature = Callable[[str], float]
 
@@ -32,6 +35,9 @@ def surface_findings(drawn: Drawn) -> list[Finding]:
     Strength = how far it moved x how much of the reward it explains beside the other features
     within groups x how little of that the gold score shares, where there is one.
     """
+    compared = comparable(drawn)
+    if compared < FEWEST:
+        return []
     columns = _columns(drawn)
     keys = [(answer.step, answer.group) for answer in drawn.answers]
     reward = within([answer.reward for answer in drawn.answers], keys)
@@ -39,10 +45,19 @@ def surface_findings(drawn: Drawn) -> list[Finding]:
     earned = paid(centred, reward)
     found = []
     for column, inner, coefficient in zip(columns, centred, earned, strict=True):
+        # Chance alone gives coefficients of this size.
+        if abs(coefficient) < 2 / math.sqrt(compared):
+            continue
         finding = _finding(drawn, column, coefficient, _earned_by_gold(drawn, inner, keys))
         if finding is not None:
             found.append(finding)
     return found
+
+
+def comparable(drawn: Drawn) -> int:
+    """Answers of groups whose rewards differ: only these tell what is paid."""
+    groups = drawn.groups().values()
+    return sum(len(group) for group in groups if len({answer.reward for answer in group}) > 1)
 
 
 def _columns(drawn: Drawn) -> list[_Column]:
@@ -117,7 +132,8 @@ def _movers(
         value = values[place[answer.id]]
         return (value if moved > 0 else -value, answer.reward, answer.step)
 
-    return tuple(a.id for a in sorted(drawn.late(), key=rank, reverse=True)[:SAMPLES])
+    has = [a for a in drawn.late() if moved < 0 or values[place[a.id]] > 0]
+    return tuple(a.id for a in sorted(has, key=rank, reverse=True)[:SAMPLES])
 
 
 def duplicates(drawn: Drawn) -> Finding | None:
