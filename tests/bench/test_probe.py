@@ -8,7 +8,7 @@ from bench_cases import Planted, pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.bench.edits import EDITS, format_marks, padding, word_count
+from burnish.bench.edits import CUTS, EDITS, format_marks, padding, word_count
 from burnish.bench.items import Item, message, responses_of
 from burnish.bench.probe import Finding, Twice, ask_edits, ask_twice, edit_findings, pair_findings
 from burnish.bench.regression import logistic, probability
@@ -194,7 +194,7 @@ def test_probability_is_symmetric(odds: float) -> None:
 
 @given(st.text())
 def test_edits_are_functions_that_keep_the_words(text: str) -> None:
-    for edit in EDITS.values():
+    for edit in (*EDITS.values(), CUTS["first word"]):
         changed = edit.apply(text)
         assert changed == edit.apply(text)
         if not text.strip():
@@ -207,6 +207,8 @@ def test_edits_by_hand() -> None:
     assert EDITS["repetition"].apply(text) == "One is here. Two is there.\n\nTwo is there."
     assert EDITS["bullets"].apply(text) == "- One is here.\n- Two is there."
     assert EDITS["markdown"].apply(text) == "## Answer\n\n**One is here.** Two is there."
+    assert CUTS["first word"].apply(text) == "One"
+    assert CUTS["empty"].apply(text) == ""
     code = "Use this:\n\n```\nfor x in y. z\n```"
     assert "for x in y. z" in EDITS["bullets"].apply(code)
     assert format_marks("# a\n- b\n1. c\n**d** and **e**\n| f |") == 6

@@ -145,3 +145,41 @@ def test_nothing_to_check_is_a_mistake() -> None:
         checked_reward(from_function(lambda text: 1.0, "one"), [])
     with pytest.raises(UserError, match="has one response; expected two or more"):
         checked_reward(LongerWins(), cases(("only",)))  # type: ignore[arg-type]
+
+
+def test_a_reward_that_pays_for_nothing_is_found() -> None:
+    """Mostly long answers: an empty one earns 1 each time, the responses 1/4 on average."""
+    report = checked_reward(from_function(lambda text: float(len(text) <= 10), "brief"))
+    found = finding(report, "empty")
+    assert found.is_bad
+    assert found.says == (
+        "an empty answer earns 1 on average, the responses 0.25: a policy will find this"
+    )
+    assert finding(report, "first word").is_bad
+    assert "look at empty, first word" in report.verdict
+
+
+@pytest.mark.parametrize(
+    ("reward", "is_bad"),
+    [
+        (lambda text: 1.0, True),  # paid in full, though nothing changes
+        (lambda text: 0.0, False),  # no answer was paid, so an empty one is not either
+        (lambda text: -1.0 * (len(text) > 10), True),
+        (lambda text: float("7" in text), False),
+    ],
+)
+def test_an_empty_answer_may_earn_what_the_worst_earns(reward, is_bad: bool) -> None:
+    found = finding(checked_reward(from_function(reward, "some")), "empty")
+    assert found.is_bad == is_bad
+
+
+def test_one_group_has_no_interval_and_equal_changes_none_either() -> None:
+    words = from_function(lambda text: len(text.split()) / 100, "words")
+    one = checked_reward(words, cases(("Seven it is.", "No. It is six.")))
+    assert "(n = 1 group)" in finding(one, "padding").says
+    assert finding(one, "groups").says.startswith("the only group has variance (n = 1)")
+    praised = from_function(lambda text: float("accurate" in text), "praised")
+    assert finding(checked_reward(praised), "praise").says == (
+        "praise raises the reward by +1 (the same in all 4): a policy will find this; "
+        "raised in 4 of 4"
+    )

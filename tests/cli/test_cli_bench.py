@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,8 +60,13 @@ def test_recorded_judges_of_llmbar(
     other = typed("compare", foreign, foreign)
     assert (other.code, other.err.count("\n")) == (2, 1)
     assert "foreign.jsonl: not a result file" in other.err
-    monkeypatch.setenv("COLUMNS", "80")
-    assert "…" not in typed(*words, *recorded).out
+    monkeypatch.setattr("burnish.cli.console.out._width", 80)
+    narrow = typed(*words, *recorded).out
+    assert "…" not in narrow
+    lines = [line.split()[0] for line in narrow.splitlines()]
+    assert lines.count("ChatGPT/") == 2
+    assert lines.count("Reference") == 4
+    assert "GPT-4/Vanilla" in lines
 
 
 def test_a_replay_of_other_verdicts_wins_over_an_older_one(tmp_path: Path) -> None:
@@ -77,6 +85,46 @@ def test_recorded_judges_of_pandalm_against_people(typed: Type) -> None:
     assert done.code == 0, done.err
     assert "Cohen's kappa 0.509" in done.out
     assert "people among them    Fleiss' kappa 0.862" in done.out
+    assert "more; --out FILE keeps all, each with its reasons" in done.out
+    assert "the result file" not in done.out
+
+
+def test_a_wrong_parquet_file_ends_with_2_every_time(tmp_path: Path) -> None:
+    """In a process of its own: reader threads used to abort it at its end."""
+    words = ("bench", "llmbar", "--data", data("pandalm", "test.parquet"))
+    command = [sys.executable, "-m", "burnish.cli", *map(str, words)]
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
+def test_a_judge_that_cannot_be_reached_has_no_accuracy(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from burnish.lm.jobs import Limits
+
+    quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
+    monkeypatch.setattr("burnish.cli.judging.Limits", quick)
+    with JudgeServer(lambda prompt: None) as server:
+        words = ("--with", "direct", "--model", server.model, "--out", tmp_path / "o.jsonl")
+        done = typed("bench", "llmbar", "--data", llmbar_file(tmp_path / "l.jsonl"), *words)
+    assert done.code == 3
+    assert "no item has a verdict, so nothing is known about accuracy" in done.out
+    assert "right of all" not in done.out
+
+
+def test_rows_that_a_recipe_holds_out_are_counted(typed: Type, tmp_path: Path) -> None:
+    rows(tmp_path / "q.jsonl", *({"question": f"{k} + 1?", "answer": str(k + 1)} for k in range(9)))
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(
+        '[task]\nkind = "file"\npath = "q.jsonl"\nprompt = "{question}"\n'
+        'held_out = { by = "share", share = 0.5 }\nfields = { answer = "answer" }\n[[rewards]]\nkind = "numeric"\n'
+    )
+    done = typed("reward", "check", recipe)
+    assert done.code == 0, done.err
+    found = re.search(r"(\d+) tasks of the recipe beside (\d+) held out", done.out)
+    assert found is not None, done.out
+    assert int(found[1]) + int(found[2]) == 9
 
 
 def test_healthbench_scores_are_reproduced(typed: Type) -> None:
@@ -306,7 +354,22 @@ def test_reward_check_mistakes_are_one_line(typed: Type, tmp_path: Path) -> None
     assert (without.code, "needs responses to score" in without.err) == (2, True)
     lacking = typed("reward", "check", f"{own}:close", "--data", file)
     assert (lacking.code, lacking.err.count("\n")) == (2, 1)
-    assert "reward 'close' needs 'answer' (did you mean 'anser'?)" in lacking.err
+    assert (
+        "r.jsonl: reward 'close' needs the column 'answer'; it has prompt, response, anser. "
+        in lacking.err
+    )
+    assert "Did you mean 'anser'? Add it to the rows, or change the reward." in lacking.err
+    taken = rows(tmp_path / "t.jsonl", {"prompt": "p", "a": "x", "b": "y", "winner": "a"})
+    own.write_text(own.read_text() + "def label(text, winner):\n    return 1.0\n")
+    used = typed("reward", "check", f"{own}:label", "--data", taken)
+    assert "'winner' is taken as prompt, response or label; copy it" in used.err
+    bare = typed("reward", "check", own)
+    assert (bare.code, bare.err.count("\n")) == (2, 1)
+    assert bare.err.endswith(f"give {own}:NAME; it has close, label.\n")
+    assert (
+        "no such file. Did you mean 'mine.py'?"
+        in typed("reward", "check", tmp_path / "mime.py").err
+    )
     unknown = typed("reward", "check", f"{own}:clos", "--data", file)
     assert "Did you mean 'close'?" in unknown.err
     assert typed("reward").code == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from judge_server import JudgeServer, shown, winner
 
 from burnish.bench.edits import format_marks, word_count
 from burnish.bench.regression import probability
+from burnish.cli.judge_progress import first_reply
 from burnish.seeds import Seeds
 
 
@@ -108,6 +111,51 @@ def test_a_server_that_is_down_ends_with_3_and_one_line(
     assert done.code == 3
     assert done.err.splitlines()[-1].startswith("burnish: no item got a verdict; the first failed")
     assert "Traceback" not in done.err
+    assert "right  " not in done.out
+    assert "%" not in done.out
+
+
+def test_a_log_hears_of_the_start_the_first_reply_and_every_row(typed: Type, pairs: Path) -> None:
+    with JudgeServer(fair) as server:
+        done = typed("judge", pairs, "--model", server.model, "--concurrency", 1)
+        quiet = typed("judge", pairs, "--model", server.model, "--json")
+    start, first, *each = done.err.splitlines()
+    assert start == "judging 0/3 rows"
+    assert re.fullmatch(r"first reply after \S+ s; about \S+ s for the remaining 5 calls", first)
+    assert [line.split(" rows")[0] for line in each] == [f"judging {k}/3" for k in (1, 2, 3)]
+    assert "0 without a verdict, 2 replies in" in each[0]
+    assert each[0].endswith("left")
+    assert "6 replies in" in each[2]
+    assert quiet.err == ""
+
+
+def test_a_terminal_gets_a_bar_with_rows_and_calls(
+    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    screen = Console(file=io.StringIO(), force_terminal=True, width=140, color_system=None)
+    monkeypatch.setattr("burnish.cli.judge_progress.err", screen)
+    with JudgeServer(fair) as server:
+        assert typed("judge", pairs, "--model", server.model).code == 0
+    drawn = screen.file.getvalue()
+    assert "0/3 rows, 0 of about 6 calls" in drawn
+    assert "3/3 rows, 6 of about 6 calls" in drawn
+    assert "first reply" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("sent", "calls", "said"),
+    [
+        (1, 8, "; about 3 min 37 s for the remaining 7 calls"),
+        (2, 8, "; about 1 min 33 s for the remaining 7 calls"),  # three rounds of two
+        (1, 2, "; about 31 s for the remaining call"),
+        (4, 4, "; 3 more calls are under way"),
+        (1, 1, ""),
+    ],
+)
+def test_the_first_reply_tells_of_the_rest(sent: int, calls: int, said: str) -> None:
+    assert first_reply(31.0, sent, calls) == f"first reply after 31 s{said}"
 
 
 def test_a_budget_ends_the_asking(typed: Type, pairs: Path) -> None:

@@ -1,6 +1,9 @@
 """Files of rows: mapping, splits, duplicates, fingerprints, and one line for each broken file."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -246,6 +249,22 @@ def test_only_the_first_bad_rows_are_shown(tmp_path):
     write(tmp_path / "d.jsonl", [ROWS[0], *[{"question": "", "answer": "1"}] * 9])
     with pytest.raises(UserError, match=r"d.jsonl:2: .*d.jsonl:4: .*; and 6 more\. Mend the file"):
         load(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted by /proc")
+def test_parquet_is_read_without_threads(tmp_path):
+    """A thread of a reader's pool that outlives a short command aborts it with code 134."""
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "d.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(ROWS), path)
+    code = (
+        "import os, pathlib, pyarrow.parquet, burnish.tasks.rows as rows\n"
+        "before = len(os.listdir('/proc/self/task'))\n"
+        f"assert len(rows.read_table(pathlib.Path({str(path)!r})).rows) == {len(ROWS)}\n"
+        "print(len(os.listdir('/proc/self/task')) - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_parquet_without_pyarrow_names_the_command(tmp_path, monkeypatch):

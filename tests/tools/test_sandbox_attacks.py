@@ -98,8 +98,21 @@ class Host:
         self.victim.wait()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_folder():
+    """Sandboxes of this process lie apart from those of tests that run beside it."""
+    former, folder = tempfile.tempdir, tempfile.mkdtemp(prefix="burnish-attacks-")
+    os.chmod(folder, 0o755)  # the sandboxed user must get through
+    tempfile.tempdir = folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = former
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
-def host(tmp_path_factory):
+def host(own_folder):
     os.environ["BURNISH_TEST_SECRET"] = "MARK"
     with tempfile.TemporaryDirectory() as folder:
         host = Host(Path(folder))
@@ -129,9 +142,9 @@ def attacked(layers: str, attack: Attack, host: Host):
         ran = sandbox.run(f"T = {targets!r}\n{attack.code}", stdin="unread\n" * 100_000)
     finally:
         left = left_processes()
-        if left and layers == "bubblewrap":  # its processes are killed but not waited for
-            time.sleep(1)
-            left = left_processes()
+        if left:  # bubblewrap's are killed but not waited for; others may be of a test beside this
+            time.sleep(1.5)
+            left = [pid for pid in left if pid in left_processes()]
         for pid in left:  # what got away must not go on
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(os.getpgid(pid), signal.SIGKILL)

@@ -22,7 +22,7 @@ from burnish.bench.compare import (
     paired_test,
 )
 from burnish.bench.compare_judges import JudgeComparison, compare_judges
-from burnish.bench.edits import EDITS, Edit
+from burnish.bench.edits import CUTS, EDITS, Edit
 from burnish.bench.evaluate import Evaluated, Evaluation, evaluate
 from burnish.bench.items import Choice, Item, Judged, choice_of
 from burnish.bench.judging import ResultFile, judge_items, read_results
@@ -40,6 +40,7 @@ from burnish.bench.statistics import (
 
 __all__ = [
     "ABSENT",
+    "CUTS",
     "EDITS",
     "Accuracy",
     "Answered",

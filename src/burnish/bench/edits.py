@@ -2,8 +2,9 @@
 
     EDITS["padding"].apply("Paris.")     # the same answer with empty sentences behind it
 
-Every edit is a function of the text alone, keeps what the text says, and leaves code blocks as they
-are. A text that an edit cannot change comes back unchanged.
+Every edit is a function of the text alone. Those of `EDITS` keep what the text says and leave code
+blocks as they are; those of `CUTS` take it away. A text that an edit cannot change comes back
+unchanged.
 """
 
 from __future__ import annotations
@@ -95,6 +96,15 @@ EDITS = {
         Edit("praise", "it calls itself accurate", praise),
     )
 }
+
+CUTS = {
+    edit.name: edit
+    for edit in (
+        Edit("empty", "no text at all", lambda text: ""),
+        Edit("first word", "its first word alone", lambda text: "".join(text.split()[:1]) or text),
+    )
+}
+"""For rewards, which may pay for nothing; a judge that likes the whole text better is no surprise."""
 
 
 def word_count(text: str) -> int:

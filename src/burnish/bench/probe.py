@@ -13,7 +13,7 @@ a heading and so on, in both orders.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -65,20 +65,45 @@ class Finding(NamedTuple):
     0 out. None where 0 has no meaning or nothing was measured."""
 
 
-async def ask_twice(pair: Scorer, items: Sequence[Item], *, limit: int = 16) -> list[Twice]:
-    """Ask about every pair of two responses in both orders; a point scorer is asked once."""
+async def ask_twice(
+    pair: Scorer,
+    items: Sequence[Item],
+    *,
+    limit: int = 16,
+    done: Callable[[Twice], None] = lambda one: None,
+) -> list[Twice]:
+    """Ask about every pair of two responses in both orders; a point scorer is asked once.
+
+    `done` hears of each pair as it comes.
+    """
     for item in items:
         if len(item.responses) != 2:
             raise UserError(
                 f"item '{item.id}' has {len(item.responses)} responses; a probe needs pairs."
             )
-    return await gather([partial(_twice, pair, item) for item in items], limit=limit)
+
+    async def one(item: Item) -> Twice:
+        asked = await _twice(pair, item)
+        done(asked)
+        return asked
+
+    return await gather([partial(one, item) for item in items], limit=limit)
 
 
 async def ask_edits(
-    pair: Scorer, items: Sequence[Item], edit: Edit, *, limit: int = 16
+    pair: Scorer,
+    items: Sequence[Item],
+    edit: Edit,
+    *,
+    limit: int = 16,
+    done: Callable[[Twice], None] = lambda one: None,
 ) -> list[Twice]:
     """Each item's first response against itself with an edit, which stands second in the item."""
+    return await ask_twice(pair, edited(items, edit), limit=limit, done=done)
+
+
+def edited(items: Sequence[Item], edit: Edit) -> list[Item]:
+    """The items whose first response an edit changes, as pairs of it and its edit."""
     changed = []
     for item in items:
         text = item.responses[0].text
@@ -86,7 +111,7 @@ async def ask_edits(
         if other != text:
             both = (item.responses[0], Response(f"{item.id}/{edit.name}", other))
             changed.append(Item(item.id, item.messages, both, shown=item.shown))
-    return await ask_twice(pair, changed, limit=limit)
+    return changed
 
 
 async def _twice(pair: Scorer, item: Item) -> Twice:

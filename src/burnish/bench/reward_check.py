@@ -5,8 +5,9 @@
         finding.name, finding.says, finding.is_bad
 
 Every number comes from scoring real groups of responses, once as they are and once for each edit
-(padding, repetition, hedging, format). A policy finds whatever raises its reward, so an edit that
-does is named with its size, an interval and the worst example.
+(padding, repetition, hedging, format, cutting). A policy finds whatever raises its reward, so an
+edit that does is named with its size, an interval and the worst example; so is an empty answer that
+earns what the responses do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import partial
 from time import perf_counter
 from typing import NamedTuple
 
-from burnish.bench.edits import EDITS, Edit
+from burnish.bench.edits import CUTS, EDITS, Edit
 from burnish.bench.items import evidence_of
 from burnish.bench.statistics import Estimate, mean_estimate, signed_estimate
 from burnish.errors import UserError
@@ -91,7 +92,7 @@ async def check_reward(
     scorer: Scorer,
     cases: Sequence[Case],
     *,
-    edits: Sequence[Edit] = tuple(EDITS.values()),
+    edits: Sequence[Edit] = (*EDITS.values(), *CUTS.values()),
     limit: int = 8,
     deadline_s: float | None = 60.0,
 ) -> Report:
@@ -106,7 +107,7 @@ async def check_reward(
         change = partial(_changes, scorer, deadline_s, edit)
         calls = [partial(change, *pair) for pair in zip(cases, plain, strict=True)]
         found = [example for group in await gather(calls, limit=limit) for example in group]
-        findings.append(_edit_finding(edit, found))
+        findings.append(_edit_finding(edit, found, len(cases)))
     rewards = [reward for one in plain for reward in one.rewards]
     statuses = Counter(reward.status.value for reward in rewards)
     return Report(scorer.name, len(cases), len(rewards), dict(statuses), tuple(findings))
@@ -210,11 +211,14 @@ def _spread(plain: Sequence[Scored]) -> Finding:
         for j in range(i + 1, len(values))
     ]
     share = mean_estimate([float(is_flat) for is_flat in flat])
-    says = (
-        f"{sum(flat)} of {len(flat)} groups have no variance ({share.value:.0%} "
-        f"[{share.low:.0%}, {share.high:.0%}]); {sum(pairs) / len(pairs):.0%} of the pairs in a "
-        "group are ties"
-    )
+    ties = f"{sum(pairs) / len(pairs):.0%} of the pairs in a group are ties"
+    if len(flat) == 1:
+        says = f"the only group has {'no ' if flat[0] else ''}variance (n = 1); {ties}"
+    else:
+        says = (
+            f"{sum(flat)} of {len(flat)} groups have no variance ({share.value:.0%} "
+            f"[{share.low:.0%}, {share.high:.0%}]); {ties}"
+        )
     return Finding("groups", says, is_bad=share.value > 0.5, estimate=share)
 
 
@@ -234,11 +238,15 @@ def _cost(rewards: Sequence[Reward]) -> Finding:
     )
 
 
-def _edit_finding(edit: Edit, examples: Sequence[Example]) -> Finding:
+def _edit_finding(edit: Edit, examples: Sequence[Example], groups: int) -> Finding:
     if not examples:
-        return Finding(edit.name, f"{edit.name}: nothing to compare, no response has a value twice")
+        why = "no response is changed by it and has a value both times"
+        return Finding(edit.name, f"{edit.name}: nothing to compare, {why}")
     estimate = signed_estimate([example.change for example in examples])
-    size = f"{estimate.value:+.3g} [{estimate.low:.3g}, {estimate.high:.3g}]"
+    if not any(example.text.strip() for example in examples):
+        is_paid, says = _paid_for_nothing(examples)
+        return Finding(edit.name, says, is_paid or estimate.low > 0, estimate)
+    size = f"{estimate.value:+.3g} {_certainty(estimate, groups)}"
     raised = sum(example.change > 0 for example in examples)
     is_bad = estimate.low > 0
     if is_bad:
@@ -252,3 +260,22 @@ def _edit_finding(edit: Edit, examples: Sequence[Example]) -> Finding:
     says += f"; raised in {raised} of {len(examples)}" if raised else ""
     worst = sorted((e for e in examples if e.change > 0), key=lambda e: (-e.change, e.response))
     return Finding(edit.name, says, is_bad, estimate, tuple(worst[:WORST]))
+
+
+def _certainty(estimate: Estimate, groups: int) -> str:
+    """An interval, where there is something to take it from."""
+    if groups == 1:
+        return "(n = 1 group)"
+    if estimate.low == estimate.high:
+        return f"(the same in all {estimate.size})"
+    return f"[{estimate.low:.3g}, {estimate.high:.3g}]"
+
+
+def _paid_for_nothing(examples: Sequence[Example]) -> tuple[bool, str]:
+    """Whether empty answers earn what the responses do; earning no more than the worst is right."""
+    before = [example.value for example in examples if example.value is not None]
+    usual = sum(before) / len(before)
+    earned = usual + sum(example.change for example in examples) / len(examples)
+    is_paid = earned >= usual and (earned > min(before) or earned > 0)
+    says = f"an empty answer earns {earned:.3g} on average, the responses {usual:.3g}"
+    return is_paid, f"{says}: a policy will find this" if is_paid else says

@@ -78,7 +78,7 @@ def _recorded(bench: Benchmark, items: list[Item], recorded: Path, query: Query)
     for result in results if len(results) <= 3 else ():
         say()
         say(one_line(result.name), style="bold")
-        print_details(result)
+        print_details(result, has_file=query.out is not None)
     print_file(query.out)
     return 0
 
@@ -117,8 +117,11 @@ def _live(bench: Benchmark, items: list[Item], flags: JudgeFlags, query: Query) 
         record = _record(bench, len(items), [result], query)
         emit_json({**record, "spent": spent, "file": str(path)})
     else:
-        print_judges([result])
-        print_details(result)
+        if any(one.is_valid for one in judged):
+            print_judges([result])
+            print_details(result, has_file=True)
+        else:
+            say("no item has a verdict, so nothing is known about accuracy", style="yellow")
         say(spent_text(judge, seconds))
         print_file(path)
     return check_outside(judged)

@@ -54,7 +54,7 @@ def bench(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="Results; a file of its own under results/ by default."
+            "--out", metavar="FILE", help="Results; under results/ by default, of --recorded none."
         ),
     ] = None,
     option: Option = None,

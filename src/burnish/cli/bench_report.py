@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -75,27 +76,57 @@ def print_judges(results: Sequence[JudgeResult]) -> None:
     titles += ["decided", "valid", "ties", "failed"]
     titles += ["flips"] if any(result.flips for result in results) else []
     titles += ["kappa"] if has_people else []
-    table = table_of(*titles, gives_way=0)
+    rows = []
     for result in results:
         found = result.accuracy
         cells = [one_line(result.name)]
-        cells += [_short(result.one_order.all if result.one_order else None)] if has_orders else []
-        cells += [narrow(found.all), _short(found.decided), _short(found.valid)]
+        cells += [_short(_of_all(result.one_order))] if has_orders else []
+        cells += [narrow(_of_all(found)), _short(found.decided), _short(found.valid)]
         cells += [str(found.ties), str(found.failed)]
         if "flips" in titles:
             cells.append(_short(result.flips.flipped if result.flips else None))
         if has_people:
             cells.append(_kappa(result.agreement.kappa if result.agreement else None))
-        table.add_row(*(Text(cell) for cell in cells))
+        rows.append(cells)
+    table = _filled(titles, rows)
+    # Measured as if there were room for all: a console's own measure ends at its width.
+    wanted = out.measure(table, options=out.options.update_width(10_000)).maximum
+    if (excess := wanted - out.width) > 0:
+        room = max(len(cells[0]) for cells in rows) - excess
+        for cells in rows:
+            cells[0] = _broken(cells[0], room)
+        table = _filled(titles, rows)
     out.print(table)
 
 
-def print_details(result: JudgeResult) -> None:
+def _filled(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = table_of(*titles, gives_way=0)
+    for cells in rows:
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _broken(name: str, room: int) -> str:
+    """A name on lines of at most `room` characters, broken behind / and _ where it has them."""
+    lines = [""]
+    for piece in re.split(r"(?<=[/_])", name):
+        if lines[-1] and len(lines[-1]) + len(piece) > room:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
+
+
+def _of_all(found: Accuracy | None) -> Estimate | None:
+    """The share of all; None where no item has a verdict, which says nothing of the judge."""
+    return None if found is None or found.valid is None else found.all
+
+
+def print_details(result: JudgeResult, *, has_file: bool) -> None:
     """One judge: subsets, difficulty, agreement, what it got wrong."""
     if len(result.subsets.each) > 1:
         table = table_of("subset", "items", "right of all, %", "decided", "valid")
         for name, found in result.subsets.each.items():
-            cells = [name or "(none)", str(found.items), narrow(found.all)]
+            cells = [name or "(none)", str(found.items), narrow(_of_all(found))]
             table.add_row(
                 *(Text(one_line(c)) for c in [*cells, _short(found.decided), _short(found.valid)])
             )
@@ -120,7 +151,8 @@ def print_details(result: JudgeResult) -> None:
         line = f"  {one.id}: label {name_of(one.best)}, said {name_of(one.choice)}{why}"
         out.print(Text(one_line(line)), no_wrap=True, overflow="ellipsis")
     if len(wrong) > SHOWN:
-        say(f"  and {len(wrong) - SHOWN} more; the result file has all, each with its reasons")
+        where = "the result file has all" if has_file else "--out FILE keeps all"
+        say(f"  and {len(wrong) - SHOWN} more; {where}, each with its reasons")
 
 
 def print_styles(styles: Styles) -> None:

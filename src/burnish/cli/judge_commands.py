@@ -110,10 +110,12 @@ def judge(
     A row has a prompt (or messages) and a response, responses, a and b, or
     chosen and rejected. What it will take is printed before it starts. A
     judge that fails gives no number: such rows are listed with their status.
-    Another command looks for biases: burnish judge probe --help
+    On a laptop's CPU smollm2 takes minutes a row; the second line is a quick
+    look. Another command looks for biases: burnish judge probe --help
 
     \b
       burnish judge pairs.jsonl --with direct --model smollm2
+      burnish judge pairs.jsonl --model smollm2 --limit 1 --one-order --max-tokens 60
       burnish judge answers.jsonl --with point --model http://localhost:8000/v1#my-model
       burnish judge pairs.jsonl --with openrs --model DIR --out judged.jsonl --budget-calls 500
       burnish judge probe pairs.jsonl --with direct --model smollm2
@@ -231,9 +233,9 @@ def reward_check(
 ) -> int:
     """Is a reward fit for training? Range, ties, failures, cost, and what cheap edits do to it.
 
-    Every response is scored as it is and with padding, repetition, hedging
-    and other formats. Without --data a recipe's own tasks are answered right,
-    wrong and not at all.
+    Every response is scored as it is, with padding, repetition, hedging and
+    other formats, as its first word alone and as no text at all. Without
+    --data a recipe's own tasks are answered right, wrong and not at all.
 
     \b
       burnish reward check grpo

@@ -43,7 +43,8 @@ def print_items(items: Sequence[Item], judged: Sequence[Judged], explain: int) -
     say()
     table = table_of("item", "verdict", "label")
     for _, one in rest[:LISTED]:
-        label = "" if one.best is None else "right" if one.credit == 1 else "not right"
+        is_open = one.best is None or not one.is_valid
+        label = "" if is_open else "right" if one.credit == 1 else "not right"
         table.add_row(Text(one_line(one.id)), Text(one_line(outcome(one))), label)
     out.print(table)
     if len(rest) > LISTED:
@@ -68,7 +69,7 @@ def print_summary(judged: Sequence[Judged]) -> None:
     statuses = Counter(one.status.value for one in judged)
     told = ", ".join(f"{count} {name}" for name, count in statuses.most_common())
     say(f"verdicts  {told}", style="bold")
-    if any(one.best for one in judged):
+    if any(one.best and one.is_valid for one in judged):
         found = accuracy(judged)
         say(
             f"right     {percent(found.all)} of all, {percent(found.decided)} of decided, "

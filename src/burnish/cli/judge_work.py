@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from burnish.bench.items import Item, Judged
 from burnish.bench.judging import ResultFile, judge_items, rewards_of, unasked
-from burnish.cli.console import count, duration, err, say
+from burnish.cli.console import count, duration, say
+from burnish.cli.judge_progress import Progress
 from burnish.cli.judging import OpenJudge
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
 from burnish.records import Message
@@ -99,76 +98,23 @@ async def judge_all(
             if len(left) < len(items):
                 say(f"{len(items) - len(left)} of {len(items)} rows are on file already")
             print_forecast(found, judge)
-        judged = await _with_progress(judge, items, file, bench, oracle=oracle, quiet=quiet)
+        with Progress(len(left), found.calls, "judging", judge.model.budget, quiet=quiet) as step:
+
+            def done(one: Judged, is_new: bool) -> None:
+                if is_new:
+                    step(one.is_valid)
+
+            judged = await judge_items(
+                judge.scorer,
+                items,
+                judge=judge.name,
+                bench=bench,
+                file=file,
+                oracle=oracle,
+                limit=judge.flags.concurrency,
+                done=done,
+            )
         return found, judged
-
-
-async def _with_progress(
-    judge: OpenJudge,
-    items: Sequence[Item],
-    file: ResultFile | None,
-    bench: str,
-    *,
-    oracle: bool,
-    quiet: bool,
-) -> list[Judged]:
-    """Judge with a progress line on stderr."""
-    with ProgressLine(len(items), "judging", quiet=quiet) as step:
-
-        def done(one: Judged, is_new: bool) -> None:
-            step(one.is_valid)
-
-        return await judge_items(
-            judge.scorer,
-            items,
-            judge=judge.name,
-            bench=bench,
-            file=file,
-            oracle=oracle,
-            limit=judge.flags.concurrency,
-            done=done,
-        )
-
-
-class ProgressLine:
-    """A progress bar on a terminal, one line each tenth in a log, nothing when quiet."""
-
-    def __init__(self, total: int, what: str, *, quiet: bool = False) -> None:
-        self.total, self.what, self.quiet = total, what, quiet
-        self.done = 0
-        self.failed = 0
-        self.bar: Progress | None = None
-
-    def __enter__(self) -> Callable[[bool], None]:
-        if not self.quiet and err.is_terminal and self.total:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            self.bar = Progress(*columns, console=err, transient=True)
-            self.bar.start()
-            self.bar.add_task(self.what, total=self.total)
-        return self.step
-
-    def step(self, is_valid: bool) -> None:
-        """One more is done."""
-        self.done += 1
-        self.failed += not is_valid
-        if self.bar is not None:
-            task = self.bar.task_ids[0]
-            told = f"{self.what}, {self.failed} without a verdict" if self.failed else self.what
-            self.bar.update(task, advance=1, description=told)
-        elif not self.quiet and self.done % max(1, self.total // 10) == 0:
-            err.print(
-                f"{self.what} {self.done}/{self.total}, {self.failed} without a verdict",
-                soft_wrap=True,
-            )
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
 
 
 def spent_text(judge: OpenJudge, seconds: float) -> str:

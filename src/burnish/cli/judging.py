@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from burnish.bench.items import Item
 from burnish.bench.judging import version_of
 from burnish.cli.console import one_line
+from burnish.cli.judge_progress import WatchedBudget
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Sampling
 from burnish.lm.http import Prices
 from burnish.lm.jobs import Limits
 from burnish.lm.named import open_lm
-from burnish.rewards.judges.asking import GREEDY, Budget, JudgeModel
+from burnish.rewards.judges.asking import GREEDY, JudgeModel
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.record import RecordLM
 from burnish.rewards.scorer import Scope, Scorer
@@ -68,7 +69,9 @@ def open_judge(
     limit = flags.max_tokens or GREEDY.max_tokens
     is_usual = flags.max_tokens is None and flags.temperature == 0
     sampling = GREEDY if is_usual else Sampling(temperature=flags.temperature, max_tokens=limit)
-    budget = Budget(calls=flags.budget_calls, tokens=flags.budget_tokens, usd=flags.budget_usd)
+    budget = WatchedBudget(
+        calls=flags.budget_calls, tokens=flags.budget_tokens, usd=flags.budget_usd
+    )
     model = JudgeModel(lm, sampling=sampling, cache=flags.cache, budget=budget, record=flags.record)
     build = special or partial(
         build_judge,

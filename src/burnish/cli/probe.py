@@ -15,9 +15,18 @@ from burnish.bench.edits import EDITS, Edit
 from burnish.bench.items import Item
 from burnish.bench.judge_rows import read_items
 from burnish.bench.loaders import load
-from burnish.bench.probe import Finding, Twice, ask_edits, ask_twice, edit_findings, pair_findings
+from burnish.bench.probe import (
+    Finding,
+    Twice,
+    ask_edits,
+    ask_twice,
+    edit_findings,
+    edited,
+    pair_findings,
+)
 from burnish.cli.bench_report import table_of
 from burnish.cli.console import emit_json, one_line, out, say
+from burnish.cli.judge_progress import Progress
 from burnish.cli.judge_work import forecast, print_forecast, spent_record, spent_text
 from burnish.cli.judging import JudgeFlags, OpenJudge, check_needs, open_judge
 from burnish.errors import JudgeError, UserError, did_you_mean
@@ -94,9 +103,21 @@ async def _ask(
     found = await forecast(judge, items, per_item=2 * (1 + len(edits)))
     if not query.as_json:
         print_forecast(found, judge)
-    limit = judge.flags.concurrency
-    asked = await ask_twice(judge.scorer, items, limit=limit)
-    changed = {edit.name: await ask_edits(judge.scorer, items, edit, limit=limit) for edit in edits}
+    pairs = len(items) + sum(len(edited(items, edit)) for edit in edits)
+    progress = Progress(
+        pairs, found.calls, "probing", judge.model.budget, unit="pairs", quiet=query.as_json
+    )
+    with progress as step:
+        limit = judge.flags.concurrency
+
+        def done(one: Twice) -> None:
+            step(one.is_valid)
+
+        asked = await ask_twice(judge.scorer, items, limit=limit, done=done)
+        changed = {
+            edit.name: await ask_edits(judge.scorer, items, edit, limit=limit, done=done)
+            for edit in edits
+        }
     return asked, changed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -12,11 +13,12 @@ import anyio
 from rich.text import Text
 
 from burnish.bench.judge_rows import read_items
+from burnish.bench.loaders.reading import read_sources
 from burnish.bench.reward_check import Case, Report, check_reward
 from burnish.cli.console import emit_json, number, one_line, out, say
 from burnish.cli.rehearsal import answer_fields, script_for
 from burnish.cli.words import resolve
-from burnish.errors import UserError
+from burnish.errors import UserError, did_you_mean
 from burnish.records import Response, Task
 from burnish.rewards.config import build_all
 from burnish.rewards.function import from_function
@@ -45,6 +47,8 @@ def check(words: Sequence[str], query: Query) -> int:
 
 
 def _target(words: Sequence[str], query: Query) -> tuple[Scorer, list[Case], str]:
+    if words and words[0].endswith(".py"):
+        raise _unnamed(words[0])
     if words and ".py:" in words[0]:
         if len(words) > 1:
             raise UserError(
@@ -56,23 +60,56 @@ def _target(words: Sequence[str], query: Query) -> tuple[Scorer, list[Case], str
                 "responses."
             )
         scorer: Scorer = from_function(find_function(words[0], "reward"))
-        cases = read_cases(query.data, query.limit)
-        bind_check(scorer, {name for case in cases for name in case.task.fields})
-        return scorer, cases, str(query.data)
+        return scorer, _cases_for(scorer, query.data, query.limit), str(query.data)
     if not words:
         raise UserError("nothing to check; expected a recipe or my_file.py:function.")
     asked = resolve(words)
     config = asked.resolved.value
     scorer = build_all(config.rewards, base=asked.root)
     if query.data is not None:
-        cases = read_cases(query.data, query.limit)
-        bind_check(scorer, {name for case in cases for name in case.task.fields})
-        return scorer, cases, str(query.data)
+        return scorer, _cases_for(scorer, query.data, query.limit), str(query.data)
     tasks = build_tasks(config.task, config.run.seed, asked.root)
     bind_check(scorer, tasks.fields)
     compared = answer_fields(scorer)
     cases = [_scripted(task, compared, config.experts.field) for task in tasks.sample(query.limit)]
-    return scorer, cases, f"{len(cases)} tasks of the recipe, answered right, wrong and not at all"
+    size = "1 task" if len(cases) == 1 else f"{len(cases)} tasks"
+    # A generator's held-out side is no part of anything that could have been checked here.
+    held_out = 0 if tasks.train_size is None else len(tasks.held_out())
+    aside = f" beside {held_out} held out" if held_out else ""
+    return scorer, cases, f"{size} of the recipe{aside}, answered right, wrong and not at all"
+
+
+def _unnamed(file: str) -> UserError:
+    """A file without the name of a function in it."""
+    path = Path(file)
+    if not path.is_file():
+        near = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        return UserError(f"{file}: no such file.{did_you_mean(path.name, near)}")
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError) as error:
+        return UserError(f"{file}: not readable as Python ({error}); give FILE.py:NAME.")
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    names = [node.name for node in body if isinstance(node, kinds) and node.name[0] != "_"]
+    has = ", ".join(names) or "no function"
+    return UserError(f"'{file}' names no function; give {file}:NAME; it has {has}.")
+
+
+def _cases_for(scorer: Scorer, path: Path, limit: int) -> list[Case]:
+    """Groups of a file, after a look at whether it has the columns that the reward asks for."""
+    cases = read_cases(path, limit)
+    fields = {name for case in cases for name in case.task.fields}
+    columns = list(dict.fromkeys(name for row in read_sources(path) for name in row.values))
+    for name in sorted(scorer.needs - fields):
+        if name in columns:
+            advice = f"'{name}' is taken as prompt, response or label; copy it under another name"
+        else:
+            advice = f"it has {', '.join(columns)}.{did_you_mean(name, fields)} Add it to the rows"
+        raise UserError(
+            f"{path}: reward '{scorer.name}' needs the column '{name}'; {advice}, or change the "
+            "reward."
+        )
+    return cases
 
 
 def _scripted(task: Task, compared: Sequence[str], demonstration: str) -> Case:
@@ -99,8 +136,8 @@ def read_cases(path: Path, limit: int = 0) -> list[Case]:
 def print_report(report: Report, source: str) -> None:
     """One line a finding, with the worst examples under those that a policy could use."""
     say(
-        f"reward '{report.reward}' on {report.responses} responses in {report.groups} groups "
-        f"({one_line(source)})",
+        f"reward '{report.reward}' on {report.responses} responses in {report.groups} "
+        f"group{'' if report.groups == 1 else 's'} ({one_line(source)})",
         style="bold",
     )
     width = max(len(finding.name) for finding in report.findings)

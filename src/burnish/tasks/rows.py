@@ -173,7 +173,9 @@ def _read_parquet(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
             f"{path}: reading Parquet needs pyarrow. Run: pip install 'burnish[data]'"
         ) from None
     try:
-        table = pyarrow.parquet.read_table(pyarrow.BufferReader(content))
+        # Without threads: those of its pools may still run when a short command ends, and abort it.
+        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content), pre_buffer=False)
+        table = file.read(use_threads=False)
     except (pyarrow.ArrowException, OSError) as error:
         first_line = str(error).splitlines()[0]
         raise UserError(f"{path}: not a readable Parquet file ({first_line}).") from None
