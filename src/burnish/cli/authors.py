@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from burnish.cli.console import AUTHOR_STYLES, safe
-from burnish.errors import BurnishError
-from burnish.records import Author, Span, Task, Trajectory
+from burnish.records import Span, Task, Trajectory
 
 if TYPE_CHECKING:
     from burnish.lm.tokenizer import Tokenizer
-
-
-def run_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer that lies in a run's newest checkpoint; None where there is none to read."""
-    for place in sorted((folder / "checkpoints").glob("step-*"), reverse=True):
-        if (place / "tokenizer.json").is_file():
-            try:
-                from burnish.lm.tokenizer import Tokenizer
-
-                return Tokenizer.from_folder(place)
-            except (ModuleNotFoundError, BurnishError):
-                return None
-    return None
-
-
-def authored(trajectory: Trajectory, task: Task, tokenizer: Tokenizer) -> tuple[Span, ...]:
-    """The spans, the prompt cut into what the template and what the task wrote.
-
-    A rollout may store its whole prompt as one span. Where the task's messages render to just
-    these tokens, the tokenizer knows which of them are the template's.
-    """
-    first, *rest = trajectory.spans
-    if first.author is not Author.PROMPT or first.trainable:
-        return trajectory.spans
-    spans = tokenizer.render_spans(task.messages)
-    ids = tuple(id_ for span in spans for id_ in span.token_ids)
-    return (*spans, *rest) if ids == first.token_ids else trajectory.spans
 
 
 def coloured(spans: Sequence[Span], tokenizer: Tokenizer) -> Text:

@@ -9,23 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.bench import ABSENT, Answered, Comparison, HeldOutRun, compare, differing
+from burnish.bench import ABSENT, Comparison, HeldOutRun, compare, differing
 from burnish.cli.compare_report import Side, print_comparison
 from burnish.cli.console import emit_json
-from burnish.errors import StoreError, UserError, did_you_mean
-from burnish.records import Reward
-from burnish.store import RunStatus, RunStore, StoredEvaluation, find_run
+from burnish.errors import UserError, did_you_mean
+from burnish.store import RunStore, StoredEvaluation, find_run
 from burnish.view.curves import Point
-
-METRICS = (
-    "reward/total",
-    "policy/entropy",
-    "policy/clipped_share",
-    "length/mean",
-    "groups/useful",
-    "time/step_s",
-)
-"""The curves that are shown where none is asked for."""
+from burnish.view.held_out import CURVES, evaluation_after, evaluations, held_out_run
 
 
 class Query(NamedTuple):
@@ -42,70 +32,21 @@ def compare_runs(folder: Path, reference_a: str, reference_b: str, query: Query)
         RunStore.open(find_run(folder, reference_a), read_only=True) as store_a,
         RunStore.open(find_run(folder, reference_b), read_only=True) as store_b,
     ):
-        evaluations = (_evaluations(store_a), _evaluations(store_b))
+        by_step = (evaluations(store_a), evaluations(store_b))
         chosen = [
-            _chosen(store, found, query.step)
-            for store, found in zip((store_a, store_b), evaluations, strict=True)
+            evaluation_after(store, found, query.step)
+            for store, found in zip((store_a, store_b), by_step, strict=True)
         ]
-        found = compare(_held_out(store_a, chosen[0]), _held_out(store_b, chosen[1]))
+        found = compare(held_out_run(store_a, chosen[0]), held_out_run(store_b, chosen[1]))
         names = _known(query.metrics, store_a, store_b)
         a, b = (_side(store, names) for store in (store_a, store_b))
-    notes = _notes(found, *evaluations)
+    notes = _notes(found, *by_step)
     changes = differing(found.a.settings, found.b.settings)
     if query.as_json:
         emit_json(_record(found, a, b, changes, notes))
     else:
         print_comparison(found, a, b, changes, notes)
     return 0
-
-
-def _evaluations(store: RunStore) -> dict[int, StoredEvaluation]:
-    """The run's held-out evaluations by step, in the order of the steps."""
-    found = {evaluation.step: evaluation for evaluation in store.evaluations("held_out")}
-    if found:
-        return dict(sorted(found.items()))
-    if store.status() is RunStatus.RUNNING:
-        hint = "it is going on; wait for its first one"
-    else:
-        hint = "expected at least one; train it with evaluation.prompts above 0"
-    raise UserError(f"run '{store.name}' has no held-out evaluation: {hint}.")
-
-
-def _chosen(
-    store: RunStore, found: dict[int, StoredEvaluation], step: int | None
-) -> StoredEvaluation:
-    if step is None:
-        return found[max(found)]
-    if step not in found:
-        raise UserError(
-            f"run '{store.name}' has no held-out evaluation after {step} steps; it has one after "
-            f"{', '.join(map(str, found))}."
-        )
-    return found[step]
-
-
-def _held_out(store: RunStore, evaluation: StoredEvaluation) -> HeldOutRun:
-    """What the run answered, with the marks that its own score is made of."""
-    samples = list(store.samples(step=evaluation.step, split=f"eval:{evaluation.name}"))
-    marks = evaluation.summary.get("marks", [])
-    if len(marks) != len(samples):
-        raise StoreError(
-            f"run '{store.name}' has {len(marks)} marks for the {len(samples)} answers of its "
-            f"held-out evaluation after {evaluation.step} steps; expected one each."
-        )
-    settings = store.about.config
-    part = str(settings.get("evaluation.part", ""))
-    answers = [
-        Answered(s.task, s.trajectory.text, mark, "" if mark is not None else _why(s.reward, part))
-        for s, mark in zip(samples, marks, strict=True)
-    ]
-    return HeldOutRun(store.name, evaluation.step, answers, settings)
-
-
-def _why(reward: Reward, part: str) -> str:
-    """The status of the reward that has no value."""
-    scored = next((p for p in reward.parts if p.name == part), reward)
-    return scored.status.value
 
 
 def _known(asked: Sequence[str], store_a: RunStore, store_b: RunStore) -> list[str]:
@@ -117,7 +58,7 @@ def _known(asked: Sequence[str], store_a: RunStore, store_b: RunStore) -> list[s
             raise UserError(
                 f"neither run '{store_a.name}' nor run '{store_b.name}' has a metric '{name}'.{hint}"
             )
-    return [name for name in dict.fromkeys(asked or METRICS) if name in known]
+    return [name for name in dict.fromkeys(asked or CURVES) if name in known]
 
 
 def _side(store: RunStore, names: Sequence[str]) -> Side:

@@ -40,7 +40,7 @@ class _MeasuringLM:
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
     ) -> Scores:
-        raise NotImplementedError("a forecast scores nothing")
+        raise TypeError("a forecast asks for replies, never for scores")
 
 
 async def forecast(

@@ -7,21 +7,22 @@ from typing import Any
 
 from rich.text import Text
 
-from burnish.cli.authors import authored, coloured, coloured_messages, counts, legend, run_tokenizer
+from burnish.cli.authors import coloured, coloured_messages, counts, legend
 from burnish.cli.console import number, one_line, out, say
 from burnish.cli.rewards import reward_tree
 from burnish.store import RunStore, StoredSample, manifest
+from burnish.view.authorship import authored, newest_tokenizer
 
 
 def print_sample(store: RunStore, sample: StoredSample) -> None:
     """Everything the store knows of one rollout."""
     trajectory = sample.trajectory
     say(f"sample {sample.id} of run '{store.name}' (trajectory {trajectory.id})", style="bold")
-    tokenizer = run_tokenizer(store.folder)
+    tokenizer = newest_tokenizer(store.folder).tokenizer
     if tokenizer is None:
         spans, text = trajectory.spans, coloured_messages(trajectory, sample.task)
     else:
-        spans = authored(trajectory, sample.task, tokenizer)
+        spans = authored(sample, tokenizer)
         text = coloured(spans, tokenizer)
     out.print(legend())
     out.print(text)

@@ -12,9 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from burnish.bench import ABSENT, Answered, Comparison, HeldOutRun, compare, differing
-from burnish.errors import BurnishError, StoreError, UserError
+from burnish.bench import ABSENT, Comparison, compare, differing
+from burnish.errors import BurnishError
 from burnish.store.reader import RunReader, StoredEvaluation
+from burnish.view.held_out import CURVES, evaluation_after, held_out_run
+from burnish.view.held_out import evaluations as by_step
 from burnish.view.pages.listing import RunLine, run_line
 from burnish.view.pages.metrics import Curve, CurveShelf, thinned
 from burnish.view.pages.reading import open_run
@@ -23,15 +25,6 @@ COMPARE_S = 8.0
 """Reading two whole evaluations takes longer than a page of samples."""
 TEXT = 4000
 """Characters of an answer in a pair."""
-CURVES = (
-    "reward/total",
-    "policy/entropy",
-    "policy/clipped_share",
-    "length/mean",
-    "groups/useful",
-    "time/step_s",
-)
-"""The curves that are shown where none is asked for."""
 
 
 class Difference(Struct, frozen=True):
@@ -138,7 +131,7 @@ def compare_page(
             lines.update(run)
         names = sorted({*curves[0].names(), *curves[1].names()})
         shown = [name for name in (asked.names or CURVES) if name in names]
-        evaluations = [_evaluations(run_a), _evaluations(run_b)]
+        evaluations = [by_step(run_a), by_step(run_b)]
         found, problem = _compared((run_a, run_b), evaluations, asked.step)
         settings = (run_a.about.config, run_b.about.config)
     pairs = _ordered(found)
@@ -167,25 +160,6 @@ def compare_page(
     )
 
 
-def held_out_run(run: RunReader, evaluation: StoredEvaluation) -> HeldOutRun:
-    """What a run answered to its held-out prompts, with the marks its score is made of."""
-    samples = list(run.samples(step=evaluation.step, split=f"eval:{evaluation.name}"))
-    marks = evaluation.summary.get("marks", [])
-    if len(marks) != len(samples):
-        raise StoreError(
-            f"run '{run.name}' has {len(marks)} marks for the {len(samples)} answers of its "
-            f"held-out evaluation after {evaluation.step} steps; expected one each."
-        )
-    settings = run.about.config
-    part = str(settings.get("evaluation.part", ""))
-    answers = []
-    for sample, mark in zip(samples, marks, strict=True):
-        scored = next((p for p in sample.reward.parts if p.name == part), sample.reward)
-        why = "" if mark is not None else scored.status.value
-        answers.append(Answered(sample.task, sample.trajectory.text, mark, why))
-    return HeldOutRun(run.name, evaluation.step, answers, settings)
-
-
 def _compared(
     runs: tuple[RunReader, RunReader],
     evaluations: list[dict[int, StoredEvaluation]],
@@ -193,29 +167,12 @@ def _compared(
 ) -> tuple[Comparison | None, str]:
     try:
         sides = [
-            held_out_run(run, _chosen(run, found, step))
+            held_out_run(run, evaluation_after(run, found, step))
             for run, found in zip(runs, evaluations, strict=True)
         ]
         return compare(*sides), ""
     except BurnishError as error:
         return None, str(error)
-
-
-def _evaluations(run: RunReader) -> dict[int, StoredEvaluation]:
-    return {evaluation.step: evaluation for evaluation in run.evaluations("held_out")}
-
-
-def _chosen(
-    run: RunReader, found: dict[int, StoredEvaluation], step: int | None
-) -> StoredEvaluation:
-    if not found:
-        raise UserError(f"run '{run.name}' has no held-out evaluation yet.")
-    if step is not None and step not in found:
-        known = ", ".join(map(str, sorted(found)))
-        raise UserError(
-            f"run '{run.name}' was not evaluated after {step} steps; only after {known}."
-        )
-    return found[max(found) if step is None else step]
 
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[Difference]:

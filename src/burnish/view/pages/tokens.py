@@ -11,13 +11,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from burnish.errors import BurnishError
 from burnish.records import Author, Span
 from burnish.store import StoredSample
+from burnish.view.authorship import Found, authored, newest_tokenizer, tokenizer_place
 
 if TYPE_CHECKING:
     from burnish.lm.tokenizer import Tokenizer
@@ -26,8 +26,6 @@ TOKENS = 16_384
 """Tokens of one answer of the server; more are asked for with `tokens_from`."""
 TOKENIZERS = 2
 """Tokenizers kept: each has a few tens of megabytes."""
-FILE_BYTES = 64 << 20
-"""A larger tokenizer.json is not loaded."""
 HALF = "\ufffd"
 
 
@@ -59,13 +57,6 @@ class TokenPage(Struct, frozen=True, kw_only=True):
     """Where the texts come from; why there are none."""
 
 
-class Found(NamedTuple):
-    """A run's tokenizer and where it lies, or why there is none."""
-
-    tokenizer: Tokenizer | None
-    line: str
-
-
 class Tokenizers:
     """The tokenizers of the runs that were looked at last."""
 
@@ -75,11 +66,11 @@ class Tokenizers:
 
     def of(self, folder: Path) -> Found:
         """The tokenizer in a run's newest checkpoint."""
-        place = _checkpoint(folder)
+        place = tokenizer_place(folder)
         if place is None:
-            return Found(None, "no checkpoint of this run has a tokenizer: ids only")
+            return newest_tokenizer(folder)
         with self._lock:
-            found = self._known.get(place) or _load(place)
+            found = self._known.get(place) or newest_tokenizer(folder)
             self._known[place] = found
             self._known.move_to_end(place)
             while len(self._known) > TOKENIZERS:
@@ -90,7 +81,7 @@ class Tokenizers:
 def token_page(sample: StoredSample, found: Found, start: int) -> TokenPage:
     """At most `TOKENS` tokens of a rollout, from `start` on."""
     trajectory = sample.trajectory
-    spans = _authored(sample, found.tokenizer)
+    spans = authored(sample, found.tokenizer)
     ids = list(itertools.chain.from_iterable(span.token_ids for span in spans))
     mask = [int(span.trainable) for span in spans for _ in span.token_ids]
     logprobs = [p for span in spans for p in (span.logprobs or (None,) * len(span.token_ids))]
@@ -151,23 +142,6 @@ def _behind(tokenizer: Tokenizer, before: Sequence[int], ids: Sequence[int]) -> 
     return both[len(lead) :] if both.startswith(lead) and HALF not in lead else alone
 
 
-def _authored(sample: StoredSample, tokenizer: Tokenizer | None) -> tuple[Span, ...]:
-    """The spans; a prompt stored as one is cut into what the template and what the task wrote."""
-    spans = sample.trajectory.spans
-    if tokenizer is None or not spans:
-        return spans
-    first, *rest = spans
-    if first.author is not Author.PROMPT or first.trainable:
-        return spans
-    try:
-        cut = tokenizer.render_spans(sample.task.messages)
-    # Boundary: a model's chat template may refuse a conversation in any way it likes.
-    except Exception:
-        return spans
-    ids = tuple(itertools.chain.from_iterable(span.token_ids for span in cut))
-    return (*cut, *rest) if ids == first.token_ids else spans
-
-
 def _stretches(spans: Sequence[Span]) -> list[Stretch]:
     found = []
     start = 0
@@ -189,21 +163,3 @@ def _per_token(info: dict[str, Any], name: str, mask: Sequence[int]) -> list[flo
         return None
     own = iter(values)
     return [next(own) if trained else None for trained in mask]
-
-
-def _checkpoint(folder: Path) -> Path | None:
-    places = [*sorted((folder / "checkpoints").glob("step-*"), reverse=True), folder / "warm_start"]
-    return next((place for place in places if (place / "tokenizer.json").is_file()), None)
-
-
-def _load(place: Path) -> Found:
-    if (place / "tokenizer.json").stat().st_size > FILE_BYTES:
-        return Found(None, f"{place.name}/tokenizer.json is too large to load here: ids only")
-    try:
-        from burnish.lm.tokenizer import Tokenizer
-
-        return Found(Tokenizer.from_folder(place), f"tokenizer of checkpoint {place.name}")
-    except ModuleNotFoundError as error:
-        return Found(None, f"token texts need the package '{error.name}': ids only")
-    except BurnishError as error:
-        return Found(None, f"ids only: {error}")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 from burnish.errors import UserError
+from burnish.numbers import plain
 from burnish.seeds import derive
 
 EQUAL_WITHIN = 0.05
@@ -47,7 +48,7 @@ def equal(pairs: Sequence[Any], L: float = EQUAL_WITHIN) -> Any:
     """
     if not L >= 0:
         raise UserError(f"equal: L is {L}; expected at least 0.")
-    pairs = _plain(pairs)
+    pairs = plain(pairs)
     if len(pairs) == 2 and not any(isinstance(one, Sequence) for one in pairs):
         return abs(float(pairs[0]) - float(pairs[1])) < L
     return [equal(pair, L) for pair in pairs]
@@ -92,7 +93,7 @@ def scale_reward(
     """
     if not 0 < w_scale < math.inf:
         raise UserError(f"scale_reward: w_scale is {w_scale}; expected more than 0.")
-    scores = _plain(scores)
+    scores = plain(scores)
     if isinstance(scores, int | float):
         above = max(float(scores) - mean_of_references, 0.0)
         return float(scores) if above == 0 else mean_of_references + w_scale * above
@@ -106,7 +107,7 @@ def concordance(human_sign_and_scores: Iterable[Any]) -> Concordance:
     person prefers the first. Rows with sign 0 order nothing and are left out.
     """
     correct = reverse = tied = 0
-    for row in _plain(human_sign_and_scores):
+    for row in plain(human_sign_and_scores):
         sign, difference = _ordered(row)
         if sign == 0:
             continue
@@ -125,7 +126,7 @@ def band(deviations: float | Sequence[float]) -> Any:
     Up to 4 `consistent`, up to 8 `acceptable`, above 12 `severe`; the report names nothing between
     8 and 12: `unlabelled`.
     """
-    deviations = _plain(deviations)
+    deviations = plain(deviations)
     if not isinstance(deviations, int | float):
         return [band(one) for one in deviations]
     size = abs(deviations)
@@ -181,12 +182,6 @@ def family_deltas(rows: Iterable[tuple[str, str, float]]) -> dict[str, float]:
             own, others, theirs, rest = (math.fsum(part) / len(part) for part in parts)
             deltas[family] = (own - others) - (theirs - rest)
     return deltas
-
-
-def _plain(numbers: Any) -> Any:
-    """Tensors and arrays as lists or numbers; this room imports neither library."""
-    as_list = getattr(numbers, "tolist", None)
-    return as_list() if callable(as_list) else numbers
 
 
 def _ordered(row: Any) -> tuple[float, float]:

@@ -8,6 +8,7 @@ Those that only show something abstain: what they say stands in their evidence.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ TAIL = 400
 """Characters at the end of a response in which a final answer is looked for."""
 
 
-class FieldVerifier:
+class FieldVerifier(ABC):
     """Base: a point scorer that may read one field of the task."""
 
     scope = Scope.POINT
@@ -52,9 +53,9 @@ class FieldVerifier:
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         return [self.judge(task, response) for response in responses]
 
+    @abstractmethod
     def judge(self, task: Task, response: Response) -> Reward:
         """One response."""
-        raise NotImplementedError
 
     def show(self, text: str, visibility: Visibility) -> Reward:
         """No value, and something to read."""
