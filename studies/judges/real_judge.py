@@ -3,9 +3,9 @@
     python -m studies.judges.real_judge --model FOLDER --data ../shared/data --pairs 24
 
 Needs the model, as a folder or behind an OpenAI-style server (studies/judges/README.md says where
-ours is from), and the files of LLMBar and JudgeBench. Results lie in `studies/judges/results/`; replies are cached in
-`runs/judges/`, so the same command goes on where it was stopped and any table can be made anew
-without a call.
+ours is from), and the files of LLMBar and JudgeBench. Results lie in `studies/judges/results/`;
+replies are cached in `runs/judges/NAME/`, so the same command goes on where it was stopped and any
+table can be made anew without a call.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _characters(item: Item) -> int:
 
 async def judge_all(asked: argparse.Namespace) -> None:
     """Ask for everything that is not on file."""
-    home = Path("runs") / "judges"
+    home = _home(asked.name)
     home.mkdir(parents=True, exist_ok=True)
     slow = {"limits": Limits(concurrency=asked.together, attempt_s=900, deadline_s=1800)}
     lm = open_lm(asked.model, **(slow if "://" in asked.model else {"dtype": asked.dtype}))
@@ -103,10 +103,14 @@ async def judge_all(asked: argparse.Namespace) -> None:
                 )
 
 
+def _home(name: str) -> Path:
+    return Path("runs") / "judges" / name
+
+
 def _options(method: str, bench: str) -> dict[str, Any]:
     if method != "skill_rm":
         return {}
-    return {"skill": "instruction_following" if bench == "llmbar" else "mathematics"}
+    return {"skills": ["instruction_following" if bench == "llmbar" else "mathematics"]}
 
 
 def rows_of(bench: str, method: str, judged: Sequence[Judged]) -> list[Row]:
@@ -201,6 +205,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--together", type=int, default=12, help="pairs under way at once")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--benches", nargs="+", choices=BENCHES, default=list(BENCHES))
+    parser.add_argument("--name", default="qwen", help="of the files of results and of the cache")
     parser.add_argument("--dtype", default="auto", help="of a folder")
     parser.add_argument("--title", default="Qwen2.5-Coder-1.5B-Instruct (Q4_K_M)")
     asked = parser.parse_args(words)
@@ -208,12 +213,12 @@ def main(words: Sequence[str] | None = None) -> int:
     rows = []
     for bench in BENCHES:
         for method in METHODS:
-            file = Path("runs") / "judges" / f"{bench}.{method}.jsonl"
+            file = _home(asked.name) / f"{bench}.{method}.jsonl"
             if file.is_file():
                 rows += rows_of(bench, method, read_results(file))
     RESULTS.mkdir(exist_ok=True)
     text = table(rows, asked.title)
-    (RESULTS / "real_judge.md").write_text(text, encoding="utf-8")
+    (RESULTS / f"{asked.name}.md").write_text(text, encoding="utf-8")
     plain = [
         {
             **row._asdict(),
@@ -225,7 +230,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for row in plain:
         row["flips"] = row["flips"].flipped.value if row["flips"] and row["flips"].flipped else None
         row["why_failed"] = "; ".join(f"{k} {v}" for k, v in row["why_failed"].items())
-    write_rows(RESULTS / "real_judge.csv", plain)
+    write_rows(RESULTS / f"{asked.name}.csv", plain)
     print(text)
     return 0
 

@@ -121,6 +121,9 @@ def test_missing_columns_are_told_before_anything_is_scored():
     reward = as_trl(correct())
     with pytest.raises(UserError, match=r"needs 'answer' .did you mean 'answers'"):
         reward(prompts=["p"], completions=["7"], answers=["7"])
+    assert reward(prompts=["p"], completions=["7"], answer=["7"]) == [1.0]
+    with pytest.raises(UserError, match="needs 'answer'"):
+        reward(prompts=["p"], completions=["7"])
 
 
 def test_the_trace_holds_the_whole_reward_under_its_key(tmp_path):

@@ -77,7 +77,7 @@ class Bridge:
                 f"reward '{scorer.name}' has a part named '{taken[0]}', which is what the numbers "
                 "of the whole are called in a trainer's log; give the part another name."
             )
-        self._is_bound = False
+        self._bound: set[frozenset[str]] = set()
 
     def item(
         self,
@@ -100,9 +100,9 @@ class Bridge:
 
     async def score(self, items: Sequence[Item]) -> list[Scored]:
         """One reward for each item, in order. Neighbours with the same task are asked together."""
-        if items and not self._is_bound:
-            bind_check(self.scorer, items[0].task.fields)
-            self._is_bound = True
+        if items and (names := frozenset(items[0].task.fields)) not in self._bound:
+            bind_check(self.scorer, names)
+            self._bound.add(names)
         groups = _neighbours(items)
         calls = [(group[0].task, [item.response for item in group]) for group in groups]
         rewards = await score_groups(

@@ -164,6 +164,16 @@ def test_every_problem_is_listed(tmp_path: Path) -> None:
         load_skill(folder)
 
 
+def test_a_dead_link_of_the_procedure_is_a_problem(tmp_path: Path) -> None:
+    text = "[this](rubric.md), [that](rubrik.md#top), [there](https://example.org/rubrik.md)"
+    folder = write_skill(
+        tmp_path, resources=[entry("a", path="rubric.md")], manual=MANUAL.rstrip() + f"\n{text}\n"
+    )
+    problem = only(problems_of(folder))
+    assert problem.startswith("SKILL.md: links to 'rubrik.md', which is not in the package.")
+    assert "Did you mean 'rubric.md'" in problem
+
+
 @pytest.mark.parametrize("path", ["../out.md", "/etc/hosts", "a/../../out.md", "C:x.md", "a\\b.md"])
 def test_an_entry_cannot_point_outside(tmp_path: Path, path: str) -> None:
     folder = write_skill(tmp_path / "in", manual=MANUAL)

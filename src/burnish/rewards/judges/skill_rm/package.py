@@ -25,6 +25,7 @@ from burnish.rewards.judges.skill_rm.yaml_text import read_yaml
 SKILLS = Path(__file__).parent / "skills"
 MANUAL, BANK = "SKILL.md", "resources.yaml"
 _FRONT_KEYS = ("name", "description", "metadata", "license")
+_LINK = re.compile(r"\]\(\s*([^)#\s]+)")
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _FRONT = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)(.*)", re.DOTALL)
 
@@ -102,6 +103,11 @@ def check_skill(place: str | Path) -> Checked:
     bundle = read_files(place)
     problems = list(bundle.problems)
     front, procedure = _manual(bundle.files, problems)
+    problems += [
+        f"{MANUAL}: links to '{link}', which is not in the package.{did_you_mean(link, bundle.files)}"
+        for link in dict.fromkeys(_LINK.findall(procedure))
+        if ":" not in link and link not in bundle.files
+    ]
     entries = _bank(bundle.files, problems)
     used = {entry.path for entry in entries if entry.path} | {MANUAL, BANK}
     problems += [
