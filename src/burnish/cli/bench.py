@@ -27,8 +27,9 @@ from burnish.cli.bench_points import (
 from burnish.cli.bench_report import JudgeResult, judge_record, print_details, print_judges
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge import check_outside
+from burnish.cli.judge_options import JudgeFlags
 from burnish.cli.judge_work import judge_all, spent_record, spent_text
-from burnish.cli.judging import JudgeFlags, check_needs, default_path, open_judge, title
+from burnish.cli.judging import check_needs, default_path, open_judge, title
 from burnish.errors import UserError
 from burnish.records import Reward
 from burnish.rewards.judges.benchmarks import ties_score

@@ -7,28 +7,10 @@ from typing import Annotated
 
 import typer
 
-from burnish.cli.judge_options import (
-    ApiKeyEnv,
-    AsJson,
-    BothOrders,
-    BudgetCalls,
-    BudgetTokens,
-    BudgetUsd,
-    Cache,
-    Concurrency,
-    Limit,
-    MaxTokens,
-    Model,
-    Option,
-    Oracle,
-    Prices,
-    Record,
-    Replay,
-    Temperature,
-    With,
-)
+from burnish.cli.judge_options import AsJson, JudgeFlags, Limit, Oracle, takes_judge
 
 
+@takes_judge(without=("anchor",), with_="")
 def bench(
     name: Annotated[
         str,
@@ -40,8 +22,7 @@ def bench(
     data: Annotated[
         Path, typer.Option("--data", metavar="PATH", help="The published file or folder.")
     ],
-    with_: With = "",
-    model: Model = "",
+    flags: JudgeFlags,
     recorded: Annotated[
         Path | None,
         typer.Option("--recorded", metavar="FILE", help="Verdicts on record instead of a judge."),
@@ -57,19 +38,6 @@ def bench(
             "--out", metavar="FILE", help="Results; under results/ by default, of --recorded none."
         ),
     ] = None,
-    option: Option = None,
-    both_orders: BothOrders = True,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = 0.0,
-    concurrency: Concurrency = 16,
-    api_key_env: ApiKeyEnv = "",
-    prices: Prices = "",
-    budget_calls: BudgetCalls = None,
-    budget_tokens: BudgetTokens = None,
-    budget_usd: BudgetUsd = None,
-    cache: Cache = None,
-    record: Record = None,
-    replay: Replay = None,
     oracle: Oracle = False,
     as_json: AsJson = False,
 ) -> int:
@@ -85,24 +53,5 @@ def bench(
       burnish bench ifeval --data test.parquet --model smollm2 --limit 20
     """
     from burnish.cli.bench import Query, run_bench
-    from burnish.cli.judging import JudgeFlags, read_prices
 
-    flags = JudgeFlags(
-        with_,
-        model,
-        tuple(option or ()),
-        both_orders,
-        "",
-        max_tokens,
-        temperature,
-        concurrency,
-        api_key_env,
-        read_prices(prices),
-        budget_calls,
-        budget_tokens,
-        budget_usd,
-        cache,
-        record,
-        replay,
-    )
     return run_bench(name, flags, Query(data, recorded, answers, limit, out, oracle, as_json))

@@ -23,8 +23,9 @@ from burnish.bench.point_scores import (
 from burnish.cli.bench_report import points_record, print_instructions, print_points
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge import check_outside
+from burnish.cli.judge_options import JudgeFlags
 from burnish.cli.judge_work import judge_all, spent_record, spent_text
-from burnish.cli.judging import JudgeFlags, OpenJudge, default_path, open_judge
+from burnish.cli.judging import OpenJudge, default_path, open_judge
 from burnish.errors import UserError
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 from burnish.rewards.judges.asking import JudgeModel

@@ -15,9 +15,10 @@ from burnish.bench.items import Judged, oracle_share
 from burnish.bench.judge_rows import read_items
 from burnish.cli.bench_report import accuracy_record
 from burnish.cli.console import emit_json, one_line, say
+from burnish.cli.judge_options import JudgeFlags
 from burnish.cli.judge_report import print_items, print_summary
 from burnish.cli.judge_work import judge_all, spent_record, spent_text
-from burnish.cli.judging import JudgeFlags, OpenJudge, check_needs, open_judge, title
+from burnish.cli.judging import OpenJudge, check_needs, open_judge, title
 from burnish.errors import JudgeError, UserError
 from burnish.records import Status
 from burnish.rewards.judges.forecast import Forecast

@@ -12,28 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from burnish.cli.judge_options import (
-    Anchor,
-    ApiKeyEnv,
-    AsJson,
-    BothOrders,
-    BudgetCalls,
-    BudgetTokens,
-    BudgetUsd,
-    Cache,
-    Concurrency,
-    File,
-    Limit,
-    MaxTokens,
-    Model,
-    Option,
-    Oracle,
-    Prices,
-    Record,
-    Replay,
-    Temperature,
-    With,
-)
+from burnish.cli.judge_options import AsJson, File, JudgeFlags, Limit, Oracle, takes_judge
 
 FILE = "file"
 """The command that a word which is no command leads to; it does not show in what people read."""
@@ -70,19 +49,16 @@ reward_app = typer.Typer(
 
 
 @judge_app.command(FILE, cls=FileCommand, hidden=True)
+@takes_judge()
 def judge(
     file: File,
-    with_: With = "direct",
-    model: Model = "",
+    flags: JudgeFlags,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out", metavar="FILE", help="Results; rows already in it are not asked again."
         ),
     ] = None,
-    option: Option = None,
-    both_orders: BothOrders = True,
-    anchor: Anchor = "",
     show: Annotated[
         list[str] | None,
         typer.Option("--show", metavar="COLUMN", help="A column that the judge may see."),
@@ -91,17 +67,6 @@ def judge(
     explain: Annotated[
         int, typer.Option("--explain", min=0, metavar="N", help="Rows to explain in full.")
     ] = 5,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = 0.0,
-    concurrency: Concurrency = 16,
-    api_key_env: ApiKeyEnv = "",
-    prices: Prices = "",
-    budget_calls: BudgetCalls = None,
-    budget_tokens: BudgetTokens = None,
-    budget_usd: BudgetUsd = None,
-    cache: Cache = None,
-    record: Record = None,
-    replay: Replay = None,
     oracle: Oracle = False,
     as_json: AsJson = False,
 ) -> int:
@@ -121,34 +86,15 @@ def judge(
       burnish judge probe pairs.jsonl --with direct --model smollm2
     """
     from burnish.cli.judge import Query, judge_file
-    from burnish.cli.judging import JudgeFlags, read_prices
 
-    flags = JudgeFlags(
-        with_,
-        model,
-        tuple(option or ()),
-        both_orders,
-        anchor,
-        max_tokens,
-        temperature,
-        concurrency,
-        api_key_env,
-        read_prices(prices),
-        budget_calls,
-        budget_tokens,
-        budget_usd,
-        cache,
-        record,
-        replay,
-    )
     return judge_file(file, flags, Query(out, limit, tuple(show or ()), explain, oracle, as_json))
 
 
 @judge_app.command()
+@takes_judge(without=("both_orders", "anchor"), both_orders=False)
 def probe(
     file: File,
-    with_: With = "direct",
-    model: Model = "",
+    flags: JudgeFlags,
     bench: Annotated[
         str,
         typer.Option(
@@ -163,19 +109,7 @@ def probe(
         str,
         typer.Option("--own", metavar="AUTHOR", help="Whose responses are the judge's own."),
     ] = "",
-    option: Option = None,
     limit: Limit = 50,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = 0.0,
-    concurrency: Concurrency = 16,
-    api_key_env: ApiKeyEnv = "",
-    prices: Prices = "",
-    budget_calls: BudgetCalls = None,
-    budget_tokens: BudgetTokens = None,
-    budget_usd: BudgetUsd = None,
-    cache: Cache = None,
-    record: Record = None,
-    replay: Replay = None,
     as_json: AsJson = False,
 ) -> int:
     """What a judge prefers besides quality: place, length, format, its own, with intervals.
@@ -188,27 +122,8 @@ def probe(
       burnish judge probe pairs.jsonl --with direct --model smollm2
       burnish judge probe test.parquet --bench llmbar --model smollm2 --limit 30 --edits none
     """
-    from burnish.cli.judging import JudgeFlags, read_prices
     from burnish.cli.probe import Query, probe_file
 
-    flags = JudgeFlags(
-        with_,
-        model,
-        tuple(option or ()),
-        False,
-        "",
-        max_tokens,
-        temperature,
-        concurrency,
-        api_key_env,
-        read_prices(prices),
-        budget_calls,
-        budget_tokens,
-        budget_usd,
-        cache,
-        record,
-        replay,
-    )
     return probe_file(file, flags, Query(bench, limit, edits, own, as_json))
 
 

@@ -1,9 +1,18 @@
-"""The flags that the judging commands share, with their help."""
+"""The flags that the judging commands share, with their help, and how a command takes them.
+
+    @takes_judge()
+    def judge(file: File, flags: JudgeFlags, limit: Limit = 0) -> int: ...
+
+The command line then has one flag for each field of `JudgeFlags`.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Collection
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
@@ -81,3 +90,61 @@ Oracle = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of text.")]
+
+
+class JudgeFlags(NamedTuple):
+    """The flags that describe a judge."""
+
+    with_: With = "direct"
+    model: Model = ""
+    option: Option = None
+    both_orders: BothOrders = True
+    anchor: Anchor = ""
+    max_tokens: MaxTokens = None
+    temperature: Temperature = 0.0
+    concurrency: Concurrency = 16
+    api_key_env: ApiKeyEnv = ""
+    prices: Prices = ""
+    budget_calls: BudgetCalls = None
+    budget_tokens: BudgetTokens = None
+    budget_usd: BudgetUsd = None
+    cache: Cache = None
+    record: Record = None
+    replay: Replay = None
+
+
+def takes_judge(
+    without: Collection[str] = (), **fixed: Any
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command one flag for each field of `JudgeFlags` in place of its argument `flags`.
+
+    Fields named in `without` have no flag there; `fixed` are other defaults than usual.
+    """
+
+    def around(command: Callable[..., int]) -> Callable[..., int]:
+        kinds = get_type_hints(JudgeFlags, include_extras=True)
+        usual = {**JudgeFlags._field_defaults, **fixed}
+        names = [name for name in JudgeFlags._fields if name not in without]
+        shared = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=usual[name], annotation=kinds[name]
+            )
+            for name in names
+        ]
+
+        @wraps(command)
+        def typed(**given: Any) -> int:
+            flags = JudgeFlags(**(usual | {name: given.pop(name) for name in names}))
+            return command(flags=flags, **given)
+
+        own = inspect.signature(command, eval_str=True)
+        parts = [
+            part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for written in own.parameters.values()
+            for part in (shared if written.name == "flags" else [written])
+        ]
+        vars(typed)["__signature__"] = own.replace(parameters=parts)
+        typed.__annotations__ = {part.name: part.annotation for part in parts}
+        return typed
+
+    return around

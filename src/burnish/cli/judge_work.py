@@ -11,7 +11,7 @@ from burnish.bench.items import Item, Judged
 from burnish.bench.judging import ResultFile, judge_items, rewards_of, unasked
 from burnish.cli.console import count, duration, say
 from burnish.cli.judge_progress import Progress
-from burnish.cli.judging import OpenJudge
+from burnish.cli.judging import OpenJudge, read_prices
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
 from burnish.records import Message
 from burnish.rewards.judges.asking import JudgeModel
@@ -67,7 +67,7 @@ async def forecast(
         round(asked * per_item * len(items) / len(chosen)) if chosen else 0,
         prompt_tokens=mean,
         completion_tokens=min(REPLY_TOKENS, flags.max_tokens or REPLY_TOKENS),
-        prices=flags.prices,
+        prices=read_prices(flags.prices),
         concurrency=flags.concurrency,
     )
 

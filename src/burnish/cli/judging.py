@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from burnish.bench.items import Item
 from burnish.bench.judging import version_of
 from burnish.cli.console import one_line
+from burnish.cli.judge_options import JudgeFlags
 from burnish.cli.judge_progress import WatchedBudget
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Sampling
@@ -22,27 +23,6 @@ from burnish.rewards.judges.asking import GREEDY, JudgeModel
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.record import RecordLM
 from burnish.rewards.scorer import Scope, Scorer
-
-
-class JudgeFlags(NamedTuple):
-    """The flags that describe a judge."""
-
-    with_: str
-    model: str = ""
-    options: tuple[str, ...] = ()
-    both_orders: bool = True
-    anchor: str = ""
-    max_tokens: int | None = None
-    temperature: float = 0.0
-    concurrency: int = 16
-    api_key_env: str = ""
-    prices: Prices | None = None
-    budget_calls: int | None = None
-    budget_tokens: int | None = None
-    budget_usd: float | None = None
-    cache: Path | None = None
-    record: Path | None = None
-    replay: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +56,7 @@ def open_judge(
     build = special or partial(
         build_judge,
         flags.with_,
-        options=read_options(flags.options),
+        options=read_options(flags.option or ()),
         both_orders=flags.both_orders,
         anchor=flags.anchor or None,
     )
@@ -122,7 +102,10 @@ def _open_model(flags: JudgeFlags) -> LM:
         return open_lm(flags.model)
     limits = Limits(concurrency=flags.concurrency)
     return open_lm(
-        flags.model, api_key_env=flags.api_key_env or None, limits=limits, prices=flags.prices
+        flags.model,
+        api_key_env=flags.api_key_env or None,
+        limits=limits,
+        prices=read_prices(flags.prices),
     )
 
 

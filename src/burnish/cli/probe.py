@@ -26,9 +26,10 @@ from burnish.bench.probe import (
 )
 from burnish.cli.bench_report import table_of
 from burnish.cli.console import emit_json, one_line, out, say
+from burnish.cli.judge_options import JudgeFlags
 from burnish.cli.judge_progress import Progress
 from burnish.cli.judge_work import forecast, print_forecast, spent_record, spent_text
-from burnish.cli.judging import JudgeFlags, OpenJudge, check_needs, open_judge
+from burnish.cli.judging import OpenJudge, check_needs, open_judge
 from burnish.errors import JudgeError, UserError, did_you_mean
 from burnish.seeds import derive
 
