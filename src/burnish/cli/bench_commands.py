@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from burnish.cli.judge_options import AsJson, JudgeFlags, Limit, Oracle, takes_judge
+from burnish.cli.judge_options import JudgeFlags, Limit, Oracle, takes_judge
+from burnish.cli.run_options import AsJson
 
 
 @takes_judge(without=("anchor",), with_="")

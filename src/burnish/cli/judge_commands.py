@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from burnish.cli.judge_options import AsJson, File, JudgeFlags, Limit, Oracle, takes_judge
+from burnish.cli.judge_options import File, JudgeFlags, Limit, Oracle, takes_judge
+from burnish.cli.run_options import AsJson
 
 FILE = "file"
 """The command that a word which is no command leads to; it does not show in what people read."""

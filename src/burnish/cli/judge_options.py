@@ -89,7 +89,6 @@ Oracle = Annotated[
         "--oracle", help="Let the judge use hidden columns (the reference); this is counted."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of text.")]
 
 
 class JudgeFlags(NamedTuple):

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from burnish.cli.run_options import AsJson
+
 skill_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -20,7 +22,6 @@ Place = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of text.")]
 
 
 @skill_app.command()
