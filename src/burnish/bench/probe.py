@@ -24,7 +24,7 @@ from burnish.bench.regression import logistic, probability
 from burnish.bench.statistics import Estimate, sign_flip, signed_estimate, wilson
 from burnish.errors import UserError
 from burnish.records import Response, Reward
-from burnish.rewards.combine import compare
+from burnish.rewards.pair_scorers import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 
 ALPHA = 0.05

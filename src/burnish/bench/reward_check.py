@@ -24,7 +24,7 @@ from burnish.bench.items import evidence_of
 from burnish.bench.statistics import Estimate, mean_estimate, signed_estimate
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Status, Task
-from burnish.rewards.combine import compare
+from burnish.rewards.pair_scorers import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 
 WORST = 3

@@ -22,7 +22,7 @@ from burnish.engines.background import call, call_async
 from burnish.engines.trace import TraceFile, trace_key
 from burnish.errors import UserError
 from burnish.records import Finish, Message, Response, Reward, Status, Task
-from burnish.rewards.combine import Anchor
+from burnish.rewards.pair_scorers import Anchor
 from burnish.rewards.scorer import Scope, Scorer, bind_check, score_groups
 from burnish.seeds import digest
 

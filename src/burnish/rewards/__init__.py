@@ -38,7 +38,7 @@ from burnish.rewards.checks import (
     token_f1,
     tool_call_rewards,
 )
-from burnish.rewards.combine import Anchor, BothOrders, FirstDecisive, Gate, Weighted
+from burnish.rewards.combine import FirstDecisive, Gate, Weighted
 from burnish.rewards.config import (
     FirstDecisiveConfig,
     FunctionConfig,
@@ -53,6 +53,7 @@ from burnish.rewards.function import FunctionReward, from_function
 from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.model_judge import LMPairJudge
 from burnish.rewards.pair_judges import CallablePairJudge, Opinion, PairJudge, ScoreJudge
+from burnish.rewards.pair_scorers import Anchor, BothOrders
 from burnish.rewards.pairs import genrm_reward, pair_outcome, parse_pair_scores, vote
 from burnish.rewards.pool import Outcome, Pool, default_pool
 from burnish.rewards.scorer import Scope, Scorer, bind_check, checked, score_groups

@@ -1,4 +1,4 @@
-"""Scorers made of scorers: a weighted sum, a gate, a fallback, pairs in both orders, an anchor.
+"""Scorers made of scorers: a weighted sum, a gate, a fallback (pairs: see pair_scorers.py).
 
 Every combination calls its parts through the gate, keeps what each of them said in `parts`, and
 never turns a part that failed into a number.
@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from msgspec.structs import replace
 
 from burnish.errors import RewardError, UserError, did_you_mean
-from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
+from burnish.records import Response, Reward, Task
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
@@ -161,7 +161,7 @@ class Gate(Combination):
         if after is None:
             reason = f"gate '{gate.name}' is {gate.value:g}, below {self.threshold:g}"
             return Reward(self.name, self.otherwise, parts=(gate,), reason=reason)
-        return _adopt(self.name, after, (gate, after))
+        return adopt(self.name, after, (gate, after))
 
 
 class Voting(Combination):
@@ -195,107 +195,7 @@ class FirstDecisive(Voting):
             for i, reward in zip(shown, rewards, strict=True):
                 if i in open_ones:
                     said[i].append(reward)
-        return [_adopt(self.name, rewards[-1], tuple(rewards)) for rewards in said]
-
-
-OrderRule = Literal["mean", "votes", "strict"]
-
-
-class BothOrders(Voting):
-    """A pair scorer asked in both orders, so that the place of a response cannot win.
-
-    `rule` makes one value of the two, each antisymmetric in the responses:
-    "mean": the mean where the orders agree; orders that name different winners `abstain`.
-    "votes": half the sum of the two signs, -1 to 1; orders that disagree are a tie, 0, which counts.
-    "strict": 1 or -1 only where both orders name that winner, else 0.
-    An order without a value leaves the pair without one, whatever the rule.
-    """
-
-    def __init__(self, pair: Scorer, *, name: str = "", rule: OrderRule = "mean") -> None:
-        _need_pair("BothOrders", pair)
-        known = get_args(OrderRule)
-        if rule not in known:
-            raise UserError(
-                f"both orders of '{pair.name}': rule is '{rule}'; expected {', '.join(known)}."
-                f"{did_you_mean(rule, known)}"
-            )
-        self.rule = rule
-        # The rule that came first leaves no trace, so that its scores stay in caches.
-        super().__init__(
-            name or pair.name, (pair,), Scope.PAIR, *([] if rule == "mean" else [rule])
-        )
-
-    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        pair, (a, b) = self.children[0], responses
-        forward, backward = await gather(
-            [partial(compare, pair, task, a, b), partial(compare, pair, task, b, a)]
-        )
-        return [
-            self._one(replace(one, name="forward"), replace(two, name="backward"))
-            for one, two in zip(forward, reversed(backward), strict=True)
-        ]
-
-    def _one(self, one: Reward, two: Reward) -> Reward:
-        """One response's reward from what each order said of it."""
-        parts = (one, two)
-        if one.value is None or two.value is None:
-            silent = one if one.value is None else two
-            reason = f"one order has no value: {silent.reason}"
-            return Reward.failed(self.name, silent.status, reason, parts=parts)
-        is_split = one.value * two.value < 0
-        reason = f"the orders disagree: {one.value:+g} and {two.value:+g}" if is_split else ""
-        if is_split and self.rule == "mean":
-            return Reward.failed(self.name, Status.ABSTAIN, reason, parts=parts)
-        value = two_orders(one.value, two.value, self.rule)
-        return Reward(self.name, value, parts=parts, reason=reason)
-
-
-def two_orders(forward: float, backward: float, rule: OrderRule) -> float:
-    """One value of two, both seen from the same response."""
-    if rule == "mean":
-        return (forward + backward) / 2
-    votes = (forward > 0) - (forward < 0), (backward > 0) - (backward < 0)
-    if rule == "strict":
-        return float(votes[0]) if votes[0] == votes[1] else 0.0
-    return sum(votes) / 2
-
-
-class Anchor(Combination):
-    """A pair scorer made pointwise: every response meets the same reference.
-
-    The reference is a response, or the name of a task field that holds its text.
-    """
-
-    def __init__(self, pair: Scorer, reference: Response | str, *, name: str = "") -> None:
-        _need_pair("Anchor", pair)
-        self.reference = reference
-        super().__init__(name or pair.name, (pair,), Scope.POINT, reference)
-        if isinstance(reference, str):
-            self.needs |= {reference}
-
-    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        anchor = self._anchor(task)
-        if anchor is None:
-            reason = f"the field '{self.reference}' holds no text to compare with"
-            return [Reward.failed(self.name, Status.ABSTAIN, reason) for _ in responses]
-        pair = self.children[0]
-        calls = [partial(compare, pair, task, response, anchor) for response in responses]
-        rewards = [_adopt(self.name, both[0], (both[0],)) for both in await gather(calls)]
-        if isinstance(self.reference, Response):
-            return rewards
-        shows_label = self.reference in task.labels
-        evidence = Evidence(
-            self.name,
-            f"compared with the field '{self.reference}'",
-            Visibility.ORACLE if shows_label else Visibility.BENCHMARK,
-        )
-        return [replace(reward, evidence=(evidence,)) for reward in rewards]
-
-    def _anchor(self, task: Task) -> Response | None:
-        if isinstance(self.reference, Response):
-            return self.reference
-        text = task.fields.get(self.reference)
-        return Response(f"{task.id}/{self.reference}", str(text)) if text else None
+        return [adopt(self.name, rewards[-1], tuple(rewards)) for rewards in said]
 
 
 def can_vote(scorer: Scorer) -> bool:
@@ -310,22 +210,7 @@ def next_vote(scorer: Scorer, vote: int) -> Scorer:
     return scorer if for_vote is None else for_vote(vote)
 
 
-async def compare(pair: Scorer, task: Task, a: Response, b: Response) -> list[Reward]:
-    """Two rewards of a pair scorer, whose values must be v and -v."""
-    first, second = await checked(pair, task, [a, b])
-    if first.value is None or second.value is None:
-        opposite = first.value is second.value
-    else:
-        opposite = abs(first.value + second.value) <= 1e-9
-    if not opposite:
-        raise RewardError(
-            f"pair reward '{pair.name}' gave {first.value} and {second.value} to samples {a.id} "
-            f"and {b.id}; expected v and -v, or no value for both."
-        )
-    return [first, second]
-
-
-def _adopt(name: str, source: Reward, parts: tuple[Reward, ...]) -> Reward:
+def adopt(name: str, source: Reward, parts: tuple[Reward, ...]) -> Reward:
     """The source's value, status and reason under another name, with the parts asked."""
     return Reward(name, source.value, source.status, parts=parts, reason=source.reason)
 
@@ -345,11 +230,4 @@ def _same_kind(name: str, scorers: Sequence[Scorer]) -> None:
         raise UserError(
             f"reward '{name}' mixes the pair reward(s) {', '.join(pairs)} with others; "
             "make them pointwise with Anchor first."
-        )
-
-
-def _need_pair(what: str, scorer: Scorer) -> None:
-    if scorer.scope is not Scope.PAIR:
-        raise UserError(
-            f"{what} got '{scorer.name}' of scope {scorer.scope.value}; expected a pair scorer."
         )

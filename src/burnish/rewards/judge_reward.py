@@ -22,7 +22,8 @@ from msgspec.structs import replace
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig
-from burnish.rewards.combine import Combination, OrderRule
+from burnish.rewards.combine import Combination
+from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scope, Scorer, checked
 
 if TYPE_CHECKING:

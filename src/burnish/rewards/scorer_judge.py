@@ -15,9 +15,10 @@ from typing import Self
 
 from burnish.errors import UserError
 from burnish.records import Evidence, Message, Response, Reward, Task, Visibility
-from burnish.rewards.combine import can_vote, compare, next_vote
+from burnish.rewards.combine import can_vote, next_vote
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.pair_judges import ExplainingJudge, Opinion, Pair
+from burnish.rewards.pair_scorers import compare
 from burnish.rewards.scorer import Scope, Scorer, gather
 from burnish.seeds import digest
 

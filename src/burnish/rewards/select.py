@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Response, Reward, Task
-from burnish.rewards.combine import compare
+from burnish.rewards.pair_scorers import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.rewards.tournament import (
     Match,

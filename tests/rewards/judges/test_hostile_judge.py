@@ -15,7 +15,6 @@ from burnish.lm.failures import Unreachable
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Reward, Status
 from burnish.rewards import Anchor, BothOrders, FirstDecisive, VersusReference, checked
-from burnish.rewards.combine import two_orders
 from burnish.rewards.judges import (
     DirectPair,
     JudgeModel,
@@ -24,6 +23,7 @@ from burnish.rewards.judges import (
     PointRubric,
     build_judge,
 )
+from burnish.rewards.pair_scorers import two_orders
 from burnish.rewards.scorer_judge import ScorerJudge
 from burnish.rewards.select import best_of_n
 

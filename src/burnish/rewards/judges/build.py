@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Response
-from burnish.rewards.combine import Anchor, BothOrders, OrderRule
 from burnish.rewards.judges.asking import JudgeModel
+from burnish.rewards.pair_scorers import Anchor, BothOrders, OrderRule
 from burnish.rewards.scorer import Scope, Scorer
 
 JUDGES = {

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Status, Task
-from burnish.rewards.combine import Anchor, Combination, Weighted
+from burnish.rewards.combine import Combination, Weighted
 from burnish.rewards.judges.openrs.outcomes import verifiable_verdict
+from burnish.rewards.pair_scorers import Anchor
 from burnish.rewards.scorer import Scope, Scorer, checked
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from msgspec import Struct
 
 from burnish.records import Response, Reward, Status, Task
-from burnish.rewards.combine import BothOrders
 from burnish.rewards.judges.asking import JudgeModel
 from burnish.rewards.judges.openrs.aggregate import TYPES, type_of
 from burnish.rewards.judges.openrs.evolve import Proposer
@@ -26,6 +25,7 @@ from burnish.rewards.judges.openrs.prompt import marked_object, prompt
 from burnish.rewards.judges.openrs.trial import Failure, Judge
 from burnish.rewards.judges.prompting import as_user, mark_for, request_of
 from burnish.rewards.judges.questions import Question, Unreadable
+from burnish.rewards.pair_scorers import BothOrders
 from burnish.rewards.scorer import checked, gather
 
 SHOWN = 1200

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Reward, Status
-from burnish.rewards.combine import OrderRule, two_orders
 from burnish.rewards.judges.openrs.judge import RULES, Rules, criteria_of, rules_of, valued
+from burnish.rewards.pair_scorers import OrderRule, two_orders
 
 
 def reaggregate(reward: Reward, *, order_rule: OrderRule | None = None, **rules: Any) -> Reward:
