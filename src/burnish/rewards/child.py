@@ -1,8 +1,8 @@
 """The other end of the pool: what runs inside a checking process. Imports nothing heavy.
 
 It reads `{"function"}` and answers `{"ready": true}` once the function is imported, then
-`{"function", "job", "timeout_s"}` and answers `{"value": ...}` or `{"error": ...}`; `"last"` in an
-answer says that the process ends with it. Frames are 8 bytes of length and then JSON.
+`{"function", "job", "cpu_s", "wall_s"}` and answers `{"value": ...}` or `{"error": ...}`; `"last"`
+in an answer says that the process ends with it. Frames are 8 bytes of length and then JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 GRACE_S = 10.0
-"""How long past its wall clock a job may live when the parent is no longer there to kill it."""
+"""Seconds past its wall clock that a job may live when no parent is left to kill it."""
 
 OUT_OF_MEMORY = b'{"error": "MemoryError: the memory limit was reached", "last": true}'
 
@@ -66,7 +66,7 @@ def limit_resources(memory_mb: int) -> None:
 def resolve(path: str) -> Callable[..., Any]:
     """The function at `package.module:name`, its module's `prepare_child()` called once before.
 
-    What a module loads there is not counted against the first job's wall clock.
+    What a module loads there is not counted against the first job's clock.
     """
     if path not in _resolved:
         module_path, _, name = path.partition(":")
@@ -82,8 +82,9 @@ _resolved: dict[str, Callable[..., Any]] = {}
 
 def serve(connection: socket.socket) -> None:
     """Answer orders until the parent closes the connection or a job runs out of memory."""
-    # The default action of the alarm is done by the kernel: it ends the process even where a
-    # job sits in C code and the parent was killed before it could do the same.
+    # The default action of both timers is done by the kernel: it ends the process even where a
+    # job sits in C code, and even where the parent was killed before it could do the same.
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     while True:
         order = json.loads(read_frame(connection))
@@ -101,7 +102,8 @@ def serve(connection: socket.socket) -> None:
 def _do(connection: socket.socket, order: dict[str, Any]) -> bytes:
     """The answer to one job."""
     function = resolve(order["function"])
-    signal.setitimer(signal.ITIMER_REAL, order["timeout_s"] + GRACE_S)
+    signal.setitimer(signal.ITIMER_PROF, order["cpu_s"])
+    signal.setitimer(signal.ITIMER_REAL, order["wall_s"] + GRACE_S)
     try:
         return json.dumps({"value": function(**order["job"])}, allow_nan=False).encode()
     except MemoryError:
@@ -110,6 +112,7 @@ def _do(connection: socket.socket, order: dict[str, Any]) -> bytes:
     except Exception as error:  # boundary: the function is foreign code
         return json.dumps({"error": _line(error)}).encode()
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

@@ -4,10 +4,10 @@
     outcomes = pool.run("package.module:function", [{"text": a}, {"text": b}], timeout_s=5)
 
 Functions are addressed by import path and take JSON-able keyword arguments: no pickles. Children
-take one job at a time, in turns from all callers; a job's wall clock starts when a child takes it.
-A job past its clock costs its child its life and no other job its result. Children start at first
-use and stay warm, never import what the parent imported, and die on their own if the parent is
-gone.
+take one job at a time, in turns from all callers. A job's clock is the processor time that it uses:
+on a busy machine it takes longer, but fails no more often. A job past its clock costs its child its
+life and no other job its result. Children start at first use and stay warm, never import what the
+parent imported, and die on their own if the parent is gone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import atexit
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -36,6 +37,10 @@ from burnish.rewards.child import read_frame, write_frame
 
 LEAVE_S = 0.5
 """At most this long before a caller's deadline it is given what is finished."""
+END_S = 5.0
+"""Seconds in which a child that has closed its connection must have ended."""
+WALL_PER_S = 10.0
+"""Seconds on the wall for each second of a job's clock: the end of a job that does not compute."""
 CLOSED = "the pool of checking processes was closed"
 
 
@@ -52,6 +57,11 @@ LATE = Outcome(Status.TIMEOUT, None, "not finished by the deadline of its group"
 
 class _DeathError(Exception):
     """The child ended or was killed; the text says how."""
+
+    def __init__(self, how: str, *, is_late: bool = False) -> None:
+        super().__init__(how)
+        self.is_late = is_late
+        """Whether the job's clock ended it."""
 
 
 class _Child:
@@ -109,7 +119,7 @@ class _Child:
         except TimeoutError:
             raise
         except OSError:
-            raise _DeathError(self.last_words()) from None
+            raise self._death() from None
 
     def receive(self, within_s: float) -> Any:
         """The next message; `TimeoutError` past the wall clock."""
@@ -118,20 +128,23 @@ class _Child:
         except TimeoutError:
             raise
         except (OSError, EOFError, ValueError):
-            raise _DeathError(self.last_words()) from None
+            raise self._death() from None
 
-    def last_words(self) -> str:
+    def _death(self) -> _DeathError:
         """How the process ended, with the end of what it wrote."""
         if self.process is None:
-            return "the checking process was not running"
+            return _DeathError("the checking process was not running")
         try:
-            code = self.process.wait(timeout=1)
+            code = self.process.wait(timeout=END_S)
         except subprocess.TimeoutExpired:
-            return "the checking process broke off its connection"
+            return _DeathError("the checking process broke off its connection")
         self.words.seek(max(0, self.words.seek(0, os.SEEK_END) - 2000))
         lines = self.words.read().decode(errors="replace").strip().splitlines()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        return f"the checking process ended ({how})" + (f": {lines[-1][:300]}" if lines else "")
+        words = f": {lines[-1][:300]}" if lines else ""
+        return _DeathError(
+            f"the checking process ended ({how}){words}", is_late=code == -signal.SIGPROF
+        )
 
     def kill(self) -> None:
         """End the process and let go of what belongs to it."""
@@ -177,7 +190,7 @@ class Pool:
     """`size` killable children. Safe from any thread; callers take turns, job by job.
 
     The next turn goes to the caller that has used the children least, so that one whose jobs all
-    run into their wall clock does not hold up the others.
+    run into their clock does not hold up the others.
     """
 
     def __init__(
@@ -203,7 +216,11 @@ class Pool:
     def run(
         self, function: str, jobs: Sequence[Mapping[str, Any]], *, timeout_s: float
     ) -> list[Outcome]:
-        """One outcome a job, in order. `timeout_s` is the wall clock of each job, not of all."""
+        """One outcome a job, in order.
+
+        `timeout_s` is the processor time of each job, not of all; one that does not use it up is
+        killed after `WALL_PER_S` times as long on the wall.
+        """
         call = self._submit(function, jobs, timeout_s)
         try:
             call.done.wait()
@@ -252,7 +269,8 @@ class Pool:
             child.interrupt()  # its thread sees the end of the connection and tidies up
 
     def _submit(self, function: str, jobs: Sequence[Mapping[str, Any]], timeout_s: float) -> _Call:
-        orders = [{"function": function, "job": job, "timeout_s": timeout_s} for job in jobs]
+        clock = {"cpu_s": timeout_s, "wall_s": timeout_s * WALL_PER_S}
+        orders = [{"function": function, "job": job, **clock} for job in jobs]
         call = _Call(function, [json.dumps(order).encode() for order in orders], timeout_s)
         if not jobs:
             call.done.set()
@@ -359,11 +377,13 @@ class Pool:
     def _ask(self, child: _Child, frame: bytes, timeout_s: float) -> Outcome:
         try:
             child.send(frame, self.start_timeout_s)
-            message = child.receive(timeout_s)
+            message = child.receive(timeout_s * WALL_PER_S)
         except TimeoutError:
-            outcome = Outcome(Status.TIMEOUT, None, f"killed after {timeout_s:g} s")
+            waited = f"killed after {timeout_s * WALL_PER_S:g} s on the wall"
+            outcome = Outcome(Status.TIMEOUT, None, waited)
         except _DeathError as death:
-            outcome = _failed(str(death))
+            late = Outcome(Status.TIMEOUT, None, f"killed after {timeout_s:g} s of computing")
+            outcome = late if death.is_late else _failed(str(death))
         else:
             child.jobs_done += 1
             if "last" not in message:

@@ -138,6 +138,16 @@ class RunReader:
         query = f"{_SELECT} WHERE step = ? AND split NOT LIKE 'eval:%' ORDER BY rowid"
         return [decode(row) for row in self._database.rows(query, (step,))]
 
+    def token_values(self, sample: str) -> dict[str, list[float]]:
+        """Numbers of a sample's trained tokens by name, such as `entropy`; none in older runs."""
+        known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'token_values'"
+        if self._database.row(known) is None:
+            return {}
+        query = "SELECT name, numbers FROM token_values WHERE sample_id = ?"
+        return {
+            name: msgspec.json.decode(text) for name, text in self._database.rows(query, [sample])
+        }
+
     def steps(self) -> list[int]:
         """The steps whose rollouts are stored, in order."""
         return [row[0] for row in self._database.rows("SELECT step FROM rollouts ORDER BY step")]

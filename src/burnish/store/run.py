@@ -38,6 +38,7 @@ from burnish.store.sample import (
     EncodedSamples,
     StoredSample,
     encode,
+    sample_id,
 )
 
 FOLDERS = ("checkpoints", "plots", "crash")
@@ -206,6 +207,23 @@ class RunStore(RunReader):
             connection.executemany(
                 "INSERT INTO metrics (step, name, value) VALUES (?, ?, ?)",
                 [(step, n, v) for n, v in (timed | own).items() if n not in stored],
+            )
+
+    def append_token_values(
+        self, step: int, name: str, values: Mapping[int, Sequence[float]]
+    ) -> None:
+        """Numbers of the trained tokens of a step's rollouts, by the rollout's index.
+
+        A machine may sum them in another order when a step is repeated: what was stored first stays.
+        """
+        rows = [
+            (sample_id(step, "train", index), name, msgspec.json.encode(list(numbers)).decode())
+            for index, numbers in values.items()
+        ]
+        with self._writing(f"store the {name} of the tokens of step {step}") as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO token_values (sample_id, name, numbers) VALUES (?, ?, ?)",
+                rows,
             )
 
     def append_event(

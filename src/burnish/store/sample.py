@@ -72,7 +72,12 @@ class StoredSample(Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """Its address in the run: `12/train/3` is step 12, split train, index 3."""
-        return f"{self.step}/{self.split}/{self.index}"
+        return sample_id(self.step, self.split, self.index)
+
+
+def sample_id(step: int, split: str, index: int) -> str:
+    """The address of a sample in its run."""
+    return f"{step}/{split}/{index}"
 
 
 class EncodedSamples(NamedTuple):

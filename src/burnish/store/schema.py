@@ -1,7 +1,7 @@
 """The tables of `run.db`, written for people who query them with plain SQL.
 
 `samples` holds one row a rollout; `reward_parts` and `evidence` are its reward tree laid flat, under
-names such as `total/format`. Everything a run learns is append-only, and triggers keep it so: only
+names such as `total/format`; `token_values` holds numbers of its trained tokens. Everything a run learns is append-only, and triggers keep it so: only
 `sessions`, one row a writer, is ever updated.
 """
 
@@ -85,6 +85,12 @@ CREATE TABLE IF NOT EXISTS evidence (
     error TEXT
 );
 CREATE INDEX IF NOT EXISTS evidence_by_sample ON evidence (sample_id);
+CREATE TABLE IF NOT EXISTS token_values (
+    sample_id TEXT NOT NULL REFERENCES samples (id),
+    name TEXT NOT NULL,
+    numbers TEXT NOT NULL,
+    PRIMARY KEY (sample_id, name)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS metrics (
     step INTEGER NOT NULL,
     name TEXT NOT NULL,
@@ -107,6 +113,7 @@ APPEND_ONLY = (
     "samples",
     "reward_parts",
     "evidence",
+    "token_values",
     "metrics",
     "events",
 )

@@ -51,6 +51,19 @@ def samples(step: int, collected: Collected, values: Advantages) -> list[StoredS
     return kept + dropped
 
 
+def token_values(
+    trajectories: Sequence[Trajectory], values: Advantages, entropies: Mapping[int, list[float]]
+) -> dict[str, Mapping[int, list[float]]]:
+    """What differs from token to token, by rollout: entropies, and advantages of a stepwise recipe."""
+    found: dict[str, Mapping[int, list[float]]] = {"entropy": entropies} if entropies else {}
+    if values.values_B.dim() == 2:
+        rows = values.values_B.tolist()
+        found["advantage"] = {
+            i: rows[i][: trajectory.trained_tokens] for i, trajectory in enumerate(trajectories)
+        }
+    return found
+
+
 def status_shares(collected: Collected) -> dict[str, float]:
     """How the step's rewards came about; every status is always a curve."""
     rewards = [s.reward for s in collected.kept + collected.dropped]

@@ -211,7 +211,10 @@ class Trainer:
             "time/update_s": now - scored_at,
             "time/step_s": now - began,
         }
+        entropies = self.updater.token_entropies(trajectories) if updates else {}
         if self.world.is_main:
+            for name, by_rollout in ledger.token_values(trajectories, values, entropies).items():
+                self.store.append_token_values(step, name, by_rollout)
             self._store_metrics(step, metrics, timings)
         if not reused:
             self.step_times.append(now - began)

@@ -101,6 +101,8 @@ class Updater:
     """Work for the host while the device finishes its passes."""
     progress: Progress = field(default_factory=Progress)
     """Of the update under way, or of the last one."""
+    entropies: dict[int, Tensor] = field(default_factory=dict)
+    """Of each token, by rollout, as the last update found them before its first step."""
 
     def update(
         self,
@@ -116,6 +118,7 @@ class Updater:
         imitation goes on. With `progress`, only what is left of an interrupted update is done.
         """
         self.progress = progress or Progress()
+        self.entropies = {}
         self.passes.begin()
         has_signal = bool((values.keep_B & values.signal_B).any())
         if not has_signal and self.imitation is None:
@@ -223,7 +226,10 @@ class Updater:
         found.watch.tensors("loss", [("loss", out.total.detach()), *out.parts.items()], ids)
         out.total.backward()  # type: ignore[no-untyped-call]
         self.optimiser.collect()
-        found.monitors.note(out, old, scores.entropy_BT.detach(), packed)
+        entropy_BT = scores.entropy_BT.detach()
+        found.monitors.note(out, old, entropy_BT, packed)
+        for row, i in enumerate(members):
+            self.entropies.setdefault(i, entropy_BT[row])
 
     def _values(self, values: Advantages, packed: PackedBatch, dtype: torch.dtype) -> Values:
         """The members' part of the advantages, on the device in one transfer."""
@@ -279,6 +285,15 @@ class Updater:
         read = found.watch.settle(norm, name_the_gradient, ids)
         self.optimiser.step(rate, norm)
         return read
+
+    def token_entropies(self, trajectories: Sequence[Trajectory]) -> dict[int, list[float]]:
+        """The entropy at each trained token of the rollouts that moved the last update."""
+        counts = [trajectories[i].trained_tokens for i in self.entropies]
+        rows = [row[:count] for row, count in zip(self.entropies.values(), counts, strict=True)]
+        # One transfer for all of them.
+        whole = torch.cat(rows).double().cpu().round(decimals=4) if rows else torch.empty(0)
+        own = dict(zip(self.entropies, torch.split(whole, counts), strict=True))
+        return {i: row.tolist() for i, row in sorted(self.passes.world.merge(own).items())}
 
     @torch.no_grad()
     def pooled(self, trajectories: Sequence[Trajectory]) -> Tensor:

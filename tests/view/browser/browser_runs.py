@@ -101,7 +101,11 @@ def judged_run(folder: Path) -> Path:
     origins = {**dict.fromkeys(config, "judged.toml"), "run.seed": "command line"}
     with RunStore.create(folder, config, origins, recipe="judged") as store:
         for step in range(STEPS):
-            store.append_rollouts(step, [judged_sample(step, index) for index in range(8)])
+            samples = [judged_sample(step, index) for index in range(8)]
+            store.append_rollouts(step, samples)
+            lengths = [sample.trajectory.trained_tokens for sample in samples]
+            entropies = {i: [0.5 / (1 + n) for n in range(t)] for i, t in enumerate(lengths)}
+            store.append_token_values(step, "entropy", entropies)
             store.append_metrics(step, judged_metrics(step))
         store.append_event("guard", "two judges were late", {}, 3)
         store.finish("finished")
@@ -141,7 +145,6 @@ def judged_sample(step: int, index: int) -> StoredSample:
         text=text,
         finish=Finish.LENGTH if place == 2 else Finish.STOP,
         weight_version=step,
-        info={"token_entropies": [0.5 / (1 + n) for n in range(words)]},
     )
     return StoredSample(
         step=step,

@@ -118,6 +118,7 @@ def hostile_run(folder: Path) -> Path:
     with RunStore.create(folder, {"steps": 2, SCRIPT: SCRIPT}, {SCRIPT: SCRIPT}) as store:
         for step in range(2):
             store.append_rollouts(step, [hostile_sample(step, index) for index in range(4)])
+            store.append_token_values(step, "entropy", {i: [0.5, 0.25, 0.125] for i in range(4)})
             store.append_metrics(step, {"reward/total": float(step), SCRIPT: 1.0})
         store.append_event(SCRIPT, SCRIPT, {SCRIPT: SCRIPT}, 1)
         store.finish("finished", {"reason": SCRIPT})
@@ -155,7 +156,7 @@ def hostile_sample(step: int, index: int) -> StoredSample:
             ),
             text=f"{SCRIPT} answer {index}",
             weight_version=step,
-            info={"token_entropies": [0.5, 0.25, 0.125], SCRIPT: SCRIPT},
+            info={SCRIPT: SCRIPT},
         ),
         reward=reward,
         advantage=(-1.0, 1.0, 0.0, 0.0)[index],

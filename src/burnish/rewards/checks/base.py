@@ -92,7 +92,7 @@ class RuleCheck(Check[C]):
 
 
 class IsolatedCheck(Check[C]):
-    """A check that runs in killable processes, one message a group, a wall clock a response."""
+    """A check that runs in killable processes, one message a group, a clock a response."""
 
     child: ClassVar[str]
     """Import path of the function that runs in the child."""

@@ -1,7 +1,7 @@
 """Is the response's answer mathematically equal to the reference? Value 0 or 1.
 
 Cheap comparisons come first, in this process: equal text after normalisation, or two plain
-numbers. Only what they leave open goes to math-verify, in a killable child process with a wall
+numbers. Only what they leave open goes to math-verify, in a killable child process with a
 clock, because computer algebra on hostile input (towers of exponents, factorials) need not end.
 An answer that the clock or the memory limit stops is `timeout` or `infra_error`, never 0.
 """
@@ -50,7 +50,7 @@ class MathematicsConfig(CheckConfig, frozen=True, tag="mathematics"):
     the reference is one and the text has no LaTeX, else what math-verify finds."""
     tag: str = "answer"
     timeout_s: float = 3.0
-    """Wall clock of one comparison in the child."""
+    """Seconds of computing for one comparison in the child."""
 
 
 class _Open(NamedTuple):
@@ -179,7 +179,7 @@ def equal_to_any(answer: str, golds: list[str], explicit: bool) -> dict[str, Any
     """Whether math-verify finds the answer equal to one of the references. Runs in the child.
 
     math-verify's own time limits are off (they need signals of a main thread and hide what they
-    stop); the pool's wall clock stands in for them. Its errors are raised, not read as "unequal".
+    stop); the pool's clock stands in for them. Its errors are raised, not read as "unequal".
     """
     from math_verify import verify
 

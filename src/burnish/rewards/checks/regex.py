@@ -1,7 +1,7 @@
 """Does a pattern occur in the response? Value 0 or 1.
 
 A pattern can take exponential time on a hostile text, and Python's matcher cannot be interrupted,
-so matching happens in a killable process with a wall clock.
+so matching happens in a killable process with a clock.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class SectionConfig(CheckConfig, frozen=True, tag="section"):
     pattern: str = ""
     """What the section's text must match from its first to its last letter; empty: anything."""
     timeout_s: float = 1.0
-    """Wall clock of one match."""
+    """Seconds of computing for one match."""
     must_equal_grade: bool = False
     """The section's text is the label that the answer begins with, and nothing else."""
     strict: bool = True

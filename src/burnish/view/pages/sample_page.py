@@ -88,6 +88,7 @@ def sample_page(folder: Path, reference: str, tokenizers: Tokenizers, start: int
         previous, following = _beside(run, sample)
         query = "SELECT count(DISTINCT step) FROM samples WHERE task_id = ?"
         ((seen_at,),) = run.query(query, (sample.trajectory.task_id,))
+        numbers = run.token_values(sample.id)
     trajectory = sample.trajectory
     return SamplePage(
         id=sample.id,
@@ -107,7 +108,7 @@ def sample_page(folder: Path, reference: str, tokenizers: Tokenizers, start: int
         why=why(sample, group),
         keep=sample.keep,
         info=trajectory.info,
-        tokens=token_page(sample, tokenizers.of(folder), start),
+        tokens=token_page(sample, numbers, tokenizers.of(folder), start),
         group=group,
         previous=previous,
         next=following,

@@ -1,7 +1,7 @@
 """A rollout token by token: its text, who wrote it, whether it is trained, its numbers.
 
 shelf = Tokenizers()
-token_page(sample, shelf.of(folder), start=0)
+token_page(sample, run.token_values(sample.id), shelf.of(folder), start=0)
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -78,19 +78,20 @@ class Tokenizers:
             return found
 
 
-def token_page(sample: StoredSample, found: Found, start: int) -> TokenPage:
-    """At most `TOKENS` tokens of a rollout, from `start` on."""
-    trajectory = sample.trajectory
+def token_page(
+    sample: StoredSample, numbers: Mapping[str, Sequence[float]], found: Found, start: int
+) -> TokenPage:
+    """At most `TOKENS` tokens of a rollout, from `start` on, with the numbers stored for them."""
     spans = authored(sample, found.tokenizer)
     ids = list(itertools.chain.from_iterable(span.token_ids for span in spans))
     mask = [int(span.trainable) for span in spans for _ in span.token_ids]
     logprobs = [p for span in spans for p in (span.logprobs or (None,) * len(span.token_ids))]
-    advantages = _per_token(trajectory.info, "token_advantages", mask)
+    advantages = _per_token(numbers.get("advantage"), mask)
     kind = "token" if advantages is not None else ""
     if advantages is None and sample.advantage is not None:
         kind = "rollout"
         advantages = [sample.advantage if trained else None for trained in mask]
-    entropies = _per_token(trajectory.info, "token_entropies", mask)
+    entropies = _per_token(numbers.get("entropy"), mask)
     end = min(start + TOKENS, len(ids))
     cut = slice(start, end)
     return TokenPage(
@@ -152,14 +153,9 @@ def _stretches(spans: Sequence[Span]) -> list[Stretch]:
     return found
 
 
-def _per_token(info: dict[str, Any], name: str, mask: Sequence[int]) -> list[float | None] | None:
-    """Numbers that a rollout carries for each token, or for each trained one."""
-    values = info.get(name)
-    if not isinstance(values, list):
-        return None
-    if len(values) == len(mask):
-        return values
-    if len(values) != sum(mask):
+def _per_token(values: Sequence[float] | None, mask: Sequence[int]) -> list[float | None] | None:
+    """Numbers of the trained tokens, laid beside all of them."""
+    if values is None or len(values) != sum(mask):
         return None
     own = iter(values)
     return [next(own) if trained else None for trained in mask]
