@@ -1,5 +1,6 @@
 """One thread a process: the models of the suite are tiny, and two workers share two cores."""
 
+import gc
 import os
 
 from hypothesis import settings
@@ -11,3 +12,15 @@ os.environ["COLUMNS"] = "100"  # the console reads it once, when it is first imp
 # Shared cores make single examples slow now and then; what is checked is the property.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+def pytest_collection_finish() -> None:
+    # What the imports made lives as long as the process. Frozen, it is left out of every later
+    # collection, and of the one with which each run of a trainer begins.
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    # Libraries in C++ complain of what the interpreter's last collection does not reach.
+    gc.unfreeze()

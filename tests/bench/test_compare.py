@@ -158,7 +158,7 @@ def test_the_better_run_is_named_from_either_side():
     assert there.verdict.endswith("p = 0.0034, over 40 prompts")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.dictionaries(
         st.text("abc", min_size=1, max_size=4),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
 import pytest
 from bench_cases import Planted, pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from burnish.bench import probe, statistics
 from burnish.bench.edits import CUTS, EDITS, format_marks, padding, word_count
 from burnish.bench.items import Item, message, responses_of
 from burnish.bench.probe import Finding, Twice, ask_edits, ask_twice, edit_findings, pair_findings
 from burnish.bench.regression import logistic, probability
+from burnish.bench.statistics import signed_estimate
 from burnish.errors import UserError
 from burnish.records import Reward
 from burnish.rewards import from_function
@@ -30,6 +34,14 @@ def covers(finding: Finding, value: float) -> bool:
     return finding.estimate.low <= value <= finding.estimate.high
 
 
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that repeat a probe over many seeds and look at no bootstrapped interval."""
+    monkeypatch.setattr(probe, "signed_estimate", partial(signed_estimate, rounds=50))
+    monkeypatch.setattr(statistics, "FLIP_ROUNDS", 2000)
+
+
+@pytest.mark.usefixtures("few_draws")
 def test_planted_biases_are_recovered_within_their_intervals() -> None:
     """Coverage over seeds: 95 % intervals hold the planted size about as often as they say."""
     seeds = 40
@@ -43,6 +55,7 @@ def test_planted_biases_are_recovered_within_their_intervals() -> None:
     assert all(count >= 34 for count in hits.values()), hits
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_an_unbiased_judge_is_told_so() -> None:
     seeds = 40
     names = ("first place", "place slope", "length slope", "format slope")
@@ -132,6 +145,7 @@ def test_one_win_among_ties_is_no_bias() -> None:
     assert not first_place([*(twice(n, 1.0, -1.0) for n in range(5)), *ties]).is_bias
 
 
+@pytest.mark.usefixtures("few_draws")
 @pytest.mark.parametrize("ties", [0.9, 0.5])
 def test_a_fair_judge_with_many_ties_is_flagged_no_more_often_than_5_percent(ties: float) -> None:
     rng = Seeds(0).rng("ties", ties)

@@ -15,7 +15,7 @@ def test_a_short_run_prints_time_and_memory():
         [sys.executable, str(SCRIPT), *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert found.returncode == 0, found.stderr

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from cli_words import Type
 
 from burnish.cli.entry import run
@@ -46,14 +47,16 @@ useless_steps = 1000
 """
 
 
-def command(folder: Path, *flags: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "burnish.cli", "train", "small.toml", *flags]
+def command(folder: Path) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "burnish.cli", "train", "small.toml"]
     environment = {**os.environ, "BURNISH_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
     pipe = subprocess.PIPE
     return subprocess.Popen(words, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_a_run_is_interrupted_continued_and_looked_at(typed: Type, tmp_path: Path) -> None:
+def test_a_run_is_interrupted_continued_and_looked_at(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "small.toml").write_text(RECIPE)
     with command(tmp_path) as first:
         assert first.stdout is not None
@@ -61,17 +64,19 @@ def test_a_run_is_interrupted_continued_and_looked_at(typed: Type, tmp_path: Pat
             if line.startswith("step 7/29  useful "):
                 first.send_signal(signal.SIGINT)
                 break
-        _, told = first.communicate(timeout=60)
+        _, told = first.communicate(timeout=600)
     assert first.returncode == 130
     assert "the same command continues it: burnish train small.toml\n" in told
     (run,) = list_runs(tmp_path / "runs")
     assert run.status.value == "stopped"
     assert 8 <= run.steps < 30
 
-    with command(tmp_path, "--json") as second:
-        out, err = second.communicate(timeout=120)
-    assert (second.returncode, err) == (0, "")
-    events = [json.loads(line) for line in out.splitlines()]
+    # In this process: nothing of the first one is left in it.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
+    second = typed("train", "small.toml", "--json")
+    assert (second.code, second.err) == (0, "")
+    events = [json.loads(line) for line in second.out.splitlines()]
     assert events[0]["event"] == "started"
     assert events[0]["done"] in range(5, 30, 5)
     steps = [event["step"] for event in events if event["event"] == "step"]

@@ -95,12 +95,12 @@ class Broken(Fussy):
         return []
 
 
-WEB = httpx.Client(trust_env=False)
+WEB = httpx.Client(trust_env=False, timeout=120)
 """One client for all requests: each new one reads the machine's certificates."""
 
 
 def wait_until(is_so):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -130,5 +130,5 @@ def serving(scorer, settings=None, token="", port=0):
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(120)
         bound.close()

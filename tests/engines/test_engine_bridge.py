@@ -197,20 +197,24 @@ def test_an_error_reaches_the_caller_as_itself():
 
 
 def test_a_cancelled_caller_cancels_the_work():
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     async def slow():
+        begun.set()
         try:
-            await asyncio.sleep(30)
+            await asyncio.sleep(600)
         finally:
             ended.set()
 
     async def inside():
-        with anyio.move_on_after(0.05):
-            await call_async(slow)
+        async with anyio.create_task_group() as group:
+            group.start_soon(call_async, slow)
+            while not begun.is_set():  # noqa: ASYNC110  set by another thread
+                await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
 
     anyio.run(inside)
-    assert ended.wait(5)
+    assert ended.wait(60)
 
 
 def test_the_loop_refuses_to_wait_for_itself():

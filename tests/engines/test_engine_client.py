@@ -8,11 +8,11 @@ from engine_cases import WEB, Broken, Fussy, LongerWins, serving, total, wait_un
 
 from burnish.engines import RemoteScorer, ServeSettings, as_trl
 from burnish.errors import BoundaryError, RewardError, UserError
-from burnish.lm.fleet import Limits
+from burnish.lm.fleet import Fleet, Limits
 from burnish.records import Finish, Message, Response, Status, Task
 from burnish.rewards import Anchor, Cached, Scorer, Weighted, checked
 
-QUICK = Limits(retries=2, backoff_base_s=0.01, backoff_cap_s=0.05, attempt_s=5, deadline_s=10)
+QUICK = Limits(retries=2, backoff_base_s=0.01, backoff_cap_s=0.05, attempt_s=60, deadline_s=120)
 TASK = Task("t1", (Message("user", "3 + 4?"),), {"answer": "7", "deep": {"a": [1, None]}})
 RESPONSES = [Response("a", "it is 7"), Response("b", "8", Finish.LENGTH, 3, {"x": 1})]
 
@@ -59,7 +59,7 @@ def test_it_serves_a_trainer_through_an_adapter():
 
 def test_no_server_is_told_at_once():
     with pytest.raises(BoundaryError, match="ConnectError"):
-        RemoteScorer("http://127.0.0.1:9")
+        RemoteScorer("http://127.0.0.1:9", limits=QUICK)
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://x", "http://u:secret@x", "http://x?q"])
@@ -95,9 +95,10 @@ def test_a_busy_server_is_asked_again():
 
 
 def test_a_slow_server_is_a_timeout():
-    with serving(Fussy(slow_s=30), ServeSettings(stop_s=1)) as url:
-        short = Limits(retries=0, attempt_s=0.2, deadline_s=0.5)
-        rewards = score(RemoteScorer(url, limits=short))
+    with serving(Fussy(slow_s=600), ServeSettings(stop_s=1)) as url:
+        remote = RemoteScorer(url, limits=QUICK)
+        remote.fleet = Fleet(Limits(retries=0, attempt_s=0.2, deadline_s=0.5))
+        rewards = score(remote)
     assert {reward.status for reward in rewards} == {Status.TIMEOUT}
 
 

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -161,7 +160,7 @@ def test_a_deleted_job_stops_and_frees_its_slots():
         assert (full.status_code, full.json()["kind"]) == (503, "busy")
         assert WEB.delete(f"{url}/jobs/{name}").status_code == 204
         scorer.free.set()
-        assert WEB.post(f"{url}/score", json=item("abc"), timeout=5).status_code == 200
+        assert WEB.post(f"{url}/score", json=item("abc")).status_code == 200
         assert scorer.running == 0
 
 
@@ -264,7 +263,7 @@ def test_a_client_that_stops_waiting_ends_the_work():
     with serving(scorer) as url:
         for path, body in (("/score", item("a")), ("/score_batch", {"items": [item("a")] * 3})):
             with pytest.raises(httpx.ReadTimeout):
-                WEB.post(url + path, json=body, timeout=0.3)
+                WEB.post(url + path, json=body, timeout=httpx.Timeout(120, read=0.3))
             wait_until(lambda: scorer.running == 0)
         scorer.free.set()
         assert WEB.post(f"{url}/score", json=item("abc")).status_code == 200
@@ -352,7 +351,10 @@ def is_up(url):
 def test_the_command_serves_and_stops_gracefully(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import anyio\n"
-        "async def slow(text):\n    await anyio.sleep(0.5)\n    return float(len(text))\n"
+        "async def slow(text):\n"
+        "    open('begun', 'w').close()\n"
+        "    await anyio.sleep(0.3)\n"
+        "    return float(len(text))\n"
     )
     command = [sys.executable, "-m", "burnish.cli", "serve-reward", "mine.py:slow"]
     server = subprocess.Popen(
@@ -364,11 +366,11 @@ def test_the_command_serves_and_stops_gracefully(tmp_path):
         wait_until(lambda: is_up(url))
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(WEB.post, f"{url}/score", json=item("hello"))
-            time.sleep(0.2)
+            wait_until((tmp_path / "begun").exists)
             server.send_signal(signal.SIGTERM)
             reply = running.result()
         assert reply.json()["rewards"][0]["value"] == 5.0
-        assert server.wait(10) in (0, -signal.SIGTERM)
+        assert server.wait(120) in (0, -signal.SIGTERM)
     finally:
         server.kill()
         server.wait(10)

@@ -162,6 +162,19 @@ def slow(seconds: float, then: Behaviour) -> Behaviour:
     return wait
 
 
+def together(count: int, then: Behaviour) -> Behaviour:
+    """Answer nobody before `count` are here, and then so late that one too many would show."""
+
+    def wait(handler: Handler, body: dict[str, Any]) -> None:
+        owner, end = handler.server.owner, time.monotonic() + 120
+        while owner.peak < count and time.monotonic() < end and not owner.closing.is_set():
+            time.sleep(0.005)
+        handler.hold(0.1)
+        then(handler, body)
+
+    return wait
+
+
 def half_closed(handler: Handler, body: dict[str, Any]) -> None:
     """Promise a long body, send its beginning, close."""
     handler.send_response(200)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -172,17 +169,3 @@ def test_no_tensor_of_all_logits_is_kept(monkeypatch):
     assert all(sys.getrefcount(m) <= 3 for m in made), "a chunk outlived the forward pass"
     logp.sum().backward()
     assert [len(m) for m in made] == [4, 4, 2, 4, 4, 2]
-
-
-def test_the_kernels_compute_what_the_cpu_computes():
-    """In a process of its own: Triton decides as it is imported whether it interprets."""
-    pytest.importorskip("triton")
-    file = Path(__file__).parent / "interpreted_head_kernels.py"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", str(file)],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]

@@ -6,7 +6,7 @@ from typing import ClassVar
 import anyio
 import pytest
 from anyio.lowlevel import RunVar
-from hostile_server import HostileServer, chat_reply, ok, reply, slow, status
+from hostile_server import HostileServer, chat_reply, ok, reply, status, together
 
 from burnish.errors import ModelError, UserError
 from burnish.lm import LM, wire
@@ -126,7 +126,7 @@ def test_tokens_and_cost_are_counted():
 
 def test_models_behind_one_quota_share_a_fleet():
     fleet = Fleet(Limits(concurrency=1), endpoints={"judge": Limits(concurrency=2, retries=0)})
-    with HostileServer([slow(0.05, ok())]) as server:
+    with HostileServer([together(2, ok())]) as server:
 
         async def main():
             lms = [OpenAILM(server.url, name, fleet=fleet, endpoint="judge") for name in "abcd"]

@@ -15,6 +15,7 @@ from hostile_server import (
     reply,
     slow,
     status,
+    together,
     trickle,
 )
 
@@ -34,9 +35,13 @@ from burnish.lm.fleet import Answer, Fleet, Job, Limits
 from burnish.lm.http import OpenAILM
 from burnish.records import Message, Status
 
-QUICK = Limits(backoff_base_s=0.01, backoff_cap_s=0.02, attempt_s=10.0, deadline_s=30.0, retries=2)
-IMPATIENT = msgspec.structs.replace(QUICK, attempt_s=0.4)
+QUICK = Limits(
+    backoff_base_s=0.01, backoff_cap_s=0.02, attempt_s=120.0, deadline_s=300.0, retries=2
+)
+"""Quick to try again; an answer may take its time, for a slow machine's sake."""
+IMPATIENT = msgspec.structs.replace(QUICK, attempt_s=0.8)
 HELLO = (Message("user", "hello"),)
+STALL = slow(60.0, ok())
 
 
 def ask(server, sampling=None, limits=QUICK, **more):
@@ -61,14 +66,17 @@ def ask(server, sampling=None, limits=QUICK, **more):
         ([status(408), ok()], 2),
         ([half_closed, ok()], 2),
         ([no_answer, ok()], 2),
-        ([slow(5.0, ok()), ok()], 2),
+        ([STALL, ok()], 2),
         ([trickle, ok()], 2),
     ],
     ids=["500", "503-502", "429", "408", "half-closed", "no-answer", "stall", "trickle"],
 )
 def test_passing_trouble_is_overcome(behaviours, attempts):
     with HostileServer(behaviours) as server:
-        completions, lm = ask(server, limits=msgspec.structs.replace(QUICK, attempt_s=1.0))
+        # Who waits for silence to end needs a limit; it must be long enough for the second answer.
+        waits = behaviours[0] in (STALL, trickle)
+        limits = msgspec.structs.replace(QUICK, attempt_s=2.0) if waits else QUICK
+        completions, lm = ask(server, limits=limits)
     assert [c.text for c in completions] == ["fine"]
     assert len(server.requests) == lm.fleet.totals.attempts == attempts
 
@@ -78,11 +86,11 @@ def test_passing_trouble_is_overcome(behaviours, attempts):
     [
         (status(500, "boom"), ServerFailed, 3, r"HTTP 500, body 'boom'; gave up after 3 attempts"),
         (status(429), RateLimited, 3, r"HTTP 429.*gave up after 3 attempts \(retries=2\)"),
-        (status(429, retry_after="60"), RateLimited, 1, r"the next would be due in 60\.\d s"),
+        (status(429, retry_after="900"), RateLimited, 1, r"the next would be due in 900\.\d s"),
         (half_closed, Unreachable, 3, r"the connection failed: .*body"),
         (no_answer, Unreachable, 3, r"the connection failed: .*without sending a response"),
-        (slow(9.0, ok()), TimedOut, 3, r"no answer within 0.4 s \(attempt_s\)"),
-        (trickle, TimedOut, 3, r"no answer within 0.4 s \(attempt_s\)"),
+        (STALL, TimedOut, 3, r"no answer within 0.8 s \(attempt_s\)"),
+        (trickle, TimedOut, 3, r"no answer within 0.8 s \(attempt_s\)"),
         (status(400, "bad field"), Rejected, 1, r"HTTP 400, body 'bad field'$"),
         (status(401), Rejected, 1, r"HTTP 401.*check the API key"),
         (status(404), Rejected, 1, r"HTTP 404.*check base_url"),
@@ -145,12 +153,12 @@ def test_retry_after_is_waited_for():
         completions, _ = ask(server)
     assert completions[0].text == "fine"
     first, second = server.requests
-    assert 1.0 <= second.at - first.at < 2.5
+    assert 1.0 <= second.at - first.at < 60
 
 
 def test_concurrency_holds_at_the_server_and_still_overlaps():
-    with HostileServer([slow(0.2, ok())]) as server:
-        limits = Limits(concurrency=5, attempt_s=10.0)
+    with HostileServer([together(5, ok())]) as server:
+        limits = Limits(concurrency=5, attempt_s=200.0)
 
         async def main():
             async with OpenAILM(server.url, "m", limits=limits) as lm:
@@ -159,25 +167,22 @@ def test_concurrency_holds_at_the_server_and_still_overlaps():
                         group.start_soon(lm.sample, HELLO, Sampling())
                 return lm.fleet.totals
 
-        began = time.monotonic()
         totals = anyio.run(main)
-        seconds = time.monotonic() - began
     assert server.peak == 5
     assert totals.ok == len(server.requests) == 20
-    assert 0.8 <= seconds < 3.0, f"{seconds:.2f} s; one after another would take 4 s"
 
 
 def test_a_hedged_request_beats_a_stall_and_hangs_up_on_it():
-    with HostileServer([slow(8.0, ok("late")), ok("quick")]) as server:
-        limits = Limits(hedge_after_s=0.1, attempt_s=10.0)
+    with HostileServer([slow(240.0, ok("late")), ok("quick")]) as server:
+        limits = Limits(hedge_after_s=0.1, attempt_s=280.0)
         began = time.monotonic()
         completions, lm = ask(server, limits=limits)
         seconds = time.monotonic() - began
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 60
         while not server.requests[0].hung_up and time.monotonic() < deadline:
             time.sleep(0.01)
     assert completions[0].text == "quick"
-    assert seconds < 3.0
+    assert seconds < 120
     assert lm.fleet.totals.hedges == 1
     assert [request.hung_up for request in server.requests] == [True, False]
 

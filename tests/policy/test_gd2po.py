@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from burnish.policy.advantage import grpo_advantage, per_reward_advantages
@@ -138,6 +138,7 @@ def test_without_anything_to_learn_all_are_zero(rewards, groups, lengths, varian
     assert values.tolist() == [0] * len(groups)
 
 
+@settings(max_examples=40)
 @given(cases(columns=1, missing=True), VARIANTS)
 def test_one_reward_makes_it_a_whitened_grpo(case, variant):
     rewards, groups, lengths = case
@@ -151,6 +152,7 @@ def test_one_reward_makes_it_a_whitened_grpo(case, variant):
     close(gd2po_advantage(twins, groups, lengths, variant=variant), whitened, 1e-6)
 
 
+@settings(max_examples=40)
 @given(cases(missing=True), st.booleans(), st.booleans())
 def test_tau_of_zero_without_query_weights_is_gdpo_bit_for_bit(case, shift, ignore):
     rewards, groups, lengths = case
@@ -163,6 +165,7 @@ def test_tau_of_zero_without_query_weights_is_gdpo_bit_for_bit(case, shift, igno
         assert torch.equal(gdpo, gd2po)
 
 
+@settings(max_examples=40)
 @given(cases(missing=True))
 def test_tau_of_one_is_the_hard_filter(case):
     rewards, groups, lengths = case
@@ -172,6 +175,7 @@ def test_tau_of_one_is_the_hard_filter(case):
     )
 
 
+@settings(max_examples=40)
 @given(cases(missing=True), VARIANTS, st.randoms(use_true_random=False))
 def test_order_changes_nothing(case, variant, random):
     rewards, groups, lengths = case
@@ -182,6 +186,7 @@ def test_order_changes_nothing(case, variant, random):
     close(shuffled, gd2po_advantage(rewards, groups, lengths, variant=variant)[order], 1e-7)
 
 
+@settings(max_examples=40)
 @given(cases(), VARIANTS, st.integers(1, 8), st.integers(-9, 9))
 def test_the_scale_of_a_reward_changes_nothing(case, variant, slope, offset):
     rewards, groups, lengths = case
@@ -195,6 +200,7 @@ def test_the_scale_of_a_reward_changes_nothing(case, variant, slope, offset):
     )
 
 
+@settings(max_examples=40)
 @given(cases(missing=True), VARIANTS, st.booleans())
 def test_flipping_every_reward_flips_every_advantage(case, variant, ignore):
     rewards, groups, lengths = case
@@ -203,6 +209,7 @@ def test_flipping_every_reward_flips_every_advantage(case, variant, ignore):
     close(flipped, -gd2po_advantage(rewards, groups, lengths, **options), 1e-6)
 
 
+@settings(max_examples=40)
 @given(cases(columns=2, least=2))
 def test_dropped_rollouts_get_zero_and_tokens_have_mean_zero_and_variance_one(case):
     rewards, groups, lengths = case
@@ -219,6 +226,7 @@ def test_dropped_rollouts_get_zero_and_tokens_have_mean_zero_and_variance_one(ca
     close(after, before / (before + 1e-8))
 
 
+@settings(max_examples=40)
 @given(cases(columns=2, least=3), st.floats(1, 50))
 def test_the_size_of_a_dropped_conflict_does_not_reach_the_whitening(case, length):
     rewards, groups, lengths = case
@@ -233,6 +241,7 @@ def test_the_size_of_a_dropped_conflict_does_not_reach_the_whitening(case, lengt
     )
 
 
+@settings(max_examples=40)
 @given(cases(missing=True), VARIANTS)
 def test_a_missing_rollout_is_as_if_it_were_not_there(case, variant):
     rewards, groups, lengths = case
@@ -279,6 +288,7 @@ def plain_gd2po(rewards, groups, lengths, variant, tau):
     return [(total[i] - mean) / scale if keep[i] else 0.0 for i in range(rows)]
 
 
+@settings(max_examples=40)
 @given(cases(least=2), VARIANTS, st.sampled_from([0.2, 0.5, 0.8]))
 def test_the_published_form_written_out(case, variant, tau):
     rewards, groups, lengths = case

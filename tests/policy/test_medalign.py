@@ -100,6 +100,7 @@ def test_the_reference_batch_itself_has_mean_zero_and_deviation_one(table):
     close(normalised.std(0, correction=0), torch.ones(table.shape[1]))
 
 
+@settings(max_examples=40)
 @given(tables(columns=2), tables(columns=2), st.floats(0.1, 100), st.floats(-100, 100))
 def test_a_reward_on_another_scale_with_its_own_statistics_is_the_same(
     reference, table, slope, offset
@@ -217,6 +218,7 @@ STEPS = st.tuples(
 )
 
 
+@settings(max_examples=40)
 @given(STEPS, st.floats(0, 1))
 def test_weights_have_mean_one_and_follow_their_rewards(step, beta):
     table, progress, severity, rate, previous = step
@@ -239,6 +241,7 @@ def test_weights_have_mean_one_and_follow_their_rewards(step, beta):
     close(again, weights[order])
 
 
+@settings(max_examples=40)
 @given(STEPS, st.floats(0.1, 3))
 def test_a_reward_that_falls_back_or_is_violated_more_gains_weight(step, change):
     table, progress, severity, rate, previous = step

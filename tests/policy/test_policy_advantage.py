@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.policy import (
@@ -170,6 +170,7 @@ def test_rewards_that_cancel_for_everyone_are_no_signal():
     assert (normalise_then_sum(rewards, [0] * 3) == 0).all()
 
 
+@settings(max_examples=40)
 @given(grouped())
 def test_one_reward_makes_gdpo_a_whitened_grpo(case):
     rewards, groups = case
@@ -181,6 +182,7 @@ def test_one_reward_makes_gdpo_a_whitened_grpo(case):
     assert torch.equal(gdpo_advantage(one, groups), whitened)
 
 
+@settings(max_examples=40)
 @given(grouped(), st.randoms(use_true_random=False))
 def test_order_and_labels_change_nothing(case, random):
     rewards, groups = case
@@ -192,6 +194,7 @@ def test_order_and_labels_change_nothing(case, random):
         close(function(rewards[order], shuffled), function(rewards, groups)[order], 1e-7)
 
 
+@settings(max_examples=40)
 @given(grouped())
 def test_a_missing_rollout_is_as_if_it_were_not_there(case):
     rewards, groups = case
@@ -205,6 +208,7 @@ def test_a_missing_rollout_is_as_if_it_were_not_there(case):
         close(values[without], function(rewards[without], [groups[i] for i in without]), 1e-7)
 
 
+@settings(max_examples=40)
 @given(
     grouped(rewards=st.integers(-20, 20).map(float)),
     st.floats(0.1, 10),
@@ -225,6 +229,7 @@ def test_grpo_is_not_invariant_to_the_scale_of_one_of_its_rewards():
     assert not torch.allclose(grpo_advantage(rewards, [0] * 3), grpo_advantage(rescaled, [0] * 3))
 
 
+@settings(max_examples=40)
 @given(grouped())
 def test_flipping_every_reward_flips_every_advantage(case):
     rewards, groups = case
@@ -232,6 +237,7 @@ def test_flipping_every_reward_flips_every_advantage(case):
         close(function(-rewards, groups), -function(rewards, groups), 1e-6)
 
 
+@settings(max_examples=40)
 @given(grouped(rewards=st.integers(-5, 5).map(float)))
 def test_advantages_of_a_group_have_mean_zero_and_variance_one(case):
     rewards, groups = case

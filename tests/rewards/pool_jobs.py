@@ -19,6 +19,21 @@ def nap(seconds: float) -> str:
     return "awake"
 
 
+def spin_or_nap(seconds: float | None) -> str:
+    """A nap that uses no processor time; without a length, work that never ends."""
+    while seconds is None:
+        pass
+    return nap(seconds)
+
+
+def work(seconds: float) -> int:
+    """So much processor time, then the number of the process."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    return os.getpid()
+
+
 def spin_in_c(exponent: int) -> int:
     """Holds the interpreter lock in C code: no thread or signal handler of Python's gets in."""
     return len(str(9 ** (9**exponent)))

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from functools import cache
 from pathlib import Path
 from statistics import correlation, fmean, pstdev
 
@@ -281,11 +282,12 @@ def differences(pairs):
     return np.array(rows), np.array([float(label) for *_, label in pairs])
 
 
-def fitted_weights(pairs):
+@cache
+def fitted_weights():
     """Logistic regression on differences of features, by gradient steps on scaled columns."""
     import numpy as np
 
-    X, y = differences(pairs)
+    X, y = differences(alpaca("train"))
     scale = X.std(0) + 1e-9
     weights = np.zeros(X.shape[1])
     for _ in range(500):
@@ -301,7 +303,7 @@ def agreement(margins, labels):
 def test_real_preferences_features_agree_by_length_and_little_else():
     """AlpacaEval (labels by GPT-4): above chance once fitted, and mostly because longer wins."""
     numpy = pytest.importorskip("numpy")
-    weights = fitted_weights(alpaca("train"))
+    weights = fitted_weights()
     test = alpaca("test")
     X, y = differences(test)
     longer = numpy.array([len(a) - len(b) for _, a, b, _ in test])
@@ -340,7 +342,7 @@ def test_real_preferences_writers_scores_are_not_predicted():
 def test_real_preferences_writers_edits_are_not_predicted():
     """LAMP pairs: 70 edits, so anything between 0.38 and 0.62 is chance."""
     pytest.importorskip("numpy")
-    weights = fitted_weights(alpaca("train"))
+    weights = fitted_weights()
     pairs = []
     for row in rows_of("lamp_writing/pair_test.parquet"):
         text = row["messages"][1]["content"]

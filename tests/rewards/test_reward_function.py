@@ -18,7 +18,7 @@ from burnish.rewards import (
     from_function,
     function_fingerprint,
 )
-from burnish.rewards.deadline import MOST_STRAYS, call_each
+from burnish.rewards.deadline import MOST_STRAYS, _strays, call_each
 from burnish.source import find_function
 
 
@@ -66,27 +66,32 @@ def test_an_exit_is_an_error_at_once():
 
     for function in (leave, leave_async):
         started = time.monotonic()
-        rewards = score(from_function(function, deadline_s=20), a_task(), "x", "y")
+        rewards = score(from_function(function, deadline_s=600), a_task(), "x", "y")
         assert statuses(rewards) == ["infra_error"] * 2
         assert "SystemExit" in rewards[0].reason
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 120
 
 
 def test_nothing_is_called_after_the_deadline_of_the_gate():
-    called = []
+    called, may_end = [], threading.Event()
 
     def slow(text):
         called.append(text)
-        time.sleep(0.3)
+        may_end.wait(600)
         return 1.0
 
-    async def main():
+    async def main(deadline_s):
         texts = answers(*"abcdef")
-        rewards = await checked(from_function(slow), a_task(), texts, deadline_s=0.1)
-        await anyio.sleep(0.8)
+        rewards = await checked(from_function(slow), a_task(), texts, deadline_s=deadline_s)
+        may_end.set()
+        await anyio.sleep(0.3)  # time enough to go on with the next, if it did
         return rewards
 
-    assert statuses(anyio.run(main)) == ["timeout"] * 6
+    for deadline_s in (0.1, 1, 10):  # on a slow machine the first call may begin late
+        may_end.clear()
+        assert statuses(anyio.run(main, deadline_s)) == ["timeout"] * 6
+        if called:
+            break
     assert called == ["a"]
 
 
@@ -151,26 +156,40 @@ def test_an_exception_fails_its_own_sample():
 
 
 def test_a_stuck_function_times_out_alone_and_holds_up_nothing():
+    may_end = threading.Event()
+
     def slow(text):
-        time.sleep(3 if text == "slow" else 0)
+        if text == "slow":
+            may_end.wait(600)
         return 1.0
 
     started = time.monotonic()
-    rewards = score(from_function(slow, deadline_s=0.2), a_task(), "a", "slow", "b")
-    assert time.monotonic() - started < 2
+    try:
+        for deadline_s in (0.1, 1, 10):  # a slow machine may need longer for the quick ones
+            rewards = score(from_function(slow, deadline_s=deadline_s), a_task(), "a", "slow", "b")
+            if statuses(rewards[::2]) == ["ok", "ok"]:
+                break
+    finally:
+        may_end.set()
+    assert time.monotonic() - started < 120
     assert statuses(rewards) == ["ok", "timeout", "ok"]
 
 
 def test_async_functions_are_awaited_together():
+    running = set()
+
     async def judge(text):
-        if text == "slow":
-            await anyio.sleep(30)
-        await anyio.sleep(0.1)
+        running.add(text)
+        while len(running) < 4 or text == "slow":  # noqa: ASYNC110  the others set it
+            await anyio.sleep(0.005)
         return 1 / int(text)
 
-    started = time.monotonic()
-    rewards = score(from_function(judge, deadline_s=0.3), a_task(), "1", "2", "slow", "0")
-    assert time.monotonic() - started < 2
+    for deadline_s in (0.1, 1, 10):  # a slow machine may need longer for the quick ones
+        running.clear()
+        scorer = from_function(judge, deadline_s=deadline_s)
+        rewards = score(scorer, a_task(), "1", "2", "slow", "0")
+        if statuses(rewards[:2]) == ["ok", "ok"]:
+            break
     assert statuses(rewards) == ["ok", "ok", "timeout", "infra_error"]
 
 
@@ -268,7 +287,7 @@ def test_a_group_of_a_thousand_is_quick():
     scorer = from_function(lambda text: len(text), "f")
     started = time.process_time()
     assert len(score(scorer, a_task(), *answers_texts(1000))) == 1000
-    assert time.process_time() - started < 1.0
+    assert time.process_time() - started < 5.0
 
 
 def answers_texts(count):
@@ -279,7 +298,7 @@ def test_calls_that_never_return_stop_the_run_instead_of_slowing_it():
     ended = threading.Event()
 
     def stuck(text):
-        ended.wait(20)
+        ended.wait(600)
 
     try:
         calls = call_each(stuck, [{"text": "x"}] * MOST_STRAYS, deadline_s=0.05)
@@ -288,5 +307,6 @@ def test_calls_that_never_return_stop_the_run_instead_of_slowing_it():
             call_each(stuck, [{"text": "x"}], deadline_s=0.05)
     finally:
         ended.set()
-    time.sleep(0.2)
-    assert call_each(len, [{}], deadline_s=1.0)[0].failure[0] is Status.INFRA_ERROR
+    for thread in _strays:
+        thread.join(60)
+    assert call_each(len, [{}], deadline_s=60)[0].failure[0] is Status.INFRA_ERROR

@@ -11,10 +11,11 @@ from reward_cases import a_task, answers, score, statuses, values
 from burnish.rewards import Mathematics, MathematicsConfig, Numeric, NumericConfig, checked
 from burnish.rewards.checks import mathematics
 from burnish.rewards.checks.extract import last_boxed
-from burnish.rewards.pool import default_pool
+from burnish.rewards.pool import WALL_PER_S, default_pool
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
-CHECK = Mathematics(MathematicsConfig())
+CHECK = Mathematics(MathematicsConfig(timeout_s=60))
+"""With a limit that no honest answer meets, however slow the machine."""
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,8 @@ HOSTILE = {
     "sum": "\\boxed{\\sum_{k=1}^{10^9} k!}",
     "continued fraction": "\\boxed{" + "\\frac{1}{1+" * 60 + "2" + "}" * 60 + "}",
 }
-BOUND_S = 1.0
+BOUND_S = 0.4
+"""Seconds of computing: an honest answer here needs 0.03."""
 
 
 @pytest.mark.parametrize(
@@ -107,34 +109,33 @@ def test_mixed_numbers_are_sums_and_blanks_between_digits_count(gold, right, wro
 
 def test_one_good_answer_among_towers_is_graded():
     """Each tower costs a child its life; the last answer is still there, and so is its reward."""
-    check = Mathematics(MathematicsConfig(timeout_s=0.2))
-    default_pool().run(
-        check.child, [{"answer": "1", "golds": ["1"], "explicit": True}] * 4, timeout_s=9
-    )
-    towers = [f"\\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(9, 25)]
+    check = Mathematics(MathematicsConfig(timeout_s=BOUND_S))
+    # One more than there are children: every child is lost, and one of them twice.
+    towers = [f"\\boxed{{9^{{9^{{9^{{{n + 9}}}}}}}}}" for n in range(default_pool().size + 1)]
     rewards = score(check, a_task(answer="\\frac{1}{2}"), *towers, "\\boxed{\\sqrt{\\frac14}}")
     assert statuses(rewards[:-1]) == ["timeout"] * len(towers)
     assert values(rewards[-1:]) == [1.0]
 
 
 def test_a_deadline_costs_only_what_is_not_finished():
-    check = Mathematics(MathematicsConfig(timeout_s=30))
-    default_pool().run(
-        check.child, [{"answer": "1", "golds": ["1"], "explicit": True}] * 4, timeout_s=9
-    )
+    check = Mathematics(MathematicsConfig(timeout_s=600))
     good = ["\\boxed{\\sqrt{\\frac14}}", "\\boxed{\\sqrt{\\frac19}}"]
     towers = [f"\\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(9, 12)]
 
-    async def main():
+    async def main(deadline_s):
         task = a_task(answer="\\frac{1}{2}")
-        return await checked(check, task, answers(*good, *towers), deadline_s=2)
+        return await checked(check, task, answers(*good, *towers), deadline_s=deadline_s)
 
-    rewards = anyio.run(main)
+    score(check, a_task(answer="\\frac{1}{2}"), *good)  # a child that is warm
+    for deadline_s in (1, 10, 100):  # a slow machine needs a longer one to finish the good ones
+        rewards = anyio.run(main, deadline_s)
+        if statuses(rewards[:2]) == ["ok", "ok"]:
+            break
     assert values(rewards) == [1.0, 0.0, None, None, None]
     assert statuses(rewards[2:]) == ["timeout"] * 3
     started = time.monotonic()
     assert values(score(check, a_task(answer="\\frac{1}{2}"), good[0])) == [1.0]
-    assert time.monotonic() - started < 15, "the next group waited for towers nobody wants"
+    assert time.monotonic() - started < 300, "the next group waited for towers nobody wants"
 
 
 def test_a_long_line_is_cut_outside_its_formulas():
@@ -150,7 +151,7 @@ def test_hostile_answers_cannot_hang_or_zero_their_neighbours():
     """Graded from a thread that is not the main one, as a trainer would."""
     check = Mathematics(MathematicsConfig(timeout_s=BOUND_S))
     default_pool().run(
-        check.child, [{"answer": "1", "golds": ["1"], "explicit": True}], timeout_s=9
+        check.child, [{"answer": "1", "golds": ["1"], "explicit": True}], timeout_s=60
     )
     children = len(default_pool().pids())
     texts = [text for bad in HOSTILE.values() for text in (bad, "\\boxed{\\sqrt{\\frac14}}")]
@@ -162,24 +163,25 @@ def test_hostile_answers_cannot_hang_or_zero_their_neighbours():
     started = time.monotonic()
     thread = threading.Thread(target=grade)
     thread.start()
-    thread.join(timeout=90)
+    thread.join(timeout=600)
     wall = time.monotonic() - started
+    assert not thread.is_alive()
     assert values(rewards[1::2]) == [1.0] * len(HOSTILE), "a neighbour was not graded"
     for name, reward in zip(HOSTILE, rewards[::2], strict=True):
         assert reward.value in (None, 0.0), name
         assert reward.status in ("ok", "timeout", "infra_error"), name
     assert rewards[0].status == "timeout"
     killed = sum(reward.status == "timeout" for reward in rewards)
-    start_up = 4.0  # a replaced child imports math-verify again, on a machine shared with others
-    assert wall < killed * (BOUND_S + start_up) + 10
+    start_up = 30.0  # a replaced child imports math-verify again, on a machine shared with others
+    assert wall < killed * (BOUND_S * WALL_PER_S + start_up) + 60
     assert len(default_pool().pids()) >= children
 
 
 def test_a_timeout_is_told_with_what_was_being_compared():
-    check = Mathematics(MathematicsConfig(timeout_s=0.3))
+    check = Mathematics(MathematicsConfig(timeout_s=0.1))
     (reward,) = score(check, a_task(answer="1/2"), HOSTILE["tower"])
     assert (reward.value, reward.status) == (None, "timeout")
-    assert "killed after 0.3 s" in reward.reason
+    assert "killed after 0.1 s" in reward.reason
     assert "9^{9^{9^{9}}}" in reward.reason
 
 

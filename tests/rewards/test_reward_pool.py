@@ -1,5 +1,6 @@
-"""The pool: wall clocks that hold, deaths that cost one job, neighbours that do not notice."""
+"""The pool: clocks that hold, deaths that cost one job, neighbours that do not notice."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -41,19 +42,39 @@ def test_children_stay_warm(pool):
 
 
 def test_a_stuck_job_is_killed_and_its_neighbours_are_served(pool):
-    pool.run("pool_jobs:nap", [{"seconds": 0}], timeout_s=5)
-    started = time.monotonic()
-    jobs = [{"seconds": 0}, {"seconds": 60}, {"seconds": 0}]
-    outcomes = pool.run("pool_jobs:nap", jobs, timeout_s=0.4)
-    assert time.monotonic() - started < 5
+    jobs = [{"seconds": 0}, {"seconds": None}, {"seconds": 0}]
+    outcomes = pool.run("pool_jobs:spin_or_nap", jobs, timeout_s=0.3)
     assert results(outcomes) == [("ok", "awake"), ("timeout", None), ("ok", "awake")]
-    assert "0.4 s" in outcomes[1].reason
+    assert outcomes[1].reason == "killed after 0.3 s of computing"
     assert len(pool.pids()) <= pool.size
 
 
 def test_a_job_in_c_code_is_killed_too(pool):
-    outcomes = pool.run("pool_jobs:spin_in_c", [{"exponent": 9}], timeout_s=0.4)
+    outcomes = pool.run("pool_jobs:spin_in_c", [{"exponent": 9}], timeout_s=0.2)
     assert outcomes[0].status == "timeout"
+    assert outcomes[0].reason == "killed after 0.2 s of computing"
+
+
+def test_a_job_that_waits_for_its_turn_on_the_processor_is_not_late(pool):
+    (waited,) = pool.run("pool_jobs:nap", [{"seconds": 0.5}], timeout_s=0.4)
+    assert (waited.status, waited.value) == ("ok", "awake")
+
+
+def test_a_job_that_never_computes_is_killed_in_the_end(pool):
+    (stuck,) = pool.run("pool_jobs:nap", [{"seconds": 3600}], timeout_s=0.05)
+    assert (stuck.status, stuck.reason) == ("timeout", "killed after 0.5 s on the wall")
+
+
+def test_every_job_has_a_clock_of_its_own():
+    """What earlier jobs of the same process have used counts for nobody."""
+    small = Pool(1)
+    try:
+        outcomes = small.run("pool_jobs:work", [{"seconds": 0.15}] * 3, timeout_s=0.4)
+        pids = {outcome.value for outcome in outcomes}
+    finally:
+        small.close()
+    assert [outcome.status.value for outcome in outcomes] == ["ok"] * 3
+    assert len(pids) == 1
 
 
 def test_a_crash_leaves_last_words(pool):
@@ -112,7 +133,7 @@ def test_many_threads_share_the_children(pool):
 def test_a_cancelled_caller_leaves_at_once_and_takes_its_jobs_along(pool):
     async def main():
         async with anyio.create_task_group() as group:
-            jobs = [{"seconds": 1.0}] * 20
+            jobs = [{"seconds": 30}] * 20
             group.start_soon(lambda: pool.run_async("pool_jobs:nap", jobs, timeout_s=5))
             await anyio.sleep(0.2)
             group.cancel_scope.cancel()
@@ -120,21 +141,28 @@ def test_a_cancelled_caller_leaves_at_once_and_takes_its_jobs_along(pool):
 
     started = time.monotonic()
     assert results(anyio.run(main)) == [("ok", 8)]
-    assert time.monotonic() - started < 8  # twenty naps on two children would be ten seconds
+    assert time.monotonic() - started < 60  # twenty naps on two children would be five minutes
 
 
 def test_a_deadline_returns_what_is_finished(pool):
-    async def main():
-        jobs = [{"seconds": 0}] * 3 + [{"seconds": 30}] * 5 + [{"seconds": 0}]
-        with anyio.fail_after(3):
-            return await pool.run_async("pool_jobs:nap", jobs, timeout_s=1.5)
+    # Three quick ones, one without end, and more naps than fit into any of the deadlines.
+    jobs = [{"seconds": s} for s in (0, 0, 0, None, *[3600] * 60, 0)]
 
-    pool.run("pool_jobs:nap", [{"seconds": 0}] * 4, timeout_s=5)
-    outcomes = anyio.run(main)
+    async def main(deadline_s):
+        with anyio.fail_after(deadline_s):
+            return await pool.run_async("pool_jobs:spin_or_nap", jobs, timeout_s=0.1)
+
+    pool.run("pool_jobs:spin_or_nap", [{"seconds": 0}] * 4, timeout_s=5)
+    outcomes = []
+    for deadline_s in (1, 5, 25):  # a slow machine needs a longer one to finish the first four
+        with contextlib.suppress(TimeoutError):  # it had no processor in the last tenth of it
+            outcomes = anyio.run(main, deadline_s)
+        if outcomes and all("deadline" not in outcome.reason for outcome in outcomes[:4]):
+            break
     assert results(outcomes[:3]) == [("ok", "awake")] * 3
-    assert [o.status.value for o in outcomes[3:8]] == ["timeout"] * 5
+    assert [o.status.value for o in outcomes[3:-1]] == ["timeout"] * 61
     assert "killed after" in outcomes[3].reason
-    assert "deadline of its group" in outcomes[7].reason
+    assert "deadline of its group" in outcomes[-2].reason
 
 
 def test_callers_whose_jobs_hang_do_not_hold_up_another(pool):
@@ -143,17 +171,17 @@ def test_callers_whose_jobs_hang_do_not_hold_up_another(pool):
 
         async def call(name, seconds, count):
             jobs = [{"seconds": seconds}] * count
-            served[name] = await pool.run_async("pool_jobs:nap", jobs, timeout_s=0.4)
+            served[name] = await pool.run_async("pool_jobs:spin_or_nap", jobs, timeout_s=0.1)
 
-        with anyio.move_on_after(6):
-            async with anyio.create_task_group() as group:
-                for name in range(4):
-                    group.start_soon(call, name, 60, 8)
-                await anyio.sleep(0.05)
-                group.start_soon(call, "healthy", 0, 8)
+        async with anyio.create_task_group() as group:
+            for name in range(4):
+                group.start_soon(call, name, None, 3)
+            await anyio.sleep(0.05)
+            group.start_soon(call, "healthy", 0, 8)
         return served
 
     served = anyio.run(main)
+    assert next(iter(served)) == "healthy"
     assert results(served["healthy"]) == [("ok", "awake")] * 8
     assert all(o.status == "timeout" for name in range(4) for o in served[name])
 
@@ -226,14 +254,13 @@ def test_children_die_with_a_killed_parent():
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": path},
-        timeout=60,
+        timeout=300,
     )
     child = int(done.stdout)
     assert child > 0
-    for _ in range(100):
-        if not _alive(child):
-            break
-        time.sleep(0.05)
+    deadline = time.monotonic() + 60
+    while _alive(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
     assert not _alive(child)
 
 

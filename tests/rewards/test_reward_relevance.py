@@ -164,10 +164,10 @@ def test_tags_are_closed():
 
 
 def test_a_pattern_without_end_is_stopped_and_its_neighbours_are_not():
-    scorer = section("rule:", pattern="(a+)+b", timeout_s=0.3)
+    scorer = section("rule:", pattern="(a+)+b", timeout_s=0.1)
     began = time.monotonic()
     found = score(scorer, a_task(grade=2), "2\nrule: " + "a" * 60, "2\nrule: aab", "2")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 120
     assert statuses(found) == ["timeout", "ok", "ok"]
     assert values(found) == [None, 1.0, 0.0]
 

@@ -2,6 +2,7 @@
 
 import collections
 import textwrap
+import threading
 import time
 import tomllib
 
@@ -342,19 +343,22 @@ def test_a_judge_that_stalls_costs_its_deadline_and_only_what_it_was_asked():
     assert rewards[1].status.value == "timeout"
     assert "no verdict within 0.05 s" in rewards[1].reason
     assert rewards[2].value == -1.0  # empty: decided without the judge
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 50  # one call of the judge alone takes 60
     outer = VersusReference(Stalling(), seed=0, deadline_s=None)
     late = anyio.run(lambda: checked(outer, a_task(), answers("1", "2"), deadline_s=0.05))
     assert statuses(late) == ["timeout", "timeout"]
 
 
 def test_a_function_that_stalls_is_left_behind():
+    may_end = threading.Event()
+
     def slow(prompt, a, b):
-        time.sleep(0.5)
+        may_end.wait(600)
         return 1.0, 0.0
 
     judge = CallablePairJudge(slow, deadline_s=0.05)
     scores = anyio.run(judge.opinions, [("p", "a", "b")])
+    may_end.set()
     assert (scores[0].scores, scores[0].status.value) == (None, "timeout")
 
 

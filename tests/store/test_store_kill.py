@@ -97,7 +97,7 @@ def test_a_reader_beside_a_writer_sees_only_whole_steps(tmp_path: Path) -> None:
         writer.stdout.readline()
         seen = set()
         with RunStore.open(folder, read_only=True) as store:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 120
             while len(seen) < 5 and time.monotonic() < deadline:
                 last = store.last_step()
                 assert last is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import resource
 import shutil
 import signal
 import sqlite3
@@ -13,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import msgspec
@@ -382,22 +382,24 @@ def test_a_run_can_be_moved(tmp_path: Path) -> None:
 
 
 def test_a_step_costs_little(tmp_path: Path) -> None:
-    def cpu_s() -> float:
-        usage = resource.getrusage(resource.RUSAGE_THREAD)
-        return usage.ru_utime + usage.ru_stime
-
     small = [make_step(step, count=8, tokens=16) for step in range(40)]
     large = [make_step(step, count=64, tokens=100) for step in range(40, 50)]
     numbers = {f"m{k}": k / 7 for k in range(30)}
     took: list[float] = []
+    as_json: list[float] = []
     with create(tmp_path / "a") as store:
         for step, samples in enumerate([*small, *large]):
-            start = cpu_s()
+            start = time.thread_time()
             store.append_rollouts(step, samples)
             if step < len(small):
                 store.append_metrics(step, numbers)
-            took.append(cpu_s() - start)
-    # The aims are 2 and 10 ms; the room above them is for a slow machine, not for slow code. The
-    # median, because a pass of the garbage collector over the whole suite may fall into any step.
-    assert statistics.median(took[: len(small)]) < 0.005
-    assert statistics.median(took[len(small) :]) < 0.025
+            took.append(time.thread_time() - start)
+            start = time.thread_time()
+            json.dumps(msgspec.to_builtins(samples))
+            as_json.append(time.thread_time() - start)
+    # The aims are 2 and 10 ms of a quick machine, which writes the same samples as plain JSON in
+    # 0.4 and 10 ms; a slow one is slow at both. The medians, because a pass of the garbage
+    # collector over the whole suite may fall into any step.
+    first, last = slice(len(small)), slice(len(small), None)
+    assert statistics.median(took[first]) < 12 * statistics.median(as_json[first])
+    assert statistics.median(took[last]) < 2.5 * statistics.median(as_json[last])

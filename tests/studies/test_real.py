@@ -161,11 +161,15 @@ def test_every_real_demonstration_earns_the_best_score(real, name):
     folder, _ = real
     recipe = study.HERE / f"{name}.toml"
     config = tomllib.loads(recipe.read_text())
+    # A busy machine may be slow, which says nothing of the demonstrations.
+    for table in config["rewards"]:
+        if table["kind"] == "section":
+            table["timeout_s"] = 600.0
     scorer = build_all([msgspec.convert(r, RewardConfig) for r in config["rewards"]])
     tasks = tasks_of(recipe, folder)
     shown = [*tasks.sample(tasks.train_size), *tasks.held_out()]
     pairs = [(task, [Response(task.id, task.fields["demonstration"])]) for task in shown]
-    found = anyio.run(partial(score_groups, scorer, pairs, deadline_s=60.0))
+    found = anyio.run(partial(score_groups, scorer, pairs, deadline_s=3600.0))
     parts = [rewards[0].components for rewards in found]
     assert {part["exact"] for part in parts} == {1.0}
     if name != "search":

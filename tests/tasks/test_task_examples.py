@@ -1,5 +1,6 @@
 """The games of the studies: repeatable, short, with the shares and labels they promise."""
 
+import functools
 import random
 from collections import Counter
 from pathlib import Path
@@ -225,6 +226,7 @@ def test_stories_experts_use_everything_and_the_others_have_flaws():
     assert praised / DRAWS == pytest.approx(0.2, abs=0.03)
 
 
+@functools.cache
 def cranfield(split):
     folder = DATA / "cranfield"
     if not folder.is_dir():
@@ -233,6 +235,7 @@ def cranfield(split):
     return rows, [graded_search.from_cranfield(row) for row in rows]
 
 
+@functools.cache
 def liveqa(split):
     path = DATA / "liveqa_med" / f"{split}.parquet"
     if not path.is_file():

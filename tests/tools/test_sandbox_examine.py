@@ -16,7 +16,7 @@ HUMAN = "def check(candidate):\n    assert candidate(1, 2) == 3\n    assert cand
 
 @pytest.fixture(scope="module")
 def sandbox():
-    return Sandbox(SandboxLimits(cpu_s=5, wall_s=20, memory_mb=256), allow_weak=True)
+    return Sandbox(SandboxLimits(cpu_s=60, wall_s=300, memory_mb=256), allow_weak=True)
 
 
 def test_right_code_passes_and_wrong_code_says_where(sandbox):
@@ -181,10 +181,14 @@ def test_a_flood_of_answers_is_only_a_guess(sandbox):
     assert marks.passed < 2
 
 
-def test_limits_end_the_candidate_and_the_examiner_notes_it():
-    sandbox = Sandbox(SandboxLimits(cpu_s=20, wall_s=1, memory_mb=256), allow_weak=True)
+def test_limits_end_the_candidate_and_the_examiner_notes_it(sandbox):
     code = "def add(a, b):\n    if a == 5:\n        while True: pass\n    return a + b"
-    marks = sandbox.examine(Exam(code, (HUMAN,), entry_point="add"))
+    for wall_s in (0.7, 5, 30):  # a slow machine needs longer to come to the second call
+        limits = SandboxLimits(cpu_s=60, wall_s=wall_s, memory_mb=256)
+        hurried = Sandbox(limits, allow_weak=True)
+        marks = hurried.examine(Exam(code, (HUMAN,), entry_point="add"))
+        if marks.passed:
+            break
     assert marks.passed == 1
     assert marks.failures[0].test == "assert candidate(5, 5) == 10"
     assert marks.candidate.killed_by is Limit.WALL

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.tools.inside import wire
@@ -45,6 +45,7 @@ def same(a, b) -> bool:
     return True
 
 
+@settings(max_examples=50)
 @given(PLAIN)
 def test_plain_data_arrives_as_it_was(value):
     assert same(there_and_back(value), value)

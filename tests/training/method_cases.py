@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from training_cases import reward
+from training_cases import HERE, reward
 
-SHOWN = {"kind": "function", "path": "burnish.tasks.examples.shop_search:make"}
+SHOWN = {"kind": "function", "path": f"{HERE / 'shown_tasks.py'}:make"}
 BREVITY = {"kind": "length", "unit": "characters", "max": 3, "edge": 6, "weight": 0.5}
 TWO_REWARDS = [reward("letters"), BREVITY]
 ELASTIC = {"kind": "elastic", "strength": 1.0, "macro": 0.5, "range": [0.0, 1.0]}

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.skipif(
 WORDS = [
     "steps=2",
     "task.level=1",
-    "rollout.prompts=4",
+    "rollout.prompts=1",
     "rollout.samples=4",
-    "rollout.max_tokens=8",
-    "evaluation.prompts=4",
+    "rollout.max_tokens=6",
+    "evaluation.prompts=1",
     "model.device=cpu",
     "guards.useless_steps=2",
     'rewards.0={ kind = "length", name = "brief", unit = "characters", max = 1, edge = 40 }',
@@ -62,7 +62,7 @@ def test_two_steps_of_the_embedded_model(tmp_path):
     with RunStore.open(trained.folder, read_only=True) as store:
         counts = store.summary().samples
         samples = list(store.samples(split="train"))
-    assert counts == {"eval:held_out": 8, "train": 32}
+    assert counts == {"eval:held_out": 2, "train": 8}
     assert {s.trajectory.weight_version for s in samples} == {0, 1}
     assert all(s.trajectory.text == saved.tokenizer.decode(_answer(s)) for s in samples)
 

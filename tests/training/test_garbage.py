@@ -27,7 +27,7 @@ def own_settings() -> Iterator[None]:
     yield
     gc.enable()
     gc.set_threshold(*before)
-    gc.unfreeze()
+    gc.freeze()  # as the suite's conftest has it
 
 
 def test_what_was_there_is_left_alone_and_given_back() -> None:

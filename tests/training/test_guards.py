@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from method_cases import SHOWN
 from training_cases import HERE, finish, reward, rollout, stop_after, trainer
 
 from burnish.config.schema import Optimiser
@@ -406,7 +407,7 @@ def test_too_large_an_outage_stops_before_the_weights_move(tmp_path):
 def test_a_group_past_its_deadline_does_not_take_the_step_with_it(tmp_path):
     more = {
         "rewards": [reward("slow_first_group", deadline_s=20.0)],
-        "rollout": {"score_timeout_s": 0.4},
+        "rollout": {"score_timeout_s": 1.5},
         "steps": 1,
     }
     trained = trainer(tmp_path, NO_EVALUATION, more)
@@ -509,8 +510,7 @@ def test_which_sample_is_named_is_not_a_matter_of_timing(tmp_path):
 def test_a_bad_imitation_names_its_demonstrations_and_is_seen_again(tmp_path):
     # Finite as a setting, and more than float32 holds.
     huge = {"kind": "sft", "coefficient": 1e39, "batch": 2}
-    shown = {"kind": "function", "path": "burnish.tasks.examples.shop_search:make"}
-    table = {"task": shown, "policy": {"auxiliary": [huge]}, **NO_EVALUATION}
+    table = {"task": SHOWN, "policy": {"auxiliary": [huge]}, **NO_EVALUATION}
     error, place = trip_at(trainer(tmp_path, table), 0)
     line, _ = check_evidence(error, place, "loss")
     assert "loss guard: sft is inf" in str(error)

@@ -20,6 +20,7 @@ from burnish.lm.threads import choose_threads
 from burnish.records import Author
 from burnish.store import RunStore
 from burnish.training import build
+from burnish.training import forecast as forecast_room
 from burnish.training.events import Finished, HeldOut, Started, StepDone
 from burnish.training.forward import token_scores
 from burnish.training.packing import make_rows, pack
@@ -353,7 +354,7 @@ def test_checkpoints_load_as_they_lie_in_a_fresh_process(tmp_path):
         [sys.executable, "-c", LOADER, str(out), *places.values()],
         check=True,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        timeout=120,
+        timeout=600,
     )
     found = load_file(out)
     first = load_model("tiny", device="cpu")
@@ -462,8 +463,25 @@ def test_the_forecast_of_half_precision_and_of_adapters(tmp_path):
     lora.store.close()
 
 
+@pytest.mark.parametrize(("rate", "last"), [(1e8, 96), (1e10, 384), (1e15, 768)])
+def test_a_slow_machine_is_probed_with_a_small_product(monkeypatch, rate, last):
+    """Half precision that a CPU only emulates would take a minute with the largest one."""
+    sides = []
+
+    def seconds(work, device):
+        sides.append(len(work()))
+        return 2 * sides[-1] ** 3 / rate
+
+    monkeypatch.setattr(forecast_room, "_seconds", seconds)
+    found = forecast_room._operations_per_s(torch.device("cpu"), torch.float32)
+    assert sides[-1] == last
+    assert found == pytest.approx(rate)
+
+
 def test_bfloat16_trains_over_float32_masters(tmp_path):
-    trained = trainer(tmp_path, {"model": {"dtype": "bfloat16"}, "steps": 2})
+    # Few tokens: a CPU may only emulate this precision.
+    few = {"rollout": {"prompts": 1}, "evaluation": {"prompts": 0}, "steps": 2}
+    trained = trainer(tmp_path, {"model": {"dtype": "bfloat16"}}, few)
     finish(trained)
     for p, master in zip(trained.optimiser.parameters, trained.optimiser.masters, strict=True):
         assert p.dtype == torch.bfloat16
@@ -502,7 +520,7 @@ def test_two_processes_end_where_one_does(tmp_path):
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert {p.name for p in tmp_path.glob("rank-*")} == {"rank-0-of-2", "rank-1-of-2"}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,6 +26,7 @@ from burnish.errors import StoreError, UserError
 from burnish.store import RunStore
 from burnish.training import build, checkpoint
 from burnish.training.events import StepDone
+from warm import start
 
 METHODS = {
     "grpo": {
@@ -79,9 +78,19 @@ def same(found, expected):
         assert found[key] == value, f"{key} differs"
 
 
-@pytest.mark.parametrize("stop", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("every", [1, 2, 3])
-@pytest.mark.parametrize("method", METHODS)
+EVERYWHERE = [(every, stop) for every in (1, 2, 3) for stop in (1, 2, 3, 4, 5)]
+STOPS = [
+    *(("dapo", *place) for place in EVERYWHERE),
+    *(
+        (method, *place)
+        for method in ("grpo", "gdpo")
+        for place in ((1, 3), (2, 1), (2, 4), (3, 2), (3, 5))
+    ),
+]
+"""Method, steps from checkpoint to checkpoint, and the step after which the run stops."""
+
+
+@pytest.mark.parametrize(("method", "every", "stop"), STOPS)
 def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, method, every, stop):
     more = {"checkpoint": {"every": every, "keep": 1}}
     # With a checkpoint at every step the stop comes right after it; else between two of them, so
@@ -203,12 +212,7 @@ def test_a_checkpoint_without_state_says_what_to_do(tmp_path):
 
 # --- kill -9
 
-
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    words = [sys.executable, "-m", "burnish.cli", "train", "config.toml", "--quiet"]
-    quiet = subprocess.DEVNULL
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, cwd=folder, env=environment, stdout=quiet, stderr=quiet)
+TRAIN = ["train", "config.toml", "--quiet"]
 
 
 def stored(run: Path) -> dict[str, bytes]:
@@ -235,25 +239,27 @@ def test_ten_random_kills_lose_no_sample_and_change_no_bit(tmp_path):
     kills = 0
     seen: dict[str, bytes] = {}
     while kills < 10:
-        child = start(tmp_path)
+        child = start("burnish.cli", TRAIN, folder=tmp_path)
         known = len(seen)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         # The clock of the kill starts when the child has stored something new, so that every
         # life gets somewhere and the kill falls at a random point of its work.
-        while child.poll() is None and len(stored(run)) == known:
+        while child.is_alive() and len(stored(run)) == known:
             assert time.monotonic() < deadline, "the child stores nothing"
-            time.sleep(0.02)
+            time.sleep(0.05)
         time.sleep(rng.uniform(0.0, 0.25))
         before = stored(run)
-        child.send_signal(signal.SIGKILL)
-        code = child.wait()
+        child.kill()
+        child.join()
         after = stored(run)
         assert before.items() <= after.items(), "a stored sample was lost or changed by the kill"
         assert seen.items() <= after.items(), "a sample of an earlier life was lost or changed"
         seen = after
-        assert code == -signal.SIGKILL, "the run finished before the tenth kill"
+        assert child.exitcode == -signal.SIGKILL, "the run finished before the tenth kill"
         kills += 1
-    assert start(tmp_path).wait(timeout=120) == 0
+    last = start("burnish.cli", TRAIN, folder=tmp_path)
+    last.join(600)
+    assert last.exitcode == 0
     same(outcome(run), outcome(tmp_path / "whole"))
 
 

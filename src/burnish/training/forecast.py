@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -23,6 +24,10 @@ STARTS_A_LAYER = 30
 """Operations that one layer's forward pass starts; a backward pass starts twice as many."""
 GRAPH_LAYER_S = 29e-6
 """One layer of a decode step in a captured graph, however few the rows; seen on an H200."""
+CPU_SIDES = (96, 192, 384, 768)
+"""Of the square matrices whose product is timed."""
+TIMEABLE_S = 2e-3
+"""What a product takes at least for its time to say something."""
 
 
 @dataclass(frozen=True)
@@ -175,14 +180,29 @@ def _memory(
 
 def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
     """Probe a matrix product and a copy for a few hundredths of a second."""
-    side = 4096 if device.type == "cuda" else 768
-    a = torch.ones(side, side, device=device, dtype=dtype)
+    a = torch.ones(1, 1, device=device, dtype=dtype)
     block = torch.ones(16 * 2**20, device=device, dtype=torch.uint8)
     with torch.inference_mode():
-        operations = 2 * side**3 / _seconds(lambda: a @ a, device)
+        operations = _operations_per_s(device, dtype)
         moved = 2 * block.numel() / _seconds(block.clone, device)
         start = _seconds(lambda: [a[0, 0] + 1 for _ in range(50)], device) / 100
     return Speed(operations, moved, start, is_gpu=device.type == "cuda")
+
+
+def _operations_per_s(device: torch.device, dtype: torch.dtype) -> float:
+    """Of a matrix product; on a CPU of the smallest one that can be timed.
+
+    Half precision that a CPU only emulates is a hundred times slower: the largest product would
+    take a minute there.
+    """
+    rate = 0.0
+    for side in (4096,) if device.type == "cuda" else CPU_SIDES:
+        square = torch.ones(side, side, device=device, dtype=dtype)
+        seconds = _seconds(partial(torch.matmul, square, square), device)
+        rate = 2 * side**3 / seconds
+        if seconds > TIMEABLE_S:
+            break
+    return rate
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:

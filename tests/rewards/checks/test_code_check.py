@@ -18,6 +18,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are L
 DATA = Path(__file__).parents[3] / ".." / "shared" / "data" / "humaneval" / "test.parquet"
 PROMPT = 'def double(x):\n    """Twice x."""\n'
 CHECK = "def check(candidate):\n    assert candidate(2) == 4\n    assert candidate('a') == 'aa'\n"
+EASY = {"allow_weak": True, "timeout_s": 60}
+"""Limits that no honest code meets, however slow the machine."""
 HUMAN = {"test": CHECK, "entry_point": "double", "prompt": PROMPT}
 
 
@@ -39,7 +41,7 @@ def fenced(code):
 
 def test_humaneval_style_with_answers_in_every_form():
     rewards = score(
-        CodeConfig(allow_weak=True),
+        CodeConfig(**EASY),
         a_task(**HUMAN),
         fenced("def double(x):\n    return 2 * x"),
         "    return x + x\n",
@@ -58,7 +60,7 @@ def test_humaneval_style_with_answers_in_every_form():
 
 
 def test_the_share_of_asserts():
-    config = CodeConfig(mode="share", allow_weak=True)
+    config = CodeConfig(mode="share", **EASY)
     rewards = score(
         config,
         a_task(**HUMAN),
@@ -74,7 +76,7 @@ def test_a_list_of_asserts():
     tests = ["assert add(1, 2) == 3", "assert add(0, 0) == 0", "assert add(-1, 1) == 0"]
     good, half = fenced("def add(a, b): return a + b"), fenced("def add(a, b): return 0")
     for mode, wanted in (("all", [1.0, 0.0]), ("share", [1.0, 2 / 3])):
-        rewards = score(CodeConfig(mode=mode, allow_weak=True), a_task(test=tests), good, half)
+        rewards = score(CodeConfig(mode=mode, **EASY), a_task(test=tests), good, half)
         assert [reward.value for reward in rewards] == wanted
 
 
@@ -88,23 +90,23 @@ def test_a_list_of_asserts():
 def test_programs_that_read_and_print(tests):
     good = fenced("a, b = map(int, input().split())\nprint(a + b)")
     fixed, loud = "print(5)", "import sys; print(5); sys.exit(1)"
-    rewards = score(
-        CodeConfig(mode="share", allow_weak=True), a_task(test=tests), good, fixed, loud
-    )
+    rewards = score(CodeConfig(mode="share", **EASY), a_task(test=tests), good, fixed, loud)
     assert [reward.value for reward in rewards] == [1.0, 0.5, 0.0]
     assert "printed '5'; expected '6'" in rewards[1].evidence[1].observation
     assert "exit code 1" in rewards[2].evidence[1].observation
-    rewards = score(CodeConfig(allow_weak=True), a_task(test=tests), good, fixed)
+    rewards = score(CodeConfig(**EASY), a_task(test=tests), good, fixed)
     assert [reward.value for reward in rewards] == [1.0, 0.0]
 
 
 def test_code_that_never_ends_has_failed_and_that_is_a_number():
-    config = CodeConfig(timeout_s=0.8, allow_weak=True)
-    loop, bomb = "    while True: pass", "    return 'x' * (1 << 40)"
-    rewards = score(config, a_task(**HUMAN), loop, bomb, "    return 2 * x")
-    assert [reward.value for reward in rewards] == [0.0, 0.0, 1.0]
-    assert "killed by the" in rewards[0].evidence[-1].observation
-    assert "MemoryError" in rewards[1].evidence[1].observation
+    short = CodeConfig(timeout_s=0.5, allow_weak=True)
+    (loop,) = score(short, a_task(**HUMAN), "    while True: pass")
+    bomb, right = score(
+        CodeConfig(**EASY), a_task(**HUMAN), "    return 'x' * (1 << 40)", "    return 2 * x"
+    )
+    assert [reward.value for reward in (loop, bomb, right)] == [0.0, 0.0, 1.0]
+    assert "killed by the" in loop.evidence[-1].observation
+    assert "MemoryError" in bomb.evidence[1].observation
 
 
 def test_broken_or_missing_tests_abstain():
@@ -116,7 +118,7 @@ def test_broken_or_missing_tests_abstain():
         {"test": "boom()"},
     ]
     for given_fields in fields:
-        [reward] = score(CodeConfig(allow_weak=True), a_task(**given_fields), "def f(): pass")
+        [reward] = score(CodeConfig(**EASY), a_task(**given_fields), "def f(): pass")
         assert (reward.value, reward.status) == (None, Status.ABSTAIN), given_fields
 
 
@@ -215,8 +217,8 @@ def humaneval(step):
 
 @pytest.mark.parametrize("mode", ["all", "share"])
 def test_real_tasks_with_right_wrong_and_cheating_code(mode):
-    rows = humaneval(8 if mode == "all" else 20)
-    config = CodeConfig(mode=mode, timeout_s=60, allow_weak=True)
+    rows = humaneval(14 if mode == "all" else 28)  # every cheat twice, or once
+    config = CodeConfig(mode=mode, **EASY)
     for index, row in enumerate(rows):
         fields = {key: row[key] for key in ("test", "entry_point", "prompt")}
         cheat = CHEATS[index % len(CHEATS)].replace("{name}", row["entry_point"])

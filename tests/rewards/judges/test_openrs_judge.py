@@ -6,7 +6,7 @@ import math
 import anyio
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openrs_cases import answer, compare, fair, judge, mark_in, reply, shown, task
 
@@ -112,6 +112,7 @@ said = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(said, said, rules, st.sampled_from(["mean", "votes", "strict"]))
 def test_reaggregating_with_nothing_changed_is_the_reward_itself(one, two, rules, order_rule):
     model = judge(lambda p: reply(p, *(one if shown(p)["A"] == LONG.text else two)))

@@ -87,7 +87,7 @@ async def drive(box: Toolbox, asked: list[Call]) -> None:
         await box.use(step, one)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(packages(), st.lists(calls(), max_size=12))
 def test_fair_mode_shows_nothing_that_is_hidden(skill: SkillPackage, asked: list[Call]) -> None:
     runner = EchoRunner()

@@ -10,11 +10,12 @@ from burnish.errors import UserError
 from burnish.rewards.checks.texts import constraint_tools
 from burnish.rewards.judges.skill_rm import Ran, SandboxRunner, load_skill
 from burnish.rewards.judges.skill_rm.code_runner import visible_case
+from burnish.rewards.judges.skill_rm.tools import Limits
 
 CASE = visible_case("Write two words.", {"A": "Two words, she said.", "B": "One."})
 
 
-def run(code: str, timeout_s: float = 3.0) -> Ran:
+def run(code: str, timeout_s: float = 60.0) -> Ran:
     async def work() -> Ran:
         return await SandboxRunner(allow_weak=True).run(code, CASE, timeout_s=timeout_s)
 
@@ -41,7 +42,8 @@ def test_code_counts_as_the_checks_do() -> None:
     ],
 )
 def test_code_that_ends_badly_is_an_error(code: str, error: str) -> None:
-    assert error in run(code, timeout_s=1.0).error
+    timeout_s = 0.5 if error == "limit" else 60.0
+    assert error in run(code, timeout_s).error
 
 
 def test_the_judge_reads_what_its_code_printed() -> None:
@@ -52,7 +54,8 @@ def test_the_judge_reads_what_its_code_printed() -> None:
         call("final_answer", verdict="B", rationale="more words"),
     ]
     runner = SandboxRunner(allow_weak=True)
-    judge, lm = a_judge(script, [load_skill("open_chat")], runner=runner)
+    limits = Limits(sandbox_s=60.0)
+    judge, lm = a_judge(script, [load_skill("open_chat")], runner=runner, limits=limits)
     first, _ = judged(judge, a_task(reference="secret"), "one", "two three")
     assert first.value == -1
     assert "===\nB\n\n===" in lm.calls[-1].prompt[-1].content

@@ -23,7 +23,7 @@ FLAGS = [
     "--disable-sync",
 ]
 READY = "#page:not([aria-busy]) h1"
-WAIT_MS = 60_000
+WAIT_MS = 300_000
 
 
 def find_chromium() -> str | None:
@@ -70,6 +70,8 @@ class Watched:
 
     def visit(self, path: str) -> Page:
         """Go to a page within the viewer, as a link does: faster than loading everything anew."""
+        if not self.page.url.startswith(self.base):
+            return self.open(path)
         script = "to => { history.pushState(null, '', to); dispatchEvent(new PopStateEvent('popstate')); }"
         self.page.evaluate(script, path)
         return self.ready()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browser_page import FLAGS, Served, Watched, find_chromium
+from browser_page import FLAGS, WAIT_MS, Served, Watched, find_chromium
 from browser_runs import make_results, make_runs
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         finally:
             server.send_signal(signal.SIGINT)
             try:
-                server.wait(timeout=20)
+                server.wait(timeout=120)
             except subprocess.TimeoutExpired:
                 server.kill()
     assert "Traceback" not in (folder / "view.log").read_text()
@@ -68,26 +68,34 @@ def browser(chromium: str, served: Served) -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        opened = playwright.chromium.launch(executable_path=chromium, args=FLAGS, timeout=WAIT_MS)
         yield opened
         opened.close()
 
 
+@pytest.fixture(scope="session")
+def kept_cookies() -> list[Any]:
+    """Empty until the first browser has opened the whole address; they serve every other too."""
+    return []
+
+
 @pytest.fixture(scope="module")
-def cookies(browser: Browser, served: Served) -> Any:
+def cookies(browser: Browser, served: Served, kept_cookies: list[Any]) -> Any:
     """What a browser keeps once the whole address was opened."""
-    context = browser.new_context()
-    context.new_page().goto(served.address)
-    kept = context.storage_state()
-    context.close()
-    return kept
+    if not kept_cookies:
+        context = browser.new_context()
+        context.set_default_timeout(WAIT_MS)
+        context.new_page().goto(served.address)
+        kept_cookies.append(context.storage_state())
+        context.close()
+    return kept_cookies[0]
 
 
 @pytest.fixture(params=[1440])
 def view(
     request: pytest.FixtureRequest, browser: Browser, served: Served, cookies: Any
 ) -> Iterator[Watched]:
-    """A fresh page that has the token; nothing may be complained of, nothing asked for outside."""
+    """An empty page that has the token; nothing may be complained of, nothing asked for outside."""
     height = 900 if request.param > 600 else 844
     context = browser.new_context(
         viewport={"width": request.param, "height": height},
@@ -95,7 +103,6 @@ def view(
         storage_state=cookies,
     )
     watched = Watched(context.new_page(), served.base)
-    watched.open("/")
     yield watched
     context.close()
     assert watched.heard == []

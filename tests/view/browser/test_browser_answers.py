@@ -148,7 +148,8 @@ def _colours() -> str:
 
 
 def test_entropy_cannot_be_chosen_where_none_was_stored(view: Watched) -> None:
-    page = view.open(at("first", "/sample?id=0/train/0"))
+    # Training stores the entropies of what it trains on, and an evaluation trains on nothing.
+    page = view.open(at("first", "/sample?id=0/eval:held_out/0"))
     assert page.is_disabled("button:text-is('entropy')")
     view.press("3")
     assert page.get_attribute(".tokens", "data-mode") == "author"

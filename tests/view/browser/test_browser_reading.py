@@ -67,11 +67,12 @@ SMALL = """
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_text_stands_out_from_what_is_behind_it(view: Watched, theme: str) -> None:
-    view.page.evaluate(f"localStorage.setItem('theme', '{theme}')")
+    view.open("/").evaluate(f"localStorage.setItem('theme', '{theme}')")
+    view.open("/")
     for path in PAGES:
-        page = view.open(path)
+        page = view.visit(path)
         assert page.evaluate(FAINT) == [], path
-    view.open(at("judged", "/sample?id=5/train/1"))
+    view.visit(at("judged", "/sample?id=5/train/1"))
     for key in "234":
         view.press(key)
         assert view.page.evaluate(FAINT) == [], f"tokens by key {key}"
@@ -80,5 +81,5 @@ def test_every_text_stands_out_from_what_is_behind_it(view: Watched, theme: str)
 @pytest.mark.parametrize("view", [390], indirect=True)
 def test_what_is_pressed_is_large_enough(view: Watched) -> None:
     for path in PAGES:
-        page = view.open(path)
+        page = view.visit(path)
         assert page.evaluate(SMALL) == [], path

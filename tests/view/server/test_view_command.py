@@ -27,7 +27,7 @@ def test_the_command_serves_until_ctrl_c(runs: Path, tmp_path: Path) -> None:
             assert head.startswith("1 runs, read only")
             found = re.fullmatch(r"(http://127\.0\.0\.1:\d+)/\?token=([\w-]{43})", where)
             assert found is not None
-            with httpx.Client(base_url=found[1], timeout=20) as http:
+            with httpx.Client(base_url=found[1], timeout=300) as http:
                 assert http.get("/").status_code == 403
                 page = http.get(where, follow_redirects=True)
                 assert page.status_code == 200
@@ -37,7 +37,7 @@ def test_the_command_serves_until_ctrl_c(runs: Path, tmp_path: Path) -> None:
                 assert http.get("/api/v1/runs/second").status_code == 404
                 assert "server" not in page.headers
             server.send_signal(signal.SIGINT)
-            out, err = server.communicate(timeout=20)
+            out, err = server.communicate(timeout=300)
         finally:
             server.kill()
     assert (server.returncode, err) == (0, "")

@@ -6,6 +6,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from viewed_runs import hostile_sample, open_client
 
 from burnish.store import RunStore
@@ -31,7 +32,8 @@ def test_every_page_follows_a_growing_run(tmp_path: Path) -> None:
             assert client.run("live", "/metrics", since=step - 1)["curves"]["reward/total"][
                 "steps"
             ] == [step]
-        for _ in range(100):  # the index works in the background
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:  # the index works in the background
             found = client.run("live", "/samples", status="ok")
             if found["searched"]["complete"]:
                 break
@@ -69,14 +71,15 @@ def test_a_writer_is_never_held_up_and_its_log_is_folded_in(tmp_path: Path) -> N
             append(store, step)
             slowest = max(slowest, time.perf_counter() - start)
         over.set()
-        reader.join(timeout=20)
+        reader.join(timeout=120)
         log = (tmp_path / "live" / "run.db-wal").stat().st_size
     assert not problems
-    assert slowest < 5.0  # a held-up writer would wait for its busy timeout of 10 s
+    assert slowest < 9.0  # a held-up writer would wait for its busy timeout of 10 s
     assert log < 40 << 20
 
 
-def test_a_run_that_vanishes_is_one_line(tmp_path: Path) -> None:
+def test_a_run_that_vanishes_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("burnish.view.pages.runs.FRESH_S", 3600.0)
     runs = tmp_path / "runs"
     with RunStore.create(runs / "gone", {}, {}) as store:
         append(store, 0)
@@ -85,6 +88,6 @@ def test_a_run_that_vanishes_is_one_line(tmp_path: Path) -> None:
         client.indexed("gone")
         (runs / "gone").rename(tmp_path / "elsewhere")
         assert "error" in client.run("gone", "/samples", 500)
-        time.sleep(1.1)
+        monkeypatch.setattr("burnish.view.pages.runs.FRESH_S", 0.0)
         assert client.run("gone", "/samples", 404)["error"].startswith("no run 'gone'")
         assert client.get("/runs")["runs"] == []

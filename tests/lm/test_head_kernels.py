@@ -1,16 +1,33 @@
-"""The kernels of `lm.head` under Triton's interpreter; `test_head.py` runs this file."""
+"""The kernels of `lm.head` under Triton's interpreter.
+
+Triton decides as it is imported whether it interprets, and beside a GPU the other tests of this
+folder need it to compile: there the last test runs this file again in a process of its own.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    # Read when the kernels are first imported.
+    os.environ["TRITON_INTERPRET"] = "1"
+pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
+
 from burnish.lm import head_kernels as kernels
 from burnish.lm.head import score_rows, to_gradient
 
+interpreted = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="beside a GPU in a process of its own"
+)
 
+
+@interpreted
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocabulary", [37, 64, 150])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -35,9 +52,25 @@ def test_the_kernels_compute_what_the_cpu_computes(monkeypatch, dtype, vocabular
         torch.testing.assert_close(found.float(), expected, rtol=tolerance, atol=tolerance)
 
 
+@interpreted
 def test_the_kernels_hide_no_nan_and_take_no_rows():
     logits = torch.randn(2, 40)
     logits[1, 7] = math.nan
     logp, entropy, norm = kernels.score_rows(logits, torch.tensor([1, 2]), 1.0)
     assert torch.isfinite(torch.stack([logp, entropy, norm])).all(0).tolist() == [True, False]
     assert kernels.score_rows(logits[:0], torch.tensor([], dtype=torch.long), 1.0)[0].shape == (0,)
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1",
+    reason="interpreted in this process",
+)
+def test_the_kernels_are_interpreted_beside_a_gpu():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", __file__],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
