@@ -167,6 +167,8 @@ def add(a, b): return itertools.count()
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_no_trick_passes(sandbox, name):
+    if name == "answers without end":  # on a busy machine it may write until its clock runs out
+        sandbox = Sandbox(SandboxLimits(cpu_s=5, wall_s=10, memory_mb=256), allow_weak=True)
     marks = sandbox.examine(Exam(CHEATS[name], (HUMAN,), entry_point="add"))
     assert marks.failures, marks
     assert marks.passed == 0 or name == "leaves a thread that answers"
