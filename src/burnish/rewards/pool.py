@@ -16,11 +16,6 @@ import atexit
 import contextlib
 import json
 import os
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -32,13 +27,10 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from burnish.records import Status
-from burnish.rewards import child as child_process
-from burnish.rewards.child import read_frame, write_frame
+from burnish.rewards.checking_process import CheckingProcess, DeathError
 
 LEAVE_S = 0.5
 """At most this long before a caller's deadline it is given what is finished."""
-END_S = 5.0
-"""Seconds in which a child that has closed its connection must have ended."""
 WALL_PER_S = 10.0
 """Seconds on the wall for each second of a job's clock: the end of a job that does not compute."""
 CLOSED = "the pool of checking processes was closed"
@@ -53,114 +45,6 @@ class Outcome(NamedTuple):
 
 
 LATE = Outcome(Status.TIMEOUT, None, "not finished by the deadline of its group")
-
-
-class _DeathError(Exception):
-    """The child ended or was killed; the text says how."""
-
-    def __init__(self, how: str, *, is_late: bool = False) -> None:
-        super().__init__(how)
-        self.is_late = is_late
-        """Whether the job's clock ended it."""
-
-
-class _Child:
-    """One process, started when first needed, and again after each death."""
-
-    def __init__(self, memory_mb: int) -> None:
-        self.memory_mb = memory_mb
-        self.process: subprocess.Popen[bytes] | None = None
-        self.jobs_done = 0
-        self.imported: set[str] = set()
-        self.serves: _Call | None = None
-        self.interrupted = False
-        self._held = contextlib.ExitStack()
-
-    def start(self) -> None:
-        """Start the process unless it runs; a system that refuses counts as its death."""
-        if self.process is not None:
-            if self.process.poll() is None:
-                return
-            self.kill()
-        try:
-            self._open()
-        except OSError as error:
-            self.kill()
-            raise _DeathError(f"the checking process could not start: {error}") from None
-
-    def _open(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.socket = self._held.enter_context(ours)
-            self.words = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-            self.jobs_done, self.imported = 0, set()
-            environment = {
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-                "PYTHONHASHSEED": "0",
-                "OMP_NUM_THREADS": "1",
-            }
-            # -P: our folder is no import root
-            command = [sys.executable, "-P", child_process.__file__]
-            self.process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(self.memory_mb)],
-                stdin=subprocess.DEVNULL,
-                stdout=self.words,
-                stderr=self.words,
-                env=environment,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-
-    def send(self, frame: bytes, within_s: float) -> None:
-        self.socket.settimeout(within_s)
-        try:
-            write_frame(self.socket, frame)
-        except TimeoutError:
-            raise
-        except OSError:
-            raise self._death() from None
-
-    def receive(self, within_s: float) -> Any:
-        """The next message; `TimeoutError` past the wall clock."""
-        try:
-            return json.loads(read_frame(self.socket, time.monotonic() + within_s))
-        except TimeoutError:
-            raise
-        except (OSError, EOFError, ValueError):
-            raise self._death() from None
-
-    def _death(self) -> _DeathError:
-        """How the process ended, with the end of what it wrote."""
-        if self.process is None:
-            return _DeathError("the checking process was not running")
-        try:
-            code = self.process.wait(timeout=END_S)
-        except subprocess.TimeoutExpired:
-            return _DeathError("the checking process broke off its connection")
-        self.words.seek(max(0, self.words.seek(0, os.SEEK_END) - 2000))
-        lines = self.words.read().decode(errors="replace").strip().splitlines()
-        how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        words = f": {lines[-1][:300]}" if lines else ""
-        return _DeathError(
-            f"the checking process ended ({how}){words}", is_late=code == -signal.SIGPROF
-        )
-
-    def kill(self) -> None:
-        """End the process and let go of what belongs to it."""
-        process, self.process = self.process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-        self._held.close()
-        self.interrupted = False
-
-    def interrupt(self) -> None:
-        """End the process from another thread; the thread that serves it lets go of the rest."""
-        process = self.process
-        self.interrupted = True
-        if process is not None:
-            process.kill()
 
 
 class _Call:
@@ -207,7 +91,7 @@ class Pool:
         self.jobs_per_child = jobs_per_child
         self._owner = os.getpid()
         self._closed = False
-        self._children = [_Child(memory_mb) for _ in range(size)]
+        self._children = [CheckingProcess(memory_mb) for _ in range(size)]
         self._idle = list(self._children)  # the last is the one used last: it is warm
         self._calls: list[_Call] = []  # those with jobs that wait
         self._lock = threading.Lock()  # guards the two lists above and what is inside the calls
@@ -314,7 +198,7 @@ class Pool:
         self._calls = [call for call in self._calls if call.waiting]
         return min(self._calls, key=lambda call: call.used_s, default=None)
 
-    def _work(self, child: _Child) -> None:
+    def _work(self, child: CheckingProcess) -> None:
         """Serve turns with this child until no job waits, then put it back."""
         while True:
             with self._lock:
@@ -332,7 +216,7 @@ class Pool:
                     call.settle_waiting(_failed(f"{type(error).__name__}: {error}"))
         child.kill()
 
-    def _turn(self, child: _Child, call: _Call) -> None:
+    def _turn(self, child: CheckingProcess, call: _Call) -> None:
         """Make the child ready, then take one job: a child that boots holds up nobody's job."""
         problem = self._ready(child, call.function)
         with self._lock:
@@ -354,7 +238,7 @@ class Pool:
             if child.interrupted:  # perhaps just after it had answered
                 self._replace(child)
 
-    def _ready(self, child: _Child, function: str) -> str:
+    def _ready(self, child: CheckingProcess, function: str) -> str:
         """An empty text once the child runs and has imported the function, else what is wrong."""
         try:
             if child.jobs_done >= self.jobs_per_child:
@@ -369,19 +253,19 @@ class Pool:
         except TimeoutError:
             child.kill()
             return f"the checking process was not ready in {self.start_timeout_s:g} s"
-        except _DeathError as death:
+        except DeathError as death:
             child.kill()
             return str(death)
         return ""
 
-    def _ask(self, child: _Child, frame: bytes, timeout_s: float) -> Outcome:
+    def _ask(self, child: CheckingProcess, frame: bytes, timeout_s: float) -> Outcome:
         try:
             child.send(frame, self.start_timeout_s)
             message = child.receive(timeout_s * WALL_PER_S)
         except TimeoutError:
             waited = f"killed after {timeout_s * WALL_PER_S:g} s on the wall"
             outcome = Outcome(Status.TIMEOUT, None, waited)
-        except _DeathError as death:
+        except DeathError as death:
             late = Outcome(Status.TIMEOUT, None, f"killed after {timeout_s:g} s of computing")
             outcome = late if death.is_late else _failed(str(death))
         else:
@@ -392,11 +276,11 @@ class Pool:
         self._replace(child)
         return outcome
 
-    def _replace(self, child: _Child) -> None:
+    def _replace(self, child: CheckingProcess) -> None:
         """A new process, which boots while nobody waits for it."""
         child.kill()
         if not self._closed:
-            with contextlib.suppress(_DeathError):  # told to the next job, if it fails again
+            with contextlib.suppress(DeathError):  # told to the next job, if it fails again
                 child.start()
 
 
