@@ -125,8 +125,22 @@ def test_no_colour_codes_in_a_pipe(runs: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_a_reader_that_leaves_early_is_no_error(runs: Path) -> None:
-    command = f"{sys.executable} -m burnish.cli show {runs / 'grpo-abc'} --best 99 --json | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
-    assert done.stdout.count("\n") == 1
-    assert done.stderr == ""
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("show {run} --best 99 --json", 0),
+        ("show {run} --best 99", 0),
+        ("judge --help", 0),
+        ("judge {rows} --model tiny --limit 1", 3),  # its work was not done
+    ],
+)
+def test_a_reader_that_leaves_early_is_no_error(
+    runs: Path, tmp_path: Path, words: str, code: int
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "p", "response": "r"}\n')
+    typed = words.format(run=runs / "grpo-abc", rows=rows)
+    # The reader is gone before the first line.
+    command = f"{sys.executable} -m burnish.cli {typed} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"{code}\n", "")

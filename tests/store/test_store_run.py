@@ -49,7 +49,9 @@ def test_config_json_says_what_where_from_and_with_which_versions(tmp_path: Path
     assert (about["config_hash"], about["data_hash"]) == ("abc", "def")
     assert about["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert {"burnish", "torch"} <= about["versions"].keys()
-    assert {p.name for p in (tmp_path / "a").iterdir()} >= {"checkpoints", "plots", "crash"}
+    names = {p.name for p in (tmp_path / "a").iterdir()}
+    assert names >= {"checkpoints", "plots"}
+    assert "crash" not in names, "only a guard makes it"
 
 
 def test_the_same_again_changes_nothing(tmp_path: Path) -> None:
@@ -403,3 +405,20 @@ def test_a_step_costs_little(tmp_path: Path) -> None:
     first, last = slice(len(small)), slice(len(small), None)
     assert statistics.median(took[first]) < 12 * statistics.median(as_json[first])
     assert statistics.median(took[last]) < 2.5 * statistics.median(as_json[last])
+
+
+def test_a_run_of_an_older_version_is_continued_with_the_tables_it_lacks(tmp_path: Path) -> None:
+    with create(tmp_path / "a") as store:
+        store.append_rollouts(0, make_step(0))
+    plain = sqlite3.connect(tmp_path / "a" / "run.db")
+    plain.execute("DROP TABLE token_values")
+    plain.commit()
+    plain.close()
+    with RunStore.open(tmp_path / "a") as store:
+        store.append_token_values(0, "entropy", {0: [0.5, 0.25]})
+        store.append_token_values(0, "entropy", {0: [9.0, 9.0]})
+        assert store.token_values("0/train/0") == {"entropy": [0.5, 0.25]}, "the first stays"
+    plain = sqlite3.connect(tmp_path / "a" / "run.db")
+    with pytest.raises(sqlite3.IntegrityError, match="token_values is append-only"):
+        plain.execute("DELETE FROM token_values")
+    plain.close()

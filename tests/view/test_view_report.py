@@ -113,6 +113,21 @@ def test_markdown_keeps_texts_in_fences(store: RunStore) -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 5) for row in rows)
 
 
+def test_a_part_without_a_reason_shows_what_it_saw_and_no_control_characters(
+    tmp_path: Path,
+) -> None:
+    part = Reward("digit", 1.0, evidence=(Evidence("digit", "matched '5' \x0c"),))
+    with RunStore.create(tmp_path / "run", {"steps": 1}, {}) as store:
+        store.append_rollouts(
+            0, [sample(0, 0, Reward("total", 1.0, parts=(part,)), "a\x0cb\tc\nd")]
+        )
+        contents = contents_of(store)
+    for text in (html_page(contents), markdown(contents)):
+        assert "matched" in text
+        assert "a\\x0cb\tc\nd" in text
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
+
+
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     with RunStore.create(tmp_path / "young", {}, {}) as store:
         report = contents_of(store)

@@ -13,16 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-
-class _Console(Console):
-    """A console whose reader may leave: that ends the command quietly (see entry.py)."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
-out = _Console(highlight=False)
-err = _Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 

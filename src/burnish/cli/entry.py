@@ -24,6 +24,8 @@ from burnish.errors import BurnishError, UserError
 USER = 2
 STOPPED = 3
 INTERRUPTED = 130
+WORKING = ("train", "judge", "bench")
+"""Commands that do more than show something: they are not done when nobody reads on."""
 
 
 def main() -> None:
@@ -42,10 +44,15 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _complain("stopped.")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe (head, less) left; the rest of the output has nowhere to go.
+    except (BrokenPipeError, SystemExit) as left:
+        # The reader of a pipe (head, less) left; click and rich make a SystemExit of that. The
+        # rest of the output has nowhere to go.
+        if not isinstance(left, BrokenPipeError) and not isinstance(
+            left.__context__, BrokenPipeError
+        ):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        return STOPPED if arguments[0] in WORKING and "--help" not in arguments else 0
     except BurnishError as error:
         _show_trace()
         _complain(str(error))

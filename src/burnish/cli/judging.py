@@ -45,6 +45,7 @@ def open_judge(
 
     `special` builds a judge that has no name of its own.
     """
+    read_prices(flags.prices)
     lm = _open_model(flags)
     limit = flags.max_tokens or GREEDY.max_tokens
     is_usual = flags.max_tokens is None and flags.temperature == 0

@@ -100,10 +100,14 @@ class Database:
             ) from error
 
     def _create(self) -> None:
-        """Lay the tables in a new file, in one transaction."""
-        found = self.row("SELECT count(*) FROM sqlite_master")
-        if found is not None and found[0]:
+        """Lay the tables that are missing, in one transaction: all in a new file, and those that
+        came later in the file of an older version."""
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        found = {name for (name,) in self.rows(query)}
+        if found.issuperset(schema.APPEND_ONLY):
             return
+        if found:
+            self._check_version()
         with self.transaction("create the tables") as connection:
             _run(connection, schema.statements())
 

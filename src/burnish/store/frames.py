@@ -58,7 +58,7 @@ class RunFrames:
         self.folder = folder
 
     def __repr__(self) -> str:
-        return f"<burnish run {self.folder.name}: .samples() .metrics() .parts() .evidence()>"
+        return f"<burnish run {self.folder.name}: .samples() .metrics() .parts() .evidence() .evaluations()>"
 
     def samples(
         self,

@@ -41,7 +41,7 @@ from burnish.store.sample import (
     sample_id,
 )
 
-FOLDERS = ("checkpoints", "plots", "crash")
+FOLDERS = ("checkpoints", "plots")
 
 
 class RunStore(RunReader):

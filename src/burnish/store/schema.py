@@ -1,8 +1,8 @@
 """The tables of `run.db`, written for people who query them with plain SQL.
 
 `samples` holds one row a rollout; `reward_parts` and `evidence` are its reward tree laid flat, under
-names such as `total/format`; `token_values` holds numbers of its trained tokens. Everything a run learns is append-only, and triggers keep it so: only
-`sessions`, one row a writer, is ever updated.
+names such as `total/format`; `token_values` holds numbers of its trained tokens. Everything a run
+learns is append-only, and triggers keep it so: only `sessions`, one row a writer, is ever updated.
 """
 
 from __future__ import annotations

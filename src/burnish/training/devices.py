@@ -66,8 +66,9 @@ class World:
             return found
         from accelerate.utils import gather_object
 
+        # Clones: a row of a larger tensor would take all of it along.
         device = next(iter(found.values())).device if found else torch.device("cpu")
-        pairs = gather_object([(key, value.cpu()) for key, value in found.items()])
+        pairs = gather_object([(key, value.cpu().clone()) for key, value in found.items()])
         return {key: value.to(device) for key, value in pairs}
 
     def wait(self) -> None:

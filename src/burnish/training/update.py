@@ -102,7 +102,7 @@ class Updater:
     progress: Progress = field(default_factory=Progress)
     """Of the update under way, or of the last one."""
     entropies: dict[int, Tensor] = field(default_factory=dict)
-    """Of each token, by rollout, as the last update found them before its first step."""
+    """Of each token, by rollout, as its first pass in the last update found them."""
 
     def update(
         self,
@@ -293,6 +293,7 @@ class Updater:
         # One transfer for all of them.
         whole = torch.cat(rows).double().cpu().round(decimals=4) if rows else torch.empty(0)
         own = dict(zip(self.entropies, torch.split(whole, counts), strict=True))
+        self.entropies = {}
         return {i: row.tolist() for i, row in sorted(self.passes.world.merge(own).items())}
 
     @torch.no_grad()

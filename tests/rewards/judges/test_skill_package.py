@@ -164,8 +164,17 @@ def test_every_problem_is_listed(tmp_path: Path) -> None:
         load_skill(folder)
 
 
+def test_a_folder_without_a_skill_is_told_so_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "data.bin").write_bytes(b"\xff")
+    assert "this is no skill" in only(problems_of(tmp_path))
+
+
 def test_a_dead_link_of_the_procedure_is_a_problem(tmp_path: Path) -> None:
-    text = "[this](rubric.md), [that](rubrik.md#top), [there](https://example.org/rubrik.md)"
+    text = (
+        "[this](./rubric.md), [that](rubrik.md#top), [there](https://example.org/rubrik.md), "
+        "[up](/a.md), [all](folder/), [asked](rubric.md?raw=1) and `f[0](x.y)`"
+    )
     folder = write_skill(
         tmp_path, resources=[entry("a", path="rubric.md")], manual=MANUAL.rstrip() + f"\n{text}\n"
     )

@@ -125,6 +125,9 @@ def test_tokens_are_coloured_by_button_and_by_key_and_masks_are_marked(view: Wat
         view.press(key)
         assert page.get_attribute(".tokens", "data-mode") == mode
         assert page.locator(".choices [aria-pressed=true]").count() == 1
+        assert page.url.endswith("id=5%2Ftrain%2F1" + ("" if mode == "author" else f"&by={mode}"))
+    page = view.open(at("judged", "/sample?id=5/train/1&by=entropy"))
+    assert page.get_attribute(".tokens", "data-mode") == "entropy"
     page.click("button:text-is('log-prob')")
     colours = page.evaluate(_colours())
     # Less likely tokens are stronger; the prompt has no log-prob and no colour.
@@ -151,6 +154,7 @@ def test_entropy_cannot_be_chosen_where_none_was_stored(view: Watched) -> None:
     # Training stores the entropies of what it trains on, and an evaluation trains on nothing.
     page = view.open(at("first", "/sample?id=0/eval:held_out/0"))
     assert page.is_disabled("button:text-is('entropy')")
+    assert "not trained" in page.inner_text(".keys")
     view.press("3")
     assert page.get_attribute(".tokens", "data-mode") == "author"
     assert page.locator(".tokens .token.template").count() > 0

@@ -25,7 +25,9 @@ from burnish.rewards.judges.skill_rm.yaml_text import read_yaml
 SKILLS = Path(__file__).parent / "skills"
 MANUAL, BANK = "SKILL.md", "resources.yaml"
 _FRONT_KEYS = ("name", "description", "metadata", "license")
-_LINK = re.compile(r"\]\(\s*([^)#\s]+)")
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_LINK = re.compile(r"\]\((?:\./)?([\w./-]+\.\w+)(?:#[^)\s]*)?\)")
+"""A link to a file of the package by its plain path."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _FRONT = re.compile(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)(.*)", re.DOTALL)
 
@@ -101,12 +103,14 @@ def problems_of(place: str | Path) -> tuple[str, ...]:
 def check_skill(place: str | Path) -> Checked:
     """Read a folder or zip and list all problems; a package only where there are none."""
     bundle = read_files(place)
+    if MANUAL not in bundle.files and BANK not in bundle.files:
+        return Checked(None, (f"no {MANUAL} and no {BANK} here: this is no skill",))
     problems = list(bundle.problems)
     front, procedure = _manual(bundle.files, problems)
     problems += [
         f"{MANUAL}: links to '{link}', which is not in the package.{did_you_mean(link, bundle.files)}"
-        for link in dict.fromkeys(_LINK.findall(procedure))
-        if ":" not in link and link not in bundle.files
+        for link in dict.fromkeys(_LINK.findall(_CODE.sub("", procedure)))
+        if not link.startswith("/") and link not in bundle.files
     ]
     entries = _bank(bundle.files, problems)
     used = {entry.path for entry in entries if entry.path} | {MANUAL, BANK}

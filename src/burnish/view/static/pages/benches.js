@@ -14,7 +14,7 @@ export async function benchesPage(context) {
     found.benches.length ? table(["file", "benchmark", "judges", { text: "items", class: "right" }], found.benches.map((one) => h("tr", { "data-row": true },
       h("td", {}, one.problem ? [h("span", { class: "strong" }, one.key), h("p", { class: "problem" }, one.problem)] : h("a", { class: "strong", href: to.bench(one.key) }, one.key)),
       h("td", {}, one.benches.join(", ")), h("td", {}, one.judges.join(", ")), h("td", { class: "right" }, number(one.items)))))
-      : empty("No results here yet. Make some: burnish bench llmbar --data FILE --with direct --model smollm2 --out results.jsonl")];
+      : empty("No results here yet. Make some: burnish bench llmbar --data FILE --with direct --model smollm2")];
 }
 
 export async function benchPage(context) {

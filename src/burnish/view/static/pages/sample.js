@@ -68,12 +68,13 @@ function tokenView(found, context, key) {
   const walk = (by) => { choose(chosen < 0 ? tokens.mask.indexOf(1) : chosen + by); marks[chosen].scrollIntoView({ block: "nearest" }); };
   if (marks.length) { context.keys.ArrowRight = () => walk(1); context.keys.ArrowLeft = () => walk(-1); }
 
-  const buttons = MODES.map(([mode, label], place) => h("button", { type: "button", class: "choice", title: `key ${place + 1}`,
-    disabled: mode !== "author" && !(scales[mode] || []).some((value) => value !== null), onclick: () => paint(mode) }, label));
+  const has = (mode) => mode === "author" || (scales[mode] || []).some((value) => value !== null);
+  const buttons = MODES.map(([mode, label], place) => h("button", { type: "button", class: "choice", title: has(mode) ? `key ${place + 1}` : `no ${label} was stored for this answer`,
+    disabled: !has(mode), onclick: () => recolour(mode) }, label));
   function paint(mode) {
     box.dataset.mode = mode;
     buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(MODES[place][0] === mode)));
-    legend.replaceChildren(...legendOf(mode, new Set(tokens.texts.map((_, i) => author(i))), tokens.advantage_kind));
+    legend.replaceChildren(...legendOf(mode, new Set(tokens.texts.map((_, i) => author(i))), tokens));
     const values = scales[mode];
     const largest = values ? values.reduce((most, value) => Math.max(most, Math.abs(value || 0)), 1e-9) : 1;
     marks.forEach((mark, i) => {
@@ -83,8 +84,14 @@ function tokenView(found, context, key) {
       mark.classList.add(mode !== "advantage" ? "even" : values[i] >= 0 ? "plus" : "minus");
     });
   }
-  MODES.forEach(([mode], place) => { context.keys[String(place + 1)] = () => { if (!buttons[place].disabled) paint(mode); }; });
-  paint("author");
+  function recolour(mode) {
+    const from = context.parameters.get("from") || "";
+    history.replaceState(history.state, "", `${location.pathname}${query({ id: found.id, from, by: mode === "author" ? "" : mode })}`);
+    paint(mode);
+  }
+  MODES.forEach(([mode], place) => { context.keys[String(place + 1)] = () => { if (has(mode)) recolour(mode); }; });
+  const asked = context.parameters.get("by");
+  paint(MODES.some(([mode]) => mode === asked) && has(asked) ? asked : "author");
   const end = tokens.start + tokens.ids.length;
   const part = (from) => `/run/${encodeURIComponent(key)}/sample${query({ id: found.id, from: from || "" })}`;
   return h("section", { class: "tokenview" },
@@ -94,16 +101,16 @@ function tokenView(found, context, key) {
       tokens.start > 0 && h("a", { class: "button", href: part(0) }, "from the start"), end < tokens.total && h("a", { class: "button", href: part(end) }, "go on")));
 }
 
-function legendOf(mode, authors, kind) {
+function legendOf(mode, authors, tokens) {
   const key = (name, label) => h("span", { class: `token ${name}` }, label);
   if (mode === "author") {
-    return [key("model trained", "sampled and trained"), authors.has("prompt") && key("prompt masked", "prompt"), authors.has("template") && key("template masked", "template"),
+    return [tokens.mask.includes(1) ? key("model trained", "sampled and trained") : key("model masked", "sampled, not trained"), authors.has("prompt") && key("prompt masked", "prompt"), authors.has("template") && key("template masked", "template"),
       authors.has("tool") && key("tool masked", "tool"), h("span", {}, "grey: masked, not trained")].filter(Boolean);
   }
   if (mode === "logprob") return [h("span", {}, "The stronger the colour, the less likely the token was.")];
   if (mode === "entropy") return [h("span", {}, "The stronger the colour, the less sure the model was of what comes here.")];
   return [h("span", { class: "sign plus" }, "encouraged"), h("span", { class: "sign minus" }, "discouraged"),
-    h("span", {}, kind === "rollout" ? "one advantage for the whole answer" : "an advantage for each token")];
+    h("span", {}, tokens.advantage_kind === "rollout" ? "one advantage for the whole answer" : "an advantage for each token")];
 }
 
 function known(values, i) {
@@ -111,5 +118,6 @@ function known(values, i) {
 }
 
 function visible(text) {
-  return text.replaceAll("\n", "↵\n");
+  const written = (found) => `\\x${found.charCodeAt(0).toString(16).padStart(2, "0")}`;
+  return text.replaceAll("\n", "↵\n").replace(/[\x00-\x08\x0b-\x1f\x7f]/g, written);
 }
