@@ -180,6 +180,7 @@ class Trainer:
         updates = 0
         if not stop and values.moves:
             update, updates = self.updater.update(step, trajectories, values, rate)
+        entropies = self.updater.token_entropies(trajectories) if updates else {}
         self.weigher.remember(values)
         useful, groups = useful_groups(values, batch.groups_B)
         streak = 0 if useful else self.state.useless_streak + 1
@@ -211,7 +212,6 @@ class Trainer:
             "time/update_s": now - scored_at,
             "time/step_s": now - began,
         }
-        entropies = self.updater.token_entropies(trajectories) if updates else {}
         if self.world.is_main:
             for name, by_rollout in ledger.token_values(trajectories, values, entropies).items():
                 self.store.append_token_values(step, name, by_rollout)
