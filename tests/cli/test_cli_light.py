@@ -130,6 +130,7 @@ def test_no_colour_codes_in_a_pipe(runs: Path) -> None:
     [
         ("show {run} --best 99 --json", 0),
         ("show {run} --best 99", 0),
+        ("", 0),
         ("judge --help", 0),
         ("judge {rows} --model tiny --limit 1", 3),  # its work was not done
     ],

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from burnish.cli.console import AUTHOR_STYLES, safe
+from burnish.cli.console import AUTHOR_STYLES
 from burnish.records import Span, Task, Trajectory
+from burnish.texts import safe
 
 if TYPE_CHECKING:
     from burnish.lm.tokenizer import Tokenizer

@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.bench import ABSENT, Comparison, HeldOutRun, Method, PairedTest, p_text
-from burnish.cli.console import interval, number, one_line, out, safe, say
+from burnish.cli.console import interval, number, one_line, out, say
 from burnish.cli.rewards import value_style
+from burnish.texts import safe
 from burnish.view.curves import Point
 from burnish.view.sparkline import scale_of, sparkline
 

@@ -6,17 +6,16 @@ Colours vanish where the output is not a terminal or NO_COLOR is set; rich sees 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from burnish.texts import safe
+
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 AUTHOR_STYLES = {
     "template": "bright_black",
@@ -55,14 +54,6 @@ def emit_json(value: Any) -> None:
 
     out.file.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
     out.file.flush()
-
-
-def safe(text: str) -> str:
-    """A text that cannot steer the terminal: control and direction characters are written out.
-
-    What a model, a file or a server said is data; an escape sequence in it must not be obeyed.
-    """
-    return _STEERING.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def one_line(text: str) -> str:

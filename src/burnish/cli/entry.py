@@ -52,7 +52,8 @@ def run(arguments: Sequence[str]) -> int:
         ):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return STOPPED if arguments[0] in WORKING and "--help" not in arguments else 0
+        is_working = arguments[:1] and arguments[0] in WORKING and "--help" not in arguments
+        return STOPPED if is_working else 0
     except BurnishError as error:
         _show_trace()
         _complain(str(error))

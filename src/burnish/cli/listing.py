@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from rich.table import Table
 from rich.text import Text
 
-from burnish.cli.console import STATUS_STYLES, emit_json, number, out, safe, say
+from burnish.cli.console import STATUS_STYLES, emit_json, number, out, say
 from burnish.cli.manifests import planned_steps
 from burnish.errors import StoreError
 from burnish.store import (
@@ -20,6 +20,7 @@ from burnish.store import (
     find_run,
     list_runs,
 )
+from burnish.texts import safe
 
 
 def list_all(folder: Path, *, as_json: bool) -> int:

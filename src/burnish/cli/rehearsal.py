@@ -14,7 +14,7 @@ import anyio
 from rich.text import Text
 
 from burnish.cli.authors import coloured, counts, legend
-from burnish.cli.console import one_line, out, safe, say
+from burnish.cli.console import one_line, out, say
 from burnish.cli.rewards import reward_tree
 from burnish.cli.terms import Group, print_terms
 from burnish.cli.tokenizers import Found, tokenizer_for
@@ -26,6 +26,7 @@ from burnish.rewards.config import build_all
 from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.scorer import Scorer, bind_check, checked, leaves
 from burnish.tasks.config import build as build_tasks
+from burnish.texts import safe
 
 
 class Line(NamedTuple):

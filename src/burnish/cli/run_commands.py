@@ -9,6 +9,13 @@ import typer
 
 from burnish.cli.run_options import RUNS, AsJson, RunName, RunsFolder
 
+Gold = Annotated[
+    str,
+    typer.Option(
+        "--gold", metavar="NAME", help="A reward of weight 0, or file.py:function, to audit by."
+    ),
+]
+
 
 def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
     """List runs: status, steps, and the held-out score before and after.
@@ -105,12 +112,7 @@ def report(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help=".html or .md; else standard output."),
     ] = None,
-    gold: Annotated[
-        str,
-        typer.Option(
-            "--gold", metavar="NAME", help="A reward of weight 0, or file.py:function, to audit by."
-        ),
-    ] = "",
+    gold: Gold = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="Markdown instead of HTML.")] = False,
     folder: RunsFolder = RUNS,
 ) -> int:
@@ -127,12 +129,7 @@ def report(
 
 def audit(
     run: RunName = "",
-    gold: Annotated[
-        str,
-        typer.Option(
-            "--gold", metavar="NAME", help="A reward of weight 0, or file.py:function, to audit by."
-        ),
-    ] = "",
+    gold: Gold = "",
     folder: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> int:

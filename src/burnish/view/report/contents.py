@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import statistics
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from burnish.records import Reward
 from burnish.store import RunSummary, StoredEvent, StoredSample
 from burnish.store.reader import RunReader
+from burnish.texts import safe
 from burnish.view.audit import Audit, audit_run
 from burnish.view.curves import RunCurves, curves_of
 
@@ -19,7 +19,6 @@ SHOWN = 3
 """Best, worst and failed answers, each."""
 LATE_STEPS = 10
 """Steps at the end of a run that best and worst answers come from."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Fact(NamedTuple):
@@ -147,21 +146,16 @@ def _failed(store: RunReader) -> tuple[Shown, ...]:
 def _shown(sample: StoredSample) -> Shown:
     return Shown(
         id=sample.id,
-        prompt=_visible(sample.task.prompt),
-        response=_visible(sample.trajectory.text),
+        prompt=safe(sample.task.prompt),
+        response=safe(sample.trajectory.text),
         reward=_value(sample.reward),
         parts=tuple(_nodes(sample.reward, "")),
         evidence=tuple(
-            _visible(f"{e.source}: {e.observation}")
+            safe(f"{e.source}: {e.observation}")
             for node in _walk(sample.reward)
             for e in node.evidence
         ),
     )
-
-
-def _visible(text: str) -> str:
-    """Control characters written out: a page would show boxes, or nothing."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def _walk(reward: Reward) -> list[Reward]:
@@ -170,7 +164,7 @@ def _walk(reward: Reward) -> list[Reward]:
 
 def _nodes(reward: Reward, path: str) -> list[tuple[str, str, str]]:
     name = f"{path}/{reward.name}" if path else reward.name
-    seen = _visible("; ".join(e.observation for e in reward.evidence))
+    seen = safe("; ".join(e.observation for e in reward.evidence))
     here = (name, _value(reward), reward.reason or seen)
     return [here, *(node for part in reward.parts for node in _nodes(part, name))]
 
