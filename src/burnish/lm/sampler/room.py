@@ -180,17 +180,12 @@ def _prefill_tokens(plan: Plan) -> int:
 def _paged_size(rows: Sequence[Row], plan: Plan, seats: int, free: int) -> Size:
     prompts = {row.prompt for row in rows}
     capacity = max(len(row.prompt) + row.request.max_new for row in rows)
-    private = sorted(
-        (
-            pages_for(len(row.prompt) + row.request.max_new, PAGE) - len(row.prompt) // PAGE
-            for row in rows
-        ),
-        reverse=True,
-    )
+    private = sorted(map(_private_pages, rows), reverse=True)
     wanted = 1 + sum(pages_for(len(p), PAGE) for p in prompts) + sum(private[:seats])
+    least = 1 + max(pages_for(len(row.prompt), PAGE) + _private_pages(row) for row in rows)
     free -= seats * _bytes_per_seat(plan)
     pages = min(wanted, free // (PAGE * plan.decoder.cache_bytes_per_token))
-    if pages < 2 + pages_for(capacity, PAGE):
+    if pages < least:
         raise _too_long(capacity, plan, free)
     return Size(
         seats=seats,
@@ -201,6 +196,11 @@ def _paged_size(rows: Sequence[Row], plan: Plan, seats: int, free: int) -> Size:
         pages=pages,
         is_roomy=pages == wanted,
     )
+
+
+def _private_pages(row: Row) -> int:
+    """Pages of a row beside the full ones of its prompt."""
+    return pages_for(len(row.prompt) + row.request.max_new, PAGE) - len(row.prompt) // PAGE
 
 
 def _dense_size(rows: Sequence[Row], plan: Plan, seats: int, free: int) -> Size:

@@ -137,11 +137,14 @@ class Schedule:
     def _make_room(self, row: Row) -> bool:
         """Whether a row's pages are free, once prompts that nobody reads just now are dropped."""
         needed = self.pages.needed(row.prompt, row.request.max_new)
+        # Who is idle is only asked where it matters: it takes a look at every prompt held.
+        if needed <= len(self.pages.free):
+            return True
         for prompt in self.pages.idle(besides=row.prompt):
-            if needed <= len(self.pages.free):
-                break
             self._drop(prompt)
-        return needed <= len(self.pages.free)
+            if needed <= len(self.pages.free):
+                return True
+        return False
 
     def _drop(self, prompt: Prompt) -> None:
         """Forget a prompt; a row that comes later has it computed again."""
