@@ -25,6 +25,8 @@ METHODS = (
     "quarkmedbench",
 )
 """Folders of `studies/`, each with a `study.py` whose `STUDIES` are run."""
+WITH_DATA = ("real",)
+"""Further ones, which need files that are not part of the repository."""
 
 
 class Subject(NamedTuple):

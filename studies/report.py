@@ -21,7 +21,7 @@ from studies.figures import (
     scores_at_equal_tokens,
     spread,
 )
-from studies.plan import COMMON, METHODS, Column, Study, studies_of
+from studies.plan import COMMON, METHODS, WITH_DATA, Column, Study, studies_of
 from studies.tables import Tables
 
 EQUAL_TOKENS = Column("score_at_equal_tokens", "score at equal trained tokens")
@@ -121,7 +121,7 @@ def _changes(study: Study, runs: Sequence[Row], columns: Sequence[Column]) -> st
 def write_summary(folder: Path) -> str:
     """One table over all methods, `results/summary.md`; its text."""
     body = []
-    for method in METHODS:
+    for method in (*METHODS, *WITH_DATA):
         tables = Tables.read(folder / method / "results")
         for study in studies_of(method):
             body += _summary_rows(study, with_comparisons(study, tables))
@@ -183,7 +183,7 @@ def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Write the reports of the named methods from their CSVs."""
     parser = argparse.ArgumentParser(prog="python -m studies.report", description=__doc__)
-    parser.add_argument("methods", nargs="+", choices=("all", *METHODS, "real"), metavar="METHOD")
+    parser.add_argument("methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD")
     parser.add_argument("--folder", type=Path, help="results of one method that lie elsewhere")
     asked = parser.parse_args(words)
     methods = METHODS if "all" in asked.methods else asked.methods

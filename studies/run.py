@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from studies.harness import Options, run_studies
-from studies.plan import GPU, METHODS, TRIAL, Study, studies_of
+from studies.plan import GPU, METHODS, TRIAL, WITH_DATA, Study, studies_of
 from studies.report import write_report, write_summary
 from studies.slots import FAILED, Record
 from studies.tables import Tables
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("methods", nargs="+", choices=("all", *METHODS, "real"), metavar="METHOD")
+    parser.add_argument("methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD")
     parser.add_argument("--only", nargs="+", metavar="STUDY", help="of a method with several")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once (default 1)")

@@ -37,8 +37,6 @@ RESULTS = Path(__file__).resolve().parent / "results"
 BENCHES = ("llmbar", "judgebench")
 METHODS = {"direct": 512, "openrs": 1024, "skill_rm": 512}
 """Judge -> tokens of one reply."""
-MOST_CHARACTERS = {"llmbar": 2000, "judgebench": 3600}
-"""Of request and responses together: a pair has to fit the time of two CPU cores."""
 
 
 class Row(NamedTuple):
@@ -57,12 +55,12 @@ class Row(NamedTuple):
     why_failed: dict[str, int]
 
 
-def sample(bench: str, path: Path, pairs: int) -> list[Item]:
+def sample(bench: str, path: Path, pairs: int, characters: int | None = None) -> list[Item]:
     """The same pairs every time, drawn by a hash of their ids from those that are short enough."""
     short = [
         item
         for item in load(bench, path)
-        if item.best and _characters(item) <= MOST_CHARACTERS[bench]
+        if item.best and (characters is None or _characters(item) <= characters)
     ]
     return sorted(short, key=lambda item: derive("real judge", bench, item.id))[:pairs]
 
@@ -80,11 +78,11 @@ async def judge_all(asked: argparse.Namespace) -> None:
     lm = open_lm(asked.model, **(slow if "://" in asked.model else {"dtype": asked.dtype}))
     began = time.perf_counter()
     for bench in asked.benches:
-        items = sample(bench, asked.data / bench / "test.parquet", asked.pairs)
+        items = sample(bench, asked.data / bench / "test.parquet", asked.pairs, asked.characters)
         for method in asked.methods:
             sampling = Sampling(temperature=0.0, max_tokens=METHODS[method])
             judge = JudgeModel(lm, sampling=sampling, cache=home / "replies.db")
-            scorer = build_judge(method, judge, _options(method, bench))
+            scorer = build_judge(method, judge, _options(method, asked.python))
             with ResultFile(home / f"{bench}.{method}.jsonl") as file:
 
                 def tell(one: Judged, is_new: bool) -> None:
@@ -107,10 +105,9 @@ def _home(name: str) -> Path:
     return Path("runs") / "judges" / name
 
 
-def _options(method: str, bench: str) -> dict[str, Any]:
-    if method != "skill_rm":
-        return {}
-    return {"skills": ["instruction_following" if bench == "llmbar" else "mathematics"]}
+def _options(method: str, has_python: bool) -> dict[str, Any]:
+    """All shipped skills: which of them a pair asks for is the judge's to find."""
+    return {"python": has_python} if method == "skill_rm" else {}
 
 
 def rows_of(bench: str, method: str, judged: Sequence[Judged]) -> list[Row]:
@@ -202,11 +199,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--pairs", type=int, default=24)
+    parser.add_argument("--characters", type=int, help="longest request with both responses")
     parser.add_argument("--together", type=int, default=12, help="pairs under way at once")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--benches", nargs="+", choices=BENCHES, default=list(BENCHES))
     parser.add_argument("--name", default="qwen", help="of the files of results and of the cache")
     parser.add_argument("--dtype", default="auto", help="of a folder")
+    parser.add_argument(
+        "--no-python", dest="python", action="store_false", help="where the sandbox is too weak"
+    )
     parser.add_argument("--title", default="Qwen2.5-Coder-1.5B-Instruct (Q4_K_M)")
     asked = parser.parse_args(words)
     anyio.run(judge_all, asked)
