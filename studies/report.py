@@ -183,7 +183,9 @@ def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Write the reports of the named methods from their CSVs."""
     parser = argparse.ArgumentParser(prog="python -m studies.report", description=__doc__)
-    parser.add_argument("methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD")
+    parser.add_argument(
+        "methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD"
+    )
     parser.add_argument("--folder", type=Path, help="results of one method that lie elsewhere")
     asked = parser.parse_args(words)
     methods = METHODS if "all" in asked.methods else asked.methods

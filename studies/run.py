@@ -88,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD")
+    parser.add_argument(
+        "methods", nargs="+", choices=("all", *METHODS, *WITH_DATA), metavar="METHOD"
+    )
     parser.add_argument("--only", nargs="+", metavar="STUDY", help="of a method with several")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="N")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once (default 1)")

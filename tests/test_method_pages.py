@@ -35,7 +35,7 @@ SETTINGS = {
     "quarkmedbench": (RubricOptions,),
     "skill_rm": (SkillOptions,),
 }
-SHARED = {"eps", "ddof", "name", "weight"}
+SHARED = {"eps", "ddof", "name", "weight", "category"}
 """Keys that many pieces and every reward have."""
 
 

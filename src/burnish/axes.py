@@ -8,6 +8,7 @@
 | G      | rollouts of one group (same prompt, same role)  |
 | Q      | groups (queries) of a batch                     |
 | K      | rewards                                         |
+| P      | buckets of a group's pass rate                  |
 | T      | response tokens, padded on the right            |
 | S      | tokens of a packed row (prompt and responses)   |
 | R      | packed rows                                     |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,17 @@ def test_text_says_what_differs_the_test_the_gaps_and_the_verdict(typed: Type, t
     assert lines[-1].endswith("], p = 0.031, over 16 prompts")
 
 
+@pytest.mark.parametrize("second", ["first", "fir", "{runs}/first", "{runs}/../{name}/first"])
+def test_a_run_is_not_compared_with_itself(typed: Type, two: Path, second: str) -> None:
+    again = second.format(runs=two, name=two.name)
+    shown = typed("compare", "first", again, "--runs", two)
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err == (
+        f"burnish: 'first' and '{again}' are the same run, {two / 'first'}; expected two. Its own "
+        f"curves and scores: burnish show {two / 'first'}\n"
+    )
+
+
 def test_answers_that_changed_show_their_first_lines_and_steer_nothing(
     typed: Type, two: Path
 ) -> None:
@@ -173,8 +185,9 @@ def test_json_holds_every_prompt_and_every_gap(typed: Type, two: Path) -> None:
     assert found["notes"] == []
 
 
-def test_a_run_against_itself(typed: Type, two: Path) -> None:
-    shown = typed("compare", "first", "first", "--runs", two).out
+def test_a_run_against_its_copy(typed: Type, two: Path) -> None:
+    shutil.copytree(two / "first", two / "copy")
+    shown = typed("compare", "first", "copy", "--runs", two).out
     assert "the two configs are the same" in shown
     assert shown.endswith("cannot be told apart: every mark is the same, over 17 prompts\n")
 

@@ -109,10 +109,37 @@ def test_a_server_that_is_down_ends_with_3_and_one_line(
     with JudgeServer(lambda prompt: None) as server:
         done = typed("judge", pairs, "--model", server.model)
     assert done.code == 3
-    assert done.err.splitlines()[-1].startswith("burnish: no item got a verdict; the first failed")
+    assert done.err.splitlines()[-1].startswith("burnish: no item got a verdict; all 3 failed with")
     assert "Traceback" not in done.err
     assert "right  " not in done.out
     assert "%" not in done.out
+
+
+def test_a_failure_of_the_connection_is_told_once_with_a_count(
+    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from burnish.lm.jobs import Limits
+
+    quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
+    monkeypatch.setattr("burnish.cli.judging.Limits", quick)
+    with JudgeServer(fair) as server:
+        gone = server.model
+    down = typed("judge", pairs, "--model", gone, "--with", "openrs")
+    assert down.code == 3
+    assert down.out.count("one order has no value") == 1
+    assert "  3 items, first sum: infra_error  " in down.out
+    assert "forward" not in down.out
+    assert down.err.splitlines()[-1].startswith("burnish: no item got a verdict; all 3 failed with")
+    # A server that fails for some: the first is explained, the others have a line.
+    with JudgeServer(lambda prompt: fair(prompt) if "Rain" in prompt else None) as server:
+        some = typed("judge", pairs, "--model", server.model)
+    assert some.code == 0
+    assert some.out.count("forward infra_error") == 1
+    assert "response 2 wins (1.000)" in some.out
+    assert [line.split()[:2] for line in some.out.splitlines() if line.startswith("capital")] == [
+        ["capital", "infra_error"]
+    ]
+    assert "  2 items, first sum: infra_error  " in some.out
 
 
 def test_a_log_hears_of_the_start_the_first_reply_and_every_row(typed: Type, pairs: Path) -> None:

@@ -99,6 +99,44 @@ def test_the_end_shows_the_change_the_curves_and_where_to_look(
     assert (folder / "plots" / "curves.png").stat().st_size > 5_000
 
 
+def test_the_end_says_what_was_rewarded(
+    typed: Type, recipe: Path, room: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewards = {
+        "rewards.0.kind": "regex",
+        "rewards.0.name": "digit",
+        "rewards.0.pattern": "[0-9]",
+        "rewards.0.weight": 1.0,
+        "rewards.1.kind": "function",
+        "rewards.1.name": "watched",
+        "rewards.1.weight": 0.0,
+        "rewards.2.kind": "length",
+        "rewards.2.name": "",
+        "rewards.2.weight": 0.25,
+        "rewards.3.kind": "regex",
+        "rewards.3.name": "calm",
+        "rewards.3.pattern": "!",
+        "rewards.3.forbid": True,
+        "rewards.3.weight": 1.0,
+        "rewards.4.kind": "judge",
+        "rewards.4.name": "judge",
+        "rewards.4.method": "openrs",
+        "rewards.4.weight": 1.0,
+    }
+    create = RunStore.create
+    monkeypatch.setattr(
+        RunStore,
+        "create",
+        lambda folder, config, *more, **named: create(folder, config | rewards, *more, **named),
+    )
+    lines = typed("train", recipe).out.splitlines()
+    place = lines.index(
+        "rewarded  digit (regex [0-9]), length (weight 0.25), calm (regex not !), "
+        "judge (judge openrs)"
+    )
+    assert lines[place + 1].startswith("held out  ")
+
+
 def test_the_run_is_named_after_recipe_and_settings(
     typed: Type, recipe: Path, room: SimpleNamespace
 ) -> None:
@@ -169,6 +207,25 @@ def test_errors_in_the_middle_are_one_line(
     shown = typed("train", recipe, "--json")
     assert shown.code == code
     assert shown.err == f"burnish: {error}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ...",
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ],
+)
+def test_a_full_gpu_is_one_line_and_ends_with_3(
+    typed: Type, recipe: Path, room: SimpleNamespace, text: str
+) -> None:
+    room.error = RuntimeError(text)
+    shown = typed("train", recipe, "--json")
+    assert shown.code == 3
+    assert shown.err.startswith("burnish: burnish train ran out of GPU memory")
+    assert "Free the GPU" in shown.err
+    assert shown.err.count("\n") == 1
 
 
 def test_a_bug_keeps_its_traceback(typed: Type, recipe: Path, room: SimpleNamespace) -> None:

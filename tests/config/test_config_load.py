@@ -373,6 +373,13 @@ def test_changes_survive_json(file: Path) -> None:
     assert resolved.changes(stored | {"old": 1}) == ["old: 1 -> absent", "steps: absent -> 4"]
 
 
+def test_a_setting_younger_than_the_stored_config_is_no_change(file: Path) -> None:
+    resolved = load(Settings, file)
+    young = next(key for key, origin in resolved.origins.items() if origin == "default")
+    stored = {key: value for key, value in resolved.flat().items() if key != young}
+    assert resolved.changes(stored) == []
+
+
 def test_a_mapping_is_a_source_too() -> None:
     resolved = load(Settings, {"task": {"kind": "file", "path": "x"}, "parts": [{"weight": 2}]})
     assert resolved.value.parts == (Part(weight=2.0),)

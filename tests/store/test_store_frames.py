@@ -34,6 +34,18 @@ def folder(tmp_path: Path) -> Path:
     return stored_run(tmp_path / "runs" / "one")
 
 
+def test_a_split_that_is_not_there_is_refused_with_those_that_are(folder: Path) -> None:
+    run = burnish.load_run(folder)
+    assert len(run.samples(split="train", form="arrow")) > 0
+    for usual in ("dropped", "eval:held_out"):  # what the run may yet come to
+        assert len(run.samples(split=usual, form="arrow")) == 0
+    with pytest.raises(UserError) as caught:
+        run.samples(split="trian")
+    assert str(caught.value) == (
+        "run 'one' has no split 'trian'; it has train. Did you mean 'train'?"
+    )
+
+
 def test_samples_have_their_parts_and_a_failure_is_missing(folder: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = burnish.load_run(folder).samples()

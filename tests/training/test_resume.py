@@ -179,6 +179,20 @@ def test_a_changed_key_is_refused_by_name(tmp_path, change, named):
     )
 
 
+def test_a_run_older_than_a_setting_goes_on(tmp_path, whole):
+    """A version with a new setting, left at its default, continues the runs of the one before."""
+    stop_after(trainer(tmp_path, METHODS["dapo"]), 4)
+    file = tmp_path / "run" / "config.json"
+    about = json.loads(file.read_text())
+    del about["config"]["policy.dual_clip"]
+    about["config_hash"] = "of the version before"
+    file.write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"\(policy.dual_clip: absent -> 3.0\)"):
+        trainer(tmp_path, METHODS["dapo"], {"policy": {"dual_clip": 3.0}})
+    finish(trainer(tmp_path, METHODS["dapo"]))
+    same(outcome(tmp_path / "run"), whole("dapo"))
+
+
 def test_free_keys_may_change(tmp_path, whole):
     stop_after(trainer(tmp_path, METHODS["gdpo"], {"checkpoint": {"every": 2}}), 3)
     more = {

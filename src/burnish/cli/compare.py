@@ -28,9 +28,15 @@ class Query(NamedTuple):
 
 def compare_runs(folder: Path, reference_a: str, reference_b: str, query: Query) -> int:
     """Compare two runs' held-out answers, settings and curves."""
+    folder_a, folder_b = find_run(folder, reference_a), find_run(folder, reference_b)
+    if folder_a.resolve() == folder_b.resolve():
+        raise UserError(
+            f"'{reference_a}' and '{reference_b}' are the same run, {folder_a}; expected two. "
+            f"Its own curves and scores: burnish show {folder_a}"
+        )
     with (
-        RunStore.open(find_run(folder, reference_a), read_only=True) as store_a,
-        RunStore.open(find_run(folder, reference_b), read_only=True) as store_b,
+        RunStore.open(folder_a, read_only=True) as store_a,
+        RunStore.open(folder_b, read_only=True) as store_b,
     ):
         by_step = (evaluations(store_a), evaluations(store_b))
         chosen = [

@@ -26,6 +26,7 @@ STOPPED = 3
 INTERRUPTED = 130
 WORKING = ("train", "judge", "bench")
 """Commands that do more than show something: they are not done when nobody reads on."""
+MORE_ROOM = "Free the GPU (nvidia-smi lists who holds it), or ask for a smaller model or batch."
 
 
 def main() -> None:
@@ -60,9 +61,15 @@ def run(arguments: Sequence[str]) -> int:
         return USER if isinstance(error, UserError) else STOPPED
     except Exception as error:
         # Boundary: typer raises its own or click's errors for bad arguments, by version; they are
-        # known by their `format_message`. All else is a bug and keeps its traceback.
+        # known by their `format_message`. A full GPU is told by errors of torch's. All else is a
+        # bug and keeps its traceback.
         if not hasattr(error, "format_message"):
-            raise
+            line = _full_device(error, arguments)
+            if not line:
+                raise
+            _show_trace()
+            _complain(line)
+            return STOPPED
         if str(error.format_message()):  # empty where a bare command has shown its help
             _complain(_usage(error))
         return USER
@@ -81,6 +88,14 @@ def _dispatch(arguments: Sequence[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     return code if isinstance(code, int) else 0
+
+
+def _full_device(error: Exception, arguments: Sequence[str]) -> str:
+    """The line of a GPU without memory; empty for any other error."""
+    from burnish.lm.device_full import device_full
+
+    full = device_full(error, " ".join(["burnish", *arguments[:1]]), MORE_ROOM)
+    return "" if full is None else str(full)
 
 
 def _usage(error: Any) -> str:

@@ -16,14 +16,11 @@ from burnish.bench.judge_rows import read_items
 from burnish.cli.bench_report import accuracy_record
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge_options import JudgeFlags
-from burnish.cli.judge_report import print_items, print_summary
+from burnish.cli.judge_report import OUTSIDE, failed_alike, print_items, print_summary
 from burnish.cli.judge_work import judge_all, spent_record, spent_text
 from burnish.cli.judging import OpenJudge, check_needs, open_judge, title
 from burnish.errors import JudgeError, UserError
-from burnish.records import Status
 from burnish.rewards.judges.forecast import Forecast
-
-OUTSIDE = (Status.INFRA_ERROR, Status.TIMEOUT)
 
 
 class Query(NamedTuple):
@@ -67,7 +64,8 @@ def check_outside(judged: list[Judged]) -> int:
     if not judged:
         raise UserError("there was nothing to judge; expected at least one row.")
     if all(one.status in OUTSIDE for one in judged):
-        raise JudgeError(f"no item got a verdict; the first failed with: {judged[0].reason}")
+        which = f"all {len(judged)}" if failed_alike(judged) else "the first"
+        raise JudgeError(f"no item got a verdict; {which} failed with: {judged[0].reason}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`judge`, `judge probe` and `reward check` with their help; what they do is imported when called.
+"""`judge`, `judge probe` and the `reward` commands; what they do is imported when called.
 
 `burnish judge FILE` and `burnish judge probe FILE` share a word: the group takes what is none of
 its commands as the file to judge.
@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from burnish.cli.judge_options import File, JudgeFlags, Limit, Oracle, takes_judge
-from burnish.cli.run_options import AsJson
+from burnish.cli.run_options import RUNS, AsJson, RunsFolder
 
 FILE = "file"
 """The command that a word which is no command leads to; it does not show in what people read."""
@@ -45,7 +45,8 @@ judge_app = typer.Typer(
 reward_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="[bold]reward check[/]: is a reward fit for training?",
+    help="[bold]reward check[/]: is a reward fit for training? [bold]reward weigh[/]: which of "
+    "several rewards would training follow?",
 )
 
 
@@ -160,3 +161,51 @@ def reward_check(
     from burnish.cli.reward_check import Query, check
 
     return check(words, Query(data, limit, as_json))
+
+
+@reward_app.command("weigh")
+def reward_weigh(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|FILE.jsonl",
+            help='A run, or rows of {"group": ..., "rewards": {NAME: NUMBER}}.',
+            show_default=False,
+        ),
+    ],
+    step: Annotated[
+        str, typer.Option("--step", metavar="N|A..B", help="Only these steps of a run.")
+    ] = "",
+    severity: Annotated[
+        list[str] | None,
+        typer.Option("--severity", metavar="NAME=X", help="How much a broken rule counts."),
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option("--threshold", metavar="NAME=X", help="A reward below X breaks its rule."),
+    ] = None,
+    reference: Annotated[
+        int | None,
+        typer.Option(
+            "--reference", min=1, metavar="N", help="The first N answers are the start model's."
+        ),
+    ] = None,
+    folder: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> int:
+    """Which reward would training follow? Four ways to join recorded rewards, side by side.
+
+    The sum, GDPO, rewards in units of the start model, and these with MedAlign's
+    weights: what share of the advantage each reward has, and why it weighs what
+    it weighs. Under a threshold: the reasons that the reward gave, with a sample
+    each. A run's own settings hold where it has them. No model, no GPU.
+
+    \b
+      burnish reward weigh medalign-1f --step 0..9
+      burnish reward weigh grpo-7c --threshold safety=-0.5 --severity safety=3
+      burnish reward weigh rewards.jsonl --reference 64 --json
+    """
+    from burnish.cli.reward_weigh import Query, weigh
+
+    query = Query(step, tuple(severity or ()), tuple(threshold or ()), reference, as_json)
+    return weigh(folder, source, query)

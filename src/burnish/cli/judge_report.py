@@ -12,15 +12,25 @@ from burnish.bench.items import Item, Judged, oracle_share
 from burnish.cli.bench_report import percent, table_of
 from burnish.cli.console import number, one_line, out, say
 from burnish.cli.rewards import reward_tree
+from burnish.records import Status
 
 LISTED = 12
 """Rows of the table, and failures, that are shown."""
+OUTSIDE = (Status.INFRA_ERROR, Status.TIMEOUT)
+"""Statuses that a failing server or model gives to many items alike."""
 
 
 def print_items(items: Sequence[Item], judged: Sequence[Judged], explain: int) -> None:
-    """The first items with their whole explanation, the rest a line each."""
-    both = list(zip(items, judged, strict=True))
-    for item, one in both[:explain]:
+    """The first items with their whole explanation, the rest a line each.
+
+    A failure outside is explained once: an item that met the same one again gets a line. Where it
+    is all there is, the error that ends the command says it.
+    """
+    if failed_alike(judged):
+        return
+    explained = _worth_explaining(judged)[:explain]
+    for place in explained:
+        item, one = items[place], judged[place]
         say()
         head = Text(one_line(item.id), style="bold").append("  ")
         head.append(outcome(one), style="green" if one.is_valid else "red")
@@ -30,19 +40,19 @@ def print_items(items: Sequence[Item], judged: Sequence[Judged], explain: int) -
             no_wrap=True,
             overflow="ellipsis",
         )
-        for place, response in enumerate(item.responses):
-            line = f"  {place + 1}  {one_line(response.text)}"
+        for number_of, response in enumerate(item.responses, 1):
+            line = f"  {number_of}  {one_line(response.text)}"
             out.print(Text(line), no_wrap=True, overflow="ellipsis")
         # The two rewards of a pair say the same with opposite signs.
         shown = one.rewards[:1] if len(one.rewards) == 2 and _is_pair(one) else one.rewards
         for reward in shown:
             out.print(reward_tree(reward))
-    rest = both[explain:]
+    rest = [one for place, one in enumerate(judged) if place not in explained]
     if not rest:
         return
     say()
     table = table_of("item", "verdict", "label")
-    for _, one in rest[:LISTED]:
+    for one in rest[:LISTED]:
         is_open = one.best is None or not one.is_valid
         label = "" if is_open else "right" if one.credit == 1 else "not right"
         table.add_row(Text(one_line(one.id)), Text(one_line(outcome(one))), label)
@@ -83,11 +93,38 @@ def print_summary(judged: Sequence[Judged]) -> None:
     if share := oracle_share(judged):
         say(f"oracle    {share:.0%} of the verdicts rest on the label", style="yellow")
     failed = [one for one in judged if not one.is_valid]
-    for one in failed[:LISTED]:
-        line = f"  {one.id}: {one.status.value}  {one.reason}"
+    alike: dict[str, list[Judged]] = {}
+    for one in failed:
+        alike.setdefault(cause(one) if one.status in OUTSIDE else one.id, []).append(one)
+    for group in list(alike.values())[:LISTED]:
+        one = group[0]
+        which = one.id if len(group) == 1 else f"{len(group)} items, first {one.id}"
+        line = f"  {which}: {one.status.value}  {one.reason}"
         out.print(Text(one_line(line), style="red"), no_wrap=True, overflow="ellipsis")
-    if len(failed) > LISTED:
-        say(f"  and {len(failed) - LISTED} more without a verdict", style="red")
+    if more := sum(len(group) for group in list(alike.values())[LISTED:]):
+        say(f"  and {more} more without a verdict", style="red")
+
+
+def failed_alike(judged: Sequence[Judged]) -> bool:
+    """Whether several items, and all there are, met the same failure outside."""
+    is_outside = all(one.status in OUTSIDE for one in judged)
+    return is_outside and len(judged) > 1 and len(set(map(cause, judged))) == 1
+
+
+def cause(one: Judged) -> str:
+    """What failed outside, without how often it was tried."""
+    return f"{one.status.value} {one.reason.partition('; gave up after')[0]}"
+
+
+def _worth_explaining(judged: Sequence[Judged]) -> list[int]:
+    """Places of the items, without those that repeat a failure outside."""
+    seen: set[str] = set()
+    found = []
+    for place, one in enumerate(judged):
+        if one.status not in OUTSIDE or cause(one) not in seen:
+            found.append(place)
+        seen.add(cause(one))
+    return found
 
 
 def _is_pair(one: Judged) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from burnish.store import Manifest
@@ -26,6 +27,33 @@ def planned_steps(about: Manifest) -> int | None:
     """How many steps the run was asked for."""
     steps = setting(about, "steps")
     return steps if isinstance(steps, int) else None
+
+
+def rewarded(about: Manifest) -> str:
+    """What earned reward: `digit (regex [0-9]), brief (length, weight 0.2)`."""
+    told = []
+    place = 0
+    while setting(about, f"rewards.{place}.kind") is not None:
+        told.append(_reward(about, f"rewards.{place}"))
+        place += 1
+    return ", ".join(filter(None, told))
+
+
+def _reward(about: Manifest, table: str) -> str:
+    """One reward in a few words; empty for one of weight 0, which is only measured."""
+    kind, name, weight, pattern, forbids, method = (
+        setting(about, f"{table}.{key}")
+        for key in ("kind", "name", "weight", "pattern", "forbid", "method")
+    )
+    if weight == 0:
+        return ""
+    detail = textwrap.shorten(f"{'not ' * bool(forbids)}{pattern or method or ''}", 40)
+    facts = [f"{kind} {detail}".rstrip()]
+    if weight not in (None, 1):
+        facts.append(f"weight {weight:g}")
+    title = name or facts[0]
+    rest = ", ".join(fact for fact in facts if fact != title)
+    return f"{title} ({rest})" if rest else title
 
 
 def chosen(about: Manifest) -> list[tuple[str, Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from burnish.cli.console import count, duration, interval, out, say, size, warn
+from burnish.cli.console import count, duration, interval, one_line, out, say, size, warn
+from burnish.cli.manifests import rewarded
 from burnish.errors import BurnishError
 from burnish.store import RunStore
 from burnish.view.curves import RunCurves, curves_of, draw_picture, text_plot
@@ -53,6 +54,10 @@ def print_report(event: Any, *, brief: bool = False) -> None:
         warn(f"stopped: {event.reason}")
     if not brief:
         _print_curves(event.folder)
+    with RunStore.open(event.folder, read_only=True) as store:
+        rewards = rewarded(store.about)
+    if rewards and not brief:
+        say(f"rewarded  {one_line(rewards)}")
     say(result_line(event), style="bold")
     if brief:
         return

@@ -71,14 +71,12 @@ def _refuse_other_settings(asked: Asked, folder: Path) -> None:
     """A finished run of the same name but with other settings is not what was asked for."""
     with RunStore.open(folder, read_only=True) as store:
         about = store.about
-    if about.config_hash in ("", asked.resolved.digest(FREE)):
-        return
     values = {k: v for k, v in about.config.items() if not k.startswith("files.")}
-    changes = "; ".join(asked.resolved.changes(values, FREE))
-    raise UserError(
-        f"run '{folder.name}' is finished and had another config ({changes}); choose another "
-        "run.name"
-    )
+    if about.config_hash and (changes := asked.resolved.changes(values, FREE)):
+        raise UserError(
+            f"run '{folder.name}' is finished and had another config ({'; '.join(changes)}); "
+            "choose another run.name"
+        )
 
 
 def _show_finished(folder: Path, words: Sequence[str], options: Options) -> None:

@@ -56,12 +56,17 @@ class Resolved(Generic[T]):
         return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
 
     def changes(self, stored: Mapping[str, Any], exclude: Sequence[str] = ()) -> list[str]:
-        """What differs from another config's `flat()`: `optimiser.learning_rate: 1e-05 -> 2e-05`."""
+        """What differs from another config's `flat()`: `optimiser.learning_rate: 1e-05 -> 2e-05`.
+
+        A setting that the other one lacks and that has its default here is younger than the other
+        config: no difference.
+        """
         own = self.flat()
+        young = {k for k, origin in self.origins.items() if origin == DEFAULT and k not in stored}
         found = []
         for key in dict.fromkeys([*stored, *own]):
             before, after = _shown(stored, key), _shown(own, key)
-            if before != after and not key.startswith(tuple(exclude)):
+            if before != after and key not in young and not key.startswith(tuple(exclude)):
                 found.append(f"{key}: {before} -> {after}")
         return found
 

@@ -24,7 +24,11 @@ SHIPPED = ("smollm2", "tiny")
 
 
 class TooLong(UserError):
-    """A prompt that leaves the model no room to answer."""
+    """A prompt that leaves the model no room to answer; `what` is the line without its advice."""
+
+    def __init__(self, what: str, advice: str = "Shorten the prompt.") -> None:
+        super().__init__(f"{what} {advice}")
+        self.what = what
 
 
 class Sampling(Struct, frozen=True, kw_only=True):

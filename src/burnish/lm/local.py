@@ -100,7 +100,7 @@ class LocalLM:
         if room < 1:
             raise TooLong(
                 f"a prompt of {len(ids)} tokens leaves no room to answer: '{self.name}' reads "
-                f"{self.loaded.module.max_positions} tokens. Shorten the prompt."
+                f"{self.loaded.module.max_positions} tokens."
             )
         return Request(ids, sampling, budget=min(sampling.max_tokens, room))
 

@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     from burnish.policy.aggregate import aggregate_loss, normaliser_of
     from burnish.policy.answer_first import answer_kd, first_token_grade, label_tokens
     from burnish.policy.auxiliary import kl_penalty, mode_balanced_loss, sft_nll, token_entropy
+    from burnish.policy.balance import (
+        BalanceState,
+        GradientOverlap,
+        adapted_coefficient,
+        gradient_overlap,
+    )
     from burnish.policy.batch import Advantages, Estimate, Loss, LossBatch, Normaliser, RewardBatch
     from burnish.policy.brpo import brpo_advantages
     from burnish.policy.contrast.door import ContrastiveHead
@@ -58,6 +64,7 @@ if TYPE_CHECKING:
     from burnish.policy.contrast.pool import pool_hidden
     from burnish.policy.contrast.reward import clipo_advantage, contrastive_reward
     from burnish.policy.doors import advantages, informative, loss
+    from burnish.policy.dry_run import WeightingComparison, compare_weightings
     from burnish.policy.gdpo import gd2po_advantage, gdpo_advantage
     from burnish.policy.medalign import medalign_advantage
     from burnish.policy.objective import policy_loss, policy_loss_gradient
@@ -83,6 +90,13 @@ if TYPE_CHECKING:
         tri_factor_weights,
         weakness_factor,
     )
+    from burnish.policy.trust_region.by_pass_rate import (
+        PASS_BUCKETS,
+        bucket_shares,
+        bucket_sums,
+        pass_buckets,
+        pass_rates,
+    )
     from burnish.policy.trust_region.elastic import (
         elastic_bounds,
         group_variance,
@@ -92,9 +106,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KL",
+    "PASS_BUCKETS",
     "SFT",
     "Advantages",
     "Aggregate",
+    "BalanceState",
     "BatchWhiten",
     "Contrastive",
     "ContrastiveHead",
@@ -103,6 +119,7 @@ __all__ = [
     "Estimate",
     "Function",
     "GivenWeights",
+    "GradientOverlap",
     "HeadState",
     "InformativeGroups",
     "KeepAll",
@@ -128,13 +145,18 @@ __all__ = [
     "SumThenNormalise",
     "TriFactor",
     "WeightState",
+    "WeightingComparison",
+    "adapted_coefficient",
     "advantages",
     "aggregate_loss",
     "answer_kd",
     "batch_whiten",
     "brpo_advantages",
+    "bucket_shares",
+    "bucket_sums",
     "clipo_advantage",
     "clipped_surrogate",
+    "compare_weightings",
     "contrastive_losses",
     "contrastive_reward",
     "elastic_bounds",
@@ -142,6 +164,7 @@ __all__ = [
     "fit_reference_stats",
     "gd2po_advantage",
     "gdpo_advantage",
+    "gradient_overlap",
     "group_keep_ratio",
     "group_variance",
     "grpo_advantage",
@@ -159,6 +182,8 @@ __all__ = [
     "normalise_then_sum",
     "normaliser_of",
     "overlong_penalty",
+    "pass_buckets",
+    "pass_rates",
     "per_reward_advantages",
     "policy_loss",
     "policy_loss_gradient",
@@ -201,6 +226,12 @@ _HOMES = {
         "sft_nll",
         "token_entropy",
     ),
+    "balance": (
+        "BalanceState",
+        "GradientOverlap",
+        "adapted_coefficient",
+        "gradient_overlap",
+    ),
     "batch": (
         "Advantages",
         "Estimate",
@@ -225,6 +256,10 @@ _HOMES = {
         "advantages",
         "informative",
         "loss",
+    ),
+    "dry_run": (
+        "WeightingComparison",
+        "compare_weightings",
     ),
     "gdpo": (
         "gd2po_advantage",
@@ -263,6 +298,13 @@ _HOMES = {
         "risk_factor",
         "tri_factor_weights",
         "weakness_factor",
+    ),
+    "trust_region.by_pass_rate": (
+        "PASS_BUCKETS",
+        "bucket_shares",
+        "bucket_sums",
+        "pass_buckets",
+        "pass_rates",
     ),
     "trust_region.elastic": (
         "elastic_bounds",

@@ -71,6 +71,8 @@ class Advantages:
     """bool; tokens that enter the loss at all, where stepwise credit leaves some out."""
     moves: bool = True
     """False in the first steps of a recipe whose head learns before the policy does."""
+    buckets_B: Tensor | None = None
+    """int64 bucket of the group's pass rate, -1 where it has none; None where no rate is known."""
 
     def per_rollout(self) -> Tensor:
         """One advantage a rollout, (B,): the mean over the tokens that count."""
@@ -110,6 +112,8 @@ class LossBatch:
     expert_logp_BT: Tensor | None = None
     """Log-probs of demonstrations, for `sft`; rows of their own. Without them the term is 0."""
     expert_mask_BT: Tensor | None = None
+    buckets_B: Tensor | None = None
+    """Pass-rate bucket of each rollout's group, negative for none; without it none are counted."""
 
 
 @dataclass(frozen=True)
@@ -122,3 +126,5 @@ class Loss:
     """Surrogate and auxiliary terms, each as it entered the total."""
     clipped_share: Tensor
     ratio_max: Tensor
+    clipped_by_bucket_2P: Tensor | None = None
+    """Clipped tokens and all tokens of each pass-rate bucket, float64."""

@@ -39,7 +39,7 @@ from burnish.policy.select.informative import informative_groups
 from burnish.policy.shaping.apply import Shaped, shape
 from burnish.policy.state import PolicyState
 from burnish.policy.stepwise import credited_tokens, stepwise_advantages
-from burnish.policy.trust_region.apply import bounds, describe_bounds
+from burnish.policy.trust_region.apply import bounds, buckets_of, describe_bounds
 from burnish.policy.weighting import weigh_rewards
 
 
@@ -66,8 +66,9 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
     values_B = _post_scale(recipe.post_scale, values_B, keep_B, left_B, batch)
     low_B, high_B = bounds(recipe.trust_region, values_B, seen, given)
     found = describe(batch, values_B, keep_B, signal_B) | shaped.metrics | weighed.metrics
+    buckets_B = buckets_of(recipe.trust_region, given)
     if isinstance(recipe.trust_region, pieces.Elastic):
-        found |= describe_bounds(values_B, low_B, high_B)
+        found |= describe_bounds(values_B, low_B, high_B, buckets_B)
     return Advantages(
         values_B=values_B,
         per_reward_BK=estimate.per_reward_BK,
@@ -80,6 +81,7 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
         state=replace(weighed.state, steps=weighed.state.steps + 1),
         counted_BT=_counted(seen, recipe),
         moves=shaped.moves,
+        buckets_B=buckets_B,
     )
 
 
@@ -113,6 +115,7 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
         normaliser=batch.normaliser,
         max_tokens=max_tokens,
         keep_denominator=recipe.aggregate.keep_denominator,
+        buckets=batch.buckets_B,
     )
     total = core["loss"]
     parts = {"surrogate": total.detach()}
@@ -125,6 +128,7 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
         parts=parts,
         clipped_share=core["clip_fraction"],
         ratio_max=core["ratio_max"],
+        clipped_by_bucket_2P=core.get("clipped_by_bucket"),
     )
 
 

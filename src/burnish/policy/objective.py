@@ -17,6 +17,7 @@ from burnish.policy.batch import Normaliser
 from burnish.policy.ratio import log_ratio
 from burnish.policy.surrogate import clipped_surrogate
 from burnish.policy.tensors import as_float64, as_logp
+from burnish.policy.trust_region.by_pass_rate import bucket_sums
 
 if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
@@ -37,6 +38,7 @@ def policy_loss(
     normaliser: Normaliser | None = None,
     max_tokens: int | None = None,
     keep_denominator: bool = False,
+    buckets: Numbers | None = None,
 ) -> dict[str, Tensor]:
     """The clipped policy loss and what a person wants to see beside it, all 0-d tensors.
 
@@ -44,7 +46,8 @@ def policy_loss(
     `keep`: (B,), rollouts to train on. Only `loss` carries a gradient, and only to `logp`. The
     others are taken over the trained tokens: `clip_fraction`, `clip_low_fraction`,
     `clip_high_fraction`, `dual_clip_fraction`, `ratio_mean`, `ratio_max` and `approx_kl`, the k3
-    estimate of how far the policy has moved since it sampled.
+    estimate of how far the policy has moved since it sampled. With `buckets`, (B,), the pass-rate
+    bucket of each rollout's group, there is `clipped_by_bucket` too: (2, P), clipped tokens and all.
     """
     inputs = _read(logp, old_logp, advantages, mask, keep)
     low_B1 = _bound(clip_low, inputs, "clip_low")
@@ -68,7 +71,7 @@ def policy_loss(
     def share(values_BT: Tensor) -> Tensor:
         return aggregate_loss(values_BT.to(ratio_BT), used_BT, "token-mean")
 
-    return {
+    found = {
         "loss": total,
         "clip_fraction": share(surrogate.is_clipped_BT),
         "clip_low_fraction": share(is_low_BT),
@@ -80,6 +83,10 @@ def policy_loss(
         else ratio_BT.new_zeros(()),
         "approx_kl": share(torch.expm1(change_BT) - change_BT),
     }
+    if buckets is not None:
+        buckets_B = _buckets(buckets, inputs)
+        found["clipped_by_bucket"] = bucket_sums(surrogate.is_clipped_BT, used_BT, buckets_B)
+    return found
 
 
 def policy_loss_gradient(
@@ -144,6 +151,15 @@ def _read(
         mask_BT=like(mask, "mask", full).bool(),
         keep_B=logp_BT.new_ones(rows).bool() if keep is None else like(keep, "keep", rows).bool(),
     )
+
+
+def _buckets(buckets: Numbers, inputs: _Inputs) -> Tensor:
+    read = buckets.detach() if isinstance(buckets, Tensor) else as_float64(buckets, "buckets")
+    if read.shape != inputs.keep_B.shape:
+        raise ValueError(
+            f"buckets: got shape {tuple(read.shape)}, expected {tuple(inputs.keep_B.shape)}"
+        )
+    return read.to(inputs.keep_B.device)
 
 
 def _bound(bound: Numbers, inputs: _Inputs, what: str) -> Tensor:

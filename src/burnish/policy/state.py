@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from burnish.policy.balance import BalanceState
     from burnish.policy.contrast.head import HeadState
     from burnish.policy.reference import ReferenceStats
     from burnish.policy.tri_factor import WeightState
@@ -31,6 +32,8 @@ class PolicyState:
     """Rewards of the start model."""
     weights: WeightState | None = None
     """Tri-factor weights with what they follow."""
+    balance: BalanceState | None = None
+    """The weight of imitation, where it adapts."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, by name, for a safetensors file."""
@@ -39,6 +42,7 @@ class PolicyState:
             "head": self.head.tensors() if self.head else {},
             "reference": self.reference.tensors() if self.reference else {},
             "weights": self.weights.tensors() if self.weights else {},
+            "balance": self.balance.tensors() if self.balance else {},
         }
         for part, tensors in held.items():
             found |= {f"{part}.{name}": t.contiguous() for name, t in tensors.items()}
@@ -47,6 +51,7 @@ class PolicyState:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> PolicyState:
         """The state that `tensors` came from."""
+        from burnish.policy.balance import BalanceState
         from burnish.policy.contrast.head import HeadState
         from burnish.policy.reference import ReferenceStats
         from burnish.policy.tri_factor import WeightState
@@ -56,9 +61,11 @@ class PolicyState:
             return {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
 
         head, reference, weights = part("head"), part("reference"), part("weights")
+        balance = part("balance")
         return cls(
             steps=int(tensors["steps"]),
             head=HeadState.from_tensors(head) if head else None,
             reference=ReferenceStats.from_tensors(reference) if reference else None,
             weights=WeightState.from_tensors(weights) if weights else None,
+            balance=BalanceState.from_tensors(balance) if balance else None,
         )

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Form = Literal["pandas", "arrow"]
 FORMS = ("pandas", "arrow")
 TOKENS = ("token_ids", "loss_mask", "logprobs")
+SPLITS = ("train", "dropped", "eval:held_out")
+"""Where training puts its samples; other evaluations are `eval:` and their name."""
 TREES = ("spans", "task", "reward_tree", "info")
 PLAIN = tuple(name for name in COLUMNS if name not in (*TOKENS, *TREES))
 """Columns of a sample that are one number or one text."""
@@ -79,6 +81,8 @@ class RunFrames:
         columns = (*PLAIN, *(TOKENS if tokens else ()))
         values = list(asked.values())
         with RunStore.open(self.folder, read_only=True) as run:
+            if split is not None:
+                _check_split(run, split)
             query = f"SELECT {', '.join(columns)} FROM samples WHERE {where} ORDER BY rowid"
             rows = list(run.query(query, values))
             query = (
@@ -126,6 +130,15 @@ class RunFrames:
         with RunStore.open(self.folder, read_only=True) as run:
             query = f"SELECT {', '.join(columns)} FROM {table}"
             return _frame(columns, run.query(query), form)
+
+
+def _check_split(run: RunStore, split: str) -> None:
+    """A wrong word must not look like no answers; a run may have none of a usual split yet."""
+    known = [row[0] for row in run.query("SELECT DISTINCT split FROM samples ORDER BY split")]
+    if split not in (*known, *SPLITS):
+        has = f"it has {', '.join(known)}" if known else "it has no samples yet"
+        hint = did_you_mean(split, (*known, *SPLITS))
+        raise UserError(f"run '{run.name}' has no split '{split}'; {has}.{hint}")
 
 
 def _direct_parts(rows: Iterable[Row]) -> dict[str, dict[str, float | None]]:

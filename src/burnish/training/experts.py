@@ -11,7 +11,7 @@ as the common ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from burnish.lm.tokenizer import Tokenizer
 from burnish.policy.answer_first import answer_ids
 from burnish.records import Author, Message, Span, Task, Trajectory
 from burnish.seeds import derive
-from burnish.tasks.base import TaskSet, epoch_order
+from burnish.tasks.base import TaskSet, content_key, epoch_order
 
 LOOK = 4096
 """Training tasks of an endless set that are looked through for demonstrations."""
@@ -40,11 +40,12 @@ class Experts:
         carry: Sequence[str] = (),
         max_tokens: int = 0,
         look: int = LOOK,
+        exclude: Collection[str] = (),
     ) -> None:
         """`by`: the field whose values take turns; a list counts for each of its members.
 
         `carry` names fields that trajectories keep in their `info`; `max_tokens` refuses a longer
-        prompt and answer, 0 none.
+        prompt and answer, 0 none. Questions in `exclude` (`content_key`) are never drawn.
         """
         for name in (field, *([by] if by else []), *carry):
             if name not in tasks.fields:
@@ -60,6 +61,7 @@ class Experts:
         self.carry = tuple(carry)
         self.max_tokens = max_tokens
         self.end = end_of_turn(tokenizer)
+        self.exclude = frozenset(exclude)
         self.strata = self._find(by, tasks.train_size or look)
         # The walks of all strata at once, and the next round of one of them.
         self._order = lru_cache(maxsize=2 * len(self.strata) + 2)(epoch_order.__wrapped__)
@@ -83,10 +85,12 @@ class Experts:
         """Positions in the task stream of each stratum, by name and in the order of names."""
         found: dict[str, list[int]] = {}
         for position in range(size):
-            fields = self.tasks.train(position).fields
-            if not _text_of(fields.get(self.field)):
+            task = self.tasks.train(position)
+            if not text_of(task.fields.get(self.field)):
                 continue
-            for name in _strata_of(fields.get(by)) if by else [""]:
+            if self.exclude and content_key(task.messages) in self.exclude:
+                continue
+            for name in strata_of(task.fields.get(by)) if by else [""]:
                 found.setdefault(name, []).append(position)
         if not found:
             raise UserError(
@@ -102,10 +106,11 @@ class Experts:
         positions = self.strata[name]
         lap, place = divmod(turn, len(positions))
         chosen = self._order(derive(self.seed, "stratum", name), lap, len(positions))[place]
-        return self._as_trajectory(self.tasks.train(positions[chosen]), draw)
+        return self.as_trajectory(self.tasks.train(positions[chosen]), draw)
 
-    def _as_trajectory(self, task: Task, draw: int) -> Trajectory:
-        text = _text_of(task.fields[self.field])
+    def as_trajectory(self, task: Task, draw: int) -> Trajectory:
+        """The demonstration of one task; `draw` tells it from others of the same step."""
+        text = text_of(task.fields[self.field])
         prompt = self.tokenizer.render_spans(task.messages)
         answer = answer_ids(self.tokenizer, text, self.tokenizer.render_text(task.messages))
         ids = (*answer, *self.end)
@@ -140,11 +145,12 @@ def end_of_turn(tokenizer: Tokenizer) -> tuple[int, ...]:
     return tuple(written[-1:]) or tokenizer.eos_ids[:1]
 
 
-def _text_of(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A demonstration as text; empty where a task has none."""
     return "" if value is None else str(value)
 
 
-def _strata_of(value: Any) -> list[str]:
+def strata_of(value: Any) -> list[str]:
     """Names of the strata that a task belongs to: one for each different value."""
     values = value if isinstance(value, list | tuple) else [value]
-    return sorted({_text_of(one) for one in values}) or [""]
+    return sorted({text_of(one) for one in values}) or [""]

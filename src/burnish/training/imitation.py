@@ -8,12 +8,15 @@ from pathlib import Path
 from burnish.config.schema import Config
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.tokenizer import Tokenizer
+from burnish.policy.balance import BalanceState
 from burnish.policy.pieces import SFT
 from burnish.records import Trajectory
 from burnish.seeds import Seeds
 from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
 from burnish.training.experts import Experts
+from burnish.training.held_back import HeldBack, Measured, hold_back, measure
+from burnish.training.passes import Passes
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,24 @@ class Imitation:
     experts: Experts
     steps: int
     """Of the run; a linear schedule ends there."""
+    held: tuple[Trajectory, ...] = ()
+    """Demonstrations that are never imitated; an adaptive schedule holds their likelihood."""
 
     def take(self, update: int) -> list[Trajectory]:
         """The demonstrations of one update, counted over the whole run."""
         return self.experts.take(update, self.piece.batch)
 
-    def coefficient(self, step: int) -> float:
-        """The piece's coefficient at a step."""
-        if self.piece.schedule == "constant":
+    def measure(self, passes: Passes, state: BalanceState | None, step: int) -> Measured | None:
+        """The weight of imitation at a step of an adaptive schedule; None for the others."""
+        if self.piece.schedule != "adaptive":
+            return None
+        return measure(passes, self.held, self.piece, state, step)
+
+    def coefficient(self, step: int, balance: BalanceState | None = None) -> float:
+        """The piece's coefficient at a step; `balance` is that of an adaptive schedule."""
+        if self.piece.schedule == "adaptive" and balance is not None:
+            return balance.coefficient
+        if self.piece.schedule != "linear":
             return self.piece.coefficient
         done = step / max(self.steps - 1, 1)
         return self.piece.coefficient * (1 - done * (1 - self.piece.final_ratio))
@@ -58,8 +71,23 @@ def open_teachers(config: Config, tasks: TaskSet, root: Path) -> TaskSet | None:
 
 def open_experts(config: Config, teachers: TaskSet, tokenizer: Tokenizer, by: str = "") -> Experts:
     """Demonstrations of a run; with `by`, the values of that field take turns."""
-    seed = Seeds(config.run.seed).for_("experts")
-    return Experts(teachers, tokenizer, seed=seed, field=config.experts.field, by=by)
+    held = open_held_back(config, teachers)
+    return Experts(
+        teachers,
+        tokenizer,
+        seed=Seeds(config.run.seed).for_("experts"),
+        field=config.experts.field,
+        by=by,
+        exclude=held.keys if held else (),
+    )
+
+
+def open_held_back(config: Config, teachers: TaskSet) -> HeldBack | None:
+    """The demonstrations that nothing imitates, a warm start neither, where a schedule needs them."""
+    piece = config.policy.imitation
+    if piece is None or piece.schedule != "adaptive":
+        return None
+    return hold_back(teachers, piece, config.experts.field)
 
 
 def open_imitation(
@@ -69,4 +97,7 @@ def open_imitation(
     piece = config.policy.imitation
     if piece is None or teachers is None:
         return None
-    return Imitation(piece, open_experts(config, teachers, tokenizer, piece.by), config.steps)
+    experts = open_experts(config, teachers, tokenizer, piece.by)
+    held = open_held_back(config, teachers)
+    shown = [experts.as_trajectory(task, i) for i, task in enumerate(held.tasks)] if held else []
+    return Imitation(piece, experts, config.steps, tuple(shown))

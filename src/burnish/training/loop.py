@@ -21,7 +21,9 @@ from burnish.bench.evaluate import evaluate
 from burnish.config.schema import Config
 from burnish.errors import GuardTripped
 from burnish.lm.base import Sampling
+from burnish.lm.device_full import device_full
 from burnish.lm.local import LocalLM
+from burnish.policy.batch import Advantages, RewardBatch
 from burnish.rewards.scorer import Scorer
 from burnish.seeds import Seeds
 from burnish.store import RunStore
@@ -54,12 +56,18 @@ from burnish.training.guards import check_sampled
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.preparation import after_evaluation, prepare
 from burnish.training.replay import save_crash
+from burnish.training.stopping import failing, useless
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
 from burnish.training.warm_start import WarmUp
-from burnish.training.weighing import Weigher
+from burnish.training.weighing import Weigher, refreeze_note
 
 Result = TypeVar("Result")
+
+MORE_ROOM = (
+    "Free the GPU, or lower rollout.prompts or update.micro_batch_tokens. Checkpoints stay: the "
+    "same command continues the run."
+)
 
 
 @dataclass
@@ -149,6 +157,15 @@ class Trainer:
             if self.world.is_main:
                 self._keep_evidence(error)
             raise
+        except Exception as error:
+            # Boundary: a full device has errors of several types; all others go on as they are.
+            full = device_full(error, f"step {self.state.step}", MORE_ROOM)
+            if full is None:
+                raise
+            if self.world.is_main:
+                self.store.append_event("device", str(full), {}, self.state.step)
+                self.store.finish("stopped", {"reason": str(full)})
+            raise full from error
 
     def _keep_evidence(self, error: GuardTripped) -> None:
         """Save what a replay needs and let the error's line end with how to see it again."""
@@ -172,13 +189,19 @@ class Trainer:
         batch, values = self.weigher.weigh(collected.kept, step)
         if self.world.is_main:
             self.store.append_rollouts(step, ledger.samples(step, collected, values))
+            self._note_refreeze(step, batch, values)
         shares = ledger.status_shares(collected)
-        stop = self._failing(shares)
+        stop = failing(shares, self.config.guards.failed_share, self.folder.name, step)
         rate = learning_rate(self.config.optimiser, step, self.config.steps)
         scored_at = time.perf_counter()
         update: dict[str, float] = {}
+        balance: dict[str, float] = {}
         updates = 0
         if not stop and values.moves:
+            measured = self.updater.balance(step, values)
+            if measured is not None:
+                values = self.weigher.hold(values, measured.state)
+                balance = measured.metrics()
             update, updates = self.updater.update(step, trajectories, values, rate)
         entropies = self.updater.token_entropies(trajectories) if updates else {}
         self.weigher.remember(values)
@@ -199,6 +222,7 @@ class Trainer:
             **ledger.lengths(collected),
             **ledger.outcomes(collected, self.collector.scorer.children, self.config.policy.select),
             **update,
+            **balance,
             "optimiser/learning_rate": rate,
             "optimiser/updates": float(updates),
             "groups/useful": float(useful),
@@ -218,9 +242,15 @@ class Trainer:
             self._store_metrics(step, metrics, timings)
         if not reused:
             self.step_times.append(now - began)
-        return self._step_done(step, metrics, useful, groups, timings, reused), (
-            stop or self._useless()
-        )
+        streak, limit = self.state.useless_streak, self.config.guards.useless_steps
+        done = self._step_done(step, metrics, useful, groups, timings, reused)
+        return done, stop or useless(streak, limit, self.folder.name)
+
+    def _note_refreeze(self, step: int, batch: RewardBatch, values: Advantages) -> None:
+        """A new unit of the rewards is told once, also where a resumed run repeats the step."""
+        note = refreeze_note(batch, values)
+        if note and all(event.step != step for event in self.store.events("refreeze")):
+            self.store.append_event("refreeze", note[0], note[1], step)
 
     def _store_metrics(
         self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float]
@@ -253,28 +283,6 @@ class Trainer:
             score_s=0.0,
         )
         return collected, True
-
-    def _failing(self, shares: Mapping[str, float]) -> str:
-        failed = 1.0 - shares["status/ok"]
-        limit = self.config.guards.failed_share
-        if failed <= limit:
-            return ""
-        worst = max((k for k in shares if k != "status/ok"), key=lambda k: shares[k])
-        return (
-            f"{failed:.0%} of the rewards of step {self.state.step} have no value (most: "
-            f"{worst.removeprefix('status/')}); guards.failed_share allows {limit:.0%}. "
-            f"See why: burnish show {self.folder.name} --step {self.state.step}"
-        )
-
-    def _useless(self) -> str:
-        limit = self.config.guards.useless_steps
-        if self.state.useless_streak < limit:
-            return ""
-        return (
-            f"no group had both better and worse answers for {limit} steps, so nothing was "
-            "learned. Make the task easier or harder, raise rollout.samples or "
-            f"rollout.temperature, or check the reward: burnish show {self.folder.name}"
-        )
 
     # --- beside the steps
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from burnish.policy.batch import Loss
+from burnish.policy.trust_region.by_pass_rate import bucket_shares
 from burnish.training.devices import World
 from burnish.training.packing import PackedBatch, scatter
 
@@ -26,6 +27,8 @@ class Monitors:
         self._losses: dict[str, Tensor] = {}
         """Sums over micro-batches, to be divided by the updates."""
         self._largest: dict[str, Tensor] = {}
+        self._buckets_2P: Tensor | None = None
+        """Clipped tokens and all tokens of each pass-rate bucket, where pass rates are known."""
         self._tokens = 0
 
     def note(self, out: Loss, before_BT: Tensor, entropy_BT: Tensor, packed: PackedBatch) -> None:
@@ -44,6 +47,8 @@ class Monitors:
                 "mismatch/kl": (torch.expm1(gap_BT) - gap_BT).sum(),
             },
         )
+        if out.clipped_by_bucket_2P is not None:
+            self._add_buckets(out.clipped_by_bucket_2P)
         losses = {"total": out.total.detach(), **out.parts}
         _add(self._losses, {f"loss/{name}": value.double() for name, value in losses.items()})
         _top(
@@ -64,15 +69,20 @@ class Monitors:
         _add(self._shares, other._shares)
         _add(self._losses, other._losses)
         _top(self._largest, other._largest)
+        if other._buckets_2P is not None:
+            self._add_buckets(other._buckets_2P)
+
+    def _add_buckets(self, more_2P: Tensor) -> None:
+        self._buckets_2P = more_2P if self._buckets_2P is None else self._buckets_2P + more_2P
 
     def read(self, norms: Sequence[float], world: World) -> dict[str, float]:
         """Means and maxima over all processes; losses are sums over the step's updates / updates."""
-        mine = _read(self._shares, self._losses, self._largest)
+        mine = _read(self._shares, self._losses, self._largest, self._buckets_2P)
         everyone = world.gather([(*mine, self._tokens)], world.size)
-        tokens = sum(part[3] for part in everyone) or 1
+        tokens = sum(part[4] for part in everyone) or 1
         updates = max(len(norms), 1)
         metrics: dict[str, float] = {}
-        for shares, losses, largest, _ in everyone:
+        for shares, losses, largest, _, _ in everyone:
             for name, value in shares.items():
                 metrics[name] = metrics.get(name, 0.0) + value / tokens
             for name, value in losses.items():
@@ -80,7 +90,7 @@ class Monitors:
             for name, value in largest.items():
                 metrics[name] = max(metrics.get(name, 0.0), value)
         metrics["optimiser/gradient_norm"] = sum(norms) / updates
-        return metrics
+        return metrics | _by_bucket([part[3] for part in everyone])
 
 
 def _add(sums: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
@@ -94,11 +104,25 @@ def _top(largest: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
 
 
 def _read(
-    shares: Mapping[str, Tensor], losses: Mapping[str, Tensor], largest: Mapping[str, Tensor]
-) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-    """The three tables as numbers, in one transfer."""
+    shares: Mapping[str, Tensor],
+    losses: Mapping[str, Tensor],
+    largest: Mapping[str, Tensor],
+    buckets_2P: Tensor | None,
+) -> tuple[dict[str, float], dict[str, float], dict[str, float], list[float]]:
+    """The three tables and the buckets' sums (none: empty) as numbers, in one transfer."""
     tables = (shares, losses, largest)
-    values = [value for table in tables for value in table.values()]
-    numbers = iter(torch.stack(values).tolist() if values else [])
+    values = [value.reshape(1) for table in tables for value in table.values()]
+    if buckets_2P is not None:
+        values.append(buckets_2P.flatten())
+    numbers = iter(torch.cat(values).tolist() if values else [])
     first, second, third = ({name: next(numbers) for name in table} for table in tables)
-    return first, second, third
+    return first, second, third, list(numbers)
+
+
+def _by_bucket(sums: Sequence[Sequence[float]]) -> dict[str, float]:
+    """The clipped share of each pass-rate bucket over all processes."""
+    known = [one for one in sums if one]
+    if not known:
+        return {}
+    sums_2P = torch.tensor(known, dtype=torch.float64).sum(0).reshape(2, -1)
+    return {f"policy/clipped_share/{name}": share for name, share in bucket_shares(sums_2P).items()}

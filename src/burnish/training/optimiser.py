@@ -63,6 +63,18 @@ class MasterAdamW:
         return [next(half) if p.dtype in HALF else cast("Tensor", p.grad) for p in self.parameters]
 
     @torch.no_grad()
+    def copy_sums(self) -> list[Tensor]:
+        """Copies of the sums as they stand; unlike `sums`, this leaves no trace."""
+        if self._is_empty:
+            return [torch.zeros_like(m) for m in self.masters]
+        half = iter(self._half_sums)
+        sums = [next(half) if p.dtype in HALF else p.grad for p in self.parameters]
+        return [
+            torch.zeros_like(m) if total is None else total.clone()
+            for m, total in zip(self.masters, sums, strict=True)
+        ]
+
+    @torch.no_grad()
     def collect(self) -> None:
         """Take in the gradients of one backward pass."""
         if self._half and not self._half_sums:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 
 from burnish.errors import UserError
+from burnish.lm.device_full import held_text, is_device_full
 from burnish.records import Trajectory
 from burnish.training.budget import pass_tokens
 from burnish.training.devices import World
@@ -67,13 +68,15 @@ class Passes:
         while True:
             try:
                 return work()
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not is_device_full(error):
+                    raise
                 can_release = self.release is not None and not self._has_released
                 if not can_release and self.budget // 2 < LEAST_BUDGET:
                     raise UserError(
-                        f"out of device memory with micro-batches of {self.budget} tokens; what "
-                        "saves most, in order: model.lora, a smaller rollout.max_tokens, a smaller "
-                        "model.path"
+                        f"out of device memory with micro-batches of {self.budget} tokens"
+                        f"{held_text()}; what saves most, in order: model.lora, a smaller "
+                        "rollout.max_tokens, a smaller model.path"
                     ) from error
             # Outside the handler: the error's frames hold the tensors that did not fit.
             if clear is not None:

@@ -104,11 +104,10 @@ def check_same(
             f"got {resolved.value.evaluation.every}; change it back or choose another run.name"
         )
     values = {k: v for k, v in about.config.items() if not k.startswith(FILES)}
-    if about.config_hash != resolved.digest(FREE):
-        changes = "; ".join(resolved.changes(values, FREE))
+    if changes := resolved.changes(values, FREE):
         raise UserError(
-            f"run '{folder.name}' was started with another config ({changes}); change it back or "
-            "choose another run.name"
+            f"run '{folder.name}' was started with another config ({'; '.join(changes)}); change "
+            "it back or choose another run.name"
         )
     changed = [k for k, v in files.items() if about.config.get(k, v) != v]
     if changed:

@@ -161,6 +161,10 @@ def _again(config: Config, report: Report, place: Path, scored: list[Scored]) ->
         PolicyState.from_tensors(state),
     )
     _, values = weigher.weigh(scored, report.step)
+    # Measured again only where the measurement itself was stopped: what is kept knows its step.
+    measured = updater.balance(report.step, values)
+    if measured is not None:
+        values = weigher.hold(values, measured.state)
     kept = place / "old.safetensors"
     old = load_file(kept, device=str(loaded.device)) if kept.is_file() else {}
     progress = Progress(report.minibatch, {int(i): logprobs for i, logprobs in old.items()})

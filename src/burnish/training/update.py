@@ -7,7 +7,7 @@ counts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from burnish.config.schema import Update as UpdateConfig
 from burnish.policy.auxiliary import sft_nll
+from burnish.policy.balance import gradient_overlap
 from burnish.policy.batch import Advantages, LossBatch, Normaliser
 from burnish.policy.contrast.pool import pool_packed
 from burnish.policy.doors import loss
@@ -26,28 +27,16 @@ from burnish.records import Trajectory
 from burnish.seeds import Seeds
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.guards import Watch, check_tensors
+from burnish.training.held_back import Measured
 from burnish.training.imitation import Imitation
 from burnish.training.monitors import Monitors
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.packing import PackedBatch, scatter, to_device
+from burnish.training.packing import PackedBatch, scatter
 from burnish.training.passes import Passes
+from burnish.training.step_batch import StepBatch, normaliser_of, values_of
 
 Reference = Callable[[], AbstractContextManager[CausalModel]]
 """Opens the frozen reference model."""
-
-
-@dataclass(frozen=True)
-class StepBatch:
-    """What every part of one step's update reads."""
-
-    step: int
-    trajectories: Sequence[Trajectory]
-    values: Advantages
-    old: Mapping[int, Tensor] = field(default_factory=dict)
-    """Log-probs before the first update, by rollout; empty when there is only one update."""
-
-    def ids(self, members: Sequence[int]) -> list[str]:
-        return [self.trajectories[i].id for i in members]
 
 
 @dataclass
@@ -66,20 +55,8 @@ class Found(NamedTuple):
     watch: Watch
     shown: list[str]
     """Demonstrations that were imitated."""
-
-
-class Values(NamedTuple):
-    """What the loss needs to know of the rollouts of one pass, on its device.
-
-    Bounds and advantages are (B,) or (B, T).
-    """
-
-    low_B: Tensor
-    high_B: Tensor
-    keep_B: Tensor
-    advantages_B: Tensor
-    counted_BT: Tensor
-    """Trained tokens that enter the loss."""
+    policy: list[Tensor]
+    """Gradients of the rollouts alone, where they are to be compared with those of imitation."""
 
 
 @dataclass
@@ -103,6 +80,15 @@ class Updater:
     """Of the update under way, or of the last one."""
     entropies: dict[int, Tensor] = field(default_factory=dict)
     """Of each token, by rollout, as its first pass in the last update found them."""
+    gradients: dict[str, float] = field(default_factory=dict)
+    """Norms and cosine of the two losses' gradients in the last update, where they were compared."""
+
+    def balance(self, step: int, values: Advantages) -> Measured | None:
+        """The weight of imitation at a step, measured where that is due; None where it is given."""
+        if self.imitation is None:
+            return None
+        self.passes.begin()
+        return self.imitation.measure(self.passes, values.state.balance, step)
 
     def update(
         self,
@@ -119,6 +105,7 @@ class Updater:
         """
         self.progress = progress or Progress()
         self.entropies = {}
+        self.gradients = {}
         self.passes.begin()
         has_signal = bool((values.keep_B & values.signal_B).any())
         if not has_signal and self.imitation is None:
@@ -134,11 +121,13 @@ class Updater:
         for members in self._minibatches(batch)[done:]:
             part = [i for i in members if i in moving]
             if part or self.imitation:
-                found = self._accumulate(batch, part, self._normaliser(batch, members))
+                everyone = self.recipe.aggregate.keep_denominator
+                normaliser = normaliser_of(batch, members, everyone=everyone)
+                found = self._accumulate(batch, part, normaliser)
                 monitors.add(found.monitors)
                 norms.append(self._apply(batch, part, rate, found))
             self.progress.minibatch += 1
-        return monitors.read(norms, self.passes.world), len(norms)
+        return {**monitors.read(norms, self.passes.world), **self.gradients}, len(norms)
 
     # --- which rollouts, in which order
 
@@ -164,18 +153,6 @@ class Updater:
             self.seeds.rng("minibatch", batch.step, epoch).shuffle(order)
         return [[i for group in order[k::count] for i in group] for k in range(count)]
 
-    def _normaliser(self, batch: StepBatch, members: Sequence[int]) -> Normaliser:
-        everyone = self.recipe.aggregate.keep_denominator
-        keep = batch.values.keep_B.tolist()
-        counted = [i for i in members if everyone or keep[i]]
-        if batch.values.counted_BT is not None:
-            by_rollout = batch.values.counted_BT.sum(1).tolist()
-            total = sum(by_rollout[i] for i in counted)
-            return Normaliser(tokens=float(total), rollouts=float(len(counted)))
-        spans = (span for i in counted for span in batch.trajectories[i].spans)
-        tokens = sum(len(span.logprobs) for span in spans if span.trainable)
-        return Normaliser(tokens=float(tokens), rollouts=float(len(counted)))
-
     # --- forward and backward
 
     def _accumulate(self, batch: StepBatch, part: Sequence[int], normaliser: Normaliser) -> Found:
@@ -183,10 +160,12 @@ class Updater:
 
         def work() -> Found:
             self.optimiser.clear()
-            found = Found(Monitors(), Watch(batch.step), [])
+            found = Found(Monitors(), Watch(batch.step), [], [])
             for packed in self.passes.cut(batch.trajectories, part):
                 self._backward(batch, packed, normaliser, found)
             if self.imitation:
+                if self._compares(self.imitation, batch.step):
+                    found.policy.extend(self.optimiser.copy_sums())
                 self._imitate(self.imitation, batch, found)
             return found
 
@@ -206,7 +185,7 @@ class Updater:
         old = current
         if batch.old:
             old = scatter(torch.cat([batch.old[i] for i in members]), packed)
-        values = self._values(batch.values, packed, current.dtype)
+        values = values_of(batch, packed, current.dtype, self.passes.device)
         out = loss(
             self.recipe,
             LossBatch(
@@ -221,6 +200,7 @@ class Updater:
                 ref_logp_BT=self._reference_logprobs(packed),
                 entropy_BT=scores.entropy_BT,
                 max_tokens=self.max_tokens,
+                buckets_B=values.buckets_B,
             ),
         )
         found.watch.tensors("loss", [("loss", out.total.detach()), *out.parts.items()], ids)
@@ -230,28 +210,6 @@ class Updater:
         found.monitors.note(out, old, entropy_BT, packed)
         for row, i in enumerate(members):
             self.entropies.setdefault(i, entropy_BT[row])
-
-    def _values(self, values: Advantages, packed: PackedBatch, dtype: torch.dtype) -> Values:
-        """The members' part of the advantages, on the device in one transfer."""
-        rows = torch.tensor(packed.members)
-        by_token = values.values_B.dim() == 2
-        columns = [
-            part[rows].double().reshape(len(rows), -1)[:, : packed.width]
-            for part in (values.keep_B, values.values_B, values.low_B, values.high_B)
-        ]
-        if values.counted_BT is not None:
-            columns.append(values.counted_BT[rows, : packed.width].double())
-        table = to_device(torch.cat(columns, 1).to(dtype), self.passes.device)
-        keep_B1, advantages, low, high, *counted = torch.split(
-            table, [c.shape[1] for c in columns], 1
-        )
-        return Values(
-            low_B=low if by_token else low[:, 0],
-            high_B=high if by_token else high[:, 0],
-            keep_B=keep_B1[:, 0].bool(),
-            advantages_B=advantages if by_token else advantages[:, 0],
-            counted_BT=counted[0].bool() & packed.trained_BT if counted else packed.trained_BT,
-        )
 
     def _imitate(self, imitation: Imitation, batch: StepBatch, found: Found) -> None:
         """Gradients of the demonstrations' negative log-prob, beside those of the rollouts."""
@@ -263,7 +221,7 @@ class Updater:
             found.shown.extend(ids)
             logp_BT = token_scores(self.passes.model, packed, 1.0).logp_BT
             nll = sft_nll(logp_BT, packed.trained_BT, tokens=tokens)
-            term = imitation.coefficient(batch.step) * nll
+            term = imitation.coefficient(batch.step, batch.values.state.balance) * nll
             found.watch.rows("logprob", "logprobs", logp_BT.detach(), ids)
             found.watch.tensors("loss", [("sft", term.detach())], ids)
             term.backward()  # type: ignore[no-untyped-call]
@@ -283,8 +241,31 @@ class Updater:
         if self.meanwhile is not None:
             self.meanwhile()
         read = found.watch.settle(norm, name_the_gradient, ids)
+        if self.imitation and found.policy:
+            self._compare(self.imitation, batch, found.policy)
         self.optimiser.step(rate, norm)
         return read
+
+    def _compares(self, imitation: Imitation, step: int) -> bool:
+        """Whether the update under way is the first of a step that compares gradients."""
+        every = imitation.piece.gradients_every
+        return every > 0 and step % every == 0 and self.progress.minibatch == 0
+
+    def _compare(self, imitation: Imitation, batch: StepBatch, policy: list[Tensor]) -> None:
+        """Norms and cosine of the gradients of the rollouts' loss and of the demonstrations' NLL.
+
+        What imitation added is the difference of the sums after and before it: the sums that the
+        optimiser reads stay as they are, to the bit.
+        """
+        self.passes.world.add(policy)
+        added = (total - part for total, part in zip(self.optimiser.sums, policy, strict=True))
+        found = gradient_overlap(policy, added)
+        self.gradients = {"gradient/policy_norm": found.first_norm}
+        coefficient = imitation.coefficient(batch.step, batch.values.state.balance)
+        if coefficient:
+            self.gradients["gradient/sft_norm"] = found.second_norm / coefficient
+        if found.cosine is not None:
+            self.gradients["gradient/cosine"] = found.cosine
 
     def token_entropies(self, trajectories: Sequence[Trajectory]) -> dict[int, list[float]]:
         """The entropy at each trained token of the rollouts that moved the last update."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from burnish.policy.balance import BalanceState
 from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.recipe import Recipe
 from burnish.policy.state import PolicyState
@@ -47,6 +49,11 @@ class Weigher:
         ids = [s.trajectory.id for s in scored]
         return batch, weigh(self.recipe, batch, ids, step, self.state)
 
+    def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
+        """The step's values with the weight of imitation, which a guard's report is to know too."""
+        self.state = replace(self.state, balance=balance)
+        return replace(values, state=replace(values.state, balance=balance))
+
     def remember(self, values: Advantages) -> None:
         """The step is done: its memory is what the next one reads."""
         self.state = values.state
@@ -65,6 +72,22 @@ class Weigher:
             segments = [self._segment(trajectory) for trajectory in trajectories]
             batch = replace(batch, segments_BT=pad_segments(segments))
         return batch
+
+
+def refreeze_note(batch: RewardBatch, values: Advantages) -> tuple[str, dict[str, Any]] | None:
+    """A line and its numbers where the unit of the rewards was measured anew in this step."""
+    reference = values.state.reference
+    if reference is None or not values.diagnostics.get("reference/refrozen"):
+        return None
+    shares = {name: values.diagnostics[f"reference/{name}/saturated"] for name in batch.names}
+    most = max(shares, key=lambda name: shares[name])
+    line = (
+        f"{shares[most]:.0%} of the values of reward '{most}' stood at the clip: the unit of all "
+        f"rewards was measured anew on {len(batch.rewards_BK)} answers of this step"
+    )
+    columns = {"mean": reference.mean_K, "deviation": reference.sd_K, "count": reference.count_K}
+    data = {k: dict(zip(batch.names, v.tolist(), strict=True)) for k, v in columns.items()}
+    return line, {"saturated": shares, **data}
 
 
 def _twins(trajectories: Sequence[Trajectory]) -> Tensor:

@@ -41,6 +41,8 @@ def test_a_prompt_that_does_not_fit_has_a_status_and_does_not_end_the_run(tiny):
     rewards = score(PointRating(judge), "Paris", "x" * 5000)
     assert [(r.value, r.status) for r in rewards] == [(None, Status.INFRA_ERROR)] * 2
     assert "leaves no room to answer" in rewards[0].reason
+    assert "Give the judge a model that reads more" in rewards[0].reason
+    assert "Shorten the prompt" not in rewards[0].reason
 
 
 def test_every_real_pair_is_shown_whole_and_without_its_label():

@@ -143,6 +143,18 @@ def test_tokens_are_coloured_by_button_and_by_key_and_masks_are_marked(view: Wat
     assert "masked: not trained" in page.inner_text(".readout")
 
 
+def test_the_colours_of_tokens_have_a_scale(view: Watched) -> None:
+    page = view.open(at("judged", "/sample?id=5/train/1"))
+    assert page.locator(".keys .scale").count() == 0
+    ends = {"logprob": "0 −0.600 nats", "entropy": "0 0.500 nats", "advantage": "−0.250 +0.250"}
+    for mode, expected in ends.items():
+        page = view.open(at("judged", f"/sample?id=5/train/1&by={mode}"))
+        assert " ".join(page.inner_text(".keys .scale").split()) == expected
+        assert page.locator(".keys .ramp").bounding_box()["width"] > 40  # type: ignore[index]
+    view.press("1")
+    assert page.locator(".keys .scale").count() == 0
+
+
 def _colours() -> str:
     return (
         "[...document.querySelectorAll('.tokens .token')]"

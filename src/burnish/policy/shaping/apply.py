@@ -76,12 +76,39 @@ def _freeze(piece: pieces.ReferenceFrozen, shaped: Shaped, batch: RewardBatch) -
         f"reference/{name}/saturated": share
         for name, share in zip(_names(batch), share_K.tolist(), strict=True)
     }
-    return replace(
-        shaped,
-        rewards_BK=normalised_BK,
-        state=replace(shaped.state, reference=reference),
-        metrics=shaped.metrics | metrics,
+    state = replace(shaped.state, reference=reference)
+    if piece.refreeze_above < 1:
+        is_stale = _is_stale(piece, share_K, batch)
+        metrics["reference/refrozen"] = float(is_stale)
+        if is_stale:
+            state, normalised_BK = _refreeze(piece, shaped)
+    return replace(shaped, rewards_BK=normalised_BK, state=state, metrics=shaped.metrics | metrics)
+
+
+def _is_stale(piece: pieces.ReferenceFrozen, share_K: Tensor, batch: RewardBatch) -> bool:
+    """True where a reward that counts stands at the clip too often.
+
+    A batch in which some reward has no value (its share is NaN) cannot give it a unit: the old ones
+    stay for now.
+    """
+    is_over_K = (share_K > piece.refreeze_above) & (batch.weights_K != 0).to(share_K.device)
+    return bool(is_over_K.any()) and not bool(share_K.isnan().any())
+
+
+def _refreeze(piece: pieces.ReferenceFrozen, shaped: Shaped) -> tuple[PolicyState, Tensor]:
+    """The unit of all rewards, measured on this batch, and the batch in it.
+
+    Of all, not of the stale one alone: they are compared with each other, so 0 has to mean the same
+    policy for each. Progress in the old unit is forgotten, violations and weights stay.
+    """
+    reference = fit_reference_stats(shaped.rewards_BK, sd_floor=piece.sd_floor, robust=piece.robust)
+    normalised_BK = reference_frozen_normalise(
+        shaped.rewards_BK, reference.mean_K, reference.sd_K, clip=piece.clip
     )
+    weights = shaped.state.weights
+    if weights is not None:
+        weights = replace(weights, progress_K=torch.full_like(weights.progress_K, torch.nan))
+    return replace(shaped.state, reference=reference, weights=weights), normalised_BK
 
 
 def _contrast(piece: pieces.Contrastive, shaped: Shaped, batch: RewardBatch) -> Shaped:

@@ -26,6 +26,8 @@ class CheckConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """What the reward is called in curves and samples; the kind by default."""
     weight: float = 1.0
     """How much it counts in the total. 0 keeps it as a curve only."""
+    category: str = ""
+    """What kind of goal it serves, such as safety or format; for tables, never for the value."""
 
     @property
     def title(self) -> str:
@@ -56,7 +58,7 @@ class Check(ABC, Generic[C]):
     @property
     def fingerprint(self) -> str:
         """Changes with the settings and with the source of the checks."""
-        settings = msgspec.structs.replace(self.config, weight=1.0)
+        settings = msgspec.structs.replace(self.config, weight=1.0, category="")
         return digest(type(self).__name__, _sources(), msgspec.json.encode(settings))
 
     @abstractmethod

@@ -125,7 +125,7 @@ class JudgeModel:
             except (*EXPECTED, TooLong) as error:
                 if number and isinstance(error, NotRecorded | TooLong):
                     break  # no room for a repair, or the record's reader asked for another one
-                said = " ".join(str(error).split())[:500]
+                said = " ".join(_advised(error).split())[:500]
                 return self._heard(this, Heard(None, classify(error).status, said, (*replies,)))
             replies.append(reply)
             if reply.finish is Finish.ERROR:
@@ -218,6 +218,16 @@ class JudgeModel:
     def _unpaid(self, reply: Reply) -> Reply:
         self.budget.save()
         return replace(reply, is_cached=True)
+
+
+def _advised(error: Exception) -> str:
+    """The error's line; who asks a judge did not write its prompt and cannot shorten it."""
+    if not isinstance(error, TooLong):
+        return str(error)
+    return (
+        f"{error.what} Give the judge a model that reads more, or less to read: shorter answers, "
+        "or a judge with a shorter question (direct, point)."
+    )
 
 
 def _again(reason: str) -> str:

@@ -74,9 +74,10 @@ function tokenView(found, context, key) {
   function paint(mode) {
     box.dataset.mode = mode;
     buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(MODES[place][0] === mode)));
-    legend.replaceChildren(...legendOf(mode, new Set(tokens.texts.map((_, i) => author(i))), tokens));
     const values = scales[mode];
-    const largest = values ? values.reduce((most, value) => Math.max(most, Math.abs(value || 0)), 1e-9) : 1;
+    const most = (values || []).reduce((found, value) => Math.max(found, Math.abs(value || 0)), 0);
+    const largest = Math.max(most, 1e-9);
+    legend.replaceChildren(...legendOf(mode, new Set(tokens.texts.map((_, i) => author(i))), tokens), ...scaleOf(mode, most));
     marks.forEach((mark, i) => {
       mark.classList.remove("plus", "minus", "even");
       if (!known(values, i)) { mark.style.removeProperty("--heat"); return; }
@@ -111,6 +112,13 @@ function legendOf(mode, authors, tokens) {
   if (mode === "entropy") return [h("span", {}, "The stronger the colour, the less sure the model was of what comes here.")];
   return [h("span", { class: "sign plus" }, "encouraged"), h("span", { class: "sign minus" }, "discouraged"),
     h("span", {}, tokens.advantage_kind === "rollout" ? "one advantage for the whole answer" : "an advantage for each token")];
+}
+
+// What the colours span: from none at 0 to the strongest at the largest value among these tokens.
+function scaleOf(mode, most) {
+  if (mode === "author") return [];
+  const ends = { logprob: ["0", `${signed(-most)} nats`], entropy: ["0", `${number(most, 3)} nats`], advantage: [signed(-most), signed(most)] }[mode];
+  return [h("span", { class: "scale" }, ends[0], h("span", { class: `ramp ${mode === "advantage" ? "both" : "even"}`, "aria-hidden": "true" }), ends[1])];
 }
 
 function known(values, i) {

@@ -1,0 +1,98 @@
+"""How much imitation counts beside the policy loss: a weight that holds a likelihood, and a look at
+the two gradients.
+
+The weight of the `sft` term rises while held-back demonstrations become less likely than they are to
+be, and falls while they are more likely (AFRL, arXiv 2602.10006, names no schedule; this one is
+ours). Whether the two losses pull together is said by the cosine of their gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+MOST_GROWTH = 700.0
+"""Largest exponent of one move; more than this overflows, and the upper bound cuts it anyway."""
+
+
+@dataclass(frozen=True)
+class BalanceState:
+    """The weight of imitation as it stands, for an adaptive schedule."""
+
+    coefficient: float
+    target: float
+    """Negative log-prob a token that is held, in nats."""
+    step: int
+    """Of the last measurement."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, by name, for a safetensors file."""
+        return {
+            "coefficient": torch.tensor(self.coefficient, dtype=torch.float64),
+            "target": torch.tensor(self.target, dtype=torch.float64),
+            "step": torch.tensor(self.step),
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> BalanceState:
+        """The state that `tensors` came from."""
+        return cls(
+            coefficient=float(tensors["coefficient"]),
+            target=float(tensors["target"]),
+            step=int(tensors["step"]),
+        )
+
+
+class GradientOverlap(NamedTuple):
+    """Two gradients compared."""
+
+    first_norm: float
+    second_norm: float
+    cosine: float | None
+    """None where one of them is 0: it has no direction."""
+
+
+def adapted_coefficient(
+    coefficient: float, nll: float | None, target: float, rate: float, low: float, high: float
+) -> float:
+    """The weight of imitation after a measurement: `coefficient exp(rate (nll - target) / target)`.
+
+    Kept within `low` and `high`. `nll` is that of held-back demonstrations, in nats a token; where
+    it is missing or not finite, the coefficient stays as it is.
+    """
+    if not 0 < target < math.inf:
+        raise ValueError(f"target: got {target}, expected a finite number above 0")
+    if not 0 <= rate < math.inf:
+        raise ValueError(f"rate: got {rate}, expected a finite number of at least 0")
+    if not 0 <= low <= high < math.inf:
+        raise ValueError(f"low, high: got {low}, {high}, expected 0 <= low <= high, both finite")
+    if nll is None or not math.isfinite(nll):
+        return coefficient
+    growth = min(rate * (nll - target) / target, MOST_GROWTH)
+    return min(max(coefficient * math.exp(growth), low), high)
+
+
+@torch.no_grad()
+def gradient_overlap(first: Iterable[Tensor], second: Iterable[Tensor]) -> GradientOverlap:
+    """Norms and cosine of two gradients, each one tensor a parameter, in the same order.
+
+    Sums are in float64. Reads one pair of tensors at a time, so that either may be made on the way.
+    """
+    sums: list[Tensor] = []
+    for one, other in zip(first, second, strict=True):
+        if one.shape != other.shape:
+            raise ValueError(
+                f"gradient_overlap: got shapes {tuple(one.shape)} and {tuple(other.shape)} for one "
+                "parameter, expected the same"
+            )
+        a, b = one.double().flatten(), other.double().flatten()
+        sums.append(torch.stack([a @ a, b @ b, a @ b]).cpu())
+    found = torch.stack(sums).sum(0).tolist() if sums else [0.0] * 3
+    first_norm, second_norm = math.sqrt(found[0]), math.sqrt(found[1])
+    length = first_norm * second_norm
+    return GradientOverlap(first_norm, second_norm, found[2] / length if length else None)

@@ -1,0 +1,300 @@
+"""What four ways to join several rewards would have made of rewards that were recorded (MedAlign).
+
+The sum (GRPO), each reward standardised first (GDPO), rewards in deviations of a reference, and the
+same with tri-factor weights, side by side on one table of rewards: how much of the advantage each
+reward makes up, how far it agrees with it, and the three factors behind its weight (arXiv
+2602.11661 compares the same four). Neither model nor GPU takes part. It shows what the first update
+would follow, not where training would end: the answers stay those that were recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from burnish.policy.groups import (
+    centre,
+    check_statistics,
+    group_sum,
+    is_constant,
+    standardise,
+)
+from burnish.policy.recorded_rewards import (
+    by_reward,
+    check_rules,
+    groups_of,
+    names_of,
+    reference_of,
+    rows_of_steps,
+    table_of,
+    weights_of,
+)
+from burnish.policy.reference import (
+    ReferenceStats,
+    reference_frozen_normalise,
+    saturated_share,
+)
+from burnish.policy.tri_factor import WeightState, next_weights, tri_factor_weights
+
+if TYPE_CHECKING:
+    from burnish.policy.groups import GroupLabels, Groups
+    from burnish.policy.recorded_rewards import ByReward
+    from burnish.policy.tensors import Numbers
+
+METHODS = ("sum", "gdpo", "reference_frozen", "tri_factor")
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """What one method makes of the rewards."""
+
+    method: str
+    """One of `METHODS`."""
+    advantages_B: Tensor
+    """float64; 0 where a rollout has no value or its group no signal. Before any whitening."""
+    contributions_BK: Tensor
+    """What each reward adds to the advantage of each rollout; its rows sum to the advantage."""
+    share_K: Tensor
+    """Mean |contribution| of each reward over that of all: sums to 1; NaN where nothing teaches."""
+    correlation_K: Tensor
+    """Of each reward with the advantage inside the groups; NaN where no group has both varying."""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Tri-factor weights after the last step, and what they come from; each (K,) float64."""
+
+    progress_K: Tensor
+    violation_K: Tensor
+    weakness_K: Tensor
+    risk_K: Tensor
+    redundancy_K: Tensor
+    weight_K: Tensor
+    """Of the last step, smoothed over the steps; mean 1."""
+    settled_K: Tensor
+    """Where the weights would come to rest if every further step were like the last."""
+
+
+@dataclass(frozen=True)
+class WeightingComparison:
+    """The four methods on one table of recorded rewards."""
+
+    names: tuple[str, ...]
+    methods: tuple[Weighting, ...]
+    """In the order of `METHODS`."""
+    factors: Factors
+    saturated_K: Tensor
+    """Share of each reward's values that stand at the clip; NaN without any."""
+    below_K: Tensor
+    """Share of each reward's values below its threshold; NaN without a threshold or a value."""
+    reference: ReferenceStats
+
+    def record(self) -> dict[str, Any]:
+        """All but the single rollouts, by reward, fit for JSON: None where there is no number."""
+        columns = {
+            "reference_mean": self.reference.mean_K,
+            "reference_sd": self.reference.sd_K,
+            "saturated": self.saturated_K,
+            "below_threshold": self.below_K,
+            **{key.removesuffix("_K"): values for key, values in vars(self.factors).items()},
+        }
+        methods = {
+            one.method: self._rows({"share": one.share_K, "correlation": one.correlation_K})
+            for one in self.methods
+        }
+        return {"rewards": self._rows(columns), "methods": methods}
+
+    def _rows(self, columns: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
+        return {
+            name: {key: _or_none(values[place].item()) for key, values in columns.items()}
+            for place, name in enumerate(self.names)
+        }
+
+
+def compare_weightings(
+    rewards: Numbers,
+    groups: GroupLabels,
+    *,
+    names: Sequence[str] | None = None,
+    steps: Sequence[Hashable] | Tensor | None = None,
+    weights: Numbers | None = None,
+    reference: ReferenceStats | Numbers | int | None = None,
+    severity: ByReward = None,
+    threshold: ByReward = None,
+    clip: float = 5.0,
+    sd_floor: float = 1e-3,
+    robust: bool = False,
+    eta_weak: float = 0.5,
+    eta_red: float = 1.0,
+    w_min: float = 0.2,
+    w_max: float = 4.0,
+    beta: float = 0.8,
+    beta_progress: float = 0.8,
+    beta_violation: float = 0.8,
+    eps: float = 1e-6,
+    ddof: int = 1,
+) -> WeightingComparison:
+    """Sum, GDPO, frozen reference, and frozen reference with tri-factor weights: (N, K) rewards.
+
+    `groups`: a label a row. `steps`: a label a row, in the order of the run; the tri-factor weights
+    are renewed once a step, as in training. Without them all rows are one step, and its weights are
+    the settled ones. `weights`: (K,), those of the recipe, none of them 0. `reference`: statistics,
+    a table of the start model's rewards, the number of first rows that stand for it, or None for
+    all rows. `severity` and `threshold`: by name or (K,); NaN is no threshold. NaN is no reward: the
+    sum leaves such a row out, GDPO adds nothing for it, a frozen reference takes "as the start".
+    """
+    check_statistics(eps, ddof)
+    rewards_BK = table_of(rewards)
+    named = names_of(names, rewards_BK)
+    given_K = weights_of(weights, rewards_BK, named)
+    rows_by_step = rows_of_steps(steps, len(rewards_BK))
+    numbered = groups_of(groups, rows_by_step, rewards_BK)
+    stats = reference_of(reference, rewards_BK, sd_floor=sd_floor, robust=robust)
+    normalised_BK = reference_frozen_normalise(rewards_BK, stats.mean_K, stats.sd_K, clip)
+    severity_K = by_reward("severity", severity, named, 0.0)
+    threshold_K = by_reward("threshold", threshold, named, math.nan)
+    check_rules(severity_K, threshold_K, named)
+    factors, scaled_BK = _follow_steps(
+        rows_by_step,
+        normalised_BK,
+        rewards_BK,
+        threshold_K,
+        severity_K,
+        bounds={"eta_weak": eta_weak, "eta_red": eta_red, "w_min": w_min, "w_max": w_max},
+        betas={
+            "beta": 0.0 if steps is None else beta,
+            "beta_progress": beta_progress,
+            "beta_violation": beta_violation,
+        },
+    )
+    has_any_B1 = (~rewards_BK.isnan()).any(1, keepdim=True)
+    filled_BK = torch.where(normalised_BK.isnan() & has_any_B1, 0.0, normalised_BK)
+    made = {
+        "sum": _sum_parts(rewards_BK * given_K, numbered, eps, ddof),
+        "gdpo": _gdpo_parts(rewards_BK, given_K, numbered, eps, ddof),
+        "reference_frozen": _sum_parts(filled_BK * given_K, numbered, eps, ddof),
+        "tri_factor": _sum_parts(filled_BK * given_K * scaled_BK, numbered, eps, ddof),
+    }
+    return WeightingComparison(
+        names=named,
+        methods=tuple(_weighting(m, made[m], _judged(m, rewards_BK), numbered) for m in METHODS),
+        factors=factors,
+        saturated_K=saturated_share(normalised_BK, clip),
+        below_K=_below(rewards_BK, threshold_K),
+        reference=stats,
+    )
+
+
+def _follow_steps(
+    rows_by_step: Sequence[Tensor],
+    normalised_BK: Tensor,
+    rewards_BK: Tensor,
+    threshold_K: Tensor,
+    severity_K: Tensor,
+    *,
+    bounds: Mapping[str, float],
+    betas: Mapping[str, float],
+) -> tuple[Factors, Tensor]:
+    """Tri-factor weights renewed step by step: their end, and the weights of each row, (B, K)."""
+    state = WeightState.initial(rewards_BK.shape[1])
+    found: dict[str, Tensor] = {}
+    scaled_BK = torch.ones_like(rewards_BK)
+    for rows in rows_by_step:
+        state, found = next_weights(
+            state,
+            normalised_BK[rows],
+            rewards_BK[rows],
+            threshold_K,
+            severity_K,
+            **bounds,
+            **betas,
+        )
+        scaled_BK[rows] = state.weights_K
+    settled_K = tri_factor_weights(
+        state.progress_K,
+        severity_K,
+        state.violation_K,
+        normalised_BK[rows_by_step[-1]],
+        state.weights_K,
+        **bounds,
+        beta=0.0,
+    )
+    factors = Factors(
+        progress_K=state.progress_K,
+        violation_K=state.violation_K,
+        weakness_K=found["weakness"],
+        risk_K=found["risk"],
+        redundancy_K=found["redundancy"],
+        weight_K=state.weights_K,
+        settled_K=settled_K,
+    )
+    return factors, scaled_BK
+
+
+def _sum_parts(weighted_BK: Tensor, groups: Groups, eps: float, ddof: int) -> Tensor:
+    """What each column adds to the standardised sum, (B, K); 0 for rows without a sum."""
+    total_B1 = weighted_BK.sum(1, keepdim=True)
+    is_out_B1 = total_B1.isnan()
+    centred_BK = centre(weighted_BK.masked_fill(is_out_B1, torch.nan), groups)
+    count_B1 = group_sum((~is_out_B1).double(), groups)
+    variance_B1 = group_sum(centre(total_B1, groups).square(), groups)
+    spread_B1 = (variance_B1 / (count_B1 - ddof).clamp(min=1.0)).sqrt() + eps
+    is_flat_B1 = is_constant(total_B1, groups)
+    return torch.where(is_flat_B1, 0.0, centred_BK / spread_B1.masked_fill(is_flat_B1, 1.0))
+
+
+def _gdpo_parts(
+    rewards_BK: Tensor, weights_K: Tensor, groups: Groups, eps: float, ddof: int
+) -> Tensor:
+    """What each reward, standardised on its own, adds to the sum of GDPO, (B, K)."""
+    parts_BK = standardise(rewards_BK, groups, eps=eps, ddof=ddof) * weights_K
+    return parts_BK.masked_fill(is_constant(parts_BK.sum(1, keepdim=True), groups), 0.0)
+
+
+def _weighting(
+    method: str, contributions_BK: Tensor, rewards_BK: Tensor, groups: Groups
+) -> Weighting:
+    advantages_B = contributions_BK.sum(1)
+    size_K = contributions_BK.abs().mean(0)
+    # 0 / 0 is NaN: where nothing teaches, nothing has a share.
+    share_K = size_K / size_K.sum()
+    correlation_K = _agreement(rewards_BK, advantages_B, groups)
+    return Weighting(method, advantages_B, contributions_BK, share_K, correlation_K)
+
+
+def _judged(method: str, rewards_BK: Tensor) -> Tensor:
+    """The rewards of rollouts that the method gives an advantage at all; NaN elsewhere."""
+    is_missing_BK = rewards_BK.isnan()
+    is_out_B = is_missing_BK.any(1) if method == "sum" else is_missing_BK.all(1)
+    return rewards_BK.masked_fill(is_out_B[:, None], torch.nan)
+
+
+def _agreement(rewards_BK: Tensor, advantages_B: Tensor, groups: Groups) -> Tensor:
+    """Correlation of each reward with the advantage inside a group, mean over rollouts, (K,).
+
+    Between groups there is none to see: every group's advantages are centred. Groups in which one
+    of the two is constant leave the mean.
+    """
+    is_missing_BK = rewards_BK.isnan()
+    beside_BK = advantages_B[:, None].expand_as(rewards_BK).masked_fill(is_missing_BK, torch.nan)
+    is_flat_BK = is_constant(rewards_BK, groups) | is_constant(beside_BK, groups)
+    left_BK, right_BK = (
+        standardise(values_BK, groups, eps=0.0, ddof=0) for values_BK in (rewards_BK, beside_BK)
+    )
+    counts_BK = ~(is_flat_BK | is_missing_BK)
+    products_BK = (left_BK * right_BK).masked_fill(~counts_BK, 0.0)
+    return (products_BK.sum(0) / counts_BK.sum(0)).clamp(-1.0, 1.0)
+
+
+def _below(rewards_BK: Tensor, threshold_K: Tensor) -> Tensor:
+    share_K = (rewards_BK < threshold_K).sum(0).double() / (~rewards_BK.isnan()).sum(0)
+    return share_K.masked_fill(threshold_K.isnan(), torch.nan)
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,125 @@
+"""What a dry run on recorded rewards is given, checked and as tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from burnish.errors import UserError, did_you_mean
+from burnish.policy.groups import as_groups, as_rewards, as_weights
+from burnish.policy.reference import ReferenceStats, fit_reference_stats
+from burnish.policy.tensors import as_float64
+
+if TYPE_CHECKING:
+    from burnish.policy.groups import GroupLabels, Groups
+    from burnish.policy.tensors import Numbers
+
+    ByReward = Mapping[str, float] | Numbers | None
+
+
+def table_of(rewards: Numbers) -> Tensor:
+    """Rewards as (B, K); a table without a row or a reward is refused."""
+    rewards_BK = as_rewards(rewards)
+    if not rewards_BK.numel():
+        raise ValueError(
+            f"rewards: got shape {tuple(rewards_BK.shape)}, expected a row and a reward at least"
+        )
+    return rewards_BK
+
+
+def names_of(names: Sequence[str] | None, rewards_BK: Tensor) -> tuple[str, ...]:
+    """A name of its own for each reward; its number where none are given."""
+    count = rewards_BK.shape[1]
+    found = tuple(map(str, range(count))) if names is None else tuple(names)
+    if len(set(found)) != count:
+        raise ValueError(f"names: got {list(found)}, expected {count} different ones")
+    return found
+
+
+def weights_of(weights: Numbers | None, rewards_BK: Tensor, names: Sequence[str]) -> Tensor:
+    """The weights of the recipe, (K,); one of 0 is refused."""
+    given_K = as_weights(weights, rewards_BK)
+    if (given_K == 0).any():
+        silent = names[int((given_K == 0).nonzero()[0])]
+        raise ValueError(f"weights: '{silent}' has weight 0; expected only rewards that count")
+    return given_K
+
+
+def rows_of_steps(steps: Sequence[Hashable] | Tensor | None, count: int) -> list[Tensor]:
+    """The rows of each step, in the order in which the steps first appear."""
+    if steps is None:
+        return [torch.arange(count)]
+    labels = steps.tolist() if isinstance(steps, Tensor) else list(steps)
+    if len(labels) != count:
+        raise ValueError(f"steps: got {len(labels)} labels, expected one for each of {count} rows")
+    rows: dict[Hashable, list[int]] = {}
+    for row, label in enumerate(labels):
+        rows.setdefault(label, []).append(row)
+    return [torch.tensor(found) for found in rows.values()]
+
+
+def groups_of(groups: GroupLabels, rows_by_step: Sequence[Tensor], rewards_BK: Tensor) -> Groups:
+    """The groups within each step: the same prompt in a later step is another group."""
+    found = as_groups(groups, rewards_BK)
+    step_B = torch.empty(len(rewards_BK), dtype=torch.int64)
+    for number, rows in enumerate(rows_by_step):
+        step_B[rows] = number
+    return as_groups(step_B * found.total + found.index_B, rewards_BK)
+
+
+def reference_of(
+    reference: ReferenceStats | Numbers | int | None,
+    rewards_BK: Tensor,
+    *,
+    sd_floor: float,
+    robust: bool,
+) -> ReferenceStats:
+    """Mean and deviation of what stands for the start model."""
+    if isinstance(reference, ReferenceStats):
+        return reference
+    if reference is None:
+        start_NK = rewards_BK
+    elif isinstance(reference, int):
+        if not 1 <= reference <= len(rewards_BK):
+            raise ValueError(
+                f"reference: got the first {reference} rows, expected 1 to {len(rewards_BK)}"
+            )
+        start_NK = rewards_BK[:reference]
+    else:
+        start_NK = as_rewards(reference)
+        if start_NK.shape[1] != rewards_BK.shape[1]:
+            raise ValueError(
+                f"reference: got {start_NK.shape[1]} rewards a row, expected {rewards_BK.shape[1]}"
+            )
+    return fit_reference_stats(start_NK, sd_floor, robust=robust)
+
+
+def by_reward(what: str, given: ByReward, names: Sequence[str], default: float) -> Tensor:
+    """A number for each reward, (K,), from a table by name or as it is."""
+    if given is None:
+        return torch.full((len(names),), default, dtype=torch.float64)
+    if not isinstance(given, Mapping):
+        return as_float64(given, what)
+    for name in given:
+        if name not in names:
+            raise UserError(
+                f"{what}: there is no reward '{name}' here; expected {', '.join(names)}."
+                f"{did_you_mean(name, names)}"
+            )
+    return torch.tensor([given.get(name, default) for name in names], dtype=torch.float64)
+
+
+def check_rules(severity_K: Tensor, threshold_K: Tensor, names: Sequence[str]) -> None:
+    """A severity without a threshold would never do anything."""
+    for name, severity, threshold in zip(
+        names, severity_K.tolist(), threshold_K.tolist(), strict=True
+    ):
+        if severity > 0 and math.isnan(threshold):
+            raise UserError(
+                f"severity: '{name}' has {severity:g} and no threshold; give the value below which "
+                "its rule is broken."
+            )

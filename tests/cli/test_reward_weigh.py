@@ -1,0 +1,235 @@
+"""`burnish reward weigh` on runs made by hand and on files of recorded rewards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_words import Type
+from stored_run import make_sample
+
+from burnish.cli.recorded import Row, reason_of
+from burnish.cli.reward_weigh import Cause, diagnose
+from burnish.records import Evidence, Reward, Status, Verdict
+from burnish.store import RunStore, StoredSample
+
+ROWS: list[dict[str, Any]] = [
+    {"group": "a", "rewards": {"points": 10, "safe": -1}, "diagnosis": {"safe": "names a dose"}},
+    {"group": "a", "rewards": {"points": 5, "safe": 0}},
+    {"group": "a", "rewards": {"points": 0, "safe": None}},
+    {"group": "b", "rewards": {"points": 3, "safe": -1}, "diagnosis": {"safe": "names a dose"}},
+    {"group": "b", "rewards": {"points": 4, "safe": -1}, "id": "last"},
+]
+RULE = ("--threshold", "safe=-0.5", "--severity", "safe=3")
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def make_run(folder: Path, rewards: list[list[Reward]], config: dict[str, Any]) -> None:
+    """One step a list, two answers a group."""
+    with RunStore.create(folder, config, {}, recipe="medalign") as store:
+        for step, given in enumerate(rewards):
+            samples = []
+            for index, reward in enumerate(given):
+                plain = make_sample(step, index % 4)
+                samples.append(
+                    StoredSample(
+                        step=step,
+                        split="train",
+                        index=index,
+                        task=plain.task,
+                        trajectory=plain.trajectory,
+                        reward=reward,
+                    )
+                )
+            store.append_rollouts(step, samples)
+        store.finish("finished", {})
+
+
+def total(points: float, safe: float | None, why: str = "") -> Reward:
+    second = (
+        Reward.failed("safe", Status.TIMEOUT, "too late")
+        if safe is None
+        else Reward("safe", safe, reason=why)
+    )
+    return Reward("total", points, parts=(Reward("points", points), second))
+
+
+def test_a_file_gets_one_table_a_method_and_its_reasons(typed: Type, tmp_path: Path) -> None:
+    shown = typed("reward", "weigh", write(tmp_path / "rows.jsonl", ROWS), *RULE)
+    assert (shown.code, shown.err) == (0, "")
+    assert "5 answers in 2 groups" in shown.out
+    lines = shown.out.splitlines()
+    assert sum(line.startswith("reward ") for line in lines) == 4
+    head = next(line.split() for line in lines if "weakness" in line)
+    assert head[:5] == ["reward", "share", "agrees", "at", "clip"]
+    assert "safe below -0.5: 3 of 4 answers" in lines
+    assert "  2 x  names a dose  line 1" in lines
+    assert "  1 x  (the reward gives no reason)" in lines
+
+
+def test_the_json_of_a_file_by_hand(typed: Type, tmp_path: Path) -> None:
+    rows = [
+        {"group": 1, "rewards": {"a": 0, "b": 1}},
+        {"group": 1, "rewards": {"a": 10, "b": 0}},
+    ]
+    shown = typed("reward", "weigh", write(tmp_path / "rows.jsonl", rows), "--json")
+    record = json.loads(shown.out)
+    assert record["methods"]["sum"]["a"]["share"] == pytest.approx(10 / 11)
+    assert record["methods"]["sum"]["b"]["correlation"] == pytest.approx(-1)
+    assert record["rewards"]["a"]["reference_mean"] == 5
+    assert record["below_threshold"] == []
+    assert record["category_shares"] == {}
+
+
+def test_a_run_is_weighed_by_its_own_settings_and_categories(typed: Type, tmp_path: Path) -> None:
+    first = [total(1, 0), total(0, -1, "red line"), total(2, -1, "red line"), total(3, None)]
+    then = [total(5, 0), total(0, -1, "no referral"), total(2, -1), total(3, 0)]
+    config = {
+        "rewards.0.kind": "function",
+        "rewards.0.path": "mine.py:points",
+        "rewards.0.category": "knowledge",
+        "rewards.1.kind": "numeric",
+        "rewards.1.name": "safe",
+        "rewards.1.category": "safety",
+        "policy.shaping.0.kind": "reference_frozen",
+        "policy.shaping.0.clip": 2.0,
+        "policy.weights.kind": "tri_factor",
+        "policy.weights.severity.safe": 3.0,
+        "policy.weights.threshold.safe": -0.5,
+    }
+    make_run(tmp_path / "med", [first, then], config)
+    shown = typed("reward", "weigh", "med", "--runs", tmp_path, "--json")
+    record = json.loads(shown.out)
+    assert record["source"] == "run 'med', steps 0 to 1"
+    assert record["unit"] == "the first 4 answers"
+    assert record["rewards"]["points"]["reference_mean"] == 1.5
+    # Step 0: 2 of 3 values below; step 1: 2 of 4. A moving average of 0.8.
+    assert record["rewards"]["safe"]["violation"] == pytest.approx(0.8 * 2 / 3 + 0.2 * 0.5)
+    assert record["rewards"]["safe"]["risk"] == pytest.approx(1 + 3 * (0.8 * 2 / 3 + 0.1))
+    below = record["below_threshold"][0]
+    assert (below["reward"], below["answers"], below["of"], below["silent"]) == ("safe", 4, 7, 1)
+    assert below["causes"] == [
+        {"reason": "red line", "answers": 2, "sample": "0/train/1"},
+        {"reason": "no referral", "answers": 1, "sample": "1/train/1"},
+    ]
+    assert record["categories"] == {"points": "knowledge", "safe": "safety"}
+    shares = record["category_shares"]
+    for method, rewards in record["methods"].items():
+        assert shares["safety"][method] == rewards["safe"]["share"]
+    text = typed("reward", "weigh", "med", "--runs", tmp_path, "--step", "1").out
+    assert "steps 1 to 1: 4 answers in 2 groups" in text
+    assert "share by category" in text
+    assert "no referral  1/train/1" in text
+    assert "red line" not in text
+
+
+def test_rewards_of_weight_zero_are_left_out_and_named(typed: Type, tmp_path: Path) -> None:
+    parts = (Reward("points", 1.0), Reward("watched", 5.0, weight=0.0))
+    make_run(tmp_path / "one", [[Reward("total", 1.0, parts=parts)] * 4], {})
+    shown = typed("reward", "weigh", "one", "--runs", tmp_path)
+    assert "of weight 0, left out: watched" in shown.out
+    assert "no group has rewards that differ" in shown.out
+    # Nothing differs, so nothing has a share: a dash, not a number.
+    assert ["points", "-", "-"] in [line.split() for line in shown.out.splitlines()]
+
+
+def test_the_run_of_the_other_commands_too(typed: Type, runs: Path) -> None:
+    """Two rewards, and a total that failed whole and so has no parts."""
+    shown = typed(
+        "reward", "weigh", "grpo-abc", "--runs", runs, "--threshold", "correct=0.5", "--json"
+    )
+    record = json.loads(shown.out)
+    assert list(record["rewards"]) == ["correct", "format"]
+    assert record["methods"]["sum"]["correct"]["share"] == 1.0
+    below = record["below_threshold"][0]
+    assert (below["answers"], below["of"]) == (4, 12)
+    assert below["causes"] == [{"reason": "compared", "answers": 4, "sample": "0/train/1"}]
+
+
+def test_reasons_are_those_of_the_reward_in_its_own_words() -> None:
+    saw = Evidence("rule", "line 2 is empty")
+    assert reason_of(Reward("x", 0.0, evidence=(saw,), reason="bad")) == "bad"
+    verdict = Verdict("tone", 0.0, reason="rude")
+    assert reason_of(Reward("x", 0.0, evidence=(saw,), verdicts=(verdict,))) == "rude"
+    assert reason_of(Reward("x", 0.0, evidence=(saw,))) == "line 2 is empty"
+    inner = Reward("y", 0.0, evidence=(saw,))
+    assert reason_of(Reward("x", 0.0, parts=(inner,))) == "y: line 2 is empty"
+    assert reason_of(Reward("x", 0.0)) == ""
+
+
+def test_three_reasons_the_most_frequent_first() -> None:
+    said = ["b", "a", "a", "c", "d", "b", "a", ""]
+    rows = [
+        Row(str(i), "g", None, {"x": -1.0}, {"x": why} if why else {}) for i, why in enumerate(said)
+    ]
+    found = diagnose([*rows, Row("fine", "g", None, {"x": 0.0}, {"x": "good"})], "x", 0.0)
+    assert found.causes == (Cause("a", 3, "1"), Cause("b", 2, "0"), Cause("c", 1, "3"))
+    assert (found.answers, found.of, found.silent) == (8, 9, 1)
+
+
+def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed: Type, tmp_path: Path) -> None:
+    RunStore.create(tmp_path / "empty", {}, {}, recipe="grpo").close()
+    nothing = typed("reward", "weigh", "empty", "--runs", tmp_path)
+    assert nothing.code == 2
+    assert nothing.err == "burnish: run 'empty' has no samples; it has no steps yet.\n"
+    make_run(tmp_path / "med", [[total(1, 0), total(0, -1)] * 2], {})
+    steps = typed("reward", "weigh", "med", "--runs", tmp_path, "--step", "4..9")
+    assert "has no samples of steps 4 to 9; it has steps 0 to 0" in steps.err
+    other = typed("reward", "weigh", "med", "--runs", tmp_path, "--threshold", "sage=1")
+    assert other.code == 2
+    assert "no reward 'sage' here" in other.err
+    assert "safe" in other.err
+    make_run(tmp_path / "silent", [[total(1, None), total(0, None)] * 2], {})
+    silent = typed("reward", "weigh", "silent", "--runs", tmp_path)
+    assert "reward 'safe' has no value in any of 4 answers" in silent.err
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"rewards": {"a": 1}}, "'group' is None"),
+        ({"group": "q"}, "'rewards' is None; expected a table of numbers"),
+        (
+            {"group": "q", "rewards": {"a": "high"}},
+            "reward 'a' is 'high'; expected a finite number",
+        ),
+        ({"group": "q", "rewards": {"a": True}}, "reward 'a' is True"),
+        ({"group": "q", "rewards": {"a": 1}, "step": "one"}, "'step' is 'one'"),
+        ({"group": "q", "rewards": {"a": 1}, "diagnosis": "bad"}, "'diagnosis' is 'bad'"),
+    ],
+)
+def test_bad_rows_are_named(typed: Type, tmp_path: Path, row: dict[str, Any], says: str) -> None:
+    path = write(tmp_path / "rows.jsonl", [{"group": "q", "rewards": {"a": 0}}, row])
+    shown = typed("reward", "weigh", path)
+    assert shown.code == 2
+    assert f"{path}:2: " in shown.err
+    assert says in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--step", "1"), "is for runs"),
+        (("--severity", "safe=3"), "'safe' has 3 and no threshold"),
+        (("--threshold", "safe=low"), "'low' is no number"),
+        (("--threshold", "safe"), "expected NAME=NUMBER"),
+        (("--reference", "9"), "--reference 9: got 5 answers"),
+    ],
+)
+def test_mistakes_in_flags(typed: Type, tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    shown = typed("reward", "weigh", write(tmp_path / "rows.jsonl", ROWS), *words)
+    assert shown.code == 2
+    assert says in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_a_missing_file_and_a_backward_range(typed: Type, tmp_path: Path, runs: Path) -> None:
+    assert "no such file" in typed("reward", "weigh", tmp_path / "no.jsonl").err
+    shown = typed("reward", "weigh", "grpo-abc", "--runs", runs, "--step", "3..1")
+    assert "--step: got '3..1'" in shown.err

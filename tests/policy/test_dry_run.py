@@ -1,0 +1,258 @@
+"""What four weightings would have made of recorded rewards: worked numbers and the real doors."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burnish.errors import UserError
+from burnish.policy import (
+    NormaliseThenSum,
+    Recipe,
+    ReferenceFrozen,
+    ReferenceStats,
+    RewardBatch,
+    TriFactor,
+    advantages,
+    compare_weightings,
+)
+from burnish.policy.dry_run import METHODS
+
+NAN = math.nan
+FIVE = (-8.0, -1.0, 0.0, 2.0, 9.0)
+
+
+def f64(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def close(left, right, tolerance=1e-9):
+    torch.testing.assert_close(
+        torch.as_tensor(left, dtype=torch.float64),
+        torch.as_tensor(right, dtype=torch.float64),
+        rtol=tolerance,
+        atol=tolerance,
+        equal_nan=True,
+    )
+
+
+def by_method(found):
+    return {one.method: one for one in found.methods}
+
+
+def tables(missing=True):
+    values = st.sampled_from((*FIVE, NAN) if missing else FIVE)
+
+    def of(width):
+        row = st.lists(values, min_size=width, max_size=width)
+        return st.lists(row, min_size=4, max_size=8).map(f64)
+
+    return st.integers(1, 3).flatmap(of)
+
+
+def test_shares_by_hand():
+    # One group; a = 0, 10 and b = 1, 0. The sum is 1, 10: centred -4.5, 4.5, of which a brings
+    # -5, 5 and b 0.5, -0.5: shares 10/11 and 1/11. GDPO gives both the same share, and cancels.
+    found = compare_weightings([[0, 1], [10, 0]], ["q", "q"], names=["a", "b"], eps=0.0)
+    total = by_method(found)["sum"]
+    close(total.share_K, [10 / 11, 1 / 11])
+    deviation = 9 / math.sqrt(2)  # of 1 and 10, with one degree of freedom
+    close(total.advantages_B, [-4.5 / deviation, 4.5 / deviation])
+    close(total.correlation_K, [1, -1])
+    gdpo = by_method(found)["gdpo"]
+    close(gdpo.advantages_B, [0, 0])
+    # All rows are the reference: a has mean 5, sd 5, b mean 0.5, sd 0.5; they cancel there too.
+    close(found.reference.mean_K, [5, 0.5])
+    close(found.reference.sd_K, [5, 0.5])
+    for method in ("gdpo", "reference_frozen"):
+        assert by_method(found)[method].share_K.isnan().all()
+        assert by_method(found)[method].correlation_K.isnan().all()
+
+
+def test_the_three_factors_by_hand():
+    # z of a: 1, -1, 1, -1 (mean 0); of b: 3, 1, 3, 1 (mean 2): correlation 1. c: -1, -1, 1, 1,
+    # uncorrelated with both. Mean progress 2/3; half of c lies below 0.
+    reference = ReferenceStats(f64([0, 0, 0]), f64([1, 1, 1]), torch.tensor([9, 9, 9]))
+    rewards = [[1, 3, -1], [-1, 1, -1], [1, 3, 1], [-1, 1, 1]]
+    found = compare_weightings(
+        rewards,
+        [0, 0, 1, 1],
+        names="abc",
+        reference=reference,
+        severity={"c": 3.0},
+        threshold={"c": 0.0},
+        w_min=0.1,
+    )
+    weakness = [math.exp(-0.5 * (m - 2 / 3)) for m in (0, 2, 0)]
+    close(found.factors.progress_K, [0, 2, 0])
+    close(found.factors.weakness_K, weakness)
+    close(found.factors.risk_K, [1, 1, 1 + 3 * 0.5])
+    close(found.factors.redundancy_K, [0.5, 0.5, 1])
+    raw = [weakness[0] / 2, weakness[1] / 2, weakness[2] * 2.5]
+    expected = [3 * x / sum(raw) for x in raw]
+    assert all(0.1 < x < 4 for x in expected)
+    close(found.factors.weight_K, expected)
+    close(found.factors.settled_K, expected)
+    close(found.below_K, [NAN, NAN, 0.5])
+    # c is the same for all of a group: its weight rises and its share stays 0.
+    close(by_method(found)["tri_factor"].share_K[2], 0)
+    # In a group: a and b bring w_a and w_b, of weights 0.5 exp(1/3) and 0.5 exp(-2/3): e to 1.
+    close(by_method(found)["tri_factor"].share_K[:2], [math.e / (math.e + 1), 1 / (math.e + 1)])
+    close(by_method(found)["reference_frozen"].share_K, [0.5, 0.5, 0])
+
+
+def test_weights_follow_the_steps_as_in_training():
+    rewards = [[1.0, 3.0], [-1.0, 1.0], [0.0, 2.0]] * 2
+    reference = ReferenceStats(f64([0, 0]), f64([1, 1]), torch.tensor([9, 9]))
+    steps = [0, 0, 0, 1, 1, 1]
+    found = compare_weightings(rewards, [0] * 6, steps=steps, reference=reference).factors
+    # Raw weights 0.5 exp(0.5) and 0.5 exp(-0.5), scaled to mean 1; a fifth of the way each step.
+    goal = 2 * math.exp(0.5) / (math.exp(0.5) + math.exp(-0.5))
+    close(found.settled_K, [goal, 2 - goal])
+    close(found.weight_K[0], 0.64 * 1 + 0.36 * goal)
+    close(compare_weightings(rewards, [0] * 6, reference=reference).factors.weight_K[0], goal)
+
+
+def test_the_same_group_label_in_another_step_is_another_group():
+    rewards = [[0.0], [1.0], [100.0], [101.0]]
+    found = by_method(compare_weightings(rewards, ["q"] * 4, steps=[0, 0, 1, 1]))
+    close(found["sum"].advantages_B, [-(0.5**0.5), 0.5**0.5] * 2, 1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables(), st.data())
+def test_advantages_are_those_of_the_doors(table, data):
+    count = len(table)
+    groups = data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
+    names = tuple("abc"[: table.shape[1]])
+    reference = ReferenceStats(*(torch.full((len(names),), x).double() for x in (0.5, 2.0, 9)))
+    rule = TriFactor(severity={"a": 2.0}, threshold={"a": 0.0})
+    found = compare_weightings(
+        table,
+        groups,
+        names=names,
+        steps=[0] * count,
+        weights=[0.5] * len(names),
+        reference=reference,
+        severity=rule.severity,
+        threshold=rule.threshold,
+    )
+    batch = RewardBatch(
+        rewards_BK=table,
+        weights_K=torch.full((len(names),), 0.5),
+        groups_B=torch.tensor(groups),
+        lengths_B=torch.ones(count),
+        truncated_B=torch.zeros(count, dtype=torch.bool),
+        names=names,
+    )
+    frozen = (ReferenceFrozen(),)
+    recipes = (
+        Recipe(),
+        Recipe(advantage=NormaliseThenSum()),
+        Recipe(shaping=frozen),
+        Recipe(shaping=frozen, weights=rule),
+    )
+    from burnish.policy import PolicyState
+
+    state = PolicyState(reference=reference)
+    for one, recipe in zip(found.methods, recipes, strict=True):
+        close(one.advantages_B, advantages(recipe, batch, state).values_B, 1e-6)
+        close(one.contributions_BK.sum(1), one.advantages_B)
+        total = one.share_K.sum().item()
+        assert math.isnan(total) or total == pytest.approx(1.0)
+    close(found.factors.weight_K.mean(), 1.0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(tables(missing=False), st.randoms())
+def test_permuting_the_rewards_permutes_everything(table, random):
+    order = list(range(table.shape[1]))
+    random.shuffle(order)
+    groups = [row % 2 for row in range(len(table))]
+    severity, threshold = f64([1.0, 2.0, 3.0])[: len(order)], f64([0.0, NAN, 1.0])[: len(order)]
+    severity = severity.masked_fill(threshold.isnan(), 0.0)
+    plain = compare_weightings(table, groups, severity=severity, threshold=threshold)
+    mixed = compare_weightings(
+        table[:, order], groups, severity=severity[order], threshold=threshold[order]
+    )
+    close(plain.factors.weight_K[order], mixed.factors.weight_K)
+    close(plain.below_K[order], mixed.below_K)
+    for left, right in zip(plain.methods, mixed.methods, strict=True):
+        close(left.advantages_B, right.advantages_B, 1e-6)
+        close(left.share_K[order], right.share_K, 1e-6)
+
+
+def test_one_reward_has_weight_one_and_the_whole_share():
+    found = compare_weightings([0.0, 1.0, 0.0, 3.0], [0, 0, 1, 1], threshold=[0.5], severity=[4.0])
+    close(found.factors.weight_K, [1])
+    close(found.below_K, [0.5])
+    for one in found.methods:
+        close(one.share_K, [1])
+        close(one.correlation_K, [1])
+
+
+def test_missing_rewards_leave_the_sum_and_count_as_the_start_model_elsewhere():
+    rewards = [[1, NAN], [0, 2], [2, 0], [NAN, NAN]]
+    found = by_method(compare_weightings(rewards, [0] * 4))
+    # The sum has rows 1 and 2 only, whose sums are equal: nothing is learnt.
+    assert found["sum"].advantages_B.tolist() == [0.0] * 4
+    assert found["reference_frozen"].advantages_B[3] == 0
+    # b of row 0 is missing: z = 0. a: mean 1, sd sqrt(2/3), so row 0 is 0, rows 1 and 2 cancel to
+    # -1.2247 + 1 and 1.2247 - 1.
+    half = math.sqrt(1.5) - 1
+    deviation = math.sqrt(half**2)  # of -half, half and 0 with one degree of freedom
+    expected = [0, -half / (deviation + 1e-6), half / (deviation + 1e-6), 0]
+    close(found["reference_frozen"].advantages_B, expected)
+
+
+def test_a_row_without_a_sum_has_no_say_in_how_a_reward_agrees_with_it():
+    rewards = [[10, -1, 0.2], [5, 0, 0.1], [0, 0, NAN], [3, -1, 0.0], [4, 0, 0.2]]
+    found = by_method(compare_weightings(rewards, list("aaabb")))
+    # Sums 9.2 and 5.1, 2 and 4.2: the first reward is on their side in both groups, the second
+    # in one of two.
+    close(found["sum"].correlation_K, [1, 0, 1])
+
+
+def test_the_first_rows_or_a_table_stand_for_the_start_model():
+    rewards = [[0.0], [2.0], [50.0], [60.0]]
+    first = compare_weightings(rewards, [0, 0, 1, 1], reference=2)
+    close([first.reference.mean_K[0], first.reference.sd_K[0]], [1, 1])
+    close(first.saturated_K, [0.5])
+    same = compare_weightings(rewards, [0, 0, 1, 1], reference=[[0.0], [2.0]])
+    close(same.methods[3].advantages_B, first.methods[3].advantages_B)
+
+
+def test_a_record_is_plain_json_with_none_for_no_number():
+    record = compare_weightings([[0, 1], [10, 0]], [0, 0], names=["a", "b"], eps=0).record()
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert tuple(record["methods"]) == METHODS
+    assert record["methods"]["sum"]["a"]["share"] == pytest.approx(10 / 11)
+    assert record["methods"]["gdpo"]["a"]["share"] is None
+    assert record["rewards"]["b"]["below_threshold"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"rewards": []}, ValueError, "expected a row"),
+        ({"groups": [0]}, ValueError, "one label for each"),
+        ({"steps": [0]}, ValueError, "steps: got 1 labels"),
+        ({"weights": [1.0, 0.0]}, ValueError, "'b' has weight 0"),
+        ({"reference": 3}, ValueError, "first 3 rows, expected 1 to 2"),
+        ({"reference": [[1.0]]}, ValueError, "got 1 rewards a row, expected 2"),
+        ({"names": ["a", "a"]}, ValueError, "expected 2 different"),
+        ({"severity": {"bb": 1.0}}, UserError, "no reward 'bb' here; expected a, b"),
+        ({"severity": {"b": 1.0}}, UserError, "'b' has 1 and no threshold"),
+        ({"rewards": [[1.0, NAN], [2.0, NAN]]}, ValueError, "reward 1 has no value"),
+        ({"rewards": [[1.0, math.inf], [2.0, 1.0]]}, ValueError, "rollout 0, reward 1 is inf"),
+    ],
+)
+def test_mistakes_are_named(given, error, says):
+    words = {"rewards": [[0.0, 1.0], [1.0, 0.0]], "groups": [0, 0], "names": ["a", "b"]} | given
+    with pytest.raises(error, match=says.replace("(", r"\(")):
+        compare_weightings(words.pop("rewards"), words.pop("groups"), **words)

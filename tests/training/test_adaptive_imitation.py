@@ -1,0 +1,243 @@
+"""Imitation whose weight holds a likelihood: what is held back, the schedule in the loop, resume."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from expert_cases import Endless, finite, graded
+from method_cases import METHODS, SHOWN
+from safetensors.torch import load_file
+from training_cases import finish, outcome, stop_after, trainer
+
+from burnish.errors import GuardTripped, UserError
+from burnish.lm import load_model
+from burnish.policy.balance import BalanceState, adapted_coefficient
+from burnish.policy.pieces import SFT
+from burnish.policy.state import PolicyState
+from burnish.tasks.base import content_key
+from burnish.training.experts import Experts
+from burnish.training.held_back import hold_back
+from burnish.training.replay import replay
+
+ADAPTIVE = {
+    "kind": "sft",
+    "coefficient": 0.3,
+    "batch": 3,
+    "schedule": "adaptive",
+    "every": 2,
+    "held_out": 4,
+}
+BY_RULE = {**ADAPTIVE, "by": "rule", "rate": 40.0, "gradients_every": 2}
+RUN = {
+    **METHODS["afrl"],
+    "policy": {**METHODS["afrl"]["policy"], "auxiliary": [BY_RULE]},
+    "optimiser": {"learning_rate": 1e-2},
+}
+PLAIN = {"task": SHOWN, "policy": {"auxiliary": [ADAPTIVE]}, "evaluation": {"prompts": 0}}
+TOKENIZER = load_model("tiny", device="cpu").tokenizer
+
+
+# --- what is held back
+
+
+def held(tasks, **settings):
+    return hold_back(tasks, SFT(0.3, schedule="adaptive", **settings), "demonstration")
+
+
+def rules(found):
+    return sorted(task.fields["rule"] for task in found.tasks)
+
+
+RULES = ["common"] * 17 + ["odd"] * 2 + ["rare"]
+TASKS = finite([graded(i, rule=rule) for i, rule in enumerate(RULES)])
+
+
+def test_training_tasks_are_held_back_but_never_the_last_of_a_rule():
+    found = held(TASKS, by="rule", held_out=4)
+    assert rules(found) == ["common", "common", "common", "odd"]
+    shown = Experts(TASKS, TOKENIZER, by="rule", exclude=found.keys)
+    assert shown.counts == {"common": 14, "odd": 1, "rare": 1}
+    drawn = {t.task_id for step in range(60) for t in shown.take(step, 3)}
+    assert drawn.isdisjoint(task.id for task in found.tasks)
+    assert len(drawn) == 16
+
+
+def test_at_most_half_are_held_back():
+    assert len(held(TASKS, held_out=100).tasks) == 10
+    lists = finite([graded(i, rule=["all", f"r{i // 2}"]) for i in range(6)])
+    found = held(lists, by="rule", held_out=100)
+    assert len(found.tasks) == 3
+    assert len({task.fields["rule"][1] for task in found.tasks}) == 3
+
+
+def test_a_question_asked_twice_is_held_back_or_imitated_never_both():
+    twice = finite([graded(i % 5) for i in range(10)])
+    found = held(twice, held_out=2)
+    shown = Experts(twice, TOKENIZER, exclude=found.keys)
+    assert shown.counts == {"": 6}
+
+
+def test_held_out_demonstrations_come_first_and_in_turns():
+    out = [graded(100 + i, rule="rare" if i == 9 else "common") for i in range(10)]
+    tasks = finite(TASKS.train_tasks)
+    tasks = type(tasks)("items", tasks.fields, "v1", 0, tasks.train_tasks, tuple(out))
+    found = held(tasks, by="rule", held_out=3)
+    assert rules(found) == ["common", "common", "rare"]
+    assert {task.id for task in found.tasks} <= {task.id for task in out}
+    assert Experts(tasks, TOKENIZER, exclude=found.keys).counts == {"": 20}
+
+
+def test_the_same_are_held_back_whatever_the_order_of_the_data():
+    turned = type(TASKS)("items", TASKS.fields, "v1", 5, TASKS.train_tasks[::-1], ())
+    assert held(turned, by="rule").keys == held(TASKS, by="rule").keys
+    assert held(Endless(), by="rule", held_out=2).keys
+
+
+def test_nothing_to_hold_back_is_said_in_one_line():
+    with pytest.raises(UserError, match=r"'items' has no demonstration .* set schedule") as caught:
+        held(finite([graded(0, rule="a"), graded(1, rule="b")]), by="rule")
+    assert "\n" not in str(caught.value)
+
+
+# --- in the loop
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adaptive")
+    trained = trainer(folder, RUN)
+    finish(trained)
+    return outcome(folder / "run"), folder / "run", trained
+
+
+def curve(result, name):
+    return {point.step: point.value for point in result["metrics"][name]}
+
+
+def balance_of(folder):
+    last = sorted((folder / "checkpoints").glob("step-*"))[-1]
+    return PolicyState.from_tensors(load_file(last / "trainer" / "policy.safetensors")).balance
+
+
+def test_the_coefficient_follows_the_held_out_likelihood(whole):
+    result, folder, _ = whole
+    weights = curve(result, "loss/sft/coefficient")
+    nll = curve(result, "loss/sft/held_out_nll")
+    assert list(weights) == list(range(6))
+    assert list(nll) == [0, 2, 4], "measured every second step"
+    assert weights[0] == 0.3, "the start model is its own target"
+    now = 0.3
+    for step in (2, 4):
+        now = adapted_coefficient(now, nll[step], nll[0], 40.0, 0.3 / 4, 3.0)
+        assert weights[step] == weights[step + 1] == now
+    assert len({weights[0], weights[2], weights[4]}) == 3, "this run must move it"
+    assert balance_of(folder) == BalanceState(now, nll[0], 4)
+
+
+def test_the_term_is_the_coefficient_times_the_nll(tmp_path):
+    """The first update of two runs sees the same demonstrations with another weight."""
+    terms = []
+    for name, target in (("own", 0.0), ("far", 1e-3)):
+        table = {**PLAIN, "steps": 1, "policy": {"auxiliary": [{**ADAPTIVE, "target": target}]}}
+        finish(trainer(tmp_path, table, run=name))
+        result = outcome(tmp_path / name)
+        terms.append((curve(result, "loss/sft/coefficient")[0], curve(result, "loss/sft")[0]))
+    (own, first), (far, second) = terms
+    assert (own, far) == (0.3, 3.0), "far above its target the weight goes to the upper bound"
+    assert second == pytest.approx(10 * first, rel=1e-5)
+
+
+def test_what_is_held_back_is_imitated_by_nothing(whole):
+    _, _, trained = whole
+    imitation = trained.updater.imitation
+    keys = {t.task_id for t in imitation.held}
+    assert len(keys) == 4
+    experts = imitation.experts
+    shown = {t.task_id for step in range(50) for t in experts.take(step, 16)}
+    assert keys.isdisjoint(shown)
+    assert experts.exclude == {content_key(t.messages) for t in held_tasks(trained)}
+
+
+def held_tasks(trained):
+    ids = {t.task_id for t in trained.updater.imitation.held}
+    return [task for task in trained.tasks.held_out() if task.id in ids]
+
+
+@pytest.mark.parametrize(("stop", "every"), [(1, 1), (3, 1), (2, 3), (5, 3)])
+def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, stop, every):
+    more = {"checkpoint": {"every": every, "keep": 1}}
+    stop_after(trainer(tmp_path, RUN, more), stop, saved=every == 1)
+    finish(trainer(tmp_path, RUN, more))
+    found = outcome(tmp_path / "run")
+    for key, value in whole[0].items():
+        assert found[key] == value, f"{key} differs"
+    assert balance_of(tmp_path / "run") == balance_of(whole[1])
+
+
+def test_a_rate_of_zero_is_the_constant_schedule_bit_for_bit(tmp_path):
+    """On held-out tasks nothing is taken from the demonstrations, and measuring moves nothing."""
+    constant = {"kind": "sft", "coefficient": 0.3, "batch": 3}
+    for name, piece in (("still", {**ADAPTIVE, "rate": 0.0}), ("constant", constant)):
+        table = {**PLAIN, "steps": 3, "policy": {"auxiliary": [piece]}}
+        finish(trainer(tmp_path, table, run=name))
+    still, base = outcome(tmp_path / "still"), outcome(tmp_path / "constant")
+    assert still["weights"] == base["weights"]
+    assert still["optimiser"] == base["optimiser"]
+    more = set(still["metrics"]) - set(base["metrics"])
+    assert more == {"loss/sft/coefficient", "loss/sft/held_out_nll"}
+    assert balance_of(tmp_path / "constant") is None
+
+
+def test_demonstrations_of_a_file_are_held_back_where_none_is_held_out(tmp_path):
+    shown = tmp_path / "shown.jsonl"
+    rows = [{"question": f"{i}?", "answer": "yes"} for i in range(6)]
+    shown.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = {
+        "kind": "file",
+        "path": str(shown),
+        "prompt": "question",
+        "fields": {"demonstration": "answer"},
+        "held_out": {"by": "share", "share": 0},
+    }
+    table = {"experts": {"task": task}, "policy": {"auxiliary": [ADAPTIVE]}, "steps": 1}
+    trained = trainer(tmp_path, table)
+    finish(trained)
+    imitation = trained.updater.imitation
+    assert len(imitation.held) == 3
+    assert imitation.experts.counts == {"": 3}
+
+
+def test_a_measurement_that_is_not_finite_stops_the_run_and_is_seen_again(tmp_path, monkeypatch):
+    trained = trainer(tmp_path, PLAIN)
+    measure = trained.updater.balance
+
+    def balance(step, values):
+        if step == 2:
+            with torch.no_grad():
+                trained.trainable.module.head_weight[5] = math.nan
+        return measure(step, values)
+
+    monkeypatch.setattr(trained.updater, "balance", balance)
+    with pytest.raises(GuardTripped) as caught:
+        finish(trained)
+    line, _, place = str(caught.value).partition(" Saved; see it again: burnish replay ")
+    assert line.startswith("logprob guard: held-out logprobs is nan at step 2 (samples ")
+    assert all(".expert" in sample for sample in caught.value.samples)
+    assert "\n" not in line
+    assert replay(Path(place)) == line
+
+
+def test_a_stop_behind_the_measurement_is_seen_again_with_the_weight_of_its_step(tmp_path):
+    """Finite when it starts; a target far below lifts the weight over what float32 holds."""
+    huge = {**ADAPTIVE, "coefficient": 1e38, "target": 1e-3, "high": 1e40}
+    table = {**PLAIN, "policy": {"auxiliary": [huge]}}
+    with pytest.raises(GuardTripped, match="loss guard: sft is inf at step 0") as caught:
+        finish(trainer(tmp_path, table))
+    line, _, place = str(caught.value).partition(" Saved; see it again: burnish replay ")
+    kept = PolicyState.from_tensors(load_file(Path(place) / "policy.safetensors"))
+    assert kept.balance == BalanceState(1e40, 1e-3, 0)
+    assert replay(Path(place)) == line

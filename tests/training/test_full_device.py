@@ -1,0 +1,94 @@
+"""A GPU that other programs fill ends a run in one line; what was saved stays, and it goes on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from training_cases import finish, trainer
+
+from burnish.errors import UserError
+from burnish.lm.device_full import DeviceFull
+from burnish.store import RunStatus, RunStore
+from burnish.training.passes import Passes
+
+SETTINGS = {"steps": 3, "evaluation": {"prompts": 0}, "checkpoint": {"every": 1}}
+ERRORS = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ..."),
+    torch.AcceleratorError("CUDA error: out of memory"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+]
+
+
+def raising(error):
+    def failing(*arguments, **more):
+        raise error
+
+    return failing
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_sampling_without_memory_is_a_line_and_the_run_goes_on_after_it(tmp_path, error):
+    trained = trainer(tmp_path, SETTINGS)
+    events = trained.run()
+    while trained.state.step < 1:
+        next(events)
+    next(events)  # its checkpoint
+    trained.lm.sample_batch = raising(error)
+    with pytest.raises(DeviceFull) as caught:
+        list(events)
+    trained.store.close()
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.startswith("step 1 ran out of GPU memory")
+    assert "rollout.prompts" in line
+    assert caught.value.__cause__ is error
+    with RunStore.open(trained.folder, read_only=True) as store:
+        assert store.status() is RunStatus.STOPPED
+        assert store.summary().result == {"reason": line}
+        assert [(e.step, e.message) for e in store.events("device")] == [(1, line)]
+        assert store.steps() == [0]
+    assert (trained.folder / "checkpoints" / "step-000001").is_dir()
+    again = trainer(tmp_path, SETTINGS)
+    assert again.state.step == 1
+    finish(again)
+    whole = trainer(tmp_path, SETTINGS, run="whole")
+    finish(whole)
+    pairs = zip(again.optimiser.parameters, whole.optimiser.parameters, strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+
+
+def test_an_error_that_is_not_of_memory_goes_on_as_it_is(tmp_path):
+    trained = trainer(tmp_path, SETTINGS)
+    error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    trained.lm.sample_batch = raising(error)
+    with pytest.raises(RuntimeError) as caught:
+        finish(trained)
+    assert caught.value is error
+
+
+class NoModel(torch.nn.Module):
+    """Passes only ask a model for its budget, and here that is given."""
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_passes_get_smaller_after_any_error_of_memory(error):
+    passes = Passes(NoModel(), torch.device("cpu"), budget=1024)
+    budgets = []
+
+    def work():
+        budgets.append(passes.budget)
+        if len(budgets) < 3:
+            raise error
+        return "done"
+
+    assert passes.within_memory(work) == "done"
+    assert budgets == [1024, 512, 256]
+    with pytest.raises(UserError, match="with micro-batches of 256 tokens; what saves most"):
+        passes.within_memory(raising(error))
+
+
+def test_passes_do_not_repeat_work_that_failed_otherwise():
+    passes = Passes(NoModel(), torch.device("cpu"), budget=1024)
+    with pytest.raises(RuntimeError, match="shapes"):
+        passes.within_memory(raising(RuntimeError("shapes cannot be multiplied")))
+    assert passes.budget == 1024
