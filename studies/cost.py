@@ -39,6 +39,8 @@ BASE: Mapping[str, Any] = {
 }
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "GRPO": ("", {}),
+    # The control: what differs here is noise.
+    "GRPO again": ("GRPO", {}),
     "GDPO": ("GRPO", {"policy.advantage": {"kind": "normalise_then_sum"}}),
     "GD2PO (SNR)": (
         "GRPO",
@@ -101,7 +103,10 @@ def main(words: Sequence[str] | None = None) -> int:
     out.mkdir(parents=True, exist_ok=True)
     write_rows(out / "cost.csv", rows)
     what = "random tiny model on a CPU: the host's share alone" if asked.cpu else "start weights"
-    text = f"Ratios of medians in one run, methods in turns; {what}.\n\n{_table(rows)}"
+    text = (
+        f"Ratios of medians in one run, methods in turns; {what}. A ratio whose quartiles hold 1 is "
+        f"not told apart from its baseline.\n\n{_table(rows)}"
+    )
     (out / "cost.md").write_text(text, encoding="utf-8")
     print(text)
     return 0

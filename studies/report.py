@@ -121,12 +121,15 @@ def _changes(study: Study, runs: Sequence[Row], columns: Sequence[Column]) -> st
 def write_summary(folder: Path) -> str:
     """One table over all methods, `results/summary.md`; its text."""
     body = []
+    jobs = 1
     for method in (*METHODS, *WITH_DATA):
         tables = Tables.read(folder / method / "results")
+        jobs = max([jobs, *(int(row["jobs"]) for row in tables.runs if row.get("jobs"))])
         for study in studies_of(method):
             body += _summary_rows(study, with_comparisons(study, tables))
     head = ["study", "figure", "arm", "seeds", "mean", "minus the first arm", "training s"]
-    text = f"# All methods\n\n{table(head, body)}\n"
+    shared = f"\nSeconds of training steps, with up to {jobs} runs sharing the device.\n"
+    text = f"# All methods\n\n{table(head, body)}\n{shared if jobs > 1 else ''}"
     place = folder / "results"
     place.mkdir(exist_ok=True)
     (place / "summary.md").write_text(text, encoding="utf-8")

@@ -50,8 +50,6 @@ class Row(NamedTuple):
     ties: int
     failed: int
     flips: Flips | None
-    calls_a_pair: float
-    seconds_a_pair: float
     why_failed: dict[str, int]
 
 
@@ -116,7 +114,7 @@ def rows_of(bench: str, method: str, judged: Sequence[Judged]) -> list[Row]:
     turned = flips(*orders) if all(orders) else None
     rows = [_row(bench, f"{method}, both orders" if turned else method, judged, turned)]
     if orders[0]:
-        rows.insert(0, _row(bench, f"{method}, one order", orders[0], None, share=0.5))
+        rows.insert(0, _row(bench, f"{method}, one order", orders[0], None))
     return rows
 
 
@@ -133,12 +131,9 @@ def _in_order(judged: Sequence[Judged], name: str) -> list[Judged]:
     return found
 
 
-def _row(
-    bench: str, judge: str, judged: Sequence[Judged], turned: Flips | None, share: float = 1.0
-) -> Row:
+def _row(bench: str, judge: str, judged: Sequence[Judged], turned: Flips | None) -> Row:
     found = accuracy(judged)
     why = Counter(one.status.value for one in judged if choice_of(one.values) is None)
-    calls = [len({e.observation for e in _evidence(one)}) for one in judged]
     return Row(
         bench,
         judge,
@@ -148,17 +143,8 @@ def _row(
         found.ties,
         found.failed,
         turned,
-        sum(calls) / max(len(calls), 1),
-        share * sum(one.seconds for one in judged) / max(len(judged), 1),
         dict(why),
     )
-
-
-def _evidence(one: Judged) -> list[Any]:
-    def walk(reward: Any) -> list[Any]:
-        return [*reward.evidence, *(e for part in reward.parts for e in walk(part))]
-
-    return [evidence for reward in one.rewards for evidence in walk(reward)]
 
 
 def table(rows: Sequence[Row], model: str) -> str:
@@ -196,7 +182,7 @@ def _share(found: Estimate | None) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Judge what is missing, then write the table of all that is on file."""
     parser = argparse.ArgumentParser(prog="python -m studies.judges.real_judge")
-    parser.add_argument("--model", required=True)
+    parser.add_argument("--model", help="without one, the table of what is on file")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--pairs", type=int, default=24)
     parser.add_argument("--characters", type=int, help="longest request with both responses")
@@ -210,7 +196,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--title", default="Qwen2.5-Coder-1.5B-Instruct (Q4_K_M)")
     asked = parser.parse_args(words)
-    anyio.run(judge_all, asked)
+    if asked.model:
+        anyio.run(judge_all, asked)
     rows = []
     for bench in BENCHES:
         for method in METHODS:
