@@ -8,7 +8,11 @@ never caught.
 from __future__ import annotations
 
 import difflib
+import re
+import sys
 from collections.abc import Iterable
+
+_FULL = re.compile(r"\b(CUDA|HIP)\b.*out of memory|CUBLAS_STATUS_ALLOC_FAILED")
 
 
 class BurnishError(Exception):
@@ -17,6 +21,20 @@ class BurnishError(Exception):
 
 class UserError(BurnishError):
     """Something in your input. One line: what, where, got, expected, next step."""
+
+
+class RunChanged(UserError):
+    """A run's folder was begun with something else than what is asked for now.
+
+    `began` names it: `with other contents of my.py`.
+    """
+
+    def __init__(self, run: str, began: str, undo: str) -> None:
+        super().__init__(
+            f"run '{run}' was started {began}; {undo}, choose another run.name, or "
+            "start a new run with --again"
+        )
+        self.began = began
 
 
 class BoundaryError(BurnishError):
@@ -63,6 +81,17 @@ class GuardTripped(BurnishError):
         self.tensor = tensor
         self.step = step
         self.samples = samples
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch, CUDA or cuBLAS says in so many words that a GPU has no memory left.
+
+    Torch is not loaded for it: an error of torch's means that it is loaded already.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(error, RuntimeError):
+        return False
+    return isinstance(error, torch.OutOfMemoryError) or _FULL.search(str(error)) is not None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -104,6 +104,24 @@ def test_methods_as_json(typed: Type, folder: Path) -> None:
     assert list(rows[1]["differs"]) == ["trust_region"]
 
 
+def test_one_method_alone(typed: Type, folder: Path) -> None:
+    shown = typed("methods", "wide").out
+    assert "wide         Clips higher." in shown
+    assert "trust_region: static high=0.28" in shown
+    assert "burnish try wide" in shown
+    assert "The baseline." not in shown
+    (row,) = map(json.loads, typed("methods", "wide", "--json").out.splitlines())
+    assert list(row["differs"]) == ["trust_region"]
+
+
+def test_a_method_that_does_not_exist(typed: Type, folder: Path) -> None:
+    shown = typed("methods", "wied")
+    assert shown.code == 2
+    assert shown.err == (
+        "burnish: no method 'wied'; expected one of grpo, wide. Did you mean 'wide'?\n"
+    )
+
+
 @pytest.fixture
 def cards(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "cards"

@@ -49,6 +49,11 @@ def test_reread_steps_and_kl_show_in_the_line() -> None:
     )
 
 
+def test_what_is_said_about_a_term_is_no_term() -> None:
+    metrics = {"loss/sft": 1.65, "loss/sft/coefficient": 0.3, "loss/sft/held_out_nll": 5.49}
+    assert "other terms sft 1.6500  tokens/s" in step_line(step_done(0, metrics=metrics))
+
+
 def test_one_reward_is_not_repeated_as_its_own_part() -> None:
     assert reward_text({"reward/total": 0.5, "reward/correct/mean": 0.5}) == "0.500"
     assert reward_text({}) == "-"

@@ -11,6 +11,8 @@ from cli_words import Type
 from fake_training import FakeTrainer
 
 import burnish.cli.train as command
+from burnish.cli.train import Options, choose_folder
+from burnish.cli.words import resolve
 from burnish.errors import GuardTripped, ModelError, UserError
 from burnish.store import RunStatus, RunStore
 
@@ -122,6 +124,14 @@ def test_the_end_says_what_was_rewarded(
         "rewards.4.name": "judge",
         "rewards.4.method": "openrs",
         "rewards.4.weight": 1.0,
+        "rewards.5.kind": "function",
+        "rewards.5.name": "",
+        "rewards.5.path": "package.module:key_points",
+        "rewards.5.weight": 1.0,
+        "rewards.6.kind": "function",
+        "rewards.6.name": "own",
+        "rewards.6.path": "/somewhere/my.py:layout",
+        "rewards.6.weight": 0.5,
     }
     create = RunStore.create
     monkeypatch.setattr(
@@ -132,7 +142,7 @@ def test_the_end_says_what_was_rewarded(
     lines = typed("train", recipe).out.splitlines()
     place = lines.index(
         "rewarded  digit (regex [0-9]), length (weight 0.25), calm (regex not !), "
-        "judge (judge openrs)"
+        "judge (judge openrs), key_points, own (function layout, weight 0.5)"
     )
     assert lines[place + 1].startswith("held out  ")
 
@@ -149,6 +159,63 @@ def test_the_run_is_named_after_recipe_and_settings(
     assert len(first.name) == len("small-") + 8
     assert second.name != first.name
     assert third == Path("elsewhere/mine")
+
+
+def older_run(name: str, created: str, drop: str = "steps", **changes: object) -> Path:
+    """An unfinished run of `small.toml` by a burnish that did not know the setting `drop`."""
+    asked = resolve(["small.toml"])
+    known = {k: v for k, v in asked.resolved.flat().items() if k != drop} | changes
+    folder = Path("runs") / name
+    RunStore.create(folder, known, asked.resolved.origins, config_hash="old").close()
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"created": created}))
+    return folder
+
+
+def test_a_run_older_than_a_setting_is_found_again(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    older_run("small-00000000", "2026-01-01", "rollout.top_k")
+    newest = older_run("small-11111111", "2026-01-03", "rollout.top_k")
+    older_run("small-22222222", "2026-01-02", "rollout.top_k")
+    older_run("small-33333333", "2026-01-04", "rollout.top_k", **{"run.seed": 5})
+    older_run("small-44444444", "2026-01-05", "rollout.top_k", **{"run.name": "small-44444444"})
+    older_run("other-55555555", "2026-01-06", "rollout.top_k")
+    (Path("runs") / "small-66666666").mkdir()
+    (Path("runs") / "small-66666666" / "config.json").write_text("{}")
+    assert choose_folder(resolve(["small.toml"]), Options()) == newest
+    assert choose_folder(resolve(["small.toml", "rollout.top_k=7"]), Options()) not in [
+        *Path("runs").iterdir()
+    ]
+    typed("train", recipe, "--quiet")
+    assert room.folders == [newest]
+
+
+def test_the_folder_of_the_very_config_comes_first(recipe: Path) -> None:
+    own = choose_folder(resolve(["small.toml"]), Options())
+    older_run(own.name, "2026-01-01", "rollout.top_k")
+    older_run("small-11111111", "2026-01-03", "rollout.top_k")
+    assert choose_folder(resolve(["small.toml"]), Options()) == own
+
+
+def test_a_file_is_typed_as_it_was_given_and_a_shipped_recipe_by_its_name(recipe: Path) -> None:
+    assert resolve(["small.toml"]).typed == "small.toml"
+    assert resolve([str(recipe.absolute())]).typed == str(recipe.absolute())
+    assert resolve(["grpo"]).typed == "grpo"
+    assert resolve([]).typed == "quickstart"
+    Path("grpo.toml").write_text(RECIPE)
+    assert resolve(["grpo.toml"]).typed == "grpo.toml"
+
+
+def test_bounds_that_cannot_bind_are_warned_about(
+    typed: Type, recipe: Path, room: SimpleNamespace
+) -> None:
+    recipe.write_text(
+        f"{RECIPE}\n[policy.trust_region]\nkind = 'function'\npath = 'my.py:bounds'\n"
+    )
+    line = "warning: policy.trust_region: with one update a step every ratio is 1, so no bound "
+    assert line in typed("train", recipe).err
+    assert line not in typed("train", recipe, "update.epochs=2").err
 
 
 def test_a_finished_run_is_shown_and_again_numbers_the_next(

@@ -10,8 +10,9 @@ import pytest
 from cli_words import Type
 from stored_run import make_sample
 
-from burnish.cli.recorded import Row, reason_of
+from burnish.cli.recorded import Row, not_followed, reason_of
 from burnish.cli.reward_weigh import Cause, diagnose
+from burnish.policy import Contrastive, NormaliseThenSum, Raw, Recipe
 from burnish.records import Evidence, Reward, Status, Verdict
 from burnish.store import RunStore, StoredSample
 
@@ -188,6 +189,77 @@ def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed: Type, tmp_
     make_run(tmp_path / "silent", [[total(1, None), total(0, None)] * 2], {})
     silent = typed("reward", "weigh", "silent", "--runs", tmp_path)
     assert "reward 'safe' has no value in any of 4 answers" in silent.err
+    assert "burnish show silent --failed 5" in silent.err
+    rows = [{"group": "a", "rewards": {"safe": None}}]
+    file = typed("reward", "weigh", write(tmp_path / "rows.jsonl", rows))
+    assert "'safe' has no value in any of 1 answers; expected some.\n" in file.err
+    make_run(tmp_path / "huge", [[total(1e308, 0), total(0, -1)] * 2], {})
+    huge = typed("reward", "weigh", "huge", "--runs", tmp_path)
+    assert "reward 'points' of sample 0/train/0 is 1e+308; expected a number" in huge.err
+
+
+def test_a_misspelt_reward_in_one_row_is_told_with_what_it_costs(
+    typed: Type, tmp_path: Path
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"group": i // 4, "rewards": {"help": i % 3, "safety": i % 4}} for i in range(144)
+    ]
+    rows[7]["rewards"] = {"help": 1, "safty": 3}
+    shown = typed("reward", "weigh", write(tmp_path / "rows.jsonl", rows))
+    says = "leaves out 144 of 144 answers, for a reward is missing: safety in 1, safty in 143"
+    assert shown.out.count("leaves out") == 1
+    assert says in " ".join(shown.out.split())
+    record = json.loads(typed("reward", "weigh", tmp_path / "rows.jsonl", "--json").out)
+    assert record["left_out"] == {"sum": 144, "gdpo": 0, "reference_frozen": 0, "tri_factor": 0}
+    assert record["rewards"]["safty"]["missing"] == 143
+
+
+def test_asked_for_late_steps_the_weights_are_those_of_the_whole_run(
+    typed: Type, tmp_path: Path
+) -> None:
+    steps = [[total(i * step, -i % 2) for i in range(4)] for step in (1, 3, 2)]
+    config = {"policy.advantage.kind": "sum_then_normalise", "policy.advantage.scale": "none"}
+    make_run(tmp_path / "med", steps, config)
+    whole, late = (
+        json.loads(typed("reward", "weigh", "med", "--runs", tmp_path, *words, "--json").out)
+        for words in ((), ("--step", "2"))
+    )
+    for name in ("points", "safe"):
+        assert late["rewards"][name]["weight"] == whole["rewards"][name]["weight"]
+        assert late["rewards"][name]["reference_mean"] == whole["rewards"][name]["reference_mean"]
+    assert (late["answers"], late["replayed"], late["scale"]) == (4, 8, "none")
+    assert late["source"] == "run 'med', steps 2 to 2"
+    shown = typed("reward", "weigh", "med", "--runs", tmp_path, "--step", "2").out
+    assert "8 answers of earlier steps only move the weights" in shown
+    assert "sums are scaled as in the run: none" in shown
+
+
+def test_what_of_the_recipe_is_not_followed_is_named(typed: Type, tmp_path: Path) -> None:
+    config = {
+        "policy.shaping.0.kind": "overlong_penalty",
+        "policy.shaping.0.limit": 9,
+        "policy.shaping.0.buffer": 3,
+        "policy.shaping.1.kind": "reference_frozen",
+        "policy.advantage.kind": "normalise_then_sum",
+        "policy.select.kind": "function",
+        "policy.select.path": "mine.py:pick",
+        "policy.post_scale.kind": "batch_whiten",
+        "policy.trust_region.kind": "of another version",
+    }
+    make_run(tmp_path / "med", [[total(i, -i % 2) for i in range(4)]], config)
+    shown = typed("reward", "weigh", "med", "--runs", tmp_path)
+    assert (
+        "not followed of the run's recipe: shaping overlong_penalty, advantage normalise_then_sum, "
+        "select mine.py:pick, post_scale batch_whiten" in " ".join(shown.out.split())
+    )
+    assert not_followed(Recipe()) == ()
+    assert not_followed(Recipe(advantage=NormaliseThenSum())) == ()
+    assert not_followed(Recipe(advantage=Raw())) == ("advantage raw",)
+    assert not_followed(Recipe(shaping=(Contrastive(),))) == ("shaping contrastive",)
+    damaged = {"policy.advantage.kind": "unheard of"}
+    make_run(tmp_path / "other", [[total(1, 0), total(0, -1)]], damaged)
+    other = typed("reward", "weigh", "other", "--runs", tmp_path)
+    assert "run 'other': its policy settings cannot be read" in other.err
 
 
 @pytest.mark.parametrize(
@@ -200,6 +272,8 @@ def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed: Type, tmp_
             "reward 'a' is 'high'; expected a finite number",
         ),
         ({"group": "q", "rewards": {"a": True}}, "reward 'a' is True"),
+        ({"group": "q", "rewards": {"a": 1e308}}, "reward 'a' is 1e+308; expected a finite number"),
+        ({"group": "q", "rewards": {"a": 10**400}}, f"reward 'a' is 1{'0' * 59}...; expected"),
         ({"group": "q", "rewards": {"a": 1}, "step": "one"}, "'step' is 'one'"),
         ({"group": "q", "rewards": {"a": 1}, "diagnosis": "bad"}, "'diagnosis' is 'bad'"),
     ],
@@ -210,6 +284,7 @@ def test_bad_rows_are_named(typed: Type, tmp_path: Path, row: dict[str, Any], sa
     assert shown.code == 2
     assert f"{path}:2: " in shown.err
     assert says in shown.err
+    assert shown.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -218,7 +293,13 @@ def test_bad_rows_are_named(typed: Type, tmp_path: Path, row: dict[str, Any], sa
         (("--step", "1"), "is for runs"),
         (("--severity", "safe=3"), "'safe' has 3 and no threshold"),
         (("--threshold", "safe=low"), "'low' is no number"),
-        (("--threshold", "safe"), "expected NAME=NUMBER"),
+        (("--threshold", "safe"), "--threshold safe: expected NAME=NUMBER, such as safe=1."),
+        (("--severity", "safe"), "--severity safe: expected NAME=NUMBER"),
+        (("--threshold", "safe=nan"), "--threshold safe=nan: got nan; expected a number from -1e"),
+        (("--threshold", "safe=-inf"), "got -inf; expected a number"),
+        (("--severity", "safe=-3"), "got -3; expected a number from 0 to 1e+100"),
+        (("--severity", "safe=inf"), "got inf; expected a number from 0"),
+        (("--severity", "safe=nan"), "got nan; expected a number from 0"),
         (("--reference", "9"), "--reference 9: got 5 answers"),
     ],
 )

@@ -34,8 +34,8 @@ OTHERS = [
 def held(monkeypatch: pytest.MonkeyPatch):
     """Puts a GPU with this much free memory in the place of the real one."""
 
-    def put(free: int) -> None:
-        found = Held("cuda:0", 80 * GIB, free, 3 * GIB)
+    def put(free: int, idle: int = 0) -> None:
+        found = Held("cuda:0", 80 * GIB, free, 3 * GIB, idle)
         monkeypatch.setattr(room, "measure", lambda: found)
 
     return put
@@ -63,6 +63,20 @@ def test_a_library_without_a_workspace_is_believed_only_on_a_full_device(status,
     assert not is_device_full(error)
     held(room.SPARE - 1)
     assert is_device_full(error)
+    held(0, idle=room.SPARE)
+    assert not is_device_full(error), "torch's own cache is no full device"
+    held(1, idle=room.SPARE - 2)
+    assert is_device_full(error)
+
+
+def test_memory_that_torch_keeps_is_told_apart_from_memory_in_use(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (GIB // 4, 80 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 70 * GIB)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 50 * GIB)
+    assert room.measure() == Held("cuda:1", 80 * GIB, GIB // 4, 70 * GIB, 20 * GIB)
+    assert not is_device_full(RuntimeError(BLAS.format("EXECUTION_FAILED")))
 
 
 def test_the_line_says_what_how_much_who_and_what_next(held):

@@ -93,13 +93,24 @@ def test_the_piece_has_bounds_of_its_own_unless_given():
         ({"every": 0}, "every: got 0"),
         ({"held_out": 0}, "held_out: got 0"),
         ({"gradients_every": -1}, "gradients_every: got -1"),
-        ({"schedule": "constant", "target": 2.0}, "'constant' has no target, low or high"),
-        ({"schedule": "linear", "low": 0.0}, "'linear' has no target, low or high"),
+        ({"coefficient": 0.0}, r"coefficient: got 0\.0, expected above 0 with schedule 'adaptive'"),
+        ({"coefficient": 0.0, "high": 1.0}, "coefficient: got"),
+        ({"schedule": "constant", "target": 2.0}, "'constant' does not read target; set it to"),
+        ({"schedule": "linear", "low": 0.0}, "'linear' does not read low; set it to"),
+        ({"schedule": "constant", "high": 1.0}, "'constant' does not read high; set it to"),
+        ({"schedule": "linear", "every": 6}, "'linear' does not read every; set it to"),
+        ({"schedule": "constant", "rate": 0.0, "held_out": 8}, "does not read rate, held_out; set"),
     ],
 )
 def test_a_piece_without_sense_is_refused(change, line):
-    with pytest.raises(ValueError, match=line):
-        SFT(0.4, **{"schedule": "adaptive", **change})
+    with pytest.raises(ValueError, match=line) as caught:
+        SFT(**{"coefficient": 0.4, "schedule": "adaptive", **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_other_schedules_may_name_the_defaults_and_weigh_nothing():
+    spelt = SFT(0.0, target=0.0, rate=0.5, low=None, high=None, every=5, held_out=16)
+    assert spelt == SFT(0.0)
 
 
 def test_the_state_comes_back_bit_for_bit():

@@ -20,6 +20,7 @@ from burnish.policy import (
     TriFactor,
     advantages,
     compare_weightings,
+    grpo_advantage,
 )
 from burnish.policy.dry_run import METHODS
 
@@ -227,6 +228,46 @@ def test_the_first_rows_or_a_table_stand_for_the_start_model():
     close(same.methods[3].advantages_B, first.methods[3].advantages_B)
 
 
+@given(tables(), st.sampled_from(("group_std", "batch_std", "none")), st.sampled_from((0, 1)))
+@settings(max_examples=40, deadline=None)
+def test_every_scale_is_that_of_the_advantage_piece(table, scale, ddof):
+    groups = [row // 3 for row in range(len(table))]
+    found = compare_weightings(table, groups, reference=start_of(table), scale=scale, ddof=ddof)
+    close(by_method(found)["sum"].advantages_B, grpo_advantage(table, groups, scale, ddof=ddof))
+
+
+def start_of(table):
+    width = table.shape[1]
+    return ReferenceStats(f64([0.0] * width), f64([1.0] * width), torch.tensor([9] * width))
+
+
+@given(tables())
+@settings(max_examples=25, deadline=None)
+def test_replayed_rows_move_the_weights_and_are_not_told_of(table):
+    twice = torch.cat((table, table.flip(0)))
+    steps = [0] * len(table) + [1] * len(table)
+    groups, start = [row // 2 for row in range(len(twice))], start_of(table)
+    whole = compare_weightings(twice, groups, steps=steps, reference=start, scale="batch_std")
+    later = compare_weightings(
+        twice, groups, steps=steps, reference=start, scale="batch_std", replayed=len(table)
+    )
+    close(later.factors.weight_K, whole.factors.weight_K)
+    for one, both in zip(later.methods, whole.methods, strict=True):
+        close(one.advantages_B, both.advantages_B[len(table) :])
+        assert one.left_out * 2 == both.left_out
+    close(later.missing_K * 2, whole.missing_K)
+
+
+def test_rows_left_out_are_counted_by_method_and_missing_values_by_reward():
+    rewards = [[1.0, NAN], [2.0, 3.0], [NAN, NAN], [4.0, 5.0]]
+    found = compare_weightings(rewards, [0] * 4, names=["a", "b"])
+    counts = {one.method: one.left_out for one in found.methods}
+    assert counts == {"sum": 2, "gdpo": 1, "reference_frozen": 1, "tri_factor": 1}
+    record = found.record()
+    assert record["left_out"] == counts
+    assert [record["rewards"][name]["missing"] for name in "ab"] == [1, 2]
+
+
 def test_a_record_is_plain_json_with_none_for_no_number():
     record = compare_weightings([[0, 1], [10, 0]], [0, 0], names=["a", "b"], eps=0).record()
     assert json.loads(json.dumps(record, allow_nan=False)) == record
@@ -247,6 +288,12 @@ def test_a_record_is_plain_json_with_none_for_no_number():
         ({"reference": [[1.0]]}, ValueError, "got 1 rewards a row, expected 2"),
         ({"names": ["a", "a"]}, ValueError, "expected 2 different"),
         ({"severity": {"bb": 1.0}}, UserError, "no reward 'bb' here; expected a, b"),
+        ({"severity": [1.0, 2.0, 3.0]}, ValueError, "severity: got .* for each of the 2 rewards"),
+        ({"threshold": 0.5}, ValueError, "threshold: got 0.5, expected one number for each"),
+        ({"severity": "high"}, ValueError, "severity: expected numbers"),
+        ({"reference": True}, ValueError, "reference: got True, expected statistics"),
+        ({"scale": "group"}, ValueError, "scale: got 'group', expected group_std"),
+        ({"replayed": 2}, ValueError, "replayed: got 2 rows, expected 0 to 1"),
         ({"severity": {"b": 1.0}}, UserError, "'b' has 1 and no threshold"),
         ({"rewards": [[1.0, NAN], [2.0, NAN]]}, ValueError, "reward 1 has no value"),
         ({"rewards": [[1.0, math.inf], [2.0, 1.0]]}, ValueError, "rollout 0, reward 1 is inf"),

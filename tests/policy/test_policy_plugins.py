@@ -190,3 +190,26 @@ def test_an_auxiliary_function_gives_a_value_a_token(tmp_path):
     path = write(tmp_path, "def piece(batch):\n    return batch.logp_BT.mean()\n")
     with pytest.raises(UserError, match=r"shape \(\); expected a tensor of shape \(6, 5\)"):
         loss(Recipe(auxiliary=(Function(path),)), loss_batch())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        'torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")',
+        'torch.AcceleratorError("CUDA error: out of memory")',
+        'RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`")',
+    ],
+)
+def test_a_full_device_inside_a_function_is_not_put_down_to_it(tmp_path, error):
+    path = write(tmp_path, f"def piece(rewards_BK, batch):\n    raise {error}")
+    with pytest.raises(RuntimeError, match=r"out of memory|ALLOC_FAILED"):
+        advantages(Recipe(shaping=(Function(path),)), BATCH)
+
+
+def test_another_fault_of_the_device_is_told_as_the_function_failing(tmp_path):
+    body = (
+        'def piece(rewards_BK, batch):\n    raise torch.AcceleratorError("CUDA error: an assert")'
+    )
+    path = write(tmp_path, body)
+    with pytest.raises(UserError, match="failed: AcceleratorError: CUDA error: an assert"):
+        advantages(Recipe(shaping=(Function(path),)), BATCH)

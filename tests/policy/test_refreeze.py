@@ -17,6 +17,7 @@ from burnish.policy import (
     WeightState,
     advantages,
 )
+from burnish.training.weighing import refreeze_note
 
 NAN = float("nan")
 
@@ -44,7 +45,7 @@ def start(**more):
 
 
 # Three of four values of a stand at the clip of 5, none of b.
-FAR = [[9.0, 1.0], [11.0, 0.0], [10.0, 1.0], [2.0, 0.0]]
+FAR = [[9.0, 1.0], [11.0, 0.0], [10.0, 1.0], [2.0, 0.0]] * 2
 
 
 def weigh(above, rewards=FAR, state=None, weights=(1.0, 1.0)):
@@ -97,6 +98,61 @@ def test_a_batch_that_lacks_a_reward_cannot_give_it_a_unit():
     step = weigh(0.5, silent)
     assert step.diagnostics["reference/refrozen"] == 0.0
     assert step.state.reference.mean_K.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("of_b", "why"),
+    [
+        ([1.0] * 8, "constant"),
+        ([1.0, 1.0005] * 4, "varies by less than the floor"),
+        ([0.0, 1.0, 2.0, 3.0, 4.0, 3.0, 2.0, NAN], "seven values"),
+        ([4.0] + [NAN] * 7, "one value"),
+    ],
+)
+def test_a_reward_without_a_unit_in_the_batch_keeps_its_own(of_b, why):
+    step = weigh(0.5, [[a, b] for (a, _), b in zip(FAR, of_b, strict=True)])
+    reference = step.state.reference
+    torch.testing.assert_close(reference.mean_K, f64([8, 0]))
+    torch.testing.assert_close(reference.sd_K, f64([12.5**0.5, 1]))
+    assert reference.count_K.tolist() == [8, 9]
+    found = {name: step.diagnostics[f"reference/{name}/refrozen"] for name in "ab"}
+    assert found == {"a": 1.0, "b": 0.0}
+    # A hundredth of it is later a hundredth of a deviation, not ten of them.
+    later = weigh(0.5, [[8.0 + row, 1.0 + row / 100] for row in range(8)], step.state)
+    assert later.diagnostics["reference/b/saturated"] == 0.0
+
+
+def test_a_reward_that_became_constant_at_the_clip_moves_no_unit_again_and_again():
+    step = weigh(0.5, [[9.0, b] for _, b in FAR])
+    assert step.diagnostics["reference/a/saturated"] == 1.0
+    assert step.diagnostics["reference/refrozen"] == 0.0
+    assert step.state.reference.mean_K.tolist() == [0, 0]
+
+
+def test_a_silent_reward_of_weight_zero_blocks_nothing_and_keeps_its_unit():
+    step = weigh(0.5, [[a, NAN] for a, _ in FAR], weights=(1.0, 0.0))
+    assert step.diagnostics["reference/refrozen"] == 1.0
+    torch.testing.assert_close(step.state.reference.mean_K, f64([8, 0]))
+    torch.testing.assert_close(step.state.reference.sd_K, f64([12.5**0.5, 1]))
+
+
+def test_the_note_names_the_reward_that_was_stale_and_those_that_kept_their_unit():
+    # b is always at the clip and of weight 0, so it is not what made the unit stale.
+    batch = batch_of([[a, 9.0] for a, _ in FAR], (1.0, 0.0))
+    recipe = Recipe(shaping=(ReferenceFrozen(refreeze_above=0.5),), weights=TriFactor())
+    line, data = refreeze_note(batch, advantages(recipe, batch, start()))
+    assert line == (
+        "75% of the values of reward 'a' stood at the clip: the unit of the rewards was measured "
+        "anew on 8 answers of this step; b kept the old one (constant here, or fewer than 8 values)"
+    )
+    assert (data["kept"], data["mean"], data["count"]) == (
+        ["b"],
+        {"a": 8, "b": 0},
+        {"a": 8, "b": 9},
+    )
+    whole, data = refreeze_note(batch_of(FAR), weigh(0.5))
+    assert whole.endswith("8 answers of this step")
+    assert data["kept"] == []
 
 
 def test_a_reward_of_weight_zero_makes_nothing_stale():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from expert_cases import Endless, finite, graded
+from hypothesis import given
+from hypothesis import strategies as st
 from method_cases import METHODS, SHOWN
 from safetensors.torch import load_file
 from training_cases import finish, outcome, stop_after, trainer
@@ -79,6 +83,40 @@ def test_a_question_asked_twice_is_held_back_or_imitated_never_both():
     found = held(twice, held_out=2)
     shown = Experts(twice, TOKENIZER, exclude=found.keys)
     assert shown.counts == {"": 6}
+
+
+def copied(pairs):
+    """Rows of (question, rule); each row has an id of its own."""
+    rows = [graded(number, rule=rule) for number, rule in pairs]
+    return finite([msgspec.structs.replace(task, id=f"row{i}") for i, task in enumerate(rows)])
+
+
+def test_a_question_under_several_rules_counts_for_each_of_them():
+    """Held back, it leaves all of them: the only question of a rule stays, whichever row is last."""
+    for rows in ([(0, "rare"), (0, "common")], [(0, "common"), (0, "rare")]):
+        tasks = copied([*rows, (1, "common")])
+        found = held(tasks, by="rule", held_out=9)
+        assert [task.messages for task in found.tasks] == [graded(1).messages]
+        shown = Experts(tasks, TOKENIZER, by="rule", exclude=found.keys)
+        assert shown.counts == {"common": 1, "rare": 1}
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from("abc")), min_size=1, max_size=24))
+def test_half_the_questions_of_every_rule_are_left(pairs):
+    tasks = copied(pairs)
+    asked = {rule: {number for number, other in pairs if other == rule} for _, rule in pairs}
+    single = set().union(*(numbers for numbers in asked.values() if len(numbers) == 1))
+    if single == {number for number, _ in pairs}:
+        with pytest.raises(UserError, match="no stratum has two"):
+            held(tasks, by="rule", held_out=100)
+        return
+    found = held(tasks, by="rule", held_out=100)
+    gone = {task.messages for task in found.tasks}
+    for numbers in asked.values():
+        questions = {graded(number).messages for number in numbers}
+        assert 2 * len(questions & gone) <= len(questions)
+    turned = dataclasses.replace(tasks, train_tasks=tasks.train_tasks[::-1])
+    assert held(turned, by="rule", held_out=100) == found, "rows in another order"
 
 
 def test_held_out_demonstrations_come_first_and_in_turns():

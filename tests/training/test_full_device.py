@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from method_cases import METHODS
 from training_cases import finish, trainer
 
 from burnish.errors import UserError
 from burnish.lm.device_full import DeviceFull
 from burnish.store import RunStatus, RunStore
+from burnish.training import warm_start
 from burnish.training.passes import Passes
 
 SETTINGS = {"steps": 3, "evaluation": {"prompts": 0}, "checkpoint": {"every": 1}}
@@ -55,6 +57,36 @@ def test_sampling_without_memory_is_a_line_and_the_run_goes_on_after_it(tmp_path
     finish(whole)
     pairs = zip(again.optimiser.parameters, whole.optimiser.parameters, strict=True)
     assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+
+
+WARM = {k: v for k, v in METHODS["afrl"].items() if k != "curriculum"}
+STAGES = [
+    (SETTINGS, "step 0"),
+    ({**SETTINGS, "evaluation": {"prompts": 2}}, "the evaluation at step 0"),
+    (METHODS["medalign"], "calibration"),
+    (METHODS["curriculum"], "measuring the curriculum"),
+]
+
+
+def stopped(trained):
+    with pytest.raises(DeviceFull) as caught:
+        finish(trained)
+    with RunStore.open(trained.folder, read_only=True) as store:
+        assert store.summary().result == {"reason": str(caught.value)}
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("settings", "what"), STAGES, ids=lambda value: str(value)[:24])
+def test_the_line_names_what_was_under_way(tmp_path, settings, what):
+    trained = trainer(tmp_path, settings)
+    trained.lm.sample_batch = raising(ERRORS[1])
+    assert stopped(trained).startswith(f"{what} ran out of GPU memory")
+
+
+def test_a_full_device_in_the_warm_start_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_start, "fine_tune", raising(ERRORS[1]))
+    line = stopped(trainer(tmp_path, WARM))
+    assert line.startswith("the warm start ran out of GPU memory")
 
 
 def test_an_error_that_is_not_of_memory_goes_on_as_it_is(tmp_path):

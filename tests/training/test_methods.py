@@ -221,13 +221,26 @@ REFUSED = {
         {"policy": {"auxiliary": [SFT]}},
         "has no field 'demonstration'",
     ),
+    "turns by a field that is not there": (
+        merged(
+            METHODS["afrl"],
+            {"policy": {"auxiliary": [{"kind": "kl", "coefficient": 0.01}, {**SFT, "by": "rul"}]}},
+        ),
+        "policy.auxiliary.1.by is 'rul', a field that task set 'shown_tasks' does not have; expected "
+        "one of answer, demonstration, grade, rule. Did you mean 'rule'?",
+    ),
     "stages without a score": (
         {"curriculum": {"pool": 4}},
         "set evaluation.every",
     ),
     "a run that ends before its head is warm": (
-        {"steps": 1, "policy": {"shaping": [CONTRASTIVE]}},
-        "the policy would never move",
+        {
+            "steps": 1,
+            "policy": {
+                "shaping": [{"kind": "overlong_penalty", "limit": 6, "buffer": 2}, CONTRASTIVE]
+            },
+        },
+        "the policy would never move. Raise steps or lower policy.shaping.1.warmup",
     ),
     "stages that fall": (
         {"curriculum": {"thresholds": [0.9, 0.5]}, "evaluation": {"every": 1}},

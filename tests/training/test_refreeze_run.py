@@ -57,7 +57,7 @@ def test_a_new_unit_is_told_once_a_step_and_a_resumed_run_finds_the_same(tmp_pat
     _, message, data = told["run"][0]
     assert "of the values of reward" in message
     assert "measured anew" in message
-    assert set(data) == {"saturated", "mean", "deviation", "count"}
+    assert set(data) == {"saturated", "mean", "deviation", "count", "kept"}
     assert set(data["mean"]) == {"letters", "length"}
 
     capsys.readouterr()
@@ -65,6 +65,8 @@ def test_a_new_unit_is_told_once_a_step_and_a_resumed_run_finds_the_same(tmp_pat
     record = json.loads(capsys.readouterr().out)
     assert record["categories"] == {"letters": "content", "length": "form"}
     assert record["unit"] == "6 answers of its start"
+    steps = ", ".join(str(step) for step, _, _ in told["whole"])
+    assert record["not_followed"] == [f"the unit measured anew in step {steps}"]
     assert record["below_threshold"][0]["threshold"] == 0.2
     shares = record["category_shares"]
     assert shares["content"]["sum"] + shares["form"]["sum"] == pytest.approx(1.0)
@@ -84,3 +86,20 @@ def test_a_dry_run_on_a_run_finds_the_weights_and_advantages_that_it_had(tmp_pat
     tri_factor = weighed.found.methods[3].advantages_B.tolist()
     assert any(stored)
     assert tri_factor == pytest.approx(stored, abs=1e-9)
+    assert weighed.not_followed == ()
+
+
+@pytest.mark.parametrize("scale", ["none", "batch_std"])
+def test_late_steps_of_a_run_have_its_own_weights_and_advantages_in_its_own_scale(tmp_path, scale):
+    advantage = {"kind": "sum_then_normalise", "scale": scale, "ddof": 0, "eps": 1e-3}
+    case = METHODS["medalign"]
+    policy = {**case["policy"], "advantage": advantage}
+    finish(trainer(tmp_path, {**case, "policy": policy}, {"steps": 3}))
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        weighed = compare(read_run(store, 1, 2), Query())
+        stored = [sample.advantage for sample in store.samples(split="train") if sample.step >= 1]
+        curves = store.metrics()
+    for name, row in weighed.found.record()["rewards"].items():
+        assert row["weight"] == pytest.approx(curves[f"weights/{name}/weight"][-1].value, abs=1e-12)
+    assert any(stored)
+    assert weighed.found.methods[3].advantages_B.tolist() == pytest.approx(stored, abs=1e-9)

@@ -156,7 +156,9 @@ def test_changed_data_is_refused_with_both_fingerprints(tmp_path):
     assert message.startswith(
         f"run 'run' was started on other data (fingerprint {first.tasks.fingerprint}, now "
     )
-    assert message.endswith("restore the data or choose another run.name")
+    assert message.endswith(
+        "restore the data, choose another run.name, or start a new run with --again"
+    )
     assert "\n" not in message
 
 
@@ -174,8 +176,8 @@ def test_a_changed_key_is_refused_by_name(tmp_path, change, named):
     with pytest.raises(UserError) as caught:
         trainer(tmp_path, change)
     assert str(caught.value) == (
-        f"run 'run' was started with another config ({named}); change it back or choose another "
-        "run.name"
+        f"run 'run' was started with another config ({named}); change it back, choose another "
+        "run.name, or start a new run with --again"
     )
 
 

@@ -174,7 +174,7 @@ def reward_weigh(
         ),
     ],
     step: Annotated[
-        str, typer.Option("--step", metavar="N|A..B", help="Only these steps of a run.")
+        str, typer.Option("--step", metavar="N|A..B", help="Tell only of these steps of a run.")
     ] = "",
     severity: Annotated[
         list[str] | None,
@@ -198,7 +198,8 @@ def reward_weigh(
     The sum, GDPO, rewards in units of the start model, and these with MedAlign's
     weights: what share of the advantage each reward has, and why it weighs what
     it weighs. Under a threshold: the reasons that the reward gave, with a sample
-    each. A run's own settings hold where it has them. No model, no GPU.
+    each. A run's own settings hold where it has them; what of its recipe none of
+    the four follows is named. No model, no GPU.
 
     \b
       burnish reward weigh medalign-1f --step 0..9

@@ -41,17 +41,19 @@ def rewarded(about: Manifest) -> str:
 
 def _reward(about: Manifest, table: str) -> str:
     """One reward in a few words; empty for one of weight 0, which is only measured."""
-    kind, name, weight, pattern, forbids, method = (
+    kind, name, weight, pattern, forbids, method, path = (
         setting(about, f"{table}.{key}")
-        for key in ("kind", "name", "weight", "pattern", "forbid", "method")
+        for key in ("kind", "name", "weight", "pattern", "forbid", "method", "path")
     )
     if weight == 0:
         return ""
-    detail = textwrap.shorten(f"{'not ' * bool(forbids)}{pattern or method or ''}", 40)
-    facts = [f"{kind} {detail}".rstrip()]
+    function = str(path or "").rpartition(":")[2] if kind == "function" else ""
+    own = pattern or method or function
+    detail = textwrap.shorten(f"{'not ' * bool(forbids)}{own or ''}", 40)
+    facts = [] if function and name in (None, "", function) else [f"{kind} {detail}".rstrip()]
     if weight not in (None, 1):
         facts.append(f"weight {weight:g}")
-    title = name or facts[0]
+    title = name or function or facts[0]
     rest = ", ".join(fact for fact in facts if fact != title)
     return f"{title} ({rest})" if rest else title
 

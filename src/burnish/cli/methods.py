@@ -14,7 +14,7 @@ from rich.text import Text
 from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.method_cards import MethodCard, find_card, shown_path
 from burnish.cli.recipes import QUICK_START, RecipeCard, all_recipes, read_card
-from burnish.errors import UserError
+from burnish.errors import UserError, did_you_mean
 from burnish.policy.recipe import Recipe
 
 BASELINE = "grpo"
@@ -23,10 +23,15 @@ NARROWEST = 11
 PIECES = tuple(field.name for field in msgspec.structs.fields(Recipe))
 
 
-def list_methods(*, as_json: bool) -> int:
-    """Print the table of shipped recipes."""
-    cards = [read_card(path) for path in _ordered(all_recipes()).values()]
-    base = recipe_of(next((card.policy for card in cards if card.name == BASELINE), {}), BASELINE)
+def list_methods(name: str = "", *, as_json: bool) -> int:
+    """Print the table of shipped recipes, or one of them alone."""
+    known = _ordered(all_recipes())
+    if name and name not in known:
+        raise UserError(
+            f"no method '{name}'; expected one of {', '.join(known)}.{did_you_mean(name, known)}"
+        )
+    base = recipe_of(read_card(known[BASELINE]).policy if BASELINE in known else {}, BASELINE)
+    cards = [read_card(known[one]) for one in ([name] if name else known)]
     rows = [(card, differences(card, base), find_card(card.name)) for card in cards]
     if as_json:
         for card, differs, method in rows:
@@ -38,7 +43,9 @@ def list_methods(*, as_json: bool) -> int:
     for card, differs, method in rows:
         _print_card(card, differs, method, width)
     say()
-    say("See what one does before training: burnish try NAME. Every setting: --print-config.")
+    one = name or "NAME"
+    say(f"See what {name or 'one'} does before training: burnish try {one}.")
+    say(f"Every setting: burnish train {one} --print-config.")
     return 0
 
 

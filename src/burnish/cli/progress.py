@@ -232,10 +232,17 @@ def kept_text(metrics: Mapping[str, float]) -> str:
 
 
 def other_terms(metrics: Mapping[str, float]) -> str:
-    """Auxiliary terms of the loss beside the surrogate and the KL."""
-    known = ("loss/total", "loss/surrogate", "loss/kl")
+    """Auxiliary terms of the loss beside the surrogate and the KL.
+
+    `loss/sft/coefficient` and its like say something about a term and are none.
+    """
+    known = ("total", "surrogate", "kl")
     terms = {k.removeprefix("loss/"): v for k, v in metrics.items() if k.startswith("loss/")}
-    others = {one_line(k): v for k, v in terms.items() if f"loss/{k}" not in known}
+    others = {
+        one_line(k): v
+        for k, v in terms.items()
+        if k not in known and ("/" not in k or k.partition("/")[0] not in terms)
+    }
     return ", ".join(f"{name} {number(value, 4)}" for name, value in others.items())
 
 

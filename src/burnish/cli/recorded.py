@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from burnish.bench.loaders.reading import Source, read_sources
 from burnish.config.resolve import unflatten
 from burnish.errors import StoreError, UserError
-from burnish.policy.pieces import ReferenceFrozen, TriFactor
+from burnish.policy.pieces import (
+    Function,
+    KeepAll,
+    NoPostScale,
+    NormaliseThenSum,
+    ReferenceFrozen,
+    SumThenNormalise,
+    TriFactor,
+)
+from burnish.policy.pieces.base import Piece
+from burnish.policy.recipe import Recipe
 from burnish.records import Reward
-from burnish.store import Manifest, RunStore
+from burnish.store import Manifest, RunStore, StartRewards, read_start_rewards
 
-CALIBRATION = "calibration.json"
-"""Where a run keeps the start model's rewards."""
+LARGEST = 1e100
+"""Of a reward, by size: its square is still a number."""
+WEIGHED = ("shaping", "weights", "advantage", "select", "post_scale")
+"""The settings of a recipe that make advantages of rewards."""
 
 
 class Row(NamedTuple):
@@ -32,16 +43,6 @@ class Row(NamedTuple):
     """What a reward said of its value; rewards that said nothing are left out."""
 
 
-class Unit(Struct, frozen=True):
-    """The start model's rewards as a run measured them."""
-
-    answers: int
-    names: tuple[str, ...]
-    mean: list[float]
-    deviation: list[float]
-    counts: list[int]
-
-
 class Recorded(NamedTuple):
     """A table of rewards, and what is known of them."""
 
@@ -52,7 +53,20 @@ class Recorded(NamedTuple):
     categories: Mapping[str, str]
     frozen: ReferenceFrozen
     rule: TriFactor
-    unit: Unit | None
+    unit: StartRewards | None
+    advantage: SumThenNormalise = SumThenNormalise()
+    """How the sum is scaled."""
+    run: str = ""
+    """Its name; nothing for a file."""
+    replayed: int = 0
+    """Rows of earlier steps than those asked for, which only move the weights."""
+    not_followed: tuple[str, ...] = ()
+    """What of the run's recipe the four methods leave aside."""
+
+    @property
+    def shown(self) -> list[Row]:
+        """The rows that were asked for."""
+        return self.rows[self.replayed :]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,13 +85,14 @@ def read_file(path: Path) -> Recorded:
 
 
 def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
-    """The trained samples of a run, from step `first` to `last`, both included."""
-    samples = [
-        sample
-        for sample in store.samples(split="train")
-        if (first is None or sample.step >= first) and (last is None or sample.step <= last)
-    ]
-    if not samples:
+    """The trained samples of a run, from step `first` to `last`, both included.
+
+    Those of earlier steps come too, for the weights of a step follow from all before it.
+    """
+    samples = [s for s in store.samples(split="train") if last is None or s.step <= last]
+    samples.sort(key=lambda sample: sample.step)
+    replayed = sum(first is not None and sample.step < first for sample in samples)
+    if replayed == len(samples):
         steps = store.steps()
         has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no steps yet"
         asked = "" if first is None else f" of steps {first} to {last}"
@@ -91,14 +106,57 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
         weights |= {part.name: part.weight for part in parts if part.name not in weights}
         reasons = {part.name: said for part in parts if (said := reason_of(part))}
         values = {part.name: part.value for part in parts}
+        _check_size(store.name, sample.id, values)
         rows.append(Row(sample.id, sample.trajectory.group, sample.step, values, reasons))
-    title = f"run '{store.name}', steps {samples[0].step} to {samples[-1].step}"
+    title = f"run '{store.name}', steps {samples[replayed].step} to {samples[-1].step}"
     config = _config(store.about)
-    frozen, rule = _pieces(config.get("policy", {}), store.name)
-    categories = _categories(config.get("rewards", []))
+    recipe = _recipe(config.get("policy", {}), store.name)
     if not has_parts:
         weights = dict.fromkeys(weights, 1.0)
-    return Recorded(title, rows, weights, categories, frozen, rule, _unit(store.folder))
+    moved = [e.step for e in store.events("refreeze") if e.step is not None]
+    return Recorded(
+        title,
+        rows,
+        weights,
+        categories=_categories(config.get("rewards", [])),
+        frozen=recipe.calibration or ReferenceFrozen(),
+        rule=recipe.weights if isinstance(recipe.weights, TriFactor) else TriFactor(),
+        unit=read_start_rewards(store.folder),
+        advantage=_scaling(recipe),
+        run=store.name,
+        replayed=replayed,
+        not_followed=not_followed(recipe, [s for s in moved if last is None or s <= last]),
+    )
+
+
+def not_followed(recipe: Recipe, moved: Sequence[int] = ()) -> tuple[str, ...]:
+    """What a recipe makes of rewards beyond the four methods; `moved`: steps with a new unit."""
+    asked: list[tuple[str, Piece]] = [("shaping", piece) for piece in recipe.shaping]
+    asked += [("advantage", recipe.advantage), ("select", recipe.select)]
+    asked.append(("post_scale", recipe.post_scale))
+    known: tuple[type[Piece], ...] = (ReferenceFrozen, SumThenNormalise, KeepAll, NoPostScale)
+    if recipe.calibration is None:
+        # As the GDPO table has it.
+        known = (*known, NormaliseThenSum)
+    found = [f"{slot} {_name(piece)}" for slot, piece in asked if not isinstance(piece, known)]
+    if moved:
+        found.append(f"the unit measured anew in step {', '.join(map(str, moved))}")
+    return tuple(found)
+
+
+def _name(piece: Piece) -> str:
+    return piece.path if isinstance(piece, Function) else str(piece.__struct_config__.tag)
+
+
+def _scaling(recipe: Recipe) -> SumThenNormalise:
+    """How the run scales its sums; only the constants where it sums standardised rewards."""
+    match recipe.advantage:
+        case SumThenNormalise():
+            return recipe.advantage
+        case NormaliseThenSum(eps=eps, ddof=ddof):
+            return SumThenNormalise(eps=eps, ddof=ddof)
+        case _:
+            return SumThenNormalise()
 
 
 def reason_of(reward: Reward) -> str:
@@ -140,12 +198,23 @@ def _file_row(source: Source) -> Row:
 def _value(source: Source, name: str, value: Any) -> float | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isinf(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
+        said = repr(value)
+        said = said if len(said) <= 60 else f"{said[:60]}..."
         raise UserError(
-            f"{source.where}: reward '{name}' is {value!r}; expected a finite number, or null where "
-            "there is none."
+            f"{source.where}: reward '{name}' is {said}; expected a finite number of at most "
+            f"{LARGEST:g} in size, or null where there is none."
         )
     return float(value)
+
+
+def _check_size(run: str, sample: str, values: Mapping[str, float | None]) -> None:
+    for name, value in values.items():
+        if value is not None and abs(value) > LARGEST:
+            raise UserError(
+                f"run '{run}': reward '{name}' of sample {sample} is {value}; expected a number of "
+                f"at most {LARGEST:g} in size."
+            )
 
 
 def _config(about: Manifest) -> dict[str, Any]:
@@ -154,16 +223,10 @@ def _config(about: Manifest) -> dict[str, Any]:
     return unflatten(kept)
 
 
-def _pieces(policy: Mapping[str, Any], run: str) -> tuple[ReferenceFrozen, TriFactor]:
-    """The run's own settings of the two pieces; defaults where its recipe has no such piece."""
-    shaping: Iterable[Any] = policy.get("shaping") or ()
-    asked = [piece for piece in shaping if piece.get("kind") == "reference_frozen"]
-    rule = policy.get("weights", {})
+def _recipe(policy: Mapping[str, Any], run: str) -> Recipe:
+    """What the run made advantages of rewards by; the rest of its recipe does not matter here."""
     try:
-        return (
-            msgspec.convert(asked[0], ReferenceFrozen) if asked else ReferenceFrozen(),
-            msgspec.convert(rule, TriFactor) if rule.get("kind") == "tri_factor" else TriFactor(),
-        )
+        return msgspec.convert({key: policy[key] for key in WEIGHED if key in policy}, Recipe)
     except msgspec.ValidationError as error:
         raise StoreError(f"run '{run}': its policy settings cannot be read: {error}.") from error
 
@@ -177,13 +240,3 @@ def _categories(tables: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         if table.get("category"):
             found[str(table.get("name") or by_kind)] = str(table["category"])
     return found
-
-
-def _unit(folder: Path) -> Unit | None:
-    path = folder / CALIBRATION
-    if not path.is_file():
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Unit)
-    except msgspec.MsgspecError as error:
-        raise StoreError(f"{path}: damaged: {error}.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.cli.console import emit_json
 from burnish.cli.needs import policy_room
-from burnish.cli.recorded import Recorded, Row, read_file, read_run
+from burnish.cli.recorded import LARGEST, Recorded, Row, read_file, read_run
 from burnish.errors import UserError, did_you_mean
 from burnish.store import RunStore, find_run
 from burnish.tasks.rows import SUFFIXES
@@ -66,6 +67,12 @@ class Weighed(NamedTuple):
     unweighed: tuple[str, ...]
     """Rewards of weight 0."""
     below: tuple[Below, ...]
+    scale: str
+    """How the sums are scaled, as in the run."""
+    replayed: int
+    """Answers of earlier steps, which only moved the weights."""
+    not_followed: tuple[str, ...]
+    """What of the run's recipe none of the four does."""
 
     def record(self) -> dict[str, Any]:
         """The same for machines."""
@@ -78,6 +85,9 @@ class Weighed(NamedTuple):
             "categories": dict(self.categories),
             "category_shares": category_shares(self.found, self.categories),
             "unweighed": self.unweighed,
+            "scale": self.scale,
+            "replayed": self.replayed,
+            "not_followed": self.not_followed,
             "below_threshold": [
                 {**below._asdict(), "causes": [cause._asdict() for cause in below.causes]}
                 for below in self.below
@@ -106,7 +116,7 @@ def compare(recorded: Recorded, query: Query) -> Weighed:
     rule = recorded.rule
     severity = {**rule.severity, **_by_name("--severity", query.severity, names)}
     threshold = {**rule.threshold, **_by_name("--threshold", query.threshold, names)}
-    rows = recorded.rows
+    rows, shown = recorded.rows, recorded.shown
     table = [[row.rewards.get(name) for name in names] for row in rows]
     reference, unit = _reference(recorded, names, query.reference)
     found = policy.compare_weightings(
@@ -128,16 +138,23 @@ def compare(recorded: Recorded, query: Query) -> Weighed:
         beta=rule.beta,
         beta_progress=rule.beta_progress,
         beta_violation=rule.beta_violation,
+        eps=recorded.advantage.eps,
+        ddof=recorded.advantage.ddof,
+        scale=recorded.advantage.scale,
+        replayed=recorded.replayed,
     )
     return Weighed(
         title=recorded.title,
-        answers=len(rows),
-        groups=len({(row.step, row.group) for row in rows}),
+        answers=len(shown),
+        groups=len({(row.step, row.group) for row in shown}),
         unit=unit,
         found=found,
         categories={n: c for n, c in recorded.categories.items() if n in names},
         unweighed=tuple(name for name in recorded.names if name not in names),
-        below=tuple(diagnose(rows, n, threshold[n]) for n in names if n in threshold),
+        below=tuple(diagnose(shown, n, threshold[n]) for n in names if n in threshold),
+        scale=recorded.advantage.scale,
+        replayed=recorded.replayed,
+        not_followed=recorded.not_followed,
     )
 
 
@@ -202,17 +219,24 @@ def _steps(text: str) -> tuple[int | None, int | None]:
 
 def _by_name(flag: str, words: Sequence[str], names: Sequence[str]) -> dict[str, float]:
     found = {}
+    least = 0.0 if flag == "--severity" else -LARGEST
     for word in words:
-        name, _, text = word.rpartition("=")
+        name, has_number, text = word.rpartition("=")
+        if not has_number:
+            raise UserError(f"{flag} {word}: expected NAME=NUMBER, such as {word}=1.")
         if name not in names:
             raise UserError(
-                f"{flag} {word}: there is no reward '{name or word}' here; expected NAME=NUMBER "
-                f"with one of {', '.join(names)}.{did_you_mean(name or word, names)}"
+                f"{flag} {word}: there is no reward '{name}' here; expected NAME=NUMBER "
+                f"with one of {', '.join(names)}.{did_you_mean(name, names)}"
             )
         try:
             found[name] = float(text)
         except ValueError:
             raise UserError(f"{flag} {word}: '{text}' is no number.") from None
+        if math.isnan(found[name]) or not least <= found[name] <= LARGEST:
+            raise UserError(
+                f"{flag} {word}: got {text}; expected a number from {least:g} to {LARGEST:g}."
+            )
     return found
 
 
@@ -224,9 +248,10 @@ def _check_values(recorded: Recorded, names: Sequence[str]) -> None:
         )
     for name in names:
         if all(row.rewards.get(name) is None for row in recorded.rows):
+            why = f" See why: burnish show {recorded.run} --failed 5" if recorded.run else ""
             raise UserError(
                 f"{recorded.title}: reward '{name}' has no value in any of "
-                f"{len(recorded.rows)} answers; expected some. See why: burnish show RUN --failed 5"
+                f"{len(recorded.rows)} answers; expected some.{why}"
             )
 
 
@@ -235,10 +260,12 @@ def _reference(
 ) -> tuple[ReferenceStats | int | None, str]:
     """What stands for the start model, and a line that says so."""
     rows = recorded.rows
-    if asked is None and recorded.unit is not None:
-        places = {name: place for place, name in enumerate(recorded.unit.names)}
-        if set(names) <= set(places):
-            return _stats(recorded, names, places), f"{recorded.unit.answers} answers of its start"
+    unit = recorded.unit
+    if asked is None and unit is not None and set(names) <= set(unit.names):
+        from burnish.policy import ReferenceStats
+
+        stats = ReferenceStats.from_numbers(*unit.columns(names))
+        return stats, f"{unit.answers} answers of its start"
     if asked is None and rows[0].step is None:
         return None, "all of these answers: give --reference N where the first N are the start's"
     if asked is not None and asked > len(rows):
@@ -252,19 +279,3 @@ def _reference(
                 "which stand for the start model; give a larger --reference."
             )
     return count, f"the first {count} answers"
-
-
-def _stats(recorded: Recorded, names: Sequence[str], places: Mapping[str, int]) -> ReferenceStats:
-    import torch
-
-    from burnish.policy import ReferenceStats
-
-    unit = recorded.unit
-    if unit is None:
-        raise ValueError("unit: got none, expected the start model's rewards")
-    chosen = [places[name] for name in names]
-    return ReferenceStats(
-        torch.tensor([unit.mean[place] for place in chosen], dtype=torch.float64),
-        torch.tensor([unit.deviation[place] for place in chosen], dtype=torch.float64),
-        torch.tensor([unit.counts[place] for place in chosen]),
-    )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from burnish.cli.console import complain, emit_json, err, interval, out, say
+from burnish.cli.console import complain, emit_json, err, interval, out, say, warn
 from burnish.cli.needs import training_room
 from burnish.cli.words import Asked, resolve
-from burnish.config import FREE, render
-from burnish.errors import BurnishError, UserError
-from burnish.store import RunStatus, RunStore
+from burnish.config import FREE, render, rooted
+from burnish.errors import BurnishError, RunChanged, StoreError, UserError
+from burnish.store import Manifest, RunStatus, RunStore, manifest
 
 
 class Options(NamedTuple):
@@ -34,25 +35,52 @@ def train(words: Sequence[str], options: Options) -> int:
     folder = choose_folder(asked, options)
     if _status(folder) is RunStatus.FINISHED:
         _refuse_other_settings(asked, folder)
-        _show_finished(folder, words, options)
+        _show_finished(asked, folder, words, options)
         return 0
     return _run(asked, folder, words, options)
 
 
-def choose_folder(asked: Asked, options: Options) -> Path:
+def choose_folder(asked: Asked, options: Options, passed: Collection[Path] = ()) -> Path:
     """The run's folder: by its own name, or after the recipe and the config's hash.
 
-    With `--again`, finished runs are passed over: name-2, name-3 and so on.
+    With `--again`, finished runs and those in `passed` are passed over: name-2, name-3 and so on.
     """
     config = asked.resolved.value
     home = options.runs or Path(config.run.folder)
-    name = config.run.name or f"{asked.recipe.stem}-{asked.resolved.digest(FREE)[:8]}"
+    name = config.run.name or _own_name(asked, home)
     if not options.again:
         return home / name
     turn = 1
-    while _status(home / _numbered(name, turn)) is RunStatus.FINISHED:
+    while (folder := home / _numbered(name, turn)) in passed or (
+        _status(folder) is RunStatus.FINISHED
+    ):
         turn += 1
-    return home / _numbered(name, turn)
+    return folder
+
+
+def _own_name(asked: Asked, home: Path) -> str:
+    """The recipe and the config's hash; where that is none yet, a run of the same settings.
+
+    A newer burnish has settings that an older run does not know, and so another hash.
+    """
+    name = f"{asked.recipe.stem}-{asked.resolved.digest(FREE)[:8]}"
+    if (home / name / manifest.FILE).is_file():
+        return name
+    found = []
+    for file in home.glob(f"{glob.escape(asked.recipe.stem)}-????????/{manifest.FILE}"):
+        try:
+            about = manifest.read(file.parent)
+        except StoreError:
+            continue  # damaged, or another program's: `burnish runs` tells
+        if about.config_hash and not about.config.get("run.name") and not _changes(asked, about):
+            found.append((about.created, file.parent.name))
+    return max(found)[1] if found else name
+
+
+def _changes(asked: Asked, about: Manifest) -> list[str]:
+    """The settings that differ from those that a run was started with."""
+    values = {k: v for k, v in about.config.items() if not k.startswith("files.")}
+    return asked.resolved.changes(values, FREE)
 
 
 def _numbered(name: str, turn: int) -> str:
@@ -71,35 +99,72 @@ def _refuse_other_settings(asked: Asked, folder: Path) -> None:
     """A finished run of the same name but with other settings is not what was asked for."""
     with RunStore.open(folder, read_only=True) as store:
         about = store.about
-    values = {k: v for k, v in about.config.items() if not k.startswith("files.")}
-    if about.config_hash and (changes := asked.resolved.changes(values, FREE)):
+    if about.config_hash and (changes := _changes(asked, about)):
         raise UserError(
             f"run '{folder.name}' is finished and had another config ({'; '.join(changes)}); "
-            "choose another run.name"
+            "choose another run.name, or start a new run with --again"
         )
 
 
-def _show_finished(folder: Path, words: Sequence[str], options: Options) -> None:
+def _show_finished(asked: Asked, folder: Path, words: Sequence[str], options: Options) -> None:
     with RunStore.open(folder, read_only=True) as store:
         result = store.summary().result
+        edited = _edited(asked, store.about)
     before, after = result.get("before"), result.get("after")
     if options.as_json:
-        emit_json({"event": "already_finished", "folder": folder, **result})
+        emit_json({"event": "already_finished", "folder": folder, "edited": edited, **result})
         return
     command = shlex.join(["burnish", "train", *words, "--again"])
     say(f"run '{folder.name}' is finished already; nothing to do.")
+    if edited:
+        warn(f"{', '.join(edited)} differs now from what it was trained with; --again trains anew.")
     if before and after:
         say(f"held out  {interval(before)} -> {interval(after)}  (95 % intervals)")
     if not options.quiet:
         say(f"start it again: {command}    look at it: burnish show {folder}")
 
 
+def _edited(asked: Asked, about: Manifest) -> list[str]:
+    """Names of the files with own functions that are not what they were when the run began."""
+    if not any(key.startswith("files.") and key.endswith(".py") for key in about.config):
+        return []
+    training_room()
+    from burnish.training.contents import code_digests
+
+    now = code_digests(rooted(asked.resolved.value, asked.root))
+    return [k.removeprefix("files.") for k, v in now.items() if about.config.get(k, v) != v]
+
+
+def _build(asked: Asked, folder: Path, options: Options) -> Any:
+    """The trainer in the folder; one that was begun with something else is begun anew or left."""
+    room = training_room()
+    passed: list[Path] = []
+    while True:
+        try:
+            with err.status("preparing the model and the data ..."):
+                return room.build(asked.resolved, folder, root=asked.root, recipe=asked.typed)
+        except RunChanged as error:
+            if options.again:
+                passed.append(folder)
+                folder = choose_folder(asked, options, passed)
+                continue
+            if not room.begin_anew(folder):
+                raise
+            if options.as_json:
+                emit_json({"event": "begun_anew", "folder": folder, "began": error.began})
+            elif not options.quiet:
+                say(
+                    f"run '{folder.name}' was started {error.began} and has no finished step; it "
+                    "is begun anew in its folder."
+                )
+
+
 def _run(asked: Asked, folder: Path, words: Sequence[str], options: Options) -> int:
     from burnish.cli.progress import view_for
 
-    room = training_room()
-    with err.status("preparing the model and the data ..."):
-        trainer = room.build(asked.resolved, folder, root=asked.root, recipe=asked.recipe.stem)
+    trainer = _build(asked, folder, options)
+    if trainer.world.is_main:
+        _warn_of_idle_pieces(asked)
     view = view_for(trainer, quiet=options.quiet, as_json=options.as_json)
     code = 0
     try:
@@ -116,6 +181,13 @@ def _run(asked: Asked, folder: Path, words: Sequence[str], options: Options) -> 
     finally:
         trainer.store.close()
     return code
+
+
+def _warn_of_idle_pieces(asked: Asked) -> None:
+    from burnish.training.refusals import idle_pieces
+
+    for line in idle_pieces(asked.resolved.value):
+        warn(line)
 
 
 def _kept_flags(options: Options) -> list[str]:

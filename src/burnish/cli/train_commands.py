@@ -16,7 +16,8 @@ def train(
         bool, typer.Option("--print-config", help="Show every setting and its origin, then stop.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Start anew although this very run is finished.")
+        bool,
+        typer.Option("--again", help="A new run beside one that is finished or began otherwise."),
     ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Only the result and what went wrong.")
@@ -33,7 +34,8 @@ def train(
 
     The run is named after its recipe and settings, so the same command
     continues an interrupted run exactly where it was, and a finished one is
-    shown instead of repeated.
+    shown instead of repeated. A run without a finished step whose functions,
+    settings or data changed since is begun anew.
 
     \b
       burnish train                       the quick start
@@ -68,15 +70,21 @@ def try_(
     return rehearse(words or [], prompts)
 
 
-def methods(as_json: AsJson = False) -> int:
+def methods(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="One method alone.", show_default=False)
+    ] = "",
+    as_json: AsJson = False,
+) -> int:
     """List the shipped methods: what each is, how it differs from GRPO, and its paper.
 
     \b
       burnish methods
+      burnish methods gd2po
     """
     from burnish.cli.methods import list_methods
 
-    return list_methods(as_json=as_json)
+    return list_methods(name, as_json=as_json)
 
 
 def replay(

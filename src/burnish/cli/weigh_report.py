@@ -21,6 +21,14 @@ def print_weighed(weighed: Weighed) -> None:
     groups = "1 group" if weighed.groups == 1 else f"{weighed.groups} groups"
     say(f"{weighed.title}: {weighed.answers} answers in {groups}", style="bold")
     say(f"start model: {weighed.unit}", style="bright_black")
+    if weighed.replayed:
+        earlier = f"{weighed.replayed} answers of earlier steps only move the weights"
+        say(earlier, style="bright_black")
+    if weighed.scale != "group_std":
+        say(f"sums are scaled as in the run: {weighed.scale}", style="bright_black")
+    if weighed.not_followed:
+        left = ", ".join(map(one_line, weighed.not_followed))
+        say(f"not followed of the run's recipe: {left}", style="yellow")
     if weighed.unweighed:
         say(f"of weight 0, left out: {', '.join(weighed.unweighed)}", style="bright_black")
     if all(one.share_K.isnan().all() for one in weighed.found.methods):
@@ -42,6 +50,8 @@ def print_weighed(weighed: Weighed) -> None:
 
 def _print_method(weighed: Weighed, method: str) -> None:
     record = weighed.found.record()
+    if record["left_out"][method]:
+        say(_left_out(weighed, method), style="yellow")
     has_unit, has_factors = method in ("reference_frozen", "tri_factor"), method == "tri_factor"
     titles = ["reward", "share", "agrees"]
     titles += ["at clip"] if has_unit else []
@@ -56,6 +66,17 @@ def _print_method(weighed: Weighed, method: str) -> None:
         cells += [number(known[key], 2) for key in keys]
         table.add_row(*(Text(cell) for cell in cells))
     out.print(table)
+
+
+def _left_out(weighed: Weighed, method: str) -> str:
+    """How many answers a method has no advantage for, and for want of which rewards."""
+    record = weighed.found.record()
+    said = f"leaves out {record['left_out'][method]} of {weighed.answers} answers"
+    if method != "sum":
+        return f"{said}, which have no reward at all"
+    missing = {name: row["missing"] for name, row in record["rewards"].items() if row["missing"]}
+    rewards = ", ".join(f"{one_line(name)} in {count}" for name, count in missing.items())
+    return f"{said}, for a reward is missing: {rewards}"
 
 
 def _print_categories(weighed: Weighed) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from burnish.cli.recipes import QUICK_START, find_recipe
+from burnish.cli.recipes import QUICK_START, all_recipes, find_recipe
 from burnish.config import Config, Resolved, load
-from burnish.config.paths import absolute
+from burnish.config.paths import typed_value
 from burnish.errors import UserError
-from burnish.lm.base import SHIPPED
 
 
 class Asked(NamedTuple):
@@ -25,6 +24,12 @@ class Asked(NamedTuple):
         """Where relative paths of the recipe file start."""
         return self.recipe.resolve().parent
 
+    @property
+    def typed(self) -> str:
+        """What to type for the recipe: a shipped one's name, or the file's path as it was given."""
+        is_shipped = all_recipes().get(self.recipe.stem) == self.recipe
+        return self.recipe.stem if is_shipped else str(self.recipe)
+
 
 def resolve(words: Sequence[str]) -> Asked:
     """The recipe that the first word names (the quick start where none does) and its settings."""
@@ -36,15 +41,6 @@ def resolve(words: Sequence[str]) -> Asked:
             raise UserError(
                 f"'{word}' is not a setting; expected key=value after the recipe, such as steps=20."
             )
-    return Asked(recipe, load(Config, recipe, [_from_here(word) for word in overrides]))
-
-
-def _from_here(word: str) -> str:
-    """A data or function path typed by a person starts at their folder, not at the recipe's."""
-    key, _, value = word.partition("=")
-    is_path = key.startswith(("task.", "rewards.", "policy.")) and key.rpartition(".")[2] == "path"
-    is_folder = key == "model.path" and Path(value).is_dir() and value not in SHIPPED
-    if not is_path and not is_folder:
-        return word
-    typed = value.strip().strip("\"'")
-    return f"{key}={json.dumps(absolute(typed, Path.cwd()))}"
+    # A path typed by a person starts at their folder, not at the recipe's.
+    from_here = partial(typed_value, root=Path.cwd())
+    return Asked(recipe, load(Config, recipe, overrides, from_here))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from burnish.errors import UserError, did_you_mean
 
 Place = tuple[str | int, ...]
 COMMAND_LINE = "command line"
+Meaning = Callable[[Sequence[str], Any], Any]
+"""What a typed value means, from its key's parts and the value: a path starts at a folder, say."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Given:
 
     value: Any
     origin: Origin
+    replaced: Any = None
+    """The value that stood here before the command line changed it; None where there was none."""
 
     def plain(self) -> Any:
         """The value without its origins."""
@@ -46,15 +50,22 @@ class Given:
             return [item.plain() for item in self.value]
         return self.value
 
+    def typed(self) -> Iterator[Origin]:
+        """Where the command line gave it, or something inside it."""
+        if isinstance(self.value, dict | list):
+            items = self.value.values() if isinstance(self.value, dict) else self.value
+            for item in items:
+                yield from item.typed()
+        elif self.origin.word:
+            yield self.origin
+
     def latest(self) -> Origin:
         """Its origin; or, where the command line changed something inside it, that word."""
-        items: Iterator[Given] = iter(())
-        if isinstance(self.value, dict):
-            items = iter(self.value.values())
-        elif isinstance(self.value, list):
-            items = iter(self.value)
-        inner = [item.latest() for item in items]
-        return next((origin for origin in inner if origin.word), self.origin)
+        return next(self.typed(), self.origin)
+
+    def over(self, old: Given) -> Given:
+        """The same in place of `old`; a value that is typed twice replaces the one of the file."""
+        return replace(self, replaced=old.replaced if old.origin.word else old.plain())
 
 
 def from_file(path: Path) -> Given:
@@ -90,7 +101,7 @@ def from_mapping(value: Any, origin: Origin) -> Given:
     return Given(value, origin)
 
 
-def override(root: Given, word: str) -> None:
+def override(root: Given, word: str, meaning: Meaning | None = None) -> None:
     """Apply one `dotted.key=value` to what was given so far."""
     key, sign, text = word.partition("=")
     keys = _dotted(key.strip()) if sign else []
@@ -100,7 +111,8 @@ def override(root: Given, word: str) -> None:
             "rollout.samples=8."
         )
     origin = Origin(COMMAND_LINE, word)
-    value = from_mapping(_parse(text.strip(), word), origin)
+    parsed = _parse(text.strip(), word)
+    value = from_mapping(parsed if meaning is None else meaning(keys, parsed), origin)
     at = root
     for position, part in enumerate(keys):
         last = position == len(keys) - 1
@@ -112,7 +124,7 @@ def override(root: Given, word: str) -> None:
             slot = part
             at.value.setdefault(slot, Given({}, origin))
         if last:
-            at.value[slot] = value
+            at.value[slot] = value.over(at.value[slot])
         else:
             at = at.value[slot]
 

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from burnish.config.given import Origin, from_file, from_mapping, override
+from burnish.config.given import Meaning, Origin, from_file, from_mapping, override
 from burnish.config.resolve import DEFAULT, Resolver, flatten, to_plain, unflatten
 from burnish.config.text import flat_key, toml_key, toml_value
 from burnish.errors import UserError
@@ -71,14 +71,22 @@ class Resolved(Generic[T]):
         return found
 
 
-def load(schema: type[T], source: Source = None, overrides: Sequence[str] = ()) -> Resolved[T]:
-    """A config from a file (or a mapping, or nothing) and overrides; all mistakes in one error."""
+def load(
+    schema: type[T],
+    source: Source = None,
+    overrides: Sequence[str] = (),
+    meaning: Meaning | None = None,
+) -> Resolved[T]:
+    """A config from a file (or a mapping, or nothing) and overrides; all mistakes in one error.
+
+    `meaning` turns each override's value into what it means, such as a path from some folder.
+    """
     if isinstance(source, Path):
         given, name = from_file(source), str(source)
     else:
         given, name = from_mapping(source or {}, Origin("mapping" if source else "config")), ""
     for word in overrides:
-        override(given, word)
+        override(given, word, meaning)
     resolver = Resolver(schema)
     plain = resolver.resolve(given)
     if resolver.problems:

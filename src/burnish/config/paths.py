@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from burnish.config.resolve import to_plain
 from burnish.config.schema import Config
 from burnish.lm.base import SHIPPED
 
+TABLES = ("task", "rewards", "policy", "experts")
+"""Where pieces name their files."""
 FREE_FORM = ("fields", "options")
 """Tables whose keys are the user's own: a `path` in there is no file."""
 WRITTEN = ("cache", "record")
@@ -22,12 +25,26 @@ def rooted(config: Config, root: Path) -> Config:
 
     Names that Python finds (`package.module:function`) and shipped models stay as they are.
     """
-    plain: dict[str, Any] = to_plain(config)
-    for table in ("task", "rewards", "policy", "experts"):
-        plain[table] = _walk(plain[table], root.absolute())
-    if config.model.path not in SHIPPED and (root / config.model.path).is_dir():
-        plain["model"]["path"] = str(root.absolute() / config.model.path)
-    return msgspec.convert(plain, Config)
+    return msgspec.convert(_rooted(to_plain(config), root.absolute()), Config)
+
+
+def typed_value(keys: Sequence[str], value: Any, root: Path) -> Any:
+    """The value of one dotted key with every path in it made absolute from `root`."""
+    for key in reversed(keys):
+        value = {key: value}
+    plain = _rooted(value, root.absolute())
+    for key in keys:
+        plain = plain[key]
+    return plain
+
+
+def _rooted(plain: Mapping[str, Any], root: Path) -> Any:
+    """The tables of a config, or some of them, with their paths made absolute."""
+    found = {key: _walk(item, root) if key in TABLES else item for key, item in plain.items()}
+    model = found.get("model")
+    if isinstance(model, dict) and isinstance(model.get("path"), str):
+        found["model"] = model | {"path": _folder(model["path"], root)}
+    return found
 
 
 def _walk(value: Any, root: Path) -> Any:
@@ -56,6 +73,11 @@ def _model(name: str, root: Path) -> str:
     kind, mark, file = name.partition(":")
     if kind == "replay" and mark:
         return f"replay:{root / file}"
+    return _folder(name, root)
+
+
+def _folder(name: str, root: Path) -> str:
+    """A model's folder from `root`, where there is one; a shipped or served model's name stays."""
     is_folder = name not in SHIPPED and "://" not in name and (root / name).is_dir()
     return str(root / name) if is_folder else name
 

@@ -19,6 +19,7 @@ from msgspec import NODEFAULT, Struct
 from burnish.config import shapes
 from burnish.config.given import Given, Origin, from_mapping
 from burnish.config.text import flat_key, toml_value
+from burnish.config.typed import blamed, swapped
 from burnish.errors import did_you_mean
 
 DEFAULT = "default"
@@ -54,7 +55,11 @@ class Resolver:
         given = _patched(given, annotation, default)
         if isinstance(given.value, dict) and shape.structs:
             struct = self._chosen(shape.structs, given, default, path)
-            return {} if struct is None else self._table(struct, given, default, path)
+            if struct is None:
+                return {}
+            return self._table(
+                struct, swapped(given, shape.structs, struct, default), default, path
+            )
         if isinstance(given.value, list) and shape.item is not None and given.value:
             return [
                 self.value(shape.item, item, NODEFAULT, f"{path}.{index}", item.origin)
@@ -68,10 +73,13 @@ class Resolver:
         known = shapes.fields(struct)
         tag = shapes.tag(struct)
         plain: dict[str, Any] = {}
+        at = given.origin
         if tag is not None:
             key, plain[tag[0]] = prefix + tag[0], tag[1]
             mark = given.value.get(tag[0])
             self.origins[key] = DEFAULT if mark is None else mark.origin.label
+            # What a typed kind lacks is missing on the command line, not in the file.
+            at = mark.origin if mark is not None and mark.origin.word else at
         valid = [field.key for field in known]
         for key, item in given.value.items():
             if key not in valid and key not in plain:
@@ -80,19 +88,19 @@ class Resolver:
             own = getattr(default, field.name) if type(default) is struct else field.default
             item = given.value.get(field.key)
             where = prefix + field.key
-            plain[field.key] = self.value(field.annotation, item, own, where, given.origin)
+            plain[field.key] = self.value(field.annotation, item, own, where, at)
         if len(self.problems) == before:
-            self._check(struct, plain, prefix, given.origin)
+            self._check(struct, plain, prefix, given)
         return plain
 
-    def _check(self, struct: type[Struct], plain: Any, prefix: str, at: Origin) -> None:
+    def _check(self, struct: type[Struct], plain: Any, prefix: str, given: Given) -> None:
         """What the values break together: a table's own rules, and the length of a list."""
         try:
             msgspec.convert(plain, struct)
         except msgspec.ValidationError as error:
             message, _, place = str(error).partition(" - at `$")
             key = prefix + place.strip(".`")
-            where = self.places.get(key, at)
+            where = self.places.get(key) or blamed(given, message)
             key = key.strip(".")
             self.problems.append(f"{where}: {f'{key}: ' if key else ''}{message}.")
 
@@ -242,12 +250,14 @@ def _is_index(key: str, items: Sequence[Any]) -> bool:
 
 
 def _merge(holder: Any, slot: Any, change: Given) -> None:
-    old = holder[slot].value if isinstance(holder, list) or slot in holder else None
-    if isinstance(old, dict) and isinstance(change.value, dict):
-        for key, item in change.value.items():
-            _merge(old, key, item)
-    else:
+    old = holder[slot] if isinstance(holder, list) or slot in holder else None
+    if old is None:
         holder[slot] = change
+    elif isinstance(old.value, dict) and isinstance(change.value, dict):
+        for key, item in change.value.items():
+            _merge(old.value, key, item)
+    else:
+        holder[slot] = change.over(old)
 
 
 def _is_none(value: Any, annotation: Any, shape: shapes.Shape) -> bool:

@@ -27,8 +27,12 @@ class TooLong(UserError):
     """A prompt that leaves the model no room to answer; `what` is the line without its advice."""
 
     def __init__(self, what: str, advice: str = "Shorten the prompt.") -> None:
-        super().__init__(f"{what} {advice}")
+        # Both are args, because pickle and copy build an error anew from its args.
+        super().__init__(what, advice)
         self.what = what
+
+    def __str__(self) -> str:
+        return " ".join(self.args)
 
 
 class Sampling(Struct, frozen=True, kw_only=True):

@@ -10,13 +10,12 @@ import re
 import sys
 from typing import NamedTuple
 
-from burnish.errors import BoundaryError
+from burnish.errors import BoundaryError, is_out_of_memory
 
-_FULL = re.compile(r"\b(CUDA|HIP)\b.*out of memory|CUBLAS_STATUS_ALLOC_FAILED")
 _UNSURE = re.compile(r"CU(BLAS|DNN)_STATUS_(EXECUTION_FAILED|NOT_INITIALIZED|INTERNAL_ERROR)")
 """What a full device looks like to a library that got no workspace; faults look the same."""
 SPARE = 512 << 20
-"""Free bytes below which an unsure error is put down to memory."""
+"""Bytes to be had below which an unsure error is put down to memory."""
 _ASKED = re.compile(r"[Tt]ried to allocate ([0-9.]+ [KMG]?i?B)")
 
 
@@ -31,6 +30,8 @@ class Held(NamedTuple):
     total: int
     free: int
     ours: int
+    idle: int = 0
+    """Of ours, what torch keeps for tensors to come."""
 
     def __str__(self) -> str:
         free, total, ours = (f"{count / 2**30:.2f}" for count in (self.free, self.total, self.ours))
@@ -68,9 +69,9 @@ def measure() -> Held | None:
         return None
     try:
         free, total = torch.cuda.mem_get_info()
-        return Held(
-            f"cuda:{torch.cuda.current_device()}", total, free, torch.cuda.memory_reserved()
-        )
+        ours = torch.cuda.memory_reserved()
+        idle = ours - torch.cuda.memory_allocated()
+        return Held(f"cuda:{torch.cuda.current_device()}", total, free, ours, idle)
     except RuntimeError:
         # A driver that cannot even be asked; the line then says only what is known.
         return None
@@ -80,12 +81,10 @@ def _cause(error: BaseException) -> BaseException | None:
     """The error that tells of a full device: this one, or one of a group's."""
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(_cause, error.exceptions)), None)
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(error, RuntimeError):
-        return None
-    if isinstance(error, torch.OutOfMemoryError) or _FULL.search(str(error)):
+    if is_out_of_memory(error):
         return error
-    if not _UNSURE.search(str(error)):
+    if not isinstance(error, RuntimeError) or not _UNSURE.search(str(error)):
         return None
     held = measure()
-    return error if held is not None and held.free < SPARE else None
+    # Torch's cache takes what the driver calls free, on a healthy device too.
+    return error if held is not None and held.free + held.idle < SPARE else None

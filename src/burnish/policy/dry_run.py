@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from burnish.policy.advantage import check_scale
 from burnish.policy.groups import (
+    Groups,
     centre,
     check_statistics,
     group_sum,
@@ -26,11 +28,13 @@ from burnish.policy.groups import (
 )
 from burnish.policy.recorded_rewards import (
     by_reward,
+    check_replayed,
     check_rules,
     groups_of,
     names_of,
     reference_of,
     rows_of_steps,
+    steps_as_groups,
     table_of,
     weights_of,
 )
@@ -42,7 +46,7 @@ from burnish.policy.reference import (
 from burnish.policy.tri_factor import WeightState, next_weights, tri_factor_weights
 
 if TYPE_CHECKING:
-    from burnish.policy.groups import GroupLabels, Groups
+    from burnish.policy.groups import GroupLabels
     from burnish.policy.recorded_rewards import ByReward
     from burnish.policy.tensors import Numbers
 
@@ -63,6 +67,8 @@ class Weighting:
     """Mean |contribution| of each reward over that of all: sums to 1; NaN where nothing teaches."""
     correlation_K: Tensor
     """Of each reward with the advantage inside the groups; NaN where no group has both varying."""
+    left_out: int
+    """Rollouts without an advantage: for the sum any missing reward will do, else all are missing."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,8 @@ class WeightingComparison:
     """Share of each reward's values that stand at the clip; NaN without any."""
     below_K: Tensor
     """Share of each reward's values below its threshold; NaN without a threshold or a value."""
+    missing_K: Tensor
+    """Rollouts that have no value of each reward, int64."""
     reference: ReferenceStats
 
     def record(self) -> dict[str, Any]:
@@ -101,13 +109,15 @@ class WeightingComparison:
             "reference_sd": self.reference.sd_K,
             "saturated": self.saturated_K,
             "below_threshold": self.below_K,
+            "missing": self.missing_K,
             **{key.removesuffix("_K"): values for key, values in vars(self.factors).items()},
         }
         methods = {
             one.method: self._rows({"share": one.share_K, "correlation": one.correlation_K})
             for one in self.methods
         }
-        return {"rewards": self._rows(columns), "methods": methods}
+        left_out = {one.method: one.left_out for one in self.methods}
+        return {"rewards": self._rows(columns), "methods": methods, "left_out": left_out}
 
     def _rows(self, columns: Mapping[str, Tensor]) -> dict[str, dict[str, float | None]]:
         return {
@@ -138,6 +148,8 @@ def compare_weightings(
     beta_violation: float = 0.8,
     eps: float = 1e-6,
     ddof: int = 1,
+    scale: str = "group_std",
+    replayed: int = 0,
 ) -> WeightingComparison:
     """Sum, GDPO, frozen reference, and frozen reference with tri-factor weights: (N, K) rewards.
 
@@ -147,13 +159,18 @@ def compare_weightings(
     a table of the start model's rewards, the number of first rows that stand for it, or None for
     all rows. `severity` and `threshold`: by name or (K,); NaN is no threshold. NaN is no reward: the
     sum leaves such a row out, GDPO adds nothing for it, a frozen reference takes "as the start".
+    `scale`: as in `grpo_advantage`, of all but GDPO. `replayed`: so many of the first rows only move
+    the weights; the rest of the result is about those after them.
     """
     check_statistics(eps, ddof)
+    check_scale(scale)
     rewards_BK = table_of(rewards)
     named = names_of(names, rewards_BK)
     given_K = weights_of(weights, rewards_BK, named)
     rows_by_step = rows_of_steps(steps, len(rewards_BK))
-    numbered = groups_of(groups, rows_by_step, rewards_BK)
+    check_replayed(replayed, len(rewards_BK))
+    as_steps = steps_as_groups(rows_by_step)
+    numbered = groups_of(groups, as_steps, rewards_BK)
     stats = reference_of(reference, rewards_BK, sd_floor=sd_floor, robust=robust)
     normalised_BK = reference_frozen_normalise(rewards_BK, stats.mean_K, stats.sd_K, clip)
     severity_K = by_reward("severity", severity, named, 0.0)
@@ -172,20 +189,26 @@ def compare_weightings(
             "beta_violation": beta_violation,
         },
     )
+    rewards_BK, normalised_BK, scaled_BK = (
+        all_BK[replayed:] for all_BK in (rewards_BK, normalised_BK, scaled_BK)
+    )
+    numbered, as_steps = (Groups(g.index_B[replayed:], g.total) for g in (numbered, as_steps))
+    within = {"group_std": numbered, "batch_std": as_steps, "none": None}[scale]
     has_any_B1 = (~rewards_BK.isnan()).any(1, keepdim=True)
     filled_BK = torch.where(normalised_BK.isnan() & has_any_B1, 0.0, normalised_BK)
     made = {
-        "sum": _sum_parts(rewards_BK * given_K, numbered, eps, ddof),
+        "sum": _sum_parts(rewards_BK * given_K, numbered, within, eps, ddof),
         "gdpo": _gdpo_parts(rewards_BK, given_K, numbered, eps, ddof),
-        "reference_frozen": _sum_parts(filled_BK * given_K, numbered, eps, ddof),
-        "tri_factor": _sum_parts(filled_BK * given_K * scaled_BK, numbered, eps, ddof),
+        "reference_frozen": _sum_parts(filled_BK * given_K, numbered, within, eps, ddof),
+        "tri_factor": _sum_parts(filled_BK * given_K * scaled_BK, numbered, within, eps, ddof),
     }
     return WeightingComparison(
         names=named,
-        methods=tuple(_weighting(m, made[m], _judged(m, rewards_BK), numbered) for m in METHODS),
+        methods=tuple(_weighting(m, made[m], rewards_BK, numbered) for m in METHODS),
         factors=factors,
         saturated_K=saturated_share(normalised_BK, clip),
         below_K=_below(rewards_BK, threshold_K),
+        missing_K=rewards_BK.isnan().sum(0),
         reference=stats,
     )
 
@@ -236,15 +259,19 @@ def _follow_steps(
     return factors, scaled_BK
 
 
-def _sum_parts(weighted_BK: Tensor, groups: Groups, eps: float, ddof: int) -> Tensor:
-    """What each column adds to the standardised sum, (B, K); 0 for rows without a sum."""
+def _sum_parts(
+    weighted_BK: Tensor, groups: Groups, within: Groups | None, eps: float, ddof: int
+) -> Tensor:
+    """What each column adds to the centred sum over its deviation `within`, (B, K); else 0."""
     total_B1 = weighted_BK.sum(1, keepdim=True)
     is_out_B1 = total_B1.isnan()
     centred_BK = centre(weighted_BK.masked_fill(is_out_B1, torch.nan), groups)
-    count_B1 = group_sum((~is_out_B1).double(), groups)
-    variance_B1 = group_sum(centre(total_B1, groups).square(), groups)
-    spread_B1 = (variance_B1 / (count_B1 - ddof).clamp(min=1.0)).sqrt() + eps
     is_flat_B1 = is_constant(total_B1, groups)
+    if within is None:
+        return centred_BK.masked_fill(is_flat_B1, 0.0)
+    count_B1 = group_sum((~is_out_B1).double(), within)
+    variance_B1 = group_sum(centre(total_B1, within).square(), within)
+    spread_B1 = (variance_B1 / (count_B1 - ddof).clamp(min=1.0)).sqrt() + eps
     return torch.where(is_flat_B1, 0.0, centred_BK / spread_B1.masked_fill(is_flat_B1, 1.0))
 
 
@@ -263,15 +290,12 @@ def _weighting(
     size_K = contributions_BK.abs().mean(0)
     # 0 / 0 is NaN: where nothing teaches, nothing has a share.
     share_K = size_K / size_K.sum()
-    correlation_K = _agreement(rewards_BK, advantages_B, groups)
-    return Weighting(method, advantages_B, contributions_BK, share_K, correlation_K)
-
-
-def _judged(method: str, rewards_BK: Tensor) -> Tensor:
-    """The rewards of rollouts that the method gives an advantage at all; NaN elsewhere."""
     is_missing_BK = rewards_BK.isnan()
     is_out_B = is_missing_BK.any(1) if method == "sum" else is_missing_BK.all(1)
-    return rewards_BK.masked_fill(is_out_B[:, None], torch.nan)
+    judged_BK = rewards_BK.masked_fill(is_out_B[:, None], torch.nan)
+    correlation_K = _agreement(judged_BK, advantages_B, groups)
+    left_out = int(is_out_B.sum())
+    return Weighting(method, advantages_B, contributions_BK, share_K, correlation_K, left_out)
 
 
 def _agreement(rewards_BK: Tensor, advantages_B: Tensor, groups: Groups) -> Tensor:

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError
+from burnish.errors import UserError, is_out_of_memory
 from burnish.policy.batch import Estimate, LossBatch, RewardBatch
 from burnish.policy.pieces import Function
 from burnish.source import describe, find_function
@@ -134,10 +134,10 @@ def _call(piece: Function, slot: str, *arguments: object) -> Any:
     function = load_function(piece, slot)
     try:
         return function(*arguments, **piece.options)
-    except (UserError, torch.OutOfMemoryError):
-        raise
-    # The boundary to other people's code: whatever it raises is theirs to mend.
+    # The boundary to other people's code: whatever it raises is theirs to mend, but for a full GPU.
     except Exception as error:
+        if isinstance(error, UserError) or is_out_of_memory(error):
+            raise
         raise UserError(f"{slot} function '{piece.path}' failed: {describe(error)}") from error
 
 

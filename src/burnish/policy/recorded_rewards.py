@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from burnish.errors import UserError, did_you_mean
-from burnish.policy.groups import as_groups, as_rewards, as_weights
+from burnish.policy.groups import Groups, as_groups, as_rewards, as_weights
 from burnish.policy.reference import ReferenceStats, fit_reference_stats
 from burnish.policy.tensors import as_float64
 
 if TYPE_CHECKING:
-    from burnish.policy.groups import GroupLabels, Groups
+    from burnish.policy.groups import GroupLabels
     from burnish.policy.tensors import Numbers
 
     ByReward = Mapping[str, float] | Numbers | None
@@ -62,13 +62,24 @@ def rows_of_steps(steps: Sequence[Hashable] | Tensor | None, count: int) -> list
     return [torch.tensor(found) for found in rows.values()]
 
 
-def groups_of(groups: GroupLabels, rows_by_step: Sequence[Tensor], rewards_BK: Tensor) -> Groups:
-    """The groups within each step: the same prompt in a later step is another group."""
-    found = as_groups(groups, rewards_BK)
-    step_B = torch.empty(len(rewards_BK), dtype=torch.int64)
+def steps_as_groups(rows_by_step: Sequence[Tensor]) -> Groups:
+    """All rows of a step as one group."""
+    step_B = torch.empty(sum(map(len, rows_by_step)), dtype=torch.int64)
     for number, rows in enumerate(rows_by_step):
         step_B[rows] = number
-    return as_groups(step_B * found.total + found.index_B, rewards_BK)
+    return Groups(step_B, len(rows_by_step))
+
+
+def groups_of(groups: GroupLabels, steps: Groups, rewards_BK: Tensor) -> Groups:
+    """The groups within each step: the same prompt in a later step is another group."""
+    found = as_groups(groups, rewards_BK)
+    return as_groups(steps.index_B * found.total + found.index_B, rewards_BK)
+
+
+def check_replayed(replayed: int, count: int) -> None:
+    """At least one row has to be left to tell of."""
+    if not 0 <= replayed < count:
+        raise ValueError(f"replayed: got {replayed} rows, expected 0 to {count - 1}")
 
 
 def reference_of(
@@ -81,6 +92,10 @@ def reference_of(
     """Mean and deviation of what stands for the start model."""
     if isinstance(reference, ReferenceStats):
         return reference
+    if isinstance(reference, bool):
+        raise ValueError(
+            f"reference: got {reference}, expected statistics, a table, a number of rows or None"
+        )
     if reference is None:
         start_NK = rewards_BK
     elif isinstance(reference, int):
@@ -103,7 +118,13 @@ def by_reward(what: str, given: ByReward, names: Sequence[str], default: float) 
     if given is None:
         return torch.full((len(names),), default, dtype=torch.float64)
     if not isinstance(given, Mapping):
-        return as_float64(given, what)
+        read_K = as_float64(given, what)
+        if tuple(read_K.shape) != (len(names),):
+            raise ValueError(
+                f"{what}: got {read_K.tolist()}, expected one number for each of the {len(names)} "
+                "rewards, or a table by name"
+            )
+        return read_K
     for name in given:
         if name not in names:
             raise UserError(

@@ -10,7 +10,7 @@ reward and at every step. Where the policy moves so far that values stop at the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MAD_TO_SD = 1.4826
 """The deviation of a normal distribution over its median absolute deviation."""
+FEWEST_VALUES = 8
+"""Of a reward in one step's answers, for a unit that is to hold for many steps."""
 
 
 class ReferenceStats(NamedTuple):
@@ -45,6 +47,17 @@ class ReferenceStats(NamedTuple):
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> ReferenceStats:
         """The statistics that `tensors` came from."""
         return cls(**tensors)
+
+    @classmethod
+    def from_numbers(
+        cls, mean: Sequence[float], sd: Sequence[float], counts: Sequence[int]
+    ) -> ReferenceStats:
+        """The statistics from plain numbers, one of each a reward."""
+        return cls(
+            torch.tensor(mean, dtype=torch.float64),
+            torch.tensor(sd, dtype=torch.float64),
+            torch.tensor(counts, dtype=torch.int64),
+        )
 
 
 def fit_reference_stats(
@@ -75,6 +88,26 @@ def fit_reference_stats(
         spread_K = MAD_TO_SD * (rewards_NK - middle_K).abs().nanquantile(0.5, 0)
         sd_K = torch.where(spread_K > 0, spread_K, sd_K)
     return ReferenceStats(middle_K, sd_K.clamp(min=sd_floor), count_K)
+
+
+def renew_reference_stats(
+    before: ReferenceStats, rewards: Numbers, sd_floor: float = 1e-3, *, robust: bool = False
+) -> tuple[ReferenceStats, Tensor]:
+    """The statistics measured anew where the rewards allow it, and for which they did, (K,) bool.
+
+    A reward that is constant here (its deviation is at most the floor) or has fewer than 8 values
+    keeps its old ones: a tiny change of it would later be many deviations.
+    """
+    rewards_NK = as_rewards(rewards)
+    mean_K, sd_K, count_K = (old.to(rewards_NK.device, copy=True) for old in before)
+    is_new_K = (~rewards_NK.isnan()).sum(0) >= FEWEST_VALUES
+    if is_new_K.any():
+        fitted = fit_reference_stats(rewards_NK[:, is_new_K], sd_floor, robust=robust)
+        varies = fitted.sd_K > sd_floor
+        is_new_K[is_new_K.clone()] = varies
+        for old_K, new in zip((mean_K, sd_K, count_K), fitted, strict=True):
+            old_K[is_new_K] = new[varies]
+    return ReferenceStats(mean_K, sd_K, count_K), is_new_K
 
 
 def reference_frozen_normalise(

@@ -1,5 +1,6 @@
 """One run = one folder: its config, every sample with its evidence, every number, in plain SQL."""
 
+from burnish.store.calibration import StartRewards, read_start_rewards, write_start_rewards
 from burnish.store.export import export
 from burnish.store.manifest import Manifest
 from burnish.store.reader import (
@@ -20,10 +21,13 @@ __all__ = [
     "RunStatus",
     "RunStore",
     "RunSummary",
+    "StartRewards",
     "StoredEvaluation",
     "StoredEvent",
     "StoredSample",
     "export",
     "find_run",
     "list_runs",
+    "read_start_rewards",
+    "write_start_rewards",
 ]

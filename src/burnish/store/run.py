@@ -122,6 +122,21 @@ class RunStore(RunReader):
             self._lock.release()
             self._lock = None
 
+    def discard(self) -> None:
+        """Take the run out of its folder, for one that came to nothing; other files stay."""
+        if self._lock is None:
+            raise StoreError(f"{self.folder}: cannot discard the run: it was opened only to read.")
+        self._database.close()
+        try:
+            # The manifest first: a folder without it is no run, whatever else is in there.
+            for name in (manifest.FILE, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"):
+                (self.folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"{self.folder}: cannot discard the run: {error.strerror}.") from error
+        finally:
+            self._lock.release()
+            self._lock = None
+
     def __enter__(self) -> Self:
         return self
 

@@ -18,11 +18,19 @@ EDGE = 1 << 20
 
 def file_digests(config: Config) -> dict[str, str]:
     """`files.NAME` -> digest, for every function file and weight file of a rooted config."""
-    code = {path.name: path for path in _code(config)}
-    found = {f"{FILES}{name}": _whole(path) for name, path in sorted(code.items())}
+    found = code_digests(config)
     for path in sorted(find_folder(config.model.path).glob("*.safetensors")):
         found[f"{FILES}{path.name}"] = _edges(path)
     return found
+
+
+def code_digests(config: Config) -> dict[str, str]:
+    """`files.NAME` -> digest, for every function file of a rooted config; empty for one not there."""
+    code = {path.name: path for path in _code(config)}
+    return {
+        f"{FILES}{name}": _whole(path) if path.is_file() else ""
+        for name, path in sorted(code.items())
+    }
 
 
 def _code(config: Config) -> Iterator[Path]:

@@ -1,8 +1,9 @@
 """Demonstrations that no update imitates: how likely they are says what imitation must hold.
 
 Held-out tasks are taken where they have demonstrations. Where none has, some training tasks are held
-back, never more than half of any stratum, so that a rare rule is still imitated. Which ones follows
-from the questions alone: there is nothing to save, and runs of different seeds measure the same.
+back, never more than half of the questions of any stratum, so that a rare rule is still imitated.
+Which ones follows from the questions alone: there is nothing to save, and runs of different seeds
+measure the same.
 """
 
 from __future__ import annotations
@@ -105,13 +106,21 @@ def held_out_nll(passes: Passes, held: Sequence[Trajectory], step: int) -> float
 
 
 def _by_stratum(tasks: Sequence[Task], by: str, field: str) -> dict[str, list[Task]]:
-    """Different questions with a demonstration, by stratum, in an order that no data set has."""
-    keyed = {content_key(task.messages): task for task in tasks if text_of(task.fields.get(field))}
+    """Different questions with a demonstration, by stratum, in an order that no data set has.
+
+    A question that several tasks ask belongs to the strata of all of them, since none of them is
+    imitated once it is held back; the one with the first id stands for them.
+    """
+    copies: dict[str, list[Task]] = {}
+    for task in tasks:
+        if text_of(task.fields.get(field)):
+            copies.setdefault(content_key(task.messages), []).append(task)
     found: dict[str, list[Task]] = {}
-    for key in sorted(keyed, key=lambda key: derive("held back", key)):
-        task = keyed[key]
-        for name in strata_of(task.fields.get(by)) if by else [""]:
-            found.setdefault(name, []).append(task)
+    for key in sorted(copies, key=lambda key: derive("held back", key)):
+        first = min(copies[key], key=lambda task: task.id)
+        values = [task.fields.get(by) for task in copies[key]] if by else [""]
+        for name in {name for value in values for name in strata_of(value)}:
+            found.setdefault(name, []).append(first)
     return {name: found[name] for name in sorted(found)}
 
 

@@ -56,16 +56,22 @@ def open_teachers(config: Config, tasks: TaskSet, root: Path) -> TaskSet | None:
         return None
     own = config.experts.task
     teachers = tasks if own is None else build_tasks(own, config.run.seed, root)
-    piece = config.policy.imitation
-    for name in (config.experts.field, piece.by if piece else ""):
-        if name and name not in teachers.fields:
-            known = ", ".join(sorted(teachers.fields)) or "none"
-            who = "warm_start" if config.warm_start else "the `sft` term"
-            raise UserError(
-                f"{who} needs demonstrations: task set '{teachers.name}' has no field '{name}'; it "
-                f"has {known}. Name one in experts.field, or other tasks in experts.task."
-                f"{did_you_mean(name, teachers.fields)}"
-            )
+    piece, name = config.policy.imitation, config.experts.field
+    known = ", ".join(sorted(teachers.fields)) or "none"
+    if name and name not in teachers.fields:
+        who = "warm_start" if config.warm_start else "the `sft` term"
+        raise UserError(
+            f"{who} needs demonstrations: task set '{teachers.name}' has no field '{name}'; it "
+            f"has {known}. Name one in experts.field, or other tasks in experts.task."
+            f"{did_you_mean(name, teachers.fields)}"
+        )
+    if piece and piece.by and piece.by not in teachers.fields:
+        place = config.policy.auxiliary.index(piece)
+        raise UserError(
+            f"policy.auxiliary.{place}.by is '{piece.by}', a field that task set "
+            f"'{teachers.name}' does not have; expected one of {known}."
+            f"{did_you_mean(piece.by, teachers.fields)}"
+        )
     return teachers
 
 

@@ -122,7 +122,7 @@ class Trainer:
             yield from self._evaluate()
         stop = ""
         while self.state.step < self.config.steps and not stop:
-            done, stop = self.guarded(self._step)
+            done, stop = self.guarded(self._step, f"step {self.state.step}")
             yield done
             if self._due(self.config.evaluation.every) and self.config.evaluation.prompts:
                 yield from self._evaluate()
@@ -149,7 +149,8 @@ class Trainer:
 
     # --- one step
 
-    def guarded(self, work: Callable[[], Result]) -> Result:
+    def guarded(self, work: Callable[[], Result], what: str) -> Result:
+        """Do the work; a guard or a full device ends the run, and `what` says what it stopped."""
         self.current = []
         try:
             return work()
@@ -159,7 +160,7 @@ class Trainer:
             raise
         except Exception as error:
             # Boundary: a full device has errors of several types; all others go on as they are.
-            full = device_full(error, f"step {self.state.step}", MORE_ROOM)
+            full = device_full(error, what, MORE_ROOM)
             if full is None:
                 raise
             if self.world.is_main:
@@ -329,7 +330,7 @@ class Trainer:
         )
 
     def _evaluate(self) -> Iterator[Event]:
-        found = self.guarded(self._held_out)
+        found = self.guarded(self._held_out, f"the evaluation at step {self.state.step}")
         yield found
         yield from after_evaluation(self, found)
 

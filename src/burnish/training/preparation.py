@@ -14,14 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
-import torch
-from msgspec import Struct
 
 from burnish.config.schema import Curriculum as CurriculumConfig
 from burnish.errors import UserError
 from burnish.policy.pieces import ReferenceFrozen
 from burnish.policy.reference import ReferenceStats, fit_reference_stats
 from burnish.records import Task
+from burnish.store import StartRewards, read_start_rewards, write_start_rewards
 from burnish.training.collect import reward_batch
 from burnish.training.curriculum import Curriculum, CurriculumState, advance, difficulty_of
 from burnish.training.events import Calibrated, Event, HeldOut, StageBegun
@@ -33,33 +32,20 @@ if TYPE_CHECKING:
     from burnish.training.loop import Trainer
 
 
-CALIBRATION = "calibration.json"
-
-
-class Measured(Struct, frozen=True):
-    """The start model's rewards as they lie in the run's folder."""
-
-    answers: int
-    names: tuple[str, ...]
-    mean: list[float]
-    deviation: list[float]
-    counts: list[int]
-
-
 def prepare(run: Trainer) -> Iterator[Event]:
     """Imitate the experts and measure the start model, where the recipe asks for it."""
     if run.warm_up is not None:
         imitated = run.warm_up.run()
-        while (event := run.guarded(lambda: next(imitated, None))) is not None:
+        while (event := run.guarded(lambda: next(imitated, None), "the warm start")) is not None:
             yield event
         run.warm_up = None
         _start_anew(run)
     calibration = run.config.policy.calibration
     if calibration is not None and run.weigher.state.reference is None:
-        yield run.guarded(functools.partial(_calibrate, run, calibration))
+        yield run.guarded(functools.partial(_calibrate, run, calibration), "calibration")
     if run.config.curriculum is not None:
         work = functools.partial(_begin_curriculum, run, run.config.curriculum)
-        yield run.guarded(work)
+        yield run.guarded(work, "measuring the curriculum")
 
 
 def _start_anew(run: Trainer) -> None:
@@ -78,9 +64,9 @@ def _start_anew(run: Trainer) -> None:
 
 def _calibrate(run: Trainer, piece: ReferenceFrozen) -> Calibrated:
     """Rewards of the start model on its own answers: the unit of `reference_frozen`."""
-    kept = run.folder / CALIBRATION
-    if kept.is_file():
-        return _remember(run, piece, msgspec.json.decode(kept.read_bytes(), type=Measured))
+    kept = read_start_rewards(run.folder)
+    if kept is not None:
+        return _remember(run, piece, kept)
     tasks = replace(run.cursor, position=0).take(piece.prompts)
     seed = run.seeds.for_("calibration")
     scored = run.collector.answer(tasks, seed, piece.samples)
@@ -94,21 +80,15 @@ def _calibrate(run: Trainer, piece: ReferenceFrozen) -> Calibrated:
         )
     reference = fit_reference_stats(batch.rewards_BK, sd_floor=piece.sd_floor, robust=piece.robust)
     numbers = (reference.mean_K.tolist(), reference.sd_K.tolist(), reference.count_K.tolist())
-    measured = Measured(len(scored), names, *numbers)
+    measured = StartRewards(len(scored), names, *numbers)
     if run.world.is_main:
-        draft = run.folder / f".{CALIBRATION}"
-        draft.write_bytes(msgspec.json.encode(measured))
-        os.replace(draft, kept)
+        write_start_rewards(run.folder, measured)
     return _remember(run, piece, measured)
 
 
-def _remember(run: Trainer, piece: ReferenceFrozen, measured: Measured) -> Calibrated:
+def _remember(run: Trainer, piece: ReferenceFrozen, measured: StartRewards) -> Calibrated:
     """Give the recipe its unit, and say what it is."""
-    reference = ReferenceStats(
-        torch.tensor(measured.mean, dtype=torch.float64),
-        torch.tensor(measured.deviation, dtype=torch.float64),
-        torch.tensor(measured.counts),
-    )
+    reference = ReferenceStats.from_numbers(measured.mean, measured.deviation, measured.counts)
     run.weigher.state = replace(run.weigher.state, reference=reference)
     named = dict(zip(measured.names, measured.deviation, strict=True))
     return Calibrated(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from burnish.config import Config, Resolved
 from burnish.config.schema import FREE
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import RunChanged, UserError, did_you_mean
 from burnish.policy.pieces import Contrastive, Elastic, Function, OverlongPenalty, TriFactor
 from burnish.policy.plugins import load_function
 from burnish.policy.recipe import Recipe
@@ -64,10 +64,11 @@ def check_pieces(config: Config, rewards: list[str]) -> None:
             "policy.trust_region: 'elastic' changes nothing with one update a step, where every "
             "ratio is 1; set update.minibatches or update.epochs above 1"
         )
-    if recipe.contrastive and config.steps <= recipe.contrastive.warmup:
+    if (head := recipe.contrastive) and config.steps <= head.warmup:
         raise UserError(
-            f"steps is {config.steps}, and the contrastive head warms up for "
-            f"{recipe.contrastive.warmup}: the policy would never move. Raise steps or lower warmup"
+            f"steps is {config.steps}, and the contrastive head warms up for {head.warmup}: the "
+            f"policy would never move. Raise steps or lower "
+            f"policy.shaping.{recipe.shaping.index(head)}.warmup"
         )
     if config.curriculum and not (config.evaluation.every and config.evaluation.prompts):
         raise UserError(
@@ -79,6 +80,17 @@ def check_pieces(config: Config, rewards: list[str]) -> None:
             "warm_start trains the whole model, model.lora only adapters; do the warm start in a "
             "run of its own and give its folder as model.path"
         )
+
+
+def idle_pieces(config: Config) -> list[str]:
+    """Pieces that run and change nothing, one line each; a run with them may still be wanted."""
+    updates = config.update.epochs * config.update.minibatches
+    if isinstance(config.policy.trust_region, Function) and updates == 1:
+        return [
+            "policy.trust_region: with one update a step every ratio is 1, so no bound can bind; "
+            "set update.minibatches or update.epochs above 1."
+        ]
+    return []
 
 
 def _named_rewards(recipe: Recipe) -> Iterator[tuple[str, str]]:
@@ -99,25 +111,24 @@ def check_same(
     about = manifest.read(folder)
     every = about.config.get("evaluation.every")
     if resolved.value.curriculum and every != resolved.value.evaluation.every:
-        raise UserError(
-            f"run '{folder.name}' has a curriculum, whose stages hang on evaluation.every={every}; "
-            f"got {resolved.value.evaluation.every}; change it back or choose another run.name"
+        raise RunChanged(
+            folder.name,
+            f"with a curriculum whose stages hang on evaluation.every={every}, now "
+            f"{resolved.value.evaluation.every}",
+            "change it back",
         )
     values = {k: v for k, v in about.config.items() if not k.startswith(FILES)}
     if changes := resolved.changes(values, FREE):
-        raise UserError(
-            f"run '{folder.name}' was started with another config ({'; '.join(changes)}); change "
-            "it back or choose another run.name"
+        raise RunChanged(
+            folder.name, f"with another config ({'; '.join(changes)})", "change it back"
         )
     changed = [k for k, v in files.items() if about.config.get(k, v) != v]
     if changed:
         names = ", ".join(key.removeprefix(FILES) for key in changed)
-        raise UserError(
-            f"run '{folder.name}' was started with other contents of {names}; restore them or "
-            "choose another run.name"
-        )
+        raise RunChanged(folder.name, f"with other contents of {names}", "restore them")
     if about.data_hash != fingerprint:
-        raise UserError(
-            f"run '{folder.name}' was started on other data (fingerprint {about.data_hash}, now "
-            f"{fingerprint}); restore the data or choose another run.name"
+        raise RunChanged(
+            folder.name,
+            f"on other data (fingerprint {about.data_hash}, now {fingerprint})",
+            "restore the data",
         )

@@ -16,6 +16,7 @@ from torch import Tensor
 from burnish.policy.balance import BalanceState
 from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.recipe import Recipe
+from burnish.policy.reference import FEWEST_VALUES
 from burnish.policy.state import PolicyState
 from burnish.records import Trajectory
 from burnish.seeds import Seeds, derive
@@ -80,14 +81,21 @@ def refreeze_note(batch: RewardBatch, values: Advantages) -> tuple[str, dict[str
     if reference is None or not values.diagnostics.get("reference/refrozen"):
         return None
     shares = {name: values.diagnostics[f"reference/{name}/saturated"] for name in batch.names}
-    most = max(shares, key=lambda name: shares[name])
+    kept = [name for name in batch.names if not values.diagnostics[f"reference/{name}/refrozen"]]
+    counted = [n for n, w in zip(batch.names, batch.weights_K.tolist(), strict=True) if w]
+    most = max((name for name in counted if name not in kept), key=lambda name: shares[name])
     line = (
-        f"{shares[most]:.0%} of the values of reward '{most}' stood at the clip: the unit of all "
+        f"{shares[most]:.0%} of the values of reward '{most}' stood at the clip: the unit of the "
         f"rewards was measured anew on {len(batch.rewards_BK)} answers of this step"
     )
+    if kept:
+        line += (
+            f"; {', '.join(kept)} kept the old one (constant here, or fewer than {FEWEST_VALUES} "
+            "values)"
+        )
     columns = {"mean": reference.mean_K, "deviation": reference.sd_K, "count": reference.count_K}
     data = {k: dict(zip(batch.names, v.tolist(), strict=True)) for k, v in columns.items()}
-    return line, {"saturated": shares, **data}
+    return line, {"saturated": shares, **data, "kept": kept}
 
 
 def _twins(trajectories: Sequence[Trajectory]) -> Tensor:

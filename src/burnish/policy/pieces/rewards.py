@@ -37,7 +37,7 @@ class ReferenceFrozen(Piece, frozen=True, tag="reference_frozen"):
     """... and how many answers it gives to each."""
     refreeze_above: float = 1.0
     """Measure the unit anew on a step's own answers where more than this share of one reward's
-    values stand at the clip; 1 never does."""
+    values stand at the clip; 1 never does. Rewards that are constant there keep theirs."""
 
     def __post_init__(self) -> None:
         above = self.refreeze_above
@@ -49,7 +49,7 @@ class ReferenceFrozen(Piece, frozen=True, tag="reference_frozen"):
 
 
 class Contrastive(Piece, frozen=True, tag="contrastive"):
-    """A small extra reward for right answers that resemble other right ones (CLIPO)."""
+    """A little less reward for right answers that resemble no other right one (CLIPO)."""
 
     reward: str = ""
     """Name of the reward that says what is right; empty takes the first whose weight is not 0."""

@@ -11,6 +11,7 @@ import math
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import fields
 
 from burnish.policy.pieces.base import Function, Piece, require
 
@@ -105,6 +106,10 @@ class Entropy(Piece, frozen=True, tag="entropy"):
         require(math.isfinite(self.coefficient), "coefficient", self.coefficient, "finite")
 
 
+_OF_ADAPTIVE = ("target", "rate", "low", "high", "every", "held_out")
+"""Settings of `SFT` that only its adaptive schedule reads."""
+
+
 class SFT(Piece, frozen=True, tag="sft"):
     """Imitation of experts beside the policy loss, so that rare rules are not forgotten (AFRL)."""
 
@@ -140,17 +145,24 @@ class SFT(Piece, frozen=True, tag="sft"):
         for key in ("every", "held_out"):
             require(getattr(self, key) >= 1, key, getattr(self, key), "at least 1")
         require(self.gradients_every >= 0, "gradients_every", self.gradients_every, "at least 0")
-        is_adaptive = self.schedule == "adaptive"
-        if not is_adaptive and (self.target or self.low is not None or self.high is not None):
+        if self.schedule == "adaptive":
+            self._check_adaptive()
+            return
+        plain = {field.name: field.default for field in fields(self)}
+        unread = [key for key in _OF_ADAPTIVE if getattr(self, key) != plain[key]]
+        if unread:
             raise ValueError(
-                f"schedule: '{self.schedule}' has no target, low or high; set it to 'adaptive' or "
-                "leave them out"
+                f"schedule: '{self.schedule}' does not read {', '.join(unread)}; set it to "
+                "'adaptive' or leave that out"
             )
+
+    def _check_adaptive(self) -> None:
+        moves = "above 0 with schedule 'adaptive', which multiplies it"
+        require(self.coefficient > 0, "coefficient", self.coefficient, moves)
         low, high = self.bounds
         start = f"`coefficient` ({self.coefficient})"
-        require(not is_adaptive or 0 <= low <= self.coefficient, "low", low, f"0 to {start}")
-        is_above = self.coefficient <= high < math.inf
-        require(not is_adaptive or is_above, "high", high, f"at least {start}, finite")
+        require(0 <= low <= self.coefficient, "low", low, f"0 to {start}")
+        require(self.coefficient <= high < math.inf, "high", high, f"at least {start}, finite")
 
     @property
     def bounds(self) -> tuple[float, float]:

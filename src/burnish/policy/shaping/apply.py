@@ -16,8 +16,10 @@ from burnish.policy.contrast.compare import ContrastRule
 from burnish.policy.contrast.head import HeadState, head_step
 from burnish.policy.contrast.reward import contrastive_reward
 from burnish.policy.reference import (
+    ReferenceStats,
     fit_reference_stats,
     reference_frozen_normalise,
+    renew_reference_stats,
     saturated_share,
 )
 from burnish.policy.shaping.overlong import overlong_penalty
@@ -78,30 +80,41 @@ def _freeze(piece: pieces.ReferenceFrozen, shaped: Shaped, batch: RewardBatch) -
     }
     state = replace(shaped.state, reference=reference)
     if piece.refreeze_above < 1:
-        is_stale = _is_stale(piece, share_K, batch)
+        renewed, is_new_K = renew_reference_stats(
+            reference, shaped.rewards_BK, piece.sd_floor, robust=piece.robust
+        )
+        is_stale = _is_stale(piece, share_K, is_new_K, batch)
         metrics["reference/refrozen"] = float(is_stale)
+        metrics |= {
+            f"reference/{name}/refrozen": float(is_stale and is_new)
+            for name, is_new in zip(_names(batch), is_new_K.tolist(), strict=True)
+        }
         if is_stale:
-            state, normalised_BK = _refreeze(piece, shaped)
+            state, normalised_BK = _refreeze(piece, shaped, renewed)
     return replace(shaped, rewards_BK=normalised_BK, state=state, metrics=shaped.metrics | metrics)
 
 
-def _is_stale(piece: pieces.ReferenceFrozen, share_K: Tensor, batch: RewardBatch) -> bool:
-    """True where a reward that counts stands at the clip too often.
+def _is_stale(
+    piece: pieces.ReferenceFrozen, share_K: Tensor, is_new_K: Tensor, batch: RewardBatch
+) -> bool:
+    """True where a reward that counts stands at the clip too often and this batch gives it a unit.
 
-    A batch in which some reward has no value (its share is NaN) cannot give it a unit: the old ones
-    stay for now.
+    Without the second a reward that became constant would move the unit of the others every step. A
+    batch in which a reward that counts has no value (its share is NaN) waits.
     """
-    is_over_K = (share_K > piece.refreeze_above) & (batch.weights_K != 0).to(share_K.device)
-    return bool(is_over_K.any()) and not bool(share_K.isnan().any())
+    counts_K = (batch.weights_K != 0).to(share_K.device)
+    is_over_K = (share_K > piece.refreeze_above) & is_new_K & counts_K
+    return bool(is_over_K.any()) and not bool((share_K.isnan() & counts_K).any())
 
 
-def _refreeze(piece: pieces.ReferenceFrozen, shaped: Shaped) -> tuple[PolicyState, Tensor]:
-    """The unit of all rewards, measured on this batch, and the batch in it.
+def _refreeze(
+    piece: pieces.ReferenceFrozen, shaped: Shaped, reference: ReferenceStats
+) -> tuple[PolicyState, Tensor]:
+    """The memory with the unit that was measured on this batch, and the batch in it.
 
-    Of all, not of the stale one alone: they are compared with each other, so 0 has to mean the same
-    policy for each. Progress in the old unit is forgotten, violations and weights stay.
+    Of all rewards, not of the stale one alone: they are compared with each other, so 0 has to mean
+    the same policy for each. Progress in the old unit is forgotten, violations and weights stay.
     """
-    reference = fit_reference_stats(shaped.rewards_BK, sd_floor=piece.sd_floor, robust=piece.robust)
     normalised_BK = reference_frozen_normalise(
         shaped.rewards_BK, reference.mean_K, reference.sd_K, clip=piece.clip
     )

@@ -1,0 +1,52 @@
+"""The start model's rewards, as a run measured them before its first step and keeps them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import StoreError
+
+CALIBRATION = "calibration.json"
+"""The file's name in the run's folder."""
+
+
+class StartRewards(Struct, frozen=True):
+    """Mean and deviation of each reward on the start model's own answers."""
+
+    answers: int
+    names: tuple[str, ...]
+    mean: list[float]
+    deviation: list[float]
+    counts: list[int]
+
+    def columns(self, names: Sequence[str]) -> tuple[list[float], list[float], list[int]]:
+        """Mean, deviation and count of these rewards, in their order."""
+        places = [self.names.index(name) for name in names]
+        return (
+            [self.mean[place] for place in places],
+            [self.deviation[place] for place in places],
+            [self.counts[place] for place in places],
+        )
+
+
+def read_start_rewards(folder: Path) -> StartRewards | None:
+    """What the run in this folder measured; None where it measured nothing."""
+    path = folder / CALIBRATION
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=StartRewards)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"{path}: damaged: {error}.") from error
+
+
+def write_start_rewards(folder: Path, measured: StartRewards) -> None:
+    """Keep it: whole, or not at all."""
+    draft = folder / f".{CALIBRATION}"
+    draft.write_bytes(msgspec.json.encode(measured))
+    os.replace(draft, folder / CALIBRATION)
