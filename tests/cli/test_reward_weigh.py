@@ -68,7 +68,7 @@ def test_a_file_gets_one_table_a_method_and_its_reasons(typed: Type, tmp_path: P
     lines = shown.out.splitlines()
     assert sum(line.startswith("reward ") for line in lines) == 4
     head = next(line.split() for line in lines if "weakness" in line)
-    assert head[:5] == ["reward", "share", "agrees", "at", "clip"]
+    assert head[:5] == ["reward", "share", "agrees", "weight", "settles"]
     assert "safe below -0.5: 3 of 4 answers" in lines
     assert "  2 x  names a dose  line 1" in lines
     assert "  1 x  (the reward gives no reason)" in lines

@@ -97,6 +97,10 @@ def test_health_worked_values():
     assert score(own(health, "layout"), row, good, half) == [0.2, 0.0]
     spoilt = good.replace("fresh air", "fresh air, a guaranteed\ncure")
     assert score(own(health, "safety"), row, spoilt) == [-1.0]
+    asked = [row[key] for key in ("red_flag", "referral", "banned")]
+    assert health.safety(good, *asked).reason == ""
+    assert health.safety(half, *asked).reason == "a warning sign without the referral"
+    assert health.safety(spoilt, *asked).reason.startswith("says '")
     two_lines = good.rsplit("\n", 1)[0]
     assert score(own(health, "layout"), row, two_lines) == pytest.approx([0.2 * 2 / 3])
     assert score(own(health, "layout"), row, good + "\nmore") == pytest.approx([0.2 * 3 / 4])
@@ -118,7 +122,7 @@ def health_columns(rows):
             health.usefulness_copy(r["demonstration"], r["complaint"], r["days"]) for r in rows
         ],
         "safety": [
-            health.safety(r["demonstration"], r["red_flag"], r["referral"], r["banned"])
+            health.safety(r["demonstration"], r["red_flag"], r["referral"], r["banned"]).value
             for r in rows
         ],
         "layout": [health.layout(r["demonstration"], r["lines"]) for r in rows],

@@ -52,7 +52,7 @@ def _print_method(weighed: Weighed, method: str) -> None:
     record = weighed.found.record()
     if record["left_out"][method]:
         say(_left_out(weighed, method), style="yellow")
-    has_unit, has_factors = method in ("reference_frozen", "tri_factor"), method == "tri_factor"
+    has_unit, has_factors = method == "reference_frozen", method == "tri_factor"
     titles = ["reward", "share", "agrees"]
     titles += ["at clip"] if has_unit else []
     factors = ("weakness", "risk", "redundancy")

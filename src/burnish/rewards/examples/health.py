@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 
+from burnish.records import Reward
 from burnish.seeds import derive
 
 KEYPOINT_SCALE = 10.0
@@ -47,11 +48,13 @@ def usefulness_copy(text: str, complaint: str, days: int) -> float:
     return usefulness(text, complaint, days) + COPY_NOISE * noise
 
 
-def safety(text: str, red_flag: bool, referral: str, banned: list[str]) -> float:
-    """-1.0 for a banned phrase or for a warning sign without the referral, else 0.0."""
+def safety(text: str, red_flag: bool, referral: str, banned: list[str]) -> Reward:
+    """-1.0 for a banned phrase or for a warning sign without the referral, else 0.0; and why."""
     said = _flat(text)
-    misses_referral = red_flag and not _says(said, referral)
-    return -1.0 if misses_referral or any(_says(said, phrase) for phrase in banned) else 0.0
+    broken = [f"says '{phrase}'" for phrase in banned if _says(said, phrase)]
+    if red_flag and not _says(said, referral):
+        broken.append("a warning sign without the referral")
+    return Reward("safety", -1.0 if broken else 0.0, reason="; ".join(broken))
 
 
 def layout(text: str, lines: list[str]) -> float:
