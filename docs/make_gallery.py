@@ -17,7 +17,7 @@ import anyio
 from burnish.cli.method_cards import find_card
 from burnish.cli.methods import BASELINE, differences, recipe_of
 from burnish.cli.recipes import RecipeCard, all_recipes, read_card
-from burnish.cli.rehearsal import Played, answer_fields, play_all, script_for
+from burnish.cli.rehearsal import Played, answer_fields, play_all, scripts_for
 from burnish.cli.rewards import parts_text
 from burnish.cli.tokenizers import tokenizer_for
 from burnish.cli.words import resolve
@@ -74,14 +74,12 @@ def example(card: RecipeCard, config: Config) -> str:
     """One task and what scripted answers to it earn, as `burnish try` has it."""
     root = card.path.resolve().parent
     tasks = build_tasks(config.task, config.run.seed, root)
-    (task,) = tasks.sample(1)
+    scorer = build_all(config.rewards, base=root)
+    fields = answer_fields(scorer), config.experts.field
+    (task,), (lines,) = scripts_for(tasks, 1, *fields)
     asked = "> " + shown(task.prompt).replace("<", "\\<")
     if any(kind_of(reward) == "judge" for reward in config.rewards):
         return f"{asked}\n\nWhat an answer earns is up to the judge that the recipe names."
-    scorer = build_all(config.rewards, base=root)
-    script = script_for(task, answer_fields(scorer), config.experts.field)
-    # Where the expert's answer is what answers are compared with, it stands there once.
-    lines = [line for n, line in enumerate(script) if line.text not in {o.text for o in script[:n]}]
     # One token a byte and room for all of them: the page must not depend on what is cached here.
     sampling, tokenizer = Sampling(max_tokens=4096), tokenizer_for("tiny")
     seconds = config.rollout.score_timeout_s

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from cli_words import Type
 
-from burnish.cli.rehearsal import answer_fields, script_for, wrong_answer
+from burnish.cli.rehearsal import answer_fields, script_for, scripts_for, wrong_answer
 from burnish.records import Message, Task
 from burnish.rewards.checks.match import MatchConfig
 from burnish.rewards.checks.numeric import NumericConfig
 from burnish.rewards.checks.tags import TagsConfig
 from burnish.rewards.config import GateConfig, build_all
+from burnish.tasks.base import FiniteTasks
 
 RECIPE = """
 [model]
@@ -129,6 +130,49 @@ def test_right_is_what_the_rewards_compare_with(compared: list[str], right: str)
 def test_the_first_label_is_right_where_nothing_is_called_answer() -> None:
     task = Task("t", (Message("user", "?"),), {"key": "B", "note": "x"}, labels=("key", "note"))
     assert [line.text for line in script_for(task)] == ["B", "A", ""]
+
+
+def test_an_experts_answer_is_tried_at_another_prompt_too() -> None:
+    task = Task(
+        "t", (Message("user", "?"),), {"demonstration": "so: 7", "answer": "7"}, ("answer",)
+    )
+    lines = script_for(task, ["answer"], misplaced="so: 9")
+    assert [line.label for line in lines] == [
+        "expert",
+        "misplaced",
+        "label alone",
+        "wrong",
+        "empty",
+    ]
+    assert lines[1].text == "so: 9"
+    same = script_for(task, ["answer"], misplaced="so: 7")
+    assert [line.label for line in same] == ["expert", "label alone", "wrong", "empty"]
+
+
+def test_what_experts_say_is_what_is_compared_with_stands_there_once() -> None:
+    task = Task("t", (Message("user", "?"),), {"demonstration": "7", "answer": "7"}, ("answer",))
+    assert [line.label for line in script_for(task, ["answer"])] == ["expert", "wrong", "empty"]
+
+
+@pytest.mark.parametrize(("size", "prompts"), [(3, 2), (2, 2), (2, 5)])
+def test_every_prompt_meets_the_next_ones_answer(size: int, prompts: int) -> None:
+    rows = [
+        Task(f"{n}", (Message("user", f"{n}?"),), {"demonstration": f"say {n}"})
+        for n in range(size)
+    ]
+    tasks = FiniteTasks("three", frozenset({"demonstration"}), "", 0, tuple(rows), ())
+    asked = tasks.sample(size)
+    chosen, scripts = scripts_for(tasks, prompts, [], "demonstration")
+    assert chosen == asked[:prompts]
+    said = [task.fields["demonstration"] for task in asked]
+    assert [script[1].text for script in scripts] == [*said[1:], said[0]][:prompts]
+
+
+def test_gd2po_shows_an_answer_that_its_filter_drops(typed: Type) -> None:
+    shown = typed("try", "gd2po", "model.path=tiny", "rollout.max_tokens=400", "--prompts", 1)
+    rows = [line.split() for line in shown.out.splitlines()]
+    kept = {row[1]: row[4] for row in rows if len(row) > 5 and row[0].startswith("tool_calls/")}
+    assert kept == {"expert": "yes", "misplaced": "no", "wrong": "yes", "empty": "yes"}
 
 
 def test_the_fields_of_rewards_are_found_inside_combinations() -> None:

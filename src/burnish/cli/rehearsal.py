@@ -25,6 +25,7 @@ from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.rewards.config import build_all
 from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.scorer import Scorer, bind_check, checked, leaves
+from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
 from burnish.texts import safe
 
@@ -64,8 +65,7 @@ def rehearse(words: Sequence[str], prompts: int) -> int:
                 style="yellow",
             )
     sampling = Sampling(max_tokens=config.rollout.max_tokens, stop=config.rollout.stop)
-    chosen = tasks.sample(prompts)
-    scripts = [script_for(task, answer_fields(scorer), config.experts.field) for task in chosen]
+    chosen, scripts = scripts_for(tasks, prompts, answer_fields(scorer), config.experts.field)
     deadline_s = config.rollout.score_timeout_s
     played = anyio.run(partial(play_all, chosen, scripts, scorer, found, sampling, deadline_s))
     out.print(legend())
@@ -134,15 +134,35 @@ def answer_fields(scorer: Scorer) -> list[str]:
     return [field for field in fields if field is not None]
 
 
+def scripts_for(
+    tasks: TaskSet, prompts: int, compared: Sequence[str], demonstration: str
+) -> tuple[list[Task], list[list[Line]]]:
+    """The first tasks and a script for each; what an expert says to one is misplaced at another."""
+    found = tasks.sample(prompts + 1)
+    # Of a set that has no more the last prompt meets the first one's answer.
+    others = [*found[1:], found[0]]
+    scripts = [
+        script_for(task, compared, demonstration, str(other.fields.get(demonstration) or ""))
+        for task, other in zip(found, others, strict=True)
+    ]
+    return found[:prompts], scripts[:prompts]
+
+
 def script_for(
-    task: Task, compared: Sequence[str] = (), demonstration: str = "demonstration"
+    task: Task,
+    compared: Sequence[str] = (),
+    demonstration: str = "demonstration",
+    misplaced: str = "",
 ) -> list[Line]:
     """The expert's answer where the task has one, the right answer, a wrong one and an empty one.
 
     Right is what the rewards compare with; where they do not say, `answer` or the first label.
+    `misplaced` is an expert's answer to another prompt: its form is right, its content wrong.
     """
     shown = task.fields.get(demonstration)
     expert = [Line("expert", str(shown))] if shown else []
+    if shown and misplaced and misplaced != str(shown):
+        expert.append(Line("misplaced", misplaced))
     labels = [*(["answer"] if "answer" in task.labels else []), *task.labels]
     names = (name for name in (*compared, *labels) if task.fields.get(name) is not None)
     label = next(names, None)
@@ -152,7 +172,8 @@ def script_for(
     right = str(answer[0] if isinstance(answer, list | tuple) and answer else answer)
     # Beside an expert's answer the bare label need not have the form that rewards ask for.
     named = "label alone" if expert else "right"
-    return [*expert, Line(named, right), Line("wrong", wrong_answer(right)), Line("empty", "")]
+    bare = [] if right == str(shown) else [Line(named, right)]
+    return [*expert, *bare, Line("wrong", wrong_answer(right)), Line("empty", "")]
 
 
 def wrong_answer(right: str) -> str:

@@ -57,9 +57,10 @@ def try_(
     """See what a recipe feeds the model and what answers would earn, without a model.
 
     Three prompts go through a scripted model that gives the right answer, a
-    wrong one and none. Tokens are coloured by who wrote them; rewards come
-    with their parts and evidence, and with the advantages and loss terms that
-    training would make of them.
+    wrong one and none; where there are experts, also theirs and one that
+    belongs to another prompt. Tokens are coloured by who wrote them; rewards
+    come with their parts and evidence, and with the advantages and loss terms
+    that training would make of them.
 
     \b
       burnish try grpo
