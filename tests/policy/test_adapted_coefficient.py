@@ -99,6 +99,14 @@ def test_the_piece_has_bounds_of_its_own_unless_given():
         ({"schedule": "linear", "low": 0.0}, "'linear' does not read low; set it to"),
         ({"schedule": "constant", "high": 1.0}, "'constant' does not read high; set it to"),
         ({"schedule": "linear", "every": 6}, "'linear' does not read every; set it to"),
+        (
+            {"schedule": "constant", "final_ratio": 0.5},
+            "does not read final_ratio; set it to 'linear'",
+        ),
+        (
+            {"schedule": "adaptive", "final_ratio": 0.5},
+            "does not read final_ratio; set it to 'linear'",
+        ),
         ({"schedule": "constant", "rate": 0.0, "held_out": 8}, "does not read rate, held_out; set"),
     ],
 )

@@ -106,8 +106,11 @@ class Entropy(Piece, frozen=True, tag="entropy"):
         require(math.isfinite(self.coefficient), "coefficient", self.coefficient, "finite")
 
 
-_OF_ADAPTIVE = ("target", "rate", "low", "high", "every", "held_out")
-"""Settings of `SFT` that only its adaptive schedule reads."""
+_READ_BY = {
+    "linear": ("final_ratio",),
+    "adaptive": ("target", "rate", "low", "high", "every", "held_out"),
+}
+"""Schedule of imitation -> the settings that it alone reads."""
 
 
 class SFT(Piece, frozen=True, tag="sft"):
@@ -147,14 +150,14 @@ class SFT(Piece, frozen=True, tag="sft"):
         require(self.gradients_every >= 0, "gradients_every", self.gradients_every, "at least 0")
         if self.schedule == "adaptive":
             self._check_adaptive()
-            return
         plain = {field.name: field.default for field in fields(self)}
-        unread = [key for key in _OF_ADAPTIVE if getattr(self, key) != plain[key]]
-        if unread:
-            raise ValueError(
-                f"schedule: '{self.schedule}' does not read {', '.join(unread)}; set it to "
-                "'adaptive' or leave that out"
-            )
+        for other, keys in _READ_BY.items():
+            unread = [key for key in keys if getattr(self, key) != plain[key]]
+            if unread and other != self.schedule:
+                raise ValueError(
+                    f"schedule: '{self.schedule}' does not read {', '.join(unread)}; set it to "
+                    f"'{other}' or leave that out"
+                )
 
     def _check_adaptive(self) -> None:
         moves = "above 0 with schedule 'adaptive', which multiplies it"
