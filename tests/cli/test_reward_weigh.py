@@ -291,7 +291,7 @@ def test_bad_rows_are_named(typed: Type, tmp_path: Path, row: dict[str, Any], sa
     ("words", "says"),
     [
         (("--step", "1"), "is for runs"),
-        (("--severity", "safe=3"), "'safe' has 3 and no threshold"),
+        (("--severity", "safe=3"), "--severity safe: 'safe' has no threshold; give"),
         (("--threshold", "safe=low"), "'low' is no number"),
         (("--threshold", "safe"), "--threshold safe: expected NAME=NUMBER, such as safe=1."),
         (("--severity", "safe"), "--severity safe: expected NAME=NUMBER"),

@@ -17,6 +17,7 @@ from burnish.policy import (
     ReferenceFrozen,
     ReferenceStats,
     RewardBatch,
+    SumThenNormalise,
     TriFactor,
     advantages,
     compare_weightings,
@@ -25,6 +26,7 @@ from burnish.policy import (
 from burnish.policy.dry_run import METHODS
 
 NAN = math.nan
+EXACT = SumThenNormalise(eps=0.0)
 FIVE = (-8.0, -1.0, 0.0, 2.0, 9.0)
 
 
@@ -59,7 +61,7 @@ def tables(missing=True):
 def test_shares_by_hand():
     # One group; a = 0, 10 and b = 1, 0. The sum is 1, 10: centred -4.5, 4.5, of which a brings
     # -5, 5 and b 0.5, -0.5: shares 10/11 and 1/11. GDPO gives both the same share, and cancels.
-    found = compare_weightings([[0, 1], [10, 0]], ["q", "q"], names=["a", "b"], eps=0.0)
+    found = compare_weightings([[0, 1], [10, 0]], ["q", "q"], names=["a", "b"], scaling=EXACT)
     total = by_method(found)["sum"]
     close(total.share_K, [10 / 11, 1 / 11])
     deviation = 9 / math.sqrt(2)  # of 1 and 10, with one degree of freedom
@@ -85,9 +87,7 @@ def test_the_three_factors_by_hand():
         [0, 0, 1, 1],
         names="abc",
         reference=reference,
-        severity={"c": 3.0},
-        threshold={"c": 0.0},
-        w_min=0.1,
+        rule=TriFactor(severity={"c": 3.0}, threshold={"c": 0.0}, w_min=0.1),
     )
     weakness = [math.exp(-0.5 * (m - 2 / 3)) for m in (0, 2, 0)]
     close(found.factors.progress_K, [0, 2, 0])
@@ -140,8 +140,7 @@ def test_advantages_are_those_of_the_doors(table, data):
         steps=[0] * count,
         weights=[0.5] * len(names),
         reference=reference,
-        severity=rule.severity,
-        threshold=rule.threshold,
+        rule=rule,
     )
     batch = RewardBatch(
         rewards_BK=table,
@@ -175,12 +174,11 @@ def test_permuting_the_rewards_permutes_everything(table, random):
     order = list(range(table.shape[1]))
     random.shuffle(order)
     groups = [row % 2 for row in range(len(table))]
-    severity, threshold = f64([1.0, 2.0, 3.0])[: len(order)], f64([0.0, NAN, 1.0])[: len(order)]
-    severity = severity.masked_fill(threshold.isnan(), 0.0)
-    plain = compare_weightings(table, groups, severity=severity, threshold=threshold)
-    mixed = compare_weightings(
-        table[:, order], groups, severity=severity[order], threshold=threshold[order]
-    )
+    names = "abc"[: len(order)]
+    known = set(names) & {"a", "c"}
+    rule = TriFactor(severity=dict.fromkeys(known, 2.0), threshold=dict.fromkeys(known, 0.5))
+    plain = compare_weightings(table, groups, names=names, rule=rule)
+    mixed = compare_weightings(table[:, order], groups, names=[names[i] for i in order], rule=rule)
     close(plain.factors.weight_K[order], mixed.factors.weight_K)
     close(plain.below_K[order], mixed.below_K)
     for left, right in zip(plain.methods, mixed.methods, strict=True):
@@ -189,7 +187,8 @@ def test_permuting_the_rewards_permutes_everything(table, random):
 
 
 def test_one_reward_has_weight_one_and_the_whole_share():
-    found = compare_weightings([0.0, 1.0, 0.0, 3.0], [0, 0, 1, 1], threshold=[0.5], severity=[4.0])
+    rule = TriFactor(severity={"0": 4.0}, threshold={"0": 0.5})
+    found = compare_weightings([0.0, 1.0, 0.0, 3.0], [0, 0, 1, 1], rule=rule)
     close(found.factors.weight_K, [1])
     close(found.below_K, [0.5])
     for one in found.methods:
@@ -232,7 +231,8 @@ def test_the_first_rows_or_a_table_stand_for_the_start_model():
 @settings(max_examples=40, deadline=None)
 def test_every_scale_is_that_of_the_advantage_piece(table, scale, ddof):
     groups = [row // 3 for row in range(len(table))]
-    found = compare_weightings(table, groups, reference=start_of(table), scale=scale, ddof=ddof)
+    scaling = SumThenNormalise(scale=scale, ddof=ddof)
+    found = compare_weightings(table, groups, reference=start_of(table), scaling=scaling)
     close(by_method(found)["sum"].advantages_B, grpo_advantage(table, groups, scale, ddof=ddof))
 
 
@@ -247,9 +247,10 @@ def test_replayed_rows_move_the_weights_and_are_not_told_of(table):
     twice = torch.cat((table, table.flip(0)))
     steps = [0] * len(table) + [1] * len(table)
     groups, start = [row // 2 for row in range(len(twice))], start_of(table)
-    whole = compare_weightings(twice, groups, steps=steps, reference=start, scale="batch_std")
+    scaling = SumThenNormalise(scale="batch_std")
+    whole = compare_weightings(twice, groups, steps=steps, reference=start, scaling=scaling)
     later = compare_weightings(
-        twice, groups, steps=steps, reference=start, scale="batch_std", replayed=len(table)
+        twice, groups, steps=steps, reference=start, scaling=scaling, replayed=len(table)
     )
     close(later.factors.weight_K, whole.factors.weight_K)
     for one, both in zip(later.methods, whole.methods, strict=True):
@@ -269,7 +270,7 @@ def test_rows_left_out_are_counted_by_method_and_missing_values_by_reward():
 
 
 def test_a_record_is_plain_json_with_none_for_no_number():
-    record = compare_weightings([[0, 1], [10, 0]], [0, 0], names=["a", "b"], eps=0).record()
+    record = compare_weightings([[0, 1], [10, 0]], [0, 0], names=["a", "b"], scaling=EXACT).record()
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert tuple(record["methods"]) == METHODS
     assert record["methods"]["sum"]["a"]["share"] == pytest.approx(10 / 11)
@@ -287,14 +288,9 @@ def test_a_record_is_plain_json_with_none_for_no_number():
         ({"reference": 3}, ValueError, "first 3 rows, expected 1 to 2"),
         ({"reference": [[1.0]]}, ValueError, "got 1 rewards a row, expected 2"),
         ({"names": ["a", "a"]}, ValueError, "expected 2 different"),
-        ({"severity": {"bb": 1.0}}, UserError, "no reward 'bb' here; expected a, b"),
-        ({"severity": [1.0, 2.0, 3.0]}, ValueError, "severity: got .* for each of the 2 rewards"),
-        ({"threshold": 0.5}, ValueError, "threshold: got 0.5, expected one number for each"),
-        ({"severity": "high"}, ValueError, "severity: expected numbers"),
+        ({"rule": TriFactor(threshold={"bb": 1.0})}, UserError, "'bb' is no reward that counts"),
         ({"reference": True}, ValueError, "reference: got True, expected statistics"),
-        ({"scale": "group"}, ValueError, "scale: got 'group', expected group_std"),
         ({"replayed": 2}, ValueError, "replayed: got 2 rows, expected 0 to 1"),
-        ({"severity": {"b": 1.0}}, UserError, "'b' has 1 and no threshold"),
         ({"rewards": [[1.0, NAN], [2.0, NAN]]}, ValueError, "reward 1 has no value"),
         ({"rewards": [[1.0, math.inf], [2.0, 1.0]]}, ValueError, "rollout 0, reward 1 is inf"),
     ],

@@ -131,7 +131,7 @@ def _rewards(settings: Settings, part: str) -> dict[str, Any]:
             tables.setdefault(words[1], {})[words[2]] = value
     found: dict[str, Any] = {}
     for table in tables.values():
-        title = _title(table)
+        title = reward_title(table)
         if part and title != part:
             continue
         for key, value in table.items():
@@ -145,7 +145,7 @@ def _rewards(settings: Settings, part: str) -> dict[str, Any]:
     return found
 
 
-def _title(table: Mapping[str, Any]) -> str:
+def reward_title(table: Mapping[str, Any]) -> str:
     """A reward's name; without one its function's name, or its kind."""
     if table.get("name"):
         return str(table["name"])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from burnish.bench.comparable import reward_title
 from burnish.bench.loaders.reading import Source, read_sources
 from burnish.config.resolve import unflatten
 from burnish.errors import StoreError, UserError
@@ -233,10 +234,6 @@ def _recipe(policy: Mapping[str, Any], run: str) -> Recipe:
 
 def _categories(tables: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The category of each reward that has one, under the name that it bears in samples."""
-    found = {}
-    for table in tables:
-        path = str(table.get("path", "")).rpartition(":")[2]
-        by_kind = path if table.get("kind") == "function" else table.get("kind", "")
-        if table.get("category"):
-            found[str(table.get("name") or by_kind)] = str(table["category"])
-    return found
+    return {
+        reward_title(table): str(table["category"]) for table in tables if table.get("category")
+    }

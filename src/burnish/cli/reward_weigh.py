@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from burnish.cli.console import emit_json
 from burnish.cli.needs import policy_room
 from burnish.cli.recorded import LARGEST, Recorded, Row, read_file, read_run
 from burnish.errors import UserError, did_you_mean
+from burnish.policy.pieces import TriFactor
 from burnish.store import RunStore, find_run
 from burnish.tasks.rows import SUFFIXES
 
@@ -113,9 +116,7 @@ def compare(recorded: Recorded, query: Query) -> Weighed:
     policy = policy_room()
     names = tuple(name for name in recorded.names if recorded.weights.get(name, 1.0) != 0)
     _check_values(recorded, names)
-    rule = recorded.rule
-    severity = {**rule.severity, **_by_name("--severity", query.severity, names)}
-    threshold = {**rule.threshold, **_by_name("--threshold", query.threshold, names)}
+    rule = _rule(recorded.rule, query, names)
     rows, shown = recorded.rows, recorded.shown
     table = [[row.rewards.get(name) for name in names] for row in rows]
     reference, unit = _reference(recorded, names, query.reference)
@@ -126,21 +127,9 @@ def compare(recorded: Recorded, query: Query) -> Weighed:
         steps=None if rows[0].step is None else [row.step for row in rows],
         weights=[recorded.weights.get(name, 1.0) for name in names],
         reference=reference,
-        severity=severity,
-        threshold=threshold,
-        clip=recorded.frozen.clip,
-        sd_floor=recorded.frozen.sd_floor,
-        robust=recorded.frozen.robust,
-        eta_weak=rule.eta_weak,
-        eta_red=rule.eta_red,
-        w_min=rule.w_min,
-        w_max=rule.w_max,
-        beta=rule.beta,
-        beta_progress=rule.beta_progress,
-        beta_violation=rule.beta_violation,
-        eps=recorded.advantage.eps,
-        ddof=recorded.advantage.ddof,
-        scale=recorded.advantage.scale,
+        frozen=recorded.frozen,
+        rule=rule,
+        scaling=recorded.advantage,
         replayed=recorded.replayed,
     )
     return Weighed(
@@ -151,7 +140,7 @@ def compare(recorded: Recorded, query: Query) -> Weighed:
         found=found,
         categories={n: c for n, c in recorded.categories.items() if n in names},
         unweighed=tuple(name for name in recorded.names if name not in names),
-        below=tuple(diagnose(shown, n, threshold[n]) for n in names if n in threshold),
+        below=tuple(diagnose(shown, n, rule.threshold[n]) for n in names if n in rule.threshold),
         scale=recorded.advantage.scale,
         replayed=recorded.replayed,
         not_followed=recorded.not_followed,
@@ -215,6 +204,19 @@ def _steps(text: str) -> tuple[int | None, int | None]:
             f"--step: got '{text}'; expected a step such as 5, or a range such as 0..9."
         )
     return int(match[1]), int(match[2] or match[1])
+
+
+def _rule(rule: TriFactor, query: Query, names: Sequence[str]) -> TriFactor:
+    """The run's rule with what the flags say; a severity without a threshold is refused."""
+    severity = {**rule.severity, **_by_name("--severity", query.severity, names)}
+    threshold = {**rule.threshold, **_by_name("--threshold", query.threshold, names)}
+    for name in severity:
+        if name not in threshold:
+            raise UserError(
+                f"--severity {name}: '{name}' has no threshold; give the value below which its "
+                f"rule is broken: --threshold {name}=0"
+            )
+    return replace(rule, severity=severity, threshold=threshold)
 
 
 def _by_name(flag: str, words: Sequence[str], names: Sequence[str]) -> dict[str, float]:

@@ -48,7 +48,10 @@ def grpo_advantage(
     weight has no sum: it leaves the statistics and gets 0.
     """
     check_statistics(eps, ddof)
-    check_scale(scale)
+    if scale not in SCALES:
+        raise ValueError(
+            f"scale: got '{scale}', expected {', '.join(SCALES)}.{did_you_mean(scale, SCALES)}"
+        )
     total_B1 = weighted_sum(rewards, weights)[:, None]
     numbered = as_groups(groups, total_B1)
     if scale == "group_std":
@@ -59,14 +62,6 @@ def grpo_advantage(
     present = total_B1[~total_B1.isnan()]
     deviation = present.std(correction=ddof) if len(present) > ddof else present.new_zeros(())
     return torch.where(centred_B == 0, 0.0, centred_B / (deviation + eps))
-
-
-def check_scale(scale: str) -> None:
-    """Refuse a scale that there is not."""
-    if scale not in SCALES:
-        raise ValueError(
-            f"scale: got '{scale}', expected {', '.join(SCALES)}.{did_you_mean(scale, SCALES)}"
-        )
 
 
 def per_reward_advantages(

@@ -15,21 +15,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
-from burnish.policy.advantage import check_scale
 from burnish.policy.groups import (
     Groups,
     centre,
-    check_statistics,
     group_sum,
     is_constant,
     standardise,
 )
+from burnish.policy.pieces import ReferenceFrozen, SumThenNormalise, TriFactor
 from burnish.policy.recorded_rewards import (
-    by_reward,
     check_replayed,
-    check_rules,
     groups_of,
     names_of,
     reference_of,
@@ -43,13 +41,15 @@ from burnish.policy.reference import (
     reference_frozen_normalise,
     saturated_share,
 )
-from burnish.policy.tri_factor import WeightState, next_weights, tri_factor_weights
+from burnish.policy.tri_factor import WeightState, tri_factor_weights
+from burnish.policy.weighting import by_name, renew_weights
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.recorded_rewards import ByReward
     from burnish.policy.tensors import Numbers
 
+FROZEN, RULE, SCALING = ReferenceFrozen(), TriFactor(), SumThenNormalise()
+"""The pieces as a recipe has them that says nothing more."""
 METHODS = ("sum", "gdpo", "reference_frozen", "tri_factor")
 
 
@@ -134,21 +134,9 @@ def compare_weightings(
     steps: Sequence[Hashable] | Tensor | None = None,
     weights: Numbers | None = None,
     reference: ReferenceStats | Numbers | int | None = None,
-    severity: ByReward = None,
-    threshold: ByReward = None,
-    clip: float = 5.0,
-    sd_floor: float = 1e-3,
-    robust: bool = False,
-    eta_weak: float = 0.5,
-    eta_red: float = 1.0,
-    w_min: float = 0.2,
-    w_max: float = 4.0,
-    beta: float = 0.8,
-    beta_progress: float = 0.8,
-    beta_violation: float = 0.8,
-    eps: float = 1e-6,
-    ddof: int = 1,
-    scale: str = "group_std",
+    frozen: ReferenceFrozen = FROZEN,
+    rule: TriFactor = RULE,
+    scaling: SumThenNormalise = SCALING,
     replayed: int = 0,
 ) -> WeightingComparison:
     """Sum, GDPO, frozen reference, and frozen reference with tri-factor weights: (N, K) rewards.
@@ -157,13 +145,12 @@ def compare_weightings(
     are renewed once a step, as in training. Without them all rows are one step, and its weights are
     the settled ones. `weights`: (K,), those of the recipe, none of them 0. `reference`: statistics,
     a table of the start model's rewards, the number of first rows that stand for it, or None for
-    all rows. `severity` and `threshold`: by name or (K,); NaN is no threshold. NaN is no reward: the
-    sum leaves such a row out, GDPO adds nothing for it, a frozen reference takes "as the start".
-    `scale`: as in `grpo_advantage`, of all but GDPO. `replayed`: so many of the first rows only move
-    the weights; the rest of the result is about those after them.
+    all rows. NaN is no reward: the sum leaves such a row out, GDPO adds nothing for it, a frozen
+    reference takes "as the start". The pieces give their numbers as in a recipe: `frozen` of the
+    unit, `rule` of the weights, `scaling` of all sums but GDPO's, which takes `eps` and `ddof` of
+    it. `replayed`: so many of the first rows only move the weights; the rest of the result is about
+    those after them.
     """
-    check_statistics(eps, ddof)
-    check_scale(scale)
     rewards_BK = table_of(rewards)
     named = names_of(names, rewards_BK)
     given_K = weights_of(weights, rewards_BK, named)
@@ -171,31 +158,19 @@ def compare_weightings(
     check_replayed(replayed, len(rewards_BK))
     as_steps = steps_as_groups(rows_by_step)
     numbered = groups_of(groups, as_steps, rewards_BK)
-    stats = reference_of(reference, rewards_BK, sd_floor=sd_floor, robust=robust)
-    normalised_BK = reference_frozen_normalise(rewards_BK, stats.mean_K, stats.sd_K, clip)
-    severity_K = by_reward("severity", severity, named, 0.0)
-    threshold_K = by_reward("threshold", threshold, named, math.nan)
-    check_rules(severity_K, threshold_K, named)
-    factors, scaled_BK = _follow_steps(
-        rows_by_step,
-        normalised_BK,
-        rewards_BK,
-        threshold_K,
-        severity_K,
-        bounds={"eta_weak": eta_weak, "eta_red": eta_red, "w_min": w_min, "w_max": w_max},
-        betas={
-            "beta": 0.0 if steps is None else beta,
-            "beta_progress": beta_progress,
-            "beta_violation": beta_violation,
-        },
-    )
+    stats = reference_of(reference, rewards_BK, sd_floor=frozen.sd_floor, robust=frozen.robust)
+    normalised_BK = reference_frozen_normalise(rewards_BK, stats.mean_K, stats.sd_K, frozen.clip)
+    # All rows as one step have nothing before them to be smoothed with.
+    own = rule if steps is not None else replace(rule, beta=0.0)
+    factors, scaled_BK = _follow_steps(rows_by_step, normalised_BK, rewards_BK, own, named)
     rewards_BK, normalised_BK, scaled_BK = (
         all_BK[replayed:] for all_BK in (rewards_BK, normalised_BK, scaled_BK)
     )
     numbered, as_steps = (Groups(g.index_B[replayed:], g.total) for g in (numbered, as_steps))
-    within = {"group_std": numbered, "batch_std": as_steps, "none": None}[scale]
+    within = {"group_std": numbered, "batch_std": as_steps, "none": None}[scaling.scale]
     has_any_B1 = (~rewards_BK.isnan()).any(1, keepdim=True)
     filled_BK = torch.where(normalised_BK.isnan() & has_any_B1, 0.0, normalised_BK)
+    eps, ddof = scaling.eps, scaling.ddof
     made = {
         "sum": _sum_parts(rewards_BK * given_K, numbered, within, eps, ddof),
         "gdpo": _gdpo_parts(rewards_BK, given_K, numbered, eps, ddof),
@@ -206,8 +181,8 @@ def compare_weightings(
         names=named,
         methods=tuple(_weighting(m, made[m], rewards_BK, numbered) for m in METHODS),
         factors=factors,
-        saturated_K=saturated_share(normalised_BK, clip),
-        below_K=_below(rewards_BK, threshold_K),
+        saturated_K=saturated_share(normalised_BK, frozen.clip),
+        below_K=_below(rewards_BK, by_name("threshold", rule.threshold, named, math.nan)),
         missing_K=rewards_BK.isnan().sum(0),
         reference=stats,
     )
@@ -217,34 +192,26 @@ def _follow_steps(
     rows_by_step: Sequence[Tensor],
     normalised_BK: Tensor,
     rewards_BK: Tensor,
-    threshold_K: Tensor,
-    severity_K: Tensor,
-    *,
-    bounds: Mapping[str, float],
-    betas: Mapping[str, float],
+    rule: TriFactor,
+    names: Sequence[str],
 ) -> tuple[Factors, Tensor]:
     """Tri-factor weights renewed step by step: their end, and the weights of each row, (B, K)."""
     state = WeightState.initial(rewards_BK.shape[1])
     found: dict[str, Tensor] = {}
     scaled_BK = torch.ones_like(rewards_BK)
     for rows in rows_by_step:
-        state, found = next_weights(
-            state,
-            normalised_BK[rows],
-            rewards_BK[rows],
-            threshold_K,
-            severity_K,
-            **bounds,
-            **betas,
-        )
+        state, found = renew_weights(rule, state, normalised_BK[rows], rewards_BK[rows], names)
         scaled_BK[rows] = state.weights_K
     settled_K = tri_factor_weights(
         state.progress_K,
-        severity_K,
+        by_name("severity", rule.severity, names, 0.0),
         state.violation_K,
         normalised_BK[rows_by_step[-1]],
         state.weights_K,
-        **bounds,
+        eta_weak=rule.eta_weak,
+        eta_red=rule.eta_red,
+        w_min=rule.w_min,
+        w_max=rule.w_max,
         beta=0.0,
     )
     factors = Factors(

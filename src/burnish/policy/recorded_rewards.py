@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError, did_you_mean
 from burnish.policy.groups import Groups, as_groups, as_rewards, as_weights
 from burnish.policy.reference import ReferenceStats, fit_reference_stats
-from burnish.policy.tensors import as_float64
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
     from burnish.policy.tensors import Numbers
-
-    ByReward = Mapping[str, float] | Numbers | None
 
 
 def table_of(rewards: Numbers) -> Tensor:
@@ -111,36 +106,3 @@ def reference_of(
                 f"reference: got {start_NK.shape[1]} rewards a row, expected {rewards_BK.shape[1]}"
             )
     return fit_reference_stats(start_NK, sd_floor, robust=robust)
-
-
-def by_reward(what: str, given: ByReward, names: Sequence[str], default: float) -> Tensor:
-    """A number for each reward, (K,), from a table by name or as it is."""
-    if given is None:
-        return torch.full((len(names),), default, dtype=torch.float64)
-    if not isinstance(given, Mapping):
-        read_K = as_float64(given, what)
-        if tuple(read_K.shape) != (len(names),):
-            raise ValueError(
-                f"{what}: got {read_K.tolist()}, expected one number for each of the {len(names)} "
-                "rewards, or a table by name"
-            )
-        return read_K
-    for name in given:
-        if name not in names:
-            raise UserError(
-                f"{what}: there is no reward '{name}' here; expected {', '.join(names)}."
-                f"{did_you_mean(name, names)}"
-            )
-    return torch.tensor([given.get(name, default) for name in names], dtype=torch.float64)
-
-
-def check_rules(severity_K: Tensor, threshold_K: Tensor, names: Sequence[str]) -> None:
-    """A severity without a threshold would never do anything."""
-    for name, severity, threshold in zip(
-        names, severity_K.tolist(), threshold_K.tolist(), strict=True
-    ):
-        if severity > 0 and math.isnan(threshold):
-            raise UserError(
-                f"severity: '{name}' has {severity:g} and no threshold; give the value below which "
-                "its rule is broken."
-            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
@@ -34,22 +35,9 @@ def weigh_rewards(
         case pieces.TriFactor():
             counts_K = given_K != 0
             names = [name for name, counts in zip(batch.names, counts_K, strict=True) if counts]
-            severity_K = _by_name("severity", piece.severity, names, 0.0)
-            thresholds_K = _by_name("threshold", piece.threshold, names, torch.nan)
             before = state.weights or WeightState.initial(len(names))
-            after, factors = next_weights(
-                before,
-                normalised_BK[:, counts_K],
-                batch.rewards_BK[:, counts_K],
-                thresholds_K,
-                severity_K,
-                eta_weak=piece.eta_weak,
-                eta_red=piece.eta_red,
-                w_min=piece.w_min,
-                w_max=piece.w_max,
-                beta=piece.beta,
-                beta_progress=piece.beta_progress,
-                beta_violation=piece.beta_violation,
+            after, factors = renew_weights(
+                piece, before, normalised_BK[:, counts_K], batch.rewards_BK[:, counts_K], names
             )
             weights_K = given_K.clone()
             weights_K[counts_K] *= after.weights_K
@@ -64,7 +52,32 @@ def weigh_rewards(
             assert_never(piece)
 
 
-def _by_name(key: str, table: dict[str, float], names: list[str], default: float) -> Tensor:
+def renew_weights(
+    piece: pieces.TriFactor,
+    before: WeightState,
+    normalised_BK: Tensor,
+    rewards_BK: Tensor,
+    names: Sequence[str],
+) -> tuple[WeightState, dict[str, Tensor]]:
+    """`next_weights` by the numbers of a piece; `names` are those of the rewards that count."""
+    return next_weights(
+        before,
+        normalised_BK,
+        rewards_BK,
+        by_name("threshold", piece.threshold, names, torch.nan),
+        by_name("severity", piece.severity, names, 0.0),
+        eta_weak=piece.eta_weak,
+        eta_red=piece.eta_red,
+        w_min=piece.w_min,
+        w_max=piece.w_max,
+        beta=piece.beta,
+        beta_progress=piece.beta_progress,
+        beta_violation=piece.beta_violation,
+    )
+
+
+def by_name(key: str, table: dict[str, float], names: Sequence[str], default: float) -> Tensor:
+    """A setting of the weights as a number for each reward, (K,)."""
     for name in table:
         if name not in names:
             raise UserError(
