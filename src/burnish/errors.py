@@ -23,6 +23,13 @@ class UserError(BurnishError):
     """Something in your input. One line: what, where, got, expected, next step."""
 
 
+class ArgumentError(UserError, ValueError):
+    """An argument of a public function that it cannot work with.
+
+    The line is made by `burnish.arguments`: the argument's name, what it got, what it expects.
+    """
+
+
 class RunChanged(UserError):
     """A run's folder was begun with something else than what is asked for now.
 

@@ -290,7 +290,7 @@ def test_a_record_is_plain_json_with_none_for_no_number():
         ({"names": ["a", "a"]}, ValueError, "expected 2 different"),
         ({"rule": TriFactor(threshold={"bb": 1.0})}, UserError, "'bb' is no reward that counts"),
         ({"reference": True}, ValueError, "reference: got True, expected statistics"),
-        ({"replayed": 2}, ValueError, "replayed: got 2 rows, expected 0 to 1"),
+        ({"replayed": 2}, ValueError, "replayed: got 2, expected a whole number from 0 to 1"),
         ({"rewards": [[1.0, NAN], [2.0, NAN]]}, ValueError, "reward 1 has no value"),
         ({"rewards": [[1.0, math.inf], [2.0, 1.0]]}, ValueError, "rollout 0, reward 1 is inf"),
     ],

@@ -36,7 +36,7 @@ def test_overlong_penalty_by_hand():
 
 @pytest.mark.parametrize("buffer", [0, -3, 21])
 def test_overlong_penalty_refuses_a_buffer_outside_the_limit(buffer):
-    with pytest.raises(ValueError, match=f"buffer: got {buffer}, expected 1 to the limit of 20"):
+    with pytest.raises(ValueError, match=f"buffer: got {buffer}, expected a number from 1 to 20"):
         overlong_penalty([1], 20, buffer)
 
 
@@ -81,7 +81,7 @@ def test_whiten_refuses_missing_or_wrong_lengths_and_scopes():
         batch_whiten([1.0, 2.0])
     with pytest.raises(ValueError, match=r"lengths: got \[1.0\], expected .* 2 rollouts"):
         batch_whiten([1.0, 2.0], [1])
-    with pytest.raises(ValueError, match="scope: got 'tokens', expected token or rollout"):
+    with pytest.raises(ValueError, match="scope: got 'tokens', expected token, rollout"):
         batch_whiten([1.0, 2.0], [1, 1], scope="tokens")
 
 
@@ -217,7 +217,7 @@ def test_aggregate_refuses_unknown_modes_and_lengths():
         ValueError, match=r"got 'token_mean', expected .* Did you mean 'token-mean'"
     ):
         aggregate_loss(f64(VALUES), torch.tensor(MASK), "token_mean")
-    with pytest.raises(ValueError, match="max_tokens: got 0, expected at least 1"):
+    with pytest.raises(ValueError, match="max_tokens: got 0, expected a number of at least 1"):
         aggregate_loss(f64(VALUES), torch.tensor(MASK), max_tokens=0)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from burnish.errors import did_you_mean
+from burnish.arguments import as_word
 from burnish.policy.groups import (
     as_groups,
     as_rewards,
@@ -48,10 +48,7 @@ def grpo_advantage(
     weight has no sum: it leaves the statistics and gets 0.
     """
     check_statistics(eps, ddof)
-    if scale not in SCALES:
-        raise ValueError(
-            f"scale: got '{scale}', expected {', '.join(SCALES)}.{did_you_mean(scale, SCALES)}"
-        )
+    as_word("scale", scale, SCALES)
     total_B1 = weighted_sum(rewards, weights)[:, None]
     numbered = as_groups(groups, total_B1)
     if scale == "group_std":

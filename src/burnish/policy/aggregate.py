@@ -16,8 +16,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from burnish.errors import did_you_mean
+from burnish.arguments import as_number, as_word
 from burnish.policy.batch import Normaliser
+from burnish.policy.tensors import check_shape, check_tensor
 
 AGGREGATIONS = (
     "token-mean",
@@ -43,13 +44,12 @@ def aggregate_loss(
     `keep_denominator` counts rollouts that are masked or not kept all the same. A `normaliser`
     brings denominators of its own.
     """
-    if mode not in AGGREGATIONS:
-        raise ValueError(
-            f"aggregation: got '{mode}', expected {', '.join(AGGREGATIONS)}."
-            f"{did_you_mean(mode, AGGREGATIONS)}"
-        )
-    if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"max_tokens: got {max_tokens}, expected at least 1")
+    as_word("mode", mode, AGGREGATIONS)
+    if max_tokens is not None:
+        as_number("max_tokens", max_tokens, low=1)
+    check_tensor(values_BT, "values_BT", "(B, T)", 2)
+    _check_masks(mask_BT, keep_B)
+    check_shape(mask_BT, "mask_BT", tuple(values_BT.shape))
     used_BT = _used(mask_BT, keep_B)
     values_BT = values_BT.masked_fill(~used_BT, 0.0)
     tokens: Tensor | float
@@ -73,8 +73,17 @@ def normaliser_of(
     mask_BT: Tensor, keep_B: Tensor | None = None, *, keep_denominator: bool = False
 ) -> Normaliser:
     """The denominators of a mini-batch, to be given to each of its micro-batches."""
+    _check_masks(mask_BT, keep_B)
     tokens, rollouts = _denominators(mask_BT, keep_B, keep_denominator)
     return Normaliser(tokens=float(tokens), rollouts=float(rollouts))
+
+
+def _check_masks(mask_BT: Tensor, keep_B: Tensor | None) -> None:
+    """Shapes alone: nothing here waits for the device."""
+    check_tensor(mask_BT, "mask_BT", "(B, T)", 2)
+    if keep_B is not None:
+        check_tensor(keep_B, "keep_B", "(B,)", 1)
+        check_shape(keep_B, "keep_B", (len(mask_BT),))
 
 
 def _used(mask_BT: Tensor, keep_B: Tensor | None) -> Tensor:

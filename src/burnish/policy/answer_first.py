@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError
-from burnish.policy.tensors import as_float64, as_logp
+from burnish.arguments import as_list, as_number, as_text, as_whole, as_word, refused
+from burnish.errors import ArgumentError, UserError
+from burnish.policy.tensors import as_float64, as_logp, check_finite
 
 if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
@@ -48,19 +49,20 @@ def first_token_grade(logits: Numbers, label_ids: Sequence[int] | Tensor) -> Fir
 
     Other tokens' logits do not matter. Of equally likely labels the first one is the grade.
     """
-    values = as_logp(logits)
-    ids_C = torch.as_tensor(label_ids, dtype=torch.int64, device=values.device)
-    if ids_C.ndim != 1 or not 2 <= len(ids_C) == len(set(ids_C.tolist())):
-        raise ValueError(f"label_ids: got {ids_C.tolist()}, expected at least two different ids")
+    values = as_logp(logits, "logits")
+    ids = [as_whole("label_ids", one) for one in as_list("label_ids", label_ids)]
+    if not 2 <= len(ids) == len(set(ids)):
+        raise refused("label_ids", label_ids, "at least two different ids")
+    ids_C = torch.tensor(ids, device=values.device)
     if values.ndim not in (1, 2):
-        raise ValueError(f"logits: got shape {tuple(values.shape)}, expected (V,) or (B, V)")
+        raise ArgumentError(f"logits: got shape {tuple(values.shape)}, expected (V,) or (B, V)")
     size = values.shape[-1]
-    if not 0 <= int(ids_C.min()) <= int(ids_C.max()) < size:
-        raise ValueError(f"label_ids: got {ids_C.tolist()}, expected ids from 0 to {size - 1}")
+    if not 0 <= min(ids) <= max(ids) < size:
+        raise ArgumentError(f"label_ids: got {ids}, expected ids from 0 to {size - 1}")
     chosen = values.index_select(-1, ids_C)
     # Without one finite label there is nothing to choose; an argmax would still name a grade.
     if chosen.isnan().any() or not (chosen.amax(-1).abs() < torch.inf).all():
-        raise ValueError("logits: those of the labels are not finite, so there is no grade")
+        raise ArgumentError("logits: those of the labels are not finite, so there is no grade")
     probabilities = chosen.softmax(-1)
     places_C = torch.arange(len(ids_C), dtype=probabilities.dtype, device=values.device)
     return FirstTokenGrade(chosen.argmax(-1), probabilities, (probabilities * places_C).sum(-1))
@@ -79,17 +81,28 @@ def answer_kd(
     logits by T. The mean over rows, or with `reduction="none"` one value a row, (B,).
     Differentiable in `student_logits`.
     """
-    if not 0 < temperature < float("inf"):
-        raise ValueError(f"temperature: got {temperature}, expected a finite number above 0")
+    student = as_logp(student_logits, "student_logits")
+    check_finite(student, "student_logits")
+    return answer_divergence(student, teacher_probs, temperature, reduction=reduction)
+
+
+def answer_divergence(
+    student_logits: Tensor, teacher_probs: Numbers, temperature: float, *, reduction: str
+) -> Tensor:
+    """`answer_kd` inside a loss: the student's values are left to the guards of training."""
+    as_number("temperature", temperature, above=0)
+    as_word("reduction", reduction, ("mean", "none"))
     student = as_logp(student_logits)
     teacher = as_float64(teacher_probs, "teacher_probs").to(student.device)
-    if teacher.shape != student.shape or student.ndim not in (1, 2):
-        raise ValueError(
+    if teacher.shape != student.shape or student.ndim not in (1, 2) or not student.numel():
+        raise ArgumentError(
             f"teacher_probs: got shape {tuple(teacher.shape)}, expected that of the student's "
             f"label logits, {tuple(student.shape)}: (C,) or (B, C)"
         )
     if not ((teacher >= 0) & (teacher < torch.inf)).all() or not (teacher.sum(-1) > 0).all():
-        raise ValueError("teacher_probs: expected numbers of at least 0, some above 0 in each row")
+        raise ArgumentError(
+            "teacher_probs: expected numbers of at least 0, some above 0 in each row"
+        )
     teacher = (teacher / teacher.sum(-1, keepdim=True)).clamp(min=LEAST_PROBABILITY)
     goal = (teacher.log() / temperature).log_softmax(-1).to(student.dtype)
     found = (student / temperature).log_softmax(-1)
@@ -104,7 +117,9 @@ def label_tokens(tokenizer: Encoder, labels: Sequence[str], before: str = "") ->
     several items, or none of its own, is refused: one step of decoding could not say it.
     """
     found: dict[int, str] = {}
-    for label in labels:
+    as_text("before", before)
+    for label in as_list("labels", labels):
+        as_text("labels", label)
         ids = answer_ids(tokenizer, label, before)
         if len(ids) != 1 or tokenizer.decode(ids).strip() != label.strip() or not label.strip():
             pieces = ", ".join(repr(tokenizer.decode([token])) for token in ids) or "nothing"

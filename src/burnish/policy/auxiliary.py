@@ -17,9 +17,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from burnish.errors import did_you_mean
+from burnish.arguments import as_number, as_word
+from burnish.errors import ArgumentError
 from burnish.policy.ratio import MAX_LOG_RATIO
-from burnish.policy.tensors import as_logp
+from burnish.policy.tensors import (
+    as_finite,
+    as_logp,
+    as_mask,
+    check_finite,
+    check_shape,
+    check_tensor,
+)
 
 if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
@@ -29,10 +37,16 @@ KL_KINDS = ("k1", "k2", "k3")
 
 def kl_penalty(logp: Numbers, ref_logp: Numbers, kind: str = "k3") -> Tensor:
     """The KL estimate of each token, differentiable in `logp`; any shape, the same for both."""
-    if kind not in KL_KINDS:
-        raise ValueError(
-            f"kind: got '{kind}', expected {', '.join(KL_KINDS)}.{did_you_mean(kind, KL_KINDS)}"
-        )
+    own, other = as_logp(logp, "logp"), as_logp(ref_logp, "ref_logp")
+    check_finite(own, "logp")
+    check_finite(other, "ref_logp")
+    return kl_estimate(own, other, kind)
+
+
+def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
+    """`kl_penalty` inside a loss: no value is looked at, for that would wait for the device."""
+    as_word("kind", kind, KL_KINDS)
+    check_shape(ref_logp, "ref_logp", tuple(logp.shape))
     gap = as_logp(ref_logp) - as_logp(logp)
     if kind == "k1":
         return -gap
@@ -44,6 +58,9 @@ def kl_penalty(logp: Numbers, ref_logp: Numbers, kind: str = "k3") -> Tensor:
 
 def token_entropy(logits: Tensor) -> Tensor:
     """The entropy in nats of each next-token distribution: (..., V) -> (...)."""
+    check_tensor(logits, "logits", "(..., V)")
+    if not logits.ndim or not logits.shape[-1]:
+        raise ArgumentError(f"logits: got shape {tuple(logits.shape)}, expected (..., V)")
     logp = torch.log_softmax(logits, dim=-1)
     # A logit of -inf is a forbidden token: it adds 0 to the entropy, not 0 * inf.
     return -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)
@@ -55,13 +72,19 @@ def sft_nll(logp: Numbers, mask: Numbers, *, tokens: float | None = None) -> Ten
     0 where every token is masked; what stands there never matters. `tokens` is the denominator of
     the whole batch where this is a part of it.
     """
+    values = as_logp(logp, "logp")
+    is_used = as_mask(mask, "mask", tuple(values.shape)).to(values.device)
+    check_finite(values, "logp", is_used)
+    if tokens is not None:
+        as_number("tokens", tokens, low=0)
+    return masked_nll(values, is_used, tokens=tokens)
+
+
+def masked_nll(logp: Tensor, mask: Tensor, *, tokens: float | None = None) -> Tensor:
+    """`sft_nll` inside a loss: no value is looked at, for that would wait for the device."""
     values = as_logp(logp)
-    is_used = torch.as_tensor(mask, device=values.device) != 0
-    if is_used.shape != values.shape:
-        raise ValueError(
-            f"mask: got shape {tuple(is_used.shape)}, expected that of the log-probs, "
-            f"{tuple(values.shape)}"
-        )
+    is_used = mask.to(values.device) != 0
+    check_shape(is_used, "mask", tuple(values.shape))
     count = is_used.sum() if tokens is None else torch.as_tensor(tokens, device=values.device)
     return -values.masked_fill(~is_used, 0.0).sum() / count.clamp(min=1)
 
@@ -73,10 +96,14 @@ def mode_balanced_loss(
 
     With `lam` 0, or no expert token at all, `rl_loss` itself comes back, bit for bit.
     """
-    if not 0 <= lam < float("inf"):
-        raise ValueError(f"lam: got {lam}, expected a finite number of at least 0")
+    as_number("lam", lam, low=0)
+    as_number("rl_loss", rl_loss)
     total = torch.as_tensor(rl_loss)
-    mask = torch.as_tensor(sft_mask)
-    if lam == 0 or not bool((mask != 0).any()):
+    logp, given = as_logp(sft_logp, "sft_logp"), as_finite(sft_mask, "sft_mask")
+    if not given.numel():
         return total
-    return total + lam * sft_nll(sft_logp, mask).to(total.device)
+    is_used = as_mask(given, "sft_mask", tuple(logp.shape)).to(logp.device)
+    check_finite(logp, "sft_logp", is_used)
+    if lam == 0 or not bool(is_used.any()):
+        return total
+    return total + lam * masked_nll(logp, is_used).to(total.device)

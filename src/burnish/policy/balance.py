@@ -9,12 +9,17 @@ ours). Whether the two losses pull together is said by the cosine of their gradi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from burnish.arguments import as_number, plain_number, refused
+from burnish.errors import ArgumentError
+from burnish.policy.tensors import check_tensor
 
 MOST_GROWTH = 700.0
 """Largest exponent of one move; more than this overflows, and the upper bound cuts it anyway."""
@@ -65,12 +70,13 @@ def adapted_coefficient(
     Kept within `low` and `high`. `nll` is that of held-back demonstrations, in nats a token; where
     it is missing or not finite, the coefficient stays as it is.
     """
-    if not 0 < target < math.inf:
-        raise ValueError(f"target: got {target}, expected a finite number above 0")
-    if not 0 <= rate < math.inf:
-        raise ValueError(f"rate: got {rate}, expected a finite number of at least 0")
-    if not 0 <= low <= high < math.inf:
-        raise ValueError(f"low, high: got {low}, {high}, expected 0 <= low <= high, both finite")
+    as_number("coefficient", coefficient)
+    as_number("target", target, above=0)
+    as_number("rate", rate, low=0)
+    as_number("high", high, low=0)
+    as_number("low", low, low=0, high=high)
+    if nll is not None and plain_number(nll) is None:
+        raise refused("nll", nll, "a number, or None where it could not be measured")
     if nll is None or not math.isfinite(nll):
         return coefficient
     growth = min(rate * (nll - target) / target, MOST_GROWTH)
@@ -84,15 +90,29 @@ def gradient_overlap(first: Iterable[Tensor], second: Iterable[Tensor]) -> Gradi
     Sums are in float64. Reads one pair of tensors at a time, so that either may be made on the way.
     """
     sums: list[Tensor] = []
-    for one, other in zip(first, second, strict=True):
+    for one, other in zip_longest(_tensors("first", first), _tensors("second", second)):
+        if one is None or other is None:
+            raise ArgumentError(
+                "first, second: got one with fewer tensors, expected one tensor a parameter in each"
+            )
         if one.shape != other.shape:
-            raise ValueError(
-                f"gradient_overlap: got shapes {tuple(one.shape)} and {tuple(other.shape)} for one "
+            raise ArgumentError(
+                f"first, second: got shapes {tuple(one.shape)} and {tuple(other.shape)} for one "
                 "parameter, expected the same"
             )
         a, b = one.double().flatten(), other.double().flatten()
         sums.append(torch.stack([a @ a, b @ b, a @ b]).cpu())
     found = torch.stack(sums).sum(0).tolist() if sums else [0.0] * 3
     first_norm, second_norm = math.sqrt(found[0]), math.sqrt(found[1])
+    for what, norm in (("first", first_norm), ("second", second_norm)):
+        as_number(what, norm)
     length = first_norm * second_norm
     return GradientOverlap(first_norm, second_norm, found[2] / length if length else None)
+
+
+def _tensors(what: str, given: Iterable[Tensor]) -> Iterator[Tensor]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise refused(what, given, "one tensor a parameter")
+    for one in given:
+        check_tensor(one, what, "of a parameter's shape")
+        yield one

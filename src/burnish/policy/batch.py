@@ -35,6 +35,11 @@ class RewardBatch:
     segments_BT: Tensor | None = None
     """int64 section of each trained token, -1 outside of all; for `stepwise`."""
 
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The names of the rewards; their numbers, from 0 on, where the batch has none."""
+        return self.names or tuple(map(str, range(self.rewards_BK.shape[1])))
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from burnish.arguments import as_number
+from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups, standardise
 from burnish.policy.select.skew import is_within
 from burnish.policy.tensors import as_float64
@@ -49,13 +51,14 @@ def brpo_advantages(
     `center` subtracts the mean of the group and divides by its deviation (ddof 1), both over the
     rollouts with a verdict, which is `grpo_advantage` of these outcomes.
     """
+    as_number("skew_threshold", skew_threshold, low=0, high=1)
     given = as_float64(outcomes, "outcomes")
     if given.ndim not in (1, 2) or given.shape[-1] == 0:
-        raise ValueError(f"outcomes: got shape {tuple(given.shape)}, expected (G,) or (Q, G)")
+        raise ArgumentError(f"outcomes: got shape {tuple(given.shape)}, expected (G,) or (Q, G)")
     outcomes_QG = given.reshape(-1, given.shape[-1]).clone()
     if (outcomes_QG.abs() > 1).any():
         worst = outcomes_QG.abs().nan_to_num(nan=0.0).max().item()
-        raise ValueError(f"outcomes: got one of size {worst:g}, expected -1 (lost) to 1 (won)")
+        raise ArgumentError(f"outcomes: got one of size {worst:g}, expected -1 (lost) to 1 (won)")
     if reference_index is not None:
         index_Q = _references(reference_index, outcomes_QG)
         outcomes_QG.scatter_(1, index_Q[:, None], torch.nan)
@@ -76,7 +79,7 @@ def _references(reference_index: int | Numbers, outcomes_QG: Tensor) -> Tensor:
     index_Q = given.reshape(-1)
     whole_Q = (index_Q >= 0) & (index_Q < size) & (index_Q == index_Q.floor())
     if index_Q.shape != (queries,) or not whole_Q.all():
-        raise ValueError(
+        raise ArgumentError(
             f"reference_index: got {given.tolist()}, expected a position from 0 to {size - 1} "
             f"for each of the {queries} groups"
         )

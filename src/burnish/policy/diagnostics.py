@@ -32,7 +32,7 @@ def describe(
         found["kept"] = keep_B.double().mean().item()
     if keep_B.any():
         found["advantage_abs"] = values_B[keep_B].abs().mean().item()
-    for position, name in enumerate(batch.names or map(str, range(batch.rewards_BK.shape[1]))):
+    for position, name in enumerate(batch.titles):
         values = batch.rewards_BK[:, position]
         present = values[~values.isnan()]
         if len(values):

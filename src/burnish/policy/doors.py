@@ -17,7 +17,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.policy import pieces, plugins
 from burnish.policy.advantage import (
     grpo_advantage,
@@ -27,11 +27,11 @@ from burnish.policy.advantage import (
     weighted_sum,
 )
 from burnish.policy.aggregate import aggregate_loss
-from burnish.policy.auxiliary import kl_penalty, sft_nll
+from burnish.policy.auxiliary import kl_estimate, masked_nll
 from burnish.policy.batch import Advantages, Estimate, Loss, LossBatch, RewardBatch
 from burnish.policy.diagnostics import describe
 from burnish.policy.groups import as_groups, is_constant
-from burnish.policy.objective import policy_loss
+from burnish.policy.objective import clipped_policy_loss
 from burnish.policy.post_scale import batch_whiten
 from burnish.policy.recipe import Recipe
 from burnish.policy.select.apply import select
@@ -39,6 +39,7 @@ from burnish.policy.select.informative import informative_groups
 from burnish.policy.shaping.apply import Shaped, shape
 from burnish.policy.state import PolicyState
 from burnish.policy.stepwise import credited_tokens, stepwise_advantages
+from burnish.policy.tensors import as_lengths, check_finite, check_shape, check_tensor
 from burnish.policy.trust_region.apply import bounds, buckets_of, describe_bounds
 from burnish.policy.weighting import weigh_rewards
 
@@ -101,7 +102,7 @@ def informative(recipe: Recipe, batch: RewardBatch) -> Tensor:
 def loss(recipe: Recipe, batch: LossBatch) -> Loss:
     """Pieces 5 and 7 to 9 on one micro-batch; micro-batches that share a normaliser add up."""
     max_tokens = _constant_length(recipe, batch)
-    core = policy_loss(
+    core = clipped_policy_loss(
         batch.logp_BT,
         batch.old_logp_BT,
         batch.advantages_B,
@@ -195,16 +196,16 @@ def _estimate(piece: pieces.Advantage, batch: RewardBatch) -> Estimate:
 def _by_section(piece: pieces.Stepwise, batch: RewardBatch) -> Estimate:
     """Advantages by token, (B, T): each section has the reward that bears its number."""
     if batch.segments_BT is None:
-        raise ValueError(
+        raise ArgumentError(
             "segments_BT: got none, expected (B, T); the recipe's advantage is stepwise"
         )
     for name in piece.rewards:
-        if name not in batch.names:
+        if name not in batch.titles:
             raise UserError(
                 f"policy.advantage: stepwise names the reward '{name}', which the run does not "
-                f"have; expected {', '.join(batch.names)}.{did_you_mean(name, batch.names)}"
+                f"have; expected {', '.join(batch.titles)}.{did_you_mean(name, batch.titles)}"
             )
-    columns = [batch.names.index(name) for name in piece.rewards]
+    columns = [batch.titles.index(name) for name in piece.rewards]
     rewards_BK = batch.rewards_BK[:, columns]
     values_BT = stepwise_advantages(
         rewards_BK,
@@ -274,24 +275,26 @@ def _auxiliary(
             if piece.coefficient == 0:
                 return "kl", batch.logp_BT.new_zeros(())
             if batch.ref_logp_BT is None:
-                raise ValueError("ref_logp_BT: got none, expected (B, T); the recipe has a KL term")
+                raise ArgumentError(
+                    "ref_logp_BT: got none, expected (B, T); the recipe has a KL term"
+                )
             # Padding may hold anything: cut here, it cannot reach the gradient.
             is_out_BT = ~(batch.mask_BT.bool() & batch.keep_B.bool()[:, None])
             logp_BT = batch.logp_BT.masked_fill(is_out_BT, 0.0)
-            kl_BT = kl_penalty(logp_BT, batch.ref_logp_BT.detach(), piece.estimator)
+            kl_BT = kl_estimate(logp_BT, batch.ref_logp_BT.detach(), piece.estimator)
             return "kl", piece.coefficient * aggregated(kl_BT)
         case pieces.Entropy():
             if piece.coefficient == 0:
                 return "entropy", batch.logp_BT.new_zeros(())
             if batch.entropy_BT is None:
-                raise ValueError(
+                raise ArgumentError(
                     "entropy_BT: got none, expected (B, T); the recipe has an entropy term"
                 )
             return "entropy", -piece.coefficient * aggregated(batch.entropy_BT)
         case pieces.SFT():
             if batch.expert_logp_BT is None or batch.expert_mask_BT is None:
                 return "sft", batch.logp_BT.new_zeros(())
-            nll = sft_nll(batch.expert_logp_BT, batch.expert_mask_BT)
+            nll = masked_nll(batch.expert_logp_BT, batch.expert_mask_BT)
             return "sft", piece.coefficient * nll
         case pieces.Function():
             name = piece.path.rpartition(":")[2]
@@ -315,20 +318,21 @@ def _constant_length(recipe: Recipe, batch: LossBatch) -> int | None:
 
 def _check(batch: RewardBatch) -> None:
     """Refuse tensors that do not describe the same rollouts and rewards."""
-    if batch.rewards_BK.ndim != 2:
-        raise ValueError(f"rewards_BK: got shape {tuple(batch.rewards_BK.shape)}, expected (B, K)")
+    check_tensor(batch.rewards_BK, "rewards_BK", "(B, K)", 2)
     rollouts, rewards = batch.rewards_BK.shape
     for key in ("groups_B", "lengths_B", "truncated_B"):
-        shape = tuple(getattr(batch, key).shape)
-        if shape != (rollouts,):
-            raise ValueError(f"{key}: got shape {shape}, expected ({rollouts},)")
+        check_tensor(getattr(batch, key), key, "(B,)")
+        check_shape(getattr(batch, key), key, (rollouts,))
+    check_tensor(batch.weights_K, "weights_K", "(K,)")
     if batch.weights_K.shape != (rewards,) or (batch.names and len(batch.names) != rewards):
-        raise ValueError(
+        raise ArgumentError(
             f"weights_K and names: got {tuple(batch.weights_K.shape)} weights and "
             f"{len(batch.names)} names, expected one each for {rewards} rewards"
         )
+    check_finite(batch.weights_K, "weights_K")
+    as_lengths(batch.lengths_B, "lengths_B", batch.rewards_BK)
     if not (batch.weights_K != 0).any():
         raise UserError(
-            f"every reward ({', '.join(batch.names)}) has weight 0; expected at least one other "
+            f"every reward ({', '.join(batch.titles)}) has weight 0; expected at least one other "
             "weight, or nothing can be learnt."
         )

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from burnish.errors import did_you_mean
+from burnish.arguments import as_number, as_word
 from burnish.policy.advantage import normalise_then_sum, per_reward_advantages
 from burnish.policy.groups import as_rewards, as_weights
 from burnish.policy.post_scale import batch_whiten
 from burnish.policy.select.conflict import CONFLICT_VARIANTS, conflict_keep, group_keep_ratio
 from burnish.policy.select.informative import informative_groups
+from burnish.policy.tensors import as_lengths
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
@@ -51,8 +52,10 @@ def gdpo_advantage(
     it; GDPO keeps every rollout under each of them. `ignore_zero_signal=False` is the published
     whitening, which shifts groups without signal away from 0.
     """
-    _check_filter(variant or "gdpo", tau or 0.0, GDPO_FAMILY)
+    _check_filter("gdpo" if variant is None else variant, 0.0 if tau is None else tau, GDPO_FAMILY)
     rewards_BK = as_rewards(rewards)
+    if response_lengths is not None:
+        response_lengths = as_lengths(response_lengths, "response_lengths", rewards_BK)
     sum_B = normalise_then_sum(rewards_BK, groups, eps, ddof, weights=weights)
     if not whiten:
         return sum_B
@@ -92,6 +95,8 @@ def gd2po_advantage(
     """
     _check_filter(variant, tau, CONFLICT_VARIANTS)
     rewards_BK = as_rewards(rewards)
+    if response_lengths is not None:
+        response_lengths = as_lengths(response_lengths, "response_lengths", rewards_BK)
     is_present_B = _is_present(rewards_BK, weights)
     per_reward_BK = per_reward_advantages(rewards_BK, groups, eps, ddof)
     keep_B = conflict_keep(per_reward_BK, variant, tau, weights=weights) & is_present_B
@@ -118,9 +123,5 @@ def _is_present(rewards_BK: Tensor, weights: Numbers | None) -> Tensor:
 
 
 def _check_filter(variant: str, tau: float, known: Collection[str]) -> None:
-    if variant not in known:
-        raise ValueError(
-            f"variant: got '{variant}', expected {', '.join(known)}.{did_you_mean(variant, known)}"
-        )
-    if not 0 <= tau <= 1:
-        raise ValueError(f"tau: got {tau}, expected a number from 0 to 1")
+    as_word("variant", variant, known)
+    as_number("tau", tau, low=0, high=1)

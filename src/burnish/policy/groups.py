@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from burnish.policy.tensors import as_float64
+from burnish.arguments import as_list, as_number, refused
+from burnish.errors import ArgumentError
+from burnish.numbers import plain
+from burnish.policy.tensors import as_float64, check_finite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,38 +37,49 @@ class Groups(NamedTuple):
     total: int
 
 
-def as_groups(groups: GroupLabels, values_B: Tensor) -> Groups:
+def as_groups(groups: GroupLabels, values_B: Tensor, what: str = "groups") -> Groups:
     """Number the groups 0, 1, ...; labels may be any hashables or an integer tensor of shape (B,).
 
     `values_B` is any tensor with one row per rollout: it gives the length and the device.
     """
     if isinstance(groups, Tensor):
+        if groups.is_floating_point():
+            check_finite(groups, what)
         labels, index_B = torch.unique(groups, return_inverse=True)
         found = Groups(index_B.to(values_B.device), int(labels.numel()))
     else:
         numbers: dict[Hashable, int] = {}
-        index = [numbers.setdefault(label, len(numbers)) for label in groups]
+        labels_B = [_label(one, what) for one in as_list(what, groups)]
+        index = [numbers.setdefault(label, len(numbers)) for label in labels_B]
         found = Groups(torch.tensor(index, device=values_B.device).long(), len(numbers))
     if found.index_B.shape != values_B.shape[:1]:
-        raise ValueError(
-            f"groups: got shape {tuple(found.index_B.shape)}, expected one label for each of "
+        raise ArgumentError(
+            f"{what}: got shape {tuple(found.index_B.shape)}, expected one label for each of "
             f"the {len(values_B)} rollouts"
         )
     return found
 
 
-def as_rewards(rewards: Numbers) -> Tensor:
+def _label(given: object, what: str) -> Hashable:
+    """A label that is one: None and NaN say of no rollout which group it is in."""
+    label = plain(given)
+    if label is None or not isinstance(label, Hashable) or label != label:
+        raise refused(what, given, "a label for each rollout")
+    return label
+
+
+def as_rewards(rewards: Numbers, what: str = "rewards") -> Tensor:
     """Rewards as (B, K) float64, from (B,) or (B, K); NaN or None where a value is missing."""
-    values = as_float64(rewards, "rewards")
+    values = as_float64(rewards, what)
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2:
-        raise ValueError(f"rewards: got shape {tuple(values.shape)}, expected (B,) or (B, K)")
+        raise ArgumentError(f"{what}: got shape {tuple(values.shape)}, expected (B,) or (B, K)")
     infinite = values.isinf().nonzero()
     if len(infinite):
         rollout, reward = infinite[0].tolist()
-        raise ValueError(
-            f"rewards: rollout {rollout}, reward {reward} is {values[rollout, reward].item()}; "
+        raise ArgumentError(
+            f"{what}: rollout {rollout}, reward {reward} is {values[rollout, reward].item()}; "
             "expected a finite number, or NaN where there is none"
         )
     return values
@@ -77,7 +91,7 @@ def as_weights(weights: Numbers | None, values_BK: Tensor) -> Tensor:
         return values_BK.new_ones(values_BK.shape[1])
     weights_K = as_float64(weights, "weights").to(values_BK.device)
     if weights_K.shape != values_BK.shape[1:] or not weights_K.isfinite().all():
-        raise ValueError(
+        raise ArgumentError(
             f"weights: got {weights_K.tolist()}, expected a finite number for each of the "
             f"{values_BK.shape[1]} rewards"
         )
@@ -108,6 +122,11 @@ def is_constant(values_BK: Tensor, groups: Groups) -> Tensor:
 
 def centre(values_BK: Tensor, groups: Groups) -> Tensor:
     """Each value minus the mean of its group, (B, K); exactly 0 where missing or constant."""
+    return deviations(values_BK, groups).masked_fill(is_constant(values_BK, groups), 0.0)
+
+
+def deviations(values_BK: Tensor, groups: Groups) -> Tensor:
+    """As `centre`, also where a group is constant by range: 5 is little beside 1e7, but not 0."""
     is_present = ~values_BK.isnan()
     count_BK = group_sum(is_present.to(values_BK), groups).clamp(min=1.0)
     centred_BK = values_BK.nan_to_num(nan=0.0)
@@ -115,7 +134,7 @@ def centre(values_BK: Tensor, groups: Groups) -> Tensor:
     for _ in range(2):
         centred_BK = centred_BK - group_sum(centred_BK, groups) / count_BK
         centred_BK = centred_BK.masked_fill(~is_present, 0.0)
-    return centred_BK.masked_fill(is_constant(values_BK, groups), 0.0)
+    return centred_BK
 
 
 def standardise(values_BK: Tensor, groups: Groups, *, eps: float, ddof: int) -> Tensor:
@@ -130,9 +149,6 @@ def standardise(values_BK: Tensor, groups: Groups, *, eps: float, ddof: int) -> 
 
 def check_statistics(eps: float, ddof: int) -> None:
     """Refuse constants that no standard deviation can be made with."""
-    if not eps >= 0:
-        raise ValueError(f"eps: got {eps}, expected a number of at least 0")
+    as_number("eps", eps, low=0)
     if ddof not in (0, 1):
-        raise ValueError(
-            f"ddof: got {ddof}, expected 0 (population deviation) or 1 (sample deviation)"
-        )
+        raise refused("ddof", ddof, "0 (population deviation) or 1 (sample deviation)")

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from burnish.policy.aggregate import aggregate_loss
+from burnish.arguments import as_word, refused
+from burnish.errors import ArgumentError
+from burnish.policy.aggregate import AGGREGATIONS, aggregate_loss
 from burnish.policy.batch import Normaliser
-from burnish.policy.ratio import log_ratio
+from burnish.policy.ratio import RATIO_LEVELS, log_ratio
 from burnish.policy.surrogate import clipped_surrogate
-from burnish.policy.tensors import as_float64, as_logp
+from burnish.policy.tensors import (
+    as_finite,
+    as_float64,
+    as_logp,
+    check_finite,
+    check_shape,
+    check_tensor,
+)
 from burnish.policy.trust_region.by_pass_rate import bucket_sums
 
 if TYPE_CHECKING:
@@ -48,7 +57,56 @@ def policy_loss(
     `clip_high_fraction`, `dual_clip_fraction`, `ratio_mean`, `ratio_max` and `approx_kl`, the k3
     estimate of how far the policy has moved since it sampled. With `buckets`, (B,), the pass-rate
     bucket of each rollout's group, there is `clipped_by_bucket` too: (2, P), clipped tokens and all.
+    Trained tokens with a NaN, a NaN in a mask and bounds below 0 are refused; what
+    stands on tokens that are not trained never matters.
     """
+    inputs = _read(logp, old_logp, advantages, mask, keep)
+    _check_values(inputs, mask, keep)
+    for bound, what in ((clip_low, "clip_low"), (clip_high, "clip_high")):
+        is_fine = _bound(bound, inputs, what) >= 0
+        if not is_fine.all():
+            raise refused(what, bound, "at least 0")
+    return clipped_policy_loss(
+        logp,
+        old_logp,
+        advantages,
+        mask,
+        ratio_level,
+        clip_low,
+        clip_high,
+        dual_clip,
+        aggregation,
+        keep=keep,
+        normaliser=normaliser,
+        max_tokens=max_tokens,
+        keep_denominator=keep_denominator,
+        buckets=buckets,
+    )
+
+
+def clipped_policy_loss(
+    logp: Numbers,
+    old_logp: Numbers,
+    advantages: Numbers,
+    mask: Numbers,
+    ratio_level: str,
+    clip_low: Numbers,
+    clip_high: Numbers,
+    dual_clip: float | None,
+    aggregation: str,
+    *,
+    keep: Numbers | None = None,
+    normaliser: Normaliser | None = None,
+    max_tokens: int | None = None,
+    keep_denominator: bool = False,
+    buckets: Numbers | None = None,
+) -> dict[str, Tensor]:
+    """`policy_loss` inside a training step: shapes and words are checked, values are not.
+
+    Looking at a value would wait for the device; the guards of training look once, at the end.
+    """
+    as_word("ratio_level", ratio_level, RATIO_LEVELS)
+    as_word("aggregation", aggregation, AGGREGATIONS)
     inputs = _read(logp, old_logp, advantages, mask, keep)
     low_B1 = _bound(clip_low, inputs, "clip_low")
     high_B1 = _bound(clip_high, inputs, "clip_high")
@@ -103,7 +161,7 @@ def policy_loss_gradient(
 ) -> Tensor:
     """`d loss / d logp`, (B, T); takes what `policy_loss` takes."""
     with torch.enable_grad():
-        leaf_BT = as_logp(logp).detach().clone().requires_grad_(True)
+        leaf_BT = as_logp(logp, "logp").detach().clone().requires_grad_(True)
         result = policy_loss(
             leaf_BT,
             old_logp,
@@ -131,15 +189,12 @@ class _Inputs(NamedTuple):
 def _read(
     logp: Numbers, old_logp: Numbers, advantages: Numbers, mask: Numbers, keep: Numbers | None
 ) -> _Inputs:
-    logp_BT = as_logp(logp)
-    if logp_BT.ndim != 2:
-        raise ValueError(f"logp: got shape {tuple(logp_BT.shape)}, expected (B, T)")
+    logp_BT = as_logp(logp, "logp")
+    check_tensor(logp_BT, "logp", "(B, T)", 2)
 
     def like(values: Numbers, what: str, *shapes: tuple[int, ...]) -> Tensor:
         read = values.detach() if isinstance(values, Tensor) else as_float64(values, what)
-        if tuple(read.shape) not in shapes:
-            expected = " or ".join(str(shape) for shape in shapes)
-            raise ValueError(f"{what}: got shape {tuple(read.shape)}, expected {expected}")
+        check_shape(read, what, *shapes)
         return read.to(logp_BT)
 
     full, rows = tuple(logp_BT.shape), (len(logp_BT),)
@@ -153,12 +208,20 @@ def _read(
     )
 
 
+def _check_values(inputs: _Inputs, mask: Numbers, keep: Numbers | None) -> None:
+    """Refuse numbers that would make the loss wrong or NaN; those of untrained tokens are let be."""
+    as_finite(mask, "mask")
+    if keep is not None:
+        as_finite(keep, "keep")
+    used_BT = inputs.mask_BT & inputs.keep_B[:, None]
+    check_finite(inputs.logp_BT, "logp", used_BT)
+    check_finite(inputs.old_logp_BT, "old_logp", used_BT)
+    check_finite(inputs.advantages_BT.expand_as(used_BT), "advantages", used_BT)
+
+
 def _buckets(buckets: Numbers, inputs: _Inputs) -> Tensor:
     read = buckets.detach() if isinstance(buckets, Tensor) else as_float64(buckets, "buckets")
-    if read.shape != inputs.keep_B.shape:
-        raise ValueError(
-            f"buckets: got shape {tuple(read.shape)}, expected {tuple(inputs.keep_B.shape)}"
-        )
+    check_shape(read, "buckets", tuple(inputs.keep_B.shape))
     return read.to(inputs.keep_B.device)
 
 
@@ -169,11 +232,9 @@ def _bound(bound: Numbers, inputs: _Inputs, what: str) -> Tensor:
     read = bound.detach() if isinstance(bound, Tensor) else as_float64(bound, what)
     is_by_token = read.shape == inputs.logp_BT.shape
     if not is_by_token and (read.ndim > 1 or read.numel() not in (1, len(inputs.logp_BT))):
-        raise ValueError(
+        raise ArgumentError(
             f"{what}: got shape {tuple(read.shape)}, expected a number, "
             f"({len(inputs.logp_BT)},) or {tuple(inputs.logp_BT.shape)}"
         )
-    if not isinstance(bound, Tensor) and bool((read < 0).any()):
-        raise ValueError(f"{what}: got {bound}, expected at least 0")
     read = read.to(inputs.logp_BT)
     return read if is_by_token else read.reshape(-1, 1)

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError, is_out_of_memory
+from burnish.errors import ArgumentError, UserError, is_out_of_memory
 from burnish.policy.batch import Estimate, LossBatch, RewardBatch
 from burnish.policy.pieces import Function
 from burnish.source import describe, find_function
@@ -136,7 +136,9 @@ def _call(piece: Function, slot: str, *arguments: object) -> Any:
         return function(*arguments, **piece.options)
     # The boundary to other people's code: whatever it raises is theirs to mend, but for a full GPU.
     except Exception as error:
-        if isinstance(error, UserError) or is_out_of_memory(error):
+        # An argument refused inside it is the function's own doing, and its line names it.
+        is_told = isinstance(error, UserError) and not isinstance(error, ArgumentError)
+        if is_told or is_out_of_memory(error):
             raise
         raise UserError(f"{slot} function '{piece.path}' failed: {describe(error)}") from error
 

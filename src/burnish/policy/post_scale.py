@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from burnish.arguments import as_number, as_word
+from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups, is_constant
-from burnish.policy.tensors import as_float64
+from burnish.policy.tensors import as_float64, as_lengths, as_mask, check_finite, check_tensor
 
 if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
@@ -39,9 +41,15 @@ def batch_whiten(
     entries are left or all of them are equal: a variance of 0 is no scale.
     """
     values_B = as_float64(advantages, "advantages")
-    usable_B = torch.ones_like(values_B, dtype=torch.bool) if keep is None else keep
-    if ignore_zero_signal and signal is not None:
-        usable_B = usable_B & signal
+    check_tensor(values_B, "advantages", "(B,)", 1)
+    as_number("eps", eps, low=0)
+    usable_B = torch.ones_like(values_B, dtype=torch.bool)
+    if keep is not None:
+        usable_B = as_mask(keep, "keep", tuple(values_B.shape)).to(values_B.device)
+    check_finite(values_B, "advantages", usable_B)
+    if signal is not None:
+        signal_B = as_mask(signal, "signal", tuple(values_B.shape)).to(values_B.device)
+        usable_B = usable_B & signal_B if ignore_zero_signal else usable_B
     weight_B = _entries(values_B, lengths, scope) * usable_B
     usable_B = weight_B > 0
     entries = weight_B.sum()
@@ -58,16 +66,11 @@ def batch_whiten(
 
 def _entries(values_B: Tensor, lengths: Numbers | None, scope: str) -> Tensor:
     """How many entries each rollout stands for, (B,) float64."""
+    as_word("scope", scope, ("token", "rollout"))
     if scope == "rollout":
         return torch.ones_like(values_B)
-    if scope != "token":
-        raise ValueError(f"scope: got '{scope}', expected token or rollout")
     if lengths is None:
-        raise ValueError("lengths: got none, expected tokens per rollout; scope 'token' needs them")
-    lengths_B = as_float64(lengths, "lengths").to(values_B.device)
-    if lengths_B.shape != values_B.shape or not (lengths_B >= 0).all():
-        raise ValueError(
-            f"lengths: got {lengths_B.tolist()}, expected a count of tokens for each of the "
-            f"{len(values_B)} rollouts"
+        raise ArgumentError(
+            "lengths: got none, expected tokens per rollout; scope 'token' needs them"
         )
-    return lengths_B
+    return as_lengths(lengths, "lengths", values_B)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from burnish.errors import did_you_mean
+from burnish.arguments import as_word
+from burnish.policy.tensors import check_shape, check_tensor
 
 RATIO_LEVELS = ("token", "sequence", "sequence_token")
 
@@ -19,15 +20,15 @@ MAX_LOG_RATIO = 20.0
 
 def log_ratio(logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor, level: str) -> Tensor:
     """The log-ratio of each token, (B, T); 0 with no gradient where the mask is 0."""
+    as_word("ratio_level", level, RATIO_LEVELS)
+    check_tensor(logp_BT, "logp_BT", "(B, T)", 2)
+    for values, what in ((old_logp_BT, "old_logp_BT"), (mask_BT, "mask_BT")):
+        check_tensor(values, what, "(B, T)")
+        check_shape(values, what, tuple(logp_BT.shape))
     is_out_BT = ~mask_BT.bool()
     change_BT = (logp_BT - old_logp_BT).masked_fill(is_out_BT, 0.0)
     if level == "token":
         return change_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    if level not in RATIO_LEVELS:
-        raise ValueError(
-            f"ratio_level: got '{level}', expected {', '.join(RATIO_LEVELS)}."
-            f"{did_you_mean(level, RATIO_LEVELS)}"
-        )
     tokens_B1 = (~is_out_BT).sum(1, keepdim=True).clamp(min=1)
     mean_B1 = change_BT.sum(1, keepdim=True) / tokens_B1
     if level == "sequence":

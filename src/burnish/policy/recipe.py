@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 
 from msgspec import Struct
 
+from burnish.errors import ArgumentError
 from burnish.policy.pieces import (
     KL,
     SFT,
@@ -71,7 +72,7 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         require(is_off_or_bound, "dual_clip", self.dual_clip, "0 (off) or above 1")
         reason = contradiction(self)
         if reason:
-            raise ValueError(reason)
+            raise ArgumentError(reason)
 
     @property
     def needs_reference(self) -> bool:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from burnish.arguments import as_list, as_text, as_whole
+from burnish.errors import ArgumentError
 from burnish.policy.groups import Groups, as_groups, as_rewards, as_weights
 from burnish.policy.reference import ReferenceStats, fit_reference_stats
 
@@ -20,7 +22,7 @@ def table_of(rewards: Numbers) -> Tensor:
     """Rewards as (B, K); a table without a row or a reward is refused."""
     rewards_BK = as_rewards(rewards)
     if not rewards_BK.numel():
-        raise ValueError(
+        raise ArgumentError(
             f"rewards: got shape {tuple(rewards_BK.shape)}, expected a row and a reward at least"
         )
     return rewards_BK
@@ -29,9 +31,12 @@ def table_of(rewards: Numbers) -> Tensor:
 def names_of(names: Sequence[str] | None, rewards_BK: Tensor) -> tuple[str, ...]:
     """A name of its own for each reward; its number where none are given."""
     count = rewards_BK.shape[1]
-    found = tuple(map(str, range(count))) if names is None else tuple(names)
+    if names is None:
+        return tuple(map(str, range(count)))
+    given = list(names) if isinstance(names, str) else as_list("names", names)
+    found = tuple(as_text("names", name) for name in given)
     if len(set(found)) != count:
-        raise ValueError(f"names: got {list(found)}, expected {count} different ones")
+        raise ArgumentError(f"names: got {list(found)}, expected {count} different ones")
     return found
 
 
@@ -40,7 +45,7 @@ def weights_of(weights: Numbers | None, rewards_BK: Tensor, names: Sequence[str]
     given_K = as_weights(weights, rewards_BK)
     if (given_K == 0).any():
         silent = names[int((given_K == 0).nonzero()[0])]
-        raise ValueError(f"weights: '{silent}' has weight 0; expected only rewards that count")
+        raise ArgumentError(f"weights: '{silent}' has weight 0; expected only rewards that count")
     return given_K
 
 
@@ -48,9 +53,11 @@ def rows_of_steps(steps: Sequence[Hashable] | Tensor | None, count: int) -> list
     """The rows of each step, in the order in which the steps first appear."""
     if steps is None:
         return [torch.arange(count)]
-    labels = steps.tolist() if isinstance(steps, Tensor) else list(steps)
+    labels = as_list("steps", steps)
     if len(labels) != count:
-        raise ValueError(f"steps: got {len(labels)} labels, expected one for each of {count} rows")
+        raise ArgumentError(
+            f"steps: got {len(labels)} labels, expected one for each of {count} rows"
+        )
     rows: dict[Hashable, list[int]] = {}
     for row, label in enumerate(labels):
         rows.setdefault(label, []).append(row)
@@ -73,8 +80,7 @@ def groups_of(groups: GroupLabels, steps: Groups, rewards_BK: Tensor) -> Groups:
 
 def check_replayed(replayed: int, count: int) -> None:
     """At least one row has to be left to tell of."""
-    if not 0 <= replayed < count:
-        raise ValueError(f"replayed: got {replayed} rows, expected 0 to {count - 1}")
+    as_whole("replayed", replayed, low=0, high=count - 1)
 
 
 def reference_of(
@@ -88,21 +94,21 @@ def reference_of(
     if isinstance(reference, ReferenceStats):
         return reference
     if isinstance(reference, bool):
-        raise ValueError(
+        raise ArgumentError(
             f"reference: got {reference}, expected statistics, a table, a number of rows or None"
         )
     if reference is None:
         start_NK = rewards_BK
     elif isinstance(reference, int):
         if not 1 <= reference <= len(rewards_BK):
-            raise ValueError(
+            raise ArgumentError(
                 f"reference: got the first {reference} rows, expected 1 to {len(rewards_BK)}"
             )
         start_NK = rewards_BK[:reference]
     else:
-        start_NK = as_rewards(reference)
+        start_NK = as_rewards(reference, "reference")
         if start_NK.shape[1] != rewards_BK.shape[1]:
-            raise ValueError(
+            raise ArgumentError(
                 f"reference: got {start_NK.shape[1]} rewards a row, expected {rewards_BK.shape[1]}"
             )
     return fit_reference_stats(start_NK, sd_floor, robust=robust)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from burnish.policy.groups import as_groups, as_rewards, centre
+from burnish.arguments import as_number, plain_number, refused
+from burnish.errors import ArgumentError
+from burnish.policy.groups import as_groups, as_rewards, deviations
 from burnish.policy.tensors import as_float64
 
 if TYPE_CHECKING:
@@ -69,18 +71,20 @@ def fit_reference_stats(
     deviation; where that is 0 because more than half of the values are equal (0/1 rewards), the
     population deviation.
     """
-    if not 0 < sd_floor < math.inf:
-        raise ValueError(f"sd_floor: got {sd_floor}, expected a number above 0")
+    as_number("sd_floor", sd_floor, above=0)
     rewards_NK = as_rewards(rewards)
     is_present_NK = ~rewards_NK.isnan()
     count_K = is_present_NK.sum(0)
+    if not rewards_NK.shape[1]:
+        raise refused("rewards", rewards, "at least one reward")
     if (count_K == 0).any():
         empty = int((count_K == 0).nonzero()[0])
-        raise ValueError(
+        raise ArgumentError(
             f"rewards: reward {empty} has no value at all, expected some to measure its mean on"
         )
     one_group = as_groups(torch.zeros(len(rewards_NK), dtype=torch.int64), rewards_NK)
-    centred_NK = centre(rewards_NK, one_group)
+    # Not by range, as advantages go: a spread of 5 around 1e7 is a unit like any other.
+    centred_NK = deviations(rewards_NK, one_group)
     sd_K = (centred_NK.square().sum(0) / count_K).sqrt()
     middle_K = rewards_NK.nanmean(0)
     if robust:
@@ -115,30 +119,31 @@ def reference_frozen_normalise(
 ) -> Tensor:
     """`clip((R_ik - mean_k) / sd_k, -clip, clip)`, in the shape of the rewards, (B,) or (B, K).
 
-    `mean` and `sd`: a number or (K,). A missing reward stays NaN.
+    `mean` and `sd`: (K,), or a number for all of them. A missing reward stays NaN.
     """
-    if not clip > 0:
-        raise ValueError(f"clip: got {clip}, expected a number above 0")
+    if plain_number(clip) != math.inf:  # no clip at all
+        as_number("clip", clip, above=0)
     rewards_BK = as_rewards(rewards)
     mean_K = _per_reward(mean, "mean", rewards_BK)
     sd_K = _per_reward(sd, "sd", rewards_BK)
     if not (sd_K > 0).all():
-        raise ValueError(f"sd: got {sd_K.tolist()}, expected numbers above 0")
+        raise ArgumentError(f"sd: got {sd_K.tolist()}, expected numbers above 0")
     normalised_BK = ((rewards_BK - mean_K) / sd_K).clamp(-clip, clip)
     return normalised_BK.reshape(as_float64(rewards, "rewards").shape)
 
 
 def saturated_share(normalised: Numbers, clip: float = 5.0) -> Tensor:
     """The share of each reward's values that stand at the clip: (B, K) -> (K,), NaN without any."""
-    normalised_BK = as_rewards(normalised)
+    normalised_BK = as_rewards(normalised, "normalised")
     count_K = (~normalised_BK.isnan()).sum(0)
     return (normalised_BK.abs() >= clip).sum(0).double() / count_K
 
 
 def _per_reward(values: Numbers, what: str, rewards_BK: Tensor) -> Tensor:
     read = as_float64(values, what).to(rewards_BK.device)
-    if tuple(read.shape) not in ((), (1,), (rewards_BK.shape[1],)) or not read.isfinite().all():
-        raise ValueError(
+    # Statistics of one reward, (1,), are those of no other: only a bare number holds for all.
+    if tuple(read.shape) not in ((), (rewards_BK.shape[1],)) or not read.isfinite().all():
+        raise ArgumentError(
             f"{what}: got {read.tolist()}, expected a finite number for each of the "
             f"{rewards_BK.shape[1]} rewards"
         )

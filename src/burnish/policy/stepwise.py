@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
-from burnish.errors import did_you_mean
+from burnish.arguments import as_word
+from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups, as_rewards, as_weights, is_constant, standardise
-from burnish.policy.tensors import as_float64
+from burnish.policy.tensors import as_float64, as_mask
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
@@ -41,10 +42,7 @@ def stepwise_advantages(
     `w_j a_ij` over j >= k (`to_go`); `weights` (K,) are all 1 when absent. 0 where the mask is 0,
     the segment is -1, the reward is missing or its group has no differences.
     """
-    if credit not in CREDITS:
-        raise ValueError(
-            f"credit: got '{credit}', expected {', '.join(CREDITS)}.{did_you_mean(credit, CREDITS)}"
-        )
+    as_word("credit", credit, CREDITS)
     rewards_BK = as_rewards(rewards)
     numbered = as_groups(groups, rewards_BK)
     segments_BT = _as_segments(segments, rewards_BK)
@@ -64,27 +62,22 @@ def credited_tokens(segments: Numbers, mask: Numbers) -> Tensor:
     The loss is to be averaged over these alone.
     """
     segments_BT = as_float64(segments, "segments")
-    mask_BT = as_float64(mask, "mask").to(segments_BT.device)
-    if mask_BT.shape != segments_BT.shape:
-        raise ValueError(
-            f"mask: got shape {tuple(mask_BT.shape)}, expected that of the segments, "
-            f"{tuple(segments_BT.shape)}"
-        )
-    return (mask_BT != 0) & (segments_BT >= 0)
+    mask_BT = as_mask(mask, "mask", tuple(segments_BT.shape)).to(segments_BT.device)
+    return mask_BT & (segments_BT >= 0)
 
 
 def _as_segments(segments: Numbers, rewards_BK: Tensor) -> Tensor:
     values_BT = as_float64(segments, "segments").to(rewards_BK.device)
     rollouts, rewards = rewards_BK.shape
     if values_BT.ndim != 2 or len(values_BT) != rollouts:
-        raise ValueError(
+        raise ArgumentError(
             f"segments: got shape {tuple(values_BT.shape)}, expected (B, T) for {rollouts} rollouts"
         )
     segments_BT = values_BT.long()
     is_known_BT = (segments_BT == values_BT) & (segments_BT >= -1) & (segments_BT < rewards)
     if not is_known_BT.all():
         rollout, token = (~is_known_BT).nonzero()[0].tolist()
-        raise ValueError(
+        raise ArgumentError(
             f"segments: token {token} of rollout {rollout} is in segment "
             f"{values_BT[rollout, token].item():g}; expected -1 to {rewards - 1}, for there are "
             f"{rewards} rewards"

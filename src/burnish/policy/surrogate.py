@@ -11,6 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from burnish.arguments import as_number
+from burnish.policy.tensors import check_tensor
+
 
 class Surrogate(NamedTuple):
     """Token losses and where they were cut off, each (B, T)."""
@@ -31,16 +34,24 @@ def clipped_surrogate(
 ) -> Surrogate:
     """`-min(r A, clip(r, 1 - low, 1 + high) A)`; with `dual_clip` c also at most `-c A` for A < 0.
 
-    All arguments broadcast to (B, T).
+    A `dual_clip` of 0 or None is off. All tensors broadcast to (B, T).
     """
+    for values, what in (
+        (ratio_BT, "ratio_BT"),
+        (advantages_BT, "advantages_BT"),
+        (low_BT, "low_BT"),
+        (high_BT, "high_BT"),
+    ):
+        check_tensor(values, what, "that broadcasts to (B, T)")
+    is_dual = dual_clip is not None and dual_clip != 0
+    if is_dual:
+        dual_clip = as_number("dual_clip", dual_clip, above=1)
     free_BT = ratio_BT * advantages_BT
     held_BT = torch.clamp(ratio_BT, 1 - low_BT, 1 + high_BT) * advantages_BT
     loss_BT = -torch.minimum(free_BT, held_BT)
     is_clipped_BT = held_BT < free_BT
     is_dual_BT = torch.zeros_like(is_clipped_BT)
-    if dual_clip:
-        if dual_clip <= 1:
-            raise ValueError(f"dual_clip: got {dual_clip}, expected a number above 1, or none")
+    if is_dual and dual_clip is not None:
         ceiling_BT = (-dual_clip * advantages_BT).expand_as(loss_BT)
         is_dual_BT = (advantages_BT < 0) & (loss_BT > ceiling_BT)
         loss_BT = torch.where(is_dual_BT, ceiling_BT, loss_BT)

@@ -1,12 +1,21 @@
-"""What the public functions of this room accept as numbers, and what they make of it."""
+"""What the public functions of this room accept as tensors, and what they make of it.
+
+The vocabulary of `burnish.arguments` for tensors. Looking at a value stops a GPU's queue, so the
+pieces of the loss have their values checked at the functions that a person calls (`policy_loss`,
+`kl_penalty`, ...), while `loss(recipe, batch)` leaves them to the guards of training.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from burnish.arguments import refused, shown
+from burnish.errors import ArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -15,19 +24,99 @@ if TYPE_CHECKING:
 
 
 def as_float64(values: Numbers, what: str) -> Tensor:
-    """Plain numbers as a detached float64 tensor; None becomes NaN, which means missing."""
+    """Plain numbers as a detached float64 tensor; None inside becomes NaN, which means missing."""
     if isinstance(values, Tensor):
         return values.detach().to(torch.float64)
+    if values is None:
+        raise refused(what, values, "numbers")
     try:
-        return torch.from_numpy(np.array(values, dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{what}: expected numbers in a regular table; {error}") from None
+        read = np.array(values)
+        if read.dtype.kind not in "biufO" or any(isinstance(one, str) for one in _objects(read)):
+            raise refused(what, values, "numbers")
+        return torch.from_numpy(read.astype(np.float64))
+    # RuntimeError: a list of tensors that carry a gradient.
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        said = str(error).splitlines()[0]
+        raise ArgumentError(f"{what}: expected numbers in a regular table; {said}") from None
 
 
-def as_logp(values: Numbers) -> Tensor:
+def as_logp(values: Numbers, what: str = "logp") -> Tensor:
     """Log-probs as a tensor that keeps its graph; half precision is raised to float32."""
     if not isinstance(values, Tensor):
-        return as_float64(values, "log-probs")
+        return as_float64(values, what)
     if values.dtype in (torch.float32, torch.float64):
         return values
     return values.to(torch.float32)
+
+
+def as_finite(values: Numbers, what: str) -> Tensor:
+    """As `as_float64`, where nothing may be missing or infinite."""
+    read = as_float64(values, what)
+    check_finite(read, what)
+    return read
+
+
+def as_marks(values: Numbers, what: str, rows: Tensor) -> Tensor:
+    """0s and 1s as bool (B,), B being the rows of `rows`; anything else is refused."""
+    marks_B = as_float64(values, what).to(rows.device)
+    check_shape(marks_B, what, (len(rows),))
+    is_odd_B = (marks_B != 0) & (marks_B != 1)
+    if is_odd_B.any():
+        raise ArgumentError(
+            f"{what}: got {marks_B[is_odd_B][0].item():g}, expected 1 (yes) or 0 (no); where "
+            "rewards are graded or missing, say which rollouts count, for example rewards > 0.5"
+        )
+    return marks_B == 1
+
+
+def as_mask(values: Numbers, what: str, shape: tuple[int, ...]) -> Tensor:
+    """What is not 0 as True, of one shape; a NaN, which says neither, is refused."""
+    read = as_finite(values, what)
+    check_shape(read, what, shape)
+    return read != 0
+
+
+def as_lengths(values: Numbers, what: str, rows: Tensor) -> Tensor:
+    """Tokens of each rollout, float64 (B,), B being the rows of `rows`."""
+    lengths_B = as_float64(values, what).to(rows.device)
+    is_count = (lengths_B >= 0) & lengths_B.isfinite()
+    if lengths_B.shape != rows.shape[:1] or not is_count.all():
+        raise ArgumentError(
+            f"{what}: got {shown(lengths_B.tolist())}, expected a count of tokens for each of the "
+            f"{len(rows)} rollouts"
+        )
+    return lengths_B
+
+
+def check_tensor(value: object, what: str, shape: str, axes: int | None = None) -> None:
+    """Refuse what is no tensor of so many axes; `shape` is how a person writes it, `(B, T)`."""
+    if not isinstance(value, Tensor):
+        raise refused(what, value, f"a tensor {shape}")
+    if axes is not None and value.ndim != axes:
+        raise ArgumentError(f"{what}: got shape {tuple(value.shape)}, expected {shape}")
+
+
+def check_shape(values: Tensor, what: str, *shapes: tuple[int, ...]) -> None:
+    """Refuse a tensor that has none of these shapes."""
+    if tuple(values.shape) not in shapes:
+        expected = " or ".join(str(shape) for shape in shapes)
+        raise ArgumentError(f"{what}: got shape {tuple(values.shape)}, expected {expected}")
+
+
+def check_finite(values: Tensor, what: str, among: Tensor | None = None) -> None:
+    """Refuse NaN and infinity, where `among` (bool, of the same shape) is True if it is given."""
+    is_odd = ~values.detach().isfinite()
+    if among is not None:
+        is_odd = is_odd & among
+    if is_odd.any():
+        place = is_odd.nonzero()[0].tolist()
+        got = values.detach()[tuple(place)].item()
+        where = f"[{', '.join(map(str, place))}] is" if place else "got"
+        raise ArgumentError(f"{what}: {where} {got}, expected a finite number")
+
+
+def _objects(read: np.ndarray[Any, Any]) -> Iterable[object]:
+    """What stands in an array of objects; numpy would read numbers out of its texts."""
+    return read.flat if read.dtype.kind == "O" else ()

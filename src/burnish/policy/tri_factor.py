@@ -9,6 +9,7 @@ have mean 1 and carry no gradient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,14 +17,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from burnish.arguments import as_number, plain_number, refused, shown
+from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups, as_rewards, centre
-from burnish.policy.tensors import as_float64
+from burnish.policy.tensors import as_float64, check_shape, check_tensor
 
 if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
 
 FEWEST_ROLLOUTS = 3
 """Two points always lie on a line: their correlation says nothing."""
+MOST_EXPONENT = 700.0
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,13 @@ def next_weights(
     forget. Fewer than three rollouts move the averages but not the weights.
     """
     for what, number in (("beta_progress", beta_progress), ("beta_violation", beta_violation)):
-        _check_share(what, number)
-    normalised, rewards = as_rewards(normalised_BK), as_rewards(rewards_BK)
+        as_number(what, number, low=0, high=1)
+    eta_weak = as_number("eta_weak", eta_weak, low=0)
+    eta_red = as_number("eta_red", eta_red, low=0)
+    normalised = as_rewards(normalised_BK, "normalised_BK")
+    rewards = as_rewards(rewards_BK, "rewards_BK")
     if rewards.shape != normalised.shape:
-        raise ValueError(
+        raise ArgumentError(
             f"rewards_BK: got shape {tuple(rewards.shape)}, expected {tuple(normalised.shape)} as "
             "of normalised_BK"
         )
@@ -93,7 +100,8 @@ def next_weights(
         "risk": risk_factor(severity, violation_K),
         "redundancy": redundancy_factor(normalised, eta_red),
     }
-    raw_K = factors["weakness"] * factors["risk"] * factors["redundancy"]
+    log_weak_K = _log_weakness(progress_K, eta_weak)
+    raw_K = _product(log_weak_K, factors["risk"], factors["redundancy"])
     weights_K = _mix(raw_K, normalised, state.weights_K.to(raw_K), w_min, w_max, beta)
     return WeightState(progress_K, violation_K, weights_K), factors
 
@@ -116,7 +124,7 @@ def tri_factor_weights(
     `previous` (share `beta`) and scaled again, so that a weight may end a little outside the two.
     `normalised`: (B, K); with fewer than three rollouts the previous weights stay as they are.
     """
-    normalised_BK = as_rewards(normalised)
+    normalised_BK = as_rewards(normalised, "normalised")
     progress_K, severity_K, rate_K, previous_K = (
         _per_reward(what, values, normalised_BK)
         for what, values in (
@@ -126,19 +134,40 @@ def tri_factor_weights(
             ("previous", previous),
         )
     )
-    raw_K = weakness_factor(progress_K, eta_weak) * risk_factor(severity_K, rate_K)
-    raw_K = raw_K * redundancy_factor(normalised_BK, eta_red)
+    log_weak_K = _log_weakness(progress_K, as_number("eta_weak", eta_weak, low=0))
+    redundancy_K = redundancy_factor(normalised_BK, as_number("eta_red", eta_red, low=0))
+    raw_K = _product(log_weak_K, risk_factor(severity_K, rate_K), redundancy_K)
     return _mix(raw_K, normalised_BK, previous_K, w_min, w_max, beta)
 
 
 def weakness_factor(progress: Numbers, eta: float = 0.5) -> Tensor:
     """`exp(-eta (m_k - mean_j m_j))`: above 1 for rewards that lag behind, (K,) -> (K,).
 
-    A reward without progress yet (NaN) leaves the mean and gets 1.
+    A reward without progress yet (NaN) leaves the mean and gets 1. No exponent is above 700, where
+    a float64 ends.
     """
-    _check_eta(eta)
+    eta = as_number("eta", eta, low=0)
     progress_K = as_float64(progress, "progress")
-    return torch.exp(-eta * (progress_K - progress_K.nanmean()).nan_to_num(nan=0.0))
+    check_tensor(progress_K, "progress", "(K,)", 1)
+    if progress_K.isinf().any():
+        raise refused("progress", progress_K.tolist(), "finite numbers, or NaN where there is none")
+    return torch.exp(_log_weakness(progress_K, eta).clamp(max=MOST_EXPONENT))
+
+
+def _log_weakness(progress_K: Tensor, eta: float) -> Tensor:
+    return -eta * (progress_K - progress_K.nanmean()).nan_to_num(nan=0.0)
+
+
+def _product(log_weak_K: Tensor, risk_K: Tensor, redundancy_K: Tensor) -> Tensor:
+    """Weakness times risk times redundancy, up to a factor that all share where it is too large.
+
+    Only the ratios of the weights count, and they exist where the product itself does not.
+    """
+    raw_K = torch.exp(log_weak_K) * risk_K * redundancy_K
+    if raw_K.sum().isfinite():
+        return raw_K
+    log_raw_K = log_weak_K + risk_K.log() + redundancy_K.log()
+    return torch.exp(log_raw_K - log_raw_K.max())
 
 
 def risk_factor(severity: Numbers, violation_rate: Numbers) -> Tensor:
@@ -147,11 +176,12 @@ def risk_factor(severity: Numbers, violation_rate: Numbers) -> Tensor:
     `severity` is a prior of at least 0, and 0 where a reward has nothing to do with safety.
     """
     severity_K = as_float64(severity, "severity")
-    rate_K = as_float64(violation_rate, "violation_rate")
+    rate_K = as_float64(violation_rate, "violation_rate").to(severity_K.device)
+    check_shape(rate_K, "violation_rate", tuple(severity_K.shape))
     if not ((severity_K >= 0) & severity_K.isfinite()).all():
-        raise ValueError(f"severity: got {severity_K.tolist()}, expected numbers of at least 0")
+        raise refused("severity", severity_K.tolist(), "numbers of at least 0")
     if ((rate_K < 0) | (rate_K > 1)).any():
-        raise ValueError(f"violation_rate: got {rate_K.tolist()}, expected shares from 0 to 1")
+        raise refused("violation_rate", rate_K.tolist(), "shares from 0 to 1")
     return 1 + severity_K * rate_K.nan_to_num(nan=0.0)
 
 
@@ -161,8 +191,10 @@ def redundancy_factor(normalised: Numbers, eta: float = 1.0) -> Tensor:
     Correlations run over the rollouts that have both rewards; constant rewards and pairs seen
     together fewer than three times count 0.
     """
-    _check_eta(eta)
-    shared_KK = _correlation(as_rewards(normalised)).clamp(min=0.0).fill_diagonal_(0.0)
+    eta = as_number("eta", eta, low=0)
+    shared_KK = (
+        _correlation(as_rewards(normalised, "normalised")).clamp(min=0.0).fill_diagonal_(0.0)
+    )
     return 1 / (1 + eta * shared_KK.sum(1))
 
 
@@ -191,9 +223,9 @@ def _violation_share(rewards_BK: Tensor, thresholds_K: Tensor) -> Tensor:
 
 def _per_reward(what: str, values: Numbers, rewards_BK: Tensor) -> Tensor:
     read_K = as_float64(values, what).to(rewards_BK.device)
-    if read_K.shape != rewards_BK.shape[1:]:
-        raise ValueError(
-            f"{what}: got {read_K.tolist()}, expected one number for each of the "
+    if read_K.shape != rewards_BK.shape[1:] or read_K.isinf().any():
+        raise ArgumentError(
+            f"{what}: got {shown(read_K.tolist())}, expected one number for each of the "
             f"{rewards_BK.shape[1]} rewards"
         )
     return read_K
@@ -202,7 +234,7 @@ def _per_reward(what: str, values: Numbers, rewards_BK: Tensor) -> Tensor:
 def _follow(average_K: Tensor, value_K: Tensor, beta: float) -> Tensor:
     """One step of a moving average; it starts at the first value and waits where there is none."""
     if average_K.shape != value_K.shape:
-        raise ValueError(
+        raise ArgumentError(
             f"state: got {len(average_K)} rewards, expected {len(value_K)} as in the batch"
         )
     average_K = average_K.to(value_K)
@@ -220,15 +252,12 @@ def _mix(
     beta: float,
 ) -> Tensor:
     """The product of the three factors as the step's weights."""
-    if not 0 < w_min <= 1 <= w_max:
-        raise ValueError(
-            f"w_min and w_max: got {w_min} and {w_max}, expected 0 < w_min <= 1 <= w_max"
-        )
-    _check_share("beta", beta)
+    as_number("w_min", w_min, above=0, high=1)
+    if plain_number(w_max) != math.inf:  # no upper bound
+        as_number("w_max", w_max, low=1)
+    as_number("beta", beta, low=0, high=1)
     if not ((previous_K >= 0) & previous_K.isfinite()).all() or not previous_K.any():
-        raise ValueError(
-            f"previous: got {previous_K.tolist()}, expected weights of at least 0, not all 0"
-        )
+        raise refused("previous", previous_K.tolist(), "weights of at least 0, not all 0")
     if (~normalised_BK.isnan()).any(1).sum() < FEWEST_ROLLOUTS:
         return previous_K.clone()
     held_K = _mean_one(_mean_one(raw_K).clamp(w_min, w_max))
@@ -237,13 +266,3 @@ def _mix(
 
 def _mean_one(weights_K: Tensor) -> Tensor:
     return weights_K / weights_K.mean()
-
-
-def _check_eta(eta: float) -> None:
-    if not 0 <= eta < float("inf"):
-        raise ValueError(f"eta: got {eta}, expected a finite number of at least 0")
-
-
-def _check_share(what: str, number: float) -> None:
-    if not 0 <= number <= 1:
-        raise ValueError(f"{what}: got {number}, expected a number from 0 to 1")

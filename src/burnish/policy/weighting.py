@@ -34,7 +34,7 @@ def weigh_rewards(
             return Weighed(given_K, state, {})
         case pieces.TriFactor():
             counts_K = given_K != 0
-            names = [name for name, counts in zip(batch.names, counts_K, strict=True) if counts]
+            names = [name for name, counts in zip(batch.titles, counts_K, strict=True) if counts]
             before = state.weights or WeightState.initial(len(names))
             after, factors = renew_weights(
                 piece, before, normalised_BK[:, counts_K], batch.rewards_BK[:, counts_K], names

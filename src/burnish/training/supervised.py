@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from burnish.errors import UserError
-from burnish.policy.answer_first import answer_kd
-from burnish.policy.auxiliary import sft_nll
+from burnish.policy.answer_first import answer_divergence
+from burnish.policy.auxiliary import masked_nll
 from burnish.records import Trajectory
 from burnish.training.devices import World
 from burnish.training.experts import Experts
@@ -141,7 +141,7 @@ class Supervised:
             mask_BT[:, 0] = False
             rows_B = self._answer_loss(self.teaching, kept[0], packed, members)
             answer = self.teaching.beta * rows_B.sum() / len(batch)
-        loss = sft_nll(logp_BT, mask_BT, tokens=tokens) + answer
+        loss = masked_nll(logp_BT, mask_BT, tokens=tokens) + answer
         watch.tensors("loss", [("loss", loss.detach())], ids)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.collect()
@@ -158,7 +158,7 @@ class Supervised:
         labels_C = torch.tensor(teaching.label_ids, device=hidden_BD.device)
         logits_BC = self.trainable.module.logits(hidden_BD).index_select(-1, labels_C)
         teacher_BC = torch.tensor([_teacher(teaching, one) for one in members], dtype=torch.float64)
-        return answer_kd(logits_BC, teacher_BC, teaching.temperature, reduction="none")
+        return answer_divergence(logits_BC, teacher_BC, teaching.temperature, reduction="none")
 
 
 def fine_tune(

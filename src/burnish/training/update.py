@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from burnish.config.schema import Update as UpdateConfig
-from burnish.policy.auxiliary import sft_nll
+from burnish.policy.auxiliary import masked_nll
 from burnish.policy.balance import gradient_overlap
 from burnish.policy.batch import Advantages, LossBatch, Normaliser
 from burnish.policy.contrast.pool import pool_packed
@@ -220,7 +220,7 @@ class Updater:
             ids = [shown[i].id for i in packed.members]
             found.shown.extend(ids)
             logp_BT = token_scores(self.passes.model, packed, 1.0).logp_BT
-            nll = sft_nll(logp_BT, packed.trained_BT, tokens=tokens)
+            nll = masked_nll(logp_BT, packed.trained_BT, tokens=tokens)
             term = imitation.coefficient(batch.step, batch.values.state.balance) * nll
             found.watch.rows("logprob", "logprobs", logp_BT.detach(), ids)
             found.watch.tensors("loss", [("sft", term.detach())], ids)

@@ -86,10 +86,10 @@ def test_the_floor_share_counts_anchors_alone():
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        ({"lam": -0.1}, "lam, floor, constant: got -0.1"),
-        ({"floor": 0.5}, "floor of at most 0"),
-        ({"constant": math.inf}, "a finite constant"),
-        ({"per_sample_loss": [1.0, math.nan]}, "1 values that are not finite"),
+        ({"lam": -0.1}, "lam: got -0.1"),
+        ({"floor": 0.5}, "floor: got 0.5, expected a number of at most 0"),
+        ({"constant": math.inf}, "constant: got inf, expected a finite number"),
+        ({"per_sample_loss": [1.0, math.nan]}, r"per_sample_loss: \[1\] is nan"),
         ({"labels": [0.3, 1]}, "labels: got 0.3"),
     ],
 )
@@ -99,5 +99,5 @@ def test_what_is_refused(given_, message):
 
 
 def test_a_contrastive_reward_is_never_missing():
-    with pytest.raises(ValueError, match="the contrastive ones finite"):
+    with pytest.raises(ValueError, match="contrastive_rewards: \\[0\\] is nan"):
         clipo_advantage([1.0, 0.0], [math.nan, 0.0], [0, 0])

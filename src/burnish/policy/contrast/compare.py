@@ -5,14 +5,13 @@ Every table here is (Q, A, C): groups, anchors of a block, candidates an anchor 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from burnish.errors import did_you_mean
+from burnish.arguments import as_number, as_word
 from burnish.policy.contrast.pairs import Block, pick
 
 LossName = Literal["infonce", "supcon_out", "soft_nn", "supcon_in"]
@@ -41,14 +40,9 @@ class ContrastRule:
             ("anchors", self.anchors, get_args(AnchorRule)),
             ("similarity", self.similarity, get_args(Similarity)),
         ):
-            if got not in known:
-                raise ValueError(
-                    f"{what}: got '{got}', expected {', '.join(known)}.{did_you_mean(got, known)}"
-                )
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature: got {self.temperature}, expected a number above 0")
-        if not -1 <= self.dedup_cos <= 1:
-            raise ValueError(f"dedup_cos: got {self.dedup_cos}, expected a cosine, -1 to 1")
+            as_word(what, got, known)
+        as_number("temperature", self.temperature, above=0)
+        as_number("dedup_cos", self.dedup_cos, low=-1, high=1)
 
 
 class Rollouts(NamedTuple):

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from burnish.errors import GuardTripped, did_you_mean
+from burnish.arguments import as_number, as_numbers, as_whole, as_word, same_length
+from burnish.errors import ArgumentError, GuardTripped
 from burnish.policy.contrast.compare import ContrastRule
-from burnish.policy.contrast.inputs import as_marks, unit_rows
+from burnish.policy.contrast.inputs import unit_rows
 from burnish.policy.contrast.losses import Contrast, ContrastiveLosses, contrast
 from burnish.policy.contrast.reward import contrastive_reward, floor_share
+from burnish.policy.tensors import as_marks, check_tensor
 from burnish.seeds import derive
 
 if TYPE_CHECKING:
@@ -56,13 +58,9 @@ class HeadState:
 
         Weights are uniform within 1 / sqrt(width), as torch's own linear layers are.
         """
-        if kind not in get_args(HeadKind):
-            known = get_args(HeadKind)
-            raise ValueError(
-                f"kind: got '{kind}', expected {', '.join(known)}.{did_you_mean(kind, known)}"
-            )
-        if width < 1 or size < 1:
-            raise ValueError(f"width, size: got {width}, {size}, expected at least 1")
+        as_word("kind", kind, get_args(HeadKind))
+        width = as_whole("width", width, low=1)
+        size = as_whole("size", size, low=1)
         weight = {}
         for layer in LAYERS[kind]:
             draw = torch.Generator().manual_seed(derive(seed, "contrastive head", layer))
@@ -108,7 +106,7 @@ class HeadState:
         kind = "mlp" if "weight.hidden" in tensors else "linear"
         expected = {f"{part}.{layer}" for part in PARTS for layer in LAYERS[kind]} | {"steps"}
         if set(tensors) != expected:
-            raise ValueError(
+            raise ArgumentError(
                 f"contrastive head: got {', '.join(sorted(tensors)) or 'nothing'}, expected "
                 f"{', '.join(sorted(expected))}"
             )
@@ -116,7 +114,7 @@ class HeadState:
         for name in expected - {"steps"}:
             rows = size if name.endswith("output") else width
             if _shape(tensors[name]) != (rows, width) or tensors[name].dtype != torch.float32:
-                raise ValueError(
+                raise ArgumentError(
                     f"contrastive head: {name} is {tensors[name].dtype} of shape "
                     f"{tuple(tensors[name].shape)}, expected torch.float32 of ({rows}, {width})"
                 )
@@ -173,6 +171,12 @@ def head_step(
     `positive_similarity` and `negative_similarity`, the anchors' mean cosines; with a step
     `head_grad_norm`. What has no value is left out.
     """
+    as_number("learning_rate", learning_rate, low=0)
+    as_number("weight_decay", weight_decay, low=0)
+    as_number("eps", eps, above=0)
+    for beta in as_numbers("betas", betas):
+        as_number("betas", beta, low=0, below=1)
+    same_length("betas", betas, 2, "moments")
     # A trainer may call from inside no_grad or inference_mode; the head's own step needs a graph.
     with torch.inference_mode(False), torch.set_grad_enabled(not frozen):
         leaves = {
@@ -198,9 +202,10 @@ def head_step(
 
 def _readable(state: HeadState, hidden_BD: Tensor) -> Tensor:
     """States as float32 without a graph; rows that are not finite become 0, which has no direction."""
+    check_tensor(hidden_BD, "hidden_BD", "(B, D)")
     if hidden_BD.ndim != 2 or hidden_BD.shape[1] != state.width:
-        raise ValueError(
-            f"hidden: got shape {tuple(hidden_BD.shape)}, expected (B, {state.width}), the width "
+        raise ArgumentError(
+            f"hidden_BD: got shape {tuple(hidden_BD.shape)}, expected (B, {state.width}), the width "
             "that the contrastive head was made for"
         )
     hidden_BD = hidden_BD.detach().to(torch.float32)

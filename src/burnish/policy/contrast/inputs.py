@@ -1,4 +1,4 @@
-"""What the contrast accepts as embeddings, marks and keys, and what it makes of them."""
+"""What the contrast accepts as embeddings and keys, and what it makes of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from burnish.policy.tensors import as_float64
+from burnish.errors import ArgumentError
+from burnish.policy.tensors import as_float64, check_tensor
 
 if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
@@ -17,30 +18,17 @@ def as_embeddings(values: Numbers) -> Tensor:
     """Embeddings (B, d) that keep their graph; half precision is raised to float32."""
     read = values if isinstance(values, Tensor) else as_float64(values, "embeddings")
     if read.ndim != 2 or not read.shape[1]:
-        raise ValueError(f"embeddings: got shape {tuple(read.shape)}, expected (B, d)")
+        raise ArgumentError(f"embeddings: got shape {tuple(read.shape)}, expected (B, d)")
     return read if read.dtype in (torch.float32, torch.float64) else read.to(torch.float32)
-
-
-def as_marks(values: Numbers, what: str, rows: Tensor) -> Tensor:
-    """0s and 1s as bool (B,), B being the rows of `rows`; anything else is refused."""
-    marks_B = as_float64(values, what).to(rows.device)
-    if marks_B.shape != rows.shape[:1]:
-        raise ValueError(f"{what}: got shape {tuple(marks_B.shape)}, expected ({len(rows)},)")
-    is_odd_B = (marks_B != 0) & (marks_B != 1)
-    if is_odd_B.any():
-        raise ValueError(
-            f"{what}: got {marks_B[is_odd_B][0].item():g}, expected 1 (yes) or 0 (no); where "
-            "rewards are graded or missing, say which rollouts count, for example rewards > 0.5"
-        )
-    return marks_B == 1
 
 
 def as_keys(keys: Tensor | None, rows: Tensor) -> Tensor:
     """Each rollout's own number, int64 (B,); its position when absent."""
     if keys is None:
         return torch.arange(len(rows), device=rows.device)
+    check_tensor(keys, "keys", "(B,) of integers")
     if keys.shape != rows.shape[:1] or keys.is_floating_point():
-        raise ValueError(
+        raise ArgumentError(
             f"keys: got {keys.dtype} of shape {tuple(keys.shape)}, expected ({len(rows)},) integers"
         )
     return keys.to(rows.device, torch.int64)

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from burnish.arguments import as_whole
 from burnish.policy.contrast.compare import (
     AnchorRule,
     Compared,
@@ -34,9 +35,10 @@ from burnish.policy.contrast.compare import (
     Similarity,
     compare,
 )
-from burnish.policy.contrast.inputs import as_embeddings, as_keys, as_marks, unit_rows
+from burnish.policy.contrast.inputs import as_embeddings, as_keys, unit_rows
 from burnish.policy.contrast.pairs import BLOCK_PAIRS, blocks
 from burnish.policy.groups import as_groups
+from burnish.policy.tensors import as_marks
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
@@ -122,6 +124,7 @@ def contrast(
     No table has more than `block_pairs` entries unless one anchor's own is larger; the size of the
     blocks changes memory and not results.
     """
+    seed = as_whole("seed", seed)
     units_BE, has_direction_B = unit_rows(as_embeddings(embeddings))
     numbered = as_groups(groups, units_BE)
     is_usable_B = has_direction_B
@@ -133,7 +136,9 @@ def contrast(
         is_usable_B=is_usable_B,
         group_B=numbered.index_B,
         key_B=as_keys(keys, units_BE),
-        twin_B=as_groups(twins, units_BE).index_B if rule.dedup and twins is not None else None,
+        twin_B=as_groups(twins, units_BE, "twins").index_B
+        if rule.dedup and twins is not None
+        else None,
     )
     wanted_B = is_usable_B & (rollouts.is_right_B | (rule.anchors == "all"))
     work = list(blocks(numbered, wanted_B, block_pairs, whole_batch=rule.scope != "group"))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from burnish.policy.tensors import as_float64
+from burnish.errors import ArgumentError
+from burnish.policy.tensors import as_float64, check_tensor
 
 if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
@@ -28,11 +29,10 @@ def pool_hidden(hidden: Numbers, mask: Numbers) -> Tensor:
     and counts. States where the mask is 0 may hold anything, NaN too.
     """
     hidden_BTD = hidden.detach() if isinstance(hidden, Tensor) else as_float64(hidden, "hidden")
-    if hidden_BTD.ndim != 3:
-        raise ValueError(f"hidden: got shape {tuple(hidden_BTD.shape)}, expected (B, T, D)")
+    check_tensor(hidden_BTD, "hidden", "(B, T, D)", 3)
     mask_BT = as_float64(mask, "mask").to(hidden_BTD.device)
     if mask_BT.shape != hidden_BTD.shape[:2] or not ((mask_BT == 0) | (mask_BT == 1)).all():
-        raise ValueError(
+        raise ArgumentError(
             f"mask: got shape {tuple(mask_BT.shape)}, expected {tuple(hidden_BTD.shape[:2])}, "
             "1 on the tokens to average and 0 elsewhere"
         )
@@ -48,7 +48,7 @@ def pool_packed(hidden_ND: Tensor, rollout_N: Tensor, count: int) -> Tensor:
     so every bit of it, is fixed on a CPU; a GPU adds in the order its threads arrive.
     """
     if hidden_ND.ndim != 2 or rollout_N.shape != hidden_ND.shape[:1]:
-        raise ValueError(
+        raise ArgumentError(
             f"hidden_ND, rollout_N: got shapes {tuple(hidden_ND.shape)} and "
             f"{tuple(rollout_N.shape)}, expected (N, D) and (N,)"
         )

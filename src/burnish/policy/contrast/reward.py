@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from burnish.arguments import as_number, plain_number, refused
 from burnish.policy.advantage import grpo_advantage
-from burnish.policy.contrast.inputs import as_marks
-from burnish.policy.tensors import as_float64
+from burnish.policy.tensors import as_finite, as_float64, as_marks, check_shape, check_tensor
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
@@ -37,17 +37,12 @@ def contrastive_reward(
     A right rollout that was no anchor has loss 0 and gets the constant; where `usable` (B,) is 0 there
     was nothing to compare, and it gets 0.
     """
-    if not 0 <= lam < math.inf or not floor <= 0 or not math.isfinite(constant):
-        raise ValueError(
-            f"lam, floor, constant: got {lam}, {floor}, {constant}, expected lam of at least 0, "
-            "floor of at most 0 and a finite constant"
-        )
-    loss_B = as_float64(per_sample_loss, "per_sample_loss")
-    if loss_B.ndim != 1 or not loss_B.isfinite().all():
-        raise ValueError(
-            f"per_sample_loss: got shape {tuple(loss_B.shape)} with "
-            f"{int((~loss_B.isfinite()).sum())} values that are not finite, expected (B,) numbers"
-        )
+    as_number("lam", lam, low=0)
+    if plain_number(floor) != -math.inf:  # no floor
+        as_number("floor", floor, high=0)
+    as_number("constant", constant)
+    loss_B = as_finite(per_sample_loss, "per_sample_loss")
+    check_tensor(loss_B, "per_sample_loss", "(B,)", 1)
     is_paid_B = as_marks(labels, "labels", loss_B)
     if usable is not None:
         is_paid_B = is_paid_B & as_marks(usable, "usable", loss_B)
@@ -66,12 +61,11 @@ def clipo_advantage(
     A rollout without a verifier reward (NaN) leaves its group's statistics and gets 0.
     """
     rewards_B = as_float64(verifier_rewards, "verifier_rewards")
-    added_B = as_float64(contrastive_rewards, "contrastive_rewards").to(rewards_B.device)
-    if rewards_B.ndim != 1 or added_B.shape != rewards_B.shape or not added_B.isfinite().all():
-        raise ValueError(
-            f"verifier_rewards, contrastive_rewards: got shapes {tuple(rewards_B.shape)} and "
-            f"{tuple(added_B.shape)}, expected (B,) both, the contrastive ones finite"
-        )
+    check_tensor(rewards_B, "verifier_rewards", "(B,)", 1)
+    if rewards_B.isinf().any():
+        raise refused("verifier_rewards", math.inf, "finite numbers, or NaN where there is none")
+    added_B = as_finite(contrastive_rewards, "contrastive_rewards").to(rewards_B.device)
+    check_shape(added_B, "contrastive_rewards", tuple(rewards_B.shape))
     return grpo_advantage(rewards_B + added_B, groups, eps=eps, ddof=ddof)
 
 

@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from burnish.errors import ArgumentError
+
 
 def require(is_met: bool, key: str, got: float, expected: str) -> None:
     if not is_met:
-        raise ValueError(f"{key}: got {got}, expected {expected}")
+        raise ArgumentError(f"{key}: got {got}, expected {expected}")
 
 
 class Piece(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):

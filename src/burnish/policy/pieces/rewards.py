@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from burnish.errors import ArgumentError
 from burnish.policy.pieces.base import Function, Piece, require
 
 
@@ -115,7 +116,7 @@ class TriFactor(Piece, frozen=True, tag="tri_factor"):
             require(getattr(self, key) >= 0, key, getattr(self, key), "at least 0")
         lost = sorted(set(self.severity) - set(self.threshold))
         if lost:
-            raise ValueError(
+            raise ArgumentError(
                 f"severity: '{lost[0]}' has no threshold; expected one, or no rule is ever broken"
             )
 

@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import fields
 
+from burnish.errors import ArgumentError
 from burnish.policy.pieces.base import Function, Piece, require
 
 
@@ -58,12 +59,12 @@ class Elastic(Piece, frozen=True, tag="elastic"):
             inside = f"`least` ({self.least}) to `most` ({self.most}); bounds never leave these"
             require(is_still or is_inside, key, getattr(self, key), inside)
         if self.macro and (self.range is None or not self.range[0] < self.range[1]):
-            raise ValueError(
+            raise ArgumentError(
                 "macro: needs `range`, the least and the greatest reward, such as [0.0, 1.0]; a "
                 "spread without a range says nothing"
             )
         if self.range is not None and not -math.inf < self.range[0] < self.range[1] < math.inf:
-            raise ValueError(
+            raise ArgumentError(
                 f"range: got {list(self.range)}, expected the least and the greatest reward, such "
                 "as [0.0, 1.0]"
             )
@@ -154,7 +155,7 @@ class SFT(Piece, frozen=True, tag="sft"):
         for other, keys in _READ_BY.items():
             unread = [key for key in keys if getattr(self, key) != plain[key]]
             if unread and other != self.schedule:
-                raise ValueError(
+                raise ArgumentError(
                     f"schedule: '{self.schedule}' does not read {', '.join(unread)}; set it to "
                     f"'{other}' or leave that out"
                 )

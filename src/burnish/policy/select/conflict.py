@@ -8,14 +8,15 @@ reward may have a weight, and one of weight 0 is ignored here too.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from burnish.errors import did_you_mean
+from burnish.arguments import as_number, as_word, refused
 from burnish.policy.groups import as_groups, as_weights, group_sum
-from burnish.policy.tensors import as_float64
+from burnish.policy.tensors import as_float64, as_mask, check_tensor
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
@@ -32,8 +33,7 @@ def sign_conflict(
     per_reward_advantages: Numbers, sign_eps: float = SIGN_EPS, *, weights: Numbers | None = None
 ) -> Tensor:
     """True where some `w_k a_ik` is above `sign_eps` and another below `-sign_eps`: bool (B,)."""
-    if not sign_eps >= 0:
-        raise ValueError(f"sign_eps: got {sign_eps}, expected a number of at least 0")
+    as_number("sign_eps", sign_eps, low=0)
     signals_BK = _signals(per_reward_advantages, weights)
     return (signals_BK > sign_eps).any(1) & (signals_BK < -sign_eps).any(1)
 
@@ -45,8 +45,7 @@ def snr_ratio(
 
     Between -1 and 1; near 0 where the rewards cancel, and exactly 0 where there is no signal.
     """
-    if not eps > 0:
-        raise ValueError(f"eps: got {eps}, expected a number above 0")
+    as_number("eps", eps, above=0)
     signals_BK = _signals(per_reward_advantages, weights)
     return signals_BK.sum(1) / (signals_BK.abs().sum(1) + eps)
 
@@ -64,11 +63,8 @@ def conflict_keep(
     `hard`: all with a sign conflict. `snr`: those of them with `|snr_ratio| < tau`; none at 0, the
     same as `hard` at 1.
     """
-    if variant not in CONFLICT_VARIANTS:
-        raise ValueError(
-            f"variant: got '{variant}', expected {', '.join(CONFLICT_VARIANTS)}."
-            f"{did_you_mean(variant, CONFLICT_VARIANTS)}"
-        )
+    as_word("variant", variant, CONFLICT_VARIANTS)
+    as_number("tau", tau, low=0, high=1)
     is_conflict_B = sign_conflict(per_reward_advantages, sign_eps, weights=weights)
     if variant == "hard":
         return ~is_conflict_B
@@ -83,10 +79,12 @@ def group_keep_ratio(
 
     `present`, bool (B,): rollouts that count; without it all do. 0 where none of a group counts.
     """
-    kept_B1 = as_float64(keep, "keep").bool()[:, None]
+    given_B = as_float64(keep, "keep")
+    check_tensor(given_B, "keep", "(B,)", 1)
+    kept_B1 = as_mask(given_B, "keep", tuple(given_B.shape))[:, None]
     counted_B1 = torch.ones_like(kept_B1)
     if present is not None:
-        counted_B1 = as_float64(present, "present").bool().to(kept_B1.device)[:, None]
+        counted_B1 = as_mask(present, "present", tuple(given_B.shape)).to(kept_B1.device)[:, None]
     numbered = as_groups(groups, kept_B1)
     kept_sum_B1 = group_sum((kept_B1 & counted_B1).double(), numbered)
     return (kept_sum_B1 / group_sum(counted_B1.double(), numbered).clamp(min=1.0))[:, 0]
@@ -95,8 +93,9 @@ def group_keep_ratio(
 def _signals(per_reward_advantages: Numbers, weights: Numbers | None) -> Tensor:
     """What each reward says about each rollout, weighted, (B, K); 0 where it is missing."""
     values_BK = as_float64(per_reward_advantages, "per_reward_advantages")
-    if values_BK.ndim != 2:
-        raise ValueError(
-            f"per_reward_advantages: got shape {tuple(values_BK.shape)}, expected (B, K)"
+    check_tensor(values_BK, "per_reward_advantages", "(B, K)", 2)
+    if values_BK.isinf().any():
+        raise refused(
+            "per_reward_advantages", math.inf, "finite numbers, or NaN where a reward is missing"
         )
     return values_BK.nan_to_num(nan=0.0) * as_weights(weights, values_BK)

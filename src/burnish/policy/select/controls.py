@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from burnish.policy.tensors import as_float64
+from burnish.arguments import as_number, as_whole
+from burnish.errors import ArgumentError
+from burnish.policy.tensors import as_float64, as_mask, check_tensor
 from burnish.seeds import derive
 
 if TYPE_CHECKING:
@@ -32,9 +34,8 @@ def magnitude_filter(
     candidates; without it all rollouts.
     """
     values_B = as_float64(values, "values")
-    if values_B.ndim != 1:
-        raise ValueError(f"values: got shape {tuple(values_B.shape)}, expected (B,)")
-    candidates_B = _candidates(among, len(values_B)).to(values_B.device)
+    check_tensor(values_B, "values", "(B,)", 1)
+    candidates_B = _candidates(among, values_B)
     count = _how_many(keep_count, share, int(candidates_B.sum()))
     # A missing value comes after the smallest present one, what is no candidate last of all.
     strength_B = values_B.abs().nan_to_num(nan=-1.0, posinf=torch.inf)
@@ -55,7 +56,9 @@ def random_filter(
 
     Each rollout's lot comes from `seed` and its position alone, the same on every machine.
     """
-    candidates_B = _candidates(among, count)
+    count = as_whole("count", count, low=0)
+    seed = as_whole("seed", seed)
+    candidates_B = _candidates(among, torch.empty(count))
     kept = _how_many(keep_count, share, int(candidates_B.sum()))
     positions = candidates_B.nonzero()[:, 0].tolist()
     drawn = sorted(positions, key=lambda position: derive(seed, "random_filter", position))[:kept]
@@ -64,26 +67,18 @@ def random_filter(
     return keep_B
 
 
-def _candidates(among: Numbers | None, count: int) -> Tensor:
+def _candidates(among: Numbers | None, rows_B: Tensor) -> Tensor:
     if among is None:
-        return torch.ones(count, dtype=torch.bool)
-    candidates_B = as_float64(among, "among").bool()
-    if candidates_B.shape != (count,):
-        raise ValueError(f"among: got shape {tuple(candidates_B.shape)}, expected ({count},)")
-    return candidates_B
+        return torch.ones_like(rows_B, dtype=torch.bool)
+    return as_mask(among, "among", tuple(rows_B.shape)).to(rows_B.device)
 
 
 def _how_many(keep_count: int | None, share: float | None, candidates: int) -> int:
     if (keep_count is None) == (share is None):
-        raise ValueError(
+        raise ArgumentError(
             f"keep_count and share: got {keep_count} and {share}, expected exactly one of the two"
         )
     if share is not None:
-        if not 0 <= share <= 1:
-            raise ValueError(f"share: got {share}, expected a number from 0 to 1")
-        return round(share * candidates)
-    if keep_count is None or not 0 <= keep_count <= candidates:
-        raise ValueError(
-            f"keep_count: got {keep_count}, expected 0 to the {candidates} rollouts there are"
-        )
-    return keep_count
+        return round(as_number("share", share, low=0, high=1) * candidates)
+    # At most as many rollouts as there are to choose among.
+    return as_whole("keep_count", keep_count, low=0, high=candidates)

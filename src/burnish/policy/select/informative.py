@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from burnish.policy.groups import as_groups, group_sum
-from burnish.policy.tensors import as_float64
+from burnish.policy.tensors import as_finite, check_tensor
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def informative_groups(advantages: Numbers, groups: GroupLabels) -> Tensor:
     """True for every rollout of a group in which some advantage is not 0: (B,) -> bool (B,)."""
-    values_B = as_float64(advantages, "advantages")
+    values_B = as_finite(advantages, "advantages")
+    check_tensor(values_B, "advantages", "(B,)", 1)
     has_signal_B1 = (values_B != 0).to(values_B)[:, None]
     return group_sum(has_signal_B1, as_groups(groups, values_B))[:, 0] > 0

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from burnish.arguments import as_number, refused
 from burnish.policy.groups import as_groups, group_sum
-from burnish.policy.tensors import as_float64
+from burnish.policy.tensors import as_float64, check_tensor
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
@@ -29,8 +30,9 @@ def skew_filter(outcomes: Numbers, groups: GroupLabels, threshold: float = 0.6) 
     NaN adds nothing to the sum but counts in G: the reference itself, or a rollout without verdict.
     """
     outcomes_B = as_float64(outcomes, "outcomes")
-    if outcomes_B.ndim != 1:
-        raise ValueError(f"outcomes: got shape {tuple(outcomes_B.shape)}, expected (B,)")
+    check_tensor(outcomes_B, "outcomes", "(B,)", 1)
+    if (outcomes_B.abs() > 1 + ROUNDING).any():
+        raise refused("outcomes", outcomes_B.tolist(), "-1 (lost) to 1 (won), NaN where missing")
     numbered = as_groups(groups, outcomes_B)
     columns_B2 = torch.stack([outcomes_B.nan_to_num(nan=0.0), torch.ones_like(outcomes_B)], 1)
     sums_B2 = group_sum(columns_B2, numbered)
@@ -39,6 +41,5 @@ def skew_filter(outcomes: Numbers, groups: GroupLabels, threshold: float = 0.6) 
 
 def is_within(skew: Tensor, threshold: float) -> Tensor:
     """True where a group is kept, elementwise; a threshold of 1 keeps all."""
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold: got {threshold}, expected 0 to 1")
+    as_number("threshold", threshold, low=0, high=1)
     return skew <= threshold + ROUNDING

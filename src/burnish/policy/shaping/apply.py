@@ -9,7 +9,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError, did_you_mean
+from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.policy import pieces, plugins
 from burnish.policy.batch import RewardBatch
 from burnish.policy.contrast.compare import ContrastRule
@@ -76,7 +76,7 @@ def _freeze(piece: pieces.ReferenceFrozen, shaped: Shaped, batch: RewardBatch) -
     share_K = saturated_share(normalised_BK, piece.clip)
     metrics = {
         f"reference/{name}/saturated": share
-        for name, share in zip(_names(batch), share_K.tolist(), strict=True)
+        for name, share in zip(batch.titles, share_K.tolist(), strict=True)
     }
     state = replace(shaped.state, reference=reference)
     if piece.refreeze_above < 1:
@@ -87,7 +87,7 @@ def _freeze(piece: pieces.ReferenceFrozen, shaped: Shaped, batch: RewardBatch) -
         metrics["reference/refrozen"] = float(is_stale)
         metrics |= {
             f"reference/{name}/refrozen": float(is_stale and is_new)
-            for name, is_new in zip(_names(batch), is_new_K.tolist(), strict=True)
+            for name, is_new in zip(batch.titles, is_new_K.tolist(), strict=True)
         }
         if is_stale:
             state, normalised_BK = _refreeze(piece, shaped, renewed)
@@ -127,7 +127,7 @@ def _refreeze(
 def _contrast(piece: pieces.Contrastive, shaped: Shaped, batch: RewardBatch) -> Shaped:
     """The reward of right answers plus what their resemblance to other right ones is worth."""
     if batch.hidden_BD is None:
-        raise ValueError(
+        raise ArgumentError(
             "hidden_BD: got none, expected (B, D); the recipe has a contrastive reward"
         )
     column = column_of(piece.reward, batch, "contrastive")
@@ -184,19 +184,15 @@ def column_of(reward: str, batch: RewardBatch, piece: str) -> int:
     """The position of the reward that a piece names; the first that counts where it names none."""
     if not reward:
         return int((batch.weights_K != 0).nonzero()[0])
-    if reward not in batch.names:
+    if reward not in batch.titles:
         raise UserError(
             f"policy.shaping: {piece} names the reward '{reward}', which the run does not "
-            f"have; expected {', '.join(batch.names)}.{did_you_mean(reward, batch.names)}"
+            f"have; expected {', '.join(batch.titles)}.{did_you_mean(reward, batch.titles)}"
         )
-    column = batch.names.index(reward)
+    column = batch.titles.index(reward)
     if batch.weights_K[column] == 0:
         raise UserError(
             f"policy.shaping: {piece} is added to the reward '{reward}', which has weight "
             "0; expected a reward that counts."
         )
     return column
-
-
-def _names(batch: RewardBatch) -> tuple[str, ...]:
-    return batch.names or tuple(map(str, range(batch.rewards_BK.shape[1])))

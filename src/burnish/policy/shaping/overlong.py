@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from burnish.policy.tensors import as_float64
+from burnish.arguments import as_number
+from burnish.policy.tensors import as_float64, as_lengths
 
 if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 def overlong_penalty(lengths: Numbers, limit: int, buffer: int) -> Tensor:
     """`clip((limit - buffer - length) / buffer, -1, 0)` for each response: (B,) -> (B,)."""
-    if not 1 <= buffer <= limit:
-        raise ValueError(f"buffer: got {buffer}, expected 1 to the limit of {limit} tokens")
-    return ((limit - buffer - as_float64(lengths, "lengths")) / buffer).clamp(-1.0, 0.0)
+    limit = as_number("limit", limit, low=1)
+    buffer = as_number("buffer", buffer, low=1, high=limit)
+    read_B = as_float64(lengths, "lengths")
+    return ((limit - buffer - as_lengths(read_B, "lengths", read_B)) / buffer).clamp(-1.0, 0.0)

@@ -46,9 +46,9 @@ def position_weight(
 
 
 def _column(name: str, batch: RewardBatch) -> int:
-    if name not in batch.names:
+    if name not in batch.titles:
         raise UserError(
             f"position_weight names the reward '{name}', which the run does not have; expected "
-            f"{', '.join(batch.names)}.{did_you_mean(name, batch.names)}"
+            f"{', '.join(batch.titles)}.{did_you_mean(name, batch.titles)}"
         )
-    return batch.names.index(name)
+    return batch.titles.index(name)

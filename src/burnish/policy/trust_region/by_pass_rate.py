@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from burnish.arguments import plain_number, shown
+from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups, as_rewards, group_sum
-from burnish.policy.tensors import as_float64
+from burnish.policy.tensors import as_finite, as_float64, check_shape, check_tensor
 
 if TYPE_CHECKING:
     from burnish.policy.groups import GroupLabels
@@ -36,14 +38,8 @@ def pass_rates(
     Missing rewards leave the mean. NaN for a group without a reward, and for one with a reward
     outside the range, which then is not its range.
     """
-    if not -math.inf < r_min < r_max < math.inf:
-        raise ValueError(
-            f"r_min and r_max: got {r_min} and {r_max}, expected the least and the greatest reward "
-            "that is possible"
-        )
-    rewards_B1 = as_rewards(rewards)
-    if rewards_B1.shape[1] != 1:
-        raise ValueError(f"rewards: got shape {tuple(rewards_B1.shape)}, expected (B,)")
+    check_range(r_min, r_max)
+    rewards_B1 = one_reward(rewards)
     numbered = as_groups(groups, rewards_B1)
     # Divided once, at the end: a rate such as 3 of 5 comes out as the nearest number to it.
     risen_B1 = rewards_B1 - r_min
@@ -57,11 +53,30 @@ def pass_rates(
     return rates_B.masked_fill((count_B == 0) | (outside_B > 0), torch.nan)
 
 
+def check_range(r_min: float | None, r_max: float | None) -> None:
+    """Refuse what is not the least and the greatest reward that is possible."""
+    both = [plain_number(bound) for bound in (r_min, r_max)]
+    low, high = (math.nan if bound is None else bound for bound in both)
+    if not -math.inf < low < high < math.inf:
+        raise ArgumentError(
+            f"r_min and r_max: got {shown(r_min)} and {shown(r_max)}, expected the least and the "
+            "greatest reward that is possible; a pass rate and a spread need both"
+        )
+
+
+def one_reward(rewards: Numbers) -> Tensor:
+    """A single reward as a column, (B, 1) float64."""
+    rewards_B1 = as_rewards(rewards)
+    if rewards_B1.shape[1] != 1:
+        raise ArgumentError(f"rewards: got shape {tuple(rewards_B1.shape)}, expected (B,)")
+    return rewards_B1
+
+
 def pass_buckets(rates: Numbers) -> Tensor:
     """The number of each rate's bucket in `PASS_BUCKETS`, -1 for NaN: (B,) -> (B,) int64."""
     rates_B = as_float64(rates, "rates")
     if ((rates_B < 0) | (rates_B > 1)).any():
-        raise ValueError("rates: got a number outside 0 to 1, expected pass rates")
+        raise ArgumentError("rates: got a number outside 0 to 1, expected pass rates")
     edges_P = torch.tensor(EDGES, dtype=torch.float64, device=rates_B.device)
     found_B = torch.bucketize(rates_B + ROUNDING, edges_P, right=True)
     return found_B.masked_fill(rates_B.isnan(), -1)
@@ -72,6 +87,11 @@ def bucket_sums(is_clipped: Tensor, used: Tensor, buckets: Tensor) -> Tensor:
 
     Only tokens that are `used` count, and only those of rollouts with a bucket from 0 on.
     """
+    check_tensor(is_clipped, "is_clipped", "(B, T)", 2)
+    check_tensor(used, "used", "(B, T)")
+    check_shape(used, "used", tuple(is_clipped.shape))
+    check_tensor(buckets, "buckets", "(B,)")
+    check_shape(buckets, "buckets", (len(is_clipped),))
     counts_2B = torch.stack([(is_clipped & used).sum(1), used.sum(1)])
     number_P = torch.arange(len(PASS_BUCKETS), device=buckets.device)
     return counts_2B.double() @ (buckets[:, None] == number_P).double()
@@ -79,7 +99,9 @@ def bucket_sums(is_clipped: Tensor, used: Tensor, buckets: Tensor) -> Tensor:
 
 def bucket_shares(sums: Numbers) -> dict[str, float]:
     """The clipped share of each bucket by its name, from (2, P); a bucket without tokens has none."""
-    clipped, tokens = as_float64(sums, "sums").tolist()
+    read_2P = as_finite(sums, "sums")
+    check_shape(read_2P, "sums", (2, len(PASS_BUCKETS)))
+    clipped, tokens = read_2P.tolist()
     return {
         name: share / of
         for name, share, of in zip(PASS_BUCKETS, clipped, tokens, strict=True)

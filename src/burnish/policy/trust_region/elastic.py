@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from burnish.policy.groups import as_groups, as_rewards, centre, group_sum, standardise
+from burnish.arguments import as_number, plain_number, refused
+from burnish.errors import ArgumentError
+from burnish.policy.groups import as_groups, centre, group_sum, standardise
 from burnish.policy.tensors import as_float64
+from burnish.policy.trust_region.by_pass_rate import check_range, one_reward
 from burnish.policy.trust_region.static import ClipBounds, static_bounds
 
 if TYPE_CHECKING:
@@ -48,7 +51,9 @@ def elastic_bounds(
     """
     values = as_float64(advantages, "advantages")
     if values.ndim not in (1, 2):
-        raise ValueError(f"advantages: got shape {tuple(values.shape)}, expected (B,) or (B, T)")
+        raise ArgumentError(f"advantages: got shape {tuple(values.shape)}, expected (B,) or (B, T)")
+    if values.isinf().any():
+        raise refused("advantages", math.inf, "finite numbers, or NaN where one is missing")
     _check_scale(eps_low, eps_high, strength, center, adv_cap, macro_strength)
     _check_limits(min_eps, max_eps_low, max_eps_high)
     if strength == 0 and macro_strength == 0:
@@ -71,12 +76,8 @@ def group_variance(
     `4 p (1 - p)`. `r_min` and `r_max` are the limits of what the reward can be: the least and the
     greatest value of a batch are not, so that a range of None is refused and never guessed.
     """
-    if r_min is None or r_max is None or not -math.inf < r_min < r_max < math.inf:
-        raise ValueError(
-            f"r_min and r_max: got {r_min} and {r_max}, expected the least and the greatest reward "
-            "that is possible; leave macro_strength at 0 where they are not known"
-        )
-    rewards_B1 = _one_reward(rewards)
+    check_range(r_min, r_max)
+    rewards_B1 = one_reward(rewards)
     numbered = as_groups(groups, rewards_B1)
     count_B1 = group_sum((~rewards_B1.isnan()).to(rewards_B1), numbered).clamp(min=1.0)
     variance_B1 = group_sum(centre(rewards_B1, numbered).square(), numbered) / count_B1
@@ -95,11 +96,12 @@ def mean_elastic_budget(
     For 0/1 rewards with pass rate p and `ddof` 0 it is
     `eps (1 + strength (2 sqrt(p (1 - p)) - center))`, widest at one half.
     """
+    as_number("eps", eps, low=0, below=1)
     _check_scale(eps, eps, strength, center, None, 0.0)
-    rewards_G1 = _one_reward(rewards)
+    rewards_G1 = one_reward(rewards)
     is_present_G = ~rewards_G1.isnan()[:, 0]
     if not is_present_G.any():
-        raise ValueError("rewards: got no value, expected those of one group's rollouts")
+        raise ArgumentError("rewards: got no value, expected those of one group's rollouts")
     one_group = as_groups([0] * len(rewards_G1), rewards_G1)
     values_G = standardise(rewards_G1, one_group, eps=0.0, ddof=ddof)[:, 0]
     return eps * _micro(values_G[is_present_G], strength, center, None).mean()
@@ -113,27 +115,20 @@ def _micro(values: Tensor, strength: float, center: float, cap: float | None) ->
 def _variance(variance: Numbers | None, values: Tensor) -> Tensor:
     """v in a shape that broadcasts to the advantages."""
     if variance is None:
-        raise ValueError(
+        raise ArgumentError(
             "group_variance: got none, expected a number from 0 to 1 for each rollout; "
             "macro_strength needs it, and it is known only where the range of the reward is"
         )
     read = as_float64(variance, "group_variance").to(values.device)
     if read.shape not in (values.shape, values.shape[:1]):
-        raise ValueError(
+        raise ArgumentError(
             f"group_variance: got shape {tuple(read.shape)}, expected one number for each of the "
             f"{len(values)} rollouts"
         )
     if ((read < 0) | (read > 1)).any():
-        raise ValueError("group_variance: got a number outside 0 to 1, expected 4 Var / range^2")
+        raise ArgumentError("group_variance: got a number outside 0 to 1, expected 4 Var / range^2")
     spread = read.nan_to_num(nan=0.5)
     return spread if spread.shape == values.shape else spread[:, None]
-
-
-def _one_reward(rewards: Numbers) -> Tensor:
-    rewards_B1 = as_rewards(rewards)
-    if rewards_B1.shape[1] != 1:
-        raise ValueError(f"rewards: got shape {tuple(rewards_B1.shape)}, expected (B,)")
-    return rewards_B1
 
 
 def _check_scale(
@@ -144,23 +139,17 @@ def _check_scale(
     adv_cap: float | None,
     macro_strength: float,
 ) -> None:
-    if not 0 <= eps_low < 1 or not 0 <= eps_high < math.inf:
-        raise ValueError(
-            f"eps_low and eps_high: got {eps_low} and {eps_high}, expected 0 <= low < 1, high >= 0"
-        )
-    for what, number in (("strength", strength), ("center", center)):
-        if not 0 <= number < math.inf:
-            raise ValueError(f"{what}: got {number}, expected a finite number of at least 0")
-    if adv_cap is not None and not adv_cap > 0:
-        raise ValueError(f"adv_cap: got {adv_cap}, expected a number above 0, or none")
+    as_number("eps_low", eps_low, low=0, below=1)
+    as_number("eps_high", eps_high, low=0)
+    as_number("strength", strength, low=0)
+    as_number("center", center, low=0)
+    if adv_cap is not None and plain_number(adv_cap) != math.inf:
+        as_number("adv_cap", adv_cap, above=0)
     # Above 1 the factor turns negative, and two negative factors would make a wide region.
-    if not 0 <= macro_strength <= 1:
-        raise ValueError(f"macro_strength: got {macro_strength}, expected a number from 0 to 1")
+    as_number("macro_strength", macro_strength, low=0, high=1)
 
 
 def _check_limits(min_eps: float, max_eps_low: float, max_eps_high: float) -> None:
-    if not (0 <= min_eps <= max_eps_low < 1 and min_eps <= max_eps_high < math.inf):
-        raise ValueError(
-            f"min_eps, max_eps_low, max_eps_high: got {min_eps}, {max_eps_low}, {max_eps_high}, "
-            "expected 0 <= min_eps <= max_eps_low < 1 and min_eps <= max_eps_high"
-        )
+    as_number("min_eps", min_eps, low=0)
+    as_number("max_eps_low", max_eps_low, low=min_eps, below=1)
+    as_number("max_eps_high", max_eps_high, low=min_eps)

@@ -1,0 +1,157 @@
+"""What the public functions demand of their arguments, in one vocabulary.
+
+    as_word("kind", kind, ("k1", "k2", "k3"))       # kind: got 'k4', expected k1, k2 or k3. Did ...
+    as_number("tau", tau, low=0, high=1)            # tau: got nan, expected a number from 0 to 1
+    as_numbers("scores", scores)                    # scores: item 3 is nan, expected a finite number
+
+Each gives back the plain value, or raises one line that names the argument, what it got and what
+it expects. Tensors have the same in `burnish.policy.tensors`.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from typing import Any, Literal, overload
+
+from burnish.errors import ArgumentError, did_you_mean
+from burnish.numbers import plain
+
+NUMBER = "a finite number"
+
+
+def refused(what: str, got: object, expected: str) -> ArgumentError:
+    """The error for an argument: `what: got ..., expected ...`."""
+    return ArgumentError(f"{what}: got {shown(got)}, expected {expected}")
+
+
+def shown(value: object, most: int = 60) -> str:
+    """A value in one short line."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and len(shape):
+        return f"{type(value).__name__} of shape {tuple(shape)}"
+    try:
+        text = repr(plain(value))
+    # The boundary to other people's objects: a repr that fails must not hide what is wrong.
+    except Exception:
+        text = f"a {type(value).__name__}"
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def as_word(what: str, value: Any, known: Collection[str]) -> str:
+    """One of the known words."""
+    if isinstance(value, str) and value in known:
+        return value
+    hint = did_you_mean(value, known) if isinstance(value, str) else ""
+    raise ArgumentError(f"{what}: got {shown(value)}, expected {', '.join(known)}.{hint}")
+
+
+def as_text(what: str, value: Any) -> str:
+    """A text; the empty one is a text."""
+    if not isinstance(value, str):
+        raise refused(what, value, "a text")
+    return value
+
+
+def as_number(
+    what: str,
+    value: Any,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+    whole: bool = False,
+) -> float:
+    """A finite number within its bounds: `low` and `high` included, `above` and `below` not.
+
+    A number inside a 0-d tensor or array counts; a text does not.
+    """
+    number = plain_number(value)
+    fits = number is not None and math.isfinite(number) and low <= number <= high
+    if number is None or not fits or not above < number < below:
+        raise refused(what, value, _bounds(low, high, above, below, whole))
+    if whole and number != math.floor(number):
+        raise refused(what, value, _bounds(low, high, above, below, whole))
+    return number
+
+
+def as_whole(what: str, value: Any, *, low: float = -math.inf, high: float = math.inf) -> int:
+    """A whole number within its bounds."""
+    return int(as_number(what, value, low=low, high=high, whole=True))
+
+
+@overload
+def as_numbers(what: str, values: Any, *, missing: Literal[False] = ...) -> list[float]: ...
+@overload
+def as_numbers(what: str, values: Any, *, missing: Literal[True]) -> list[float | None]: ...
+def as_numbers(
+    what: str, values: Any, *, missing: bool = False
+) -> list[float] | list[float | None]:
+    """A list of finite numbers, from any list or array; with `missing` None may stand among them."""
+    found: list[float | None] = []
+    for place, value in enumerate(as_list(what, values)):
+        number = plain_number(value)
+        if number is None and not (missing and value is None):
+            raise _odd_item(what, place, value, missing)
+        if number is not None and not math.isfinite(number):
+            raise _odd_item(what, place, value, missing)
+        found.append(number)
+    return found
+
+
+def as_list(what: str, values: Any, *, least: int = 0) -> list[Any]:
+    """The items of a list, a tuple or an array of at least one axis; never those of a text."""
+    items = plain(values)
+    if isinstance(items, str | bytes | Mapping | Set) or not isinstance(items, Iterable):
+        raise refused(what, values, "a list")
+    found = list(items)
+    if len(found) < least:
+        raise refused(what, values, f"a list of at least {least}")
+    return found
+
+
+def same_length(what: str, values: Sequence[Any], length: int, of: str) -> None:
+    """Refuse a list that has not one item for each of `length` others."""
+    if len(values) != length:
+        raise ArgumentError(
+            f"{what}: got {len(values)}, expected one for each of the {length} {of}"
+        )
+
+
+def plain_number(value: Any) -> float | None:
+    """A real number as a float, infinity and NaN included; None for anything else.
+
+    An integer beyond every float is infinity.
+    """
+    value = plain(value)
+    if not isinstance(value, numbers.Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _odd_item(what: str, place: int, value: object, missing: bool) -> ArgumentError:
+    none = ", or None where there is none" if missing else ""
+    return ArgumentError(f"{what}: item {place} is {shown(value)}, expected {NUMBER}{none}")
+
+
+def _bounds(low: float, high: float, above: float, below: float, whole: bool) -> str:
+    kind = "whole number" if whole else "number"
+    if math.isfinite(low) and math.isfinite(high):
+        return f"a {kind} from {low:g} to {high:g}"
+    parts = [
+        word
+        for bound, word in (
+            (low, f"of at least {low:g}"),
+            (above, f"above {above:g}"),
+            (high, f"of at most {high:g}"),
+            (below, f"below {below:g}"),
+        )
+        if math.isfinite(bound)
+    ]
+    return f"a {kind} {' and '.join(parts)}" if parts else f"a finite {kind}"
