@@ -24,6 +24,8 @@ from burnish.policy import (
     SumThenNormalise,
     advantages,
     aggregate_loss,
+    kl_penalty,
+    log_ratio,
     loss,
     policy_loss,
 )
@@ -238,10 +240,26 @@ def test_the_second_door_is_the_public_loss():
     assert torch.equal(found.ratio_max, core["ratio_max"])
 
 
-@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_padding_cannot_poison_the_kl_term(estimator):
+@pytest.mark.parametrize("ratio", ["token", "sequence", "sequence_token"])
+def test_the_corrected_kl_term_uses_the_recipes_ratio(ratio):
     batch = loss_batch()
-    recipe = Recipe(auxiliary=(KL(0.1, estimator), Entropy(0.1)))
+    used_BT = batch.mask_BT & batch.keep_B[:, None]
+    change_BT = log_ratio(batch.logp_BT, batch.old_logp_BT, used_BT, ratio)
+    kl_BT = kl_penalty(batch.logp_BT, batch.ref_logp_BT) * change_BT.exp()
+    expected = 0.5 * aggregate_loss(
+        kl_BT, batch.mask_BT, "seq-mean-token-mean", keep_B=batch.keep_B
+    )
+    found = loss(Recipe(ratio=ratio, auxiliary=(KL(0.5, correction=True),)), batch).parts["kl"]
+    torch.testing.assert_close(found, expected.detach())
+    plain = loss(Recipe(ratio=ratio, auxiliary=(KL(0.5),)), batch).parts["kl"]
+    assert not torch.allclose(found, plain)
+
+
+@pytest.mark.parametrize("correction", [False, True])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_padding_cannot_poison_the_kl_term(estimator, correction):
+    batch = loss_batch()
+    recipe = Recipe(auxiliary=(KL(0.1, estimator, correction), Entropy(0.1)))
     hole = ~batch.mask_BT | ~batch.keep_B[:, None]
     leaf = batch.logp_BT.detach().clone().masked_fill(hole, -math.inf).requires_grad_(True)
     poisoned = replace(

@@ -29,6 +29,12 @@ VARIANTS = {
     "kept_denominator": Recipe(
         aggregate=Aggregate(keep_denominator=True), auxiliary=(KL(0.1, "k2"),)
     ),
+    "corrected_kl": Recipe(auxiliary=(KL(0.5, correction=True),)),
+    "corrected_kl_by_sequence": Recipe(
+        ratio="sequence",
+        trust_region=RECIPES["gspo"].trust_region,
+        auxiliary=(KL(0.5, correction=True),),
+    ),
 }
 
 

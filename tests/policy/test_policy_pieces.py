@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.policy import (
+    KL,
     Normaliser,
     aggregate_loss,
     batch_whiten,
@@ -229,6 +230,70 @@ def test_kl_estimators_by_hand():
     close(kl_penalty(logp, ref, "k3"), f64([[math.exp(-0.5) - 0.5, math.e - 2]]))
     with pytest.raises(ValueError, match="kind: got 'k4', expected k1, k2, k3"):
         kl_penalty(logp, ref, "k4")
+
+
+def test_corrected_kl_by_hand():
+    logp, ref = f64([[-1.0, -2.0]]), f64([[-1.5, -1.0]])
+    ratio = (logp - f64([[-1.2, -2.0]])).exp()
+    close = torch.testing.assert_close
+    k3 = f64([[math.exp(-0.5) - 0.5, math.e - 2]])
+    close(kl_penalty(logp, ref, "k3", ratio=ratio), k3 * f64([[math.exp(0.2), 1.0]]))
+    close(kl_penalty(logp, ref, "k3+"), k3)
+    close(kl_penalty(logp, ref, "k1+"), f64([[0.5, -1.0]]))
+    with pytest.raises(ValueError, match=r"ratio: expected none with kind 'k3\+'"):
+        kl_penalty(logp, ref, "k3+", ratio=ratio)
+    with pytest.raises(ValueError, match=r"correction: expected false with estimator 'k3\+'"):
+        KL(0.1, "k3+", correction=True)
+
+
+def test_gradients_of_the_kinds_on_one_token():
+    """With d = ref - logp = 0.7: k1 gives 1, k2 -d, k3 1 - exp(d); + or the ratio turn it to -d."""
+
+    def slope(kind, *, corrected=False):
+        logp = f64([-1.0]).requires_grad_(True)
+        ratio = (logp - logp.detach()).exp() if corrected else None
+        (found,) = torch.autograd.grad(kl_penalty(logp, f64([-0.3]), kind, ratio=ratio).sum(), logp)
+        return found.item()
+
+    assert slope("k1") == pytest.approx(1)
+    assert slope("k2") == pytest.approx(-0.7)
+    assert slope("k3") == pytest.approx(1 - math.exp(0.7))
+    assert slope("k1+") == slope("k3+") == slope("k2")
+    assert slope("k3", corrected=True) == pytest.approx(-0.7)
+    assert slope("k1", corrected=True) == pytest.approx(1 - 0.7)  # 1 has mean 0 over tokens
+
+
+@pytest.mark.parametrize(
+    ("kind", "corrected", "is_right"),
+    [
+        ("k1", False, False),
+        ("k2", False, True),
+        ("k3", False, False),
+        ("k1+", False, True),
+        ("k3+", False, True),
+        ("k1", True, True),
+        ("k3", True, True),
+    ],
+)
+def test_which_kinds_have_the_gradient_of_the_divergence(kind, corrected, is_right):
+    """The expected gradient over all tokens, exactly, beside that of KL(policy || reference)."""
+    reference = f64([0.2, 0.2, 0.6]).log()
+    logits = f64([0.3, -0.4, 0.1]).requires_grad_(True)
+    logp = logits.log_softmax(0)
+    (truth,) = torch.autograd.grad((logp.exp() * (logp - reference)).sum(), logits)
+    logp = logits.log_softmax(0)
+    ratio = (logp - logp.detach()).exp() if corrected else None
+    sampled = (logp.detach().exp() * kl_penalty(logp, reference, kind, ratio=ratio)).sum()
+    (found,) = torch.autograd.grad(sampled, logits)
+    assert torch.allclose(found, truth, rtol=1e-12, atol=1e-14) == is_right
+
+
+def test_the_ratio_keeps_the_value_right_after_the_policy_has_moved():
+    sampler, policy, reference = f64([0.6, 0.2, 0.2]), f64([0.5, 0.3, 0.2]), f64([0.2, 0.2, 0.6])
+    truth = (policy * (policy / reference).log()).sum()
+    for kind in ("k1", "k3"):
+        found = kl_penalty(policy.log(), reference.log(), kind, ratio=policy / sampler)
+        torch.testing.assert_close((sampler * found).sum(), truth)
 
 
 @given(st.lists(st.floats(-30, 0), min_size=1), st.floats(-5, 5))

@@ -6,6 +6,11 @@ k3 = exp(d) - d - 1 (unbiased, never negative). Unbiased is the value: as a term
 freshly sampled tokens the gradient of k1 has mean 0 and that of k3 is the forward KL's; k2's is that
 of KL(policy || ref). Recipes use k3, as GRPO does; k1 is for measuring.
 
+Two ways give k1 and k3 the gradient of KL(policy || ref). A factor of the probability ratio to the
+policy that sampled (DeepSeek-V3.2, arXiv 2512.02556; TRL's default), which also keeps the value
+right after the policy has moved. Or `k1+` and `k3+`, which have the value of k1 and k3 and the
+gradient of k2 (verl's names).
+
 Reinforcement learning seeks modes and lets rare ones go; the likelihood of expert answers covers
 them. `mode_balanced_loss` adds the two with one weight (AFRL, arXiv 2602.10006).
 """
@@ -32,22 +37,47 @@ from burnish.policy.tensors import (
 if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
 
-KL_KINDS = ("k1", "k2", "k3")
+KL_KINDS = ("k1", "k2", "k3", "k1+", "k3+")
 
 
-def kl_penalty(logp: Numbers, ref_logp: Numbers, kind: str = "k3") -> Tensor:
-    """The KL estimate of each token, differentiable in `logp`; any shape, the same for both."""
+def kl_penalty(
+    logp: Numbers, ref_logp: Numbers, kind: str = "k3", *, ratio: Tensor | None = None
+) -> Tensor:
+    """The KL estimate of each token, differentiable in `logp`; any shape, the same for both.
+
+    `ratio` is the probability ratio to the policy that sampled, with its gradient: a factor of the
+    estimate that corrects its bias. `k1+` and `k3+` take none.
+    """
     own, other = as_logp(logp, "logp"), as_logp(ref_logp, "ref_logp")
     check_finite(own, "logp")
     check_finite(other, "ref_logp")
-    return kl_estimate(own, other, kind)
+    if ratio is not None:
+        check_tensor(ratio, "ratio", "of the shape of `logp`")
+        check_finite(ratio, "ratio")
+    return kl_estimate(own, other, kind, ratio)
 
 
-def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
+def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str, ratio: Tensor | None = None) -> Tensor:
     """`kl_penalty` inside a loss: no value is looked at, for that would wait for the device."""
     as_word("kind", kind, KL_KINDS)
     check_shape(ref_logp, "ref_logp", tuple(logp.shape))
+    if ratio is not None:
+        check_shape(ratio, "ratio", tuple(logp.shape))
+        if kind.endswith("+"):
+            raise ArgumentError(
+                f"ratio: expected none with kind '{kind}', whose gradient is that of the "
+                "divergence already; the ratio would add it once more"
+            )
     gap = as_logp(ref_logp) - as_logp(logp)
+    estimate = _estimate(gap, kind.removesuffix("+"))
+    if kind.endswith("+"):
+        right = gap.square() / 2
+        return estimate.detach() + (right - right.detach())
+    return estimate if ratio is None else estimate * ratio
+
+
+def _estimate(gap: Tensor, kind: str) -> Tensor:
+    """k1, k2 or k3 of `ref_logp - logp`."""
     if kind == "k1":
         return -gap
     if kind == "k2":

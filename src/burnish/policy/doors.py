@@ -33,6 +33,7 @@ from burnish.policy.diagnostics import describe
 from burnish.policy.groups import as_groups, is_constant
 from burnish.policy.objective import clipped_policy_loss
 from burnish.policy.post_scale import batch_whiten
+from burnish.policy.ratio import log_ratio
 from burnish.policy.recipe import Recipe
 from burnish.policy.select.apply import select
 from burnish.policy.select.informative import informative_groups
@@ -281,7 +282,12 @@ def _auxiliary(
             # Padding may hold anything: cut here, it cannot reach the gradient.
             is_out_BT = ~(batch.mask_BT.bool() & batch.keep_B.bool()[:, None])
             logp_BT = batch.logp_BT.masked_fill(is_out_BT, 0.0)
-            kl_BT = kl_estimate(logp_BT, batch.ref_logp_BT.detach(), piece.estimator)
+            ratio_BT = None
+            if piece.correction:
+                old_logp_BT = batch.old_logp_BT.detach()
+                ratio_BT = log_ratio(batch.logp_BT, old_logp_BT, ~is_out_BT, recipe.ratio).exp()
+            ref_logp_BT = batch.ref_logp_BT.detach()
+            kl_BT = kl_estimate(logp_BT, ref_logp_BT, piece.estimator, ratio_BT)
             return "kl", piece.coefficient * aggregated(kl_BT)
         case pieces.Entropy():
             if piece.coefficient == 0:

@@ -92,10 +92,18 @@ class KL(Piece, frozen=True, tag="kl"):
     """Penalty for leaving the reference model."""
 
     coefficient: float
-    estimator: Literal["k1", "k2", "k3"] = "k3"
+    estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
+    """`k3+` has the value of k3 and the gradient of k2, which is that of the divergence (verl)."""
+    correction: bool = False
+    """Multiply by the probability ratio to the policy that sampled (TRL's default)."""
 
     def __post_init__(self) -> None:
         require(0 <= self.coefficient < math.inf, "coefficient", self.coefficient, "at least 0")
+        if self.correction and self.estimator.endswith("+"):
+            raise ValueError(
+                f"correction: expected false with estimator '{self.estimator}', whose gradient is "
+                "that of the divergence already; the ratio would add it once more"
+            )
 
 
 class Entropy(Piece, frozen=True, tag="entropy"):
