@@ -112,15 +112,14 @@ ANCHOR = Response("anchor", "four")
 @contextmanager
 def serving(scorer, settings=None, token="", port=0):
     """A real server on a loopback port, in a thread; its address."""
-    import uvicorn
-
     from burnish.engines.server import create_app
+    from burnish.web_server import Bounds, make_server
 
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", port))
-    config = uvicorn.Config(create_app(scorer, settings, token=token), log_level="critical")
-    server = uvicorn.Server(config)
+    app = create_app(scorer, settings, token=token)
+    server = make_server(app, Bounds(connections=512), stop_s=1, lifespan=True)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     while not server.started:

@@ -1,5 +1,6 @@
 """The reward server over real sockets: replies, limits, jobs, tokens, and a hostile client."""
 
+import gzip
 import json
 import signal
 import socket
@@ -230,6 +231,80 @@ def test_limits_on_size_and_count():
         four = WEB.post(f"{url}/score", json=item(*"abcd"))
         assert "expected at most 3" in four.json()["error"]
         assert WEB.post(f"{url}/score", json=item("a")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "[::1]evil"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+)
+def test_without_a_token_other_sites_and_names_are_refused(fussy, headers):
+    for reply in (
+        WEB.post(f"{fussy}/score", json=item("a"), headers=headers),
+        WEB.post(f"{fussy}/jobs", json={"items": [item("a")]}, headers=headers),
+        WEB.get(f"{fussy}/about", headers=headers),
+        WEB.get(f"{fussy}/nothing", headers=headers),
+        WEB.request("OPTIONS", f"{fussy}/score", headers=headers),
+    ):
+        assert (reply.status_code, reply.json()["kind"]) == (403, "user")
+    own = {"host": "localhost:1", "origin": "http://localhost:1", "sec-fetch-site": "same-origin"}
+    assert WEB.post(f"{fussy}/score", json=item("a"), headers=own).status_code == 200
+
+
+def test_with_a_token_the_name_does_not_matter():
+    headers = {"authorization": "Bearer 0123456789abcdef", "host": "rewards.example"}
+    with serving(Fussy(), token="0123456789abcdef") as url:
+        assert WEB.post(f"{url}/score", json=item("a"), headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("depth", [900, 2000, 100_000])
+def test_a_body_of_any_depth_is_no_failure_of_the_server(fussy, depth):
+    nested = b"[" * depth + b"]" * depth
+    deep = b'{"task": {"prompt": "p", "fields": {"a": ' + nested + b'}}, "responses": ["a"]}'
+    head = {"content-type": "application/json"}
+    for path, body in (
+        ("/score", deep),
+        ("/score_batch", b'{"items": [' + deep + b"]}"),
+        ("/score_batch", b'{"items": [' + nested + b"]}"),
+        ("/jobs", b'{"items": [' + deep + b"]}"),
+    ):
+        reply = WEB.post(fussy + path, content=body, headers=head)
+        assert reply.status_code in (200, 202, 422), reply.text
+        if depth > 1000:
+            assert "nested too deeply" in reply.json()["error"]
+
+
+def test_a_packed_body_is_refused(fussy):
+    head = {"content-type": "application/json", "content-encoding": "gzip"}
+    body = gzip.compress(json.dumps(item("a")).encode())
+    reply = WEB.post(f"{fussy}/score", content=body, headers=head)
+    assert (reply.status_code, "content-encoding" in reply.json()["error"]) == (415, True)
+
+
+def test_no_reply_sends_a_client_to_another_address(fussy):
+    assert WEB.get(f"{fussy}/health/").status_code == 404
+    long = WEB.get(f"{fussy}/{'a' * 5000}")
+    assert (long.status_code, len(long.text) < 300) == (404, True)
+
+
+def test_a_smuggled_request_is_not_answered(fussy):
+    host, port = fussy.removeprefix("http://").split(":")
+    hidden = b"GET /about HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=60) as sly:
+        sly.sendall(
+            b"POST /score HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+            % len(hidden)
+            + hidden
+        )
+        got = b"".join(iter(lambda: sly.recv(65536), b""))
+    assert got.startswith(b"HTTP/1.1 400 ")
+    assert got.count(b"HTTP/1.1") == 1
 
 
 def test_paths_methods_and_types_that_are_not_there(fussy):

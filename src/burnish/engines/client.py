@@ -161,7 +161,7 @@ def _refusal(reply: httpx.Response, where: str) -> Exception:
     code = reply.status_code
     try:
         problem = msgspec.json.decode(reply.content, type=Problem)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         problem = Problem(reply.text[:200], "server")
     what = f"{where}: HTTP {code}: {problem.error}"
     after_s = retry_after_s(reply.headers.get("retry-after"))
@@ -179,7 +179,7 @@ def _refusal(reply: httpx.Response, where: str) -> Exception:
 def _decoded(data: bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadReply(f"{where}: the reply is no {kind.__name__}: {error}") from error
 
 

@@ -40,6 +40,10 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     (503), unless there are none."""
     deadline_s: float = 120.0
     """Wall clock of one task's scoring; its rewards are then `timeout`."""
+    max_connections: int = 512
+    """Open at the same time; beyond that the one that has waited longest for its client is closed."""
+    request_s: float = 30.0
+    """How long a client may take to send its whole request; its headers, 10 s."""
     max_body_bytes: int = 8 * 1024 * 1024
     max_items: int = 1024
     """Tasks in one batch or job."""
@@ -127,7 +131,7 @@ class Desk:
             raise Busy("the server takes no jobs now; come back later.")
         self._forget()
         if len(self._jobs) >= self.settings.max_jobs:
-            raise Busy(f"{len(self._jobs)} jobs are kept already; fetch or delete some.")
+            raise Busy(f"{len(self._jobs)} jobs are kept already; delete some (DELETE /jobs/ID).")
         self._admit(len(items))
         work = Work(secrets.token_urlsafe(16), len(items))
         self._jobs[work.id] = work

@@ -68,7 +68,10 @@ class ScoreBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     def parts(self) -> tuple[Task, list[Response]]:
         """What a scorer takes."""
-        task = self.task.task()
+        try:
+            task = self.task.task()
+        except RecursionError:  # what could just be read may be too deep to be written
+            raise UserError("task is nested too deeply; expected less.") from None
         if not self.responses:
             raise UserError("responses is empty; expected at least one.")
         return task, [_response(task, place, r) for place, r in enumerate(self.responses)]
@@ -110,6 +113,8 @@ def read(data: bytes | Raw, kind: type[T], what: str) -> T:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{what} cannot be read: {error}.") from error
+    except RecursionError:
+        raise UserError(f"{what} cannot be read: nested too deeply; expected less.") from None
 
 
 def reward_body(reward: Reward) -> dict[str, Any]:

@@ -13,6 +13,9 @@
 | GET /jobs/ID      |                         | the same; `results` once it is done              |
 | DELETE /jobs/ID   |                         | 204; a running job is stopped                    |
 
+A request that is not whole in time is closed with 408. Without a token, one that another site's page
+sent or that calls this machine by another name is refused (403).
+
 Errors are `{"error": "one line", "kind": "user" | "reward" | "busy" | "server"}`.
 """
 
@@ -23,7 +26,6 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -34,11 +36,13 @@ from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_b
 from burnish.errors import BoundaryError, BurnishError, UserError
 from burnish.lm.failures import first_error
 from burnish.rewards.scorer import Scorer
+from burnish.web_guard import foreign, is_loopback, malformed
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["ServeSettings", "create_app", "serve"]
 
@@ -52,8 +56,13 @@ Handler = Callable[["Request"], Awaitable["Response"]]
 def create_app(
     scorer: Scorer, settings: ServeSettings | None = None, *, token: str = ""
 ) -> Starlette:
-    """The server as an ASGI app; with a token, every request but `/health` must carry it."""
+    """The server as an ASGI app; with a token, every request but `/health` must carry it.
+
+    Without a token it answers only requests of this machine: a loopback `Host`, no other site's
+    page. An app of yours that is reached by another name needs a token.
+    """
     from starlette.applications import Starlette
+    from starlette.middleware import Middleware
     from starlette.routing import Route
 
     desk = Desk(scorer, settings or ServeSettings())
@@ -70,8 +79,9 @@ def create_app(
     def route(path: str, handler: Handler, method: str, secret: str = token) -> Route:
         return Route(path, _answered(handler, secret), methods=[method])
 
-    return Starlette(
+    app = Starlette(
         lifespan=lifespan,
+        middleware=[Middleware(_Guard, is_open=not token)],
         routes=[
             route("/health", endpoints.health, "GET", ""),
             route("/about", endpoints.about, "GET"),
@@ -83,6 +93,28 @@ def create_app(
         ],
         exception_handlers={404: _no_such_path, 405: _no_such_path},
     )
+    app.router.redirect_slashes = False
+    return app
+
+
+class _Guard:
+    """Refuses what no route should see, before any route looks at it."""
+
+    def __init__(self, app: ASGIApp, is_open: bool) -> None:
+        self.app, self.is_open = app, is_open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] == "http":
+            if why := malformed(scope):
+                await _problem(400, why, "user")(scope, receive, send)
+                return
+            if self.is_open and (why := foreign(scope)):
+                await _problem(403, why, "user")(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
 
 class _Endpoints:
@@ -135,7 +167,10 @@ class _Endpoints:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             # A web page may send other types to a loopback port without asking; not this one.
-            raise _Refused(415, f"content-type is '{kind}'; expected application/json.")
+            raise _Refused(415, f"content-type is '{kind[:60]}'; expected application/json.")
+        packed = request.headers.get("content-encoding", "identity").strip().lower()
+        if packed not in ("", "identity"):
+            raise _Refused(415, f"content-encoding is '{packed[:60]}'; send the JSON as it is.")
         most = self.desk.settings.max_body_bytes
         told = request.headers.get("content-length", "0")
         parts, size = [], int(told) if told.isdigit() else 0
@@ -214,7 +249,8 @@ def _code(error: BurnishError) -> int:
 async def _no_such_path(request: Request, error: Exception) -> Response:
     code = getattr(error, "status_code", 404)
     paths = "/health, /about, /score, /score_batch, /jobs, /jobs/ID"
-    return _problem(code, f"{request.method} {request.url.path}: expected {paths}.", "user")
+    where = f"{request.method[:20]} {request.scope['path'][:60]}"
+    return _problem(code, f"{where}: expected {paths}.", "user")
 
 
 def _no_job() -> Response:
@@ -225,6 +261,8 @@ def _problem(code: int, message: str, kind: str) -> Response:
     reply = _json({"error": " ".join(message.split()), "kind": kind}, code)
     if kind == "busy":
         reply.headers["retry-after"] = "1"
+    if code == 400:
+        reply.headers["connection"] = "close"
     if code == 401:
         reply.headers["www-authenticate"] = "Bearer"
     return reply
@@ -252,7 +290,7 @@ def serve(
     token.
     """
     try:
-        import uvicorn
+        from burnish.web_server import Bounds, make_server
     except ModuleNotFoundError as error:
         raise UserError(
             f"serving needs the package '{error.name}'; install it: pip install 'burnish[serve]'"
@@ -265,27 +303,13 @@ def serve(
     chosen = settings or ServeSettings()
     with _bound(host, port) as bound:
         app = create_app(scorer, chosen, token=token)
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=max(1, round(chosen.stop_s)),
-            h11_max_incomplete_event_size=64 * 1024,
-        )
         if ready is not None:
             shown = f"[{host}]" if ":" in host else host
             ready(f"http://{shown}:{bound.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[bound])
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+        header_s = min(10.0, chosen.request_s)
+        bounds = Bounds(chosen.max_connections, header_s, chosen.request_s)
+        server = make_server(app, bounds, stop_s=chosen.stop_s, lifespan=True)
+        server.run(sockets=[bound])
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,8 @@ def test_the_command_serves_until_ctrl_c(runs: Path, tmp_path: Path) -> None:
             assert head.startswith("1 runs, read only")
             found = re.fullmatch(r"(http://127\.0\.0\.1:\d+)/\?token=([\w-]{43})", where)
             assert found is not None
+            half = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: "
+            flood = [_sent(int(found[1].rpartition(":")[2]), half) for _ in range(300)]
             with httpx.Client(base_url=found[1], timeout=300) as http:
                 assert http.get("/").status_code == 403
                 page = http.get(where, follow_redirects=True)
@@ -36,12 +39,20 @@ def test_the_command_serves_until_ctrl_c(runs: Path, tmp_path: Path) -> None:
                 assert line["key"] == "first"
                 assert http.get("/api/v1/runs/second").status_code == 404
                 assert "server" not in page.headers
+            for one in flood:
+                one.close()
             server.send_signal(signal.SIGINT)
             out, err = server.communicate(timeout=300)
         finally:
             server.kill()
     assert (server.returncode, err) == (0, "")
     assert out.endswith("stopped.\n")
+
+
+def _sent(port: int, data: bytes) -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", port), timeout=60)
+    made.sendall(data)
+    return made
 
 
 def test_mistakes_are_one_line(capsys: object, tmp_path: Path) -> None:
@@ -54,8 +65,6 @@ def test_mistakes_are_one_line(capsys: object, tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_one_line(runs: Path, capsys: object) -> None:
-    import socket
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

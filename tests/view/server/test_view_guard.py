@@ -10,7 +10,6 @@ from viewed_runs import BASE, TOKEN, Client
 
 from burnish.view.pages.runs import Runs
 from burnish.view.server.app import make_app
-from burnish.view.server.guard import hostname
 from burnish.view.server.routes import ENDPOINTS, Viewer
 
 
@@ -52,7 +51,17 @@ def test_the_redirect_stays_on_this_site(stranger: TestClient) -> None:
     assert answer.headers["location"] == "/evil.example/x"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8000", "", "0.0.0.0"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example:8000",
+        "",
+        "0.0.0.0",
+        "[::1]evil",
+        "localhost:80@evil",
+    ],
+)
 def test_another_name_for_this_machine_is_refused(client: Client, host: str) -> None:
     answer = client.http.get("/api/v1/runs", headers={"host": host})
     assert answer.status_code == 403
@@ -62,7 +71,6 @@ def test_another_name_for_this_machine_is_refused(client: Client, host: str) -> 
 @pytest.mark.parametrize("host", ["localhost:9000", "LOCALHOST", "[::1]:8000", "127.0.0.1"])
 def test_loopback_names_pass_whatever_the_port(client: Client, host: str) -> None:
     assert client.http.get("/api/v1/runs", headers={"host": host}).status_code == 200
-    assert hostname(host) in ("localhost", "[::1]", "127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +96,12 @@ def test_the_own_page_may_ask(client: Client) -> None:
     answer = client.http.get("/api/v1/runs", headers=headers)
     assert answer.status_code == 200
     assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_a_request_with_two_lengths_ends_its_connection(client: Client) -> None:
+    both = {"content-length": "0", "transfer-encoding": "chunked"}
+    answer = client.http.get("/api/v1/runs", headers=both)
+    assert (answer.status_code, answer.headers["connection"]) == (400, "close")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])

@@ -2,8 +2,9 @@
 
 Every request passes through `Guard` before anything else looks at it. It refuses with one line:
 
-- a `Host` that is not a loopback name: another site's name that was made to point here;
-- an `Origin` that is not ours, or a browser that says another site asks (`Sec-Fetch-Site`);
+- a request that two programs could read differently (`web_guard.malformed`);
+- a `Host` that is not a loopback name, an `Origin` that is not ours, or a browser that says another
+  site asks (`web_guard.foreign`);
 - anything but `GET` and `HEAD`;
 - a request without the token, which comes once in the address and then as a cookie that no script
   can read and no other site can send, or as `Authorization: Bearer` for programs.
@@ -14,14 +15,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+from burnish.web_guard import foreign, malformed
+
 PARAMETER = "token"
 
 HEADERS = {
@@ -76,8 +78,9 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         """What to answer instead, or None where the request may pass."""
         headers = Headers(scope=scope)
-        why = foreign(headers)
-        if why:
+        if why := malformed(scope):
+            return _refuse(scope, 400, why)
+        if why := foreign(scope):
             return _refuse(scope, 403, why)
         if scope["method"] not in ("GET", "HEAD"):
             return _refuse(scope, 405, f"{scope['method']} is not allowed; the viewer only reads.")
@@ -118,44 +121,17 @@ class Guard:
         return cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
 
 
-def foreign(headers: Headers) -> str:
-    """Why a request comes from elsewhere; empty where it does not."""
-    host = headers.get("host", "")
-    if hostname(host) not in LOOPBACK:
-        return f"this viewer answers to {', '.join(LOOPBACK)} only, not to another name."
-    origin = headers.get("origin")
-    if origin is not None and not _is_own(origin, host):
-        return "another site asks for this page; refused."
-    # A local page on another port is `same-site`, and as foreign as any.
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        return "another site asks for this page; refused. Open the address by hand."
-    return ""
-
-
-def hostname(host: str) -> str:
-    """The name in a `Host` header, without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0].lower() + "]"
-    return host.partition(":")[0].lower()
-
-
-def _is_own(origin: str, host: str) -> bool:
-    try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return False
-    return parts.scheme == "http" and parts.netloc.lower() == host.lower()
-
-
 def _bearer(headers: Headers) -> str:
     kind, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 
 
 def _refuse(scope: Scope, status: int, line: str) -> Response:
+    # Where a request's end is in doubt, nothing after it on the same connection is a request.
+    headers = {"connection": "close"} if status == 400 else None
     if scope["path"].startswith("/api/"):
-        return JSONResponse({"error": line}, status)
-    return PlainTextResponse(f"burnish view: {line}\n", status)
+        return JSONResponse({"error": line}, status, headers)
+    return PlainTextResponse(f"burnish view: {line}\n", status, headers)
 
 
 def _with_headers(send: Send) -> Send:

@@ -13,15 +13,16 @@ import secrets
 import socket
 from collections.abc import Iterator
 
-import uvicorn
-
 from burnish.errors import UserError
 from burnish.view.server.app import make_app
 from burnish.view.server.routes import Viewer
+from burnish.web_server import Bounds, make_server
 
 HOST = "127.0.0.1"
 STOP_S = 2
 """Open requests get so long when the server is stopped."""
+CONNECTIONS = 128
+"""Open at the same time; a browser uses six."""
 NICE = 10
 
 
@@ -59,22 +60,8 @@ def serve(viewer: Viewer, token: str, own: socket.socket) -> None:
     # Looking at a run must not slow it down: where cores are short, training goes first.
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    config = uvicorn.Config(
-        make_app(viewer, token),
-        http="h11",
-        ws="none",
-        loop="asyncio",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        limit_concurrency=128,
-        timeout_keep_alive=20,
-        timeout_graceful_shutdown=STOP_S,
-    )
+    app = make_app(viewer, token)
     try:
-        uvicorn.Server(config).run(sockets=[own])
+        make_server(app, Bounds(connections=CONNECTIONS), stop_s=STOP_S).run(sockets=[own])
     finally:
         viewer.close()
