@@ -10,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from store_samples import make_step
 
+from burnish.cli.entry import run as burnish
 from burnish.errors import StoreError, UserError
 from burnish.store import RunStore, export
 
@@ -61,6 +63,66 @@ def test_csv_reads_back_the_same_numbers(run: Path, tmp_path: Path) -> None:
     assert json.loads(row["logprobs"])[10] == sample.trajectory.logprobs[0]
 
 
+FORMULAS = [
+    "=1+1",
+    "+1",
+    "-2+3+cmd|' /C calc'!A0",
+    "@SUM(A1)",
+    "\t=1",
+    "\ttext",
+    "\rtext",
+    " =1",
+    '"=1"',
+    "'=1",
+    "\ufeff=1",
+    "\u200b=1",
+    "\x00=1",
+    "\n- a list",
+    "＝1",
+    "－1",
+    "＠a",
+    "-1.5",
+]
+TEXTS = ["", "plain", "1-1", "a=b", "me@example.org", "'quoted'", "\nline", '["a", -1]']
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A run whose answers a spreadsheet would run."""
+    folder = tmp_path / "hostile"
+    change = msgspec.structs.replace
+    with RunStore.create(folder, {}, {}) as store:
+        for step, text in enumerate([*FORMULAS, *TEXTS]):
+            sample = make_step(0)[0]
+            said = change(sample.trajectory, text=text)
+            store.append_rollouts(step, [change(sample, step=step, trajectory=said)])
+            store.append_metrics(step, {"=cmd": -1.5})
+    return folder
+
+
+def _column(path: Path, name: str) -> list[str]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return [row[name] for row in csv.DictReader(file)]
+
+
+def test_no_text_of_a_csv_is_a_formula(hostile: Path, tmp_path: Path) -> None:
+    export(hostile, tmp_path / "out.csv")
+    assert _column(tmp_path / "out.csv", "response") == [f"'{f}" for f in FORMULAS] + TEXTS
+    export(hostile, tmp_path / "curves.csv", what="metrics")
+    assert set(_column(tmp_path / "curves.csv", "name")) == {"'=cmd"}
+    assert set(_column(tmp_path / "curves.csv", "value")) == {"-1.5"}
+
+
+def test_texts_stay_as_they_are_where_asked_and_in_other_formats(
+    hostile: Path, tmp_path: Path
+) -> None:
+    export(hostile, tmp_path / "out.csv", raw=True)
+    assert _column(tmp_path / "out.csv", "response") == [*FORMULAS, *TEXTS]
+    export(hostile, tmp_path / "out.jsonl")
+    lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    assert [json.loads(line)["response"] for line in lines] == [*FORMULAS, *TEXTS]
+
+
 def test_parquet_has_typed_columns(run: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
     assert export(run, tmp_path / "out.parquet") == 24
@@ -88,6 +150,14 @@ def test_pandas_and_duckdb_read_a_run(run: Path, tmp_path: Path) -> None:
     )
     found = duckdb.sql(query).fetchall()
     assert found == [(step, pytest.approx(mean)) for step, mean in enumerate(expected)]
+
+
+def test_the_command_keeps_raw_cells_where_asked(hostile: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    assert burnish(["export", str(hostile), str(target)]) == 0
+    assert _column(target, "response")[0] == "'=1+1"
+    assert burnish(["export", str(hostile), str(target), "--raw"]) == 0
+    assert _column(target, "response")[0] == "=1+1"
 
 
 def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:

@@ -113,6 +113,16 @@ def test_markdown_keeps_texts_in_fences(store: RunStore) -> None:
     assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 5) for row in rows)
 
 
+def test_a_setting_cannot_end_the_fence_of_the_command(tmp_path: Path) -> None:
+    name = "x\n```\n<script>alert(1)</script>\n```"
+    config, origins = {"run": {"name": name}}, {"run.name": "command line"}
+    with RunStore.create(tmp_path / "run", config, origins, recipe="grpo") as store:
+        text = markdown(contents_of(store))
+    outside = re.sub(r"^(`{3,})\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert "````" in text
+    assert "<script>" not in outside
+
+
 def test_a_part_without_a_reason_shows_what_it_saw_and_no_control_characters(
     tmp_path: Path,
 ) -> None:

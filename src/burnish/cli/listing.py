@@ -53,11 +53,13 @@ def list_all(folder: Path, *, as_json: bool) -> int:
     return 0
 
 
-def export_run(folder: Path, reference: str, path: Path, what: str) -> int:
+def export_run(folder: Path, reference: str, path: Path, what: str, *, raw: bool = False) -> int:
     """Write a table of a run to a file and say how many rows it has."""
     run = find_run(folder, reference)
-    written = export(run, path, cast(Literal["samples", "metrics"], what))
+    written = export(run, path, cast(Literal["samples", "metrics"], what), raw=raw)
     say(f"{written} {what} of run '{run.name}' written to {path}")
+    if path.suffix == ".csv" and not raw:
+        say("texts that begin like a formula have an apostrophe in front; --raw leaves it out")
     return 0
 
 

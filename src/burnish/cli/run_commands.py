@@ -152,6 +152,9 @@ def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, prefix or folder.")],
     path: Annotated[Path, typer.Argument(metavar="PATH", help=".jsonl, .json, .csv or .parquet")],
     what: Annotated[str, typer.Option("--what", help="samples or metrics.")] = "samples",
+    raw: Annotated[
+        bool, typer.Option("--raw", help="CSV: keep texts that a spreadsheet runs as formulas.")
+    ] = False,
     folder: RunsFolder = RUNS,
 ) -> int:
     """Write a run's samples or metrics as one file for other tools.
@@ -162,7 +165,7 @@ def export(
     """
     from burnish.cli.listing import export_run
 
-    return export_run(folder, run, path, what)
+    return export_run(folder, run, path, what, raw=raw)
 
 
 def view(

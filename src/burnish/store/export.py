@@ -6,6 +6,10 @@
 Rows are streamed, so a run larger than memory can be written, and the file appears in one go: it is
 whole, or what was there before is untouched. Token ids, masks and log-probs are lists in JSON and
 Parquet; the task, the reward tree and the info are objects in JSON, and JSON text in the other two.
+
+A spreadsheet runs a cell that begins like a formula, and a model can write one. In a CSV file such a
+text gets one apostrophe in front, unless `raw` is asked for; numbers are never touched, and the other
+formats hold every text as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import csv
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -32,14 +37,27 @@ _FLOATS = {"reward", "advantage", "value"}
 _LISTS = {"token_ids": "int64", "loss_mask": "int8", "logprobs": "float64"}
 _OBJECTS = {"spans", "task", "reward_tree", "info"}
 
+_FORMULA = re.compile(
+    # Signs that begin a formula, their full-width and small forms too, behind what an import may
+    # strip: blanks, quotes, marks without width. A tab or a return alone is stripped likewise.
+    r"[\t\r]|[\s\x00-\x1f\"'`“”‘’\u200b-\u200f\u2060\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫]"
+)
+
 Record = dict[str, Any]
 
 
 def export(
-    run: Path | RunReader, path: Path, what: Literal["samples", "metrics"] = "samples"
+    run: Path | RunReader,
+    path: Path,
+    what: Literal["samples", "metrics"] = "samples",
+    *,
+    raw: bool = False,
 ) -> int:
-    """Write a table of the run to `path`, in the format its suffix names; how many rows it has."""
-    writer = _WRITERS.get(path.suffix)
+    """Write a table of the run to `path`, in the format its suffix names; how many rows it has.
+
+    `raw` keeps texts in a CSV file that a spreadsheet would run as formulas.
+    """
+    writer = _write_raw_csv if raw and path.suffix == ".csv" else _WRITERS.get(path.suffix)
     if writer is None:
         known = ", ".join(_WRITERS)
         hint = did_you_mean(path.suffix, _WRITERS)
@@ -90,10 +108,19 @@ def _write_json(path: Path, columns: tuple[str, ...], records: Iterator[Record])
 
 
 def _write_csv(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
+    _write_raw_csv(path, columns, ({k: inert(v) for k, v in one.items()} for one in records))
+
+
+def _write_raw_csv(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(record.values() for record in records)
+
+
+def inert(cell: Any) -> Any:
+    """A cell that no spreadsheet runs: a text like a formula behind an apostrophe, else itself."""
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
 
 
 def _write_parquet(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:

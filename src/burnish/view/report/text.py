@@ -18,7 +18,7 @@ def markdown(report: RunReport) -> str:
     parts = [
         f"# {_plain(report.name)}",
         f"{summary.status.value}, {summary.steps}{of} steps, started {report.created} UTC.",
-        f"```\n{report.command}\n```",
+        _block(report.command),
         *_held_out(report),
         *_plots(report),
         *_facts(report),
@@ -68,12 +68,12 @@ def _audit(report: RunReport) -> list[str]:
         "things too.",
     ]
     if audit.note:
-        parts.append(audit.note)
+        parts.append(_plain(audit.note))
     elif not audit.findings:
         parts.append("Nothing stands out.")
     parts += [
         f"- **{_plain(f.title)}** ({f.strength:.2f}): {_plain(f.text)} "
-        f"{', '.join(f'`{name}`' for name in f.samples[:3])}"
+        f"{', '.join(map(_code, f.samples[:3]))}"
         for f in audit.findings[:FINDINGS]
     ]
     if audit.gold is not None:
@@ -87,7 +87,7 @@ def _answers(title: str, answers: Sequence[Shown]) -> list[str]:
     parts = [f"## {title}"]
     for answer in answers:
         parts += [
-            f"### `{answer.id}`: {answer.reward}",
+            f"### {_code(answer.id)}: {_plain(answer.reward)}",
             _block(_cut(answer.prompt)),
             _block(_cut(answer.response)),
             _table(("reward", "value", "why"), answer.parts),
@@ -115,6 +115,11 @@ def _plain(text: str) -> str:
     for mark in "\\`*_[]<>|":
         line = line.replace(mark, f"\\{mark}")
     return line
+
+
+def _code(text: str) -> str:
+    """One line between backticks, which it cannot end."""
+    return f"`{' '.join(text.replace('`', ' ').split())}`"
 
 
 def _cut(text: str) -> str:
