@@ -76,6 +76,42 @@ def test_llmbar_in_folders_takes_its_subset_from_them(tmp_path: Path) -> None:
     assert {item.best for item in items} == {(1,)}
 
 
+RMBENCH = {"id": 1, "prompt": "p", "chosen": ["a", "b", "c"], "rejected": ["x", "y", "z"]}
+
+
+def test_a_folder_is_read_as_far_as_it_is_the_benchmark(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(tmp_path / "chat_filtered.jsonl", RMBENCH)
+    written(tmp_path / "code_filtered.jsonl", RMBENCH)
+    written(tmp_path / "refusals.jsonl", {"id": 1, "prompt": "p", "refusals": ["no"]})
+    (tmp_path / "notes.json").write_text("{")
+    items = load("rmbench", tmp_path)
+    assert Counter(item.subset for item in items) == {"chat": 9, "code": 9}
+    told = sorted(record.getMessage() for record in caplog.records)
+    assert len(told) == 2
+    assert "notes.json" in told[0]
+    assert "refusals.jsonl:1: no column 'chosen', so this is not RM-Bench" in told[1]
+    with pytest.raises(UserError, match="no column 'chosen'"):
+        load("rmbench", tmp_path / "refusals.jsonl")
+    (tmp_path / "other").mkdir()
+    written(tmp_path / "other" / "refusals.jsonl", {"id": 1, "prompt": "p"})
+    with pytest.raises(UserError, match="no column 'chosen'"):
+        load("rmbench", tmp_path / "other")
+
+
+def test_what_stands_in_two_files_of_a_folder_is_read_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(tmp_path / "chat_filtered.jsonl", RMBENCH)
+    written(tmp_path / "total_dataset.jsonl", {**RMBENCH, "domain": "chat"})
+    assert len(load("rmbench", tmp_path)) == 9
+    assert "9 items that stand twice" in caplog.text
+    written(tmp_path / "total_dataset.jsonl", {**RMBENCH, "domain": "chat", "prompt": "q"})
+    with pytest.raises(UserError, match="two items have the id 'chat/1/00'"):
+        load("rmbench", tmp_path)
+
+
 def test_pandalm_takes_the_majority_of_three_people() -> None:
     items = load("pandalm", data("pandalm", "test.parquet"))
     assert Counter(item.subset for item in items) == {"one is better": 646, "equal": 68}

@@ -249,6 +249,40 @@ def test_a_live_judge_goes_on_where_it_was_stopped_and_is_compared(
     assert found["verdict"].startswith("B is right more often by 100.0 points")
 
 
+@pytest.mark.parametrize("out", [(), ("--out", "found.jsonl")])
+@pytest.mark.parametrize("keeps_record", [True, False])
+def test_the_command_that_recorded_replays(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: tuple, keeps_record: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = llmbar_file(tmp_path / "llmbar.jsonl")
+    with JudgeServer(fair) as server:
+        model = server.model
+        words = ("bench", "llmbar", "--data", path, "--with", "direct", "--model", model, *out)
+        first = typed(*words, "--record", "said.jsonl", "--json")
+    recorded = Path("said.jsonl").read_text()
+    words += ("--replay", "said.jsonl", "--json", *(["--record", "said.jsonl"] * keeps_record))
+    found = [json.loads(first.out)]
+    on_file = Path(found[0]["file"])
+    for is_anew in (False, True):
+        if is_anew:
+            on_file.unlink()
+        done = typed(*words)
+        assert done.code == 0, done.err
+        found.append(json.loads(done.out))
+    assert found[0]["judges"] == found[1]["judges"] == found[2]["judges"]
+    assert [one["file"] for one in found] == [str(on_file)] * 3
+    assert found[2]["spent"]["calls"] == 0
+    assert Path("said.jsonl").read_text() == recorded
+    named = typed(
+        *("scripted" if word == model else word for word in words), "--out", "named.jsonl"
+    )
+    assert json.loads(named.out)["judges"] == found[0]["judges"]
+    other = typed(*(f"{model}-2" if word == model else word for word in words))
+    assert other.code == 2
+    assert "no model 'scripted-2' in it, only scripted" in other.err
+
+
 def test_rmbench_and_rewardbench2_with_a_rating_judge(typed: Type, tmp_path: Path) -> None:
     """A judge that rates by length: easy pairs right, hard ones wrong."""
     styles = {"id": "1", "prompt": "p", "domain": "chat", "chosen": ["a", "aa aa", "aaa aaa aaa"]}

@@ -105,6 +105,35 @@ def test_verifiers_rewards_are_methods_or_plugged_functions(monkeypatch):
     assert trace.info["burnish"]["correct"]["status"] == "ok"
 
 
+def found_rewards(task):
+    """The rewards of a task by name, as verifiers v1 finds and keys them."""
+    held = [getattr(task, name) for name, one in vars(type(task)).items() if hasattr(one, "reward")]
+    return {one.__name__: one for one in held}
+
+
+def test_verifiers_rewards_carry_the_names_of_their_attributes(monkeypatch):
+    stand_in(monkeypatch, "verifiers.v1", reward=lambda weight: marked(weight))
+    shared = as_verifiers(total(), weight=0.5)
+
+    class Sums:
+        right = shared
+        brief = as_verifiers(total())
+
+    class Products:
+        product = shared
+
+    found = found_rewards(Sums())
+    assert set(found) == {"right", "brief"}
+    assert set(found_rewards(Products())) == {"product"}
+    assert (found["right"]._vf_weight, found["brief"]._vf_weight) == (0.5, 1.0)
+    assert list(inspect.signature(found["right"]).parameters) == ["trace", "task"]
+    trace = traced("it is 7")
+    for one in found.values():
+        assert asyncio.run(one(trace=trace, task=Data(answer="7"))) == 1.0
+    assert set(trace.info["burnish"]) == {"right", "brief"}
+    assert shared.__name__ == "total"
+
+
 def test_verifiers_without_a_value_is_an_error_not_a_number(monkeypatch):
     stand_in(monkeypatch, "verifiers.v1", reward=lambda weight: marked(weight))
     trace = traced("timeout")

@@ -53,7 +53,8 @@ def open_judge(
     budget = WatchedBudget(
         calls=flags.budget_calls, tokens=flags.budget_tokens, usd=flags.budget_usd
     )
-    model = JudgeModel(lm, sampling=sampling, cache=flags.cache, budget=budget, record=flags.record)
+    record = _record_of(flags)
+    model = JudgeModel(lm, sampling=sampling, cache=flags.cache, budget=budget, record=record)
     build = special or partial(
         build_judge,
         flags.with_,
@@ -94,7 +95,7 @@ def _open_model(flags: JudgeFlags) -> LM:
     if flags.replay is not None:
         if not flags.replay.is_file():
             raise UserError(f"--replay {flags.replay}: no such file; expected one of --record.")
-        return RecordLM(flags.replay, model=flags.model or None)
+        return _replayed(flags.replay, flags.model)
     if not flags.model:
         raise UserError(
             "no model to ask; expected --model smollm2, a model folder or http://host:port/v1#model."
@@ -108,6 +109,27 @@ def _open_model(flags: JudgeFlags) -> LM:
         limits=limits,
         prices=read_prices(flags.prices),
     )
+
+
+def _replayed(path: Path, model: str) -> LM:
+    """The judge on record; the model may be named as it was when it was recorded, or by its name.
+
+    It is then the same judge: its results and those of the recording go to one file.
+    """
+    if not model:
+        return RecordLM(path)
+    try:
+        live = open_lm(model, late=True) if "://" not in model else open_lm(model)
+    except UserError:  # the name alone, or a folder that is not on this machine
+        return RecordLM(path, model=model)
+    return RecordLM(path, model=live.name, identity=getattr(live, "identity", ""))
+
+
+def _record_of(flags: JudgeFlags) -> Path | None:
+    """Where calls are written; a record that answers hears nothing new."""
+    record, replay = flags.record, flags.replay
+    is_same = record is not None and replay is not None and record.absolute() == replay.absolute()
+    return None if is_same else record
 
 
 def read_prices(text: str) -> Prices | None:

@@ -13,6 +13,7 @@ errors into 0.0; beside its 0.0 stands a second function, `NAME_valid`, with wei
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 import anyio
@@ -25,7 +26,8 @@ from burnish.rewards.scorer import Scorer
 
 def as_verifiers(scorer: Scorer, *, weight: float = 1.0, **options: Any) -> Any:
     """A v1 reward `(trace, task) -> float`, decorated with `vf.reward(weight)`: a task's method, or
-    a function that its config plugs in. Without `verifiers.v1`, a legacy `Rubric`.
+    a function that its config plugs in. It is called after the task's attribute, elsewhere after
+    the scorer. Without `verifiers.v1`, a legacy `Rubric`.
 
     The task data's own fields are the task's fields. Further options are those of `Bridge`.
     """
@@ -36,13 +38,32 @@ def as_verifiers(scorer: Scorer, *, weight: float = 1.0, **options: Any) -> Any:
             raise
         rubric = engine("verifiers").Rubric
         return rubric(funcs=legacy_functions(scorer, **options), weights=[weight, 0.0])
-    bridge = Bridge(scorer, **options)
+    return reward(weight=weight)(_Reward(Bridge(scorer, **options)))
 
-    async def score(*owner: Any, trace: Any, task: Any) -> float:
+
+class _Reward:
+    """A reward of a v1 task, called after the attribute that holds it; else after its scorer.
+
+    verifiers keeps rewards by the name of their function. Two scorers may have the same name, such
+    as two totals, and of two functions with one name it would run one.
+    """
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self.__name__ = self.__qualname__ = bridge.name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        # A copy: the same reward may stand in two tasks under two names.
+        own = copy(self)
+        own.__name__, own.__qualname__ = name, f"{owner.__qualname__}.{name}"
+        setattr(owner, name, own)
+
+    async def __call__(self, *, trace: Any, task: Any) -> float:
+        bridge = self._bridge
         finish = Finish.LENGTH if trace.is_truncated else Finish.STOP
         item = bridge.item(_asked(task), trace.last_reply, _fields(task), finish=finish)
         (scored,) = await bridge.score_from([item])
-        trace.info.setdefault("burnish", {})[bridge.name] = {
+        trace.info.setdefault("burnish", {})[self.__name__] = {
             "trace": scored.key,
             "status": scored.reward.status.value,
             **bridge.numbers(scored.reward),
@@ -50,9 +71,6 @@ def as_verifiers(scorer: Scorer, *, weight: float = 1.0, **options: Any) -> Any:
         if scored.reward.value is None:
             raise RewardError(missing(scored.reward))
         return scored.reward.value
-
-    score.__name__ = bridge.name
-    return reward(weight=weight)(score)
 
 
 def legacy_functions(scorer: Scorer, **options: Any) -> list[Callable[..., Any]]:
@@ -79,6 +97,7 @@ def legacy_functions(scorer: Scorer, **options: Any) -> list[Callable[..., Any]]
         return float(state[notes]["valid"]) if notes in state else 0.0
 
     reward.__name__, valid.__name__ = bridge.name, f"{bridge.name}_valid"
+    reward.__qualname__, valid.__qualname__ = reward.__name__, valid.__name__
     return [reward, valid]
 
 

@@ -5,6 +5,7 @@ items = load("rmbench", Path("data/RM-Bench"))
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,8 @@ from burnish.bench.loaders.points import (
     rubric_score,
 )
 from burnish.errors import UserError, did_you_mean
+
+logger = logging.getLogger(__name__)
 
 
 class Benchmark(NamedTuple):
@@ -60,17 +63,23 @@ def benchmark(name: str) -> Benchmark:
 
 
 def load(name: str, path: Path) -> list[Item]:
-    """All items of a benchmark's file or folder; ids are unique."""
+    """All items of a benchmark's file or folder; ids are unique.
+
+    Of a folder, files that are something else are left out, and so is what stands in two of its
+    files (one for each subset and one with all); a warning names them.
+    """
     items = benchmark(name).load(path)
-    seen: set[str] = set()
+    seen: dict[str, Item] = {}
     for item in items:
-        if item.id in seen:
+        if item.id in seen and not (path.is_dir() and seen[item.id] == item):
             raise UserError(
                 f"{path}: two items have the id '{item.id}'; results are matched by id, so each "
                 "needs its own. Is the same file in this folder twice?"
             )
-        seen.add(item.id)
-    return items
+        seen[item.id] = item
+    if twice := len(items) - len(seen):
+        logger.warning("left out: %d items that stand twice in the files of %s", twice, path)
+    return list(seen.values())
 
 
 __all__ = [

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnish.errors import UserError, did_you_mean
 from burnish.tasks.rows import SUFFIXES, read_table
+
+logger = logging.getLogger(__name__)
 
 
 class Source(NamedTuple):
@@ -25,8 +28,29 @@ class Source(NamedTuple):
 
 
 def read_rows(path: Path, bench: str, shapes: Sequence[Sequence[str]]) -> list[Source]:
-    """Every row of a file, or of all files of a folder, each with the columns of one of `shapes`."""
-    rows = [row for file in _files(path, bench) for row in read_sources(file)]
+    """Every row of a file, or of all files of a folder, each with the columns of one of `shapes`.
+
+    A folder may hold files of other kinds: they are left out, each named in a warning. One that
+    holds nothing else is refused.
+    """
+    if not path.is_dir():
+        return _read_file(path, bench, shapes)
+    rows: list[Source] = []
+    problems: list[UserError] = []
+    for file in _files(path, bench):
+        try:
+            rows += _read_file(file, bench, shapes)
+        except UserError as error:
+            problems.append(error)
+    if not rows and problems:
+        raise problems[0]
+    for problem in problems:
+        logger.warning("left out: %s", problem)
+    return rows
+
+
+def _read_file(path: Path, bench: str, shapes: Sequence[Sequence[str]]) -> list[Source]:
+    rows = read_sources(path)
     for row in rows:
         _check(row, bench, shapes)
     return rows
@@ -44,8 +68,6 @@ def read_sources(path: Path) -> list[Source]:
 
 
 def _files(path: Path, bench: str) -> list[Path]:
-    if not path.is_dir():
-        return [path]
     found = sorted(f for f in path.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
     if not found:
         raise UserError(

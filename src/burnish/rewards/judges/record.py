@@ -147,8 +147,10 @@ class RecordLM:
 
     is_replay = True
 
-    def __init__(self, path: str | Path, *, model: str | None = None) -> None:
+    def __init__(self, path: str | Path, *, model: str | None = None, identity: str = "") -> None:
+        """`identity` is that of the model on record, which its lines do not tell (`known_as`)."""
         self.path = Path(path).expanduser()
+        self.identity = identity
         calls = read_record(self.path)
         self._name = _one_model(calls, model, self.path)
         self._vote = 0
