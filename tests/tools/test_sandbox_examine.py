@@ -175,6 +175,331 @@ def test_no_trick_passes(sandbox, name):
     assert marks.broken == ""
 
 
+LIAR = """
+import json, os
+def say(message):
+    data = json.dumps(message).encode()
+    for d in range(3, 64):
+        try: os.write(d, len(data).to_bytes(4, 'big') + data)
+        except OSError: pass
+"""
+NESTED = "def f(x):\n    y = []\n    for _ in range({}): y = [y]\n    return y\n"
+PAIRS = "assert all(a == b for a, b in zip(map(f, [1, 2, 3]), [2, 3, 4]))"
+MAPPING = (
+    "from collections.abc import Mapping\n"
+    "class Table(Mapping):\n"
+    "    def __getitem__(self, key): return f(key)\n"
+    "    def __iter__(self): return iter(())\n"
+    "    def __len__(self): return 0\n"
+)
+FORGERIES = {
+    # control flow never acts in the tests
+    "StopIteration ends a map": ("def f(x): raise StopIteration", PAIRS),
+    "a subclass of StopIteration": (
+        "class Done(StopIteration): pass\ndef f(x): raise Done",
+        PAIRS,
+    ),
+    "StopIteration caused by something": (
+        "def f(x):\n    try: {}[x]\n    except KeyError as e: raise StopIteration from e",
+        PAIRS,
+    ),
+    "a class that says it is a built-in": (
+        "class StopIteration(StopIteration): __module__ = 'builtins'\ndef f(x): raise StopIteration",
+        PAIRS,
+    ),
+    "StopIteration ends iter with a sentinel": (
+        "def f(): raise StopIteration",
+        "assert list(iter(f, 0)) == []",
+    ),
+    "StopIteration taken for the default of next": (
+        "def f(x): raise StopIteration",
+        "assert next(map(f, [1]), 7) == 7",
+    ),
+    "StopAsyncIteration ends an async loop": (
+        "def f(): raise StopAsyncIteration",
+        "import asyncio\nclass Loop:\n    def __aiter__(self): return self\n"
+        "    async def __anext__(self): return f()\n"
+        "async def main(): return [x async for x in Loop()]\nassert asyncio.run(main()) == []",
+    ),
+    "GeneratorExit closes a generator": (
+        "def f(): raise GeneratorExit",
+        "def g():\n    try: yield 1\n    finally: f()\n"
+        "it = g(); next(it); it.close()\nassert 1 < len([1, 2])",
+    ),
+    "SystemExit where any error is expected": (
+        "def f(x): raise SystemExit",
+        "try:\n    f(-1)\n    assert False\nexcept Exception as e:\n    assert str(e) or True",
+    ),
+    "KeyboardInterrupt where everything is caught": (
+        "def f(x): raise KeyboardInterrupt",
+        "try: f(-1)\nexcept: pass\nassert 1 < len([1, 2])",
+    ),
+    "leaves where any error is expected": (
+        "import os\ndef f(x): os._exit(0)",
+        "try:\n    f(-1)\n    assert False\nexcept Exception as e:\n    assert len([e])",
+    ),
+    "an own BaseException": (
+        "class Out(BaseException): pass\ndef f(x): raise Out",
+        "try: f(-1)\nexcept Exception: pass\nassert 1 < len([1, 2])",
+    ),
+    "an exception group of control flow": (
+        "def f(x): raise BaseExceptionGroup('x', [SystemExit()])",
+        "try: f(-1)\nexcept Exception: pass\nassert 1 < len([1, 2])",
+    ),
+    # ordinary errors that Python itself swallows
+    "IndexError ends a loop over __getitem__": (
+        "def f(x): raise IndexError",
+        "class Row:\n    def __getitem__(self, i): return f(i)\nassert all(x == 1 for x in Row())",
+    ),
+    "IndexError denies a member": (
+        "def f(x): raise IndexError",
+        "class Row:\n    def __getitem__(self, i): return f(i)\nassert 3 not in Row()",
+    ),
+    "AttributeError hides an attribute": (
+        "def f(x): raise AttributeError",
+        "class Row:\n    @property\n    def bad(self): return f(1)\n"
+        "assert not hasattr(Row(), 'bad')",
+    ),
+    "AttributeError taken for a default": (
+        "def f(x): raise AttributeError",
+        "class Row:\n    @property\n    def bad(self): return f(1)\n"
+        "assert getattr(Row(), 'bad', 4) == 4",
+    ),
+    "KeyError taken for the default of get": (
+        "def f(x): raise KeyError",
+        MAPPING + "assert Table().get(1, 5) == 5",
+    ),
+    "KeyError denies a key": ("def f(x): raise KeyError", MAPPING + "assert 1 not in Table()"),
+    "TypeError taken for no length": (
+        "def f(x): raise TypeError",
+        "class Row:\n    def __len__(self): return f(1)\n    def __iter__(self): return iter([1])\n"
+        "assert list(Row()) == [1]",
+    ),
+    "an error lost in a thread": (
+        "def f(x): raise ValueError",
+        "import threading\nt = threading.Thread(target=f, args=(1,))\nt.start(); t.join()\n"
+        "assert not t.is_alive()",
+    ),
+    "an error passes a with and is swallowed behind it": (
+        "def f(x): raise IndexError",
+        "import contextlib\nclass Row:\n    def __getitem__(self, i):\n"
+        "        with contextlib.nullcontext(): return f(i)\nassert list(Row()) == []",
+    ),
+    "swallowed after the last assert": (
+        "def f(x): raise AttributeError",
+        "assert 1 < len([1, 2])\nclass Row:\n    @property\n    def bad(self): return f(1)\n"
+        "getattr(Row(), 'bad', 4)",
+    ),
+    # what is not there, or not what it says
+    "an object that can do nothing is called callable": (
+        "def f(x): return object()",
+        "assert callable(f(1))",
+    ),
+    "an object that can do nothing is called iterable": (
+        "def f(x): return object()",
+        "from collections.abc import Iterable, Sized\n"
+        "assert isinstance(f(1), Iterable) or isinstance(f(1), Sized)",
+    ),
+    "a comparison of the candidate's own": (
+        "class math:\n    isclose = staticmethod(lambda *a, **k: True)\ndef f(x): return None",
+        "assert math.isclose(f(2), 1.41, abs_tol=0.1)",
+    ),
+    "no function where an error is expected": (
+        "def g(x): return x",
+        "try:\n    f(-1)\n    assert False\nexcept Exception as e:\n    assert len([e])",
+    ),
+    "an answer too large where an error is expected": (
+        "def f(x): return 'x' * (40 << 20)",
+        "try:\n    f(-1)\n    assert False\nexcept Exception as e:\n    assert len([e])",
+    ),
+    "an answer that is no message where an error is expected": (
+        LIAR + "def f(x): say(['no', 'form'])",
+        "try:\n    f(-1)\n    assert False\nexcept Exception as e:\n    assert len([e])",
+    ),
+    "two answers at once": (LIAR + "def f(x): say({'value': 2, 'names': []})", "assert f(1) == 2"),
+    "a control flow that the protocol is told of": (
+        LIAR + "def f(x): say({'error': ['StopIteration', 'StopIteration', '']})",
+        PAIRS,
+    ),
+}
+DODGES = {
+    "does not define the function": ("def g(x): return x", ("assert f(1) == 1",)),
+    "does not define it, and a helper has a parameter of that name": (
+        "def g(x): return x",
+        ("def same(f): return f\nassert f(1) == same(1)",),
+    ),
+    "does not define a function that a helper of the tests calls": (
+        "def g(x): return x",
+        ("def twice(x): return f(x) * 2\nassert twice(1) == 2",),
+    ),
+    "forgets the function at the first call": (
+        "def f(x):\n    global f\n    del f\n    return 1",
+        ("assert f(1) == 1\nassert f(2) == 2",),
+    ),
+    "defines something else by that name": ("f = 5", ("assert f(1) == 1",)),
+    "nested as deep as is allowed, and wrapped": (
+        NESTED.format(200) + "def g(x): return 1",
+        ("assert g([f(1)]) == 2",),
+    ),
+    "nested too deep": (NESTED.format(400), ("assert f(1) == 2",)),
+    "large, and doubled": (
+        "def f(x): return 'x' * (15 << 20)\ndef g(x): return 1",
+        ("assert g([f(1), f(1)]) == 2",),
+    ),
+    "an object inside a list of the tests": (
+        "def f(x): return object()\ndef g(x): return 1",
+        ("assert g([f(1)]) == 2",),
+    ),
+    "a function where a list is expected to sort": (
+        "class Odd:\n    def sort(self, key): pass\ndef f(x): return Odd()",
+        ("y = f(1)\ny.sort(key=lambda v: -v)\nassert y == [2, 1]",),
+    ),
+    "an object where a list is sliced": ("def f(x): return object()", ("assert f(1)[1:] == [2]",)),
+    "an object where a dictionary is asked": (
+        "class Odd:\n    def __getitem__(self, key): return 1\ndef f(x): return Odd()",
+        ("class Key: pass\nassert f(1)[Key()] == 2",),
+    ),
+    "an answer that another test falls over": (
+        "def f(x): return None",
+        ("x = f(1)", "assert x['a'] == 1"),
+    ),
+    "answers that reach no assert": (
+        "def f(x): return []",
+        ("for x, y in zip(f(3), [1, 2, 3]):\n    assert x == y",),
+    ),
+    "an endless iterator": (
+        "import itertools\ndef f(x): return itertools.count()",
+        ("assert list(f(1)) == [0]",),
+    ),
+    "an answer that is not JSON": (
+        LIAR + "def f(x): return say(float('nan'))",
+        ("assert f(1) == 1",),
+    ),
+    "a list of names that fills the memory": (
+        LIAR + "say({'names': [''] * 4_000_000})",
+        ("assert f(1) == 1",),
+    ),
+    "closes its pipes": (
+        "import os, time\ndef f(x):\n    os.closerange(3, 64)\n    time.sleep(60)",
+        ("assert f(1) == 1",),
+    ),
+    "stops itself": (
+        "import os, signal\ndef f(x): os.kill(os.getpid(), signal.SIGSTOP)",
+        ("assert f(1) == 1",),
+    ),
+    "has half a message": (
+        "import os, time\ndef f(x):\n    for d in range(3, 64):\n"
+        "        try: os.write(d, b'\\0\\0')\n        except OSError: pass\n    time.sleep(60)",
+        ("assert f(1) == 1",),
+    ),
+    "floods its output": (
+        "import os\ndef f(x):\n    while True: os.write(1, bytes(65536))",
+        ("assert f(1) == 1",),
+    ),
+    "has its answer printed without end": (
+        "def f(x): return 'x' * (3 << 20)",
+        ("print(f(1))\nassert f(1) == 1",),
+    ),
+    "a number that no test can write down": (
+        "def f(x): return 10 ** 6000",
+        ("assert str(f(1)) == '1'",),
+    ),
+    "a loop in the tests that its answer feeds": (
+        "def f(x): return range(10 ** 15)",
+        ("assert sum(1 for _ in f(1)) == 3",),
+    ),
+    "has the tests leave": (
+        "def f(x): return 1",
+        ("import sys\nif f(1): sys.exit(1)\nassert f(1) == 0",),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "keep_going"),
+    [(name, False) for name in FORGERIES] + [(name, True) for name in [*FORGERIES][::7]],
+)
+def test_no_error_and_no_absence_passes_a_test(sandbox, name, keep_going):
+    code, tests = FORGERIES[name]
+    marks = sandbox.examine(Exam(code, (tests,), keep_going=keep_going))
+    assert (marks.broken, bool(marks.failures)) == ("", True), marks
+    assert marks.passed == (name == "swallowed after the last assert"), marks
+
+
+@pytest.mark.parametrize("name", DODGES)
+def test_no_fault_of_the_candidate_makes_the_tests_abstain(name):
+    sandbox = Sandbox(SandboxLimits(cpu_s=2, wall_s=4, memory_mb=256), allow_weak=True)
+    code, tests = DODGES[name]
+    marks = sandbox.examine(Exam(code, tests))
+    assert (marks.broken, bool(marks.failures)) == ("", True), marks
+
+
+EXPECTED = {
+    "an except": "try:\n    f(-1)\n    assert False\nexcept ValueError as e:\n    assert 'neg' in str(e)",
+    "an except of a wider kind": "try: f(-1)\nexcept Exception: pass\nassert f(4) == 2",
+    "an except around a loop": "try: list(map(f, [-1]))\nexcept ValueError: pass\nassert f(4) == 2",
+    "an except in a helper": (
+        "def fails(x):\n    try: f(x)\n    except ValueError: return True\n    return False\n"
+        "assert fails(-1) and not fails(4)"
+    ),
+    "another error from it": (
+        "def g(x):\n    try: return f(x)\n    except ValueError as e: raise KeyError(x) from e\n"
+        "try: g(-1)\nexcept KeyError: pass\nassert f(4) == 2"
+    ),
+    "a with of unittest": (
+        "import unittest\nwith unittest.TestCase().assertRaises(ValueError) as caught:\n    f(-1)\n"
+        "assert 'neg' in str(caught.exception)"
+    ),
+    "a call of unittest": (
+        "import unittest\nunittest.TestCase().assertRaises(ValueError, f, -1)\nassert f(4) == 2"
+    ),
+    "a with of contextlib": "import contextlib\nwith contextlib.suppress(ValueError): f(-1)\nassert f(4) == 2",
+    "two managers in one with": (
+        "import contextlib\nwith contextlib.suppress(ValueError), f(-1): pass\nassert f(4) == 2"
+    ),
+    "a manager of the tests' own": (
+        "import contextlib\n@contextlib.contextmanager\ndef raises(kind):\n    try: yield\n"
+        "    except kind: return\n    raise AssertionError\n"
+        "with raises(ValueError): f(-1)\nassert f(4) == 2"
+    ),
+    "a group": "try: f(-1)\nexcept* ValueError: pass\nassert f(4) == 2",
+    "a thread pool": (
+        "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(2) as pool:\n"
+        "    assert list(pool.map(f, [4, 9, 16, 25])) == [2, 3, 4, 5]"
+    ),
+    "an else": "try: y = f(4)\nexcept ValueError: assert False\nelse: assert y == 2",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_errors_that_the_tests_catch_by_their_own_words_are_no_failure(sandbox, name):
+    code = (
+        "class Negative(ValueError): pass\n"
+        "def f(x):\n    if x < 0: raise Negative('negative')\n    return x ** 0.5\n"
+    )
+    marks = sandbox.examine(Exam(code, (EXPECTED[name],)))
+    assert (marks.passed, marks.failures, marks.broken) == (1, (), ""), marks
+
+
+def test_what_else_tests_may_do_with_the_candidate(sandbox):
+    """Its own functions as arguments, slices, lazy answers, modules that nobody imported."""
+    code = (
+        "class Row:\n    def __init__(self, *x): self.x = x\n"
+        "    def __getitem__(self, i): return self.x[i]\n"
+        "def twice(g, x): return g(g(x))\ndef inc(x): return x + 1\n"
+        "def count(n): yield from range(n)\n"
+    )
+    tests = (
+        "assert twice(inc, 3) == 5",
+        "row = Row(1, 2, 3)\nassert row[1:] == (2, 3) and row[0] == 1 and list(row) == [1, 2, 3]",
+        "assert not callable(row) and not hasattr(row, 'y') and getattr(row, 'y', 4) == 4",
+        "assert list(count(3)) == [0, 1, 2]",
+        "assert math.isclose(inc(1), 2.0)",
+    )
+    marks = sandbox.examine(Exam(code, tests))
+    assert (marks.passed, marks.failures, marks.broken) == (5, (), ""), marks
+
+
 def test_a_flood_of_answers_is_only_a_guess(sandbox):
     """A candidate may answer before it is asked: those are its answers, and one constant is wrong."""
     marks = sandbox.examine(

@@ -24,7 +24,7 @@ from burnish.tools.inside.order import Order
 from burnish.tools.launch import work_folder
 from burnish.tools.layers import Plan, Sight
 from burnish.tools.limits import Ran, RunStatus, SandboxLimits
-from burnish.tools.process import Finished, Run, Stopped
+from burnish.tools.process import START_S, Finished, Run, Stopped
 
 EXAMINER_S = 5.0
 """Seconds that the tests may take beside the candidate's own."""
@@ -88,7 +88,8 @@ def examine(
     """Run both processes to the end of the examination."""
     examiner_limits = replace(
         limits,
-        wall_s=limits.wall_s + EXAMINER_S,
+        # The candidate's clock may start later than the examiner's, and must end first.
+        wall_s=START_S + limits.wall_s + EXAMINER_S,
         processes=1,
         output_kb=max(1024, limits.output_kb),
     )
@@ -189,7 +190,7 @@ def _marks(finished: Finished, candidate: Ran | None) -> Marks:
     ]
     broken = next((line["broken"] for line in lines if "broken" in line), "")
     is_complete = any("done" in line for line in lines)
-    answered = any("answered" in line or "gone" in line for line in lines)
+    answered = any("answered" in line for line in lines)
     if not is_complete and not broken:
         why = _unfinished(finished.ran)
         if not answered:

@@ -122,6 +122,24 @@ def test_broken_or_missing_tests_abstain():
         assert (reward.value, reward.status) == (None, Status.ABSTAIN), given_fields
 
 
+@pytest.mark.parametrize("mode", ["all", "share"])
+def test_a_fault_of_the_code_is_a_zero_and_never_an_abstention(mode):
+    deep = "    y = 0\n    for _ in range(200): y = [y]\n    return y"
+    [reward, wrapped, empty, right] = score(
+        CodeConfig(mode=mode, **EASY),
+        a_task(test=["for x in zip(f([f(1)]), [1]): assert x == (1, 1)", "assert f(2) == [1]"]),
+        "def g(x): return x",
+        f"def f(x):\n{deep}",
+        "def f(x): return []",
+        "def f(x): return [1]",
+    )
+    assert [r.value for r in (reward, wrapped, empty, right)] == [0.0, 0.0, 0.0, 1.0]
+    assert "does not define f" in reward.evidence[1].observation
+    loops = a_task(test=["assert all(a == b for a, b in zip(map(f, [1, 2]), [2, 3]))"])
+    [ended] = score(CodeConfig(mode=mode, **EASY), loops, "def f(x): raise StopIteration")
+    assert ended.value == 0.0
+
+
 def test_tests_that_are_none_are_the_users_mistake():
     config = CodeConfig()
     for value in (7, {"a": 1}, [1, 2], [{"input": "x"}]):

@@ -1,7 +1,8 @@
 """The role `candidate`: hold the code under test and answer calls with plain data.
 
 It never sees the tests. Requests are `{"call": name or handle, "arguments", "keywords"}` and
-`{"attribute" | "items" | "length" | "item": handle, ...}`; answers `{"value"}` or `{"error"}`.
+`{"attribute" | "items" | "length" | "item": handle, ...}`; answers `{"value"}`, `{"error"}` (which
+a test may expect) or `{"fault"}` (which it may not).
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ MOST_ITEMS = 100_000
 """Items of an iterator that are read before it counts as endless."""
 
 
+class Missing(BaseException):
+    """The code does not define what the tests call; no test can have expected that."""
+
+
 class Desk:
     """The loaded module and the objects that stayed here."""
 
@@ -26,14 +31,25 @@ class Desk:
         sys.modules["candidate"] = self.module
         self.objects: list[Any] = []
 
-    def keep(self, value: Any) -> int:
+    def keep(self, value: Any) -> list[Any]:
+        """A number for an object, and what can be done with it."""
         self.objects.append(value)
-        return len(self.objects) - 1
+        kind = type(value)
+        is_indexed = hasattr(kind, "__getitem__")
+        abilities = {
+            "call": callable(value),
+            "iterate": hasattr(kind, "__iter__") or is_indexed,
+            "measure": hasattr(kind, "__len__"),
+            "index": is_indexed,
+        }
+        return [len(self.objects) - 1, *(name for name, has in abilities.items() if has)]
 
     def find(self, target: Any) -> Any:
-        if isinstance(target, str):
-            return vars(self.module)[target]
-        return self.objects[int(target)]
+        if not isinstance(target, str):
+            return self.objects[int(target)]
+        if target not in vars(self.module):
+            raise Missing(f"the code does not define {target}")
+        return vars(self.module)[target]
 
     def answer(self, request: dict[str, Any]) -> Any:
         """Do one request."""
@@ -44,7 +60,8 @@ class Desk:
         if "attribute" in request:
             return getattr(self.find(request["attribute"]), request["name"])
         if "item" in request:
-            return self.find(request["item"])[wire.decode(request["key"], self.find)]
+            parts = [wire.decode(part, self.find) for part in request["key"]]
+            return self.find(request["item"])[parts[0] if len(parts) == 1 else slice(*parts)]
         if "length" in request:
             return len(self.find(request["length"]))
         items = []
@@ -63,7 +80,7 @@ def serve(order: Order) -> None:
     offer_exit()
     desk = Desk()
     try:
-        exec(compile(order.code, "candidate.py", "exec"), vars(desk.module))
+        exec(compile(order.code, "candidate.py", "exec", dont_inherit=True), vars(desk.module))
     except BaseException as error:
         talk.send({"error": describe(error)})
         return
@@ -74,19 +91,27 @@ def serve(order: Order) -> None:
         except EOFError:
             return
         try:
-            message = {"value": wire.encode(desk.answer(request), desk.keep)}
+            value = desk.answer(request)
+        except Missing as error:
+            talk.send({"fault": str(error)})
+            continue
         except BaseException as error:
-            message = {"error": describe(error)}
-        try:
-            talk.send(message)
-        except wire.Broken as error:
             talk.send({"error": describe(error)})
+            continue
+        try:
+            talk.send({"value": wire.encode(value, desk.keep)})
+        except BaseException as error:
+            talk.send({"fault": f"the answer cannot be sent: {describe(error)[2]}"})
 
 
 def describe(error: BaseException) -> list[str]:
-    """Type and text of an error; its own `__str__` may fail or be endless."""
+    """An error's type, the built-in type below it, and its text.
+
+    Its own `__str__` may fail or be endless.
+    """
     try:
         text = str(error)[:500]
     except BaseException:
         text = ""
-    return [type(error).__name__[:100], text]
+    base = next(kind for kind in type(error).__mro__ if kind.__module__ == "builtins")
+    return [type(error).__name__[:100], base.__name__, text]

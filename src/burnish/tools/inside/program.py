@@ -21,7 +21,7 @@ def run(order: Order) -> None:
     sys.argv = [NAME]
     code = 0
     try:
-        exec(compile(order.code, NAME, "exec"), vars(module))
+        exec(compile(order.code, NAME, "exec", dont_inherit=True), vars(module))
     except SystemExit as leaving:
         code = exit_code(leaving)
     except BaseException as error:

@@ -2,7 +2,7 @@
 
 What arrives is rebuilt from built-in types alone, so an answer can be wrong but cannot act: no
 `__eq__`, no `__bool__`, no code of the sender's. Anything else stays where it is and is named by
-a number (`Handle`).
+a handle.
 """
 
 from __future__ import annotations
@@ -24,23 +24,20 @@ class NotPlain(TypeError):
     """A value that is not plain data where only plain data can be sent."""
 
 
+class TooDeep(NotPlain):
+    """Plain data inside plain data inside plain data, further down than is sent."""
+
+
 class Broken(ValueError):
     """A frame that is too large, cut off or not in this format."""
 
 
-class Handle:
-    """An object that stayed in the candidate's process."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-def encode(value: Any, keep: Callable[[Any], int] | None = None, depth: int = 0) -> Any:
-    """Plain data as JSON-able data; other objects become handles by `keep`, or raise `NotPlain`."""
+def encode(value: Any, keep: Callable[[Any], Any] | None = None, depth: int = 0) -> Any:
+    """Plain data as JSON-able data; for other objects `keep` gives a handle or raises `NotPlain`."""
     if value is None or value is True or value is False or type(value) is str:
         return value
     if depth > DEEPEST:
-        raise NotPlain(f"nested deeper than {DEEPEST}")
+        raise TooDeep(f"nested deeper than {DEEPEST}")
 
     def each(items: Any) -> list[Any]:
         return [encode(item, keep, depth + 1) for item in items]
@@ -73,8 +70,6 @@ def encode(value: Any, keep: Callable[[Any], int] | None = None, depth: int = 0)
         return {"q": [hex(value.numerator), hex(value.denominator)]}
     if type(value) is Decimal:
         return {"m": str(value)}
-    if type(value) is Handle:
-        return {"h": value.number}
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
         return encode(value.item(), keep, depth + 1)
     if keep is None:
@@ -82,7 +77,7 @@ def encode(value: Any, keep: Callable[[Any], int] | None = None, depth: int = 0)
     return {"h": keep(value)}
 
 
-def decode(value: Any, handle: Callable[[int], Any], depth: int = 0) -> Any:
+def decode(value: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
     """The built-in values that `encode` described; `Broken` for anything else."""
     if depth > DEEPEST:
         raise Broken(f"nested deeper than {DEEPEST}")
@@ -124,7 +119,7 @@ def decode(value: Any, handle: Callable[[int], Any], depth: int = 0) -> Any:
             case "m":
                 return Decimal(body)
             case "h":
-                return handle(int(body))
+                return handle(body)
     except Broken:
         raise
     except Exception as error:  # boundary: whatever the other side wrote, it is only malformed
@@ -137,6 +132,8 @@ class Talk:
 
     def __init__(self, ends: tuple[int, int]) -> None:
         self.source, self.sink = ends
+        self.largest = 0
+        """Bytes of the largest message that has arrived."""
 
     def send(self, message: Any) -> None:
         data = json.dumps(message).encode()
@@ -146,9 +143,15 @@ class Talk:
         while view:
             view = view[os.write(self.sink, view) :]
 
-    def receive(self) -> Any:
-        """The next message; `EOFError` when the other side is gone."""
+    def receive(self, arrived: Callable[[], None] | None = None) -> Any:
+        """The next message; `EOFError` when the other side is gone.
+
+        `arrived` is called before anything of the message is read but its length.
+        """
         size = int.from_bytes(self._exactly(4), "big")
+        if arrived is not None:
+            arrived()
+        self.largest = max(self.largest, size)
         if size > LARGEST:
             raise Broken(f"a message of {size} bytes; at most {LARGEST}")
         try:
