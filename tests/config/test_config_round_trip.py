@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 
 from burnish.config import schema, shapes
 from burnish.config.load import load, load_flat, render
+from burnish.config.resolve import LARGEST
 from burnish.policy.recipe import Recipe
 
 
@@ -84,10 +85,11 @@ def keeps_rules(struct: type[Struct], plain: dict[str, Any]) -> bool:
 def numbers(kind: type, meta: Meta) -> st.SearchStrategy[Any]:
     low = meta.ge if meta.ge is not None else meta.gt
     if kind is int:
-        return st.integers(0 if low is None else int(low), 2**63 - 1)
+        most = 2**63 - 1 if meta.le is None else int(meta.le)
+        return st.integers(0 if low is None else int(low), most)
     small = st.floats(min_value=0.0, max_value=1.0, exclude_max=True)
     if low is None and meta.le is None:
-        return st.just(0.0) | small | st.floats(allow_nan=False)
+        return st.just(0.0) | small | st.floats(-LARGEST, LARGEST)
     return st.floats(
         min_value=low, max_value=meta.le, exclude_min=meta.gt is not None, allow_nan=False
     )

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from method_cases import SHOWN
+from safetensors.torch import load_file
 from training_cases import HERE, finish, reward, rollout, stop_after, trainer
 
 from burnish.config.schema import Optimiser
@@ -507,8 +508,9 @@ def test_which_sample_is_named_is_not_a_matter_of_timing(tmp_path):
     assert "for sample 0.0.0;" in line
 
 
-def test_a_bad_imitation_names_its_demonstrations_and_is_seen_again(tmp_path):
-    # Finite as a setting, and more than float32 holds.
+def test_a_bad_imitation_names_its_demonstrations_and_is_seen_again(tmp_path, monkeypatch):
+    # Finite, and more than float32 holds; the loader would refuse a setting of this size.
+    monkeypatch.setattr("burnish.config.resolve.LARGEST", 1e40)
     huge = {"kind": "sft", "coefficient": 1e39, "batch": 2}
     table = {"task": SHOWN, "policy": {"auxiliary": [huge]}, **NO_EVALUATION}
     error, place = trip_at(trainer(tmp_path, table), 0)
@@ -516,3 +518,97 @@ def test_a_bad_imitation_names_its_demonstrations_and_is_seen_again(tmp_path):
     assert "loss guard: sft is inf" in str(error)
     assert all(".expert" in sample for sample in error.samples)
     assert replay(place) == line
+
+
+def saved_numbers(folder):
+    """Every floating-point tensor of every safetensors file below a folder."""
+    for path in folder.rglob("*.safetensors"):
+        for name, tensor in load_file(path).items():
+            yield path, name, tensor
+
+
+def assert_only_finite(folder):
+    for path, name, tensor in saved_numbers(folder):
+        assert torch.isfinite(tensor).all(), f"{name} of {path}"
+
+
+@pytest.mark.parametrize("updates", [{}, {"update": {"minibatches": 2}}], ids=["one", "two"])
+def test_an_update_that_breaks_the_weights_names_the_tensor_and_saves_nothing(
+    tmp_path, monkeypatch, updates
+):
+    trained = trainer(tmp_path, NO_EVALUATION, {"checkpoint": {"every": 1}}, updates)
+    events = trained.run()
+    while trained.state.step < 1:
+        next(events)
+    next(events)  # the checkpoint of step 1
+    monkeypatch.setattr("burnish.training.loop.learning_rate", lambda *_: math.inf)
+    with pytest.raises(GuardTripped) as caught:
+        list(events)
+    trained.store.close()
+    assert caught.value.stage == "weight"
+    assert caught.value.tensor in trained.optimiser.names
+    line = str(caught.value)
+    assert line.startswith(f"weight guard: {caught.value.tensor} is ")
+    assert "at step 1 (samples 1." in line
+    assert "Lower optimiser.learning_rate or optimiser.weight_decay" in line
+    assert [p.name for p in (trained.folder / "checkpoints").iterdir()] == ["step-000001"]
+    assert_only_finite(trained.folder)
+    with RunStore.open(trained.folder, read_only=True) as store:
+        assert store.status() is RunStatus.STOPPED
+        assert [e.message for e in store.events("guard")] == [line]
+
+
+@pytest.mark.parametrize("what", ["masters", "second"])
+def test_what_is_not_finite_is_not_saved(tmp_path, what):
+    trained = trainer(tmp_path, NO_EVALUATION, {"steps": 1})
+    events = trained.run()
+    while trained.state.step < 1:
+        next(events)
+    with torch.no_grad():
+        getattr(trained.optimiser, what)[3].view(-1)[0] = math.inf
+    with pytest.raises(GuardTripped) as caught:
+        list(events)
+    trained.store.close()
+    name = f"{'master' if what == 'masters' else what}/{trained.optimiser.names[3]}"
+    assert str(caught.value).startswith(f"weight guard: {name} is inf at step 1. The update broke")
+    assert list((trained.folder / "checkpoints").iterdir()) == []
+
+
+def test_half_precision_weights_are_looked_at_as_they_are_saved(tmp_path):
+    """The largest float32 numbers are infinite in bfloat16."""
+    trained = trainer(tmp_path, NO_EVALUATION, {"steps": 1, "model": {"dtype": "bfloat16"}})
+    events = trained.run()
+    while trained.state.step < 1:
+        next(events)
+    with torch.no_grad():
+        trained.optimiser.masters[2].view(-1)[5] = 3.4e38
+        trained.optimiser.publish()
+    with pytest.raises(GuardTripped) as caught:
+        list(events)
+    trained.store.close()
+    assert "weight guard: " in str(caught.value)
+    assert list((trained.folder / "checkpoints").iterdir()) == []
+
+
+def test_a_warm_start_that_breaks_the_weights_is_not_kept(tmp_path, monkeypatch):
+    table = {"task": SHOWN, "warm_start": {"steps": 3, "batch": 2}, **NO_EVALUATION}
+    monkeypatch.setattr("burnish.training.warm_start.learning_rate", lambda *_: math.inf)
+    trained = trainer(tmp_path, table)
+    with pytest.raises(GuardTripped) as caught:
+        finish(trained)
+    assert caught.value.stage == "weight"
+    assert not (trained.folder / "warm_start").exists()
+
+
+def test_a_guard_on_a_full_disk_still_says_what_tripped(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("burnish.training.loop.save_crash", full)
+    trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [reward("nan")]})
+    with pytest.raises(GuardTripped) as caught:
+        finish(trained)
+    line = str(caught.value)
+    assert line.startswith("reward guard at step 0: reward 'nan' returned nan")
+    assert "It could not be recorded: cannot write " in line
+    assert "No space left on device" in line

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import difflib
 import enum
+import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +27,11 @@ from burnish.errors import did_you_mean
 DEFAULT = "default"
 NONE = "none"
 """How a config says that an optional value is absent; TOML has no word for it."""
+LARGEST = 1e15
+"""Size of the largest number that a setting may have; tighter bounds stand in the schema."""
+LARGEST_INTEGER = 2**63 - 1
+SHOWN = 120
+"""Characters of a wrong value that a message repeats."""
 
 
 class Resolver:
@@ -65,7 +72,7 @@ class Resolver:
                 self.value(shape.item, item, NODEFAULT, f"{path}.{index}", item.origin)
                 for index, item in enumerate(given.value)
             ]
-        return self._leaf(annotation, given, path)
+        return self._leaf(annotation, given, default, path)
 
     def _table(self, struct: type[Struct], given: Given, default: Any, path: str) -> dict[str, Any]:
         prefix = f"{path}." if path else ""
@@ -127,8 +134,7 @@ class Resolver:
         got = mark.plain()
         hint = did_you_mean(got, kinds) if isinstance(got, str) else ""
         self.problems.append(
-            f"{mark.latest()}: {path}.{key} is {toml_value(got)}; expected one of "
-            f"{_list(kinds)}.{hint}"
+            f"{mark.latest()}: {path}.{key} is {_shown(got)}; expected one of {_list(kinds)}.{hint}"
         )
         return None
 
@@ -141,14 +147,18 @@ class Resolver:
         self.origins.update(dict.fromkeys(flatten(plain, path), DEFAULT))
         return plain
 
-    def _leaf(self, annotation: Any, given: Given, path: str) -> Any:
+    def _leaf(self, annotation: Any, given: Given, default: Any, path: str) -> Any:
         plain = _as_number(given.plain(), annotation)
         origin = given.latest()
         self.origins.update(dict.fromkeys(flatten(plain, path), origin.label))
         try:
             msgspec.convert(plain, annotation)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, OverflowError):  # a whole number that no float holds
             self.problems.append(_mismatch(annotation, plain, path, origin))
+        else:
+            wanted = _wanted_instead(annotation, plain, default)
+            if wanted:
+                self.problems.append(f"{origin}: {path} is {_shown(plain)}; expected {wanted}.")
         return plain
 
     def _unknown(
@@ -278,8 +288,48 @@ def _mismatch(annotation: Any, plain: Any, path: str, origin: Origin) -> str:
     if isinstance(plain, str):
         hint = did_you_mean(plain, [str(word) for word in shapes.words(annotation)])
     elif origin.word and shapes.takes_text(annotation) and not isinstance(plain, list | dict):
-        hint = f" Quote it to keep it text: {path}='\"{toml_value(plain)}\"'."
-    return f"{origin}: {path} is {toml_value(plain)}; expected {wanted}.{hint}"
+        hint = f" Quote it to keep it text: {path}='\"{_shown(plain)}\"'."
+    return f"{origin}: {path} is {_shown(plain)}; expected {wanted}.{hint}"
+
+
+def _wanted_instead(annotation: Any, plain: Any, default: Any) -> str:
+    """What a number of the right type must be, where it is of no use; an empty text where it is.
+
+    A table of the user's own (`options`) may hold any number. Infinity may stand where it is the
+    default.
+    """
+    if any(option is Any for option in _innermost(annotation)):
+        return ""
+    if isinstance(plain, dict | list | tuple):
+        items = plain.values() if isinstance(plain, dict) else plain
+        return next(filter(None, (_wanted_instead(None, item, default) for item in items)), "")
+    if isinstance(plain, float) and not math.isfinite(plain):
+        is_free = isinstance(default, float) and math.isinf(default) and not math.isnan(plain)
+        return "" if is_free else "a finite number"
+    if isinstance(plain, float) and abs(plain) > LARGEST:
+        return f"a number of at most {LARGEST:g} in size"
+    if isinstance(plain, int) and abs(plain) > LARGEST_INTEGER:
+        return f"a whole number of at most {LARGEST_INTEGER} in size"
+    return ""
+
+
+def _innermost(annotation: Any) -> Iterator[Any]:
+    """The annotation's options and those of what its lists and tables hold."""
+    for option in shapes.options(annotation):
+        yield option
+        for argument in typing.get_args(option):
+            yield from _innermost(argument)
+
+
+def _shown(plain: Any) -> str:
+    """A value as TOML, cut where it is long: Python writes no number of thousands of digits."""
+    if isinstance(plain, int) and plain.bit_length() > 4 * SHOWN:
+        return f"a number of {int(plain.bit_length() * math.log10(2)) + 1} digits"
+    try:
+        text = toml_value(plain)
+    except ValueError:  # such a number inside a list
+        return "a list with a number of thousands of digits"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:

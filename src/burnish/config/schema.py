@@ -7,6 +7,7 @@ A file such as `recipes/grpo.toml` fills it, `key=value` words on the command li
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -15,10 +16,17 @@ from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
 from burnish.tasks.config import TaskConfig
 
-Positive = Annotated[int, Meta(ge=1)]
-Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Amount = Annotated[float, Meta(ge=0.0)]
+Amount = Annotated[float, Meta(ge=0.0, le=1e9)]
+Seconds = Annotated[float, Meta(gt=0.0, le=1e6)]
+
+_NOT_IN_A_NAME = re.compile(r"[/\\\x00-\x1f\x7f]")
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 60 else f"{text[:40]!r}... ({len(text)} characters)"
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,7 +39,17 @@ class Run(Section, frozen=True):
     name: str = ""
     """Folder name; empty takes the recipe's name and the config's hash."""
     folder: str = "runs"
-    seed: Count = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+
+    def __post_init__(self) -> None:
+        is_folder_name = not _NOT_IN_A_NAME.search(self.name) and self.name not in (".", "..")
+        if not is_folder_name or self.name != self.name.strip() or len(self.name.encode()) > 200:
+            raise ValueError(
+                f"name: got {_short(self.name)}, expected the name of one folder: at most 200 "
+                "bytes, without slashes and control characters. run.folder says where it lies"
+            )
+        if "\0" in self.folder or len(self.folder.encode()) > 3000:
+            raise ValueError(f"folder: got {_short(self.folder)}, expected the path of a folder")
 
 
 class Lora(Section, frozen=True):
@@ -68,7 +86,7 @@ class Rollout(Section, frozen=True):
     """How a step samples."""
 
     prompts: Positive = 8
-    samples: Annotated[int, Meta(ge=2)] = 8
+    samples: Annotated[int, Meta(ge=2, le=1_000_000)] = 8
     """Rollouts of each prompt: the group. One alone has nothing to be compared with."""
     max_tokens: Positive = 16
     temperature: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
@@ -79,7 +97,7 @@ class Rollout(Section, frozen=True):
     max_prompt_tokens: Positive = 1024
     overlong_prompts: Literal["error", "drop"] = "error"
     """What happens to prompts over the limit; counted before the first step."""
-    score_timeout_s: Annotated[float, Meta(gt=0.0)] = 60.0
+    score_timeout_s: Seconds = 60.0
     """Deadline of one scoring call."""
     score_concurrency: Positive = 16
 
@@ -103,10 +121,10 @@ class Optimiser(Section, frozen=True):
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     final_ratio: Share = 0.0
     """Learning rate at the last step, as a share of the peak (linear and cosine)."""
-    weight_decay: Amount = 0.0
+    weight_decay: Annotated[float, Meta(ge=0.0, le=100.0)] = 0.0
     beta1: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.9
     beta2: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.99
-    eps: Annotated[float, Meta(gt=0.0)] = 1e-8
+    eps: Annotated[float, Meta(gt=0.0, le=1.0)] = 1e-8
     clip_norm: Amount = 1.0
     """0: no clipping."""
 

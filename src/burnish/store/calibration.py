@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError
+from burnish.store.durable import write_file
 
 CALIBRATION = "calibration.json"
 """The file's name in the run's folder."""
@@ -41,12 +41,10 @@ def read_start_rewards(folder: Path) -> StartRewards | None:
         return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=StartRewards)
-    except msgspec.MsgspecError as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"{path}: damaged: {error}.") from error
 
 
 def write_start_rewards(folder: Path, measured: StartRewards) -> None:
     """Keep it: whole, or not at all."""
-    draft = folder / f".{CALIBRATION}"
-    draft.write_bytes(msgspec.json.encode(measured))
-    os.replace(draft, folder / CALIBRATION)
+    write_file(folder / CALIBRATION, msgspec.json.encode(measured))

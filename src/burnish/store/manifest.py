@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError
+from burnish.store.durable import write_file
 
 FILE = "config.json"
 
@@ -65,18 +65,11 @@ def make(
 
 def write(folder: Path, manifest: Manifest) -> None:
     """Put `config.json` in place in one go: it is there whole or not at all."""
-    partial = folder / f".{FILE}.partial"
     try:
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
-        with partial.open("wb") as file:
-            file.write(text + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(folder / FILE)
-    except OSError as error:
-        raise StoreError(f"{folder / FILE}: cannot write: {error.strerror}.") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{folder / FILE}: the config is not JSON: {error}.") from error
+    write_file(folder / FILE, text + b"\n")
 
 
 def read(folder: Path) -> Manifest:
@@ -88,7 +81,7 @@ def read(folder: Path) -> Manifest:
         raise StoreError(f"{folder} is not a run: it has no {FILE}.") from None
     except OSError as error:
         raise StoreError(f"{path}: cannot read: {error.strerror}.") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"{path}: damaged or not written by burnish: {error}.") from error
 
 
@@ -96,7 +89,7 @@ def is_ours(folder: Path) -> bool:
     """True where a folder's `config.json` has the keys of a manifest; other tools write such files."""
     try:
         found = msgspec.json.decode((folder / FILE).read_bytes())
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return False
     return isinstance(found, dict) and {"config_hash", "data_hash", "origins"} <= found.keys()
 

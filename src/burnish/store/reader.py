@@ -15,6 +15,7 @@ from burnish.store.database import Database, Row
 from burnish.store.lock import is_held
 from burnish.store.manifest import Manifest
 from burnish.store.sample import COLUMNS, StoredSample, decode
+from burnish.store.schema import APPEND_ONLY
 
 DATABASE = "run.db"
 LOCK = "writer.lock"
@@ -133,20 +134,60 @@ class RunReader:
 
     def rollouts(self, step: int) -> list[StoredSample] | None:
         """All rollouts of a stored step, kept and dropped, as they were appended; else None."""
-        if self._database.row("SELECT 1 FROM rollouts WHERE step = ?", (step,)) is None:
+        counted = self._database.row("SELECT samples FROM rollouts WHERE step = ?", (step,))
+        if counted is None:
             return None
         query = f"{_SELECT} WHERE step = ? AND split NOT LIKE 'eval:%' ORDER BY rowid"
-        return [decode(row) for row in self._database.rows(query, (step,))]
+        found = [decode(row) for row in self._database.rows(query, (step,))]
+        if len(found) != counted[0]:
+            raise StoreError(
+                f"{self.folder / DATABASE}: step {step} has {len(found)} of the {counted[0]} samples "
+                "that were stored; the file is damaged."
+            )
+        return found
 
     def token_values(self, sample: str) -> dict[str, list[float]]:
         """Numbers of a sample's trained tokens by name, such as `entropy`; none in older runs."""
-        known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'token_values'"
-        if self._database.row(known) is None:
+        if not self._has("token_values"):
             return {}
         query = "SELECT name, numbers FROM token_values WHERE sample_id = ?"
         return {
             name: msgspec.json.decode(text) for name, text in self._database.rows(query, [sample])
         }
+
+    def rows(self) -> dict[str, int]:
+        """How many rows each append-only table holds."""
+        return {
+            name: int(found[0])
+            for name in APPEND_ONLY
+            if self._has(name)
+            and (found := self._database.row(f"SELECT count(*) FROM {name}")) is not None
+        }
+
+    def hole(self, step: int) -> str:
+        """What is missing of the steps before `step`, in words; an empty text where nothing is.
+
+        Every finished step has its rollouts, all the samples that these count, and its metrics.
+        """
+        before = [row[0] for row in self.query("SELECT step FROM rollouts WHERE step < ?", [step])]
+        lost = sorted(set(range(step)) - set(before))
+        if lost:
+            return f"the rollouts of {len(lost):,} of {step:,} steps (the first is step {lost[0]})"
+        counted = (
+            "SELECT r.step, r.samples, count(s.id) FROM rollouts r LEFT JOIN samples s "
+            "ON s.step = r.step AND s.split NOT LIKE 'eval:%' WHERE r.step < ? "
+            "GROUP BY r.step HAVING count(s.id) <> r.samples"
+        )
+        for at, expected, got in self.query(counted, [step]):
+            return f"{expected - got:,} of {expected:,} samples of step {at}"
+        told = {row[0] for row in self.query("SELECT DISTINCT step FROM metrics")}
+        silent = sorted(set(range(step)) - told)
+        return f"the metrics of {len(silent):,} of {step:,} steps" if silent else ""
+
+    def _has(self, table: str) -> bool:
+        """Runs of earlier versions lack the tables that came later."""
+        known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return self._database.row(known, [table]) is not None
 
     def steps(self) -> list[int]:
         """The steps whose rollouts are stored, in order."""

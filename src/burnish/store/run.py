@@ -28,6 +28,7 @@ import msgspec
 from burnish.errors import StoreError
 from burnish.store import manifest
 from burnish.store.database import Database, Row
+from burnish.store.durable import sync, telling
 from burnish.store.lock import WriterLock
 from burnish.store.manifest import Manifest, now
 from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
@@ -53,6 +54,8 @@ class RunStore(RunReader):
         super().__init__(folder, database, about)
         self._lock = lock
         self._session = 0 if lock is None else self._begin_session()
+        self._rows: dict[str, int] | None = None
+        """Rows of each table, counted once and then added up."""
 
     @classmethod
     def create(
@@ -148,6 +151,26 @@ class RunStore(RunReader):
     ) -> None:
         self.close()
 
+    def rows(self) -> dict[str, int]:
+        """How many rows each append-only table holds; a writer counts them once and then adds up."""
+        if self._rows is None or self._lock is None:
+            self._rows = super().rows()
+        return dict(self._rows)
+
+    def flush(self) -> None:
+        """Let everything that is stored survive a power cut too, not only the death of the process."""
+        with telling(f"flush {self.folder / DATABASE}"):
+            log = self.folder / f"{DATABASE}-wal"
+            # SQLite locks the database and its shared memory, never the log: closing a second
+            # descriptor of the log lets go of no lock.
+            if log.exists():
+                sync(log)
+            sync(self.folder)
+
+    def _added(self, table: str, count: int) -> None:
+        if self._rows is not None:
+            self._rows[table] = self._rows.get(table, 0) + count
+
     def append_rollouts(self, step: int, samples: Sequence[StoredSample]) -> None:
         """All rollouts of a step, kept and dropped, in one transaction."""
         for sample in samples:
@@ -167,6 +190,8 @@ class RunStore(RunReader):
                 (step, len(samples), now()),
             )
             _insert(connection, encoded)
+        self._added("rollouts", 1)
+        self._added_samples(encoded)
 
     def append_evaluation(
         self, step: int, name: str, samples: Sequence[StoredSample], summary: Mapping[str, Any]
@@ -199,6 +224,13 @@ class RunStore(RunReader):
                 (step, name, len(samples), text, now()),
             )
             _insert(connection, encoded)
+        self._added("evaluations", 1)
+        self._added_samples(encoded)
+
+    def _added_samples(self, encoded: EncodedSamples) -> None:
+        self._added("samples", len(encoded.samples))
+        self._added("reward_parts", len(encoded.parts))
+        self._added("evidence", len(encoded.evidence))
 
     def append_metrics(
         self,
@@ -219,10 +251,9 @@ class RunStore(RunReader):
             for name, value in own.items():
                 if name in stored and stored[name] != value:
                     raise StoreError(_diverged(f"step {step}", name, stored[name], value))
-            connection.executemany(
-                "INSERT INTO metrics (step, name, value) VALUES (?, ?, ?)",
-                [(step, n, v) for n, v in (timed | own).items() if n not in stored],
-            )
+            new = [(step, n, v) for n, v in (timed | own).items() if n not in stored]
+            connection.executemany("INSERT INTO metrics (step, name, value) VALUES (?, ?, ?)", new)
+        self._added("metrics", len(new))
 
     def append_token_values(
         self, step: int, name: str, values: Mapping[int, Sequence[float]]
@@ -236,10 +267,11 @@ class RunStore(RunReader):
             for index, numbers in values.items()
         ]
         with self._writing(f"store the {name} of the tokens of step {step}") as connection:
-            connection.executemany(
+            done = connection.executemany(
                 "INSERT OR IGNORE INTO token_values (sample_id, name, numbers) VALUES (?, ?, ?)",
                 rows,
             )
+        self._added("token_values", max(done.rowcount, 0))
 
     def append_event(
         self,
@@ -255,6 +287,7 @@ class RunStore(RunReader):
                 "INSERT INTO events (time, step, kind, message, data) VALUES (?, ?, ?, ?, ?)",
                 (now(), step, kind, message, text),
             )
+        self._added("events", 1)
 
     def finish(self, status: str, summary: Mapping[str, Any] | None = None) -> None:
         """Say how the run ended, `finished` or `stopped`; one that never does counts as crashed."""

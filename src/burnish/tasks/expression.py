@@ -22,7 +22,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
     digits: Digits | tuple[Digits, ...] = 1
     """Digits of every operand, or one number per term. One digit means 0 to 9."""
     terms: Annotated[int, Meta(ge=2, le=6)] = 2
-    weight: Annotated[float, Meta(gt=0)] = 1.0
+    weight: Annotated[float, Meta(gt=0.0)] = 1.0
 
     @property
     def digits_per_term(self) -> tuple[int, ...]:

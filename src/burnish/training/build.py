@@ -125,7 +125,7 @@ def _assemble(
 ) -> Trainer:
     """The trainer, at the newest checkpoint of the run where there is one."""
     # Only the holder of the run's lock may sweep away what a dead writer left.
-    place = checkpoint.latest(store.folder / "checkpoints")
+    place = checkpoint.newest(store.folder / "checkpoints", store)
     state = checkpoint.load_state(place) if place else TrainState()
     threads = _set_threads(config, trainable.loaded, state)
     state = msgspec.structs.replace(state, threads=threads)

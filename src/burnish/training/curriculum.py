@@ -17,9 +17,10 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from burnish.errors import UserError
 from burnish.records import Task
@@ -150,10 +151,10 @@ class Curriculum:
 class CurriculumState(Struct, frozen=True):
     """Where a run stands in its curriculum."""
 
-    stage: int = 0
+    stage: Annotated[int, Meta(ge=0)] = 0
     best: float | None = None
     """The score that the next ones are compared with; None before the first evaluation."""
-    stale: int = 0
+    stale: Annotated[int, Meta(ge=0)] = 0
     """Evaluations since then that did not gain enough."""
 
 

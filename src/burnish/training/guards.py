@@ -1,14 +1,16 @@
 """Stop before a bad number reaches the weights, and name it.
 
-Guards stand after reward, advantage, log-prob, loss and gradient. `training.replay` keeps what is
-needed to see a tripped one again. Looking at a number makes a GPU's queue run dry, so the update
-leaves its numbers with a `Watch`, which looks at all of them once, before the weights move.
+Guards stand after reward, advantage, log-prob, loss, gradient and update. `training.replay` keeps
+what is needed to see a tripped one again. Looking at a number makes a GPU's queue run dry, so the
+update leaves its numbers with a `Watch`, which looks at all of them once, before the weights move;
+the norm of the moved weights is read together with the numbers of the step. What goes to disk is
+looked at once more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -29,6 +31,8 @@ HINTS = {
     "model.dtype=float32.",
     "loss": "Check the recipe's trust region and auxiliary terms.",
     "gradient": "Lower optimiser.learning_rate or set optimiser.clip_norm.",
+    "weight": "The update broke the weights; they were not saved, and earlier checkpoints are whole. "
+    "Lower optimiser.learning_rate or optimiser.weight_decay, or raise optimiser.eps, in a new run.",
 }
 
 
@@ -83,6 +87,14 @@ def check_tensors(
             trip(stage, name, step, tuple(ids), tensor[~fine].flatten()[0].item())
 
 
+def check_saved(tensors: Mapping[str, Tensor], step: int) -> None:
+    """Trip at the first tensor on its way to disk that is not finite."""
+    floating = [(name, t) for name, t in tensors.items() if t.is_floating_point() and t.numel()]
+    norms = [torch.linalg.vector_norm(t.detach().float()).cpu() for _, t in floating]
+    suspects = [pair for pair, norm in zip(floating, norms, strict=True) if not norm.isfinite()]
+    check_tensors("weight", suspects, (), step)
+
+
 class Watch:
     """The numbers of one optimiser step, to be looked at together and named one by one."""
 
@@ -120,8 +132,9 @@ class Watch:
 def trip(stage: str, tensor: str, step: int, samples: tuple[str, ...], value: float) -> NoReturn:
     """Raise with one line: what, where, got, next step."""
     shown = ", ".join(samples[:3]) + (f" and {len(samples) - 3} more" if len(samples) > 3 else "")
+    of = f" (samples {shown})" if samples else ""
     raise GuardTripped(
-        f"{stage} guard: {tensor} is {value} at step {step} (samples {shown}). {HINTS[stage]}",
+        f"{stage} guard: {tensor} is {value} at step {step}{of}. {HINTS[stage]}",
         stage=stage,
         tensor=tensor,
         step=step,

@@ -19,7 +19,7 @@ import msgspec
 
 from burnish.bench.evaluate import evaluate
 from burnish.config.schema import Config
-from burnish.errors import GuardTripped
+from burnish.errors import GuardTripped, StoreError
 from burnish.lm.base import Sampling
 from burnish.lm.device_full import device_full
 from burnish.lm.local import LocalLM
@@ -27,6 +27,7 @@ from burnish.policy.batch import Advantages, RewardBatch
 from burnish.rewards.scorer import Scorer
 from burnish.seeds import Seeds
 from burnish.store import RunStore
+from burnish.store.durable import telling
 from burnish.tasks.base import TaskSet
 from burnish.training import checkpoint, ledger
 from burnish.training.checkpoint import TrainState
@@ -171,14 +172,20 @@ class Trainer:
     def _keep_evidence(self, error: GuardTripped) -> None:
         """Save what a replay needs and let the error's line end with how to see it again."""
         line = str(error)
-        scored = error.scored if isinstance(error, BrokenStep) else self.current
-        if scored:
-            place = self.folder / "crash" / f"step-{self.state.step:06d}"
-            save_crash(place, error, scored, self.updater.progress, self.weigher.state)
-            self.trainable.write(place / "weights")
-            error.args = (f"{line} Saved; see it again: burnish replay {place}",)
-        self.store.append_event("guard", line, {"stage": error.stage}, self.state.step)
-        self.store.finish("stopped", {"reason": line})
+        try:
+            scored = error.scored if isinstance(error, BrokenStep) else self.current
+            # Weights that an update broke are never written; the step can be taken again from the
+            # newest checkpoint and what is stored.
+            if scored and error.stage != "weight":
+                place = self.folder / "crash" / f"step-{self.state.step:06d}"
+                with telling(f"write {place}", place):
+                    save_crash(place, error, scored, self.updater.progress, self.weigher.state)
+                    self.trainable.write(place / "weights")
+                error.args = (f"{line} Saved; see it again: burnish replay {place}",)
+            self.store.append_event("guard", line, {"stage": error.stage}, self.state.step)
+            self.store.finish("stopped", {"reason": line})
+        except StoreError as failed:
+            error.args = (f"{line} It could not be recorded: {failed}",)
 
     def _step(self) -> tuple[StepDone, str]:
         step = self.state.step
@@ -365,18 +372,24 @@ class Trainer:
         return found[0].summary if found else None
 
     def _save(self) -> Saved:
+        return self.guarded(self._write_checkpoint, f"saving step {self.state.step}")
+
+    def _write_checkpoint(self) -> Saved:
         folder = self.folder / "checkpoints"
+        step = self.state.step
         if self.world.is_main:
+            self.store.flush()
             checkpoint.save(
                 folder,
                 self.state,
                 self.optimiser,
                 self.weigher.state,
-                self.trainable.write,
+                functools.partial(self.trainable.write, step=step),
                 self.config.checkpoint.keep,
+                self.store.rows(),
             )
         self.world.wait()
-        return Saved(self.state.step, folder / f"step-{self.state.step:06d}")
+        return Saved(step, folder / f"step-{step:06d}")
 
     def _finish(self, reason: str, seconds: float) -> Finished:
         status = "stopped" if reason else "finished"

@@ -30,6 +30,9 @@ class Monitors:
         self._buckets_2P: Tensor | None = None
         """Clipped tokens and all tokens of each pass-rate bucket, where pass rates are known."""
         self._tokens = 0
+        self._weight_norm: Tensor | None = None
+        self.weight_norm = 0.0
+        """Of the weights that the last update left; known once everything is read."""
 
     def note(self, out: Loss, before_BT: Tensor, entropy_BT: Tensor, packed: PackedBatch) -> None:
         """Take in one micro-batch; `before_BT` are the trainer's log-probs before the step."""
@@ -63,6 +66,10 @@ class Monitors:
         """Take in a term of the loss that has passes of its own; the total counts it too."""
         _add(self._losses, {f"loss/{name}": value.double(), "loss/total": value.double()})
 
+    def watch_weights(self, norm: Tensor) -> None:
+        """Leave the norm of the weights that the last update left."""
+        self._weight_norm = norm
+
     def add(self, other: Monitors) -> None:
         """Take in another's sums."""
         self._tokens += other._tokens
@@ -77,7 +84,8 @@ class Monitors:
 
     def read(self, norms: Sequence[float], world: World) -> dict[str, float]:
         """Means and maxima over all processes; losses are sums over the step's updates / updates."""
-        mine = _read(self._shares, self._losses, self._largest, self._buckets_2P)
+        own = _read(self._shares, self._losses, self._largest, self._buckets_2P, self._weight_norm)
+        *mine, self.weight_norm = own
         everyone = world.gather([(*mine, self._tokens)], world.size)
         tokens = sum(part[4] for part in everyone) or 1
         updates = max(len(norms), 1)
@@ -108,15 +116,19 @@ def _read(
     losses: Mapping[str, Tensor],
     largest: Mapping[str, Tensor],
     buckets_2P: Tensor | None,
-) -> tuple[dict[str, float], dict[str, float], dict[str, float], list[float]]:
-    """The three tables and the buckets' sums (none: empty) as numbers, in one transfer."""
+    weight_norm: Tensor | None,
+) -> tuple[dict[str, float], dict[str, float], dict[str, float], list[float], float]:
+    """The three tables, the buckets' sums (none: empty) and the norm as numbers, in one transfer."""
     tables = (shares, losses, largest)
     values = [value.reshape(1) for table in tables for value in table.values()]
+    if weight_norm is not None:
+        values.append(weight_norm.reshape(1))
     if buckets_2P is not None:
         values.append(buckets_2P.flatten())
     numbers = iter(torch.cat(values).tolist() if values else [])
     first, second, third = ({name: next(numbers) for name in table} for table in tables)
-    return first, second, third, list(numbers)
+    norm = 0.0 if weight_norm is None else next(numbers)
+    return first, second, third, list(numbers), norm
 
 
 def _by_bucket(sums: Sequence[Sequence[float]]) -> dict[str, float]:

@@ -50,6 +50,9 @@ class MasterAdamW:
         self._half_sums: list[Tensor] = []
         """Float32 sums of the half-precision parameters; made at the first gradient, then kept."""
         self._is_empty = True
+        device = self.masters[0].device if self.masters else None
+        self.weight_norm = torch.zeros((), dtype=torch.float64, device=device)
+        """Norm of the master weights after the newest step, still on the device; 0 before it."""
 
     @property
     def sums(self) -> list[Tensor]:
@@ -124,6 +127,8 @@ class MasterAdamW:
             maximize=False,
             grad_scale=self._divisor(norm),
         )
+        norms = torch._foreach_norm(self.masters)
+        self.weight_norm = torch.linalg.vector_norm(torch.stack(norms).double())
         self.publish()
         self.clear()
 

@@ -7,8 +7,6 @@ kept in the run's folder, so that a resumed run finds them done.
 from __future__ import annotations
 
 import functools
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,15 +14,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from burnish.config.schema import Curriculum as CurriculumConfig
-from burnish.errors import UserError
+from burnish.errors import StoreError, UserError
 from burnish.policy.pieces import ReferenceFrozen
 from burnish.policy.reference import ReferenceStats, fit_reference_stats
 from burnish.records import Task
 from burnish.store import StartRewards, read_start_rewards, write_start_rewards
+from burnish.store.durable import sweep, whole_folder
 from burnish.training.collect import reward_batch
 from burnish.training.curriculum import Curriculum, CurriculumState, advance, difficulty_of
 from burnish.training.events import Calibrated, Event, HeldOut, StageBegun
 from burnish.training.optimiser import MasterAdamW
+from burnish.training.stages import FILE as DIFFICULTY
 from burnish.training.stages import open_curriculum
 from burnish.training.warm_start import WARM_START
 
@@ -51,10 +51,9 @@ def prepare(run: Trainer) -> Iterator[Event]:
 def _start_anew(run: Trainer) -> None:
     """The imitated weights are the run's first: of the optimiser, and of the reference."""
     if run.world.is_main:
-        draft = run.folder / f".writing-{WARM_START}"
-        shutil.rmtree(draft, ignore_errors=True)
-        run.trainable.write(draft)
-        os.replace(draft, run.folder / WARM_START)
+        sweep(run.folder)
+        with whole_folder(run.folder / WARM_START, "the warm start") as draft:
+            run.trainable.write(draft, step=0)
     run.world.wait()
     run.optimiser = MasterAdamW(run.trainable.module.named_parameters(), run.config.optimiser)
     run.updater.optimiser = run.optimiser
@@ -123,6 +122,11 @@ def _begin_curriculum(run: Trainer, config: CurriculumConfig) -> StageBegun:
 
 
 def _enter_stage(run: Trainer, curriculum: Curriculum, state: CurriculumState) -> StageBegun:
+    if state.stage >= len(curriculum.stages):
+        raise StoreError(
+            f"the newest checkpoint of {run.folder} stands at stage {state.stage} of a curriculum "
+            f"with {len(curriculum.stages)} stages; is {run.folder / DIFFICULTY} that of this run?"
+        )
     run.state = msgspec.structs.replace(run.state, curriculum=state)
     curriculum.stage = state.stage
     run.cursor.draw_from(curriculum)

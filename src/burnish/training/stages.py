@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import msgspec
 from burnish.config.schema import Curriculum as CurriculumConfig
 from burnish.errors import StoreError, UserError, did_you_mean
 from burnish.records import Task
+from burnish.store.durable import write_file
 from burnish.tasks.base import TaskSet
 from burnish.training.curriculum import Curriculum, curriculum_stages, task_pool
 
@@ -38,9 +38,7 @@ def open_curriculum(
     if difficulty is None:
         difficulty = measure(pool)
         if keeps:
-            draft = folder / f".{FILE}"
-            draft.write_bytes(msgspec.json.encode(difficulty))
-            os.replace(draft, folder / FILE)
+            write_file(folder / FILE, msgspec.json.encode(difficulty))
     always = _always(config.always, pool)
     stages = curriculum_stages(difficulty, config.thresholds, always)
     return Curriculum(tasks, stages, seed=seed, replay=config.replay, always=always)
@@ -51,7 +49,7 @@ def _kept(path: Path) -> list[float | None] | None:
         return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[float | None])
-    except msgspec.DecodeError as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(
             f"{path} cannot be read ({error}); remove it to measure the tasks again"
         ) from error

@@ -11,6 +11,7 @@ seed and the step, so the same call gives the same weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -109,7 +110,10 @@ class Supervised:
 
         read = watch.settle(norm, name_the_gradient, ids)
         self.optimiser.step(rate, norm)
-        loss, answer = totals.tolist()
+        loss, answer, moved = torch.stack([*totals, self.optimiser.weight_norm]).tolist()
+        if not math.isfinite(moved):
+            weights = zip(self.optimiser.names, self.optimiser.masters, strict=True)
+            check_tensors("weight", weights, ids, step)
         return SupervisedStep(step, loss, tokens, rate, read, answer)
 
     def _imitated(self, trajectory: Trajectory) -> int:

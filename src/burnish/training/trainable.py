@@ -17,6 +17,7 @@ from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel, save_model
 from burnish.training.forward import CausalModel
+from burnish.training.guards import check_saved
 
 if TYPE_CHECKING:
     from burnish.lm.transformers_model import TransformersDecoder
@@ -79,9 +80,15 @@ class Trainable:
             for layer in layers:
                 layer.enable_adapters(True)
 
-    def write(self, folder: Path) -> None:
-        """A Hugging Face folder with the weights as they are now, adapters merged."""
-        save_model(self.loaded, folder, _merged(self.module) if self.lora else None)
+    def write(self, folder: Path, *, step: int | None = None) -> None:
+        """A Hugging Face folder with the weights as they are now, adapters merged.
+
+        With the `step` they are of, weights that are not finite trip the guard and are not written.
+        """
+        weights = _merged(self.module) if self.lora else self.module.weights_to_save()
+        if step is not None:
+            check_saved(weights, step)
+        save_model(self.loaded, folder, weights)
 
 
 def _attach(module: nn.Module, lora: Lora, seed: int) -> None:

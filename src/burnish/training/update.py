@@ -7,6 +7,7 @@ counts them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from burnish.config.schema import Update as UpdateConfig
+from burnish.errors import GuardTripped
 from burnish.policy.auxiliary import masked_nll
 from burnish.policy.balance import gradient_overlap
 from burnish.policy.batch import Advantages, LossBatch, Normaliser
@@ -127,7 +129,20 @@ class Updater:
                 monitors.add(found.monitors)
                 norms.append(self._apply(batch, part, rate, found))
             self.progress.minibatch += 1
-        return {**monitors.read(norms, self.passes.world), **self.gradients}, len(norms)
+        if norms:
+            monitors.watch_weights(self.optimiser.weight_norm)
+        metrics = monitors.read(norms, self.passes.world)
+        if not math.isfinite(monitors.weight_norm):
+            self._check_weights(step, batch.ids(sorted(moving)))
+        return {**metrics, **self.gradients}, len(norms)
+
+    def _check_weights(self, step: int, ids: Sequence[str]) -> None:
+        """Trip where an update has left a weight that is not finite.
+
+        Called where their norm is not: that overflows long before the weights do.
+        """
+        named = zip(self.optimiser.names, self.optimiser.masters, strict=True)
+        check_tensors("weight", named, ids, step)
 
     # --- which rollouts, in which order
 
@@ -240,7 +255,13 @@ class Updater:
 
         if self.meanwhile is not None:
             self.meanwhile()
-        read = found.watch.settle(norm, name_the_gradient, ids)
+        try:
+            read = found.watch.settle(norm, name_the_gradient, ids)
+        except GuardTripped:
+            # The cause may be the update before this one: then the weight that it broke is named.
+            if self.progress.minibatch:
+                self._check_weights(batch.step, ids)
+            raise
         if self.imitation and found.policy:
             self._compare(self.imitation, batch, found.policy)
         self.optimiser.step(rate, norm)

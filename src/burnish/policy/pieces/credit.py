@@ -84,6 +84,9 @@ class SignConflict(Piece, frozen=True, tag="sign_conflict"):
     query_weights: bool = True
     """Groups count by the share of their rollouts that is kept."""
 
+    def __post_init__(self) -> None:
+        require(0 <= self.sign_eps < math.inf, "sign_eps", self.sign_eps, "at least 0")
+
 
 class SnrConflict(Piece, frozen=True, tag="snr_conflict"):
     """Of those rollouts, the ones whose rewards nearly cancel are dropped (GD2PO)."""
@@ -95,6 +98,7 @@ class SnrConflict(Piece, frozen=True, tag="snr_conflict"):
 
     def __post_init__(self) -> None:
         require(0 <= self.tau <= 1, "tau", self.tau, "0 to 1")
+        require(0 <= self.sign_eps < math.inf, "sign_eps", self.sign_eps, "at least 0")
 
 
 class Magnitude(Piece, frozen=True, tag="magnitude"):

@@ -76,12 +76,15 @@ class Contrastive(Piece, frozen=True, tag="contrastive"):
     """Never train the head (a control)."""
 
     def __post_init__(self) -> None:
-        require(self.temperature > 0, "temperature", self.temperature, "above 0")
+        require(0 < self.temperature < math.inf, "temperature", self.temperature, "above 0")
         require(0 <= self.lam < math.inf, "lam", self.lam, "at least 0")
         require(-1 < self.floor <= 0, "floor", self.floor, "above -1, up to 0")
         require(self.size >= 1, "size", self.size, "at least 1")
         require(self.warmup >= 0, "warmup", self.warmup, "at least 0")
-        require(self.learning_rate >= 0, "learning_rate", self.learning_rate, "at least 0")
+        for key in ("learning_rate", "weight_decay"):
+            require(0 <= getattr(self, key) <= 100, key, getattr(self, key), "0 to 100")
+        for key in ("correct_above", "constant"):
+            require(math.isfinite(getattr(self, key)), key, getattr(self, key), "a finite number")
 
 
 Shaping = OverlongPenalty | ReferenceFrozen | Contrastive | Function
@@ -113,7 +116,7 @@ class TriFactor(Piece, frozen=True, tag="tri_factor"):
             require(0 <= getattr(self, key) < 1, key, getattr(self, key), "0 to below 1")
         require(0 < self.w_min <= 1 <= self.w_max, "w_min", self.w_min, "above 0, up to 1")
         for key in ("eta_weak", "eta_red"):
-            require(getattr(self, key) >= 0, key, getattr(self, key), "at least 0")
+            require(0 <= getattr(self, key) < math.inf, key, getattr(self, key), "at least 0")
         lost = sorted(set(self.severity) - set(self.threshold))
         if lost:
             raise ArgumentError(

@@ -49,8 +49,8 @@ class Elastic(Piece, frozen=True, tag="elastic"):
         require(0 <= self.low < 1, "low", self.low, "0 to below 1")
         require(0 <= self.high < math.inf, "high", self.high, "at least 0")
         require(0 <= self.strength < math.inf, "strength", self.strength, "at least 0")
-        require(self.cap > 0, "cap", self.cap, "above 0")
-        require(self.center >= 0, "center", self.center, "at least 0")
+        require(0 < self.cap < math.inf, "cap", self.cap, "above 0")
+        require(0 <= self.center < math.inf, "center", self.center, "at least 0")
         require(0 <= self.macro <= 1, "macro", self.macro, "0 to 1")
         require(0 <= self.least <= self.most < 1, "least", self.least, "0 to `most`, which is < 1")
         for key in ("low", "high"):

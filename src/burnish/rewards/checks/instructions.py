@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
@@ -29,7 +31,7 @@ class InstructionsConfig(CheckConfig, frozen=True, tag="instructions"):
     arguments_field: str = "kwargs"
     """A list with one table of arguments an instruction, or the same as JSON text."""
     mode: Literal["all", "mean"] = "all"
-    confidence: float = 0.5
+    confidence: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     """Least probability at which a detected language counts."""
     timeout_s: float = 5.0
 

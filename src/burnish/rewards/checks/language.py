@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from burnish.errors import did_you_mean
 from burnish.records import Response, Reward, Task
@@ -32,7 +34,7 @@ class LanguageConfig(CheckConfig, frozen=True, tag="language"):
     language: str = "en"
     confidence: float = 0.7
     """Least probability of the detected language."""
-    min_letters: int = 20
+    min_letters: Annotated[int, Meta(ge=0)] = 20
     """Shorter texts are not judged."""
     timeout_s: float = 5.0
 

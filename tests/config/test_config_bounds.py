@@ -1,0 +1,132 @@
+"""No number of a config may be NaN, infinite or beyond all use, wherever it stands."""
+
+from __future__ import annotations
+
+import math
+import typing
+
+import pytest
+
+from burnish.config import Config, load, shapes
+from burnish.config.given import Origin, from_mapping
+from burnish.config.resolve import Resolver
+from burnish.errors import UserError
+
+
+def tables(struct, seen):
+    """Every table that a config may hold."""
+    if struct in seen:
+        return
+    seen.add(struct)
+    for field in shapes.fields(struct):
+        shape = shapes.shape(field.annotation)
+        inner = shapes.shape(shape.item).structs if shape.item is not None else ()
+        for table in (*shape.structs, *inner):
+            tables(table, seen)
+
+
+def number_kinds(annotation):
+    """Which of int and float may stand in a field, alone, in a list or in a table of one's own."""
+    found = set()
+    for option in shapes.options(annotation):
+        if option in (int, float):
+            found.add(option)
+        for argument in typing.get_args(option):
+            found |= number_kinds(argument)
+    return found
+
+
+def wrapped(annotation, value):
+    """The value as the field holds it: alone, in a list, or under a key."""
+    for option in shapes.options(annotation):
+        origin = typing.get_origin(option)
+        if origin in (list, tuple):
+            return [value] * max(1, len([a for a in typing.get_args(option) if a is not ...]))
+        if origin is dict:
+            return {"key": value}
+    return value
+
+
+def numbers():
+    found = set()
+    tables(Config, found)
+    for struct in sorted(found, key=lambda s: s.__qualname__):
+        for field in shapes.fields(struct):
+            for kind in sorted(number_kinds(field.annotation), key=str):
+                yield pytest.param(
+                    struct, field, kind, id=f"{struct.__name__}.{field.key}-{kind.__name__}"
+                )
+
+
+BAD = {
+    float: (math.nan, math.inf, -math.inf, 1e308, -1e308, 10**400),
+    int: (10**30, -(10**30), 10**400),
+}
+
+
+def test_the_walk_finds_the_numbers():
+    names = {(p.values[0].__name__, p.values[1].key) for p in numbers()}
+    assert ("Optimiser", "weight_decay") in names
+    assert ("TriFactor", "severity") in names
+    assert ("Curriculum", "thresholds") in names
+    assert len(names) > 120
+
+
+@pytest.mark.parametrize(("struct", "field", "kind"), list(numbers()))
+def test_no_absurd_number_passes(struct, field, kind):
+    for bad in BAD[kind]:
+        resolver = Resolver(struct)
+        resolver.resolve(from_mapping({field.key: wrapped(field.annotation, bad)}, Origin("here")))
+        told = [line for line in resolver.problems if line.startswith(f"here: {field.key}")]
+        assert told, (
+            f"{struct.__name__}.{field.key} takes {bad:.6g}" if bad != 10**400 else field.key
+        )
+        assert len(told[0]) < 300, "a number of 400 digits fills the line"
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("optimiser.weight_decay=inf", "expected float >= 0.0 and <= 100.0."),
+        ("optimiser.weight_decay=1e308", "expected float >= 0.0 and <= 100.0."),
+        ("optimiser.weight_decay=nan", "expected float >= 0.0 and <= 100.0."),
+        ("optimiser.eps=inf", "expected float > 0.0 and <= 1.0."),
+        ("optimiser.clip_norm=inf", "expected float >= 0.0 and <= 1000000000.0."),
+        ("steps=1000000000000", "expected int >= 1 and <= 1000000000."),
+        ("rewards.0.weight=nan", "expected a finite number."),
+        ("rewards.0.weight=1e300", "expected a number of at most 1e+15 in size."),
+        ("rollout.score_timeout_s=inf", "expected float > 0.0 and <= 1000000.0."),
+    ],
+)
+def test_the_line_names_the_value_and_the_bounds(word, expected):
+    table = {"task": {"kind": "arithmetic"}, "rewards": [{"kind": "numeric"}]}
+    with pytest.raises(UserError) as caught:
+        load(Config, table, [word])
+    key = word.partition("=")[0]
+    assert str(caught.value).startswith(f"command line, '{word}': {key} is ")
+    assert str(caught.value).endswith(expected)
+
+
+def test_numbers_in_an_option_of_ones_own_are_ones_own():
+    table = {
+        "task": {"kind": "arithmetic"},
+        "rewards": [{"kind": "function", "path": "a.py:b", "options": {"limit": math.inf}}],
+    }
+    assert load(Config, table).value.rewards[0].options == {"limit": math.inf}
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 300, "é" * 150, "..", ".", "../up", "/tmp/x", "a\\b", "a\nb", " a"]
+)
+def test_a_name_that_is_no_folder_name_is_refused(name):
+    table = {"task": {"kind": "arithmetic"}, "rewards": [{"kind": "numeric"}]}
+    with pytest.raises(UserError, match=r"name: got .*expected the name of one folder") as caught:
+        load(Config, {**table, "run": {"name": name}})
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
+
+
+def test_a_surrogate_or_a_nul_in_a_path_is_refused():
+    table = {"task": {"kind": "arithmetic"}, "rewards": [{"kind": "numeric"}]}
+    with pytest.raises(UserError, match="folder: got"):
+        load(Config, {**table, "run": {"folder": "a\0b"}})

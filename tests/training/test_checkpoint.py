@@ -1,0 +1,324 @@
+"""A checkpoint is whole or refused in one line, and so is a store that has lost what it counted."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+from training_cases import finish, outcome, stop_after, trainer
+
+from burnish.errors import StoreError
+from burnish.store import RunStore
+
+SETTINGS = {"steps": 6, "checkpoint": {"every": 2, "keep": 3}, "evaluation": {"prompts": 0}}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run that was killed after its checkpoint of step 4, and the same run unbroken."""
+    folder = tmp_path_factory.mktemp("stopped")
+    stop_after(trainer(folder, SETTINGS), 4, saved=True)
+    finish(trainer(folder, SETTINGS, run="whole"))
+    return folder
+
+
+@pytest.fixture
+def run(stopped, tmp_path):
+    """A copy of it to damage; the config names the data by an absolute path, so it continues."""
+    shutil.copytree(stopped / "run", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def resume(stopped, run):
+    """Go on with the damaged copy in the place of the original."""
+    from training_cases import resolved
+
+    from burnish.training import build
+
+    return build(resolved(stopped, SETTINGS), run, root=stopped)
+
+
+def cut(name, size=None):
+    """Cut a file of the newest checkpoint: to a size, or in half."""
+
+    def damage(run):
+        path = run / "checkpoints" / "step-000004" / name
+        os.truncate(path, path.stat().st_size // 2 if size is None else size)
+
+    return damage
+
+
+def gone(name):
+    return lambda run: (run / "checkpoints" / "step-000004" / name).unlink()
+
+
+def flip(name):
+    """Change one bit in the middle of a file."""
+
+    def damage(run):
+        path = run / "checkpoints" / "step-000004" / name
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+
+    return damage
+
+
+def state(**changes):
+    """Other numbers in the state of a checkpoint without checksums."""
+
+    def damage(run):
+        path = run / "checkpoints" / "step-000004" / "trainer" / "state.json"
+        (path.parent / "checksums.json").unlink()
+        old = {k: v for k, v in json.loads(path.read_text()).items() if k != "layout"}
+        path.write_text(json.dumps({**old, **changes}))
+
+    return damage
+
+
+DAMAGES = {
+    "cut optimiser": cut("trainer/optimiser.safetensors"),
+    "empty optimiser": cut("trainer/optimiser.safetensors", 0),
+    "no optimiser": gone("trainer/optimiser.safetensors"),
+    "flipped optimiser": flip("trainer/optimiser.safetensors"),
+    "cut policy": cut("trainer/policy.safetensors"),
+    "empty policy": cut("trainer/policy.safetensors", 0),
+    "no policy": gone("trainer/policy.safetensors"),
+    "flipped weights": flip("model.safetensors"),
+    "no weights": gone("model.safetensors"),
+    "no config": gone("config.json"),
+    "no state": gone("trainer/state.json"),
+    "empty state": cut("trainer/state.json", 0),
+    "flipped state": flip("trainer/state.json"),
+    "no checksums": gone("trainer/checksums.json"),
+    "cut checksums": cut("trainer/checksums.json"),
+    "negative step": state(step=-4),
+    "another step": state(step=3),
+    "negative cursor": state(cursor=-1),
+    "absurd cursor": state(cursor=10**30),
+    "absurd threads": state(threads=10**9),
+    "a stage that is none": state(curriculum={"stage": -2}),
+    "a step of words": state(step="four"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_checkpoint_is_told_in_one_line_with_the_way_on(stopped, run, damage):
+    damage(run)
+    with pytest.raises(StoreError) as caught:
+        resume(stopped, run)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.startswith(f"checkpoint {run}/checkpoints/step-000004 is damaged: ")
+    way = line.split("The newest whole one is step-000002; to go on from it: ")[1]
+    command = way.removesuffix("; then repeat the command")
+    subprocess.run(command, shell=True, check=True)
+    assert finish(resume(stopped, run))[-1].status == "finished"
+    assert outcome(run) == outcome(stopped / "whole")
+    assert (run / "aside" / "step-000004").is_dir(), "what was damaged is kept"
+
+
+def test_with_no_whole_checkpoint_the_stored_rollouts_are_used_again(stopped, run):
+    for name in ("step-000002", "step-000004"):
+        os.truncate(run / "checkpoints" / name / "trainer" / "optimiser.safetensors", 100)
+    with pytest.raises(StoreError) as caught:
+        resume(stopped, run)
+    assert "No other checkpoint is whole" in str(caught.value)
+    command = str(caught.value).split("stored: ")[1].removesuffix("; then repeat the command")
+    subprocess.run(command, shell=True, check=True)
+    again = resume(stopped, run)
+    assert again.state.step == 0
+    events = finish(again)
+    assert [e.reused for e in events if hasattr(e, "reused")] == [True] * 4 + [False] * 2
+    assert outcome(run) == outcome(stopped / "whole")
+
+
+def test_stray_folders_are_left_alone(stopped, run, caplog):
+    stray = run / "checkpoints" / "step-final"
+    shutil.copytree(run / "checkpoints" / "step-000004", stray)
+    (run / "checkpoints" / "notes.txt").write_text("mine")
+    assert finish(resume(stopped, run))[-1].status == "finished"
+    assert stray.is_dir()
+    assert "step-final is no checkpoint of this run" in caplog.text
+    assert sorted(p.name for p in (run / "checkpoints").glob("step-0*")) == [
+        "step-000002",
+        "step-000004",
+        "step-000006",
+    ]
+
+
+def test_a_checkpoint_without_checksums_goes_on(stopped, run):
+    """As versions before checksums wrote them."""
+    for place in (run / "checkpoints").iterdir():
+        (place / "trainer" / "checksums.json").unlink()
+        path = place / "trainer" / "state.json"
+        old = {k: v for k, v in json.loads(path.read_text()).items() if k != "layout"}
+        path.write_text(json.dumps(old))
+    (run / "checkpoints" / "step-000004" / "trainer" / "policy.safetensors").unlink()
+    assert finish(resume(stopped, run))[-1].status == "finished"
+    assert outcome(run) == outcome(stopped / "whole")
+
+
+def test_a_checkpoint_without_checksums_and_without_its_optimiser_is_refused(stopped, run):
+    place = run / "checkpoints" / "step-000004"
+    state()(run)
+    os.truncate(place / "trainer" / "optimiser.safetensors", 0)
+    with pytest.raises(
+        StoreError, match=r"optimiser.safetensors: .*newest whole one is step-000002"
+    ):
+        resume(stopped, run)
+
+
+def delete(run, sql):
+    """What the triggers forbid, as a damaged disk would do it."""
+    connection = sqlite3.connect(run / "run.db")
+    for (name,) in connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+    ).fetchall():
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.execute(sql)
+    connection.commit()
+    connection.close()
+
+
+HOLES = {
+    "DELETE FROM rollouts WHERE step = 3": "1 of 4 rows of 'rollouts'",
+    "DELETE FROM samples WHERE step = 3 AND idx = 5": "1 of 32 rows of 'samples'",
+    "DELETE FROM reward_parts WHERE sample_id LIKE '3/%'": "rows of 'reward_parts'",
+    "DELETE FROM metrics WHERE step = 3": "rows of 'metrics'",
+    "DELETE FROM token_values WHERE sample_id LIKE '3/%'": "rows of 'token_values'",
+}
+
+
+@pytest.mark.parametrize(("sql", "lost"), HOLES.items())
+def test_a_hole_in_the_store_is_noticed(stopped, run, sql, lost):
+    delete(run, sql)
+    with pytest.raises(StoreError) as caught:
+        resume(stopped, run)
+    line = str(caught.value)
+    assert line.startswith(f"{run}/run.db has lost what checkpoint step-000004 counted: ")
+    assert lost in line
+    assert "The newest whole one is step-000002" in line
+
+
+def test_a_hole_is_noticed_without_checksums_too(stopped, run):
+    for place in (run / "checkpoints").iterdir():
+        (place / "trainer" / "checksums.json").unlink()
+        path = place / "trainer" / "state.json"
+        old = {k: v for k, v in json.loads(path.read_text()).items() if k != "layout"}
+        path.write_text(json.dumps(old))
+    delete(run, "DELETE FROM samples WHERE step = 1 AND idx = 0")
+    with pytest.raises(StoreError, match=r"1 of 8 samples of step 1.*No other checkpoint is whole"):
+        resume(stopped, run)
+
+
+def test_rollouts_that_lost_a_sample_are_not_used_again(stopped, run):
+    """The hole lies after the newest checkpoint: it is found where the step is read back."""
+    for name in ("step-000002", "step-000004"):
+        shutil.rmtree(run / "checkpoints" / name)
+    delete(run, "DELETE FROM samples WHERE step = 1 AND idx = 0")
+    with pytest.raises(StoreError, match="step 1 has 7 of the 8 samples that were stored"):
+        finish(resume(stopped, run))
+
+
+def test_a_log_that_was_cut_is_noticed(stopped, tmp_path):
+    """The write-ahead log of a killed run loses its end, as after a power cut."""
+    code = (
+        "import sys, os; sys.path[:0] = [sys.argv[1]]; from training_cases import *\n"
+        "from pathlib import Path\n"
+        f"trained = build(resolved(Path(sys.argv[2]), {SETTINGS!r}), Path(sys.argv[3]), root=Path(sys.argv[2]))\n"
+        "for event in trained.run():\n"
+        "    if isinstance(event, Saved) and trained.state.step == 4: os._exit(9)\n"
+    )
+    run = tmp_path / "run"
+    here = os.path.dirname(__file__)
+    done = subprocess.run([sys.executable, "-c", code, here, str(stopped), str(run)], check=False)
+    assert done.returncode == 9
+    log = run / "run.db-wal"
+    os.truncate(log, log.stat().st_size * 7 // 10)
+    with pytest.raises(
+        StoreError, match=r"run.db has lost what checkpoint step-000004 counted: \d+ of"
+    ):
+        resume(stopped, run)
+
+
+def test_rows_are_counted_as_they_are_added(stopped, run):
+    with RunStore.open(run) as store:
+        before = store.rows()
+        store.append_event("test", "one more")
+        store.append_metrics(
+            3, {"new": 1.0, "reward/total": store.metrics("reward/total")["reward/total"][3].value}
+        )
+        after = store.rows()
+        assert after == {**before, "events": before["events"] + 1, "metrics": before["metrics"] + 1}
+    with RunStore.open(run, read_only=True) as store:
+        assert store.rows() == after
+
+
+def test_a_full_disk_keeps_the_last_checkpoint_and_leaves_no_draft(stopped, run, monkeypatch):
+    trained = resume(stopped, run)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("burnish.training.checkpoint.save_file", full)
+    with pytest.raises(StoreError) as caught:
+        finish(trained)
+    line = str(caught.value)
+    assert line.startswith(
+        "cannot write checkpoint step-000006; step-000004 stays: No space left on device ("
+    )
+    assert line.endswith("MB free there); free some space and repeat the command.")
+    assert sorted(os.listdir(run / "checkpoints")) == ["step-000002", "step-000004"]
+    monkeypatch.undo()
+    assert finish(resume(stopped, run))[-1].status == "finished"
+    assert outcome(run) == outcome(stopped / "whole")
+
+
+LIMITED = """
+import resource, sys
+sys.path[:0] = [sys.argv[1]]
+from training_cases import *
+trained = build(resolved(Path(sys.argv[2]), SETTINGS), Path(sys.argv[3]), root=Path(sys.argv[2]))
+events = trained.run()
+next(events)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+try:
+    list(events)
+except StoreError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_the_system_refuses_is_one_line(stopped, tmp_path):
+    """What safetensors says of a refused write is told like any other."""
+    code = f"from pathlib import Path\nfrom burnish.errors import StoreError\nSETTINGS = {SETTINGS!r}\n{LIMITED}"
+    run = tmp_path / "run"
+    here = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, "-c", code, here, str(stopped), str(run)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cannot" in done.stdout
+    assert "File too large" in done.stdout or "disk I/O" in done.stdout
+    assert os.listdir(run / "checkpoints") == []
+
+
+def test_the_checksums_are_those_of_sha256(stopped):
+    place = stopped / "run" / "checkpoints" / "step-000004"
+    seal = json.loads((place / "trainer" / "checksums.json").read_text())
+    files = sorted(str(p.relative_to(place)) for p in place.rglob("*") if p.is_file())
+    assert sorted([*seal["files"], "trainer/checksums.json"]) == files
+    told = subprocess.run(
+        ["sha256sum", place / "model.safetensors"], capture_output=True, text=True, check=True
+    )
+    assert seal["files"]["model.safetensors"]["sha256"] == told.stdout.split()[0]
