@@ -19,7 +19,7 @@ CONVERSATIONS = [
     [Message("system", "Be brief."), Message("user", "Hi"), Message("assistant", "Hello."),
      Message("user", "And?")],
     [Message("user", "  spaces around  \n\n12 lines\t")],
-    [Message("user", "Ünïcode — 数学 🙂 <|im_end|> ½")],
+    [Message("user", "Ünïcode — 数学 🙂 <|im_ |end|> ½")],
     [Message("user", "")],
     [Message("user", "user"), Message("assistant", "assistant\n")],
 ]  # fmt: skip

@@ -7,12 +7,16 @@
 Text becomes tokens through `tokenizer.json` and conversations become text through the model's
 own chat template. A model without a template gets its messages' contents joined by blank lines,
 with no role markers, and whatever special tokens its tokenizer puts around plain text.
+
+A control token such as `<|im_end|>` is read only where the template wrote it; in the data it is
+plain text (`burnish.lm.control_tokens`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +24,7 @@ import tokenizers
 
 from burnish.errors import UserError
 from burnish.lm.chat_template import ChatTemplate
+from burnish.lm.control_tokens import ControlTokens, Disguised, Encoded
 from burnish.lm.json_files import read_json
 from burnish.records import Author, Message, Span
 
@@ -41,6 +46,17 @@ REMEMBERED_CHARACTERS = 4000
 """Longer conversations are rendered each time: a thousand of them would fill the memory."""
 
 _NAMED_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
+
+
+_ROLE = re.compile(r"[\w .-]{1,64}")
+
+
+class Continuation(NamedTuple):
+    """A text behind a rendered conversation: what stands before it, and how both are encoded."""
+
+    before: str
+    text: str
+    encode: Callable[[str], list[int]]
 
 
 class _Rendered(NamedTuple):
@@ -111,7 +127,11 @@ class Tokenizer:
         return int(self.backend.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, *, special_tokens: bool = False) -> list[int]:
-        """Ids of a text; `special_tokens` adds what the tokenizer puts around plain text."""
+        """Ids of a text that may hold control tokens, as `render_text` gives it.
+
+        `special_tokens` adds what the tokenizer puts around plain text. Texts from data go through
+        `render` or `behind`, which read no control token in them.
+        """
         ids: list[int] = self.backend.encode(text, add_special_tokens=special_tokens).ids
         return ids
 
@@ -144,6 +164,39 @@ class Tokenizer:
         """
         return self._rendered(messages, add_generation_prompt).spans
 
+    def behind(self, messages: Sequence[Message], text: str) -> Continuation:
+        """A text from data as the answer to a conversation, ready to be encoded behind it."""
+        conversation = tuple(messages)
+        if not self.control.stand_in((), text):
+            return Continuation(self.render_text(conversation), text, self.encode)
+        before, _ = self._disguised(conversation, add_generation_prompt=True)
+        control = self.control
+        return Continuation(before.text, control.plain(text), lambda t: control.encode(t).ids)
+
+    @cached_property
+    def control(self) -> ControlTokens:
+        """The tokens that the template alone may write."""
+        added = self.backend.get_added_tokens_decoder()
+        chosen = {t.content for i, t in added.items() if t.special or i in self.eos_ids}
+        others = [t.content for t in added.values() if t.content not in chosen]
+        texts = sorted({*chosen, *self._turn_markers(others)})
+        return ControlTokens(self.backend, texts, self.template.source if self.template else "")
+
+    def _turn_markers(self, texts: Sequence[str]) -> set[str]:
+        """Those of the texts that the template writes around a user's turn, and the first one
+        with which it begins an answer."""
+        if self.template is None or not any(text in self.template.source for text in texts):
+            return set()
+        turn = [Message("user", _mark(0))]
+        try:
+            asked = self.render_text(turn, add_generation_prompt=False)
+            opened = self.render_text(turn).removeprefix(asked)
+        except UserError:  # a template for other roles: it says nothing about its turns
+            return set()
+        first = [t for t in texts if t in opened]
+        first.sort(key=lambda text: (opened.index(text), -len(text)))
+        return {text for text in texts if text in asked} | set(first[:1])
+
     def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> _Rendered:
         conversation = tuple(messages)
         size = sum(len(message.content) for message in conversation)
@@ -157,28 +210,40 @@ class Tokenizer:
         return not varies and not any(message.tool_calls for message in messages)
 
     def _render(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> _Rendered:
+        _check_roles(messages)
+        if self.control.stand_in(messages):
+            return self._guarded(messages, add_generation_prompt)
         text = self.render_text(messages, add_generation_prompt=add_generation_prompt)
         authors = self._author_of_each_character(text, messages, add_generation_prompt)
         encoding = self.backend.encode(text, add_special_tokens=self.template is None)
-        spans: list[Span] = []
-        ids: list[int] = []
-        current: Author | None = None
-        for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            # Tokens that the tokenizer adds around a text have an empty range.
-            author = authors[start] if end > start else Author.TEMPLATE
-            if author is not current and ids and current is not None:
-                spans.append(Span(author=current, token_ids=tuple(ids)))
-                ids = []
-            current = author
-            ids.append(token)
-        if ids and current is not None:
-            spans.append(Span(author=current, token_ids=tuple(ids)))
-        return _Rendered(tuple(encoding.ids), tuple(spans))
+        if authors is not None and self.control.reach(encoding, text, authors):
+            return self._guarded(messages, add_generation_prompt)
+        # Tokens that the tokenizer adds around a text have an empty range.
+        places = [start if end > start else None for start, end in encoding.offsets]
+        return _cut(Encoded(encoding.ids, places), authors)
+
+    def _guarded(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> _Rendered:
+        """A conversation whose data holds the text of control tokens."""
+        disguised, authors = self._disguised(messages, add_generation_prompt=add_generation_prompt)
+        encoded = self.control.encode(disguised.text, special_tokens=self.template is None)
+        places = [None if place is None else disguised.places[place] for place in encoded.places]
+        return _cut(Encoded(encoded.ids, places), authors)
+
+    def _disguised(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool
+    ) -> tuple[Disguised, list[Author] | None]:
+        broken = tuple(self.control.broken(message) for message in messages)
+        text = self.render_text(broken, add_generation_prompt=add_generation_prompt)
+        authors = self._author_of_each_character(text, broken, add_generation_prompt)
+        return self.control.disguised(text, authors), authors
 
     def _author_of_each_character(
         self, text: str, messages: Sequence[Message], add_generation_prompt: bool
-    ) -> list[Author]:
-        """Render again with placeholders for the contents: what is left is the template's."""
+    ) -> list[Author] | None:
+        """Render again with placeholders for the contents: what is left is the template's.
+
+        None where the template rewrites the contents, so that they cannot be found again.
+        """
         marks = [_mark(index) for index in range(len(messages))]
         rest = self._marked(messages, add_generation_prompt)
         authors: list[Author] = []
@@ -189,11 +254,11 @@ class Tokenizer:
             if not text.startswith(content, len(authors)):
                 content = content.strip()
             if not found or not text.startswith(content, len(authors)):
-                return [Author.PROMPT] * len(text)
+                return None
             author = Author.TOOL if message.role == "tool" else Author.PROMPT
             authors += [author] * len(content)
         authors += [Author.TEMPLATE] * len(rest)
-        return authors if len(authors) == len(text) else [Author.PROMPT] * len(text)
+        return authors if len(authors) == len(text) else None
 
     def _marked(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
         """The conversation's text with a mark in the place of each content."""
@@ -219,6 +284,35 @@ class Tokenizer:
         named = self.backend.token_to_id(self.special_tokens.get("pad_token", ""))
         candidates = (named, pad_id, *self.eos_ids, 0)
         return next(int(id_) for id_ in candidates if id_ is not None)
+
+
+def _cut(encoded: Encoded, authors: Sequence[Author] | None) -> _Rendered:
+    """The ids, and the same cut by author; all the prompt's where the authors are not known."""
+    spans: list[Span] = []
+    ids: list[int] = []
+    current: Author | None = None
+    for token, place in zip(encoded.ids, encoded.places, strict=True):
+        author = Author.TEMPLATE
+        if place is not None:
+            author = Author.PROMPT if authors is None else authors[place]
+        if author is not current and ids and current is not None:
+            spans.append(Span(author=current, token_ids=tuple(ids)))
+            ids = []
+        current = author
+        ids.append(token)
+    if ids and current is not None:
+        spans.append(Span(author=current, token_ids=tuple(ids)))
+    return _Rendered(tuple(encoded.ids), tuple(spans))
+
+
+def _check_roles(messages: Sequence[Message]) -> None:
+    """A role is a word; templates write it between their markers, where more could forge them."""
+    for number, message in enumerate(messages):
+        if not _ROLE.fullmatch(message.role):
+            raise UserError(
+                f"message {number} has the role {message.role[:40]!r}; expected one word such as "
+                "system, user, assistant or tool"
+            )
 
 
 def _mark(index: int) -> str:

@@ -25,10 +25,14 @@ LEAST_PROBABILITY = 1e-8
 """A teacher's probability of 0 is taken as this, so that its logarithm exists."""
 
 
-class Encoder(Protocol):
-    """What is asked of a tokenizer here."""
+class Encodes(Protocol):
+    """What makes ids of a text."""
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str, /) -> list[int]: ...
+
+
+class Encoder(Encodes, Protocol):
+    """What is asked of a tokenizer here."""
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
@@ -139,7 +143,7 @@ def label_tokens(tokenizer: Encoder, labels: Sequence[str], before: str = "") ->
     return tuple(found)
 
 
-def answer_ids(tokenizer: Encoder, text: str, before: str = "") -> tuple[int, ...]:
+def answer_ids(tokenizer: Encodes, text: str, before: str = "") -> tuple[int, ...]:
     """Tokens of an answer where it really begins: behind the text before it.
 
     Some tokenizers put a blank before a text that stands alone. Where the two texts would melt

@@ -112,7 +112,8 @@ class Experts:
         """The demonstration of one task; `draw` tells it from others of the same step."""
         text = text_of(task.fields[self.field])
         prompt = self.tokenizer.render_spans(task.messages)
-        answer = answer_ids(self.tokenizer, text, self.tokenizer.render_text(task.messages))
+        place = self.tokenizer.behind(task.messages, text)
+        answer = answer_ids(place, place.text, place.before)
         ids = (*answer, *self.end)
         size = sum(len(span.token_ids) for span in prompt) + len(ids)
         if self.max_tokens and size > self.max_tokens:
