@@ -33,7 +33,7 @@ def test_a_demonstration_is_what_the_model_would_have_sampled():
     assert answer.logprobs == (0.0,) * len(answer.token_ids)
     assert TOKENIZER.decode(answer.token_ids) == expert.text == task.fields["demonstration"]
     assert answer.token_ids[-1] == TOKENIZER.backend.token_to_id("<|im_end|>")
-    labels = label_tokens(TOKENIZER, "0123", TOKENIZER.render_text(task.messages))
+    labels = label_tokens(TOKENIZER, list("0123"), TOKENIZER.render_text(task.messages))
     assert answer.token_ids[0] == labels[task.fields["grade"]]
     # As a chat template would have written the whole conversation.
     whole = [*task.messages, Message("assistant", expert.text)]

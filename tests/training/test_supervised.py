@@ -29,7 +29,7 @@ def make(dtype="float32", lora=None, carry=(), **config):
 
 
 def teaching_for(trainable, **more):
-    return Teaching(label_tokens(trainable.loaded.tokenizer, "0123"), **more)
+    return Teaching(label_tokens(trainable.loaded.tokenizer, list("0123")), **more)
 
 
 def weights_of(trainable):
