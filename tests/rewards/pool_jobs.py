@@ -66,5 +66,5 @@ def chatter(number: int) -> int:
     return number
 
 
-def has_torch(number: int) -> bool:
-    return "torch" in sys.modules
+def has_module(name: str) -> bool:
+    return name in sys.modules

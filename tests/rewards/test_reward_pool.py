@@ -11,7 +11,7 @@ import time
 import anyio
 import pytest
 
-from burnish.rewards import Pool
+from burnish.rewards import Mathematics, Pool
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +213,61 @@ def test_old_children_are_replaced():
     assert len(pids) == 3
 
 
+def test_a_module_is_imported_once_for_all_children_and_after_deaths(tmp_path, monkeypatch):
+    imports = tmp_path / "imports"
+    source = f"""
+        import time
+        open({str(imports)!r}, "a").write("x")
+
+        def nap(seconds):
+            time.sleep(seconds)
+
+        def spin():
+            while True:
+                pass
+    """
+    (tmp_path / "costly_module.py").write_text(textwrap.dedent(source))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    several = Pool(3)
+    try:
+        several.run("costly_module:nap", [{"seconds": 0.3}] * 3, timeout_s=5)
+        first = set(several.pids())
+        assert len(first) == 3
+        several.run("costly_module:spin", [{}] * 2, timeout_s=0.05)
+        several.run("costly_module:nap", [{"seconds": 0.3}] * 3, timeout_s=5)
+        assert len(set(several.pids()) - first) == 2
+    finally:
+        several.close()
+    assert imports.read_text() == "x"
+
+
+def test_a_file_is_loaded_without_a_package_around_it(tmp_path):
+    (tmp_path / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    (tmp_path / "alone.py").write_text("def double(number):\n    return 2 * number\n")
+    fresh = Pool(1)
+    try:
+        outcomes = fresh.run(f"{tmp_path / 'alone.py'}:double", [{"number": 4}], timeout_s=5)
+        missing = fresh.run(f"{tmp_path / 'none.py'}:double", [{"number": 4}], timeout_s=5)
+    finally:
+        fresh.close()
+    assert results(outcomes) == [("ok", 8)]
+    assert missing[0].status == "infra_error"
+    assert "none.py" in missing[0].reason
+
+
+def test_a_killed_fork_server_is_replaced():
+    fresh = Pool(1)
+    try:
+        assert results(fresh.run("pool_jobs:double", [{"number": 1}], timeout_s=5)) == [("ok", 2)]
+        fresh._server._process.kill()
+        for _ in range(2):  # the child outlives it, and the next is forked from a new one
+            outcomes = fresh.run("pool_jobs:double", [{"number": 1}], timeout_s=5)
+            assert results(outcomes) == [("ok", 2)]
+            fresh._children[0].kill()
+    finally:
+        fresh.close()
+
+
 def test_a_closed_pool_says_so():
     closed = Pool(1)
     closed.close()
@@ -226,16 +281,19 @@ def test_children_do_not_import_what_the_parent_imported(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", object())
     fresh = Pool(1)
     try:
-        (outcome,) = fresh.run("pool_jobs:has_torch", [{"number": 1}], timeout_s=5)
+        (outcome,) = fresh.run("pool_jobs:has_module", [{"name": "torch"}], timeout_s=5)
         checks = fresh.run(
-            "burnish.rewards.checks.mathematics:equal_to_any",
+            Mathematics.child,
             [{"answer": "1", "golds": ["1"], "explicit": True}],
             timeout_s=20,
         )
-        (after,) = fresh.run("pool_jobs:has_torch", [{"number": 1}], timeout_s=5)
+        names = [{"name": "torch"}, {"name": "sympy"}, {"name": "burnish"}]
+        after = fresh.run("pool_jobs:has_module", names, timeout_s=5)
     finally:
         fresh.close()
-    assert (outcome.value, checks[0].value["equal"], after.value) == (False, True, False)
+    assert outcome.value is False
+    assert checks[0].value["equal"]
+    assert [found.value for found in after] == [False, True, False]
 
 
 def test_children_die_with_a_killed_parent():
@@ -243,7 +301,8 @@ def test_children_die_with_a_killed_parent():
         import os, signal, sys
         from burnish.rewards import Pool
         pool = Pool(1)
-        sys.stdout.write(str(pool.run("os:getpid", [{}], timeout_s=5)[0].value))
+        for function in ("os:getpid", "os:getppid"):
+            sys.stdout.write(f"{pool.run(function, [{}], timeout_s=5)[0].value} ")
         sys.stdout.flush()
         os.kill(os.getpid(), signal.SIGKILL)
     """
@@ -256,12 +315,13 @@ def test_children_die_with_a_killed_parent():
         env={**os.environ, "PYTHONPATH": path},
         timeout=300,
     )
-    child = int(done.stdout)
-    assert child > 0
+    child, server = map(int, done.stdout.split())
+    assert min(child, server) > 1
     deadline = time.monotonic() + 60
-    while _alive(child) and time.monotonic() < deadline:
+    while (_alive(child) or _alive(server)) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not _alive(child)
+    assert not _alive(server)
 
 
 def _alive(pid):

@@ -1,6 +1,11 @@
-"""The other end of the pool: what runs inside a checking process. Imports nothing heavy.
+"""The other end of the pool: the fork server and its children. Imports nothing heavy.
 
-It reads `{"function"}` and answers `{"ready": true}` once the function is imported, then
+The server reads `{"fork": function, "memory_mb", "path"}` with two handles, a connection and a file
+for what is printed, imports the function's module and answers `{"pid", "modules"}` of a child that
+serves the connection, or `{"error"}`; to `{"reap": pid}` it answers `{"code"}`, the exit status of a
+child, null while it lives.
+
+A child reads `{"function"}` and answers `{"ready": true}` once it has the function, then
 `{"function", "job", "cpu_s", "wall_s"}` and answers `{"value": ...}` or `{"error": ...}`; `"last"`
 in an answer says that the process ends with it. Frames are 8 bytes of length and then JSON.
 """
@@ -9,14 +14,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import json
 import os
 import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
 
 GRACE_S = 10.0
 """Seconds past its wall clock that a job may live when no parent is left to kill it."""
@@ -64,20 +73,88 @@ def limit_resources(memory_mb: int) -> None:
 
 
 def resolve(path: str) -> Callable[..., Any]:
-    """The function at `package.module:name`, its module's `prepare_child()` called once before.
+    """The function at `package.module:name` or `folder/file.py:name`.
 
-    What a module loads there is not counted against the first job's clock.
+    The module's `prepare_child()` is called once before; what it loads there is not counted against
+    the first job's clock.
     """
-    if path not in _resolved:
-        module_path, _, name = path.partition(":")
-        module = importlib.import_module(module_path)
-        found: Callable[..., Any] = getattr(module, name)
+    module_path, _, name = path.rpartition(":")
+    return getattr(import_prepared(module_path), name)  # type: ignore[no-any-return]
+
+
+def import_prepared(path: str) -> ModuleType:
+    """A module by its name, or by its file, which imports no package around it."""
+    if path not in _prepared:
+        if path.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+            if spec is None or spec.loader is None:
+                raise ImportError(f"no Python file at {path}")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(path)
         getattr(module, "prepare_child", lambda: None)()
-        _resolved[path] = found
-    return _resolved[path]
+        _prepared[path] = module
+    return _prepared[path]
 
 
-_resolved: dict[str, Callable[..., Any]] = {}
+_prepared: dict[str, ModuleType] = {}
+
+
+def serve_forks(control: socket.socket) -> None:
+    """Fork children until the parent closes the connection."""
+    while True:
+        order, handles = _read_order(control)
+        if "reap" in order:
+            _answer(control, {"code": _exit_status(order["reap"])})
+            continue
+        try:
+            sys.path[:] = order["path"]
+            import_prepared(order["fork"].rpartition(":")[0])
+        except Exception as error:  # boundary: the function's module is foreign code
+            _answer(control, {"error": _line(error)})
+        else:
+            pid = os.fork()
+            if not pid:
+                _be_child(control, handles, order["memory_mb"])
+            _answer(control, {"pid": pid, "modules": list(_prepared)})
+        finally:
+            for handle in handles:
+                os.close(handle)
+
+
+def _read_order(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    head, handles, _, _ = socket.recv_fds(control, 8, 2)
+    if not head:
+        raise EOFError
+    head += _exactly(control, 8 - len(head), None)
+    return json.loads(_exactly(control, int.from_bytes(head, "big"), None)), handles
+
+
+def _exit_status(pid: int) -> int | None:
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def _be_child(control: socket.socket, handles: list[int], memory_mb: int) -> NoReturn:
+    """What a fork does: its own session, output and limits, then jobs. Never returns."""
+    status = 1
+    try:
+        control.close()
+        os.setsid()
+        connection = socket.socket(fileno=handles[0])
+        for standard in (1, 2):
+            os.dup2(handles[1], standard)
+        limit_resources(memory_mb)
+        with contextlib.suppress(EOFError, ConnectionError):
+            serve(connection)
+        status = 0
+    except BaseException:  # boundary: nothing may go on in the server's place
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def serve(connection: socket.socket) -> None:
@@ -125,11 +202,10 @@ def _line(error: Exception) -> str:
 
 
 def main() -> None:
-    """Entry of the process: `python -P child.py FD MEMORY_MB`."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    limit_resources(int(sys.argv[2]))
+    """Entry of the fork server: `python -P child.py FD`."""
+    control = socket.socket(fileno=int(sys.argv[1]))
     with contextlib.suppress(EOFError, ConnectionError):
-        serve(connection)
+        serve_forks(control)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@
 Functions are addressed by import path and take JSON-able keyword arguments: no pickles. Children
 take one job at a time, in turns from all callers. A job's clock is the processor time that it uses:
 on a busy machine it takes longer, but fails no more often. A job past its clock costs its child its
-life and no other job its result. Children start at first use and stay warm, never import what the
-parent imported, and die on their own if the parent is gone.
+life and no other job its result. Children are forked at first use from a server that has imported
+the function's module, stay warm, have nothing of the parent in them, and die on their own if it is
+gone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from burnish.records import Status
-from burnish.rewards.checking_process import CheckingProcess, DeathError
+from burnish.rewards.checking_process import (
+    CheckingProcess,
+    DeathError,
+    ForkServer,
+    ImportFailed,
+)
 
 LEAVE_S = 0.5
 """At most this long before a caller's deadline it is given what is finished."""
@@ -91,7 +97,8 @@ class Pool:
         self.jobs_per_child = jobs_per_child
         self._owner = os.getpid()
         self._closed = False
-        self._children = [CheckingProcess(memory_mb) for _ in range(size)]
+        self._server = ForkServer(start_timeout_s)
+        self._children = [CheckingProcess(self._server, memory_mb) for _ in range(size)]
         self._idle = list(self._children)  # the last is the one used last: it is warm
         self._calls: list[_Call] = []  # those with jobs that wait
         self._lock = threading.Lock()  # guards the two lists above and what is inside the calls
@@ -135,8 +142,7 @@ class Pool:
 
     def pids(self) -> list[int]:
         """Process ids of the children that are alive now."""
-        running = [process for child in self._children if (process := child.process) is not None]
-        return [process.pid for process in running if process.poll() is None]
+        return [pid for child in self._children if (pid := child.pid) is not None]
 
     def close(self) -> None:
         """Kill every child, for good. A forked copy of the pool kills none."""
@@ -147,10 +153,11 @@ class Pool:
             idle, self._idle = self._idle, []
             for call in self._calls:
                 call.settle_waiting(_failed(CLOSED))
-        for child in idle:
-            child.kill()
         for child in self._children:
             child.interrupt()  # its thread sees the end of the connection and tidies up
+        self._server.close()
+        for child in idle:
+            child.kill()
 
     def _submit(self, function: str, jobs: Sequence[Mapping[str, Any]], timeout_s: float) -> _Call:
         clock = {"cpu_s": timeout_s, "wall_s": timeout_s * WALL_PER_S}
@@ -229,36 +236,39 @@ class Pool:
         started = time.monotonic()
         outcome = _failed("the checking process was lost")
         try:
-            outcome = self._ask(child, frame, call.timeout_s)
+            outcome = self._ask(child, call, frame)
         finally:
             with self._lock:
                 call.used_s += time.monotonic() - started
                 call.settle(index, outcome)
                 child.serves = None
             if child.interrupted:  # perhaps just after it had answered
-                self._replace(child)
+                self._replace(child, call.function)
 
     def _ready(self, child: CheckingProcess, function: str) -> str:
         """An empty text once the child runs and has imported the function, else what is wrong."""
         try:
             if child.jobs_done >= self.jobs_per_child:
                 child.kill()
-            child.start()
-            if function not in child.imported:
+            child.start(function)
+            if function not in child.ready:
                 child.send(json.dumps({"function": function}).encode(), self.start_timeout_s)
                 answer = child.receive(self.start_timeout_s)
                 if "error" in answer:
                     return str(answer["error"])
-                child.imported.add(function)
+                child.ready.add(function)
         except TimeoutError:
             child.kill()
             return f"the checking process was not ready in {self.start_timeout_s:g} s"
         except DeathError as death:
             child.kill()
             return str(death)
+        except ImportFailed as failure:
+            return str(failure)
         return ""
 
-    def _ask(self, child: CheckingProcess, frame: bytes, timeout_s: float) -> Outcome:
+    def _ask(self, child: CheckingProcess, call: _Call, frame: bytes) -> Outcome:
+        timeout_s = call.timeout_s
         try:
             child.send(frame, self.start_timeout_s)
             message = child.receive(timeout_s * WALL_PER_S)
@@ -273,15 +283,16 @@ class Pool:
             if "last" not in message:
                 return _outcome(message)
             outcome = _outcome(message)
-        self._replace(child)
+        self._replace(child, call.function)
         return outcome
 
-    def _replace(self, child: CheckingProcess) -> None:
-        """A new process, which boots while nobody waits for it."""
+    def _replace(self, child: CheckingProcess, function: str) -> None:
+        """A new process in the place of one that is of no use any more."""
         child.kill()
         if not self._closed:
-            with contextlib.suppress(DeathError):  # told to the next job, if it fails again
-                child.start()
+            # What goes wrong here is told to the next job, if it goes wrong again.
+            with contextlib.suppress(DeathError, ImportFailed, TimeoutError):
+                child.start(function)
 
 
 def _outcome(message: dict[str, Any]) -> Outcome:

@@ -97,7 +97,7 @@ class IsolatedCheck(Check[C]):
     """A check that runs in killable processes, one message a group, a clock a response."""
 
     child: ClassVar[str]
-    """Import path of the function that runs in the child."""
+    """Import path or file of the function that runs in the child."""
 
     def __init__(self, config: C) -> None:
         super().__init__(config)

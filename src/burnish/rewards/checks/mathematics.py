@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnish.records import Response, Reward, Status, Task
@@ -65,7 +65,7 @@ class Mathematics(IsolatedCheck[MathematicsConfig]):
     """Compares answers as mathematics."""
 
     uses_answer = True
-    child = "burnish.rewards.checks.mathematics:equal_to_any"
+    child = f"{Path(__file__).with_name('algebra.py')}:equal_to_any"
 
     def __init__(self, config: MathematicsConfig) -> None:
         super().__init__(config)
@@ -173,39 +173,3 @@ def normalise(answer: str) -> str:
     bare = _TEXT.sub(r"\1", answer.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac"))
     bare = _DRESS.sub("", keep_apart(bare.strip().rstrip(".")))
     return _BLANK.sub("", " ".join(bare.split())).rstrip(".")
-
-
-def equal_to_any(answer: str, golds: list[str], explicit: bool) -> dict[str, Any]:
-    """Whether math-verify finds the answer equal to one of the references. Runs in the child.
-
-    math-verify's own time limits are off (they need signals of a main thread and hide what they
-    stop); the pool's clock stands in for them. Its errors are raised, not read as "unequal".
-    """
-    from math_verify import verify
-
-    parse = _parser()
-    read = parse(f"${answer}$" if explicit else answer)
-    parsed = [(gold, parse(f"${gold}$")) for gold in golds]
-    readable = [expressions for _, expressions in parsed if expressions]
-    equal = bool(read) and any(
-        verify(gold, read, timeout_seconds=None, raise_on_error=True) for gold in readable
-    )
-    shown = read[-1] if read and isinstance(read[-1], str) else answer
-    return {"equal": equal, "read": shown if read else "", "unreadable_gold": not readable}
-
-
-def prepare_child() -> None:
-    """Import math-verify and build its grammar tables before the first job."""
-    equal_to_any("\\frac{1}{2}", ["0.5"], True)
-
-
-@cache
-def _parser() -> Any:
-    import logging
-    from functools import partial
-
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
-
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
-    targets = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
-    return partial(parse, extraction_config=targets, parsing_timeout=None, raise_on_error=True)
