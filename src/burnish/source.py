@@ -6,6 +6,7 @@ wherever it is made. No pickles.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import sys
@@ -16,6 +17,10 @@ from typing import Any
 
 from burnish.errors import UserError, did_you_mean
 from burnish.seeds import digest
+from burnish.surroundings import own_code
+
+MOST_CHARACTERS = 2000
+"""Of an exception's text that are looked at."""
 
 
 def find_function(path: str, where: str, root: Path = Path()) -> Callable[..., Any]:
@@ -43,8 +48,11 @@ def _find_module(place: str, where: str, root: Path) -> ModuleType:
             f"{where}: file '{file.absolute()}' does not exist.{did_you_mean(file.name, near)}"
         )
     try:
-        return load_source(file) if place.endswith(".py") else importlib.import_module(place)
-    except Exception as error:  # boundary: the user's module runs here
+        with own_code():
+            return load_source(file) if place.endswith(".py") else importlib.import_module(place)
+    except BaseException as error:  # boundary: the user's module runs here
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise UserError(f"{where}: '{place}' cannot be imported: {describe(error)}.") from error
 
 
@@ -69,6 +77,17 @@ def load_source(file: Path) -> ModuleType:
     return module
 
 
+def is_cancelled(error: BaseException) -> bool:
+    """Whether an exception in a coroutine is the end that someone asked of its task.
+
+    Foreign code may raise CancelledError of its own accord, which is a failure like any other.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 def source_text(function: Callable[..., Any]) -> bytes:
     """The text of the files a function comes from: helpers in them count as much as it does."""
     module = sys.modules.get(function.__module__) if hasattr(function, "__module__") else None
@@ -79,7 +98,10 @@ def source_text(function: Callable[..., Any]) -> bytes:
 
 def describe(error: BaseException) -> str:
     """An exception on one line: its type, its message and where in the source it was raised."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error)[:MOST_CHARACTERS].split())
+    except BaseException:  # boundary: the text of a foreign exception is foreign code too
+        text = "(its text cannot be read: str() of it raises)"
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

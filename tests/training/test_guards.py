@@ -133,8 +133,8 @@ def test_a_reward_that_never_judges_stops_the_run_with_a_reason(tmp_path):
     assert isinstance(last, Finished)
     assert last.status == "stopped"
     assert last.reason == (
-        "100% of the rewards of step 0 have no value (most: abstain); guards.failed_share allows "
-        "50%. See why: burnish show run --step 0"
+        "100% of the rewards of step 0 have no value (most: abstain, part 'none' has no value: the "
+        "function returned None); guards.failed_share allows 50%. See why: burnish show run --step 0"
     )
     assert same_weights(trained, before)
     with RunStore.open(trained.folder, read_only=True) as store:

@@ -9,6 +9,7 @@ from burnish.cli.console import count, duration, interval, one_line, out, say, s
 from burnish.cli.manifests import rewarded
 from burnish.errors import BurnishError
 from burnish.store import RunStore
+from burnish.texts import shown_path
 from burnish.view.curves import RunCurves, curves_of, draw_picture, text_plot
 
 
@@ -45,7 +46,7 @@ def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
         say(f"data      {note}")
     if event.done:
         say(f"continue  {event.done} of {event.steps} steps are done already", style="cyan")
-    say(f"run       {event.folder}")
+    say(f"run       {shown_path(event.folder)}")
 
 
 def print_report(event: Any, *, brief: bool = False) -> None:
@@ -61,11 +62,12 @@ def print_report(event: Any, *, brief: bool = False) -> None:
     say(result_line(event), style="bold")
     if brief:
         return
-    run = event.folder.name if event.folder.parent == Path("runs") else str(event.folder)
+    place = shown_path(event.folder)
+    run = place.name if place.parent == Path("runs") else str(place)
     say(f"look further     burnish show {run}    burnish runs")
     newest = sorted((event.folder / "checkpoints").glob("step-*"))
     if newest:
-        say(f"trained model    {newest[-1]}")
+        say(f"trained model    {shown_path(newest[-1])}")
 
 
 def result_line(event: Any) -> str:
@@ -92,7 +94,7 @@ def _print_curves(folder: Path) -> None:
         # The run itself is whole; a missing picture must not make it fail.
         say(str(error), style="yellow")
     else:
-        say(f"curves           {picture}")
+        say(f"curves           {shown_path(picture)}")
 
 
 def print_curves(curves: RunCurves) -> None:

@@ -16,6 +16,7 @@ from burnish.rewards.config import build_all
 from burnish.rewards.function import from_function
 from burnish.rewards.scorer import Scorer
 from burnish.source import describe, load_source
+from burnish.surroundings import own_code
 
 
 class Options(NamedTuple):
@@ -82,8 +83,11 @@ def _named(path: str) -> Scorer:
     if not place.endswith(".py") and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        module = load_source(file) if place.endswith(".py") else importlib.import_module(place)
-    except Exception as error:  # boundary: the user's module runs here
+        with own_code():
+            module = load_source(file) if place.endswith(".py") else importlib.import_module(place)
+    except BaseException as error:  # boundary: the user's module runs here
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise UserError(
             f"scorer '{path}': '{place}' cannot be imported: {describe(error)}."
         ) from error

@@ -33,6 +33,7 @@ from burnish.errors import ArgumentError, UserError, is_out_of_memory
 from burnish.policy.batch import Estimate, LossBatch, RewardBatch
 from burnish.policy.pieces import Function
 from burnish.source import describe, find_function
+from burnish.surroundings import own_code
 
 SLOTS: dict[str, tuple[str, ...]] = {
     "shaping": ("rewards_BK", "batch"),
@@ -133,12 +134,14 @@ def _call(piece: Function, slot: str, *arguments: object) -> Any:
     """Call a function of the user's; what it raises becomes one line that names the place."""
     function = load_function(piece, slot)
     try:
-        return function(*arguments, **piece.options)
-    # The boundary to other people's code: whatever it raises is theirs to mend, but for a full GPU.
-    except Exception as error:
+        with own_code():
+            return function(*arguments, **piece.options)
+    # The boundary to other people's code: whatever it raises is theirs to mend, but for a full GPU
+    # and Ctrl-C.
+    except BaseException as error:
         # An argument refused inside it is the function's own doing, and its line names it.
         is_told = isinstance(error, UserError) and not isinstance(error, ArgumentError)
-        if is_told or is_out_of_memory(error):
+        if is_told or isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
             raise
         raise UserError(f"{slot} function '{piece.path}' failed: {describe(error)}") from error
 

@@ -170,7 +170,7 @@ def serve(connection: socket.socket) -> None:
             continue
         try:
             resolve(order["function"])
-        except Exception as error:  # boundary: the function's module is foreign code
+        except BaseException as error:  # boundary: the function's module is foreign code
             _answer(connection, {"error": _line(error)})
         else:
             _answer(connection, {"ready": True})
@@ -186,7 +186,7 @@ def _do(connection: socket.socket, order: dict[str, Any]) -> bytes:
     except MemoryError:
         write_frame(connection, OUT_OF_MEMORY)
         os._exit(1)
-    except Exception as error:  # boundary: the function is foreign code
+    except BaseException as error:  # boundary: the function is foreign code
         return json.dumps({"error": _line(error)}).encode()
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -197,8 +197,12 @@ def _answer(connection: socket.socket, message: dict[str, Any]) -> None:
     write_frame(connection, json.dumps(message).encode())
 
 
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+def _line(error: BaseException) -> str:
+    try:
+        text = " ".join(str(error)[:2000].split())
+    except BaseException:  # boundary: the text of a foreign exception is foreign code too
+        text = "(its text cannot be read)"
+    return f"{type(error).__name__}: {text}"[:500]
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from burnish.errors import RewardError, UserError
 from burnish.records import Status
 from burnish.source import describe
+from burnish.surroundings import own_code
 
 LOOK_S = 0.2
 """How often a waiting call looks whether its caller has gone."""
@@ -106,11 +107,15 @@ def _work(
 ) -> None:
     for one in arguments:
         try:
-            results.put(Call(function(**one)))
+            with own_code():
+                value = function(**one)
+            results.put(Call(value))
         except (UserError, RewardError) as error:
             results.put(error)
             return
-        except (Exception, SystemExit) as error:  # boundary: a reward function is foreign code
+        # Boundary: a reward function is foreign code. Ctrl-C never arrives in this thread, so a
+        # KeyboardInterrupt is the function's own, like SystemExit and any other BaseException.
+        except BaseException as error:
             results.put(Call(failure=(Status.INFRA_ERROR, describe(error))))
         if any(end.is_set() for end in ends):
             return

@@ -31,7 +31,8 @@ from burnish.rewards.deadline import Call, call_each
 from burnish.rewards.fingerprint import function_fingerprint
 from burnish.rewards.scorer import Scope, as_float, gather
 from burnish.seeds import digest
-from burnish.source import describe
+from burnish.source import describe, is_cancelled
+from burnish.surroundings import own_code
 
 _OF_RESPONSE: dict[str, Callable[[Response], Any]] = {
     "response": lambda r: r,
@@ -171,12 +172,14 @@ class FunctionReward:
 
     async def _await(self, arguments: dict[str, Any]) -> Call:
         try:
-            with anyio.move_on_after(self.deadline_s):
+            with anyio.move_on_after(self.deadline_s), own_code():
                 return Call(await self.function(**arguments))
             return Call(failure=(Status.TIMEOUT, f"no answer within {self.deadline_s:g} s"))
         except (UserError, RewardError):
             raise
-        except (Exception, SystemExit) as error:  # boundary: a reward function is foreign code
+        except BaseException as error:  # boundary: a reward function is foreign code
+            if is_cancelled(error):
+                raise
             return Call(failure=(Status.INFRA_ERROR, describe(error)))
 
     def _reward(self, call: Call, response: Response) -> Reward:

@@ -28,7 +28,8 @@ from burnish.rewards.function import from_function
 from burnish.rewards.pairs import two_finite
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
-from burnish.source import describe
+from burnish.source import describe, is_cancelled
+from burnish.surroundings import own_code
 
 Pair = tuple[str, str, str]
 """The prompt, the text that is shown first and the text that is shown second."""
@@ -104,7 +105,9 @@ async def ask(
                 answers = await judge.compare(pairs)
     except (UserError, RewardError):
         raise
-    except Exception as error:  # boundary: a judge is foreign code
+    except BaseException as error:  # boundary: a judge is foreign code
+        if is_cancelled(error):
+            raise
         return [Opinion.none(Status.INFRA_ERROR, describe(error))] * len(pairs)
     if scope.cancelled_caught:
         late = Opinion.none(Status.TIMEOUT, f"no verdict within {deadline_s:g} s")
@@ -206,12 +209,14 @@ class CallablePairJudge(ExplainingJudge):
 
     async def _await(self, *arguments: Any) -> Call:
         try:
-            with anyio.move_on_after(self.deadline_s):
+            with anyio.move_on_after(self.deadline_s), own_code():
                 return Call(await self.function(*arguments, **self.options))
             return Call(failure=(Status.TIMEOUT, f"no verdict within {self.deadline_s:g} s"))
         except (UserError, RewardError):
             raise
-        except Exception as error:  # boundary: a judge is foreign code
+        except BaseException as error:  # boundary: a judge is foreign code
+            if is_cancelled(error):
+                raise
             return Call(failure=(Status.INFRA_ERROR, describe(error)))
 
 

@@ -23,7 +23,8 @@ from msgspec.structs import replace
 
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Finish, Response, Reward, Status, Task
-from burnish.source import describe
+from burnish.source import describe, is_cancelled
+from burnish.surroundings import own_code
 
 T = TypeVar("T")
 
@@ -101,14 +102,17 @@ async def _guarded(
     is_late = False
     try:
         if deadline_s is None:
-            result = await scorer.score(task, responses)
+            with own_code():
+                result = await scorer.score(task, responses)
         else:
-            with anyio.move_on_after(deadline_s) as scope:
+            with anyio.move_on_after(deadline_s) as scope, own_code():
                 result = await scorer.score(task, responses)
             is_late = scope.cancelled_caught
     except (UserError, RewardError):
         raise
-    except Exception as error:  # boundary: a scorer is foreign code
+    except BaseException as error:  # boundary: a scorer is foreign code
+        if is_cancelled(error):
+            raise
         return all_failed(Status.INFRA_ERROR, describe(error))
     if is_late:
         return all_failed(Status.TIMEOUT, f"no score within {deadline_s:g} s")

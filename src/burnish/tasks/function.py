@@ -32,6 +32,7 @@ from burnish.errors import UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 from burnish.source import describe, find_function, source_text
+from burnish.surroundings import own_code
 from burnish.tasks.base import content_key, is_held_out
 
 TRIES = 2_000
@@ -157,10 +158,11 @@ class FunctionTasks:
     def _draw(self, *seed: str | int) -> Drawn:
         rng = random.Random(derive("function", *seed))
         try:
-            made = self._function(rng, **self.config.options)
-        except UserError:
+            with own_code():
+                made = self._function(rng, **self.config.options)
+        except (UserError, KeyboardInterrupt):
             raise
-        except Exception as error:  # boundary: the user's function runs here
+        except BaseException as error:  # boundary: the user's function runs here
             raise UserError(f"{self._where} raised {describe(error)}.") from error
         if not isinstance(made, Mapping):
             raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.seeds import Seeds, digest
 from burnish.store import RunStore
+from burnish.store.durable import write_file
+from burnish.surroundings import Surroundings
 from burnish.tasks.base import TaskSet
 from burnish.tasks.config import build as build_tasks
 from burnish.training import checkpoint
@@ -48,6 +51,8 @@ from burnish.training.update import Updater
 from burnish.training.warm_start import WARM_START, WarmUp
 from burnish.training.weighing import Weigher
 
+logger = logging.getLogger(__name__)
+
 SMALL_BYTES = 40_000_000
 """Weight files below this size: half precision saves nothing."""
 
@@ -60,13 +65,24 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     Mistakes that need no model (data, rewards, fields) are found before one is loaded.
     """
     config = resolved.value
+    # Whatever a function of the user's own does to the working folder, the run stays in its place.
+    folder, root = folder.absolute(), root.absolute()
     world = World.join()
-    tasks = build_tasks(config.task, config.run.seed, root)
-    scorer = build_all(config.rewards, base=root)
-    check_names(config, scorer, tasks)
-    config = rooted(config, root)
-    check_pieces(config, [part.name for part in scorer.children])
-    teachers = open_teachers(config, tasks, root)
+    before = Surroundings()
+    try:
+        tasks = build_tasks(config.task, config.run.seed, root)
+        scorer = build_all(config.rewards, base=root)
+        check_names(config, scorer, tasks)
+        config = rooted(config, root)
+        check_pieces(config, [part.name for part in scorer.children])
+        teachers = open_teachers(config, tasks, root)
+    finally:
+        changed = before.restore(choices=False)
+        before.close()
+    for what in changed:
+        logger.warning(
+            "a module of this run changed %s when it was imported; it was set back.", what
+        )
     if config.curriculum:
         check_always(config.curriculum.always, tasks)
     fingerprint = _fingerprint(tasks, teachers)
@@ -214,7 +230,7 @@ def _open_store(
             data_hash=fingerprint,
             recipe=recipe,
         )
-        (folder / "config.toml").write_text(render(portable), encoding="utf-8")
+        write_file(folder / "config.toml", render(portable).encode())
         world.wait()
         return store
     world.wait()

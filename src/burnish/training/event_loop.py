@@ -22,14 +22,20 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.afterwards: Callable[[], None] | None = None
+        """Called when a coroutine has ended, however it did: nothing else is running then."""
 
     def run(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """The result of `work()`."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         task = self._loop.create_task(work())
-        with _interruptible(self._loop, task):
-            return self._loop.run_until_complete(task)
+        try:
+            with _interruptible(self._loop, task):
+                return self._loop.run_until_complete(task)
+        finally:
+            if self.afterwards is not None:
+                self.afterwards()
 
     def close(self) -> None:
         """Let go of the loop; a later `run` starts another."""

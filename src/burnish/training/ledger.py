@@ -71,6 +71,14 @@ def status_shares(collected: Collected) -> dict[str, float]:
     return {f"status/{status.value}": counts[status] / len(rewards) for status in Status}
 
 
+def reasons(collected: Collected) -> dict[str, str]:
+    """Why the first reward of each status came about."""
+    found: dict[str, str] = {}
+    for scored in collected.kept + collected.dropped:
+        found.setdefault(scored.reward.status.value, scored.reward.reason)
+    return found
+
+
 def totals(collected: Collected) -> dict[str, float]:
     """Mean of the total reward over the rollouts that have one."""
     values = [s.reward.value for s in collected.kept if s.reward.value is not None]

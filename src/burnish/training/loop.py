@@ -9,6 +9,7 @@ the weights and metrics come out bit for bit as if nothing had happened.
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,11 +25,14 @@ from burnish.lm.base import Sampling
 from burnish.lm.device_full import device_full
 from burnish.lm.local import LocalLM
 from burnish.policy.batch import Advantages, RewardBatch
-from burnish.rewards.scorer import Scorer
+from burnish.rewards.function import FunctionReward
+from burnish.rewards.scorer import Scorer, leaves
 from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.store.durable import telling
+from burnish.surroundings import Surroundings
 from burnish.tasks.base import TaskSet
+from burnish.texts import shown_path
 from burnish.training import checkpoint, ledger
 from burnish.training.checkpoint import TrainState
 from burnish.training.collect import (
@@ -65,6 +69,8 @@ from burnish.training.weighing import Weigher, refreeze_note
 
 Result = TypeVar("Result")
 
+logger = logging.getLogger(__name__)
+
 MORE_ROOM = (
     "Free the GPU, or lower rollout.prompts or update.micro_batch_tokens. Checkpoints stay: the "
     "same command continues the run."
@@ -100,6 +106,8 @@ class Trainer:
     step_times: list[float] = field(default_factory=list)
     current: list[Scored] = field(default_factory=list)
     """The rollouts of the step under way, kept for a guard's report."""
+    told: set[str] = field(default_factory=set)
+    """What functions of the user's own changed in the process, each told once."""
 
     @property
     def folder(self) -> Path:
@@ -107,11 +115,28 @@ class Trainer:
 
     def run(self) -> Iterator[Event]:
         """Train to the end, or to a clear reason to stop."""
+        before = Surroundings()
+        self.loop.afterwards = functools.partial(self._set_back, before)
         try:
             with calm_collector():
                 yield from self._run()
         finally:
             self.loop.close()
+            self.loop.afterwards = None
+            before.close()
+
+    def _set_back(self, before: Surroundings) -> None:
+        """Undo what rewards and judges did to the process, and say so once for each thing."""
+        for what in before.restore():
+            if what in self.told:
+                continue
+            self.told.add(what)
+            own = [s.name for s in leaves(self.scorer) if isinstance(s, FunctionReward)]
+            who = f"reward '{own[0]}'" if len(own) == 1 else "a reward or judge function"
+            line = f"{who} changed {what}; it was set back, and the run goes on."
+            logger.warning(line)
+            if self.world.is_main:
+                self.store.append_event("surroundings", line, {}, self.state.step)
 
     def _run(self) -> Iterator[Event]:
         began = time.perf_counter()
@@ -181,7 +206,7 @@ class Trainer:
                 with telling(f"write {place}", place):
                     save_crash(place, error, scored, self.updater.progress, self.weigher.state)
                     self.trainable.write(place / "weights")
-                error.args = (f"{line} Saved; see it again: burnish replay {place}",)
+                error.args = (f"{line} Saved; see it again: burnish replay {shown_path(place)}",)
             self.store.append_event("guard", line, {"stage": error.stage}, self.state.step)
             self.store.finish("stopped", {"reason": line})
         except StoreError as failed:
@@ -199,7 +224,8 @@ class Trainer:
             self.store.append_rollouts(step, ledger.samples(step, collected, values))
             self._note_refreeze(step, batch, values)
         shares = ledger.status_shares(collected)
-        stop = failing(shares, self.config.guards.failed_share, self.folder.name, step)
+        limit = self.config.guards.failed_share
+        stop = failing(shares, limit, self.folder.name, step, ledger.reasons(collected))
         rate = learning_rate(self.config.optimiser, step, self.config.steps)
         scored_at = time.perf_counter()
         update: dict[str, float] = {}

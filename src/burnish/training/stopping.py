@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+SHOWN = 200
+"""Characters of a reward's reason that a line repeats."""
 
-def failing(shares: Mapping[str, float], limit: float, run: str, step: int) -> str:
-    """More rewards of a step have no value than `guards.failed_share` allows."""
+
+def failing(
+    shares: Mapping[str, float], limit: float, run: str, step: int, reasons: Mapping[str, str]
+) -> str:
+    """More rewards of a step have no value than `guards.failed_share` allows.
+
+    `reasons` has one reason of each status, so that the line can say why.
+    """
     failed = 1.0 - shares["status/ok"]
     if failed <= limit:
         return ""
     worst = max((k for k in shares if k != "status/ok"), key=lambda k: shares[k])
+    status = worst.removeprefix("status/")
+    reason = " ".join(reasons.get(status, "").split())
+    why = f"{status}, {reason[:SHOWN]}{'...' if len(reason) > SHOWN else ''}" if reason else status
     return (
-        f"{failed:.0%} of the rewards of step {step} have no value (most: "
-        f"{worst.removeprefix('status/')}); guards.failed_share allows {limit:.0%}. "
+        f"{failed:.0%} of the rewards of step {step} have no value (most: {why}); "
+        f"guards.failed_share allows {limit:.0%}. "
         f"See why: burnish show {run} --step {step}"
     )
 
