@@ -58,6 +58,22 @@ def call(x86, arm, *arguments):
     return result
 """
 
+PAIR = """
+import socket
+def pair(kept=[]):
+    kept += socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    return kept[-1]
+"""
+KEEP = """
+def fill(write):
+    total = 0
+    try:
+        while True: total += write(bytes(65536))
+    except OSError: return total
+def judged(total):
+    print("ESCAPED" if total > 32 << 20 else "held at", total >> 20, "MB")
+"""
+
 ESCAPES = [
     # the network
     Attack(
@@ -118,6 +134,68 @@ def attack():
     return call(42, 203, plug, address, 16)
 """,
         ),
+    ),
+    Attack(
+        "a datagram from a pair to a path",
+        Hold.NETWORK,
+        tries("pair().sendto(b'x', T['datagram_path'])", setup=PAIR),
+    ),
+    Attack(
+        "a datagram from a pair to an abstract name",
+        Hold.NETWORK,
+        tries("pair().sendto(b'x', '\\0' + T['datagram_name'])", escaped="False", setup=PAIR),
+    ),
+    Attack(
+        "a message with an address from a pair",
+        Hold.NETWORK,
+        tries("pair().sendmsg([b'x'], [], 0, T['datagram_path'])", setup=PAIR),
+    ),
+    Attack(
+        "many messages with an address in one call",
+        Hold.NETWORK,
+        tries(
+            "attack()",
+            setup=CALL
+            + PAIR
+            + """
+import struct
+def attack():
+    name = struct.pack("<H", 1) + T["datagram_path"].encode() + b"\\0"
+    data, address = ctypes.create_string_buffer(b"x"), ctypes.create_string_buffer(name)
+    vector = ctypes.create_string_buffer(struct.pack("QQ", ctypes.addressof(data), 1))
+    parts = (ctypes.addressof(address), len(name), 0, ctypes.addressof(vector), 1, 0, 0, 0, 0, 0)
+    message = ctypes.create_string_buffer(struct.pack("QIIQQQQiiQ", *parts))
+    return call(307, 269, pair().fileno(), message, 1, 0) == 1
+""",
+        ),
+    ),
+    Attack(
+        "a packet socket's pair",
+        Hold.NETWORK,
+        tries(
+            "socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)[0].sendto(b'x', T['datagram_path'])",
+            setup="import socket",
+        ),
+    ),
+    Attack(
+        "sockets of rare families",
+        Hold.NETWORK,
+        tries(
+            "[made(family) for family in (15, 16, 17, 31, 38, 40, 44)]",
+            escaped="any(result) and T['strict']",
+            setup="""
+import socket
+def made(family):
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+        try: return bool(socket.socket(family, kind))
+        except OSError: pass
+""",
+        ),
+    ),
+    Attack(
+        "a socket through the calls of x32",
+        Hold.NETWORK,
+        tries("X86 and call(0x40000000 + 41, 0, 2, 1, 0) >= 0", escaped="result", setup=CALL),
     ),
     # reading
     Attack("read /etc/passwd", Hold.READ, tries('open("/etc/passwd").read()')),
@@ -271,7 +349,77 @@ def opened(descriptor):
             setup="import os, stat",
         ),
     ),
+    Attack(
+        "change the mode of a file of the host",
+        Hold.WRITE,
+        tries(
+            "os.chmod(T['secret'], 0o600) or os.stat(T['secret']).st_mode & 0o777",
+            escaped="result == 0o600",
+            setup="import os",
+        ),
+    ),
+    Attack(
+        "change a mode through a descriptor that may only be read",
+        Hold.WRITE,
+        tries(
+            "os.fchmod(file.fileno(), before ^ 0o001) or os.fstat(file.fileno()).st_mode",
+            escaped="result != before and not os.fchmod(file.fileno(), before)",
+            setup="import os\nfile = open(os.__file__)\nbefore = os.fstat(file.fileno()).st_mode",
+        ),
+    ),
+    Attack(
+        "change the time of a file of the host",
+        Hold.WRITE,
+        tries(
+            "os.utime(T['secret'], (1, 1)) or os.stat(T['secret']).st_mtime",
+            escaped="result == 1",
+            setup="import os",
+        ),
+    ),
+    Attack(
+        "give a file of the host an attribute",
+        Hold.WRITE,
+        tries("os.setxattr(T['secret'], 'user.mark', b'x') is None", setup="import os"),
+    ),
+    Attack(
+        "cut a file of the host",
+        Hold.WRITE,
+        tries("os.truncate(T['secret'], 0) is None", setup="import os"),
+    ),
+    Attack(
+        "change the owner of a file of the host",
+        Hold.WRITE,
+        tries("os.chown(T['secret'], -1, os.getgid()) is None", setup="import os"),
+    ),
     # other processes
+    Attack(
+        "remove a segment that others share",
+        Hold.DISTURB,
+        tries("call(31, 195, T['segment'], 0, 0) == 0", setup=CALL),
+    ),
+    Attack(
+        "remove a semaphore that others wait for",
+        Hold.DISTURB,
+        tries("call(66, 191, T['semaphore'], 0, 0, 0) == 0", setup=CALL),
+    ),
+    Attack(
+        "write into a queue of others",
+        Hold.DISTURB,
+        tries(
+            "call(69, 189, T['queue'], struct.pack('q8s', 1, b'x'), 8, 0o4000) == 0",
+            setup=CALL + "import struct",
+        ),
+    ),
+    Attack(
+        "have writers of a library wait",
+        Hold.DISTURB,
+        tries("fcntl.fcntl(open(os.__file__), 1024, 0) == 0", setup="import fcntl, os"),
+    ),
+    Attack(
+        "share a core with the parent",
+        Hold.DISTURB,
+        tries("call(157, 167, 62, 2, T['victim'], 1, 0) == 0", setup=CALL),
+    ),
     Attack(
         "kill the parent",
         Hold.DISTURB,
@@ -480,6 +628,88 @@ try:
 except OSError as error:
     print("held", error)
 """),
+    Attack("buffers of sockets", Hold.MEMORY, KEEP + """
+import socket
+total, kept = 0, []
+try:
+    while True:
+        kept.append(socket.socketpair())
+        for end in kept[-1]:
+            end.setblocking(False)
+            try: end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
+            except OSError: pass
+            total += fill(end.send)
+except OSError: pass
+judged(total)
+""", {"memory_mb": 64}),
+    Attack("sockets sent through sockets", Hold.MEMORY, KEEP + """
+import array, socket
+total, kept = 0, []
+try:
+    post = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+except OSError: post = socket.socketpair()
+try:
+    for _ in range(500):
+        pair = socket.socketpair()
+        for end in pair:
+            end.setblocking(False)
+            total += fill(end.send)
+        numbers = array.array("i", [end.fileno() for end in pair])
+        post[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+except OSError: pass
+judged(total)
+""", {"memory_mb": 64}),
+    Attack("pipes of a megabyte", Hold.MEMORY, KEEP + """
+import fcntl, os
+total = 0
+try:
+    while True:
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        try: fcntl.fcntl(writing, 1031, 1 << 20)
+        except OSError: pass
+        total += fill(lambda data: os.write(writing, data))
+except OSError: pass
+judged(total * 4)
+""", {"memory_mb": 64}),
+    Attack("huge pages that pipes keep alive", Hold.MEMORY, CALL + KEEP + """
+import mmap, struct
+total = 0
+try:
+    for _ in range(64):
+        reading, writing = os.pipe()
+        for _ in range(16):
+            area = mmap.mmap(-1, 4 << 20)
+            view = ctypes.c_char.from_buffer(area)
+            start = (ctypes.addressof(view) + (2 << 20) - 1) & -(2 << 20)
+            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(2 << 20), 14)
+            ctypes.memset(start, 1, 4096)
+            call(278, 75, writing, struct.pack("QQ", start, 4096), 1, 0)
+            total += 2 << 20
+            del view
+            area.close()
+except OSError: pass
+judged(total)
+""", {"memory_mb": 64}),
+    Attack("timers without end", Hold.MEMORY, CALL + """
+count, timer = 0, ctypes.c_int()
+try:
+    while count < 5000: call(222, 107, 0, None, ctypes.byref(timer)); count += 1
+    print("ESCAPED")
+except OSError: print("held at", count)
+"""),
+    Attack("watches on files without end", Hold.MEMORY, CALL + """
+handle = libc.inotify_init1(0)
+print("ESCAPED" if handle >= 0 and T["strict"] else "held")
+"""),
+    Attack("a socket through the 32-bit entry", Hold.NETWORK, CALL + """
+import mmap
+area = mmap.mmap(-1, 4096, prot=7)
+# mov eax, 359 (socket); mov ebx, 1; mov ecx, 1; xor edx, edx; int 0x80; ret, with rbx kept
+area.write(bytes.fromhex("53b867010000bb01000000b90100000031d2cd805bc3"))
+start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+if X86 and ctypes.CFUNCTYPE(ctypes.c_int)(start)() >= 0: print("ESCAPED")
+"""),
     Attack("a string that multiplies", Hold.MEMORY, "x = 'a'\nwhile True: x = x * 16\n"),
     Attack("a compressed bomb", Hold.MEMORY, """
 import zlib
@@ -506,6 +736,7 @@ count = 0
 try:
     while count < 500:
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); count += 1
+    time.sleep(0.3)  # where the kernel does not count them, they are looked at now and then
     print("ESCAPED", count)
 except RuntimeError:
     print("held at", count)
@@ -530,6 +761,33 @@ try:
     with open("big", "wb", buffering=0) as file:
         total = 0
         while True: total += file.write(bytes(1 << 20))
+except OSError: print(total >> 20)
+""", {"disk_mb": 8}),
+    Attack("a disk full of files without a name", Hold.DISK, """
+import os, time
+total, files = 0, []
+try:
+    for index in range(40):
+        files.append(open("gone", "wb", buffering=0))
+        os.unlink("gone")
+        total += files[-1].write(bytes(4 << 20))
+        time.sleep(0.02)
+    print("ESCAPED", total)
+except OSError: print(total >> 20)
+""", {"disk_mb": 8}),
+    Attack("a disk full of files that are only mapped", Hold.DISK, """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+total = 0
+try:
+    for index in range(40):
+        handle = os.open("gone", os.O_CREAT | os.O_RDWR)
+        os.unlink("gone")
+        total += os.write(handle, bytes(4 << 20))
+        libc.mmap(None, ctypes.c_size_t(4096), 1, 1, handle, ctypes.c_long(0))
+        os.close(handle)
+        time.sleep(0.02)
+    print("ESCAPED", total)
 except OSError: print(total >> 20)
 """, {"disk_mb": 8}),
     Attack("a disk full of many files", Hold.DISK, """

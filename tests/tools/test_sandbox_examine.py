@@ -290,7 +290,19 @@ FORGERIES = {
         "assert 1 < len([1, 2])\nclass Row:\n    @property\n    def bad(self): return f(1)\n"
         "getattr(Row(), 'bad', 4)",
     ),
+    "a finally that returns": (
+        "def f(x): raise ValueError",
+        "def g():\n    try: f(1)\n    finally: return 3\nassert g() == 3",
+    ),
+    "SystemExit where unittest expects everything": (
+        "def f(x): raise SystemExit",
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n"
+        "        with self.assertRaises(BaseException): f(1)\n"
+        "suite = unittest.defaultTestLoader.loadTestsFromTestCase(T)\n"
+        "assert unittest.TextTestRunner().run(suite).wasSuccessful()",
+    ),
     # what is not there, or not what it says
+    "a docstring that is the examiner's": ("def f(x): return x", "assert f.__doc__"),
     "an object that can do nothing is called callable": (
         "def f(x): return object()",
         "assert callable(f(1))",
@@ -367,6 +379,14 @@ DODGES = {
         "def f(x): return []",
         ("for x, y in zip(f(3), [1, 2, 3]):\n    assert x == y",),
     ),
+    "answers that reach no assert in a generator": (
+        "def f(x): return []",
+        ("def g():\n    for x in f(1):\n        assert x == 1\n        yield x\nlist(g())",),
+    ),
+    "a module that answers for every name": (
+        "def __getattr__(name): return lambda *a: 1",
+        ("assert f(1) == 2",),
+    ),
     "an endless iterator": (
         "import itertools\ndef f(x): return itertools.count()",
         ("assert list(f(1)) == [0]",),
@@ -428,7 +448,7 @@ def test_no_error_and_no_absence_passes_a_test(sandbox, name, keep_going):
 
 @pytest.mark.parametrize("name", DODGES)
 def test_no_fault_of_the_candidate_makes_the_tests_abstain(name):
-    sandbox = Sandbox(SandboxLimits(cpu_s=2, wall_s=4, memory_mb=256), allow_weak=True)
+    sandbox = Sandbox(SandboxLimits(cpu_s=1, wall_s=2, memory_mb=256), allow_weak=True)
     code, tests = DODGES[name]
     marks = sandbox.examine(Exam(code, tests))
     assert (marks.broken, bool(marks.failures)) == ("", True), marks

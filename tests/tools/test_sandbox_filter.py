@@ -1,6 +1,8 @@
 """The system-call filter, run by a small interpreter of its own language, for both machines."""
 
+import re
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -41,8 +43,9 @@ def verdict(code: bytes, architecture: int, number: int, *arguments: int) -> int
         at += yes if holds else no
 
 
-def asked(machine, number, *arguments, may_fork=False, may_signal=False):
-    code = seccomp.build(machine, PID, may_fork=may_fork, may_signal=may_signal).packed()
+def asked(machine, number, *arguments, **rights):
+    code = seccomp.build(machine, PID, **{"may_fork": False, "may_signal": False, **rights})
+    code = code.packed()
     return verdict(code, seccomp.ARCHITECTURES[machine], number, *arguments)
 
 
@@ -99,12 +102,80 @@ def test_signals_and_limits_reach_only_itself(machine, other):
 @given(command=st.integers(0, 2**32 - 1))
 def test_descriptors_cannot_be_made_to_signal_or_to_type(machine, command):
     column = MACHINES[machine]
-    forbidden = EPERM if command in seccomp.SIGNAL_OWNERS else ALLOW
+    refused = (*seccomp.SIGNAL_OWNERS, *seccomp.FILE_COMMANDS)
+    forbidden = EPERM if command in refused else ALLOW
     assert asked(machine, seccomp.FCNTL[column], 0, command) == forbidden
-    forbidden = EPERM if command in seccomp.TERMINAL_INPUT else ALLOW
+    refused = (*seccomp.TERMINAL_INPUT, *seccomp.FILE_FLAGS)
+    forbidden = EPERM if command in refused else ALLOW
     assert asked(machine, seccomp.IOCTL[column], 0, command) == forbidden
     for bad in (*seccomp.SIGNAL_OWNERS,):
         assert asked(machine, seccomp.FCNTL[column], 0, bad) == EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(family=st.integers(0, 50), kind=st.integers(0, 2**32 - 1))
+def test_only_streams_come_in_pairs(machine, family, kind):
+    call = seccomp.SOCKETPAIR[MACHINES[machine]]
+    for stream in (1, 1 | 0o4000, 1 | 0o2000000, 1 | 0o4000 | 0o2000000):
+        assert asked(machine, call, 1, stream) == EPERM
+        assert asked(machine, call, 1, stream, may_pair=True) == ALLOW
+        assert asked(machine, call, 2, stream, may_pair=True) == EPERM
+    is_stream = family == 1 and kind & ~0o2004000 == 1
+    assert asked(machine, call, family, kind, may_pair=True) == (ALLOW if is_stream else EPERM)
+    for datagram in (2, 5, 2 | 0o2000000):
+        assert asked(machine, call, 1, datagram, may_pair=True) == EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(address=st.integers(1, 2**64 - 1), shift=st.sampled_from([0, 32]))
+def test_nothing_is_sent_to_an_address(machine, address, shift):
+    column = MACHINES[machine]
+    send, receive = seccomp.SENDTO[column], seccomp.RECVFROM[column]
+    assert asked(machine, send, 3, 4096, 10, 0x4040, 0, 0) == ALLOW
+    assert asked(machine, send, 3, 4096, 10, 0, address, 110) == EPERM
+    assert asked(machine, send, 3, 4096, 10, 0, 1 << shift, 110) == EPERM
+    assert asked(machine, receive, 3, 4096, 10, 0x40, address, 110) == ALLOW
+    for out_of_band in (1, 1 | 0x40):
+        assert asked(machine, send, 3, 4096, 10, out_of_band) == EPERM
+        assert asked(machine, receive, 3, 4096, 10, out_of_band) == EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_landlock_does_not_see_is_refused_without_an_own_root(machine):
+    column = MACHINES[machine]
+    for table, verdict_without in ((seccomp.CHANGES, EPERM), (seccomp.SILENT_CHANGES, 0x50000)):
+        for pair in table.values():
+            if pair[column] is not None:
+                assert asked(machine, pair[column]) == verdict_without
+                assert asked(machine, pair[column], has_own_root=True) == ALLOW
+    assert asked(machine, seccomp.FCNTL[column], 3, 1031, 1 << 20) == EPERM
+    for option in (4, 62):
+        assert asked(machine, seccomp.PRCTL[column], option) == EPERM
+    assert asked(machine, seccomp.PRCTL[column], 15) == ALLOW
+
+
+HEADERS = {
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_numbers_are_those_of_the_kernels_headers(machine):
+    if not HEADERS[machine].exists():
+        pytest.skip("the kernel's headers are not installed")
+    found = re.findall(r"#define\s+__NR(?:3264)?_(\w+)\s+(\d+)", HEADERS[machine].read_text())
+    numbers = {name: int(number) for name, number in found}
+    tables = (seccomp.DIFFERENT, seccomp.CHANGES, seccomp.SILENT_CHANGES, seccomp.FORKS)
+    ours = {name: pair[MACHINES[machine]] for table in tables for name, pair in table.items()}
+    ours |= {
+        name: getattr(seccomp, name.upper())[MACHINES[machine]]
+        for name in ("kill", "tgkill", "clone", "fcntl", "ioctl", "prctl", "socketpair", "sendto")
+    }
+    ours |= {"recvfrom": seccomp.RECVFROM[MACHINES[machine]]} | seccomp.SAME
+    newest = max(numbers.values())  # older headers do not have the newest calls
+    known = {name: n for name, n in ours.items() if n is None or n <= newest}
+    assert {name: numbers.get(name) for name in known} == known
 
 
 @given(number=st.integers(seccomp.LAST_KNOWN + 1, 2**32 - 1))

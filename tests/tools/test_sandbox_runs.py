@@ -368,6 +368,43 @@ def test_a_hostile_folder_is_removed_and_links_are_not_followed(tmp_path):
     assert (outside / "kept").read_text() == "kept"
 
 
+def test_a_folder_that_was_replaced_by_a_link_is_not_entered(tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "kept").write_text("kept")
+    (tmp_path / "outside").chmod(0o755)
+    os.symlink(tmp_path / "outside", tmp_path / "folder")
+    remove(str(tmp_path / "folder"))
+    assert not os.path.lexists(tmp_path / "folder")
+    assert (tmp_path / "outside" / "kept").read_text() == "kept"
+    assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o755
+    remove(str(tmp_path / "never was there"))
+
+
+def test_event_loops_and_copies_run_behind_every_wall():
+    """What the filter leaves: pairs of streams for event loops, files copied with their modes."""
+    code = """
+        import asyncio, shutil, socket
+        from multiprocessing.connection import Pipe
+        async def main():
+            reader, writer = await asyncio.open_connection(sock=socket.socketpair()[0])
+            return await asyncio.to_thread(sum, [1, 2])
+        here, there = Pipe()
+        here.send([1])
+        open("a", "w").write("text")
+        print(asyncio.run(main()), there.recv(), open(shutil.copy2("a", "b")).read())
+    """
+    for layers in (None, ["landlock", "seccomp"]):
+        ran = Sandbox(EASY, layers=layers, allow_weak=True).run(textwrap.dedent(code))
+        assert ran.stdout == "3 [1] text\n", ran
+
+
+def test_pairs_of_streams_are_forbidden_where_their_buffers_exceed_the_memory(monkeypatch):
+    assert SandboxLimits().bounds().socket_pairs
+    assert not SandboxLimits(memory_mb=64, open_files=4096).bounds().socket_pairs
+    monkeypatch.setattr("burnish.tools.limits._socket_buffer", lambda: float("inf"))
+    assert not SandboxLimits().bounds().socket_pairs
+
+
 def test_landlock_grants_leave_hidden_folders_and_links_out(tmp_path):
     for name in ("lib/python/site-packages/secret", "lib/python/json", "lib/other"):
         (tmp_path / name).mkdir(parents=True)

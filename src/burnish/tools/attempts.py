@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 TCP, UDP = socket.SOCK_STREAM, socket.SOCK_DGRAM
+IPC_PRIVATE = IPC_RMID = 0
 
 
 class Hold(StrEnum):
@@ -66,6 +68,15 @@ def connect(family, kind, address):
         plug.send(b"out")
     return "connected"
 
+def datagram(address):
+    import socket
+    plug, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        plug.sendto(b"out", address)
+    except OSError:
+        plug.sendmsg([b"out"], [], 0, address)
+    return "sent"
+
 def trace():
     import ctypes
     result = ctypes.CDLL(None).ptrace(0x4206, target["victim"], 0, 0)
@@ -92,6 +103,61 @@ def fork_many():
         count += 1
     return count
 
+def remove_segment():
+    import ctypes
+    if target["segment"] < 0 or ctypes.CDLL(None).shmctl(target["segment"], 0, None) != 0:
+        raise OSError("refused")
+    return "removed"
+
+def full(write):
+    # Bytes that can be written without waiting.
+    total = 0
+    try:
+        while total <= target["most_kept"]:
+            total += write(bytes(65536))
+    except OSError:
+        pass
+    return total
+
+def kept(fresh):
+    # Bytes that the kernel keeps, outside the address space, for as many things as can be made.
+    things, total = [], 0
+    try:
+        while total <= target["most_kept"]:
+            writes, thing = fresh()
+            things.append(thing)
+            total += sum(map(full, writes))
+    except OSError:
+        pass
+    return total
+
+def memory_file():
+    import os
+    handle = os.memfd_create("kept")
+    return [lambda data: os.write(handle, data)], os.fdopen(handle, "wb", buffering=0)
+
+def stream_pair():
+    import socket
+    pair = socket.socketpair()
+    for end in pair:
+        end.setblocking(False)
+        try:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
+        except OSError:
+            pass
+    return [end.send for end in pair], pair
+
+def large_pipe():
+    import fcntl, os
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    try:
+        fcntl.fcntl(writing, 1031, 1 << 20)
+    except OSError:
+        pass
+    ends = os.fdopen(reading, "rb", buffering=0), os.fdopen(writing, "wb", buffering=0)
+    return [lambda data: os.write(writing, data)], ends
+
 def look():
     import os
     if not os.path.exists("/proc/%d/cmdline" % target["victim"]):
@@ -102,14 +168,23 @@ import os, resource, socket, signal
 attempt("tcp", lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", target["tcp"])))
 attempt("udp", lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", target["udp"])))
 attempt("unix", lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\\0" + target["unix"]))
+attempt("datagram", lambda: datagram(target["datagram"]))
+attempt("abstract", lambda: datagram("\\0" + target["abstract"]))
 attempt("read", lambda: open(target["secret"]).read())
 attempt("write", lambda: open(target["folder"] + "/mark", "w").write("out"))
+attempt("mode", lambda: os.chmod(target["secret"], 0o640))
+attempt("time", lambda: os.utime(target["secret"], (1, 1)))
+attempt("cut", lambda: os.truncate(target["writable"], 0))
+attempt("segment", remove_segment)
 attempt("signal", lambda: os.kill(target["victim"], signal.SIGCONT) or "signalled")
 attempt("trace", trace)
 attempt("limit", lambda: resource.prlimit(target["victim"], resource.RLIMIT_CORE, (0, 0)))
 attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, target["victim"], 7) or "changed")
 attempt("look", look)
 attempt("memory", lambda: len(bytearray(target["memory"])))
+attempt("memory files", lambda: kept(memory_file))
+attempt("socket buffers", lambda: kept(stream_pair))
+attempt("pipes", lambda: kept(large_pipe))
 attempt("forks", fork_many)
 print(json.dumps(got))
 """
@@ -155,6 +230,26 @@ print(total, count)
 """
 """Four times the files and sixteen times the bytes that are allowed."""
 
+FILL_UNNAMED = """
+import os, time
+total, files = 0, []
+try:
+    for index in range(16):
+        files.append(open("unnamed", "wb", buffering=0))
+        os.unlink("unnamed")
+        for _ in range(4):
+            total += files[-1].write(bytes(1 << 20))
+except OSError:
+    pass
+time.sleep(0.2)
+print(total, 1)
+"""
+"""Sixteen times the bytes that are allowed, in files that no folder holds any more."""
+
+
+KEPT_IN_KERNEL = ("memory files", "socket buffers", "pipes")
+"""Attempts to keep data where the limit of the address space does not count it."""
+
 
 class Outside:
     """Things on the host that a sandboxed process must not reach."""
@@ -164,19 +259,32 @@ class Outside:
         folder.chmod(0o755)
         self.secret = folder / "secret"
         self.secret.write_text("a secret of the host")
+        self.secret.chmod(0o644)
+        self.secret_time = self.secret.stat().st_mtime
         self.open_folder = folder / "open"
         self.open_folder.mkdir()
         self.open_folder.chmod(0o777)
-        self.listeners = [socket.socket(socket.AF_INET, kind) for kind in (TCP, UDP)]
-        self.listeners.append(socket.socket(socket.AF_UNIX, TCP))
+        self.writable = folder / "writable"
+        self.writable.write_text("not empty")
+        self.writable.chmod(0o666)
         name = f"burnish-probe-{folder.name}"
-        for plug in self.listeners:
+        is_linux = sys.platform == "linux"
+        addresses: dict[str, tuple[int, int, Any]] = {
+            "tcp": (socket.AF_INET, TCP, ("127.0.0.1", 0)),
+            "udp": (socket.AF_INET, UDP, ("127.0.0.1", 0)),
+            "unix": (socket.AF_UNIX, TCP, f"\0{name}" if is_linux else str(folder / "plug")),
+            "datagram": (socket.AF_UNIX, UDP, str(folder / "datagram")),
+            "abstract": (socket.AF_UNIX, UDP, f"\0{name}-d" if is_linux else str(folder / "d")),
+        }
+        self.listeners: dict[str, socket.socket] = {}
+        for key, (family, kind, address) in addresses.items():
+            plug = self.listeners[key] = socket.socket(family, kind)
             plug.setblocking(False)
-        self.listeners[0].bind(("127.0.0.1", 0))
-        self.listeners[1].bind(("127.0.0.1", 0))
-        self.listeners[2].bind(f"\0{name}" if sys.platform == "linux" else str(folder / "plug"))
-        self.listeners[0].listen()
-        self.listeners[2].listen()
+            plug.bind(address)
+            if kind == TCP:
+                plug.listen()
+        (folder / "datagram").chmod(0o777)
+        self.segment = _new_segment()
         self.victim = subprocess.Popen(
             [sys.executable, "-S", "-c", "import time; time.sleep(60)"], env={}
         )
@@ -184,35 +292,53 @@ class Outside:
             "victim": self.victim.pid,
             "secret": str(self.secret),
             "folder": str(self.open_folder),
-            "tcp": self.listeners[0].getsockname()[1],
-            "udp": self.listeners[1].getsockname()[1],
+            "writable": str(self.writable),
+            "tcp": self.listeners["tcp"].getsockname()[1],
+            "udp": self.listeners["udp"].getsockname()[1],
             "unix": name,
+            "datagram": str(folder / "datagram"),
+            "abstract": f"{name}-d",
+            "segment": self.segment,
         }
 
     def findings(self, got: Mapping[str, str]) -> Iterator[Finding]:
         """What was reached, as the attempts say and as it looks from here."""
-        reached = [name for name in ("tcp", "udp", "unix") if name in got and self._was_heard(name)]
+        reached = [name for name in self.listeners if name in got and self._was_heard(name)]
         reached += [name for name in ("tcp", "unix") if name in got and name not in reached]
         yield _finding(Hold.NETWORK, reached, "no socket reached the host")
-        wrote = ["a file"] if (self.open_folder / "mark").exists() else []
-        yield _finding(Hold.WRITE, wrote, "nothing outside its folder could be written")
+        yield _finding(
+            Hold.WRITE, list(self._written()), "nothing outside its folder could be written"
+        )
         read = ["a file"] if "read" in got else []
         yield _finding(Hold.READ, read, "nothing outside its folder could be read")
-        disturbed = [n for n in ("signal", "trace", "limit", "priority") if n in got]
+        disturbed = [n for n in ("signal", "trace", "limit", "priority", "segment") if n in got]
         yield _finding(Hold.DISTURB, disturbed, "no other process could be touched")
         seen = ["the process table"] if "look" in got else []
         yield _finding(Hold.WATCH, seen, "no other process could be seen")
 
+    def _written(self) -> Iterator[str]:
+        if (self.open_folder / "mark").exists():
+            yield "a file"
+        status = self.secret.stat()
+        if status.st_mode & 0o777 != 0o644:
+            yield "a file's mode"
+        if status.st_mtime != self.secret_time:
+            yield "a file's time"
+        if not self.writable.stat().st_size:
+            yield "a file's length"
+
     def _was_heard(self, name: str) -> bool:
-        plug = self.listeners[("tcp", "udp", "unix").index(name)]
+        plug = self.listeners[name]
         with contextlib.suppress(BlockingIOError):
-            plug.recv(16) if name == "udp" else plug.accept()[0].close()
+            plug.recv(16) if plug.type == UDP else plug.accept()[0].close()
             return True
         return False
 
     def close(self) -> None:
-        for plug in self.listeners:
+        for plug in self.listeners.values():
             plug.close()
+        if self.segment >= 0:
+            ctypes.CDLL(None).shmctl(self.segment, IPC_RMID, None)
         self.victim.kill()
         self.victim.wait()
 
@@ -225,6 +351,13 @@ def outside() -> Iterator[Outside]:
             yield things
         finally:
             things.close()
+
+
+def _new_segment() -> int:
+    """A segment of memory that all processes of this user share; -1 where there is none."""
+    if sys.platform != "linux":
+        return -1
+    return int(ctypes.CDLL(None).shmget(IPC_PRIVATE, 4096, 0o600))
 
 
 def _finding(hold: Hold, reached: Sequence[str], otherwise: str) -> Finding:

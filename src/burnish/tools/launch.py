@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import math
 import os
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from burnish.errors import SandboxError
+from burnish.tools.inside.confine import KEEPERS
+from burnish.tools.inside.descend import below
 from burnish.tools.inside.folders import remove
 from burnish.tools.inside.namespaces import NOBODY
 from burnish.tools.inside.order import Order
@@ -107,8 +112,8 @@ def command(plan: Plan, order: Order, sight: Sight, order_end: int, report_end: 
     return [*words, "--chdir", order.work, "--", *python]
 
 
-def is_too_full(order: Order) -> bool:
-    """Whether the work folder on the host's disk holds more than it may."""
+def is_too_full(order: Order, process: int) -> bool:
+    """Whether a run has more on the host's disk than it may: in its folder, or without a name."""
     size = count = 0
     folders = [order.work]
     while folders:
@@ -126,4 +131,58 @@ def is_too_full(order: Order) -> bool:
                 size += entry.stat(follow_symlinks=False).st_blocks * 512
         if size > order.bounds.disk_bytes or count > order.bounds.files:
             return True
-    return False
+    with _eyes_of_nobody(order):
+        unnamed = _unnamed_bytes(order, below(process))
+    return size + unnamed > order.bounds.disk_bytes
+
+
+def has_too_many_tasks(order: Order, process: int) -> bool:
+    """Whether a run has more threads than it may, where the kernel does not count them: as root."""
+    count = 0
+    for pid in below(process):
+        with contextlib.suppress(OSError):  # it has just ended
+            count += len(os.listdir(f"/proc/{pid}/task"))
+    return count > order.bounds.processes + order.bounds.threads + KEEPERS
+
+
+@contextlib.contextmanager
+def _eyes_of_nobody(order: Order) -> Iterator[None]:
+    """Look at files as the user nobody: a container's root may not look into others' processes.
+
+    The change is this thread's own, and only for file systems.
+    """
+    if "nobody" not in order.layers or "namespaces" in order.layers:
+        yield
+        return
+    library = ctypes.CDLL(None)
+    library.setfsgid(NOBODY)
+    library.setfsuid(NOBODY)
+    try:
+        yield
+    finally:
+        library.setfsuid(os.geteuid())
+        library.setfsgid(os.getegid())
+
+
+def _unnamed_bytes(order: Order, pids: Iterable[int]) -> float:
+    """Bytes of files that were removed but are still open, or mapped (then without a known size)."""
+    sizes: dict[int, int] = {}
+    mapped: set[int] = set()
+    try:
+        disk = os.stat(order.work).st_dev
+    except OSError:  # nothing honest removes its own folder
+        return math.inf
+    for pid in pids:
+        # It may have ended, or belong to a user whose files this one may not look at.
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):  # it has just been closed
+                    status = os.stat(f"/proc/{pid}/fd/{name}")
+                    is_there = stat.S_ISREG(status.st_mode) and status.st_dev == disk
+                    if is_there and not status.st_nlink:
+                        sizes[status.st_ino] = status.st_blocks * 512
+            with open(f"/proc/{pid}/maps") as file:
+                gone = [line.split(maxsplit=5) for line in file if line.endswith(" (deleted)\n")]
+            mapped |= {int(parts[4]) for parts in gone if parts[5].startswith(order.work)}
+    # Python's own `mmap` keeps the file open. Who closes it hides how large it is.
+    return math.inf if mapped - set(sizes) else sum(sizes.values())

@@ -45,6 +45,14 @@ class Plan:
         """Whether the work folder is a file system of its own, with a size of its own."""
         return Layer.MOUNT in self.layers
 
+    @property
+    def has_uncounted_threads(self) -> bool:
+        """Whether the kernel lets the threads of a run pass uncounted, because they are root's."""
+        has_other_user = Layer.NOBODY in self.layers or (
+            Layer.NAMESPACES in self.layers and self.user_namespace
+        )
+        return os.geteuid() == 0 and Layer.SECCOMP in self.layers and not has_other_user
+
     def with_layers(self, more: Iterable[Layer]) -> Plan:
         return replace(self, layers=self.layers | frozenset(more))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
 
 from burnish.errors import UserError
@@ -60,7 +61,16 @@ class SandboxLimits:
             processes=self.processes,
             threads=self.threads,
             open_files=self.open_files,
+            socket_pairs=2 * self.open_files * _socket_buffer() <= self.memory_mb << 20,
         )
+
+
+def _socket_buffer() -> float:
+    """Bytes that the kernel keeps for one socket; infinite where that cannot be read."""
+    try:
+        return int(Path("/proc/sys/net/core/wmem_default").read_text())
+    except (OSError, ValueError):
+        return math.inf
 
 
 class RunStatus(StrEnum):
@@ -87,6 +97,8 @@ class Limit(StrEnum):
     """It printed too much."""
     DISK = "disk"
     """It wrote too much or too many files (watched where the folder has no size of its own)."""
+    THREADS = "threads"
+    """It started too many threads (watched where it runs as root, whose threads nobody counts)."""
 
 
 class Ran(NamedTuple):

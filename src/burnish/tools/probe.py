@@ -14,7 +14,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from burnish.errors import SandboxError
-from burnish.tools.attempts import ATTEMPTS, FILL, SCATTER, TRIAL, Finding, Hold, outside
+from burnish.tools.attempts import (
+    ATTEMPTS,
+    FILL,
+    FILL_UNNAMED,
+    KEPT_IN_KERNEL,
+    SCATTER,
+    TRIAL,
+    Finding,
+    Hold,
+    outside,
+)
 from burnish.tools.inside.confine import KEEPERS
 from burnish.tools.inside.order import Order
 from burnish.tools.launch import work_folder
@@ -81,13 +91,17 @@ LIMITS = SandboxLimits(
     cpu_s=5, wall_s=10, memory_mb=256, disk_mb=4, files=64, threads=4, output_kb=64
 )
 
+MOST_KEPT = 4
+"""A limit is not held where the kernel keeps more than this part of it beside the address space."""
+
 
 def probe(wanted: frozenset[Layer], sight: Sight, processes: int = 1) -> Report:
     """Find the strongest plan that works here, then try to get out of it."""
     plan, refused = find_plan(wanted, sight)
     with outside() as things:
         limits = replace(LIMITS, processes=processes)
-        target = {**things.target, "memory": limits.memory_mb << 20}
+        memory = limits.memory_mb << 20
+        target = {**things.target, "memory": memory, "most_kept": memory // MOST_KEPT}
         finished = _run(plan, sight, ATTEMPTS, limits, json.dumps(target))
         got = _results(finished)
         findings = [*things.findings(got), *_limit_findings(got, limits)]
@@ -164,20 +178,29 @@ def _results(finished: Finished) -> dict[str, str]:
 
 def _limit_findings(got: dict[str, str], limits: SandboxLimits) -> Iterator[Finding]:
     """Limits, as the attempts met them."""
-    memory = "memory" not in got
-    said = "the limit held" if memory else f"{got.get('memory')} bytes could be taken"
-    yield Finding(Hold.MEMORY, memory, said)
+    most_kept = (limits.memory_mb << 20) // MOST_KEPT
+    taken = [f"{got['memory']} bytes"] if "memory" in got else []
+    kept = {name: int(got[name]) for name in KEPT_IN_KERNEL if name in got}
+    taken += [f"{size} bytes in {name}" for name, size in kept.items() if size > most_kept]
+    said = f"{', '.join(taken)} could be taken" if taken else "the limit held"
+    yield Finding(Hold.MEMORY, not taken, said)
     forks, most = int(got.get("forks", "0")), limits.processes + limits.threads + KEEPERS
     yield Finding(Hold.PROCESSES, forks <= most, f"{forks} processes could be started")
 
 
 def _disk(plan: Plan, sight: Sight) -> Finding:
-    """Write many times the limit."""
-    ran = _run(plan, sight, FILL, LIMITS).ran
-    if ran.killed_by is Limit.DISK:
-        return Finding(Hold.DISK, True, "killed when it wrote more than it may")
-    if ran.status is not RunStatus.OK:
-        return Finding(Hold.DISK, False, f"the attempt to fill it {ran}")
-    size, count = map(int, ran.stdout.split())
-    held = size >> 20 <= LIMITS.disk_mb and count <= LIMITS.files + 2
-    return Finding(Hold.DISK, held, f"{size >> 20} MB and {count} files could be written")
+    """Write many times the limit, into files with names and without."""
+    said = ""
+    for attempt in (FILL, FILL_UNNAMED):
+        ran = _run(plan, sight, attempt, LIMITS).ran
+        if ran.killed_by is Limit.DISK:
+            said = said or "killed when it wrote more than it may"
+            continue
+        if ran.status is not RunStatus.OK:
+            return Finding(Hold.DISK, False, f"the attempt to fill it {ran}")
+        size, count = map(int, ran.stdout.split())
+        written = f"{size >> 20} MB and {count} files could be written"
+        if size >> 20 > LIMITS.disk_mb or count > LIMITS.files + 2:
+            return Finding(Hold.DISK, False, written)
+        said = said or written
+    return Finding(Hold.DISK, True, said)

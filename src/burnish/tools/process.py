@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from burnish.errors import SandboxError
 from burnish.tools.inside.descend import end_below
 from burnish.tools.inside.order import Order, to_json
-from burnish.tools.launch import Started, is_too_full, start
+from burnish.tools.launch import Started, has_too_many_tasks, is_too_full, start
 from burnish.tools.layers import Plan, Sight
 from burnish.tools.limits import Limit, Ran, RunStatus, SandboxLimits
 
@@ -112,11 +112,21 @@ class Run:
                 deadline = self.ready_at + self.limits.wall_s
             if self.killed_by is not None:
                 return
-            if self.ready_at and not self.plan.has_own_root and now >= next_look:
+            if self.ready_at and now >= next_look:
                 next_look = now + LOOK_S
-                if is_too_full(self.order):
-                    self.killed_by = Limit.DISK
+                self.killed_by = self._look()
+                if self.killed_by is not None:
                     return
+
+    def _look(self) -> Limit | None:
+        """The limit that is reached, of those that the kernel does not hold."""
+        process = self.started.process.pid
+        if not self.plan.has_own_root and is_too_full(self.order, process):
+            return Limit.DISK
+        is_watched = self.plan.has_uncounted_threads and self.order.bounds.processes == 1
+        if is_watched and has_too_many_tasks(self.order, process):
+            return Limit.THREADS
+        return None
 
     def _is_over(self) -> bool:
         """Whether the keeper has reported the end, or is gone without a word."""

@@ -14,6 +14,9 @@ from .order import Bounds, Order
 KEEPERS = 3
 """Processes of ours that share the count of processes in a user namespace."""
 
+TIMERS = 64
+"""Timers and queued signals, which the kernel keeps in its own memory."""
+
 
 def confine(order: Order) -> None:
     """Put on every ordered layer in this process; raises before any code runs if one fails."""
@@ -27,6 +30,7 @@ def confine(order: Order) -> None:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # for the parent, which counts what is written
     kernel.drop_capabilities()
     kernel.die_with_parent()
     if "landlock" in layers:
@@ -35,7 +39,13 @@ def confine(order: Order) -> None:
     if "seccomp" in layers:
         may_fork = order.bounds.processes > 1
         may_signal = may_fork and order.has_own_table
-        seccomp.install(os.getpid(), may_fork=may_fork, may_signal=may_signal)
+        seccomp.install(
+            os.getpid(),
+            may_fork=may_fork,
+            may_signal=may_signal,
+            may_pair=order.bounds.socket_pairs,
+            has_own_root="mount" in layers or "bubblewrap" in layers,
+        )
 
 
 def set_limits(bounds: Bounds, most_tasks: int) -> None:
@@ -48,6 +58,7 @@ def set_limits(bounds: Bounds, most_tasks: int) -> None:
         "NPROC": most_tasks,
         "MEMLOCK": 0,
         "MSGQUEUE": 0,
+        "SIGPENDING": TIMERS,
         "RTPRIO": 0,
         "NICE": 0,
     }

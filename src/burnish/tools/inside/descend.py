@@ -44,6 +44,26 @@ def end_below(root: int, *, patience_s: float = 10.0) -> bool:
     return False
 
 
+def below(root: int) -> set[int]:
+    """All descendants of a process, from the kernel's lists of children where it keeps them."""
+    found: set[int] = set()
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/children") as file:
+                    new = set(map(int, file.read().split())) - found
+                found |= new
+                waiting += new
+        except FileNotFoundError:  # it has just ended, or the kernel keeps no such lists
+            if not os.path.exists("/proc/thread-self/children"):
+                return _below(root, _table())
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
 def _below(root: int, table: dict[int, Entry]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, entry in table.items():

@@ -253,9 +253,9 @@ class Owned:
 
 
 class Remote(Owned):
-    """A function of the candidate's, called in its own process."""
-
+    # A function of the candidate's, called in its own process; the docstring is its own.
     __call__ = Owned._call
+    __doc__ = property(lambda self: self._line.ask("doc", attribute=self._target, name="__doc__"))
 
 
 class Stay(Owned):
@@ -372,7 +372,7 @@ class Hooks(ast.NodeTransformer):
             kept = type(node)([item], [inner])
             watch = ast.withitem(_calling("__watch__"), ast.Name("__with__", ast.Store()))
             body = [ast.With([watch], [kept])]
-        return _placed(body[0], node)
+        return ast.fix_missing_locations(ast.copy_location(body[0], node))
 
     visit_AsyncWith = visit_With
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 
@@ -10,8 +11,12 @@ def remove(folder: str) -> None:
     """Remove a folder whose content is hostile, however deep: links are never followed.
 
     Folders inside are moved to the top before they are emptied, so no path grows and nothing
-    recurs.
+    recurs. A folder that the code has replaced by something else is not entered.
     """
+    if os.path.islink(folder) or not os.path.isdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(folder)
+        return
     fresh = itertools.count()
     waiting = [folder]
     while waiting:

@@ -16,6 +16,8 @@ class Bounds(NamedTuple):
     processes: int
     threads: int
     open_files: int
+    socket_pairs: bool
+    """Whether pairs of streams, which event loops need, fit into the memory limit."""
 
 
 class Order(NamedTuple):
