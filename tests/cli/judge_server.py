@@ -17,9 +17,9 @@ from typing import Any, Self
 class JudgeServer:
     """Answers every chat request with what the function makes of its first message."""
 
-    def __init__(self, judge: Callable[[str], str | None]) -> None:
+    def __init__(self, judge: Callable[[str], str | bytes | None]) -> None:
         self.judge = judge
-        """None: the server fails with status 500."""
+        """None: the server fails with status 500; bytes: the whole body of a reply."""
         self.prompts: list[str] = []
 
     def __enter__(self) -> Self:
@@ -35,9 +35,11 @@ class JudgeServer:
                 owner.prompts.append(prompt)
                 text = owner.judge(prompt)
                 code, reply = (
-                    (500, {"error": {"message": "down"}}) if text is None else (200, _said(text))
+                    (500, {"error": {"message": "down"}})
+                    if text is None
+                    else (200, {} if isinstance(text, bytes) else _said(text))
                 )
-                data = json.dumps(reply).encode()
+                data = text if isinstance(text, bytes) else json.dumps(reply).encode()
                 self.send_response(code)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(data)))

@@ -419,3 +419,44 @@ def test_an_anchor_makes_a_pair_judge_score_single_responses(typed: Type, tmp_pa
     assert found["items"][0]["values"] == [1.0]
     assert found["oracle_share"] == 0
     assert not any("SECRET" in prompt for prompt in server.prompts)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<!doctype html><title>Sign in</title>",
+        b"",
+        b"[]",
+        b'{"error": {"message": "model is loading"}}',
+        b'{"model": "scripted", "choices": []}',
+    ],
+    ids=["page", "empty", "list", "error", "no-choices"],
+)
+def test_a_reply_that_no_model_wrote_is_trouble_outside(
+    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    """It is tried again, and where nothing else comes the command fails."""
+    monkeypatch.setattr("burnish.lm.fleet.backoff_s", lambda *_, **__: 0.0)
+    with JudgeServer(lambda _: body) as server:
+        done = typed("judge", pairs, "--model", server.model, "--one-order")
+    assert done.code == 3
+    assert "no item got a verdict" in done.err
+    assert len(server.prompts) > 3
+    with JudgeServer(lambda _: body) as server:
+        done = typed("judge", pairs, "--model", server.model, "--one-order", "--json")
+    assert json.loads(done.out)["statuses"] == {"infra_error": 3}
+
+
+def test_a_page_that_passes_is_overcome(
+    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("burnish.lm.fleet.backoff_s", lambda *_, **__: 0.0)
+    seen: list[str] = []
+
+    def first_a_page(prompt: str) -> str | bytes:
+        seen.append(prompt)
+        return b"<html>busy</html>" if seen.count(prompt) == 1 else fair(prompt)
+
+    with JudgeServer(first_a_page) as server:
+        done = typed("judge", pairs, "--model", server.model, "--one-order", "--json")
+    assert (done.code, json.loads(done.out)["statuses"]) == (0, {"ok": 3})

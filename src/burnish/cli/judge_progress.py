@@ -22,8 +22,8 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from burnish.cli.console import count, duration, err
+from burnish.lm.meter import Cost
 from burnish.rewards.judges.budget import Budget
-from burnish.rewards.judges.questions import Reply
 
 EACH_ROW = 20
 """Up to this many rows get a line each in a log; of more, every tenth part does."""
@@ -36,8 +36,8 @@ class WatchedBudget(Budget):
 
     heard: Callable[[], None] | None = None
 
-    def settle(self, reply: Reply, prompt_characters: int) -> None:
-        super().settle(reply, prompt_characters)
+    def settle(self, paid: Cost, held: Cost, *, is_estimated: bool = False) -> None:
+        super().settle(paid, held, is_estimated=is_estimated)
         if self.heard is not None:
             self.heard()
 

@@ -13,9 +13,9 @@ from burnish.cli.console import count, duration, say
 from burnish.cli.judge_progress import Progress
 from burnish.cli.judging import OpenJudge, read_prices
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
+from burnish.lm.meter import CHARACTERS_A_TOKEN
 from burnish.records import Message
 from burnish.rewards.judges.asking import JudgeModel
-from burnish.rewards.judges.budget import CHARACTERS_A_TOKEN
 from burnish.rewards.judges.forecast import Forecast
 from burnish.rewards.judges.forecast import forecast as forecast_of
 

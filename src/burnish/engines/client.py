@@ -25,6 +25,7 @@ from burnish.lm.connections import Connections
 from burnish.lm.failures import (
     EXPECTED,
     BadReply,
+    ForeignReply,
     RateLimited,
     Rejected,
     ServerFailed,
@@ -124,7 +125,9 @@ class RemoteScorer:
 
     async def _fetch(self, fleet: Fleet, method: str, path: str, body: bytes | None) -> bytes:
         async def request(job: Job) -> Answer[bytes]:
-            return Answer(await self._send(method, path, body))
+            data = await self._send(method, path, body)
+            _check_json(data, f"{self._url}{path}")
+            return Answer(data)
 
         job = Job(f"{self._url}{path} #{next(self._calls)}")
         return await fleet.call(job, request)
@@ -139,7 +142,7 @@ class RemoteScorer:
         except httpx.TransportError as error:
             raise Unreachable(f"{where}: {type(error).__name__} {error}") from error
         except httpx.DecodingError as error:
-            raise BadReply(f"{where}: the reply's content encoding is broken") from error
+            raise ForeignReply(f"{where}: the reply's content encoding is broken") from error
         if reply.status_code == 200:
             return reply.content
         raise _refusal(reply, where)
@@ -174,6 +177,14 @@ def _refusal(reply: httpx.Response, where: str) -> Exception:
     if code == 429:
         return RateLimited(what, after_s=after_s)
     return ServerFailed(what, after_s=after_s) if code >= 500 or code == 408 else Rejected(what)
+
+
+def _check_json(data: bytes, where: str) -> None:
+    """A page by a proxy is no reply of this server; another try may reach it."""
+    try:
+        msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ForeignReply(f"{where}: the reply is not a JSON object: {error}") from error
 
 
 def _decoded(data: bytes, kind: type[T], where: str) -> T:

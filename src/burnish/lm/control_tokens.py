@@ -58,7 +58,8 @@ class ControlTokens:
     ) -> None:
         """`texts` are those of the tokens, `template` is the source of the chat template."""
         self._backend = backend
-        self._ids = {text: int(backend.token_to_id(text)) for text in texts if text}
+        known = {text: backend.token_to_id(text) for text in texts if text}
+        self._ids = {text: id_ for text, id_ in known.items() if id_ is not None}
         # What a character gets that no tokenizer knows: not a sign that its text was written.
         unknown = set(backend.encode(chr(_LAST), add_special_tokens=False).ids)
         self._read = frozenset(id_ for id_ in self._ids.values() if id_ not in unknown)

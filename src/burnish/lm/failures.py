@@ -1,8 +1,10 @@
 """What can go wrong between this process and a model server, each under its own name.
 
 `classify` is the one place that decides which status a failure has and whether it is worth
-another try: 408, 429, 5xx, deadlines and broken connections are; every other 4xx, an unreadable
-reply, a refusal and a wrong model are not, because the same request would meet the same answer.
+another try: 408, 429, 5xx, deadlines, broken connections and replies that no model server wrote
+are; every other 4xx, a model's reply of a wrong shape, a refusal and a wrong model are not, because
+the same request would meet the same answer. None of them is a `parse_error`: that is about the
+words of a model.
 """
 
 from __future__ import annotations
@@ -49,12 +51,20 @@ class Unreachable(CallFailed):
     """The connection could not be made, or broke before the reply was complete."""
 
 
+class NotSent(Unreachable):
+    """The connection could not be made at all, so nothing was asked."""
+
+
 class Rejected(CallFailed):
     """The server refused the request itself (4xx other than 408 and 429, or a redirect)."""
 
 
 class BadReply(CallFailed):
-    """The reply is not JSON, or JSON of another shape than the protocol promises."""
+    """A model server answered, in another shape than the protocol promises."""
+
+
+class ForeignReply(BadReply):
+    """Something else than a model server answered: a proxy's page, an error, nothing at all."""
 
 
 class Refused(CallFailed):
@@ -92,8 +102,8 @@ def classify(error: BaseException) -> Failure:
             return Failure(Status.TIMEOUT, True)
         case Unreachable() | ConnectionError():
             return Failure(Status.INFRA_ERROR, True)
-        case BadReply():
-            return Failure(Status.PARSE_ERROR, False)
+        case ForeignReply():
+            return Failure(Status.INFRA_ERROR, True)
         case Refused():
             return Failure(Status.REFUSED, False)
         case _:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -31,6 +32,9 @@ from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling
 from burnish.lm.connections import Connections
 from burnish.lm.failures import (
     BadReply,
+    CallFailed,
+    ForeignReply,
+    NotSent,
     RateLimited,
     Rejected,
     ServerFailed,
@@ -39,12 +43,15 @@ from burnish.lm.failures import (
     retry_after_s,
 )
 from burnish.lm.fleet import Answer, Fleet, Job, Limits
+from burnish.lm.meter import SAFETY, Cost, current_meter, estimate_tokens
 from burnish.seeds import digest
 
 if TYPE_CHECKING:
     import httpx
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
+MARKER_TOKENS = 4
+"""What a chat template adds to a message, roughly."""
 
 _serial = count()
 
@@ -55,7 +62,7 @@ class Prices(Struct, frozen=True, kw_only=True):
     prompt_usd: float = 0.0
     completion_usd: float = 0.0
 
-    def cost_usd(self, usage: wire.Usage) -> float:
+    def cost_usd(self, usage: wire.Usage | Cost) -> float:
         prompt = usage.prompt_tokens * self.prompt_usd
         return (prompt + usage.completion_tokens * self.completion_usd) / 1e6
 
@@ -141,20 +148,31 @@ class OpenAILM:
         self.abilities = await probe(self)
         return self.abilities
 
-    async def post(self, path: str, body: dict[str, Any], tokens: int = 0) -> wire.Reply:
+    async def post(
+        self, path: str, body: dict[str, Any], tokens: int = 0, *, needs_choices: bool = False
+    ) -> wire.Reply:
         """One generation request through the fleet, its reply checked for shape and model."""
         where = self._shown(path)
         content = _encoded(body, where)
 
         async def request(job: Job) -> Answer[wire.Reply]:
-            data = await self._send("POST", path, content)
-            reply = wire.decode(data, wire.Reply, where, secret=self._key)
-            wire.check_model(self.model, reply.model, self.accept_models, where, secret=self._key)
+            with self._unanswered(body):
+                data = await self._send("POST", path, content)
+            with self._unread(data, body):
+                reply = wire.decode(data, wire.Reply, where, secret=self._key)
+                if needs_choices and not reply.choices:
+                    raise ForeignReply(f"{where}: the reply has no choices")
+                wire.check_model(
+                    self.model, reply.model, self.accept_models, where, secret=self._key
+                )
+            cost, is_estimated = self._bill(reply, body)
+            self._charge(cost, is_estimated=is_estimated)
             usage = reply.counted
-            cost_usd = self.prices.cost_usd(usage)
-            return Answer(reply, usage.prompt_tokens, usage.completion_tokens, cost_usd)
+            return Answer(reply, usage.prompt_tokens, usage.completion_tokens, cost.usd)
 
         job = self._job(path, tokens, body, content)
+        if (meter := current_meter()) is not None:
+            meter.is_used = True
         return await self.fleet.call(job, request, value_type=wire.Reply)
 
     async def list_models(self) -> tuple[str, ...]:
@@ -192,11 +210,77 @@ class OpenAILM:
         body = wire.request_body(
             self.model, prompt, sampling, logprobs=logprobs, token_ids=self.abilities.token_ids
         )
-        reply = await self.post(path, body, _estimate(prompt, sampling))
+        reply = await self.post(path, body, _estimate(prompt, sampling), needs_choices=True)
         completions = wire.completions_of(
             reply, sampling, logprobs=logprobs, where=self._shown(path), secret=self._key
         )
-        return wire.with_usage(completions, reply.counted, self.prices.cost_usd(reply.counted))
+        cost, _ = self._bill(reply, body)
+        return wire.with_usage(completions, reply.counted, cost.usd)
+
+    # --- what requests cost
+
+    def _bill(self, reply: wire.Reply, body: dict[str, Any]) -> tuple[Cost, bool]:
+        """What a reply costs, and whether any of that is an estimate."""
+        usage = reply.counted
+        if usage.is_whole:
+            return self._priced(usage.prompt_tokens, usage.completion_tokens), False
+        said = wire.text_of(reply)
+        # Without a word there were thoughts, or a filter took the words away: they are paid.
+        written = estimate_tokens(said) if said else _most_written(body)
+        guessed = self._priced(
+            0 if usage.prompt_tokens else _prompt_tokens(body),
+            0 if usage.completion_tokens else written,
+            estimated=True,
+        )
+        given = self._priced(usage.prompt_tokens, usage.completion_tokens)
+        return given.plus(guessed), True
+
+    def _priced(self, read: int, written: int, *, estimated: bool = False) -> Cost:
+        usd = self.prices.cost_usd(Cost(read, written))
+        return Cost(read, written, usd * SAFETY if estimated else usd)
+
+    def _charge(self, cost: Cost, *, is_estimated: bool) -> None:
+        """Put a request on the meter of whoever asked."""
+        if (meter := current_meter()) is not None:
+            meter.charge(cost, is_estimated=is_estimated)
+
+    def _lose(self, cost: Cost, *, is_estimated: bool) -> None:
+        """Charge a request that brought no answer."""
+        self._charge(cost, is_estimated=is_estimated)
+        totals = self.fleet.totals
+        totals.cost_usd += cost.usd
+        if not is_estimated:
+            totals.prompt_tokens += cost.prompt_tokens
+            totals.completion_tokens += cost.completion_tokens
+
+    @contextmanager
+    def _unanswered(self, body: dict[str, Any]) -> Iterator[None]:
+        """A request that was sent and never answered may have been paid for in full: a deadline
+        passed, another copy was quicker, or the connection broke."""
+        try:
+            yield
+        except (Rejected, RateLimited, ServerFailed, NotSent):
+            raise
+        # Boundary: cancellation is how deadlines and hedges end a request.
+        except BaseException:
+            most = self._priced(_prompt_tokens(body), _most_written(body), estimated=True)
+            self._lose(most, is_estimated=True)
+            raise
+
+    @contextmanager
+    def _unread(self, data: bytes, body: dict[str, Any]) -> Iterator[None]:
+        """A reply of no use is charged by its own count, or as the most where a model wrote it."""
+        try:
+            yield
+        except CallFailed:
+            usage = wire.usage_in(data)
+            if usage.is_whole:
+                counted = self._priced(usage.prompt_tokens, usage.completion_tokens)
+                self._lose(counted, is_estimated=False)
+            elif wire.is_by_a_model(data):
+                most = self._priced(_prompt_tokens(body), _most_written(body), estimated=True)
+                self._lose(most, is_estimated=True)
+            raise
 
     def _job(self, path: str, tokens: int = 0, body: Any = None, content: bytes = b"") -> Job:
         """A journal must know a request again after a restart, whatever the order of asking: its
@@ -222,11 +306,13 @@ class OpenAILM:
                 data = await _read(response, where)
         except httpx.TransportError as error:
             detail = wire.excerpt(str(error).encode(), self._key)
-            raise Unreachable(
+            never = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
+            kind = NotSent if isinstance(error, never) else Unreachable
+            raise kind(
                 f"{where}: the connection failed: {type(error).__name__} {detail}"
             ) from error
         except httpx.DecodingError as error:
-            raise BadReply(f"{where}: the reply's content encoding is broken") from error
+            raise ForeignReply(f"{where}: the reply's content encoding is broken") from error
         if response.status_code == 200:
             return data
         raise self._refusal(response, data, where)
@@ -239,6 +325,8 @@ class OpenAILM:
             return RateLimited(what, after_s=after_s)
         if code >= 500 or code == 408:
             return ServerFailed(what, after_s=after_s)
+        if code < 300:
+            return ForeignReply(what)
         hints = {
             401: "; check the API key (api_key_env)",
             403: "; check the API key (api_key_env)",
@@ -275,8 +363,23 @@ async def _read(response: httpx.Response, where: str) -> bytes:
 
 def _estimate(prompt: Prompt, sampling: Sampling) -> int:
     """Tokens a request will use at most, for the rate limit; four characters make a token."""
-    sizes = [1 if isinstance(p, int) else len(p.content) // 4 + 4 for p in prompt]
+    sizes = [1 if isinstance(p, int) else len(p.content) // 4 + MARKER_TOKENS for p in prompt]
     return sum(sizes) + sampling.n * sampling.max_tokens
+
+
+def _prompt_tokens(body: dict[str, Any]) -> int:
+    """Tokens of a request's prompt, estimated."""
+    if "prompt" in body:
+        return len(body["prompt"])
+    return sum(_message_tokens(message["content"]) for message in body["messages"])
+
+
+def _message_tokens(content: str) -> int:
+    return estimate_tokens(content) + MARKER_TOKENS
+
+
+def _most_written(body: dict[str, Any]) -> int:
+    return int(body["max_tokens"]) * int(body.get("n", 1))
 
 
 def _encoded(body: dict[str, Any], where: str) -> bytes:

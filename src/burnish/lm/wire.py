@@ -7,8 +7,11 @@ as `token_id:17`.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,7 +19,16 @@ from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling
-from burnish.lm.failures import BadReply, Refused, WrongModel
+from burnish.lm.failures import (
+    BadReply,
+    CallFailed,
+    ForeignReply,
+    RateLimited,
+    Refused,
+    Rejected,
+    ServerFailed,
+    WrongModel,
+)
 from burnish.lm.stops import before_stop
 from burnish.records import Finish, Message
 
@@ -37,11 +49,20 @@ TOOL_CALLS = ("tool_calls", "function_call")
 T = TypeVar("T")
 
 
+MOST_COUNTED = 10**9
+"""A count above this is no count."""
+
+
 class Usage(Struct, frozen=True):
-    """Tokens that the server counted."""
+    """Tokens that the server counted; 0 where it did not."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether both were counted; a reply may have no tokens, a prompt always has some."""
+        return self.prompt_tokens > 0 and self.completion_tokens > 0
 
 
 class Alternative(Struct, frozen=True):
@@ -98,9 +119,48 @@ class Reply(Struct, frozen=True):
     @property
     def counted(self) -> Usage:
         """The tokens that the server counted; 0 where it gives no count."""
-        given = self.usage if isinstance(self.usage, dict) else {}
-        counts = [given.get(name) for name in Usage.__struct_fields__]
-        return Usage(*(count if isinstance(count, int) and count > 0 else 0 for count in counts))
+        return counted(self.usage)
+
+
+def counted(usage: Any) -> Usage:
+    """The counts in a reply's `usage`, whatever that is.
+
+    Some servers leave hidden thoughts out of `completion_tokens` and in `total_tokens`: the larger
+    count is the one that is paid.
+    """
+    given = usage if isinstance(usage, dict) else {}
+    prompt = _count(given.get("prompt_tokens"))
+    written = _count(given.get("completion_tokens"))
+    total = _count(given.get("total_tokens"))
+    if prompt:
+        return Usage(prompt, max(written, total - prompt))
+    return Usage(max(0, total - written), written) if written else Usage(0, total)
+
+
+def usage_in(data: bytes) -> Usage:
+    """The counts in a reply that is otherwise not one."""
+    content = _plain(data)
+    return counted(content.get("usage") if isinstance(content, dict) else None)
+
+
+def has_answer(content: Any) -> bool:
+    """Whether any JSON looks like the answer of a model."""
+    return isinstance(content, dict) and bool(content.get("choices"))
+
+
+def is_by_a_model(data: bytes) -> bool:
+    """Whether a reply that could not be read seems to be a model's: whole, or cut off."""
+    content = _plain(data)
+    return has_answer(content) or (content is None and b'"choices"' in data)
+
+
+def _count(value: Any) -> int:
+    """A number of tokens, also as a float or in quotes; 0 for anything else."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12:
+        value = int(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # NaN compares as False.
+    return math.ceil(value) if is_number and 0 < value <= MOST_COUNTED else 0
 
 
 class ModelName(Struct, frozen=True):
@@ -152,18 +212,27 @@ def request_body(
 
 
 def decode(data: bytes, kind: type[T], where: str, *, secret: str = "") -> T:
-    """A reply as its record; `BadReply` says where it differs from the protocol."""
+    """A reply as its record; the error says where it differs from the protocol.
+
+    `BadReply` where a model answered, `ForeignReply` where there is no sign of one.
+    """
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        said = _error_in(data)
-        if said:
-            raise BadReply(
-                f"{where}: the server answered with an error: {excerpt(said, secret)}"
-            ) from None
-        raise BadReply(f"{where}: the reply has another shape than the protocol: {error}") from None
+        content = _plain(data)
+        failure = _error_in(content, where, secret)
+        if failure is None and has_answer(content) and "usage" in content:
+            # A count that no number can hold is no reason to lose the answer beside it.
+            content["usage"] = None
+            with suppress(msgspec.ValidationError):
+                return msgspec.convert(content, kind)
+        if failure is None:
+            failure = (BadReply if has_answer(content) else ForeignReply)(
+                f"{where}: the reply has another shape than the protocol: {error}"
+            )
+        raise failure from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BadReply(
+        raise ForeignReply(
             f"{where}: the reply is not JSON: it begins {excerpt(data, secret)}"
         ) from None
 
@@ -205,6 +274,14 @@ def completions_of(
         words = excerpt((said or choices[0].finish_reason or "").encode(), secret)
         raise Refused(f"{where}: the answer was refused: {words}")
     return [_completion(reply, choice, asked, logprobs, where) for choice in choices]
+
+
+def text_of(reply: Reply) -> str:
+    """Everything that the reply's choices say."""
+    messages = [choice.message for choice in reply.choices if choice.message is not None]
+    parts = [choice.text for choice in reply.choices]
+    parts += [said for message in messages for said in (message.content, message.refusal)]
+    return "".join(part for part in parts if part)
 
 
 def with_usage(completions: list[Completion], usage: Usage, cost_usd: float) -> list[Completion]:
@@ -316,17 +393,32 @@ def excerpt(data: bytes, secret: str = "", *, limit: int = 160) -> str:
     return f"'{text[:limit]}{'...' if len(text) > limit else ''}'" if text else "empty"
 
 
-def _error_in(data: bytes) -> bytes:
-    """The server's own words where a reply is an error in spite of its status 200."""
+def _plain(data: bytes) -> Any:
+    """Any JSON; None where it is none."""
     try:
-        content = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return b""
+        # Python's own reader also takes numbers that are out of range.
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _error_in(content: Any, where: str, secret: str) -> CallFailed | None:
+    """The failure that a reply names in spite of its status 200, with the server's own words."""
     error = content.get("error") if isinstance(content, dict) else None
     if not error:
-        return b""
+        return None
     message = error.get("message") if isinstance(error, dict) else error
-    return message.encode() if isinstance(message, str) else msgspec.json.encode(error)
+    said = message.encode() if isinstance(message, str) else msgspec.json.encode(error)
+    what = f"{where}: the server answered with an error: {excerpt(said, secret)}"
+    code = error.get("code") if isinstance(error, dict) else None
+    # Gateways put the status of the server behind them here.
+    if code == 429:
+        return RateLimited(what)
+    if code == 408 or (isinstance(code, int) and 500 <= code < 600):
+        return ServerFailed(what)
+    if isinstance(code, int) and 400 <= code < 500:
+        return Rejected(what)
+    return ForeignReply(what)
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -43,7 +43,10 @@ class Renamed(Combination):
 
 
 class BudgetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a judge may spend in one process; nothing given is no limit."""
+    """What a judge may spend in one run, all its continuations together; no limit by default.
+
+    Each of several processes has a budget of its own.
+    """
 
     calls: int | None = None
     tokens: int | None = None

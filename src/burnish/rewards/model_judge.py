@@ -12,10 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from burnish.errors import UserError
-from burnish.lm.base import LM, Completion, Sampling, check_sampling, known_as
+from burnish.lm.base import LM, Sampling, check_sampling, known_as
 from burnish.lm.failures import EXPECTED, classify
+from burnish.lm.replay import asked_sample
 from burnish.records import Finish, Message, Status
+from burnish.rewards.judges.ledger import PaidReplies, note_judge
 from burnish.rewards.judges.prompting import check_template, fill, wording
+from burnish.rewards.judges.questions import Reply
 from burnish.rewards.pair_judges import ExplainingJudge, Opinion, Pair
 from burnish.rewards.pairs import parse_pair_scores
 from burnish.rewards.scorer import gather
@@ -50,6 +53,9 @@ class LMPairJudge(ExplainingJudge):
         if concurrency < 1:
             raise UserError(f"judge '{self.name}': concurrency is {concurrency}; expected >= 1.")
         self.concurrency = concurrency
+        self.paid = PaidReplies()
+        """What a training run has paid for already."""
+        note_judge(self)
 
     @property
     def fingerprint(self) -> str:
@@ -71,13 +77,21 @@ class LMPairJudge(ExplainingJudge):
             max_tokens=self.sampling.max_tokens,
             seed=derive(self.seed, mark, vote),
         )
+        messages = (Message("user", text),)
+        _, *identity = known_as(self.lm)
+        key = digest(asked_sample(self.name, messages, sampling).key, *identity)
+        if (paid := self.paid.read(key)) is not None:
+            return _read(paid)
         try:
-            completions = await self.lm.sample([Message("user", text)], sampling)
+            completions = await self.lm.sample(messages, sampling)
         except EXPECTED as error:
             return Opinion.none(classify(error).status, " ".join(str(error).split())[:500])
         if not completions:
             return Opinion.none(Status.INFRA_ERROR, f"model '{self.name}' gave no completion")
-        return _read(completions[0])
+        reply = Reply(completions[0].text, completions[0].model, completions[0].finish)
+        if reply.finish is not Finish.ERROR:
+            self.paid.write(key, reply)
+        return _read(reply)
 
 
 def default_template() -> str:
@@ -85,13 +99,13 @@ def default_template() -> str:
     return wording("pair_scores", Path(__file__).parent / "prompts")
 
 
-def _read(completion: Completion) -> Opinion:
-    said = completion.text.strip()
-    if completion.finish is Finish.ERROR:
+def _read(reply: Reply) -> Opinion:
+    said = reply.text.strip()
+    if reply.finish is Finish.ERROR:
         return Opinion.none(Status.INFRA_ERROR, "the judge's backend failed", said)
-    scores = parse_pair_scores(completion.text)
+    scores = parse_pair_scores(reply.text)
     if scores is not None:
         return Opinion((scores[0], scores[1]), said)
-    cut = ", cut at max_tokens" if completion.finish is Finish.LENGTH else ""
+    cut = ", cut at max_tokens" if reply.finish is Finish.LENGTH else ""
     reason = f"no <scores>a, b</scores> with two numbers from 0 to 10 in the reply{cut}"
     return Opinion.none(Status.PARSE_ERROR, reason, said)

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from burnish.rewards.judges.ledger import LEDGER
 from burnish.store import RunStore
 from burnish.store.calibration import CALIBRATION
 from burnish.training.stages import FILE as DIFFICULTY
@@ -27,7 +28,7 @@ def begin_anew(folder: Path) -> bool:
         if _has_steps(store):
             return False
         store.discard()
-    for name in (CALIBRATION, DIFFICULTY):
+    for name in (CALIBRATION, DIFFICULTY, LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm"):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / "crash", ignore_errors=True)
     return True

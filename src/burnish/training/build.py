@@ -23,6 +23,7 @@ from burnish.policy.state import PolicyState
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
+from burnish.rewards.judges.ledger import Ledger, judges_built, ledger_name
 from burnish.seeds import Seeds, digest
 from burnish.store import RunStore
 from burnish.store.durable import write_file
@@ -71,7 +72,8 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     before = Surroundings()
     try:
         tasks = build_tasks(config.task, config.run.seed, root)
-        scorer = build_all(config.rewards, base=root)
+        with judges_built() as judges:
+            scorer = build_all(config.rewards, base=root)
         check_names(config, scorer, tasks)
         config = rooted(config, root)
         check_pieces(config, [part.name for part in scorer.children])
@@ -102,7 +104,10 @@ def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str =
     stored = resolved.flat() | files
     store = _open_store(resolved, portable, stored, folder, fingerprint, world, recipe)
     try:
-        return _assemble(config, store, scorer, trainable, teachers, cursor, prompts, world)
+        trainer = _assemble(config, store, scorer, trainable, teachers, cursor, prompts, world)
+        if judges:
+            trainer.judges = Ledger(folder / ledger_name(world.rank), judges)
+        return trainer
     except BaseException:
         store.close()
         raise

@@ -26,6 +26,7 @@ from burnish.lm.device_full import device_full
 from burnish.lm.local import LocalLM
 from burnish.policy.batch import Advantages, RewardBatch
 from burnish.rewards.function import FunctionReward
+from burnish.rewards.judges.ledger import Ledger
 from burnish.rewards.scorer import Scorer, leaves
 from burnish.seeds import Seeds
 from burnish.store import RunStore
@@ -103,6 +104,8 @@ class Trainer:
     """What is left to do before the first step."""
     curriculum: Curriculum | None = None
     """The stages, once they are measured."""
+    judges: Ledger | None = None
+    """What the rewards' judges were paid for, where there are any."""
     step_times: list[float] = field(default_factory=list)
     current: list[Scored] = field(default_factory=list)
     """The rollouts of the step under way, kept for a guard's report."""
@@ -280,6 +283,11 @@ class Trainer:
         done = self._step_done(step, metrics, useful, groups, timings, reused)
         return done, stop or useless(streak, limit, self.folder.name)
 
+    def ask_judges_about(self, part: str) -> None:
+        """What is judged from now on belongs to this part of the run."""
+        if self.judges is not None:
+            self.judges.begin(part)
+
     def _note_refreeze(self, step: int, batch: RewardBatch, values: Advantages) -> None:
         """A new unit of the rewards is told once, also where a resumed run repeats the step."""
         note = refreeze_note(batch, values)
@@ -302,6 +310,7 @@ class Trainer:
         """Sample and score, or read back what an interrupted start had already stored."""
         stored = self.store.rollouts(step)
         if stored is None:
+            self.ask_judges_about(f"step {step}")
             seed = self.seeds.for_("rollout", step)
             version = self.state.weight_version
             return self.collector.collect(step, self.cursor, seed, version), False
@@ -371,6 +380,7 @@ class Trainer:
         """Score the held-out prompts greedily, unless this step's evaluation is stored."""
         stored = self._stored_evaluation(self.state.step)
         if stored is None:
+            self.ask_judges_about(f"held out {self.state.step}")
             config = self.config
             tasks = self.tasks.held_out(config.evaluation.prompts)
             tokens = config.evaluation.max_tokens or config.rollout.max_tokens

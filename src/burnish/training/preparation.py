@@ -66,6 +66,7 @@ def _calibrate(run: Trainer, piece: ReferenceFrozen) -> Calibrated:
     kept = read_start_rewards(run.folder)
     if kept is not None:
         return _remember(run, piece, kept)
+    run.ask_judges_about("calibration")
     tasks = replace(run.cursor, position=0).take(piece.prompts)
     seed = run.seeds.for_("calibration")
     scored = run.collector.answer(tasks, seed, piece.samples)
@@ -102,6 +103,7 @@ def _begin_curriculum(run: Trainer, config: CurriculumConfig) -> StageBegun:
     """Deal the tasks into stages by how the start model does at them."""
 
     def measure(pool: Sequence[Task]) -> list[float | None]:
+        run.ask_judges_about("difficulty")
         seed = run.seeds.for_("difficulty")
         part = run.config.evaluation.part
         # A prompt over the limit is never drawn, whatever its stage.

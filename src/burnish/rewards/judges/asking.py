@@ -10,6 +10,7 @@ none. Nothing else makes a verdict: no reply, no number.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,11 +23,22 @@ from msgspec.structs import replace
 
 from burnish.errors import UserError
 from burnish.lm.base import LM, Completion, Sampling, TooLong, check_sampling, known_as
-from burnish.lm.failures import EXPECTED, classify
+from burnish.lm.failures import (
+    EXPECTED,
+    BadReply,
+    NotSent,
+    Refused,
+    TimedOut,
+    Unreachable,
+    WrongModel,
+    classify,
+)
+from burnish.lm.meter import SAFETY, Cost, Meter, estimate_tokens, metered
 from burnish.lm.replay import Recorded
 from burnish.records import Finish, Message, Status
 from burnish.rewards.judges.budget import Budget, BudgetSpent, Spent
 from burnish.rewards.judges.cache import ReplyCache
+from burnish.rewards.judges.ledger import PaidReplies, note_judge
 from burnish.rewards.judges.questions import Heard, Question, Reader, Reply, Unreadable, V
 from burnish.rewards.judges.record import NotRecorded, Record, RecordLM, asked
 from burnish.seeds import derive, digest
@@ -46,6 +58,10 @@ __all__ = [
 ]
 
 GREEDY = Sampling(temperature=0.0, max_tokens=1024)
+WAIT_S = 0.02
+"""How often a call asks again whether it still fits into the budget."""
+
+logger = logging.getLogger(__name__)
 
 
 class _Flight:
@@ -97,6 +113,9 @@ class JudgeModel:
         self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
         self.record = None if record is None else Record(record)
         self._flights: dict[tuple[object, str], _Flight] = {}
+        self.paid = PaidReplies()
+        """What a training run has paid for already; shared by copies of this judge."""
+        note_judge(self)
 
     @property
     def name(self) -> str:
@@ -185,16 +204,69 @@ class JudgeModel:
     async def _send(self, this: _Round) -> Reply:
         if getattr(self.lm, "is_replay", False):
             return self._unpaid(await self._sampled(this))
-        self.budget.take()
-        try:
-            reply = await self._sampled(this)
-        except BaseException:
-            self.budget.fail()
-            raise
-        self.budget.settle(reply, sum(len(m.content) for m in this.asked.messages))
-        if self.cache is not None and reply.finish is not Finish.ERROR:
-            self.cache.write(self._key(this), reply)
+        key = self._key(this)
+        if (paid := self.paid.read(key)) is not None:
+            return replace(paid, is_replayed=True)
+        most = self._most(this)
+        # Several event loops may share a budget, so there is no event of one of them to wait for.
+        while (held := self.budget.take(most)) is None:  # noqa: ASYNC110
+            await anyio.sleep(WAIT_S)
+        with metered() as meter:
+            try:
+                reply = await self._sampled(this)
+            except BaseException as error:
+                lost = meter.cost if meter.is_used else _lost(error, most)
+                is_estimated = meter.is_estimated or (not meter.is_used and lost.tokens > 0)
+                self.budget.fail(lost, held, is_estimated=is_estimated)
+                if is_estimated and isinstance(error, Refused | BadReply | WrongModel):
+                    self._tell_of_estimates()
+                raise
+        self._settle(this, reply, meter, held)
+        if reply.finish is not Finish.ERROR:
+            self.paid.write(key, reply)
+            if self.cache is not None:
+                self.cache.write(key, reply)
         return reply
+
+    def _most(self, this: _Round) -> Cost:
+        """The most that a call may cost, its prompt estimated."""
+        read = sum(estimate_tokens(message.content) for message in this.asked.messages)
+        return self._priced(read, this.sampling.n * this.sampling.max_tokens)
+
+    def _priced(self, read: int, written: int) -> Cost:
+        """Estimated tokens, dear enough for a limit to hold where there are more of them."""
+        prices = getattr(self.lm, "prices", None)
+        if prices is None:
+            return Cost(read, written)
+        usd = read * prices.prompt_usd + written * prices.completion_usd
+        return Cost(read, written, SAFETY * usd / 1e6)
+
+    def _settle(self, this: _Round, reply: Reply, meter: Meter, held: Cost) -> None:
+        """Pay for a reply: by the meter, by its own count, or by the length of the texts."""
+        cost, is_estimated = meter.cost, meter.is_estimated
+        if not meter.is_used:
+            cost = Cost(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
+            is_estimated = cost.tokens == 0
+        if not meter.is_used and is_estimated:
+            read = sum(estimate_tokens(message.content) for message in this.asked.messages)
+            guessed = self._priced(read, estimate_tokens(reply.text))
+            cost = guessed._replace(usd=reply.cost_usd or guessed.usd)
+        self.budget.settle(cost, held, is_estimated=is_estimated)
+        if is_estimated:
+            self._tell_of_estimates()
+
+    def _tell_of_estimates(self) -> None:
+        """Say once that a limit in dollars rests on estimates."""
+        if self.budget.usd is not None and not self.budget.told_of_estimates:
+            self.budget.told_of_estimates = True
+            logger.warning(
+                "Judge '%s': the server does not count tokens (no usable 'usage' in a reply); they "
+                "are estimated from the texts and priced %g times as high, so that the budget of "
+                "$%g holds.",
+                self.name,
+                SAFETY,
+                self.budget.usd,
+            )
 
     def _key(self, this: _Round) -> str:
         """The record's key goes by the model's name; a cache must also know which model that is."""
@@ -218,6 +290,16 @@ class JudgeModel:
     def _unpaid(self, reply: Reply) -> Reply:
         self.budget.save()
         return replace(reply, is_cached=True)
+
+
+def _lost(error: BaseException, most: Cost) -> Cost:
+    """What a call without a reply has cost where the model keeps no books.
+
+    Nothing where there is no price, or where nothing was answered.
+    """
+    perhaps = (TimedOut, TimeoutError, Unreachable, anyio.get_cancelled_exc_class())
+    is_paid = isinstance(error, (Refused, BadReply, WrongModel, *perhaps))
+    return most if most.usd and is_paid and not isinstance(error, NotSent) else Cost()
 
 
 def _advised(error: Exception) -> str:

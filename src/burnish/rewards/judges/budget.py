@@ -4,21 +4,22 @@
     judge = JudgeModel(lm, budget=budget)       # several judges may share one budget
     budget.spent                                # Spent(calls=12, cached=3, ...)
 
-Calls are counted before they are sent, so their limit is exact, over threads too. Tokens and dollars are known only
-afterwards: no call starts once they are spent, and those under way then are the most it overshoots.
+Calls are counted before they are sent, so their limit is exact, over threads too. What a call costs
+in tokens and dollars is known only afterwards: each holds back the most that it may cost until it
+ends, and one that might pass a limit waits for those under way. The first call goes alone, because
+only its reply shows what the server counts. So a limit is passed by one call at most, however many
+are asked at once (its retries are part of it).
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 from burnish.errors import JudgeError, UserError
-from burnish.rewards.judges.questions import Reply
-
-CHARACTERS_A_TOKEN = 4
-"""For models that do not count: a rough rule for English."""
+from burnish.lm.meter import Cost
 
 
 class BudgetSpent(JudgeError):
@@ -37,11 +38,21 @@ class Spent(NamedTuple):
     completion_tokens: int = 0
     usd: float = 0.0
     estimated: int = 0
-    """Calls whose tokens nobody counted: taken from the length of the texts."""
+    """Calls whose tokens nobody counted, or not all of them: taken from the length of the texts."""
 
     @property
     def tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
+
+    def plus(self, cost: Cost, **counts: int) -> Spent:
+        """With a cost and counts added."""
+        added = {name: getattr(self, name) + count for name, count in counts.items()}
+        return self._replace(
+            prompt_tokens=self.prompt_tokens + cost.prompt_tokens,
+            completion_tokens=self.completion_tokens + cost.completion_tokens,
+            usd=self.usd + cost.usd,
+            **added,
+        )
 
 
 class Budget:
@@ -55,6 +66,17 @@ class Budget:
                 raise UserError(f"budget: {name} is {limit}; expected 0 or more, or None")
         self.calls, self.tokens, self.usd = calls, tokens, usd
         self.spent = Spent()
+        self.changed: Callable[[Spent, Cost, int], None] | None = None
+        """Told of every change: what is spent, what calls under way hold back, and their number."""
+        self.told_of_estimates = False
+        """Whether it was said that tokens are estimated."""
+        self._under_way = 0
+        self._held = Cost()
+        self._largest = Cost()
+        """The most that one call has cost so far, number by number."""
+        self._ended = 0
+        self._is_known = False
+        """Whether a call has shown what the server counts."""
         # invariant: `spent` is read and replaced in one step, so calls never pass their limit
         self._lock = threading.Lock()
 
@@ -72,35 +94,66 @@ class Budget:
             return f"the budget of ${self.usd:g} is spent"
         return ""
 
-    def take(self) -> None:
-        """Count one call, or raise `BudgetSpent`."""
+    def take(self, most: Cost | None = None) -> Cost | None:
+        """Count one call and hold back the `most` that it may cost; raises `BudgetSpent`.
+
+        The amount to give back when the call ends; None: it must wait for those under way.
+        """
         with self._lock:
             if why := self.exhausted:
                 raise BudgetSpent(why)
-            self.spent = self.spent._replace(calls=self.spent.calls + 1)
+            held = (most or Cost()).at_least(self._largest)
+            if most is not None and not self._fits(held):
+                return None
+            self._under_way += 1
+            self._held = self._held.plus(held)
+            self._set(self.spent.plus(Cost(), calls=1))
+            return held
 
-    def settle(self, reply: Reply, prompt_characters: int) -> None:
-        """Add what a call turned out to cost."""
-        read, written = reply.prompt_tokens, reply.completion_tokens
-        is_counted = read > 0 or written > 0
-        if not is_counted:
-            read = -(-prompt_characters // CHARACTERS_A_TOKEN)
-            written = -(-len(reply.text) // CHARACTERS_A_TOKEN)
-        with self._lock:
-            spent = self.spent
-            self.spent = spent._replace(
-                prompt_tokens=spent.prompt_tokens + read,
-                completion_tokens=spent.completion_tokens + written,
-                usd=spent.usd + reply.cost_usd,
-                estimated=spent.estimated + (not is_counted),
-            )
+    def settle(self, paid: Cost, held: Cost, *, is_estimated: bool = False) -> None:
+        """Add what a call turned out to cost and give back what it held."""
+        self._end(paid, held, estimated=int(is_estimated))
 
-    def fail(self) -> None:
-        """Note that a call brought no reply."""
-        with self._lock:
-            self.spent = self.spent._replace(failed=self.spent.failed + 1)
+    def fail(
+        self, paid: Cost | None = None, held: Cost | None = None, *, is_estimated: bool = False
+    ) -> None:
+        """Note that a call brought no reply, and what it cost all the same."""
+        self._end(paid or Cost(), held or Cost(), failed=1, estimated=int(is_estimated))
 
     def save(self) -> None:
         """Note a question that was answered without a call."""
         with self._lock:
-            self.spent = self.spent._replace(cached=self.spent.cached + 1)
+            self._set(self.spent.plus(Cost(), cached=1))
+
+    def resume(self, spent: Spent) -> None:
+        """Go on from what was spent before, in an earlier process."""
+        with self._lock:
+            paid = Cost(spent.prompt_tokens, spent.completion_tokens, spent.usd)
+            counts = ("calls", "failed", "cached", "estimated")
+            self._set(self.spent.plus(paid, **{name: getattr(spent, name) for name in counts}))
+
+    def _fits(self, held: Cost) -> bool:
+        """Whether a call may start beside those under way; one alone always may."""
+        if self._under_way == 0 or (self.tokens is None and self.usd is None):
+            return True
+        if not self._is_known and self._under_way > self._ended:
+            return False  # while all calls fail they double, so that a dead server is soon known
+        ahead = self.spent.plus(self._held.plus(held))
+        is_within = self.tokens is None or ahead.tokens <= self.tokens
+        return is_within and (self.usd is None or ahead.usd <= self.usd)
+
+    def _end(self, paid: Cost, held: Cost, **counts: int) -> None:
+        with self._lock:
+            self._under_way -= 1
+            self._ended += 1
+            self._held = self._held.minus(held)
+            if self._under_way == 0:
+                self._held = Cost()  # sums of floats leave crumbs
+            self._largest = self._largest.at_least(paid)
+            self._is_known = self._is_known or paid.tokens > 0
+            self._set(self.spent.plus(paid, **counts))
+
+    def _set(self, spent: Spent) -> None:
+        self.spent = spent
+        if self.changed is not None:
+            self.changed(spent, self._held, self._under_way)

@@ -13,7 +13,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from burnish.rewards.judges.budget import CHARACTERS_A_TOKEN, Budget
+from burnish.lm.meter import CHARACTERS_A_TOKEN
+from burnish.rewards.judges.budget import Budget
 from burnish.rewards.judges.questions import Question
 
 

@@ -50,6 +50,8 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     """True where it was not paid for now: from a cache, a record or an equal question."""
     seconds: float = 0.0
     """Wall clock of the call, queueing for the server included."""
+    is_replayed: bool = False
+    """True where this run paid for it before it was interrupted, and did not ask again."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Record:
                 round=round,
                 status=status,
                 reason=reason,
-                is_cached=reply is not None and reply.is_cached,
+                is_cached=reply is not None and (reply.is_cached or reply.is_replayed),
                 seconds=0.0 if reply is None else round_ms(reply.seconds),
             )
         )

@@ -1,0 +1,253 @@
+"""A run that goes on does not pay its judges twice, and its budgets go on with it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import anyio
+import anyio.lowlevel
+import pytest
+from training_cases import finish, merged, outcome, trainer
+
+from burnish.errors import StoreError
+from burnish.lm.base import Completion
+from burnish.lm.http import Prices
+from burnish.lm.meter import Cost
+from burnish.lm.scripted import ScriptedLM
+from burnish.records import Message
+from burnish.rewards.judges import Budget, JudgeModel, Question
+from burnish.rewards.judges.budget import Spent
+from burnish.rewards.judges.ledger import LEDGER, Account, Ledger
+from burnish.rewards.model_judge import LMPairJudge
+from burnish.seeds import digest
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Server:
+    """A judge over all starts of a run: counts what is paid, and ends the process when told."""
+
+    name = "judge"
+    prices = Prices(prompt_usd=1000.0, completion_usd=1000.0)
+
+    def __init__(self, dies_at=()):
+        self.paid = 0
+        self.dies_at = set(dies_at)
+
+    async def sample(self, prompt, sampling):
+        await anyio.lowlevel.checkpoint()
+        self.paid += 1
+        if self.paid in self.dies_at:
+            raise Killed
+        text = prompt[-1].content
+        rating = 1 + int(digest(text), 16) % 10
+        said = json.dumps({"reasons": "x", "rating": rating})
+        return [
+            Completion(said, prompt_tokens=90, completion_tokens=10, cost_usd=0.1, model="judge")
+        ]
+
+    async def score(self, *args, **more):
+        raise NotImplementedError
+
+
+def judged(**budget):
+    """A recipe whose reward is the judge's rating."""
+    reward = {"kind": "judge", "with": "point", "model": "http://127.0.0.1:9/v1#judge"}
+    prices = {"prompt_usd": 1000.0, "completion_usd": 1000.0}
+    return {
+        "steps": 3,
+        "rewards": [{**reward, **prices, "budget": budget}],
+        "checkpoint": {"every": 2, "keep": 2},
+        "evaluation": {"prompts": 3, "every": 2},
+    }
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    """Put one server behind every judge that a recipe opens."""
+
+    def use(server):
+        monkeypatch.setattr("burnish.lm.named.open_lm", lambda name, **_: server)
+        return server
+
+    return use
+
+
+def run_until_killed(folder, table):
+    started = trainer(folder, table)
+    is_killed = False
+    try:
+        list(started.run())
+    except* Killed:
+        is_killed = True
+    finally:
+        started.store.close()
+    assert is_killed
+
+
+def judge_of(started):
+    return started.scorer.children[0].judge
+
+
+def test_a_killed_run_asks_only_what_it_was_not_answered(tmp_path, serve):
+    """Killed in the first evaluation, in a step before the checkpoint and in one after it."""
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    server = serve(Server())
+    whole = trainer(tmp_path / "whole", judged())
+    finish(whole)
+    needed = server.paid
+    assert needed > 30
+    spent = judge_of(whole).spent
+
+    deaths = (2, 9, 26)
+    server = serve(Server(deaths))
+    for _ in deaths:
+        run_until_killed(tmp_path / "killed", judged())
+    last = trainer(tmp_path / "killed", judged())
+    finish(last)
+    assert server.paid == needed + len(deaths), "one call was lost at each death, and no more"
+    again = judge_of(last).spent
+    assert again.calls == server.paid
+    assert again.failed == len(deaths)
+    assert (again.prompt_tokens, again.completion_tokens) == (
+        spent.prompt_tokens,
+        spent.completion_tokens,
+    )
+    assert again.usd == pytest.approx(spent.usd)
+    first, second = (outcome(tmp_path / name / "run") for name in ("whole", "killed"))
+    assert {key for key in first if first[key] != second[key]} == set()
+
+
+def test_a_limit_is_that_of_the_run_not_of_each_start(tmp_path, serve):
+    server = serve(Server(dies_at=(5, 15)))
+    table = merged(judged(calls=20), {"guards": {"failed_share": 1.0}})
+    run_until_killed(tmp_path, table)
+    run_until_killed(tmp_path, table)
+    last = trainer(tmp_path, table)
+    finish(last)
+    assert server.paid == 20
+    assert judge_of(last).spent.calls == 20
+    assert judge_of(last).budget.exhausted == "the budget of 20 calls is spent"
+
+
+def test_a_finished_run_started_again_asks_nothing(tmp_path, serve):
+    server = serve(Server())
+    finish(trainer(tmp_path, judged()))
+    paid = server.paid
+    finish(trainer(tmp_path, judged()))
+    assert server.paid == paid
+
+
+QUESTION = Question("pair", (Message("user", "Which one?"),))
+
+
+def opened(path, lines, **limits):
+    """A judge that says these lines, in the ledger of a run."""
+    judge = JudgeModel(ScriptedLM(list(lines)), budget=Budget(**limits))
+    return judge, Ledger(path, [judge])
+
+
+def ask(judge):
+    return anyio.run(judge.ask, QUESTION, str).verdict
+
+
+def test_replies_come_back_in_their_order_and_to_their_part_alone(tmp_path):
+    path = tmp_path / LEDGER
+    judge, ledger = opened(path, "ab")
+    ledger.begin("step 1")
+    assert [ask(judge), ask(judge)] == ["a", "b"]
+    ledger.close()
+
+    judge, ledger = opened(path, "c")
+    ledger.begin("step 1")
+    assert [ask(judge), ask(judge), ask(judge)] == ["a", "b", "c"]
+    assert judge.spent.calls == 3
+    ledger.close()
+
+    judge, ledger = opened(path, "d")
+    ledger.begin("step 2")
+    assert ask(judge) == "d"
+    ledger.begin("step 1")
+    with pytest.raises(Exception, match="has said all"):
+        raise RuntimeError(anyio.run(judge.ask, QUESTION, str).reason)
+
+
+def test_a_repeated_reply_costs_and_reads_as_the_first_time(tmp_path):
+    path, record = tmp_path / LEDGER, tmp_path / "record.jsonl"
+    heard = []
+    for _ in range(2):
+        judge = JudgeModel(Server(), record=record)
+        ledger = Ledger(path, [judge])
+        ledger.begin("step 1")
+        heard.append(anyio.run(judge.ask, QUESTION, str))
+        ledger.close()
+        del judge
+    assert heard[0].evidence == heard[1].evidence
+    assert heard[1].evidence[0].cost_usd == 0.1
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [line.get("is_cached", False) for line in lines] == [False, True]
+
+
+def test_calls_under_way_at_the_death_count_as_their_most(tmp_path):
+    judge, ledger = opened(tmp_path / LEDGER, "", tokens=1000)
+    judge.budget.settle(Cost(10, 5), judge.budget.take(Cost(20, 20)))
+    judge.budget.take(Cost(30, 70, 0.5))
+    ledger.close()  # and no word of the second call
+    judge, _ = opened(tmp_path / LEDGER, "", tokens=1000)
+    assert judge.spent == Spent(
+        calls=2, failed=1, prompt_tokens=40, completion_tokens=75, usd=0.5, estimated=1
+    )
+    judge, _ = opened(tmp_path / LEDGER, "", tokens=1000)
+    assert judge.spent.tokens == 115, "they are counted once"
+
+
+def test_judges_of_one_run_are_told_apart(tmp_path):
+    """Two judges that ask the same, and one that is asked in pairs."""
+    path = tmp_path / LEDGER
+    for lines in (("a", "b"), ((), ())):
+        judges = [JudgeModel(ScriptedLM(list(said))) for said in lines]
+        scores = ScriptedLM(["<scores>9, 1</scores>"] if lines[0] else [])
+        pairs = LMPairJudge(scores)
+        ledger = Ledger(path, [*judges, pairs])
+        ledger.begin("step 1")
+        assert [ask(judge) for judge in judges] == ["a", "b"]
+        (opinion,) = anyio.run(pairs.opinions, [("q", "x", "y")])
+        assert opinion.scores == (9.0, 1.0)
+        ledger.close()
+
+
+@pytest.mark.parametrize("damage", ["text", "row"])
+def test_a_damaged_ledger_is_one_line(tmp_path, damage):
+    path = tmp_path / LEDGER
+    if damage == "text":
+        path.write_text("this is no database, but long enough to be taken for one" * 20)
+    else:
+        _, ledger = opened(path, "")
+        ledger.close()
+        with sqlite3.connect(path) as db:
+            db.execute("INSERT INTO spent VALUES ('0 scripted', '{')")
+    with pytest.raises(StoreError, match=r"judges\.sqlite.*Remove it to go on"):
+        opened(path, "")
+
+
+def test_what_cannot_be_written_is_said_once_and_the_run_goes_on(tmp_path, caplog):
+    judge, ledger = opened(tmp_path / LEDGER, "ab")
+    ledger.begin("step 1")
+    ledger._db.execute("DROP TABLE replies")
+    ledger._db.execute(
+        "CREATE VIEW replies AS SELECT 1 AS scope, 1 AS key, 1 AS number, 1 AS reply"
+    )
+    assert ask(judge) == "a"
+    ledger.begin("step 2")
+    assert sum("is not kept" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_an_account_survives_its_file():
+    import msgspec
+
+    account = Account(Spent(1, 2, 3, 4, 5, 0.5, 6), Cost(7, 8, 0.25), 2)
+    assert msgspec.json.decode(msgspec.json.encode(account), type=Account) == account
