@@ -284,3 +284,5 @@ def test_small_models_get_one_thread():
     assert choose_threads(115_264, cores=8) == 1
     assert choose_threads(134_515_008, cores=2) == 2
     assert choose_threads(134_515_008, cores=1) == 1
+    assert choose_threads(115_264, cores=8, rows=16) == 1
+    assert choose_threads(115_264, cores=8, rows=64) == 8

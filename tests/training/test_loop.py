@@ -392,6 +392,23 @@ def test_threads_follow_the_model_and_the_cores(tmp_path):
     assert trained.threads == torch.get_num_threads() == 1
 
 
+@pytest.mark.parametrize(
+    ("samples", "limit", "expected"), [(2, "", 1), (8, "", 2), (8, "0", 2), (8, "1", 1)]
+)
+def test_threads_follow_the_rows_that_are_decoded_at_once(
+    tmp_path, monkeypatch, samples, limit, expected
+):
+    """115 k weights: one thread for 16 rows, every core for 64, never more than OMP allows."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    before = torch.get_num_threads()
+    rollout = {"prompts": 8, "samples": samples, "max_tokens": 16}
+    trained = trainer(tmp_path, {"model": {"threads": 0}, "rollout": rollout})
+    trained.store.close()
+    torch.set_num_threads(before)
+    assert trained.threads == expected
+
+
 def long_task(folder, long_rows):
     task = file_task(folder)
     rows = [{"question": "x" * (200 if i in long_rows else 5), "row": i} for i in range(7)]

@@ -134,12 +134,13 @@ def test_a_stop_before_the_first_checkpoint_begins_again_from_the_stored_steps(t
     same(outcome(tmp_path / "run"), whole("gdpo"))
 
 
-def test_the_thread_count_of_the_first_start_is_kept(tmp_path, monkeypatch):
-    more = {"model": {"threads": 0}, "checkpoint": {"every": 1}}
+@pytest.mark.parametrize("every", [0, 1])
+def test_the_thread_count_of_the_first_start_is_kept(tmp_path, monkeypatch, every):
+    more = {"model": {"threads": 0}, "checkpoint": {"every": every}}
     room = sys.modules["burnish.training.build"]  # the package exports a function of that name
-    monkeypatch.setattr(room, "choose_threads", lambda parameters, cores: 1)
-    stop_after(trainer(tmp_path, more), 1, saved=True)
-    monkeypatch.setattr(room, "choose_threads", lambda parameters, cores: 2)
+    monkeypatch.setattr(room, "choose_threads", lambda *_: 1)
+    stop_after(trainer(tmp_path, more), 1, saved=bool(every))
+    monkeypatch.setattr(room, "choose_threads", lambda *_: 2)
     again = trainer(tmp_path, more)
     again.store.close()
     assert again.threads == 1

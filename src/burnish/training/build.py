@@ -18,7 +18,7 @@ from burnish.config.schema import FREE
 from burnish.lm.folder import LoadedModel, find_folder, load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.memory import available_bytes
-from burnish.lm.threads import choose_threads
+from burnish.lm.threads import choose_threads, usable_cores
 from burnish.policy.state import PolicyState
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
@@ -148,7 +148,7 @@ def _assemble(
     # Only the holder of the run's lock may sweep away what a dead writer left.
     place = checkpoint.newest(store.folder / "checkpoints", store)
     state = checkpoint.load_state(place) if place else TrainState()
-    threads = _set_threads(config, trainable.loaded, state)
+    threads = _set_threads(config, trainable.loaded, state.threads or _first_threads(store))
     state = msgspec.structs.replace(state, threads=threads)
     cursor.position = state.cursor
     optimiser = MasterAdamW(trainable.module.named_parameters(), config.optimiser)
@@ -264,16 +264,21 @@ def _precision(config: Config, device: str) -> str:
     return "bfloat16" if fast else "float32"
 
 
-def _set_threads(config: Config, loaded: LoadedModel, state: TrainState) -> int:
+def _set_threads(config: Config, loaded: LoadedModel, before: int) -> int:
     """One thread count for the whole run: sums in another order are other bits."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    rows = config.rollout.prompts * config.rollout.samples
     # Beside a GPU the CPU only computes small tensors, and threads would wait for each other.
-    chosen = choose_threads(loaded.parameters, cores) if loaded.device.type == "cpu" else 1
-    threads = state.threads or config.model.threads or chosen
+    on_cpu = loaded.device.type == "cpu"
+    chosen = choose_threads(loaded.parameters, usable_cores(), rows) if on_cpu else 1
+    threads = before or config.model.threads or chosen
     torch.set_num_threads(threads)
     return threads
+
+
+def _first_threads(store: RunStore) -> int:
+    """The count of the run's first start, 0 where there was none; for one without a checkpoint."""
+    forecasts = store.events("forecast")
+    return int(forecasts[0].data.get("threads", 0)) if forecasts else 0
 
 
 def _prompt_lengths(loaded: LoadedModel) -> Callable[[Task], int]:

@@ -172,6 +172,7 @@ class Trainer:
             "memory_bytes": expected.total,
             "available_bytes": expected.available,
             "steps": self.config.steps - self.state.step,
+            "threads": self.threads,
         }
         line = f"at least {expected.step_s:.3g} s a step and {expected.total / 2**30:.3g} GiB"
         self.store.append_event("forecast", line, data, self.state.step)
