@@ -24,15 +24,15 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("GOMP_SPINCOUNT", "100000")
 
-import torch  # noqa: E402
+import torch
 
-from burnish.config import Config, load  # noqa: E402
-from burnish.lm.sampler.schedule import Schedule  # noqa: E402
-from burnish.lm.sampler.step import Stepper  # noqa: E402
-from burnish.lm.threads import choose_threads, usable_cores  # noqa: E402
-from burnish.training import build  # noqa: E402
-from burnish.training.events import StepDone  # noqa: E402
-from burnish.training.update import Updater  # noqa: E402
+from burnish.config import Config, load
+from burnish.lm.sampler.schedule import Schedule
+from burnish.lm.sampler.step import Stepper
+from burnish.lm.threads import choose_threads, usable_cores
+from burnish.training import build
+from burnish.training.events import StepDone
+from burnish.training.update import Updater
 
 HERE = Path(__file__).parent
 PARTS = ((Schedule, "_prefill"), (Stepper, "decode"), (Updater, "_backward"), (Updater, "_apply"))
