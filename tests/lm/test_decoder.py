@@ -1,11 +1,11 @@
 """The built-in decoder against the real transformers classes, and its cache and masks."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
-from burnish.errors import ModelError
 from burnish.lm.architecture import Unsupported, read_architecture
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.fused import add_norm
@@ -28,6 +28,13 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+YARN_SETTINGS = {"beta_fast": 4.0, "beta_slow": 0.5, "mscale": 0.7, "mscale_all_dim": 1.2}
 LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 CONFIGS = {
     "llama": ("Llama", {"tie_word_embeddings": True}),
@@ -38,6 +45,31 @@ CONFIGS = {
     "mistral": ("Mistral", {"sliding_window": None, "head_dim": 8}),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
+    "yarn": ("Qwen2", {"rope_parameters": YARN_ROPE}),
+    "yarn_with_its_settings": (
+        "Llama",
+        {"rope_parameters": {**YARN_ROPE, **YARN_SETTINGS, "truncate": False}, "head_dim": 16},
+    ),
+    "yarn_with_a_given_scale": (
+        "Qwen3",
+        {"rope_parameters": {**YARN_ROPE, "attention_factor": 1.3}, "head_dim": 16},
+    ),
+    # Windows of fewer tokens than the rows of these tests have.
+    "mistral_window": ("Mistral", {"sliding_window": 6, "head_dim": 8}),
+    "mistral_window_of_one": ("Mistral", {"sliding_window": 1, "head_dim": 8}),
+    "qwen2_window_from_layer_1": (
+        "Qwen2",
+        {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
+    ),
+    "qwen3_window_in_layer_0": (
+        "Qwen3",
+        {
+            "head_dim": 16,
+            "use_sliding_window": True,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
 }
 
 
@@ -80,7 +112,9 @@ def test_logits_and_greedy_tokens_equal_transformers(name):
     assert expected.std() > 0.1  # the comparison is about real numbers, not zeros
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "name", ["llama", "qwen2", "qwen3", "yarn", "mistral_window", "qwen3_window_in_layer_0"]
+)
 def test_gradients_equal_transformers(name):
     ours, theirs = make_pair(name)
     ids = torch.randint(0, 97, (2, 12), generator=torch.Generator().manual_seed(1))
@@ -205,15 +239,35 @@ def test_add_norm_by_hand(dtype):
     assert torch.allclose(normed.float(), expected, atol=1e-6 if dtype == torch.float32 else 2e-3)
 
 
+@pytest.mark.parametrize("name", ["mistral_window", "qwen2_window_from_layer_1"])
 @torch.no_grad()
-def test_a_sliding_window_is_refused_exactly_where_it_binds(tmp_path):
-    decoder = tiny_decoder(tmp_path, model_type="mistral", sliding_window=6)
-    fits = torch.full((1, 6), 9)
-    assert decoder(fits, positions_of(fits)).shape == (1, 6, 64)
-    packed_positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
-    assert decoder(torch.full((1, 8), 9), packed_positions).shape == (1, 8, 64)
-    with pytest.raises(ModelError, match=r"7 tokens exceeds .* sliding window of 6"):
-        decoder(torch.full((1, 7), 9), torch.arange(7).unsqueeze(0))
+def test_a_window_counts_the_tokens_of_a_response_and_not_those_of_its_row(name):
+    ours, theirs = make_pair(name)
+    prompt, first, second = list(range(5, 14)), list(range(20, 32)), list(range(40, 48))
+    ids = torch.tensor([[*prompt, *first, *second, 0, 0]])
+    positions = torch.tensor([[*range(9), *range(9, 21), *range(9, 17), 0, 0]])
+    mask = torch.ones(31, 31, dtype=torch.bool).tril()
+    mask[21:29, 9:21] = False  # the second response does not see the first
+    mask[29:] = torch.eye(31, dtype=torch.bool)[29:]
+    got = ours.logits(ours(ids, positions, mask.unsqueeze(0)))[0]
+    for response, start in ((first, 9), (second, 21)):
+        alone = theirs(torch.tensor([[*prompt, *response]])).logits[0, 9:]
+        torch.testing.assert_close(got[start : start + len(response)], alone, rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_long_rows_with_a_window_take_the_other_attention():
+    # Beyond 256 tokens attention on the CPU is one fused call.
+    ours, theirs = make_pair("mistral_window")
+    ids = torch.randint(0, 97, (2, 300), generator=torch.Generator().manual_seed(4))
+    got, expected = ours.logits(ours(ids, positions_of(ids))), theirs(ids).logits
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
+
+
+def test_rows_within_the_window_need_no_mask():
+    ours, _ = make_pair("mistral_window")
+    assert ours._window_mask(torch.arange(6).unsqueeze(0), None) is None
+    assert ours._window_mask(torch.arange(7).unsqueeze(0), None).sum() == 7 * 8 // 2 - 1
 
 
 @pytest.mark.parametrize(
@@ -221,7 +275,7 @@ def test_a_sliding_window_is_refused_exactly_where_it_binds(tmp_path):
     [
         ({"model_type": "gpt2"}, "gpt2"),
         ({"hidden_act": "gelu"}, "gelu"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_parameters": {"rope_type": "longrope", "factor": 4.0}}, "longrope"),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}, "rope_parameters": None}, "dynamic"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"attention_dropout": 0.1}, "dropout"),
@@ -243,11 +297,32 @@ def test_old_and_new_spelling_of_rope_settings_mean_the_same(tmp_path):
     assert new.inverse_frequencies() == old.inverse_frequencies()
 
 
+def test_a_length_beside_the_yarn_settings_goes_before_one_inside(tmp_path):
+    config = json.loads((tiny_model(tmp_path) / "config.json").read_text())
+    config |= {"rope_parameters": YARN_ROPE, "max_position_embeddings": 64}
+    assert read_architecture(config).rope_yarn.original_max_positions == 16
+    beside = config | {"original_max_position_embeddings": 32}
+    assert read_architecture(beside).rope_yarn.original_max_positions == 32
+    bare = {k: v for k, v in YARN_ROPE.items() if k != "original_max_position_embeddings"}
+    assert read_architecture(config | {"rope_parameters": bare}).rope_yarn == replace(
+        read_architecture(config).rope_yarn, original_max_positions=64
+    )
+
+
+def windows_of(config):
+    architecture = read_architecture(config)
+    return architecture.sliding_window, architecture.windowed_layers
+
+
 def test_sliding_window_counts_only_where_a_layer_uses_it():
     base = {"model_type": "qwen2", "rms_norm_eps": 1e-6, "sliding_window": 8, **SMALL}
-    assert read_architecture(base).sliding_window is None
+    assert windows_of(base) == (None, ())
     used = base | {"use_sliding_window": True, "max_window_layers": 1}
-    assert read_architecture(used).sliding_window == 8
-    assert read_architecture(used | {"max_window_layers": 2}).sliding_window is None
-    kinds = {"layer_types": ["full_attention", "full_attention"]}
-    assert read_architecture(used | kinds).sliding_window is None
+    assert windows_of(used) == (8, (1,))
+    assert windows_of(used | {"max_window_layers": 2}) == (None, ())
+    assert windows_of(used | {"layer_types": ["full_attention"] * 2}) == (None, ())
+    assert windows_of(used | {"layer_types": ["sliding_attention", "full_attention"]}) == (8, (0,))
+    assert windows_of(base | {"model_type": "llama"}) == (None, ())
+    assert windows_of(base | {"model_type": "mistral"}) == (8, (0, 1))
+    with pytest.raises(Unsupported, match="use_sliding_window"):
+        read_architecture(base | {"layer_types": ["sliding_attention"] * 2})

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from burnish.lm import LocalLM, Sampling, load_model
+from burnish.lm.decoder import Decoder
 from burnish.lm.tiny import write_byte_tokenizer
 from burnish.records import Message
 
@@ -35,6 +36,21 @@ FAMILIES = {
     "llama": ("Llama", {"tie_word_embeddings": False}),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),  # bias on queries, keys and values
     "qwen3": ("Qwen3", {"tie_word_embeddings": False, "head_dim": 24}),  # norms on both
+    "windows": (  # shorter than most prompts, in one layer of two, and positions stretched by yarn
+        "Qwen2",
+        {
+            "tie_word_embeddings": False,
+            "use_sliding_window": True,
+            "sliding_window": 20,
+            "max_window_layers": 1,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 256,
+            },
+        },
+    ),
 }
 
 
@@ -74,7 +90,9 @@ def make_pair(folder, family, extra):
                 parameter.copy_(noise * 0.5 + (0.0 if name.endswith("bias") else 1.0))
     theirs.save_pretrained(folder)
     write_byte_tokenizer(folder)
-    return Pair(LocalLM(load_model(folder, dtype="float32", device="cpu")), theirs)
+    loaded = load_model(folder, dtype="float32", device="cpu")
+    assert isinstance(loaded.module, Decoder)  # the engine itself, not its fallback
+    return Pair(LocalLM(loaded), theirs)
 
 
 class Greedy(NamedTuple):

@@ -1,10 +1,12 @@
 """Which Hugging Face `config.json` the built-in decoder can read, and what it needs from one.
 
 The families are Llama (SmolLM and SmolLM2 are Llamas), Mistral, Qwen2 and Qwen3: RMSNorm, rotary
-positions, grouped-query attention, SwiGLU. They differ in three switches: a bias on the query,
-key and value projections, a norm on queries and keys, and whether the head is the embedding.
-Every setting that would change the computation is either read or refused with `Unsupported`; the
-caller then falls back to transformers.
+positions, grouped-query attention, SwiGLU. They differ in a few switches: a bias on the query,
+key and value projections, a norm on queries and keys, whether the head is the embedding, which
+layers look back through a sliding window, and how rotary positions are stretched (linear, llama3,
+yarn). Every setting that would change the computation is either read or refused with
+`Unsupported`; the caller then falls back to transformers. Refused for one is every stretching that
+follows the length of the row (dynamic, longrope): keys that lie in a cache would have to turn.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 class Unsupported(Exception):
@@ -29,6 +32,22 @@ class Llama3Scaling:
     low_freq_factor: float
     high_freq_factor: float
     original_max_positions: int
+
+
+@dataclass(frozen=True)
+class YarnScaling:
+    """Interpolated long wavelengths, kept short ones, and a scale of queries and keys (YaRN)."""
+
+    factor: float
+    original_max_positions: int
+    beta_fast: float
+    """Pairs that turn more often than this within the original length are kept."""
+    beta_slow: float
+    """Pairs that turn less often than this are divided by the factor."""
+    attention_factor: float
+    """What cosine and sine are multiplied by."""
+    truncate: bool
+    """Whether the ends of the ramp are rounded outwards to whole pairs."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +72,10 @@ class Architecture:
     tied_head: bool = False
     rope_linear_factor: float = 1.0
     rope_llama3: Llama3Scaling | None = None
+    rope_yarn: YarnScaling | None = None
     sliding_window: int | None = None
-    """Longest attention span of a windowed layer; None where every layer sees everything."""
+    """Tokens that a windowed layer sees, the newest included; None where every layer sees all."""
+    windowed_layers: tuple[int, ...] = ()
 
     @property
     def kv_values_per_token(self) -> int:
@@ -67,7 +88,14 @@ class Architecture:
         plain = [self.rope_theta ** (-2 * i / self.head_dim) for i in range(half)]
         if self.rope_llama3 is not None:
             return [_stretch(f, self.rope_llama3) for f in plain]
+        if self.rope_yarn is not None:
+            return _interpolated(plain, self.rope_theta, self.rope_yarn)
         return [f / self.rope_linear_factor for f in plain]
+
+    @property
+    def rotary_scale(self) -> float:
+        """What cosine and sine of every position are multiplied by."""
+        return 1.0 if self.rope_yarn is None else self.rope_yarn.attention_factor
 
 
 def read_architecture(config: Mapping[str, Any]) -> Architecture:
@@ -81,12 +109,14 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
     head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
     bias = bool(config.get("attention_bias", False))
     rope = _rope_settings(config)
+    layers = int(config["num_hidden_layers"])
+    window, windowed = _sliding_window(config, family, layers)
     return Architecture(
         family=family,
         vocab_size=int(config["vocab_size"]),
         hidden_size=hidden,
         intermediate_size=int(config["intermediate_size"]),
-        layers=int(config["num_hidden_layers"]),
+        layers=layers,
         heads=heads,
         kv_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=int(head_dim),
@@ -100,7 +130,9 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
         tied_head=bool(config.get("tie_word_embeddings", False)),
         rope_linear_factor=_linear_factor(rope),
         rope_llama3=_llama3_scaling(rope),
-        sliding_window=_sliding_window(config, family),
+        rope_yarn=_yarn_scaling(rope, config),
+        sliding_window=window,
+        windowed_layers=windowed,
     )
 
 
@@ -122,8 +154,8 @@ def _rope_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     nested.setdefault("rope_type", nested.get("type", "default"))
     if "rope_theta" in config:
         nested.setdefault("rope_theta", config["rope_theta"])
-    if nested["rope_type"] not in ("default", "linear", "llama3"):
-        raise Unsupported(f"rope type '{nested['rope_type']}'; known: default, linear, llama3")
+    if nested["rope_type"] not in ROPE_TYPES:
+        raise Unsupported(f"rope type '{nested['rope_type']}'; known: {', '.join(ROPE_TYPES)}")
     if nested.get("partial_rotary_factor", 1.0) != 1.0:
         raise Unsupported("partial rotary positions")
     return nested
@@ -156,18 +188,70 @@ def _stretch(frequency: float, scaling: Llama3Scaling) -> float:
     return (1 - smooth) * frequency / scaling.factor + smooth * frequency
 
 
-def _sliding_window(config: Mapping[str, Any], family: str) -> int | None:
-    """The window, where some layer really uses one."""
-    # A Mistral config that does not mention its window has one; `null` says that there is none.
-    window = config.get("sliding_window", 4096 if family == "mistral" else None)
-    if window is None:
+def _yarn_scaling(rope: Mapping[str, Any], config: Mapping[str, Any]) -> YarnScaling | None:
+    """As transformers reads it: a length beside the rope settings goes before one inside them."""
+    if rope["rope_type"] != "yarn":
         return None
-    kinds = config.get("layer_types")
-    if kinds is not None:
-        return int(window) if "sliding_attention" in kinds else None
+    longest = int(config.get("max_position_embeddings", 2048))
+    inside = rope.get("original_max_position_embeddings") or longest
+    original = int(config.get("original_max_position_embeddings") or inside)
+    factor = longest / original if rope.get("factor") is None else float(rope["factor"])
+    attention = rope.get("attention_factor")
+    if attention is None:
+        all_dim = rope.get("mscale_all_dim")
+        if rope.get("mscale") and all_dim:
+            attention = _magnitude(factor, rope["mscale"]) / _magnitude(factor, all_dim)
+        else:
+            attention = _magnitude(factor)
+    return YarnScaling(
+        factor=factor,
+        original_max_positions=original,
+        beta_fast=float(rope.get("beta_fast") or 32),
+        beta_slow=float(rope.get("beta_slow") or 1),
+        attention_factor=float(attention),
+        truncate=bool(rope.get("truncate", True)),
+    )
+
+
+def _magnitude(factor: float, scale: float = 1.0) -> float:
+    """YaRN's scale of queries and keys for a stretching."""
+    return 1.0 if factor <= 1 else 0.1 * float(scale) * math.log(factor) + 1.0
+
+
+def _interpolated(plain: list[float], theta: float, scaling: YarnScaling) -> list[float]:
+    """YaRN's rule: fast pairs kept, slow ones divided by the factor, a ramp over pairs between."""
+    size = 2 * len(plain)
+
+    def pair_that_turns(times: float) -> float:
+        wavelength = scaling.original_max_positions / (times * 2 * math.pi)
+        return size * math.log(wavelength) / (2 * math.log(theta))
+
+    low, high = pair_that_turns(scaling.beta_fast), pair_that_turns(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, size - 1)
+    span = (high - low) or 0.001
+    ramp = [min(max((pair - low) / span, 0.0), 1.0) for pair in range(len(plain))]
+    return [f * (r / scaling.factor + 1 - r) for f, r in zip(plain, ramp, strict=True)]
+
+
+def _sliding_window(
+    config: Mapping[str, Any], family: str, layers: int
+) -> tuple[int | None, tuple[int, ...]]:
+    """The window and the layers that use it."""
+    # A config that does not mention its window has this one; `null` says that there is none.
+    window = config.get("sliding_window", 4096)
+    if family == "llama" or window is None:
+        return None, ()
     if family == "mistral":
-        return int(window)
-    if family == "llama" or not config.get("use_sliding_window", False):
-        return None
-    first_windowed = int(config.get("max_window_layers", 28))
-    return int(window) if first_windowed < int(config["num_hidden_layers"]) else None
+        return int(window), tuple(range(layers))
+    kinds = config.get("layer_types")
+    if not config.get("use_sliding_window", False):
+        if kinds is not None and "sliding_attention" in kinds:
+            raise Unsupported("layer_types has windows that use_sliding_window switches off")
+        return None, ()
+    if kinds is None:
+        windowed = tuple(range(int(config.get("max_window_layers", 28)), layers))
+    else:
+        windowed = tuple(i for i, kind in enumerate(kinds) if kind == "sliding_attention")
+    return (int(window), windowed) if windowed else (None, ())

@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from burnish.errors import ModelError
 from burnish.lm.architecture import Architecture
 from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate, rotate_and_repeat
 
@@ -81,18 +80,20 @@ class Decoder(nn.Module):
         query needs at least one key. `keep` is shown the keys and values: with it, this is the
         prefill of a sampler.
         """
-        self._refuse_a_binding_window(ids_BS.shape[1], positions_BS)
         rows, length = ids_BS.shape
+        windowed = self._window_mask(positions_BS, mask)
         # Tokens in one long row: a linear map of two axes is one call, of three it is four.
         hidden_ND = self.model.embed_tokens(ids_BS.reshape(-1))
         rotation = self.rotation(positions_BS, hidden_ND.dtype)
         if mask is not None:
             mask = _as_read(mask, hidden_ND.dtype).unsqueeze(1)
+        windowed = mask if windowed is None else _as_read(windowed, hidden_ND.dtype).unsqueeze(1)
         # What a layer computes last is added by whoever norms the stream next.
         delta_ND: Tensor | None = None
         with _on_its_device(ids_BS):
             for index, layer in enumerate(self.model.layers):
-                hidden_ND, delta_ND = layer(hidden_ND, delta_ND, rotation, mask, keep, index)
+                seen = windowed if index in self.architecture.windowed_layers else mask
+                hidden_ND, delta_ND = layer(hidden_ND, delta_ND, rotation, seen, keep, index)
         final = self.model.norm
         _, normed_ND = add_norm(hidden_ND, delta_ND, final.weight, self.architecture.norm_eps)
         return normed_ND.view(rows, length, -1)
@@ -110,10 +111,12 @@ class Decoder(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """Longest sequence that the model was made for and that this module computes exactly."""
-        window = self.architecture.sliding_window
-        longest = self.architecture.max_positions
-        return longest if window is None else min(longest, window)
+        """Longest sequence that the model was made for."""
+        return self.architecture.max_positions
+
+    def longest_row(self, prompt_tokens: int) -> int:
+        """How long a row may become that begins with so many tokens of prompt."""
+        return self.max_positions
 
     @property
     def cache_bytes_per_token(self) -> int:
@@ -131,20 +134,26 @@ class Decoder(nn.Module):
                 frequencies = torch.tensor(values, dtype=torch.float32, device=device)
             self._inverse_frequencies[device] = frequencies
         angles_B1SE = (positions_BS.unsqueeze(-1).float() * frequencies).unsqueeze(1)
-        cos, sin = angles_B1SE.cos().to(dtype), angles_B1SE.sin().to(dtype)
+        cos, sin = angles_B1SE.cos(), angles_B1SE.sin()
+        if (scale := self.architecture.rotary_scale) != 1:
+            cos, sin = cos * scale, sin * scale
+        cos, sin = cos.to(dtype), sin.to(dtype)
         return Rotation(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
 
-    def _refuse_a_binding_window(self, length: int, positions_BS: Tensor) -> None:
-        window = self.architecture.sliding_window
+    def _window_mask(self, positions_BS: Tensor, mask: Tensor | None) -> Tensor | None:
+        """What a query of a windowed layer may attend to, (B or 1, S, S); None where all fits.
+
+        Distances are those of positions, so that responses which share a row keep their own; plain
+        rows all count alike, and one mask serves them.
+        """
+        window, length = self.architecture.sliding_window, positions_BS.shape[1]
         if window is None or length <= window:
-            return
-        longest = int(positions_BS.max()) + 1
-        if longest > window:
-            raise ModelError(
-                f"a sequence of {longest} tokens exceeds this model's sliding window of {window}; "
-                f"the built-in decoder attends to everything. Keep prompt and response within "
-                f"{window} tokens."
-            )
+            return None
+        if mask is None:
+            mask = torch.ones(1, length, length, dtype=torch.bool, device=positions_BS.device)
+            mask = mask.tril_()
+            positions_BS = torch.arange(length, device=positions_BS.device).unsqueeze(0)
+        return mask & (positions_BS.unsqueeze(2) - positions_BS.unsqueeze(1) < window)
 
 
 class Trunk(nn.Module):

@@ -96,11 +96,12 @@ class LocalLM:
         """A checked request: the prompt as ids, the token budget within the model's context."""
         check_sampling(sampling)
         ids = self._ids(prompt)
-        room = self.loaded.module.max_positions - len(ids)
+        longest = self.loaded.module.longest_row(len(ids))
+        room = longest - len(ids)
         if room < 1:
             raise TooLong(
                 f"a prompt of {len(ids)} tokens leaves no room to answer: '{self.name}' reads "
-                f"{self.loaded.module.max_positions} tokens."
+                f"{longest} tokens."
             )
         return Request(ids, sampling, budget=min(sampling.max_tokens, room))
 

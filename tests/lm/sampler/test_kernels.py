@@ -10,7 +10,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
 
-from burnish.lm.architecture import Architecture
+from burnish.lm.architecture import Architecture, YarnScaling
 from burnish.lm.base import Sampling
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.sampler.cache import PagedCache
@@ -81,6 +81,10 @@ CONFIGS = {
         "kv_heads": 3,
     },
     "one key head": {"kv_heads": 1, "head_dim": 64},
+    "a window in the second layer": {"sliding_window": 10, "windowed_layers": (1,)},
+    "a window of one token": {"sliding_window": 1, "windowed_layers": (0, 1)},
+    "a window longer than the rows": {"sliding_window": 200, "windowed_layers": (0, 1)},
+    "yarn": {"rope_yarn": YarnScaling(4.0, 32, 32.0, 1.0, 1.2, True)},
 }
 
 
@@ -104,10 +108,14 @@ def test_a_step_of_kernels_is_a_plain_step(changes):
     torch.testing.assert_close(fast_values[:, 1:], plain_values[:, 1:], rtol=1e-4, atol=1e-4)
 
 
-def test_shared_keys_add_up():
+@pytest.mark.parametrize("window", [None, 1, 3, 50, 90])
+def test_shared_keys_add_up(window):
     outs = []
+    layers = () if window is None else (0,)
     for blocks in (1, 5):
-        plan, _, _, ops, variant = set_up(TritonOps, width=8)
+        plan, _, _, ops, variant = set_up(
+            TritonOps, width=8, sliding_window=window, windowed_layers=layers
+        )
         ops.begin(5, variant._replace(key_blocks=blocks))
         qkv = torch.randn(5, 10 * 24, generator=torch.Generator().manual_seed(1)).to(DEVICE)
         outs.append(ops.attend(0, plan.layers[0], qkv))
@@ -202,6 +210,63 @@ def test_graphs_replay_what_the_step_computes():
         kinds[is_captured] = [*found, ids[:1, [0, 2, 3]], values[:1, [0, 2, 3]]]
     for expected, got in zip(kinds[False], kinds[True], strict=True):
         torch.testing.assert_close(got, expected)
+
+
+class Bytes:
+    """As much of a tokenizer as the engine asks for."""
+
+    pad_id, eos_ids = 0, (2999,)
+
+    def decode(self, ids):
+        return " ".join(map(str, ids))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the whole engine on a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+@torch.no_grad()
+def test_the_engine_samples_what_a_plain_pass_and_a_packed_row_score(changes, dtype):
+    """Prefill, captured steps and shares of keys against one pass over each row in float32."""
+    from burnish.lm.sampler import Sampler
+
+    decoder = Decoder(architecture(**changes))
+    init_weights(decoder, seed=3, std=0.1)
+    decoder = decoder.to(DEVICE, dtype).requires_grad_(False)
+    sampler = Sampler(decoder, Bytes())
+    generator = torch.Generator().manual_seed(6)
+    prompts = [
+        tuple(torch.randint(4, 2990, (n,), generator=generator).tolist()) for n in (1, 9, 40, 300)
+    ]
+    requests = [Request(p, Sampling(n=2, max_tokens=40, seed=i)) for i, p in enumerate(prompts)]
+    exact = Decoder(architecture(**changes))
+    exact.load_state_dict(decoder.state_dict())
+    exact = exact.to(DEVICE, torch.float32)
+    gaps = []
+    for first, second in sampler.generate(requests):
+        prompt = list(first.prompt_ids)
+        for c in (first, second):
+            gaps.append(gap_to_scores(exact, [prompt + list(c.token_ids)], None, c))
+        ids = prompt + list(first.token_ids) + list(second.token_ids)
+        mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
+        start = len(prompt) + len(first.token_ids)
+        mask[start:, len(prompt) : start] = False
+        gaps.append(gap_to_scores(exact, [ids], mask.unsqueeze(0), second))
+    assert max(gaps) < (2e-3 if dtype == torch.float32 else 0.2)
+
+
+def gap_to_scores(decoder, ids, mask, completion):
+    """Mean difference of a completion's log-probs from those of the row that ends with it."""
+    count, prompt = len(completion.token_ids), len(completion.prompt_ids)
+    ids_1S = torch.tensor(ids, device=DEVICE)
+    positions = list(range(ids_1S.shape[1]))
+    positions[-count:] = range(prompt, prompt + count)
+    mask = None if mask is None else mask.to(DEVICE)
+    hidden = decoder(ids_1S, torch.tensor([positions], device=DEVICE), mask)[0]
+    sources = [prompt - 1, *range(len(positions) - count, len(positions) - 1)]
+    logprobs = decoder.logits(hidden[sources]).log_softmax(-1)
+    own = logprobs.gather(1, ids_1S[0, -count:].unsqueeze(1)).squeeze(1)
+    expected = torch.tensor(completion.raw_logprobs, device=DEVICE)
+    return float((own - expected).abs().mean())
 
 
 def test_logits_that_are_no_numbers_say_so():

@@ -88,13 +88,17 @@ def attend(
     HALF: tl.constexpr,
     PAGE: tl.constexpr,
     NORM: tl.constexpr,
+    WINDOW: tl.constexpr,
     SHARES: tl.constexpr,
     G: tl.constexpr,
     E: tl.constexpr,
     N: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The heads of one key head of one row: rotate, file the new key, attend to a share of keys."""
+    """The heads of one key head of one row: rotate, file the new key, attend to a share of keys.
+
+    With a WINDOW the keys are the newest so many, the new token's own included; 0 reads all.
+    """
     row = tl.program_id(0).to(tl.int64)
     kv = tl.program_id(1)
     share = tl.program_id(2)
@@ -112,8 +116,14 @@ def attend(
     q2 = tl.load(here + HALF, mask=real, other=0.0)
     q1, q2 = turned(q1, q2, q_weight, c, s, eps, e, inside, HALF, NORM)
 
-    each = tl.cdiv(length, SHARES)
-    start = share * each
+    if WINDOW == 0:
+        each = tl.cdiv(length, SHARES)
+        start = share * each
+    else:
+        # Keys before the window are not even loaded.
+        oldest = tl.maximum(length + 1 - WINDOW, 0)
+        each = tl.cdiv(length - oldest, SHARES)
+        start = oldest + share * each
     end = tl.minimum(start + each, length)
     peak = tl.full((G,), float("-inf"), tl.float32)
     total = tl.zeros((G,), tl.float32)

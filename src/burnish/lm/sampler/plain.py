@@ -53,9 +53,12 @@ class PlainOps:
         self.line_N = self.cache.line_index(page_B, lengths_B % page).view(-1)
         self.mask = None
         if not even:
-            hidden = self._column[:longest] > lengths_B.unsqueeze(1)
-            mask = torch.zeros(hidden.shape, dtype=self.cos_B1E.dtype, device=seats.device)
-            self.mask = mask.masked_fill_(hidden, float("-inf")).view(rows, 1, 1, longest)
+            self.mask = self._mask(self._column[:longest] > lengths_B.unsqueeze(1))
+        self.window_mask = self.mask
+        window = self.plan.architecture.sliding_window
+        if window is not None and longest > window:
+            column, length_B1 = self._column[:longest], lengths_B.unsqueeze(1)
+            self.window_mask = self._mask((column > length_B1) | (column <= length_B1 - window))
 
     def add_norm(
         self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
@@ -64,7 +67,7 @@ class PlainOps:
         return add_norm(residual_BD, delta_BD, weight_D, self.eps)
 
     def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor:
-        """File the new tokens' keys and values, and attend to everything in their rows."""
+        """File the new tokens' keys and values, and attend to what the layer sees of their rows."""
         turned = self.heads + self.kv_heads
         heads_BHE = qkv_BN.view(self.rows, turned + self.kv_heads, self.head_dim)
         turn_BHE = heads_BHE[:, :turned]
@@ -80,7 +83,8 @@ class PlainOps:
         keys, values = self._keys(index)
         # The heads that share a key stand in as its query positions: nothing is repeated.
         query = turn_BHE[:, : self.heads].reshape(self.rows, self.kv_heads, -1, self.head_dim)
-        attended = F.scaled_dot_product_attention(query, keys, values, attn_mask=self.mask)
+        mask = self.window_mask if layer.window else self.mask
+        attended = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
         return attended.reshape(self.rows, -1)
 
     def gated(self, gate_up_BN: Tensor) -> Tensor:
@@ -110,6 +114,11 @@ class PlainOps:
         s.drawn[places] += alive
         if is_fed:
             s.lengths[places] += alive
+
+    def _mask(self, hidden_BS: Tensor) -> Tensor:
+        """What is added to the scores: minus infinity where a key is hidden, (B, 1, 1, S)."""
+        mask = torch.zeros(hidden_BS.shape, dtype=self.cos_B1E.dtype, device=hidden_BS.device)
+        return mask.masked_fill_(hidden_BS, float("-inf")).view(self.rows, 1, 1, -1)
 
     def _keys(self, index: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the first rows, (B, Hkv, S, Dh)."""

@@ -51,7 +51,9 @@ class Projection:
 class LayerPlan:
     """One layer's weights."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: Layer, window: int) -> None:
+        """`window`: tokens the layer sees, the newest included; 0 for all."""
+        self.window = window
         attention, feed = layer.self_attn, layer.mlp
         self.norm = layer.input_layernorm.weight.detach()
         self.qkv = Projection(attention.q_proj, attention.k_proj, attention.v_proj)
@@ -71,7 +73,11 @@ class Plan:
         self.architecture = decoder.architecture
         self.embedding = decoder.model.embed_tokens.weight.detach()
         layers = [layer for layer in decoder.model.layers if isinstance(layer, Layer)]
-        self.layers = [LayerPlan(layer) for layer in layers]
+        a = self.architecture
+        self.layers = [
+            LayerPlan(layer, (a.sliding_window or 0) if index in a.windowed_layers else 0)
+            for index, layer in enumerate(layers)
+        ]
         self.norm = decoder.model.norm.weight.detach()
         self.addresses = addresses(decoder)
 

@@ -74,7 +74,7 @@ class TritonOps:
         return residual_BD, out
 
     def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor:
-        """File the new tokens' keys and values, and attend to everything in their rows."""
+        """File the new tokens' keys and values, and attend to what the layer sees of their rows."""
         a, rows, seats = self.a, self.rows, self.seats
         keys, values = self.cache.layers[index]
         out = qkv_BN.new_empty(rows, a.heads * a.head_dim)
@@ -108,6 +108,7 @@ class TritonOps:
             HALF=half,
             PAGE=self.cache.page,
             NORM=layer.q_norm is not None,
+            WINDOW=layer.window,
             SHARES=shares,
             G=max(LEAST, triton.next_power_of_2(group)),
             E=max(LEAST, triton.next_power_of_2(half)),
