@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from time import process_time
 
 import pytest
 from reward_cases import a_task, score, statuses, values
@@ -10,6 +11,7 @@ from burnish.errors import UserError
 from burnish.rewards import Instructions, InstructionsConfig
 from burnish.rewards.checks.instruction_rules import LANGUAGE_OF, RULES
 from burnish.rewards.checks.instructions import check_instruction, read_instructions
+from burnish.rewards.checks.texts import sentences
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 SPANISH = "El perro corre por el campo y la niña lo mira desde la ventana de su casa."
@@ -41,7 +43,7 @@ CASES = [
         "length_constraints:number_sentences",
         {"relation": "at least", "num_sentences": 3},
         "One. Two! Three?",
-        "One. Two, e.g. this.",
+        "One. Two, Mr. Three",
     ),
     (
         "length_constraints:number_paragraphs",
@@ -104,6 +106,109 @@ CASES = [
     ("change_case:english_lowercase", {}, LONG_ENGLISH, LONG_ENGLISH.title()),
     ("punctuation:no_comma", {}, "no such thing", "well, one"),
 ]
+
+
+TITLE, MARKS, FIRST = (
+    "detectable_format:title",
+    "detectable_format:number_highlighted_sections",
+    "length_constraints:nth_paragraph_first_word",
+)
+BULLETS, JSON, POSTSCRIPT, CAPITALS = (
+    "detectable_format:number_bullet_lists",
+    "detectable_format:json_format",
+    "detectable_content:postscript",
+    "change_case:capital_word_frequency",
+)
+
+
+def begins(word, nth=1, of=1):
+    return {"num_paragraphs": of, "nth_paragraph": nth, "first_word": word}
+
+
+def capitals(count):
+    return {"capital_relation": "at least", "capital_frequency": count}
+
+
+PUBLISHED = [
+    (TITLE, {}, "<<a<b>>", True),
+    (TITLE, {}, "<<<x>>>", True),
+    (TITLE, {}, "x << a >> b >> c", True),
+    (TITLE, {}, "<<>>>>", False),
+    (TITLE, {}, "<< >>", False),
+    (TITLE, {}, "<<a\nb>>", False),
+    (MARKS, {"num_highlights": 2}, "***x***", True),
+    (MARKS, {"num_highlights": 3}, "***x***", False),
+    (MARKS, {"num_highlights": 2}, "**a** b", False),
+    (MARKS, {"num_highlights": 1}, "****", False),
+    (MARKS, {"num_highlights": 1}, "*a\nb*", False),
+    (FIRST, begins("president"), "President's day", True),
+    (FIRST, begins("president's"), "President's day", False),
+    (FIRST, begins("then"), "'Then' he", True),
+    (FIRST, begins("then"), "**Then** he", False),
+    (FIRST, begins("then"), "then: he", False),
+    (FIRST, begins("well-known"), "Well-known, he", True),
+    (FIRST, begins("b", 2, 2), "a\n\n\n\nb", False),
+    (FIRST, begins("b", 2, 2), "a\n\nb\n\n", True),
+    (BULLETS, {"num_bullets": 2}, "* a\n---\n**b**", True),
+    (BULLETS, {"num_bullets": 1}, "-", True),
+    (BULLETS, {"num_bullets": 0}, "*", True),
+    (JSON, {}, "```\n{}\n```", True),
+    (JSON, {}, "Here: ```json\n{}\n```", False),
+    (JSON, {}, "```json\n{}", True),
+    (POSTSCRIPT, {"postscript_marker": "P.S."}, "Bye\nP. S. Hi", True),
+    (POSTSCRIPT, {"postscript_marker": "P.S."}, "Bye\nP.S Hi", False),
+    (POSTSCRIPT, {"postscript_marker": "PS:"}, "Bye\nPS: Hi", True),
+    (CAPITALS, capitals(2), "DON'T", True),
+    (CAPITALS, capitals(1), "JOHN's", True),
+    (CAPITALS, capitals(2), "U.S. A-B", True),
+    (CAPITALS, capitals(3), "U.S. A-B", False),
+    (CAPITALS, capitals(2), "CANNOT", True),
+]
+"""What the published checker rules, by hand from its patterns."""
+
+
+@pytest.mark.parametrize(("name", "arguments", "text", "obeyed"), PUBLISHED)
+def test_rulings_are_those_of_the_published_checker(name, arguments, text, obeyed):
+    assert check_instruction(text, name, arguments).obeyed is obeyed
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Take vitamin a. Next comes sleep.", 2),
+        ("Take vitamin c. Next comes sleep.", 1),
+        ("Better than I. Next.", 2),
+        ("By J. Smith. He wrote.", 2),
+        ("By J.K. Rowling. He wrote.", 2),
+        ("a. next", 1),
+        ("Two, e.g. this.", 2),
+        ("Mr. Smith saw it at 5 p.m. today.", 1),
+        ("It was 5 p.m. The sun set.", 2),
+        ("In 1995. then", 1),
+        ("1. First\n2. Second", 3),
+        ('"Stop!" he said. (Yes.) "No."', 4),
+        ("What?! Next", 2),
+        ("Wait... what", 1),
+        ("Wait... The end", 2),
+        ("Version 2.5 is out. Get it.", 2),
+        ("A heading\n\nA text.", 1),
+        ("**Bold.** Text.", 2),
+        ("你好。再见！好？", 3),
+        ("No stop", 1),
+        ("", 0),
+    ],
+)
+def test_sentences_are_cut_as_by_punkt(text, count):
+    assert len(sentences(text)) == count
+
+
+@pytest.mark.parametrize("text", [".", ". ", "<<", "\n", "*", "a-", '!"', "p. ", "'", "。"])
+def test_no_text_makes_a_rule_slow(text):
+    long = text * (60_000 // len(text))
+    start = process_time()
+    for name, arguments, *_ in CASES:
+        check_instruction(long + "x", name, arguments)
+    assert process_time() - start < 20
 
 
 def instruction_task(*pairs):

@@ -8,15 +8,29 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from burnish.rewards.checks.extract import short
-from burnish.rewards.checks.json_schema import strip_fence
-from burnish.rewards.checks.texts import count_occurrences, sentences, words
+from burnish.rewards.checks.texts import sentences
 
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]*\]")
-_BULLET = re.compile(r"^[ \t]*(?:\*(?!\*)|-)[^\n]*\S", re.MULTILINE)
-_BOLD = re.compile(r"\*\*([^\n*]+)\*\*")
-_ITALIC = re.compile(r"\*([^\n*]+)\*")
-_TITLE = re.compile(r"<<([^\n<>]+)>>")
+_STAR_BULLET = re.compile(r"^[^\S\n]*\*[^*][^\n]*", re.MULTILINE)
+_DASH_BULLET = re.compile(r"^[^\S\n]*-", re.MULTILINE)
+_BOLD = re.compile(r"\*\*([^\n*]*)\*\*")
+_ITALIC = re.compile(r"\*([^\n*]*)\*")
 _RUN = re.compile(r"\w+")
+_BETWEEN_WORDS = re.compile(
+    r"[«»“”‘’„`\"()\[\]{}<>;@#$%&?!*\u2012-\u2015]|''|--|\.{2,}|[:,](?!\d)"
+    r"|\.(?=[\])}>\"'»”’]*+(?:\s|$))"
+    r"|(?<!\w)'(?!(?i:re|ve|ll|m|t|s|d|n)\b)(?=\w)|(?<=[^'])'(?=\s)"
+)
+_CLITICS = (
+    re.compile(r"(?<=[^'\s])(?='[sSmMdD]?\s)"),
+    re.compile(r"(?<=[^'\s])(?=(?:'ll|'LL|'re|'RE|'ve|'VE|n't|N'T)\s)"),
+)
+_CONTRACTIONS = re.compile(
+    r"\b(?:(can)(not)|(d)('ye)|(gim)(me)|(gon)(na)|(got)(ta)|(lem)(me)|(more)('n))\b"
+    r"|\b(wan)(na)(?=\s)",
+    re.IGNORECASE,
+)
+"""Where NLTK cuts a word in two: JOHN'S, DON'T, CANNOT."""
 
 
 RELATIONS = ("at least", "less than")
@@ -42,12 +56,17 @@ def _holds(relation: str, count: int, bound: int, what: str) -> Ruling:
 
 
 def has_keywords(text: str, keywords: list[str]) -> Ruling:
-    missing = [word for word in keywords if count_occurrences(text, word) == 0]
+    missing = [word for word in keywords if _times(text, word) == 0]
     return Ruling(not missing, f"missing {missing}" if missing else f"has {keywords}")
 
 
 def keyword_frequency(text: str, keyword: str, relation: str, frequency: int) -> Ruling:
-    return _holds(relation, count_occurrences(text, keyword), frequency, f"times {keyword!r}")
+    return _holds(relation, _times(text, keyword.strip()), frequency, f"times {keyword!r}")
+
+
+def _times(text: str, keyword: str) -> int:
+    """How often the keyword stands in the text, within words too and whatever the case."""
+    return len(re.findall(re.escape(keyword), text, re.IGNORECASE)) if keyword else 0
 
 
 def no_forbidden_words(text: str, forbidden_words: list[str]) -> Ruling:
@@ -85,13 +104,15 @@ def number_paragraphs(text: str, num_paragraphs: int) -> Ruling:
 def nth_paragraph_first_word(
     text: str, num_paragraphs: int, nth_paragraph: int, first_word: str
 ) -> Ruling:
-    blocks = [block.strip() for block in text.split("\n\n") if block.strip()]
-    if len(blocks) != num_paragraphs or not 1 <= nth_paragraph <= len(blocks):
-        return Ruling(False, f"{len(blocks)} paragraphs; wanted {num_paragraphs}")
-    start = words(blocks[nth_paragraph - 1].split()[0].lower())
-    first = start[0] if start else ""
+    """Blocks between two line ends are counted without blank ones, and numbered with them."""
+    blocks = [block.strip() for block in text.split("\n\n")]
+    count = sum(map(bool, blocks))
+    if count != num_paragraphs or not 1 <= nth_paragraph <= count:
+        return Ruling(False, f"{count} paragraphs; wanted {num_paragraphs}")
+    word = (blocks[nth_paragraph - 1].split() or [""])[0].lstrip("'").lstrip('"').lower()
+    first = re.split(r"[.,?!'\"]", word, maxsplit=1)[0]
     saw = f"paragraph {nth_paragraph} begins with {short(first)!r}; wanted {first_word!r}"
-    return Ruling(first == first_word.lower(), saw)
+    return Ruling(bool(blocks[nth_paragraph - 1]) and first == first_word.lower(), saw)
 
 
 def number_placeholders(text: str, num_placeholders: int) -> Ruling:
@@ -99,14 +120,15 @@ def number_placeholders(text: str, num_placeholders: int) -> Ruling:
 
 
 def has_postscript(text: str, postscript_marker: str) -> Ruling:
-    letters = [re.escape(letter) for letter in re.findall(r"\w", postscript_marker)]
-    pattern = r"(?<!\w)" + r"\.\s?".join(letters) + r"(?!\w)"
-    found = re.search(pattern, text, re.IGNORECASE) is not None
+    marker = postscript_marker.strip()
+    spaced = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
+    pattern = spaced.get(marker, re.escape(marker.lower()))
+    found = re.search(pattern, text.lower()) is not None
     return Ruling(found, f"{'has' if found else 'lacks'} a postscript {postscript_marker!r}")
 
 
 def number_bullet_lists(text: str, num_bullets: int) -> Ruling:
-    count = len(_BULLET.findall(text))
+    count = len(_STAR_BULLET.findall(text)) + len(_DASH_BULLET.findall(text))
     return Ruling(count == num_bullets, f"{count} bullet points; wanted {num_bullets}")
 
 
@@ -117,27 +139,36 @@ def constrained_response(text: str) -> Ruling:
 
 
 def number_highlighted_sections(text: str, num_highlights: int) -> Ruling:
-    bold = [match for match in _BOLD.findall(text) if match.strip()]
-    italic = [match for match in _ITALIC.findall(_BOLD.sub(" ", text)) if match.strip()]
-    return _holds("at least", len(bold) + len(italic), num_highlights, "*highlights*")
+    """Each pattern reads the whole text, so that what is both bold and italic counts twice."""
+    found = [*_ITALIC.findall(text), *_BOLD.findall(text)]
+    count = sum(bool(inside.strip()) for inside in found)
+    return _holds("at least", count, num_highlights, "*highlights*")
 
 
 def multiple_sections(text: str, section_spliter: str, num_sections: int) -> Ruling:
-    heads = re.findall(rf"{re.escape(section_spliter)}\s?\d+", text)
+    heads = re.findall(rf"{re.escape(section_spliter.strip())}\s?\d+", text)
     return _holds("at least", len(heads), num_sections, f"sections {section_spliter!r}")
 
 
 def json_format(text: str) -> Ruling:
+    body = text.strip()
+    for fence in ("```json", "```Json", "```JSON", "```"):
+        body = body.removeprefix(fence)
     try:
-        json.loads(strip_fence(text))
+        json.loads(body.removesuffix("```"))
     except (ValueError, RecursionError) as error:
         return Ruling(False, f"not JSON: {short(str(error))}")
     return Ruling(True, "all of it is JSON")
 
 
 def has_title(text: str) -> Ruling:
-    titles = [title.strip() for title in _TITLE.findall(text) if title.strip()]
-    return Ruling(bool(titles), f"title {short(titles[0])!r}" if titles else "no <<title>>")
+    """From the first << of a line to its last >>, with something else than brackets inside."""
+    for line in text.split("\n"):
+        start, end = line.find("<<"), line.rfind(">>")
+        title = line[start:end].lstrip("<").rstrip(">").strip() if 0 <= start < end else ""
+        if title:
+            return Ruling(True, f"title {short(title)!r}")
+    return Ruling(False, "no <<title>>")
 
 
 def two_responses(text: str) -> Ruling:
@@ -167,7 +198,12 @@ def in_quotation_marks(text: str) -> Ruling:
 
 
 def capital_word_frequency(text: str, capital_relation: str, capital_frequency: int) -> Ruling:
-    count = sum(word.isupper() for word in words(text))
+    """Words are cut as by NLTK's `word_tokenize`: a hyphen joins, a clitic stands alone."""
+    spaced = f" {_BETWEEN_WORDS.sub(' ', text)} "
+    for clitic in _CLITICS:
+        spaced = clitic.sub(" ", spaced)
+    spaced = _CONTRACTIONS.sub(lambda m: f" {' '.join(filter(None, m.groups()))} ", spaced)
+    count = sum(word.isupper() for word in spaced.split())
     return _holds(capital_relation, count, capital_frequency, "words in capitals")
 
 

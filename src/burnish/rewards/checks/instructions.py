@@ -3,9 +3,10 @@
 Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models". Value 1 or 0 (all
 or nothing), or the share obeyed; one verdict with a reason for each instruction either way.
 
-Where we differ from the published checker: sentences and words in capitals are split by our own
-rules (no NLTK data to download), keywords are literal text rather than patterns, and language
-detection abstains where it cannot tell instead of passing.
+The rules give what the published checker gives, its surprises included (`**Then` is not the word
+`then`, what is both bold and italic counts twice). docs/judging.md lists what still differs: keywords
+are literal text, sentences and words in capitals are cut without NLTK's data, and language detection
+abstains where it cannot tell instead of passing.
 """
 
 from __future__ import annotations
