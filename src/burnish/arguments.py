@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, Literal, overload
 
 from burnish.errors import ArgumentError, did_you_mean
@@ -53,6 +53,18 @@ def as_text(what: str, value: Any) -> str:
     if not isinstance(value, str):
         raise refused(what, value, "a text")
     return value
+
+
+def read_each(what: str, texts: Any, read: Callable[[str], Any]) -> Any:
+    """What `read` makes of a text, or a list of that for a list of texts.
+
+    None is a reply without a text and reads like the empty one.
+    """
+    if texts is None or isinstance(texts, str):
+        return read(texts or "")
+    if isinstance(texts, list | tuple):
+        return [read("" if one is None else as_text(what, one)) for one in texts]
+    raise refused(what, texts, "a text or a list of texts")
 
 
 def as_number(

@@ -159,7 +159,10 @@ def test_the_random_control_is_fair():
         (lambda: group_keep_ratio([True], [0, 1]), r"groups: got shape \(2,\), expected .* 1 roll"),
         (lambda: magnitude_filter([1.0]), "keep_count and share: got None and None, expected"),
         (lambda: magnitude_filter([1.0], 1, share=1.0), "expected exactly one of the two"),
-        (lambda: magnitude_filter([1.0], 2), "keep_count: got 2, expected a whole number from 0 to 1"),
+        (
+            lambda: magnitude_filter([1.0], 2),
+            "keep_count: got 2, expected a whole number from 0 to 1",
+        ),
         (lambda: magnitude_filter([[1.0]], 1), r"values: got shape \(1, 1\), expected \(B,\)"),
         (lambda: random_filter(2, share=1.5), "share: got 1.5, expected a number from 0 to 1"),
         (lambda: random_filter(2, 1, among=[1]), r"among: got shape \(1,\), expected \(2,\)"),

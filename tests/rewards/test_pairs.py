@@ -90,15 +90,23 @@ def test_votes_by_hand():
     assert vote(torch.tensor([1.0, 1.0]), rule="unanimous", inconsistent=0) == 1.0
 
 
-def test_missing_votes_are_left_out_and_no_vote_is_none():
-    assert vote([1, None, math.nan]) == 1.0
+def test_votes_are_not_unanimous_where_one_is_missing():
+    assert vote([1, None, math.nan]) is None
+    assert vote([-1, -1, None], "unanimous", -1.0) is None
+    # Two that differ are no unanimity, whatever the missing one would have said.
+    assert vote([1, -1, None]) == 0.0
+    assert vote([1, -1, None], "unanimous", -1.0) == -1.0
+
+
+def test_missing_votes_are_left_out_of_the_other_rules_and_no_vote_is_none():
+    assert vote([1, None, math.nan], "majority") == 1.0
     assert vote([None, 1, -1], "mean") == 0.0
     assert vote([]) is None
     assert vote([None, math.nan], "majority") is None
 
 
 def test_an_unknown_rule_is_named():
-    with pytest.raises(UserError, match=r"rule is 'majorty'; .* Did you mean 'majority'"):
+    with pytest.raises(UserError, match=r"rule: got 'majorty', .* Did you mean 'majority'"):
         vote([1], "majorty")
 
 
@@ -151,13 +159,13 @@ def test_the_right_winner_always_earns_and_the_wrong_one_never_does(a, b, rate):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": 0}, "label is 0"),
-        ({"label": "first"}, "label is 'first'"),
-        ({"first_pick_rate": 1.5}, "first_pick_rate is 1.5"),
-        ({"first_pick_rate": math.nan}, "first_pick_rate is nan"),
-        ({"margin_scale": 0.0}, "margin_scale 0.0"),
-        ({"margin_floor": 2.0}, "margin_floor 2.0"),
-        ({"pos_weight_min": 3.0}, "weights 3.0 to 2.0"),
+        ({"label": 0}, "label: got 0"),
+        ({"label": "first"}, "label: got 'first'"),
+        ({"first_pick_rate": 1.5}, "first_pick_rate: got 1.5"),
+        ({"first_pick_rate": math.nan}, "first_pick_rate: got nan"),
+        ({"margin_scale": 0.0}, "margin_scale: got 0.0"),
+        ({"margin_floor": 2.0}, "margin_floor: got 2.0"),
+        ({"pos_weight_min": 3.0}, "pos_weight_min: got 3.0"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(change, message):

@@ -66,7 +66,7 @@ def test_half_precision_margins_are_raised():
 
 
 def test_a_negative_factor_is_refused():
-    with pytest.raises(ValueError, match=r"lam: got -1.0, expected a finite number"):
+    with pytest.raises(ValueError, match=r"lam: got -1.0, expected a number of at least 0"):
         tie_preference_loss([1.0], [1.0], lam=-1.0)
 
 

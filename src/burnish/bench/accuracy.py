@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from burnish.arguments import as_list, refused, same_length
 from burnish.bench.items import Choice, Judged
 from burnish.bench.statistics import Estimate, mean_estimate, wilson
 
@@ -51,7 +52,7 @@ class Flips(NamedTuple):
 
 def accuracy(judged: Sequence[Judged]) -> Accuracy:
     """Accuracy over the items that have a label."""
-    known = [one for one in judged if one.best]
+    known = [one for one in _judged("judged", judged) if one.best]
     valid = [one for one in known if one.is_valid]
     decided = [one for one in known if one.is_decided]
     return Accuracy(
@@ -66,7 +67,7 @@ def accuracy(judged: Sequence[Judged]) -> Accuracy:
 
 def by_subset(judged: Sequence[Judged]) -> Subsets:
     """Accuracy of each subset, in the order of their names."""
-    groups = _grouped(judged, lambda one: one.subset)
+    groups = _grouped(_judged("judged", judged), lambda one: one.subset)
     each = {name: accuracy(groups[name]) for name in sorted(groups)}
     values = [found.all.value for found in each.values() if found.all is not None]
     return Subsets(each, sum(values) / len(values) if values else None)
@@ -86,7 +87,9 @@ class Styles(NamedTuple):
 def by_style(judged: Sequence[Judged]) -> Styles:
     """Easy, normal and hard pairs of RM-Bench; a tie or a missing verdict is not a win."""
     domains: dict[str, dict[str, float]] = {}
-    for name, members in sorted(_grouped(judged, lambda one: one.subset).items()):
+    for name, members in sorted(
+        _grouped(_judged("judged", judged), lambda one: one.subset).items()
+    ):
         parts = _grouped(members, difficulty)
         domains[name] = {
             level: sum(one.credit for one in parts[level]) / len(parts[level])
@@ -131,8 +134,8 @@ def flips(forward: Sequence[Judged], backward: Sequence[Judged]) -> Flips:
 
     `backward` is what was said where the second response stood first.
     """
-    other = {one.id: one for one in backward}
-    both = [(one, other[one.id]) for one in forward if one.id in other]
+    other = {one.id: one for one in _judged("backward", backward)}
+    both = [(one, other[one.id]) for one in _judged("forward", forward) if one.id in other]
     decided = [(a, b) for a, b in both if a.is_decided and b.is_decided]
     firsts = [one.choice == (0,) for one, _ in both if one.is_decided]
     firsts += [two.choice == (1,) for _, two in both if two.is_decided]
@@ -148,8 +151,8 @@ def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
 
     None without items, and where both used one and the same category throughout.
     """
-    if len(first) != len(second):
-        raise ValueError(f"two raters need as many marks each; got {len(first)} and {len(second)}")
+    first, second = _marks("first", first), _marks("second", second)
+    same_length("second", second, len(first), "marks of the first")
     count = len(first)
     if count == 0:
         return None
@@ -161,11 +164,12 @@ def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
 
 def fleiss_kappa(marks: Sequence[Sequence[str]]) -> float | None:
     """Agreement of several raters beyond chance; one row an item, as many marks in each row."""
+    marks = [_marks("marks", row) for row in as_list("marks", marks)]
     if not marks:
         return None
     raters = len(marks[0])
     if raters < 2 or any(len(row) != raters for row in marks):
-        raise ValueError("every item needs the same number of marks, at least two")
+        raise refused("marks", marks, "the same number of marks for every item, at least two")
     totals: Counter[str] = Counter()
     agreed = 0.0
     for row in marks:
@@ -192,7 +196,11 @@ class Agreement(NamedTuple):
 
 def agreement(judged: Sequence[Judged], people: Mapping[str, Sequence[Choice]]) -> Agreement:
     """How a judge agrees with people, whose choices are given by item id."""
-    shared = [one for one in judged if one.is_valid and one.best and one.id in people]
+    if not isinstance(people, Mapping):
+        raise refused("people", people, "choices by item id")
+    shared = [
+        one for one in _judged("judged", judged) if one.is_valid and one.best and one.id in people
+    ]
     said = [name_of(one.choice) for one in shared]
     majority = [name_of(one.best) for one in shared]
     equal = sum(a == b for a, b in zip(said, majority, strict=True))
@@ -208,6 +216,23 @@ def agreement(judged: Sequence[Judged], people: Mapping[str, Sequence[Choice]]) 
         each,
         fleiss_kappa(among),
     )
+
+
+def _judged(what: str, judged: Sequence[Judged]) -> list[Judged]:
+    found = as_list(what, judged)
+    for one in found:
+        if not isinstance(one, Judged):
+            raise refused(what, one, "what a judge said of an item")
+    return found
+
+
+def _marks(what: str, marks: Sequence[str]) -> list[str]:
+    """Categories; None and NaN are none, and two raters who gave none do not agree."""
+    found = as_list(what, marks)
+    for mark in found:
+        if mark is None or mark != mark:
+            raise refused(what, mark, "a mark for every item; leave out what has none")
+    return found
 
 
 def _share(judged: Sequence[Judged]) -> Estimate | None:

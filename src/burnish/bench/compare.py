@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from burnish.arguments import as_number, as_numbers, refused, same_length
 from burnish.bench.comparable import check_comparable
 from burnish.bench.statistics import (
     Estimate,
@@ -172,6 +173,10 @@ def compare(a: HeldOutRun, b: HeldOutRun) -> Comparison:
 
 def paired_test(marks_a: Sequence[float], marks_b: Sequence[float]) -> PairedTest:
     """The test of two runs' marks on the same prompts, in the same order."""
+    marks_a, marks_b = as_numbers("marks_a", marks_a), as_numbers("marks_b", marks_b)
+    if not marks_a:
+        raise refused("marks_a", marks_a, "at least one mark")
+    same_length("marks_b", marks_b, len(marks_a), "marks of A")
     difference = paired_difference(marks_a, marks_b)
     means = mean_estimate(marks_a), mean_estimate(marks_b)
     both_marks = list(zip(marks_a, marks_b, strict=True))
@@ -186,6 +191,7 @@ def paired_test(marks_a: Sequence[float], marks_b: Sequence[float]) -> PairedTes
 
 def p_text(p_value: float) -> str:
     """`p = 0.012`, never rounded onto the border that it is compared with."""
+    p_value = as_number("p_value", p_value, low=0, high=1)
     if p_value < 1e-4:
         return "p < 0.0001"
     short = f"{p_value:.2g}"

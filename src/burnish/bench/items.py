@@ -10,6 +10,7 @@ verdicts and people's marks all have this one shape, for pairs and for best-of-N
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from burnish.arguments import as_list, plain_number
 from burnish.records import Evidence, Message, Response, Reward, Status, Task, Visibility
 from burnish.seeds import derive
 
@@ -127,10 +129,11 @@ def shuffled(
 
 
 def choice_of(values: Sequence[float | None]) -> Choice | None:
-    """The best places by value; None where any response has no value."""
-    if not values or any(value is None for value in values):
+    """The best places by value; None where any response has no value, NaN included."""
+    numbers = [plain_number(value) for value in as_list("values", values)]
+    known = [number for number in numbers if number is not None and not math.isnan(number)]
+    if not known or len(known) < len(numbers):
         return None
-    known = [value for value in values if value is not None]
     top = max(known)
     return tuple(place for place, value in enumerate(known) if value == top)
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from burnish.arguments import as_list, as_numbers, as_whole, same_length
 from burnish.seeds import Seeds
 
 Z95 = 1.959963984540054
@@ -31,8 +32,8 @@ class Estimate(NamedTuple):
 
 def wilson(successes: int, count: int) -> Estimate:
     """Share of successes with Wilson's score interval."""
-    if count == 0:
-        raise ValueError("an interval needs at least one observation")
+    count = as_whole("count", count, low=1)
+    successes = as_whole("successes", successes, low=0, high=count)
     p = successes / count
     spread = Z95 * math.sqrt(p * (1 - p) / count + Z95**2 / (4 * count**2))
     centre = p + Z95**2 / (2 * count)
@@ -47,6 +48,7 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
 
     Not for wins minus losses: Wilson's interval holds no number below 0.
     """
+    values = _observed("values", values)
     if all(v in (0.0, 1.0) for v in values):
         return wilson(round(sum(values)), len(values))
     return signed_estimate(values)
@@ -54,6 +56,8 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
 
 def signed_estimate(values: Sequence[float], rounds: int = 2000) -> Estimate:
     """Mean of values of any sign with the bootstrap's interval; `sign_flip` tests it against 0."""
+    values = _observed("values", values)
+    rounds = as_whole("rounds", rounds, low=2)
     rng = Seeds(0).rng("bootstrap", len(values))
     count = len(values)
     means = sorted(sum(rng.choices(values, k=count)) / count for _ in range(rounds))
@@ -63,8 +67,8 @@ def signed_estimate(values: Sequence[float], rounds: int = 2000) -> Estimate:
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
     """Mean change on the same items: Newcombe's interval for 0/1 marks, else the bootstrap's."""
-    if len(before) != len(after):
-        raise ValueError(f"paired values differ in number: {len(before)} and {len(after)}")
+    before, after = _observed("before", before), _observed("after", after)
+    same_length("after", after, len(before), "values before")
     if all(v in (0.0, 1.0) for v in (*before, *after)):
         return _paired_shares(before, after)
     return signed_estimate([b - a for a, b in zip(before, after, strict=True)])
@@ -95,8 +99,8 @@ def mcnemar(only_first: int, only_second: int) -> float:
     Without a difference each of the n = only_first + only_second items falls on either side with
     probability 1/2: p = min(1, 2 P[Binomial(n, 1/2) <= min(only_first, only_second)]).
     """
-    if only_first < 0 or only_second < 0:
-        raise ValueError(f"counts are not negative; got {only_first} and {only_second}")
+    only_first = as_whole("only_first", only_first, low=0)
+    only_second = as_whole("only_second", only_second, low=0)
     count = only_first + only_second
     # Whole numbers throughout: a float would overflow from about 1,000 items on.
     ways, tail = 1, 0
@@ -114,7 +118,7 @@ def sign_flip(differences: Sequence[float]) -> float:
     the observed one counts as one of them, so that p is never 0. Swapping the two sides changes
     nothing.
     """
-    changed = [d for d in differences if d]
+    changed = [d for d in as_numbers("differences", differences) if d]
     total = abs(math.fsum(changed))
     # Patterns that tie with the observed one must count, however their sums were rounded.
     reached = total - 1e-12 * math.fsum(map(abs, changed))
@@ -130,6 +134,11 @@ def sign_flip(differences: Sequence[float]) -> float:
         drawn = zip(tables, rng.randbytes(len(tables)), strict=True)
         hits += abs(sum(table[byte] for table, byte in drawn)) >= reached
     return (hits + 1) / (FLIP_ROUNDS + 1)
+
+
+def _observed(what: str, values: Sequence[float]) -> list[float]:
+    """At least one finite number: an interval around nothing says nothing."""
+    return as_numbers(what, as_list(what, values, least=1))
 
 
 def _signed_sums(values: Sequence[float]) -> list[float]:

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
-from burnish.errors import UserError, did_you_mean
+from burnish.arguments import (
+    as_list,
+    as_number,
+    as_numbers,
+    as_text,
+    as_word,
+    plain_number,
+    refused,
+)
 from burnish.rewards.scorer import as_float
 
 VoteRule = Literal["unanimous", "majority", "mean"]
@@ -24,13 +32,13 @@ _NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
 _TWO = re.compile(rf"\s*{_NUMBER}\s*,\s*{_NUMBER}\s*", re.IGNORECASE | re.ASCII)
 
 
-def parse_pair_scores(text: str) -> list[float] | None:
+def parse_pair_scores(text: str | None) -> list[float] | None:
     """`[a, b]` of the last `<scores>a, b</scores>`; None unless it holds two numbers in [0, 10].
 
-    An unreadable last pair is a failure even where an earlier one can be read: a judge that
+    None, a reply without a text, holds none. An unreadable last pair is a failure even where an earlier one can be read: a judge that
     corrects itself means what it says last.
     """
-    found = all_pair_scores(text)
+    found = all_pair_scores("" if text is None else as_text("text", text))
     return found[-1] if found else None
 
 
@@ -53,8 +61,11 @@ def pair_outcome(
     """+1 if the first of two scores is higher, -1 if it is lower, `tie` if they are equal.
 
     `parse_failure` where there are no scores, not two of them, or one that is not finite. Any
-    scale will do: only the order counts. The published rule is `tie=-1, parse_failure=-1`.
+    scale will do: only the order counts. `tie` and `parse_failure` are outcomes themselves, from
+    -1 to 1; the published rule is -1 for both.
     """
+    tie = as_number("tie", tie, low=-1, high=1)
+    parse_failure = as_number("parse_failure", parse_failure, low=-1, high=1)
     both = two_finite(scores)
     if both is None:
         return parse_failure
@@ -66,23 +77,21 @@ def vote(
 ) -> float | None:
     """One outcome from several votes on the same pair; None where nobody voted.
 
-    `unanimous`: what all votes say, else `inconsistent` (-1 is the strict published rule).
-    `majority`: +1 or -1, whichever has more votes; `inconsistent` where both have as many, 0 where
-    all are ties. `mean`: the mean. Votes that are None or NaN are left out.
+    `unanimous`: what all votes say, else `inconsistent` (-1 is the strict published rule); where a
+    vote is missing and the others agree, nobody knows whether all do: None. `majority`: +1 or -1,
+    whichever has more votes; `inconsistent` where both have as many, 0 where all are ties. `mean`:
+    the mean; these two leave votes that are missing (None or NaN) out.
     """
-    if rule not in get_args(VoteRule):
-        known = get_args(VoteRule)
-        raise UserError(
-            f"vote: rule is '{rule}'; expected {', '.join(known)}.{did_you_mean(rule, known)}"
-        )
-    votes = [as_float(outcome) for outcome in map(_item, outcomes) if outcome is not None]
-    votes = [value for value in votes if not math.isnan(value)]
+    as_word("rule", rule, get_args(VoteRule))
+    inconsistent = as_number("inconsistent", inconsistent, low=-1, high=1)
+    given = [None if _is_nan(one) else one for one in as_list("outcomes", outcomes)]
+    votes = [one for one in as_numbers("outcomes", given, missing=True) if one is not None]
     if not votes:
         return None
     if rule == "mean":
         return math.fsum(votes) / len(votes)
     if len(set(votes)) == 1:
-        return votes[0]
+        return None if rule == "unanimous" and len(votes) < len(given) else votes[0]
     balance = sum(value > 0 for value in votes) - sum(value < 0 for value in votes)
     if rule == "unanimous" or balance == 0:
         return inconsistent
@@ -108,15 +117,12 @@ def genrm_reward(
     """
     better = {"a": 1.0, "b": -1.0}.get(label) if isinstance(label, str) else as_float(_item(label))
     if better not in (1.0, -1.0):
-        raise UserError(f"genrm_reward: label is {label!r}; expected 1 or 'a', -1 or 'b'.")
-    if not 0 <= first_pick_rate <= 1:
-        raise UserError(f"genrm_reward: first_pick_rate is {first_pick_rate}; expected 0 to 1.")
-    if not (margin_scale > 0 and 0 <= margin_floor <= 1 and 0 <= pos_weight_min <= pos_weight_max):
-        raise UserError(
-            f"genrm_reward: margin_scale {margin_scale}, margin_floor {margin_floor}, weights "
-            f"{pos_weight_min} to {pos_weight_max}; expected a scale above 0, a floor from 0 to 1 "
-            "and weights in order, at least 0."
-        )
+        raise refused("label", label, "1 or 'a', -1 or 'b'")
+    as_number("first_pick_rate", first_pick_rate, low=0, high=1)
+    as_number("margin_scale", margin_scale, above=0)
+    as_number("margin_floor", margin_floor, low=0, high=1)
+    as_number("pos_weight_max", pos_weight_max, low=0)
+    as_number("pos_weight_min", pos_weight_min, low=0, high=pos_weight_max)
     both = two_finite(scores)
     if both is None:
         return -1.0
@@ -132,13 +138,20 @@ def genrm_reward(
 
 
 def two_finite(scores: Iterable[float] | None) -> tuple[float, float] | None:
-    """Two finite numbers as plain floats; None for anything else."""
+    """Two finite numbers as plain floats; None for anything else in a list, or no list at all."""
     if scores is None:
         return None
+    if isinstance(scores, str | Mapping) or not isinstance(scores, Iterable):
+        raise refused("scores", scores, "two numbers, or None where there are none")
     numbers = [as_float(_item(score)) for score in scores]
     if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
         return None
     return numbers[0], numbers[1]
+
+
+def _is_nan(value: object) -> bool:
+    number = plain_number(value)
+    return number is not None and math.isnan(number)
 
 
 def _item(number: object) -> object:

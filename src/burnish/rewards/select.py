@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
+from burnish.arguments import as_numbers, same_length
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Response, Reward, Task
 from burnish.rewards.pair_scorers import compare
@@ -94,6 +95,9 @@ async def best_of_n(
 
 def expected_value(scores: Sequence[float | None], quality: Sequence[float]) -> float | None:
     """Mean quality of the responses that share the best score: what a fair draw among them gives."""
+    scores = as_numbers("scores", scores, missing=True)
+    quality = as_numbers("quality", quality)
+    same_length("quality", quality, len(scores), "scores")
     best = _best(scores)
     return math.fsum(quality[place] for place in best) / len(best) if best else None
 

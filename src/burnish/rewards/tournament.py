@@ -10,11 +10,11 @@ A match without a value (the judge failed) is no tie: it counts for nobody.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
-from burnish.errors import UserError, did_you_mean
-from burnish.numbers import plain, sigmoid, solve
+from burnish.arguments import as_list, as_number, as_numbers, as_whole, as_word, refused
+from burnish.numbers import sigmoid, solve
 from burnish.records import Status
 
 TieRule = Literal["incumbent", "challenger"]
@@ -44,22 +44,30 @@ def sequential_knockout(order: Any, quality: Any, tie_rule: str = "incumbent") -
     `quality` gives the number of each candidate (a sequence, an array or a mapping), None where
     there is none: then the incumbent stays. Equal ones by `tie_rule`. One candidate makes no call.
     """
-    known = ("incumbent", "challenger")
-    if tie_rule not in known:
-        raise UserError(
-            f"tie_rule is '{tie_rule}'; expected {' or '.join(known)}.{did_you_mean(tie_rule, known)}"
-        )
-    order, quality = plain(order), plain(quality)
-    if not order:
-        raise UserError("a knockout needs at least one candidate; the order is empty")
+    as_word("tie_rule", tie_rule, get_args(TieRule))
+    order = as_list("order", order, least=1)
+    known = _qualities(quality)
+    for candidate in order:
+        if not isinstance(candidate, Hashable) or candidate not in known:
+            raise refused(
+                "order", candidate, f"candidates that have a quality, {len(known)} of them"
+            )
     incumbent = order[0]
     for challenger in order[1:]:
-        stands, comes = quality[incumbent], quality[challenger]
+        stands, comes = known[incumbent], known[challenger]
         if stands is None or comes is None:
             continue
         if comes > stands or (comes == stands and tie_rule == "challenger"):
             incumbent = challenger
     return Knockout(incumbent, len(order) - 1)
+
+
+def _qualities(quality: Any) -> dict[Any, float | None]:
+    """The number of each candidate, None where there is none; a NaN would beat and lose to nobody."""
+    if isinstance(quality, Mapping):
+        values = as_numbers("quality", list(quality.values()), missing=True)
+        return dict(zip(quality, values, strict=True))
+    return dict(enumerate(as_numbers("quality", quality, missing=True)))
 
 
 def all_pairs(count: int) -> Iterator[tuple[int, int]]:
@@ -69,8 +77,8 @@ def all_pairs(count: int) -> Iterator[tuple[int, int]]:
 
 def win_counts(count: int, matches: Sequence[Match]) -> list[float]:
     """Wins of each candidate, a tie half a win for both."""
-    wins = [0.0] * count
-    for match in matches:
+    wins = [0.0] * as_whole("count", count, low=0)
+    for match in _checked(count, matches):
         if match.value is None:
             continue
         share = 0.5 if match.value == 0 else float(match.value > 0)
@@ -81,8 +89,8 @@ def win_counts(count: int, matches: Sequence[Match]) -> list[float]:
 
 def win_rates(count: int, matches: Sequence[Match]) -> list[float | None]:
     """Wins over matches with a verdict; None for a candidate that has none."""
-    played = [0] * count
-    for match in matches:
+    played = [0] * as_whole("count", count, low=0)
+    for match in _checked(count, matches):
         if match.value is not None:
             played[match.first] += 1
             played[match.second] += 1
@@ -99,10 +107,12 @@ def bradley_terry(
     candidate of strength 0: it keeps an unbeaten one finite. Newton's method on a strictly concave
     likelihood, so there is one answer and it is found from anywhere.
     """
-    if not prior > 0:
-        raise UserError(f"prior is {prior}; expected above 0, or an unbeaten candidate is infinite")
+    # Without a prior an unbeaten candidate would be infinite.
+    prior = as_number("prior", prior, above=0)
+    tolerance = as_number("tolerance", tolerance, above=0)
+    count = as_whole("count", count, low=0)
     games: dict[tuple[int, int], list[float]] = {}
-    for match in matches:
+    for match in _checked(count, matches):
         if match.value is not None and match.first != match.second:
             share = 0.5 if match.value == 0 else float(match.value > 0)
             a, b = sorted((match.first, match.second))
@@ -121,6 +131,19 @@ def bradley_terry(
             break
     middle = math.fsum(strengths) / count if count else 0.0
     return [s - middle for s in strengths]
+
+
+def _checked(count: int, matches: Sequence[Match]) -> list[Match]:
+    """Matches of known candidates with a value that is a number or None."""
+    found = as_list("matches", matches)
+    for match in found:
+        if not isinstance(match, Match):
+            raise refused("matches", match, "a Match")
+        for place in match[:2]:
+            as_whole("matches", place, low=0, high=count - 1)
+        if match.value is not None:
+            as_number("matches", match.value)
+    return found
 
 
 def _slopes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from burnish.arguments import as_list, as_number, as_text
 from burnish.records import Reward
 from burnish.rewards.versus import IS_REFERENCE, SHOWN_FIRST, SHOWN_SECOND
 
@@ -19,7 +20,12 @@ def versus_metrics(
     those that somebody won; far from 0.5 the judge goes by position. `disagreement_rate`: meetings
     in which questions named different winners. A share of nothing is left out.
     """
-    groups = [[part for reward in group for part in _named(reward, name)] for group in rewards]
+    threshold = as_number("threshold", threshold, low=0, high=1)
+    as_text("name", name)
+    groups = [
+        [part for reward in group for part in _named(reward, name)]
+        for group in as_list("rewards", rewards)
+    ]
     groups = [group for group in groups if group]
     compared = [reward for group in groups for reward in group if not is_reference(reward)]
     values = [reward.value for reward in compared if reward.value is not None]

@@ -203,7 +203,7 @@ def test_strict_one_vs_n_and_the_verifiable_stage():
     assert one_vs_n([1, 1]) == "Win"
     failed = [[1, None], [None], [0, float("nan")], [-1, None]]
     assert one_vs_n(failed) == ["error", "error", "error", "Loss"]
-    with pytest.raises(UserError, match="no results"):
+    with pytest.raises(UserError, match="results: got"):
         one_vs_n([])
     assert verifiable_verdict([(1, 0), (-1, 1), (0, 0), (None, 1)]) == [
         "chosen_better", "rejected_better", "equal", "error",

@@ -74,7 +74,7 @@ def read_gold(gold: Any) -> Gold:
         calls = _references(_json_values(gold) if isinstance(gold, str) else _listed(gold))
     except Unreadable as problem:
         raise UserError(
-            f"tool calls: the reference {gold!r:.80} cannot be read ({problem}); expected "
+            f"tool calls: the reference (gold) {gold!r:.80} cannot be read ({problem}); expected "
             '<tool_call> or <response> blocks, or [{"name": ..., "arguments": {...}}].'
         ) from None
     return Gold(calls, ("think", "tool_call") if calls else ("think", "response"))

@@ -6,14 +6,17 @@ articles, single blanks.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
 from typing import Any, Literal
 
+from burnish.arguments import as_text
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
 from burnish.rewards.checks.extract import Found, find_answer, references, short
+from burnish.rewards.checks.texts import spaced
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -68,7 +71,7 @@ class Match(RuleCheck[MatchConfig]):
 
 def normalize_answer(text: str) -> str:
     """Lower case, without punctuation and articles, blanks collapsed."""
-    bare = text.lower().translate(_PUNCTUATION)
+    bare = as_text("text", text).lower().translate(_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
@@ -76,21 +79,24 @@ def exact_match(pred: Any, golds: Any) -> float:
     """1 if the prediction equals one of the references after normalisation, else 0.
 
     References are one value or a list of them, texts or not. An empty one is no reference: it
-    matches nothing, not even an empty prediction.
+    matches nothing, not even an empty prediction. None and NaN are neither.
     """
-    answer = normalize_answer(str(pred))
+    answer = _read(pred)
     return float(any(answer == gold for gold in _normalised(golds)))
 
 
 def contained_match(pred: Any, golds: Any) -> float:
-    """1 if a reference stands in the prediction as whole words, else 0 (`4` is not in `14`)."""
-    answer = f" {normalize_answer(str(pred))} "
-    return float(any(f" {gold} " in answer for gold in _normalised(golds)))
+    """1 if a reference stands in the prediction as whole words, else 0 (`4` is not in `14`).
+
+    Chinese and Japanese letters count as a word each, for they stand without blanks.
+    """
+    answer = _padded(_read(pred))
+    return float(any(_padded(gold) in answer for gold in _normalised(golds)))
 
 
 def token_f1(pred: Any, golds: Any) -> float:
     """Best harmonic mean of word precision and recall over the references."""
-    answer = normalize_answer(str(pred))
+    answer = _read(pred)
     return max((_f1(answer, gold) for gold in _normalised(golds)), default=0.0)
 
 
@@ -102,5 +108,15 @@ def _f1(answer: str, gold: str) -> float:
 
 def _normalised(golds: Any) -> list[str]:
     values = golds if isinstance(golds, list | tuple) else [golds]
-    texts = [normalize_answer(str(value)) for value in values if value is not None]
-    return [text for text in texts if text]
+    return [text for text in map(_read, values) if text]
+
+
+def _read(value: Any) -> str:
+    """A value as normalised text; nothing for None and NaN, which are no answers."""
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if is_missing else normalize_answer(str(value))
+
+
+def _padded(text: str) -> str:
+    """Between blanks, so that whole words alone are found."""
+    return f" {' '.join(spaced(text).split())} "

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple, overload
 
+from burnish.arguments import read_each
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck, require
 from burnish.rewards.checks.extract import (
@@ -275,8 +276,11 @@ def normalize_numeric_answer(
     """The final answer of a worked solution as bare text: after `####`, else the last \\boxed{},
     else the last number; without commas, blanks, currency signs and trailing punctuation. A list
     gives a list."""
-    if not isinstance(texts, str):
-        return [normalize_numeric_answer(text) for text in texts]
+    found: str | list[str | None] | None = read_each("texts", texts, _final_answer)
+    return found
+
+
+def _final_answer(texts: str) -> str | None:
     if "####" in texts:
         rest = texts.rsplit("####", 1)[1].strip()
         answer = rest.splitlines()[0] if rest else ""

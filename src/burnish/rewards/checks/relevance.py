@@ -12,11 +12,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from burnish.errors import did_you_mean
+from burnish.arguments import as_list, as_text, as_whole, as_word, plain_number, refused
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck, RuleCheck, require
 from burnish.rewards.checks.extract import short
 from burnish.rewards.checks.sections import check_headings, find_sections, is_closed, repeated
+from burnish.rewards.checks.texts import goes_on
 
 RELEVANCE_KINDS = ("exact", "ordinal")
 
@@ -28,31 +29,32 @@ def relevance_reward(
 
     Grades count from 0. None, or a grade that does not exist, earns 0.
     """
-    if kind not in RELEVANCE_KINDS:
-        known = ", ".join(RELEVANCE_KINDS)
-        raise ValueError(
-            f"kind: got '{kind}', expected {known}.{did_you_mean(kind, RELEVANCE_KINDS)}"
-        )
-    if num_grades < 2:
-        raise ValueError(f"num_grades: got {num_grades}, expected at least 2")
-    if not 0 <= gold < num_grades:
-        raise ValueError(f"gold: got {gold}, expected a grade from 0 to {num_grades - 1}")
-    if predicted is None or not 0 <= predicted < num_grades:
+    as_word("kind", kind, RELEVANCE_KINDS)
+    num_grades = as_whole("num_grades", num_grades, low=2)
+    gold = as_whole("gold", gold, low=0, high=num_grades - 1)
+    grade = plain_number(predicted)
+    if grade is None and predicted is not None:
+        raise refused("predicted", predicted, "a grade, or None where there is none")
+    if grade is None or grade not in range(num_grades):
         return 0.0
     if kind == "exact":
-        return float(predicted == gold)
-    return 1.0 - abs(predicted - gold) / (num_grades - 1)
+        return float(grade == gold)
+    return 1.0 - abs(grade - gold) / (num_grades - 1)
 
 
 def leading_grade(text: str, labels: Sequence[str]) -> int | None:
     """The position of the label that a text begins with; None where it begins with none.
 
-    A label ends where its word or number does: `10` does not begin with `1`.
+    A label ends where its word or number does: neither `10` nor `1.5` nor `1/2` begins with `1`,
+    but `1分` and `1. Because` do.
     """
-    for label in sorted(labels, key=len, reverse=True):
-        rest = text[len(label) : len(label) + 1]
-        if text.startswith(label) and not (label[-1:].isalnum() and rest.isalnum()):
-            return list(labels).index(label)
+    as_text("text", text)
+    known = [as_text("labels", label) for label in as_list("labels", labels)]
+    if not all(known):
+        raise refused("labels", labels, "labels that are not empty")
+    for label in sorted(known, key=len, reverse=True):
+        if text.startswith(label) and not goes_on(text, len(label)):
+            return known.index(label)
     return None
 
 

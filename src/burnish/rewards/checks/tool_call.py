@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
+from burnish.arguments import as_text, as_word
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
@@ -102,6 +103,8 @@ def tool_call_rewards(output: str, gold: Any, *, dialect: Dialect = "blocks") ->
     with `name` and `parameters` or `arguments`). No `output` raises; a `gold` that cannot be read
     raises `UserError`.
     """
+    as_text("output", output)
+    as_word("dialect", dialect, get_args(Dialect))
     judged = _judged(output, read_gold(gold), dialect)
     return {
         "correctness": judged.correctness,

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+from burnish.arguments import as_list, as_number, as_whole, as_word, refused, same_length
+
 Result = Literal["correct", "wrong", "same", "invalid"]
 
 STYLE_PAIRS = tuple(chosen + rejected for chosen in "abc" for rejected in "abc")
@@ -24,6 +26,7 @@ MODES = {
 """Hard: the rejected answer is dressed better than the chosen one."""
 
 _SWAP = {"A": "B", "B": "A"}
+_WHEN = "winner_is_chosen_when"
 _TIES = frozenset({"tie", "abstain", "a=b", "same"})
 
 
@@ -74,8 +77,11 @@ def order_swap_aggregate(gold: Any, predictions: Any) -> TwoOrders:
     `gold` has one label a sample, as the first order shows it, or one label an order;
     `predictions` have one verdict an order, in the letters that this order shows.
     """
-    is_single = bool(predictions) and not isinstance(predictions[0], list | tuple)
-    samples = [(gold, predictions)] if is_single else list(zip(gold, predictions, strict=True))
+    is_single = isinstance(predictions, Mapping) or _is_one(as_list("predictions", predictions))
+    golds, said = ([gold], [predictions]) if is_single else (gold, predictions)
+    rights, said = as_list("gold", golds), as_list("predictions", said)
+    same_length("gold", rights, len(said), "predictions")
+    samples = list(zip(rights, said, strict=True))
     results = [_two_orders(right, verdicts) for right, verdicts in samples]
     correct = results.count("correct")
     return TwoOrders(
@@ -96,15 +102,15 @@ def rmbench_counts(
     `winner_is_chosen_when` is the letter under which the chosen answer was shown, for all rows or
     one a row.
     """
-    letters = (
-        [winner_is_chosen_when] * len(pairs)
-        if isinstance(winner_is_chosen_when, str)
-        else list(winner_is_chosen_when)
-    )
-    rows = list(zip(pairs, letters, predictions, strict=True))
-    unknown = sorted({pair for pair in pairs if pair not in MODES})
-    if unknown:
-        raise ValueError(f"style pair {unknown[0]!r}; expected one of {', '.join(STYLE_PAIRS)}")
+    styles = [as_word("pairs", pair, STYLE_PAIRS) for pair in as_list("pairs", pairs)]
+    when = winner_is_chosen_when
+    letters = [when] * len(styles) if isinstance(when, str) else as_list(_WHEN, when)
+    same_length(_WHEN, letters, len(styles), "pairs")
+    for letter in letters:
+        as_word(_WHEN, letter, tuple(_SWAP))
+    verdicts = as_list("predictions", predictions)
+    same_length("predictions", verdicts, len(styles), "pairs")
+    rows = list(zip(styles, letters, verdicts, strict=True))
 
     def wins(keep: Any) -> Wins:
         kept = [row for row in rows if keep(row[0])]
@@ -120,14 +126,19 @@ def rmbench_counts(
 def ties_score(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """The score of RewardBench 2's Ties from rows {id: "ref:k" | "tied:k", num_correct, ratings}.
 
-    The first `num_correct` ratings are those of correct answers. A rating that is missing makes
-    its prompt not right and takes it out of the three terms that compare margins.
+    The first `num_correct` ratings are those of correct answers. A rating that is missing (None or
+    NaN) makes its prompt not right and takes it out of the three terms that compare margins.
     """
     ref: dict[str, _Prompt] = {}
     tied: dict[str, _Prompt] = {}
-    for row in rows:
+    for row in as_list("rows", rows):
+        if not isinstance(row, Mapping):
+            raise refused("rows", row, "a table with id, num_correct and ratings")
         kind, _, prompt = str(row.get("id", row.get("sample_id"))).partition(":")
-        stats = _prompt(row["ratings"], int(row["num_correct"]))
+        as_word("rows: the kind in id", kind, ("ref", "tied"))
+        ratings = as_list("rows: ratings", row.get("ratings"))
+        right = as_whole("rows: num_correct", row.get("num_correct"), low=0, high=len(ratings))
+        stats = _prompt([_rating(rating) for rating in ratings], right)
         if stats is not None:
             (ref if kind == "ref" else tied)[prompt] = stats
     if not ref and not tied:
@@ -150,13 +161,29 @@ def ties_score(rows: Sequence[Mapping[str, Any]]) -> float | None:
     )
 
 
+def _is_one(predictions: Sequence[Any]) -> bool:
+    """One sample's verdicts, not a list of such."""
+    return bool(predictions) and not isinstance(predictions[0], list | tuple | Mapping)
+
+
+def _rating(value: Any) -> float | None:
+    """A rating as a float; None where it is missing."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return as_number("rows: ratings", value)
+
+
 def _two_orders(gold: Any, verdicts: Any) -> Result:
-    orders = list(verdicts.values()) if isinstance(verdicts, Mapping) else list(verdicts)
+    said = list(verdicts.values()) if isinstance(verdicts, Mapping) else verdicts
+    orders = as_list("predictions", said)
     rights = (
         [gold if place % 2 == 0 else _SWAP.get(gold) for place in range(len(orders))]
         if isinstance(gold, str)
-        else list(gold)
+        else as_list("gold", gold)
     )
+    same_length("gold", rights, len(orders), "orders")
+    for right in rights:
+        as_word("gold", right, tuple(_SWAP))
     votes = [_vote(right, said) for right, said in zip(rights, orders, strict=True)]
     valid = [vote for vote in votes if vote is not None]
     if not valid:
@@ -166,7 +193,7 @@ def _two_orders(gold: Any, verdicts: Any) -> Result:
 
 
 def _vote(right: Any, said: Any) -> int | None:
-    if said in _SWAP:
+    if isinstance(said, str) and said in _SWAP:
         return 1 if said == right else -1
     return 0 if isinstance(said, str) and said.lower() in _TIES else None
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from burnish.arguments import as_number, as_whole
 from burnish.lm.meter import CHARACTERS_A_TOKEN
 from burnish.rewards.judges.budget import Budget
 from burnish.rewards.judges.questions import Question
@@ -82,6 +83,14 @@ def forecast(
 
     `completion_tokens` is the mean length of a reply, `call_s` the mean time of a call.
     """
+    completion_tokens = as_number("completion_tokens", completion_tokens, low=0)
+    concurrency = as_whole("concurrency", concurrency, low=1)
+    if prompt_tokens is not None:
+        as_number("prompt_tokens", prompt_tokens, low=0)
+    if call_s is not None:
+        as_number("call_s", call_s, low=0)
+    if not isinstance(questions, Sequence):
+        questions = as_whole("questions", questions, low=0)
     if isinstance(questions, int):
         calls, read = questions, (prompt_tokens or 0) * questions
     else:

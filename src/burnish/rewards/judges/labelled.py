@@ -8,6 +8,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from burnish.arguments import as_list, same_length
+
 Grade = int | str
 
 
@@ -80,8 +82,9 @@ class Accuracy(Struct, frozen=True):
 
 def accuracy_of(records: Sequence[Labelled], predicted: Sequence[Grade | None]) -> Accuracy:
     """Accuracy over all records, each grade and each rule; grades are compared as texts."""
-    if not records:
-        raise ValueError("records: got none, expected at least one")
+    records = as_list("records", records, least=1)
+    predicted = as_list("predicted", predicted)
+    same_length("predicted", predicted, len(records), "records")
     grades: dict[str, list[bool]] = {}
     rules: dict[str, list[bool]] = {}
     marks: list[bool] = []
@@ -104,7 +107,7 @@ def accuracy_of(records: Sequence[Labelled], predicted: Sequence[Grade | None]) 
 def by_rule(disagreements: Sequence[Disagreement]) -> dict[str, list[Disagreement]]:
     """Disagreements under each rule they touch, the largest cluster first; "" where none is named."""
     clusters: dict[str, list[Disagreement]] = {}
-    for one in disagreements:
+    for one in as_list("disagreements", disagreements):
         for rule in dict.fromkeys(one.record.rules or ("",)):
             clusters.setdefault(rule, []).append(one)
     return dict(sorted(clusters.items(), key=lambda item: (-len(item[1]), item[0])))

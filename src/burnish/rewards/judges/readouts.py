@@ -18,7 +18,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
+from burnish.arguments import as_list, as_number, as_text, as_whole, read_each, refused
 from burnish.numbers import plain
+from burnish.rewards.checks.texts import spaced
 from burnish.rewards.judges.verdicts import first_object
 
 Letter = Literal["A", "B", "Tie", "Abstain", "error"]
@@ -51,20 +53,23 @@ def parse_pairwise_verdict(
     A>>B .. B>>A; "Output (a)"; a line "Final: A"; [[A]]; the first JSON object's winner. Of a
     reply that was cut (`finish_reason="length"`) only the last 500 characters count, JSON not.
     """
-    if not isinstance(texts, str):
-        return [parse_pairwise_verdict(text, finish_reason) for text in texts]
     is_cut = finish_reason == "length"
-    seen = texts[-TAIL:] if is_cut else texts
+    found: Letter | list[Letter] = read_each("texts", texts, lambda text: _verdict(text, is_cut))
+    return found
+
+
+def _verdict(text: str, is_cut: bool) -> Letter:
+    seen = text[-TAIL:] if is_cut else text
     for form in (_LABEL, _OUTPUT, _FINAL, _BRACKET):
         found = form.findall(seen)
         if found:
             return _letter(found[-1])
-    return "error" if is_cut else _from_object(texts)
+    return "error" if is_cut else _from_object(text)
 
 
 def parse_pairwise_verdict_truncated(text: str, finish_reason: str | None = "length") -> Letter:
     """The verdict of one reply that may have been cut."""
-    return parse_pairwise_verdict(text, finish_reason)
+    return _verdict("" if text is None else as_text("text", text), finish_reason == "length")
 
 
 @overload
@@ -76,9 +81,14 @@ def parse_rating(texts: str | Texts, lo: int = 1, hi: int = 10) -> int | list[in
 
     None also where it is out of range, or where the scale named is another one.
     """
-    if not isinstance(texts, str):
-        return [parse_rating(text, lo, hi) for text in texts]
-    end = texts.strip().strip("*`_[]()\"' \n\t").removesuffix(".").rstrip("*`_[]()\"' \n\t")
+    lo = as_whole("lo", lo)
+    hi = as_whole("hi", hi, low=lo)
+    found: int | list[int | None] | None = read_each("texts", texts, lambda t: _rating(t, lo, hi))
+    return found
+
+
+def _rating(text: str, lo: int, hi: int) -> int | None:
+    end = text.strip().strip("*`_[]()\"' \n\t").removesuffix(".").rstrip("*`_[]()\"' \n\t")
     found = _RATING.search(end)
     if found is None or (found[2] is not None and int(found[2]) != hi):
         return None
@@ -93,9 +103,10 @@ def ranking_score(winner_vs_chosen: Any, chosen: str | None = None) -> Any:
     """
     if chosen is not None:
         return _ranked(winner_vs_chosen, chosen)
-    if _is_pair(winner_vs_chosen):
-        return _ranked(*winner_vs_chosen)
-    return [_ranked(*pair) for pair in winner_vs_chosen]
+    given = as_list("winner_vs_chosen", winner_vs_chosen)
+    if _is_pair(given):
+        return _ranked(*given)
+    return [_ranked(*_two("winner_vs_chosen", pair)) for pair in given]
 
 
 def score_from_counts(pairs: Any, total: float | None = None) -> Any:
@@ -104,12 +115,16 @@ def score_from_counts(pairs: Any, total: float | None = None) -> Any:
     pairs, total = plain(pairs), plain(total)
     if total is not None or pairs is None or isinstance(pairs, int | float):
         return _share(pairs, total)
-    return _share(*pairs) if _is_pair(pairs) else [_share(*pair) for pair in pairs]
+    given = as_list("pairs", pairs)
+    if _is_pair(given):
+        return _share(*given)
+    return [_share(*_two("pairs", pair)) for pair in given]
 
 
 def clamp(values: Any, default: float = 0.5) -> Any:
     """Into [0, 1]; the default for what is no number, NaN included. A list or array gives a list."""
     values = plain(values)
+    default = as_number("default", default)
     if isinstance(values, list | tuple):
         return [clamp(value, default) for value in values]
     try:
@@ -123,18 +138,18 @@ def reference_match(cases: Any, responses: Any = None) -> Any:
     """The one response that holds the reference as whole tokens, or "inconclusive".
 
     A case is (reference, responses) or a mapping with these two; responses are a list, labelled
-    A, B, ..., or a mapping from labels to texts. Case and punctuation at the ends do not count;
-    4 is neither in 14 nor in 4.5 nor in -4.
+    A, B, ..., Z, AA, AB, ..., or a mapping from labels to texts. Case and punctuation at the ends do
+    not count; 4 is neither in 14 nor in 4.5 nor in -4. Chinese and Japanese letters are a token each.
     """
     if responses is not None:
         return _matched(cases, responses)
     if isinstance(cases, Mapping):
-        return _matched(cases.get("reference", cases.get("ref")), cases["responses"])
+        return _matched(cases.get("reference", cases.get("ref")), cases.get("responses"))
     if isinstance(cases, tuple) or (
         isinstance(cases, list) and len(cases) == 2 and isinstance(cases[0], str)
     ):
-        return _matched(*cases)
-    return [reference_match(case) for case in cases]
+        return _matched(*_two("cases", cases))
+    return [reference_match(case) for case in as_list("cases", cases)]
 
 
 def stable_int(parts: Any, *more: Any) -> int:
@@ -146,7 +161,7 @@ def stable_int(parts: Any, *more: Any) -> int:
 
 def candidate_order(seed: Any, dataset: Any, sample_id: Any, n: int) -> list[int]:
     """0 .. n-1 in a seeded order that depends on nothing but the arguments."""
-    order = list(range(n))
+    order = list(range(as_whole("n", n, low=0)))
     rng = random.Random(stable_int(seed, dataset, sample_id, "candidate_order"))
     rng.shuffle(order)
     return order
@@ -182,40 +197,47 @@ def _is_pair(value: Any) -> bool:
     return len(value) == 2 and not isinstance(value[0], list | tuple)
 
 
+def _two(what: str, pair: Any) -> tuple[Any, Any]:
+    values = as_list(what, pair)
+    if len(values) != 2:
+        raise refused(what, pair, "two values")
+    return values[0], values[1]
+
+
 def _ranked(winner: Any, chosen: Any) -> float:
+    as_text("chosen", chosen)
     if winner == chosen:
         return 1.0
     return 0.0 if isinstance(winner, str) and re.fullmatch("[A-D]", winner) else 0.25
 
 
 def _share(satisfied: Any, total: Any) -> float | None:
-    counts = [_count(satisfied), _count(total)]
-    if any(count is None or count < 0 for count in counts):
+    met, of = _count(satisfied), _count(total)
+    if met is None or of is None:
         return None
-    met, of = counts
-    return 1.0 if not of else min(1.0, (met or 0) / of)
+    return 1.0 if not of else min(1.0, met / of)
 
 
-def _count(value: Any) -> int | None:
+def _count(value: Any) -> float | None:
+    """A count of at least 0, also as text; one that is partly met may be a half."""
     try:
-        return None if value is None or value == "" else int(value)
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
+    return number if 0 <= number < math.inf else None
 
 
 def _matched(reference: Any, responses: Any) -> str:
-    wanted = _ends_bare(" ".join(str(reference or "").casefold().split()))
-    labelled = responses if isinstance(responses, Mapping) else dict(zip(_labels(), responses))  # noqa: B905
+    wanted = _ends_bare(_plain_text(reference))
+    if not isinstance(responses, Mapping):
+        texts = as_list("responses", responses)
+        responses = {_label(place): text for place, text in enumerate(texts)}
     if not wanted:
         return "inconclusive"
     # Neither inside a word, nor inside a number: no digit, sign, point or comma grown on to it.
     sign = r"(?<![-−+])" if wanted[0].isdigit() else ""
     pattern = re.compile(rf"(?<!\w)(?<!\d[.,]){sign}{re.escape(wanted)}(?!\w)(?![.,]\d)")
-    hits = [
-        label
-        for label, text in labelled.items()
-        if pattern.search(" ".join(str(text).casefold().split()))
-    ]
+    hits = [label for label, text in responses.items() if pattern.search(_plain_text(text))]
     return str(hits[0]) if len(hits) == 1 else "inconclusive"
 
 
@@ -225,5 +247,17 @@ def _ends_bare(text: str) -> str:
     return re.sub(r"[^\w%]+$", "", start)
 
 
-def _labels() -> Sequence[str]:
-    return [chr(65 + i) for i in range(26)]
+def _plain_text(value: Any) -> str:
+    """Small letters with single blanks; nothing for None and NaN, which are no texts."""
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if is_missing else " ".join(spaced(str(value).casefold()).split())
+
+
+def _label(place: int) -> str:
+    """A, B, ..., Z, AA, AB, ...: the columns of a table."""
+    letters = ""
+    place += 1
+    while place:
+        place, letter = divmod(place - 1, 26)
+        letters = chr(65 + letter) + letters
+    return letters

@@ -1,55 +1,64 @@
 """What a judge may not see of a sample's metadata: labels, scores, model names, order.
 
-    sanitize_metadata({"topic": "law", "extra": {"Winner": "A", "model_b": "x"}})   # {'topic': 'law'}
+    sanitize_metadata({"topic": "law", "is_chosen": True, "extra": {"modelB": "x"}})   # {'topic': 'law'}
 
-Keys are dropped at any depth and whatever their case; what is left empty by that goes too.
-Cleaning twice changes nothing more.
+A key is dropped where one of its words gives something away, at any depth: `is_chosen`,
+`human_rating`, `gpt4Verdict`, `ANSWER-ORDER`. What is left empty by that goes too; cleaning twice
+changes nothing more. A key dropped in vain costs the judge a hint, a key kept in error tells it the
+answer: in doubt it goes (`label_free_text`, `user_preferences` and `order_id` do, `prefix`,
+`border`, `original_prompt` and `underscore` stay). Only keys are read: a label inside a text is not
+found.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-_WORDS = (
-    "label labels gold golds gold_label winner winners preference preferences preferred chosen "
-    "rejected correct is_correct incorrect is_incorrect correctness gt_is_chosen_correct "
-    "score scores rating ratings reward rewards rank ranks ranking verdict verdicts judgment "
-    "judgments judgement judgements valid is_valid "
-    "model models model_name model_names model_id model_ids model_a model_b response_model "
-    "response_models assistant_a_model assistant_b_model generator generators source_model "
-    "source_models chosen_model rejected_model author_model "
-    "origin origins order orders model_order response_order display_order candidate_order"
+_TELLING = (
+    "label labelled labeled gold golden groundtruth winner winning won win loser losing "
+    "preference preferred prefer chosen rejected better best worse worst "
+    "correct incorrect correctness valid invalid validity "
+    "score scored scoring rating rated reward rank ranked ranking vote verdict "
+    "judgment judgement judged judgments judgements "
+    "model generator author origin order ordering"
 )
-BLOCKED = frozenset(_WORDS.split(" "))
-"""Whole names. `order` too: which response came first is not the judge's business."""
+WORDS = frozenset(_TELLING.split())
+"""Singular; an s at the end is read past. `order` too: which response came first is not the judge's
+business."""
 
-BLOCKED_ENDS = (
-    "_label",
-    "_labels",
-    "_winner",
-    "_preference",
-    "_score",
-    "_scores",
-    "_correct",
-    "_model",
-    "_models",
-    "_model_name",
+EVERYWHERE = re.compile(
+    "chosen|rejected|winner|verdict|preferred|preference|groundtruth|correctness|judge?ment|label"
 )
-BLOCKED_STARTS = ("chosen_", "rejected_", "gold_", "label_", "score_", "preferred_", "winner_")
+"""Words that give a label away in the middle of another one too, such as `ischosen`."""
 
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_SEPARATORS = re.compile(r"[\s\-./:]+")
+_GLUED = (
+    "is was has the my our human user crowd expert llm gpt judge rater gold true gt final total mean "
+    "avg max min raw new old response answer candidate assistant source base first second left right "
+    "display"
+)
+BEFORE, AFTER = frozenset(_GLUED.split()), frozenset(("a", "b", "name", "id", "value", "key", "by"))
+"""What may be grown on to a word without a separator: `humanscore`, `modelname`, `orderid`."""
+
+DEEPEST = 64
+"""Levels of nesting that are walked; what lies deeper is dropped."""
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_TRUTH = re.compile(r"ground[\W_]*truth", re.IGNORECASE)
+_RUN = re.compile(r"[^\W\d_]+")
+_LOOK_ALIKES = str.maketrans(
+    "аеорсухіѕԁһјкмтвнԛԝɡɩοαεικνρτυχ",
+    "aeopcyxisdhjkmtbhqwgioaeikvptux",
+)
+"""Cyrillic, Greek and phonetic letters that look like Latin ones."""
 
 
 def is_blocked(key: str) -> bool:
     """Whether a key gives away a label, a score, who wrote a response, or its place."""
-    names = {_SEPARATORS.sub("_", form.strip()).lower() for form in (key, _HUMP.sub("_", key))}
-    return any(
-        name.strip("_") in BLOCKED or name.endswith(BLOCKED_ENDS) or name.startswith(BLOCKED_STARTS)
-        for name in names
-    )
+    words = _words(key)
+    return any(map(_tells, words)) or bool(_TRUTH.search(key))
 
 
 def sanitize_metadata(metadata: Any) -> Any:
@@ -58,17 +67,44 @@ def sanitize_metadata(metadata: Any) -> Any:
     Mappings and lists are walked; any other value is returned as it is. 0 and False are values,
     not emptiness.
     """
-    if isinstance(metadata, Mapping):
+    return _cleaned(metadata, DEEPEST)
+
+
+def _cleaned(value: Any, levels: int) -> Any:
+    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        return value
+    if not levels:
+        return None
+    if isinstance(value, Mapping):
         walked = {
-            str(key): sanitize_metadata(value)
-            for key, value in metadata.items()
+            str(key): _cleaned(inner, levels - 1)
+            for key, inner in value.items()
             if not is_blocked(str(key))
         }
-        return {key: value for key, value in walked.items() if not _is_empty(value)}
-    if isinstance(metadata, list | tuple):
-        cleaned = [sanitize_metadata(value) for value in metadata]
-        return [value for value in cleaned if not _is_empty(value)]
-    return metadata
+        return {key: inner for key, inner in walked.items() if not _is_empty(inner)}
+    cleaned = [_cleaned(inner, levels - 1) for inner in value]
+    return [inner for inner in cleaned if not _is_empty(inner)]
+
+
+def _words(key: str) -> list[str]:
+    """The words of a name in small Latin letters: cut at separators, digits and capitals."""
+    letters = unicodedata.normalize("NFKD", key)
+    plain = "".join(c for c in letters if unicodedata.category(c) not in ("Mn", "Cf"))
+    found: list[str] = []
+    for run in _RUN.findall(plain):
+        # Whole as well as in its parts: `cHosen` has a hump inside its only word.
+        found += [part.casefold().translate(_LOOK_ALIKES) for part in (*_HUMP.split(run), run)]
+    return found
+
+
+def _tells(word: str) -> bool:
+    if word in WORDS or word.removesuffix("s") in WORDS or EVERYWHERE.search(word):
+        return True
+    for known in WORDS:
+        before, found, after = word.partition(known)
+        if found and (not before or before in BEFORE) and after.removesuffix("s") in {"", *AFTER}:
+            return True
+    return False
 
 
 def _is_empty(value: Any) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 from torch.nn import functional
+
+from burnish.arguments import as_number
+from burnish.policy.tensors import as_logp, check_finite
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -25,20 +27,17 @@ def tie_preference_loss(
     A margin is the score of the preferred response minus that of the other; for a tie the order does
     not matter. Any shapes; a kind of pair that the batch lacks adds 0.
     """
-    if not 0 <= lam < float("inf"):
-        raise ValueError(f"lam: got {lam}, expected a finite number of at least 0")
-    diff = _margins(diff_margins)
-    same = _margins(same_margins)
+    lam = as_number("lam", lam, low=0)
+    diff = _margins(diff_margins, "diff_margins")
+    same = _margins(same_margins, "same_margins")
     return _mean(functional.softplus(-diff)) + lam * _mean(functional.softplus(same.abs()))
 
 
-def _margins(margins: Tensor | ArrayLike) -> Tensor:
+def _margins(margins: Tensor | ArrayLike, what: str) -> Tensor:
     """Margins with their graph; half precision is raised to float32."""
-    if not isinstance(margins, Tensor):
-        return torch.as_tensor(margins, dtype=torch.float64)
-    if margins.dtype in (torch.float32, torch.float64):
-        return margins
-    return margins.to(torch.float32)
+    read = as_logp(margins, what)
+    check_finite(read, what)
+    return read
 
 
 def _mean(values: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def test_accuracy_and_picks_are_rewards_to_look_at() -> None:
 
 
 def test_settings_without_meaning_are_refused() -> None:
-    with pytest.raises(UserError, match="first_pick_rate is 2"):
+    with pytest.raises(UserError, match="first_pick_rate: got 2"):
         build(GenRMConfig(first_pick_rate=2.0))
     with pytest.raises(UserError, match="margin_scale"):
         build(GenRMConfig(margin_scale=0.0))

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from burnish.arguments import as_list, as_text
 from burnish.rewards.judges.questions import Unreadable
 from burnish.rewards.judges.verdicts import after_thoughts, holds
 from burnish.rewards.pairs import HIGHEST, LOWEST, all_pair_scores, parse_pair_scores
@@ -51,7 +52,8 @@ def read_judgement(text: str, shown: Sequence[str] = ()) -> Judgement:
 
     `shown` are the texts to judge: scores that stand in one of them may be a quotation.
     """
-    said = after_thoughts(text)
+    said = after_thoughts(as_text("text", text))
+    shown = as_list("shown", shown)
     scores = parse_pair_scores(said) if said.lower().endswith("</scores>") else None
     if scores is None:
         raise Unreadable(
@@ -66,6 +68,7 @@ def read_judgement(text: str, shown: Sequence[str] = ()) -> Judgement:
 
 def read_principles(text: str) -> list[Principle]:
     """The principles of a reply, in order; a number that stands twice counts once, the last time."""
+    as_text("text", text)
     verdicts: dict[str, tuple[tuple[float, float], str]] = {}
     for number, first, second, why in _VERDICT.findall(text):
         scores = float(first), float(second)

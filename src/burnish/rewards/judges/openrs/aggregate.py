@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from burnish.errors import UserError, did_you_mean
+from burnish.arguments import as_number, as_word, refused
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     }
 )
 WEIGHTS: Mapping[str, float] = MappingProxyType({CORE: 5.0, IMPORTANT: 2.0, HIGHLIGHT: 1.0})
+LARGEST = 2.0
+"""A criterion's score is from -2 to 2; what is beyond it keeps to another scale."""
 EPSILON = 1e-6
 """In the denominator of the weighted mean, as in the reference code: |mean| stays below 2."""
 
@@ -88,12 +90,13 @@ def aggregate_criteria(
     """The score of A against B from criterion verdicts: above 0 where A is better.
 
     `criteria`: tables with `type`, `winner` (A, B or S; `chosen` as in the reference code) and
-    `score`; a list of such lists gives a list of scores. None where a criterion cannot be read.
+    `score` from -2 to 2; a list of such lists gives a list of scores. None where a criterion cannot
+    be read or its score is out of range.
 
     `min_score`: smaller scores become 0. `weights` by type, for replays. `strict`: a critical
     criterion with winner S is undecided, whatever its score. `fallthrough`: critical flaws that
     cancel out leave the decision to the rest. `parity`: the reference code to the letter, where
-    what cannot be read is 0, scores are cut to whole numbers and a tied criterion with a score
+    what cannot be read is 0, scores have no bounds and are cut to whole numbers, and a tied criterion with a score
     dilutes the mean.
     """
     if isinstance(criteria, list | tuple) and criteria and isinstance(criteria[0], list | tuple):
@@ -123,8 +126,11 @@ def explain_criteria(
 ) -> Aggregate:
     """`aggregate_criteria` for one pair, with what decided and what was odd."""
     table = _weights(weights)
+    min_score = as_number("min_score", min_score, low=0)
     try:
         read = [read_criterion(item, place) for place, item in enumerate(_listed(criteria))]
+        if not parity:
+            _check_sizes(read)
     except InvalidCriterion as error:
         return Aggregate(0.0 if parity else None, "invalid", reason=str(error))
     if parity:
@@ -166,6 +172,14 @@ def read_criterion(item: Any, place: int = 0) -> Compared:
     return Compared(type_of(item.get("type")), sign, score)
 
 
+def _check_sizes(read: Sequence[Compared]) -> None:
+    for place, one in enumerate(read):
+        if abs(one.score) > LARGEST:
+            raise InvalidCriterion(
+                f"criterion {place + 1}: expected a score from -2 to 2, got {one.score:g}"
+            )
+
+
 def type_of(word: Any) -> str:
     """The type that a word names, in English or Chinese; `important` where there is none."""
     text = str(word).strip() if word is not None else ""
@@ -184,14 +198,12 @@ def _listed(criteria: Any) -> Sequence[Any]:
 def _weights(given: Mapping[str, float] | None) -> Mapping[str, float]:
     if given is None:
         return WEIGHTS
-    table = {type_of(word): float(weight) for word, weight in given.items()}
-    for word, weight in table.items():
-        if word not in WEIGHTS or not (math.isfinite(weight) and weight >= 0):
-            hint = did_you_mean(word, WEIGHTS)
-            raise UserError(
-                f"weights: got {word} = {weight:g}; expected a number from 0 up for "
-                f"{', '.join(WEIGHTS)}.{hint}"
-            )
+    if not isinstance(given, Mapping):
+        raise refused("weights", given, f"a number for {', '.join(WEIGHTS)}")
+    table = {
+        as_word("weights", type_of(word), tuple(WEIGHTS)): as_number("weights", weight, low=0)
+        for word, weight in given.items()
+    }
     return {**WEIGHTS, **table}
 
 

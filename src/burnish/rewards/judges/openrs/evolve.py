@@ -20,6 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from burnish.arguments import as_number, as_numbers
 from burnish.errors import UserError
 from burnish.rewards.judges.openrs.gains import (
     LabelledPair,
@@ -179,6 +180,9 @@ def asymmetric_advantages(
     A_i = max(0, r_i - max(mean r, parent)) + kappa * min(0, r_i - mean r) * [max r > parent]: where
     every edit hurts, nothing is learned, not even from the least bad one.
     """
+    parent = as_number("parent", parent)
+    kappa = as_number("kappa", kappa, low=0)
+    rewards = as_numbers("rewards", rewards)
     if not rewards:
         return []
     mean = math.fsum(rewards) / len(rewards)

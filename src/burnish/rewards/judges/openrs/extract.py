@@ -12,6 +12,8 @@ import json
 import re
 from typing import Any, NoReturn, overload
 
+from burnish.arguments import read_each
+
 _FENCES = (
     re.compile(r"```[ \t]*json\b\s*(.*?)```", re.DOTALL | re.IGNORECASE),
     re.compile(r"```(?:[ \t]*[\w+-]*[ \t]*\n)?(.*?)```", re.DOTALL),
@@ -26,12 +28,15 @@ def extract_json(
     texts: str | list[str] | tuple[str, ...],
 ) -> dict[str, Any] | list[dict[str, Any] | None] | None:
     """The object of each text, or None where there is none; one text gives one result."""
-    if isinstance(texts, str):
-        try:
-            return read_object(json_text(texts))
-        except ValueError:
-            return None
-    return [extract_json(text) for text in texts]
+    found: dict[str, Any] | list[dict[str, Any] | None] | None = read_each("texts", texts, _object)
+    return found
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        return read_object(json_text(text))
+    except ValueError:
+        return None
 
 
 def json_text(text: str) -> str:

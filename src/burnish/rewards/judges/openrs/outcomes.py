@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from burnish.errors import UserError, did_you_mean
+from burnish.arguments import as_list, as_number, as_word, refused
 from burnish.rewards.judges.openrs.aggregate import number_in
 
+_NEITHER = frozenset({"TIE", "S", "SAME", "EQUAL", "A=B", "DRAW", "ABSTAIN"})
 TwoOrderRule = Literal["reference", "votes"]
 
 
@@ -27,13 +28,12 @@ def two_order_verdict(
     as published; it is not antisymmetric at 0. `votes`: see `two_order_votes`. A missing score in
     either order is `error`.
     """
-    known = get_args(TwoOrderRule)
-    if rule not in known:
-        hint = did_you_mean(str(rule), known)
-        raise UserError(f"rule is {rule!r}; expected {' or '.join(known)}.{hint}")
-    if _is_many(forward_backward):
+    as_word("rule", rule, get_args(TwoOrderRule))
+    min_score = as_number("min_score", min_score, low=0)
+    what = "forward_backward"
+    if _is_many(forward_backward, what):
         return [two_order_verdict(pair, min_score, rule) for pair in forward_backward]
-    forward, backward = (number_in(score) for score in _two(forward_backward))
+    forward, backward = (number_in(score) for score in _two(forward_backward, what))
     if forward is None or backward is None:
         return "error"
     if rule == "votes":
@@ -55,15 +55,15 @@ def two_order_votes(
 def two_order_strict(winners: Any) -> Any:
     """`win` or `lose` only where both orders name the same response, else `tie`.
 
-    `winners` is one pair of letters, or a list of them, each letter as that order showed it: the
-    chosen response is A in the first and B in the second. None in either is `error`.
+    `winners` is one pair of verdicts, or a list of them, each in the letters that its order showed:
+    the chosen response is A in the first and B in the second; a tie or an abstention names neither.
+    A verdict that is none in either order (None, or the `error` of a parser) is `error`.
     """
-    if _is_many(winners):
+    if _is_many(winners, "winners"):
         return [two_order_strict(pair) for pair in winners]
-    first, second = _two(winners)
-    if first is None or second is None:
+    letters = tuple(_winner(said) for said in _two(winners, "winners"))
+    if None in letters:
         return "error"
-    letters = (str(first).strip().upper(), str(second).strip().upper())
     return {("A", "B"): "win", ("B", "A"): "lose"}.get(letters, "tie")
 
 
@@ -73,11 +73,12 @@ def one_vs_n(results: Any) -> Any:
     `results` are 1, 0 and -1, one an opponent; a list of such lists gives a list. None is a
     comparison that failed: `error`, unless another one is lost anyway.
     """
-    if _is_many(results):
+    if _is_many(results, "results"):
         return [one_vs_n(row) for row in results]
-    numbers = [number_in(result) for result in results]
-    if not numbers:
-        raise UserError("one_vs_n: got no results; expected one for each opponent.")
+    numbers = [number_in(result) for result in as_list("results", results, least=1)]
+    for number in numbers:
+        if number not in (-1, 0, 1, None):
+            raise refused("results", number, "1, 0 or -1 for each opponent, None where it failed")
     if any(number == -1 for number in numbers):
         return "Loss"
     if None in numbers:
@@ -90,9 +91,10 @@ def verifiable_verdict(scores_chosen_rejected: Any) -> Any:
 
     One pair of scores or a list of them; `error` where either is missing.
     """
-    if _is_many(scores_chosen_rejected):
+    what = "scores_chosen_rejected"
+    if _is_many(scores_chosen_rejected, what):
         return [verifiable_verdict(pair) for pair in scores_chosen_rejected]
-    chosen, rejected = (number_in(score) for score in _two(scores_chosen_rejected))
+    chosen, rejected = (number_in(score) for score in _two(scores_chosen_rejected, what))
     if chosen is None or rejected is None:
         return "error"
     if chosen == rejected:
@@ -104,17 +106,23 @@ def _vote(score: float, min_score: float) -> int:
     return 0 if abs(score) <= min_score else (1 if score > 0 else -1)
 
 
-def _is_many(value: Any) -> bool:
+def _winner(said: Any) -> str | None:
+    """A, B, or TIE for every word that names neither; None for what is no verdict."""
+    word = said.strip().upper() if isinstance(said, str) else ""
+    return word if word in ("A", "B") else "TIE" if word in _NEITHER else None
+
+
+def _is_many(value: Any, what: str) -> bool:
     """True for a list of pairs, a table of several rows included."""
     axes = getattr(value, "ndim", None)
     if isinstance(axes, int):
         return axes > 1
-    first = next(iter(value), None)
+    first = next(iter(as_list(what, value)), None)
     return hasattr(first, "__len__") and not isinstance(first, str)
 
 
-def _two(pair: Any) -> tuple[Any, Any]:
-    values = tuple(pair)
+def _two(pair: Any, what: str) -> tuple[Any, Any]:
+    values = as_list(what, pair)
     if len(values) != 2:
-        raise UserError(f"expected two values, one an order or a response; got {len(values)}.")
+        raise refused(what, pair, "two values, one an order or a response")
     return values[0], values[1]

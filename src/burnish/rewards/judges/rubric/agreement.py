@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
-from burnish.errors import UserError
+from burnish.arguments import as_list, as_number, as_numbers, as_text, as_whole, refused
 from burnish.numbers import plain
 from burnish.seeds import derive
 
 EQUAL_WITHIN = 0.05
 CONSISTENT, ACCEPTABLE, SEVERE = 4.0, 8.0, 12.0
 """Points of 100 by which a score may differ from a person's."""
+ROUNDING = 8 * sys.float_info.epsilon
+"""Of a difference, as a share of the larger number."""
 
 
 class Concordance(NamedTuple):
@@ -44,14 +47,20 @@ class Interval(NamedTuple):
 def equal(pairs: Sequence[Any], L: float = EQUAL_WITHIN) -> Any:
     """Whether two scores are too close to tell apart: `|a - b| < L`, strictly.
 
-    One pair `(a, b)` gives a bool, a list of pairs a list of them.
+    One pair `(a, b)` gives a bool, a list of pairs a list of them. A difference of L is not below L,
+    whatever 0.6 - 0.55 is in binary.
     """
-    if not L >= 0:
-        raise UserError(f"equal: L is {L}; expected at least 0.")
-    pairs = plain(pairs)
-    if len(pairs) == 2 and not any(isinstance(one, Sequence) for one in pairs):
-        return abs(float(pairs[0]) - float(pairs[1])) < L
-    return [equal(pair, L) for pair in pairs]
+    L = as_number("L", L, low=0)
+    given = as_list("pairs", pairs)
+    if given and isinstance(given[0], Sequence) and not isinstance(given[0], str):
+        return [equal(pair, L) for pair in given]
+    numbers = as_numbers("pairs", given)
+    if not numbers:
+        return []
+    if len(numbers) != 2:
+        raise refused("pairs", pairs, "two scores, or a list of such pairs")
+    a, b = numbers
+    return abs(a - b) < L - ROUNDING * max(abs(a), abs(b), L)
 
 
 def merge_equal(scores: Sequence[float | None], L: float = EQUAL_WITHIN) -> list[float | None]:
@@ -60,8 +69,10 @@ def merge_equal(scores: Sequence[float | None], L: float = EQUAL_WITHIN) -> list
     Single linkage on the sorted scores: a chain of small steps is one cluster, however long. None
     stays None and joins nothing.
     """
-    order = sorted((value, place) for place, value in enumerate(scores) if value is not None)
-    merged: list[float | None] = [None] * len(scores)
+    L = as_number("L", L, low=0)
+    values = as_numbers("scores", scores, missing=True)
+    order = sorted((value, place) for place, value in enumerate(values) if value is not None)
+    merged: list[float | None] = [None] * len(values)
     start = 0
     for end in range(1, len(order) + 1):
         if end < len(order) and equal((order[end - 1][0], order[end][0]), L):
@@ -91,13 +102,14 @@ def scale_reward(
 
     `s` where `s` is below their mean, else `mean + w_scale * (s - mean)`; one score or a list.
     """
-    if not 0 < w_scale < math.inf:
-        raise UserError(f"scale_reward: w_scale is {w_scale}; expected more than 0.")
+    w_scale = as_number("w_scale", w_scale, above=0)
+    mean = as_number("mean_of_references", mean_of_references)
     scores = plain(scores)
     if isinstance(scores, int | float):
-        above = max(float(scores) - mean_of_references, 0.0)
-        return float(scores) if above == 0 else mean_of_references + w_scale * above
-    return [scale_reward(float(one), mean_of_references, w_scale) for one in scores]
+        score = as_number("scores", scores)
+        above = max(score - mean, 0.0)
+        return score if above == 0 else mean + w_scale * above
+    return [scale_reward(one, mean, w_scale) for one in as_numbers("scores", scores)]
 
 
 def concordance(human_sign_and_scores: Iterable[Any]) -> Concordance:
@@ -107,7 +119,7 @@ def concordance(human_sign_and_scores: Iterable[Any]) -> Concordance:
     person prefers the first. Rows with sign 0 order nothing and are left out.
     """
     correct = reverse = tied = 0
-    for row in plain(human_sign_and_scores):
+    for row in as_list("human_sign_and_scores", human_sign_and_scores):
         sign, difference = _ordered(row)
         if sign == 0:
             continue
@@ -128,10 +140,8 @@ def band(deviations: float | Sequence[float]) -> Any:
     """
     deviations = plain(deviations)
     if not isinstance(deviations, int | float):
-        return [band(one) for one in deviations]
-    size = abs(deviations)
-    if math.isnan(size):
-        raise UserError("band: the deviation is not a number; leave out what has no score.")
+        return [band(one) for one in as_numbers("deviations", deviations)]
+    size = abs(as_number("deviations", deviations))
     if size <= CONSISTENT:
         return "consistent"
     if size <= ACCEPTABLE:
@@ -146,14 +156,11 @@ def bootstrap_interval(
 
     None where no query has a score.
     """
-    known = [score for score in scores if score is not None]
+    share = as_number("share", share, above=0, below=1)
+    draws = as_whole("draws", draws, low=1)
+    known = [score for score in as_numbers("scores", scores, missing=True) if score is not None]
     if not known:
         return None
-    if not 0 < share < 1 or draws < 1:
-        raise UserError(
-            f"bootstrap: share is {share} and draws {draws}; expected a share between 0 and 1 and "
-            "at least one draw."
-        )
     rng = random.Random(derive(seed, "bootstrap", len(known)))
     size = len(known)
     means = sorted(math.fsum(rng.choices(known, k=size)) / size for _ in range(draws))
@@ -170,8 +177,11 @@ def family_deltas(rows: Iterable[tuple[str, str, float]]) -> dict[str, float]:
     judges: above 0 it favours its own. Families for which a part is missing are left out.
     """
     scores: dict[tuple[str, str], list[float]] = {}
-    for judge, answer, value in rows:
-        scores.setdefault((judge, answer), []).append(value)
+    for row in as_list("rows", rows):
+        if not isinstance(row, Sequence) or len(row) != 3:
+            raise refused("rows", row, "(judge's family, answer's family, score)")
+        judge, answer = as_text("rows", row[0]), as_text("rows", row[1])
+        scores.setdefault((judge, answer), []).append(as_number("rows", row[2]))
     deltas = {}
     for family in sorted({judge for judge, _ in scores}):
         parts = [
@@ -186,12 +196,11 @@ def family_deltas(rows: Iterable[tuple[str, str, float]]) -> dict[str, float]:
 
 def _ordered(row: Any) -> tuple[float, float]:
     """The person's sign and the scores' difference."""
-    if isinstance(row, Mapping):
-        row = tuple(row.values())
-    if len(row) == 3:
-        return float(row[0]), float(row[1]) - float(row[2])
-    if len(row) == 2:
-        rest = row[1]
-        difference = float(rest[0]) - float(rest[1]) if isinstance(rest, Sequence) else float(rest)
-        return float(row[0]), difference
-    raise UserError(f"concordance: got {row!r:.60}; expected (sign, first score, second score).")
+    what = "human_sign_and_scores"
+    parts = list(row.values()) if isinstance(row, Mapping) else as_list(what, row)
+    if len(parts) == 2 and isinstance(parts[1], list | tuple):
+        parts = [parts[0], *parts[1]]
+    if len(parts) not in (2, 3):
+        raise refused(what, row, "(sign, first score, second score)")
+    sign, first, *second = as_numbers(what, parts)
+    return sign, first - second[0] if second else first

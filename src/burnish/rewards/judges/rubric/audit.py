@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from burnish.errors import UserError, did_you_mean
+from burnish.arguments import as_word, refused
 from burnish.rewards.judges.rubric.items import Rubric, Rules
 from burnish.rewards.judges.rubric.score import Tier
 
@@ -61,12 +61,12 @@ def audit_points(findings: Mapping[str, bool | None], safety_omitted: bool = Fal
 
     An omitted safety item costs all points.
     """
-    for name in findings:
-        if name not in CHECKS:
-            raise UserError(
-                f"rubric audit: '{name}' is no check; expected {', '.join(CHECKS)}."
-                f"{did_you_mean(name, CHECKS)}"
-            )
+    if not isinstance(findings, Mapping):
+        raise refused("findings", findings, "what was found by check")
+    for name, found in findings.items():
+        as_word("findings", name, tuple(CHECKS))
+        if found not in (True, False, None):
+            raise refused("findings", found, "true, false or None")
     decided = {name: found for name, found in findings.items() if found is not None}
     possible = sum(CHECKS[name].points for name in decided)
     earned = sum(CHECKS[name].points for name, holds in decided.items() if holds)

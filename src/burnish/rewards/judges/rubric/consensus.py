@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from burnish.arguments import as_list, as_number, as_whole
 from burnish.rewards.judges.questions import Unreadable
 from burnish.rewards.judges.rubric.items import Point, Source, similarity
 from burnish.rewards.judges.rubric.wording import read_list, stands_in
@@ -63,6 +64,8 @@ def merge_points(
     Single linkage: a statement joins every cluster that holds one like it. The text with most
     supports speaks for its cluster, and the gravest kind wins.
     """
+    same = as_number("same", same, low=0)
+    found = [as_list("found", reader) for reader in as_list("found", found)]
     clusters: list[list[Point]] = []
     for point in (point for reader in found for point in reader):
         near = [c for c in clusters if any(alike(point.text, p.text) >= same for p in c)]
@@ -75,6 +78,13 @@ def in_consensus(
     point: Point, *, models: int = 2, sources: int = 1, objections: int = 0, checkers: int = 0
 ) -> bool:
     """Enough independent models or retrieved sources, and no majority of checkers against it."""
+    for what, number in (
+        ("models", models),
+        ("sources", sources),
+        ("objections", objections),
+        ("checkers", checkers),
+    ):
+        as_whole(what, number, low=0)
     if checkers and objections * 2 > checkers:
         return False
     keys = {support.key for support in point.provenance}

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from burnish.errors import UserError
+from burnish.arguments import as_list, as_number, refused
 from burnish.rewards.judges.rubric.score import MarkedItem, Tier
 
 ESSENTIAL_FROM, IMPORTANT_FROM = 8.0, 5.0
@@ -32,17 +32,22 @@ class PointsItem(NamedTuple):
 def points_items(rows: Iterable[Sequence[object]]) -> list[PointsItem]:
     """Items from `(points, met)` or `(points, met, tag)` rows."""
     items = []
-    for row in rows:
+    for row in as_list("rows", rows):
+        if not isinstance(row, Sequence) or isinstance(row, str) or len(row) not in (2, 3):
+            raise refused("rows", row, "(points, met) or (points, met, tag)")
         points, is_met = row[0], row[1]
         tag = str(row[2]) if len(row) > 2 else ""
-        if isinstance(points, bool) or not isinstance(points, int | float):
-            raise UserError(f"rubric points: got {points!r:.40}; expected a number.")
-        items.append(PointsItem(float(points), None if is_met is None else bool(is_met), tag))
+        if isinstance(points, bool) or not isinstance(is_met, bool | int | None):
+            raise refused("rows", row, "points as a number and met as yes, no or None")
+        items.append(
+            PointsItem(as_number("rows", points), None if is_met is None else bool(is_met), tag)
+        )
     return items
 
 
 def points_score(items: Sequence[PointsItem]) -> float | None:
     """Points of the items that are met, over all positive points; None without any, or a mark."""
+    items = _checked(items)
     possible = math.fsum(item.points for item in items if item.points > 0)
     if possible <= 0 or any(item.is_met is None for item in items):
         return None
@@ -66,6 +71,9 @@ def tiered(
     important_from: float = IMPORTANT_FROM,
 ) -> list[MarkedItem]:
     """The items in tiers, each of weight 1: met is level 2, not met level 0."""
+    items = _checked(items)
+    essential_from = as_number("essential_from", essential_from)
+    important_from = as_number("important_from", important_from, high=essential_from)
     return [
         MarkedItem(
             tier_of(item.points, essential_from, important_from).value,
@@ -75,3 +83,12 @@ def tiered(
         )
         for number, item in enumerate(items)
     ]
+
+
+def _checked(items: Sequence[PointsItem]) -> list[PointsItem]:
+    found = as_list("items", items)
+    for item in found:
+        if not isinstance(item, PointsItem):
+            raise refused("items", item, "an item with points")
+        as_number("items", item.points)
+    return found

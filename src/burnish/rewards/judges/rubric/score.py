@@ -17,12 +17,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
+from burnish.arguments import as_list, as_number, as_numbers, as_word, plain_number, refused
 from burnish.errors import UserError, did_you_mean
 
 LEVELS = (0, 1, 2)
 ENOUGH_ESSENTIALS = 0.9
 """Share of the essential weight that must be marked for a score to exist."""
 UNTAGGED = "untagged"
+ESSENTIAL_CAP = 2.0
+"""Extras earn at most this many times the essential points under saturation."""
 
 
 class Tier(StrEnum):
@@ -65,7 +68,7 @@ class Truncation(NamedTuple):
 
 
 class Saturation(NamedTuple):
-    """Extras of one group earn at most `limit` points, all extras at most what the essentials do."""
+    """Extras of one group earn at most `limit` points, all extras at most twice the essential points."""
 
     limit: float = 1.0
     by: Literal["tag", "tier"] = "tag"
@@ -125,7 +128,7 @@ def explain(
     clip: bool = False,
 ) -> Explained:
     """As `score`, with the sums of each tier and what the mechanisms did."""
-    rows = [as_item(item) for item in items]
+    rows = [as_item(item) for item in as_list("items", items)]
     weights = _tier_weights(tier_weights)
     marked = [row for row in rows if row.level in LEVELS]
     missing = tuple(_title(row, n) for n, row in enumerate(rows) if row.level not in LEVELS)
@@ -141,7 +144,8 @@ def explain(
     if limits is not None:
         kept = _saturated(marked, weights, limits)
         if tiers[Tier.ESSENTIAL].possible > 0:
-            kept = min(kept, essentials)
+            # The report's 2 S_E, also where the essentials' own weight in the sum is another.
+            kept = min(kept, ESSENTIAL_CAP * tiers[Tier.ESSENTIAL].earned)
         if kept < extras:
             fired.append("saturation")
         extras = min(kept, extras)
@@ -170,23 +174,23 @@ def as_item(item: Item) -> MarkedItem:
     elif isinstance(item, Sequence) and not isinstance(item, str) and 2 <= len(item) <= 5:
         row = MarkedItem(str(item[0]), _level(item[1]), *item[2:])
     else:
-        raise UserError(f"rubric score: got {item!r:.60}; expected an item with tier and level.")
+        raise UserError(f"items: got {item!r:.60}; expected an item with tier and level.")
     if row.tier not in TIER_WEIGHTS:
         known = [tier.value for tier in Tier]
         raise UserError(
-            f"rubric score: tier is '{row.tier}'; expected {', '.join(known)}."
+            f"items: tier is '{row.tier}'; expected {', '.join(known)}."
             f"{did_you_mean(row.tier, known)}"
         )
     weight = row.weight
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
-        raise UserError(f"rubric score: an item's weight is {weight!r}; expected a finite number.")
+        raise UserError(f"items: an item's weight is {weight!r}; expected a finite number.")
     # Pitfalls are written with negative weights in some rubrics; only the size counts.
     return row._replace(weight=abs(float(weight)))
 
 
 def without_each(items: Sequence[Item], **settings: Any) -> dict[str, float | None]:
     """The score without each item, by the item's id or number: what hangs on one mark."""
-    rows = [as_item(item) for item in items]
+    rows = [as_item(item) for item in as_list("items", items)]
     return {
         _title(row, n): score([*rows[:n], *rows[n + 1 :]], **settings) for n, row in enumerate(rows)
     }
@@ -194,8 +198,9 @@ def without_each(items: Sequence[Item], **settings: Any) -> dict[str, float | No
 
 def dialogue_score(turns: Sequence[float | None]) -> float | None:
     """The mean over the turns of a conversation; None where a turn has no score or there is none."""
-    known = [turn for turn in turns if turn is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(turns) else None
+    given = as_numbers("turns", turns, missing=True)
+    known = [turn for turn in given if turn is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(given) else None
 
 
 def _level(value: Any) -> float | None:
@@ -243,37 +248,39 @@ def _saturated(
 
 
 def _tier_weights(given: Mapping[str, float] | None) -> dict[str, float]:
+    if given is not None and not isinstance(given, Mapping):
+        raise refused("tier_weights", given, "a weight by tier")
     known = [tier.value for tier in Tier]
     for name in given or {}:
-        if name not in known:
-            raise UserError(
-                f"rubric score: tier_weights has '{name}'; expected {', '.join(known)}."
-                f"{did_you_mean(name, known)}"
-            )
-    return {name: abs(float({**TIER_WEIGHTS, **(given or {})}[name])) for name in known}
+        as_word("tier_weights", name, known)
+    table = {**TIER_WEIGHTS, **(given or {})}
+    return {name: abs(as_number("tier_weights", table[name])) for name in known}
 
 
 def _truncation(given: Any) -> Truncation | None:
     if given is None or given is False:
         return None
-    limits = Truncation() if given is True else _numbers(Truncation, given, twice=True)
-    if not all(0 <= share <= 1 for share in limits):
-        raise UserError(f"rubric score: truncation is {given!r}; expected shares from 0 to 1.")
+    limits = (
+        Truncation() if given is True else _numbers(Truncation, "truncation", given, twice=True)
+    )
+    for share in limits:
+        as_number("truncation", share, low=0, high=1)
     return limits
 
 
 def _saturation(given: Any) -> Saturation | None:
     if given is None or given is False:
         return None
-    limits = Saturation() if given is True else _numbers(Saturation, given, twice=False)
-    if not limits.limit >= 0 or limits.by not in ("tag", "tier"):
-        raise UserError(
-            f"rubric score: saturation is {given!r}; expected points of at least 0, by tag or tier."
-        )
+    limits = (
+        Saturation() if given is True else _numbers(Saturation, "saturation", given, twice=False)
+    )
+    limit = plain_number(limits.limit)
+    if limit is None or not limit >= 0 or limits.by not in ("tag", "tier"):
+        raise refused("saturation", given, "points of at least 0, by tag or tier")
     return limits
 
 
-def _numbers(kind: Any, given: Any, *, twice: bool) -> Any:
+def _numbers(kind: Any, what: str, given: Any, *, twice: bool) -> Any:
     """A setting given as its fields, a mapping, a list or one number."""
     try:
         if isinstance(given, Mapping):
@@ -283,7 +290,7 @@ def _numbers(kind: Any, given: Any, *, twice: bool) -> Any:
         return kind(float(given), float(given)) if twice else kind(float(given))
     except (TypeError, ValueError):
         raise UserError(
-            f"rubric score: got {given!r:.60}; expected {', '.join(kind._fields)}, or true."
+            f"{what}: got {given!r:.60}; expected {', '.join(kind._fields)}, or true."
         ) from None
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from burnish.errors import UserError, did_you_mean
+from burnish.arguments import as_list, as_word
 from burnish.records import Verdict
 from burnish.rewards.judges.readouts import score_from_counts
 from burnish.rewards.judges.skill_rm.entries import (
@@ -78,7 +78,7 @@ def tier_of(entry: Resource) -> Tier:
 def decide_pair(items: Iterable[Item]) -> PairDecision:
     """The first tier whose decided items agree; a tie where none does."""
     by_tier: dict[Tier, set[int]] = {tier: set() for tier in Tier}
-    for item in items:
+    for item in as_list("items", items):
         by_tier[item.tier].add(item.side)
     sides = {tier: found - {0} for tier, found in by_tier.items()}
     for tier in Tier:
@@ -101,12 +101,8 @@ def capped_score(
 
     None where the counts are missing or negative. Nothing asked for is all satisfied: 1.
     """
-    for flag in flags:
-        if flag not in CAPS:
-            raise UserError(
-                f"unknown severity '{flag}'; expected one of {', '.join(CAPS)}."
-                f"{did_you_mean(flag, CAPS)}"
-            )
+    for flag in as_list("flags", flags):
+        as_word("flags", flag, tuple(CAPS))
     base = score_from_counts((satisfied, total))
     if base is None:
         return None
@@ -132,7 +128,8 @@ def decide_point(
     An item of the judge's that names a verifier which came to a decision is left out: that
     verifier's own criteria stand in its place.
     """
-    decided = [finding for finding in findings if _has_value(finding)]
+    counts, flags = as_list("counts", counts), as_list("flags", flags)
+    decided = [finding for finding in as_list("findings", findings) if _has_value(finding)]
     settled = {finding.entry.id for finding in decided}
     verdicts = [verdict for finding in decided for verdict in _criteria(finding)]
     verdicts += [
