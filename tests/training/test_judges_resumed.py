@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
 import sqlite3
 
 import anyio
@@ -23,10 +26,6 @@ from burnish.rewards.model_judge import LMPairJudge
 from burnish.seeds import digest
 
 
-class Killed(BaseException):
-    """The process is gone."""
-
-
 class Server:
     """A judge over all starts of a run: counts what is paid, and ends the process when told."""
 
@@ -34,14 +33,19 @@ class Server:
     prices = Prices(prompt_usd=1000.0, completion_usd=1000.0)
 
     def __init__(self, dies_at=()):
-        self.paid = 0
+        self._paid = multiprocessing.Value("i", 0)
         self.dies_at = set(dies_at)
+
+    @property
+    def paid(self):
+        """Calls of all processes."""
+        return self._paid.value
 
     async def sample(self, prompt, sampling):
         await anyio.lowlevel.checkpoint()
-        self.paid += 1
+        self._paid.value += 1
         if self.paid in self.dies_at:
-            raise Killed
+            os.kill(os.getpid(), signal.SIGKILL)
         text = prompt[-1].content
         rating = 1 + int(digest(text), 16) % 10
         said = json.dumps({"reasons": "x", "rating": rating})
@@ -77,15 +81,14 @@ def serve(monkeypatch):
 
 
 def run_until_killed(folder, table):
-    started = trainer(folder, table)
-    is_killed = False
-    try:
-        list(started.run())
-    except* Killed:
-        is_killed = True
-    finally:
-        started.store.close()
-    assert is_killed
+    """Train in a process of its own, which dies without a word."""
+    child = os.fork()
+    if not child:
+        try:
+            list(trainer(folder, table).run())
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 def judge_of(started):
@@ -111,25 +114,22 @@ def test_a_killed_run_asks_only_what_it_was_not_answered(tmp_path, serve):
     finish(last)
     assert server.paid == needed + len(deaths), "one call was lost at each death, and no more"
     again = judge_of(last).spent
-    assert again.calls == server.paid
-    assert again.failed == len(deaths)
-    assert (again.prompt_tokens, again.completion_tokens) == (
-        spent.prompt_tokens,
-        spent.completion_tokens,
-    )
-    assert again.usd == pytest.approx(spent.usd)
+    assert again.calls - again.failed == needed, "every answer is counted once"
+    # What was in flight at a death may have been billed: it counts, estimated.
+    assert again.failed == again.estimated >= len(deaths)
+    assert again.usd > spent.usd
     first, second = (outcome(tmp_path / name / "run") for name in ("whole", "killed"))
     assert {key for key in first if first[key] != second[key]} == set()
 
 
 def test_a_limit_is_that_of_the_run_not_of_each_start(tmp_path, serve):
-    server = serve(Server(dies_at=(5, 15)))
+    server = serve(Server(dies_at=(5, 9)))
     table = merged(judged(calls=20), {"guards": {"failed_share": 1.0}})
     run_until_killed(tmp_path, table)
     run_until_killed(tmp_path, table)
     last = trainer(tmp_path, table)
     finish(last)
-    assert server.paid == 20
+    assert server.paid <= 20  # what was in flight at a death counts too
     assert judge_of(last).spent.calls == 20
     assert judge_of(last).budget.exhausted == "the budget of 20 calls is spent"
 

@@ -172,7 +172,7 @@ def test_wrong_items_are_refused_in_one_line() -> None:
         score([{"tier": "essential", "level": 1, "weight": math.nan}])
     with pytest.raises(UserError, match="tier_weights: got 'essentials'"):
         score(marks(essential=1), {"essentials": 2})
-    with pytest.raises(UserError, match="truncation: got 2.0"):
+    with pytest.raises(UserError, match=r"truncation: got 2\.0"):
         score(marks(essential=1), truncation=2.0)
     with pytest.raises(UserError, match="expected an item"):
         score(["essential"])
