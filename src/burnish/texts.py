@@ -6,7 +6,9 @@ safe("a\\x1b[31mb")      # the escape is written out, not obeyed
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -26,3 +28,15 @@ def shown_path(path: Path) -> Path:
     except OSError:  # the folder is gone
         return path
     return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """What a TOML text holds; every mistake in it is a `TOMLDecodeError`."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("nested too deeply") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python reads no number of more than 4300 digits
+        raise tomllib.TOMLDecodeError("a number has thousands of digits") from None

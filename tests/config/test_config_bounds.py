@@ -130,3 +130,64 @@ def test_a_surrogate_or_a_nul_in_a_path_is_refused():
     table = {"task": {"kind": "arithmetic"}, "rewards": [{"kind": "numeric"}]}
     with pytest.raises(UserError, match="folder: got"):
         load(Config, {**table, "run": {"folder": "a\0b"}})
+
+
+TABLE = 'steps = 4\n[task]\nkind = "arithmetic"\n[[rewards]]\nkind = "numeric"\n'
+
+
+def test_a_file_with_a_byte_order_mark_loads(tmp_path):
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbf" + TABLE.encode())
+    resolved = load(Config, tmp_path / "a.toml")
+    assert resolved.value.steps == 4
+    assert resolved.origins["steps"].endswith("a.toml:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TABLE + "\n[x]\ny = " + "[" * 10_000 + "]" * 10_000, "not valid TOML: nested too deeply."),
+        (
+            "a" + ".a" * 5000 + " = 1\n" + TABLE,
+            "nested too deeply; expected tables of a few levels.",
+        ),
+        (TABLE.replace("4", "9" * 100_000), "not valid TOML: a number has thousands of digits."),
+        (
+            TABLE.replace("4", "0x" + "f" * 10_000),
+            "steps is a number of 12042 digits; expected int",
+        ),
+    ],
+    ids=["deep", "dots", "digits", "hex"],
+)
+def test_a_file_beyond_all_measure_is_one_line(tmp_path, text, said):
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        load(Config, tmp_path / "a.toml")
+    assert str(caught.value).startswith(str(tmp_path / "a.toml"))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "steps=" + "9" * 100_000,
+        "steps=0x" + "f" * 100_000,
+        "rewards.0.options=" + "[" * 10_000 + "]" * 10_000,
+        "rewards." + "9" * 5000 + ".weight=1",
+        "a" + ".a" * 5000 + "=1",
+    ],
+    ids=["digits", "hex", "deep", "index", "dots"],
+)
+def test_a_word_beyond_all_measure_is_one_short_line(tmp_path, word):
+    (tmp_path / "a.toml").write_text(TABLE)
+    with pytest.raises(UserError) as caught:
+        load(Config, tmp_path / "a.toml", [word])
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+def test_a_long_list_of_many_lines_loads_in_time(tmp_path):
+    lines = "".join(f'  "word {i}",\n' for i in range(4000))
+    (tmp_path / "a.toml").write_text(f"{TABLE}[rollout]\nstop = [\n{lines}]\n")
+    assert len(load(Config, tmp_path / "a.toml").value.rollout.stop) == 4000

@@ -450,3 +450,17 @@ def test_the_command_serves_and_stops_gracefully(tmp_path):
         server.kill()
         server.wait(10)
         server.stdout.close()
+
+
+@pytest.mark.parametrize("place", ["whole", "field"])
+def test_a_body_nested_without_measure_is_refused_in_one_line(fussy, place):
+    deep = "[" * 10_000 + "]" * 10_000
+    task = f'{{"task": {{"prompt": "p", "fields": {{"answer": {deep}}}}}, "responses": ["a"]}}'
+    reply = WEB.post(
+        f"{fussy}/score",
+        content=deep if place == "whole" else task,
+        headers={"content-type": "application/json"},
+    )
+    assert reply.status_code == 422
+    expected = "Expected `object`, got `array`" if place == "whole" else "nested too deeply"
+    assert expected in reply.json()["error"]

@@ -272,3 +272,19 @@ def test_parquet_without_pyarrow_names_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(UserError, match=r"pip install 'burnish\[data\]'"):
         load(tmp_path, path="d.parquet")
+
+
+@pytest.mark.parametrize("depth", [300, 10_000])
+@pytest.mark.parametrize("form", ["jsonl", "json"])
+def test_rows_nested_without_measure_are_one_line(tmp_path, form, depth):
+    row = '{"question": "q?", "answer": %s}' % ("[" * depth + "]" * depth)
+    (tmp_path / f"d.{form}").write_text(row if form == "jsonl" else f"[{row}]")
+    with pytest.raises(UserError, match=r"nested (too deeply|more than 200 levels deep)") as caught:
+        load(tmp_path, path=f"d.{form}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_row_with_many_brackets_and_little_depth_is_fine(tmp_path):
+    answer = [[i] for i in range(500)]
+    write(tmp_path / "d.jsonl", [{**row, "answer": answer} for row in ROWS])
+    assert load(tmp_path).train(0).fields["answer"] == answer

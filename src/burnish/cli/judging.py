@@ -154,7 +154,7 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--option '{word}' is no setting; expected key=value.")
         try:
             options[key.strip()] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             options[key.strip()] = value
     return options
 

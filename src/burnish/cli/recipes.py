@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnish.errors import UserError, did_you_mean
+from burnish.texts import read_toml
 
 QUICK_START = "quickstart"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -65,8 +66,8 @@ def find_recipe(word: str) -> Path:
 def read_card(path: Path) -> RecipeCard:
     """The header and the policy table of a recipe file."""
     try:
-        text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        text = path.read_text(encoding="utf-8-sig")
+        table = read_toml(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path}: cannot read the recipe: {error}") from error
     header: list[str] = []

@@ -64,6 +64,10 @@ def _own_name(asked: Asked, home: Path) -> str:
     A newer burnish has settings that an older run does not know, and so another hash.
     """
     name = f"{asked.recipe.stem}-{asked.resolved.digest(FREE)[:8]}"
+    if len(name.encode()) > 200:
+        raise UserError(
+            f"the name of the recipe '{name[:40]}...' is too long for a folder; set run.name"
+        )
     if (home / name / manifest.FILE).is_file():
         return name
     found = []

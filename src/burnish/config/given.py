@@ -10,12 +10,15 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from burnish.errors import UserError, did_you_mean
+from burnish.texts import read_toml
 
 Place = tuple[str | int, ...]
 COMMAND_LINE = "command line"
+SHOWN = 200
+"""Characters of a typed word that a message repeats."""
 Meaning = Callable[[Sequence[str], Any], Any]
 """What a typed value means, from its key's parts and the value: a path starts at a folder, say."""
 
@@ -30,7 +33,7 @@ class Origin:
     """The word of the command line that gave it."""
 
     def __str__(self) -> str:
-        return f"{self.label}, {self.word!r}" if self.word else self.label
+        return f"{self.label}, {_shown(self.word)}" if self.word else self.label
 
 
 @dataclass
@@ -72,7 +75,7 @@ def from_file(path: Path) -> Given:
     """A TOML file, every value with its line."""
     text = _read(path)
     try:
-        data = tomllib.loads(text)
+        data = read_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(_syntax(path, text, error)) from None
     lines = line_numbers(text)
@@ -107,7 +110,7 @@ def override(root: Given, word: str, meaning: Meaning | None = None) -> None:
     keys = _dotted(key.strip()) if sign else []
     if not keys:
         raise UserError(
-            f"{COMMAND_LINE}: {word!r} is no override; expected dotted.key=value, for example "
+            f"{COMMAND_LINE}: {_shown(word)} is no override; expected dotted.key=value, for example "
             "rollout.samples=8."
         )
     origin = Origin(COMMAND_LINE, word)
@@ -132,18 +135,22 @@ def override(root: Given, word: str, meaning: Meaning | None = None) -> None:
 def line_numbers(text: str) -> dict[Place, int]:
     """The line of every key of a valid TOML text, by its path; lists count from 0.
 
-    A statement ends where the parser is first content with the lines since its beginning, so
-    strings and arrays of several lines need no grammar of their own here.
+    A statement ends where the parser is first content with the lines since its beginning. It is
+    asked only where no string and no bracket is open: a list of thousands of lines is read once.
     """
     lines: dict[Place, int] = {}
     sizes: dict[Place, int] = {}
     table: Place = ()
     held: list[str] = []
+    state = _State()
     for number, line in enumerate(text.split("\n"), start=1):
         held.append(line)
+        state = _after(line, state)
+        if state != _State():
+            continue
         statement = "\n".join(held) + "\n"
         try:
-            data = tomllib.loads(statement)
+            data = read_toml(statement)
         except tomllib.TOMLDecodeError:
             continue
         first = number - len(held) + 1
@@ -157,6 +164,40 @@ def line_numbers(text: str) -> dict[Place, int]:
             for place in _places(data, table):
                 lines.setdefault(place, first)
     return lines
+
+
+class _State(NamedTuple):
+    """What is open at the end of a line: brackets, and the quotes of a long string."""
+
+    brackets: int = 0
+    quotes: str = ""
+
+
+_TOKENS = re.compile(
+    r"""(?P<long>\"{3}|'{3})|"(?:\\.|[^"\\])*"|'[^']*'|\#.*|(?P<open>[\[{])|(?P<close>[\]}])"""
+)
+_ENDS = {
+    '"""': re.compile(r'(?:\\.|[^\\])*?"{3,5}', re.DOTALL),
+    "'''": re.compile(r"[\s\S]*?'{3,5}"),
+}
+
+
+def _after(line: str, state: _State) -> _State:
+    """What is open after one more line of valid TOML."""
+    brackets, quotes = state
+    place = 0
+    while True:
+        if quotes:
+            end = _ENDS[quotes].match(line, place)
+            if end is None:
+                return _State(brackets, quotes)
+            place, quotes = end.end(), ""
+        found = _TOKENS.search(line, place)
+        if found is None:
+            return _State(brackets, quotes)
+        place = found.end()
+        quotes = found["long"] or ""
+        brackets += bool(found["open"]) - bool(found["close"])
 
 
 def _header(data: Any, sizes: dict[Place, int]) -> Place:
@@ -184,7 +225,7 @@ def _places(data: Mapping[str, Any], table: Place) -> Iterator[Place]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return path.read_bytes().decode("utf-8-sig")  # some editors begin a file with a mark
     except FileNotFoundError:
         raise UserError(f"{path}: no such file.{_neighbour(path)}") from None
     except UnicodeDecodeError as error:
@@ -204,14 +245,16 @@ def _neighbour(path: Path) -> str:
 def _syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
     message = str(error)
     found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
-    line = found[1] if found and found[1] else str(text.count("\n") + 1)
-    return f"{path}:{line}: not valid TOML: {message[: found.start()] if found else message}."
+    if found is None:
+        return f"{path}: not valid TOML: {message}."
+    line = found[1] or str(text.count("\n") + 1)
+    return f"{path}:{line}: not valid TOML: {message[: found.start()]}."
 
 
 def _dotted(key: str) -> list[str]:
     """The parts of a dotted key, by TOML's own rules; none where it is not one."""
     try:
-        data: Any = tomllib.loads(f"{key} = 0")
+        data: Any = read_toml(f"{key} = 0")
     except tomllib.TOMLDecodeError:
         return []
     parts: list[str] = []
@@ -224,11 +267,11 @@ def _dotted(key: str) -> list[str]:
 def _parse(text: str, word: str) -> Any:
     """A TOML value, or else the text itself: `task.kind=arithmetic` needs no quotes."""
     try:
-        data = tomllib.loads(f"value = {text}")
+        data = read_toml(f"value = {text}")
     except tomllib.TOMLDecodeError as error:
         if text[:1] in ("[", "{", '"', "'"):
             raise UserError(
-                f"{COMMAND_LINE}: {word!r} holds no valid TOML value: "
+                f"{COMMAND_LINE}: {_shown(word)} holds no valid TOML value: "
                 f"{re.sub(r' .at (line|end).*', '', str(error))}."
             ) from None
         return text
@@ -236,9 +279,19 @@ def _parse(text: str, word: str) -> Any:
 
 
 def _index(items: list[Given], keys: Sequence[str], part: str, word: str) -> int:
-    if part.isascii() and part.isdigit() and int(part) < len(items):
+    if is_index(part, len(items)):
         return int(part)
     raise UserError(
-        f"{COMMAND_LINE}: {word!r}: {'.'.join(keys)} is a list of {len(items)}; expected an index "
-        f"from 0 to {len(items) - 1} instead of '{part}'."
+        f"{COMMAND_LINE}: {_shown(word)}: {'.'.join(keys)} is a list of {len(items)}; expected an "
+        f"index from 0 to {len(items) - 1} instead of {_shown(part)}."
     )
+
+
+def is_index(text: str, size: int) -> bool:
+    """Whether a key is the number of one of `size` entries."""
+    return text.isascii() and text.isdigit() and len(text) < 10 and int(text) < size
+
+
+def _shown(word: str) -> str:
+    """A typed word, quoted; cut where it would fill the screen."""
+    return repr(word) if len(word) <= SHOWN else f"{word[:SHOWN]!r}..."

@@ -81,17 +81,23 @@ def load(
 
     `meaning` turns each override's value into what it means, such as a path from some folder.
     """
-    if isinstance(source, Path):
-        given, name = from_file(source), str(source)
-    else:
-        given, name = from_mapping(source or {}, Origin("mapping" if source else "config")), ""
-    for word in overrides:
-        override(given, word, meaning)
-    resolver = Resolver(schema)
-    plain = resolver.resolve(given)
-    if resolver.problems:
-        raise UserError("\n".join(resolver.problems))
-    return Resolved(msgspec.convert(plain, schema), resolver.origins, name)
+    name = str(source) if isinstance(source, Path) else ""
+    try:
+        if isinstance(source, Path):
+            given = from_file(source)
+        else:
+            given = from_mapping(source or {}, Origin("mapping" if source else "config"))
+        for word in overrides:
+            override(given, word, meaning)
+        resolver = Resolver(schema)
+        plain = resolver.resolve(given)
+        if resolver.problems:
+            raise UserError("\n".join(resolver.problems))
+        return Resolved(msgspec.convert(plain, schema), resolver.origins, name)
+    except RecursionError:
+        raise UserError(
+            f"{name or 'the config'}: nested too deeply; expected tables of a few levels."
+        ) from None
 
 
 def load_flat(schema: type[T], flat: Mapping[str, Any]) -> Resolved[T]:

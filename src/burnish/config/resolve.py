@@ -19,7 +19,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from burnish.config import shapes
-from burnish.config.given import Given, Origin, from_mapping
+from burnish.config.given import Given, Origin, from_mapping, is_index
 from burnish.config.text import flat_key, toml_value
 from burnish.config.typed import blamed, swapped
 from burnish.errors import did_you_mean
@@ -246,17 +246,13 @@ def _patched(given: Given, annotation: Any, default: Any) -> Given:
     if not isinstance(given.value, dict) or not shapes.is_list(annotation):
         return given
     items = to_plain(default) if isinstance(default, list | tuple) else []
-    if not given.value or not all(_is_index(k, items) for k in given.value):
+    if not given.value or not all(is_index(k, len(items)) for k in given.value):
         return given
     from_default = Origin(DEFAULT)
     patched = [from_mapping(item, from_default) for item in items]
     for key, change in given.value.items():
         _merge(patched, int(key), change)
     return Given(patched, from_default)
-
-
-def _is_index(key: str, items: Sequence[Any]) -> bool:
-    return key.isascii() and key.isdigit() and int(key) < len(items)
 
 
 def _merge(holder: Any, slot: Any, change: Given) -> None:

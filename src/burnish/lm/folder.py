@@ -193,6 +193,8 @@ def _load_decoder(
     for file in _weight_files(folder):
         for name, tensor in _read_weights(file).items():
             if name in expected:
+                if tensor.dtype not in DTYPES.values():
+                    raise _quantised(file, name, tensor.dtype)
                 # A copy: what the file's memory map holds is unaligned and may change under us.
                 weights[name] = tensor.to(device=device, dtype=dtype, copy=True)
     _check_weights(folder, expected, weights)
@@ -204,7 +206,13 @@ def _weight_files(folder: Path) -> list[Path]:
     index = folder / INDEX
     if not index.is_file():
         return [folder / WEIGHTS]
-    names = sorted({str(name) for name in read_json(index)["weight_map"].values()})
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise UserError(
+            f"{index} has no 'weight_map' from weights to files; expected what save_pretrained "
+            "writes beside its shards"
+        )
+    names = sorted({str(name) for name in places.values()})
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
             raise UserError(f"{index} names '{name}', which is not a file of this folder")
@@ -220,6 +228,15 @@ def _read_weights(file: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         raise UserError(f"{file} is not a safetensors file: {error}") from error
     return weights
+
+
+def _quantised(file: Path, name: str, dtype: torch.dtype) -> UserError:
+    """Whole numbers, flags or 8-bit floats are weights only together with scales we do not read."""
+    kind = str(dtype).removeprefix("torch.")
+    return UserError(
+        f"{file}: weight {name} is stored as {kind}; expected {', '.join(DTYPES)}. Quantised "
+        "weights are not read: save the model in bfloat16"
+    )
 
 
 def _check_weights(folder: Path, expected: dict[str, Tensor], got: dict[str, Tensor]) -> None:

@@ -14,9 +14,13 @@ def read_json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        read = json.loads(file.read_text(encoding="utf-8"))
+        read = json.loads(file.read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise UserError(f"{file} is not valid JSON: {error}") from error
+    except RecursionError:
+        raise UserError(f"{file} is not valid JSON: nested too deeply") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
     if not isinstance(read, dict):
         raise UserError(f"{file} holds a {type(read).__name__}; expected a JSON object")
     return read

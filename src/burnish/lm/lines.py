@@ -151,7 +151,7 @@ def _decoded(path: Path, data: bytes, kind: type[T], lines_before: int) -> list[
     for number, line in enumerate(data.split(b"\n")[:-1], start=lines_before + 1):
         try:
             records.append(decoder.decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(
                 f"{path}, line {number}: {error}; expected one JSON record a line. "
                 "Only a last line may be torn: the file is damaged or is something else"
@@ -166,7 +166,7 @@ def _is_torn(tail: bytes, kind: type[Struct]) -> bool:
         return False
     try:
         whole: Any = msgspec.json.decode(tail)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return True
     try:
         msgspec.convert(whole, kind, str_keys=True)

@@ -24,6 +24,10 @@ SUFFIXES: dict[str, Format] = {
 }
 
 
+DEEPEST = 200
+"""Levels of lists and objects inside each other that a row may have."""
+
+
 class Row(NamedTuple):
     """One readable row."""
 
@@ -109,6 +113,26 @@ def _sorted_out(read: list[Row | BadRow]) -> tuple[list[Row], list[BadRow]]:
     return good, [row for row in read if isinstance(row, BadRow)]
 
 
+def _decoded(text: str) -> Any:
+    """JSON of a depth that can also be stored and read back, far below Python's own limit."""
+    try:
+        value = msgspec.json.decode(text)
+    except RecursionError:
+        raise msgspec.DecodeError("nested too deeply") from None
+    if text.count("[") + text.count("{") > DEEPEST and _is_deep([value]):
+        raise msgspec.DecodeError(f"nested more than {DEEPEST} levels deep")
+    return value
+
+
+def _is_deep(level: list[Any]) -> bool:
+    for _ in range(DEEPEST + 1):
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [item for one in inner for item in one if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
+
+
 def _read_jsonl(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
     read: list[Row | BadRow] = []
     # Split on newlines alone: str.splitlines would also cut at U+2028 inside a JSON string.
@@ -116,7 +140,7 @@ def _read_jsonl(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
         if not line.strip():
             continue
         try:
-            read.append(_object(number, msgspec.json.decode(line)))
+            read.append(_object(number, _decoded(line)))
         except msgspec.DecodeError as error:
             read.append(BadRow(number, f"not JSON ({error}), expected one object a line"))
     return _sorted_out(read)
@@ -124,7 +148,7 @@ def _read_jsonl(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
 
 def _read_json(path: Path, content: bytes) -> tuple[list[Row], list[BadRow]]:
     try:
-        value = msgspec.json.decode(_text(path, content))
+        value = _decoded(_text(path, content))
     except msgspec.DecodeError as error:
         raise UserError(
             f"{path}: not JSON ({error}); expected one array of objects. "

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from burnish.config import Config, load
 from burnish.config.schema import Optimiser
-from burnish.errors import GuardTripped, RewardError, UserError
+from burnish.errors import GuardTripped, RewardError, StoreError, UserError
 from burnish.lm.folder import load_model
 from burnish.policy.state import PolicyState
 from burnish.rewards.config import build_all
@@ -88,9 +88,12 @@ def replay(place: Path) -> str:
             f"{place} is no crash folder (no report.json); a stopped run names it, as "
             "runs/NAME/crash/step-N"
         )
-    report = msgspec.json.decode((place / "report.json").read_bytes(), type=Report)
-    lines = (place / "samples.jsonl").read_bytes().splitlines()
-    scored = [msgspec.json.decode(line, type=Scored) for line in lines]
+    try:
+        report = msgspec.json.decode((place / "report.json").read_bytes(), type=Report)
+        lines = (place / "samples.jsonl").read_bytes().splitlines()
+        scored = [msgspec.json.decode(line, type=Scored) for line in lines]
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        raise StoreError(f"{place} is damaged: {error}.") from error
     config = load(Config, place.parent.parent / "config.toml").value
     try:
         if report.stage == "reward":

@@ -125,7 +125,7 @@ def read_instructions(ids: Sequence[str], arguments: Any) -> list[Instruction]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"the instructions' arguments are not JSON: {error}.") from None
     if not isinstance(arguments, list | tuple) or len(arguments) != len(ids):
         got = f"{len(arguments)}" if isinstance(arguments, list | tuple) else type(arguments)

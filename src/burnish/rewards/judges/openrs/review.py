@@ -33,6 +33,7 @@ from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric
 from burnish.rewards.judges.openrs.propose import Preference
 from burnish.rewards.judges.openrs.trial import Failure, Judge, P
 from burnish.rewards.judges.prompting import request_of
+from burnish.texts import read_toml
 
 SHOWN = 2000
 """Characters of a text that the file shows."""
@@ -139,7 +140,7 @@ def write_review(
 def read_review(path: str | Path, rubric: MetaRubric) -> Review:
     """The decisions of an edited file; one line about the first thing that is wrong with it."""
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = read_toml(Path(path).read_text(encoding="utf-8-sig"))
         file = msgspec.convert(table, _File)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path}: cannot read the review: {error}") from None

@@ -217,7 +217,7 @@ class Constraints:
         given = task.fields.get(self.field) or []
         try:
             listed = json.loads(given) if isinstance(given, str) else given
-        except ValueError:
+        except (ValueError, RecursionError):
             listed = [given]
         texts = [c.get("rule") if isinstance(c, Mapping) else c for c in listed]
         if not all(isinstance(text, str) and text.strip() for text in texts):

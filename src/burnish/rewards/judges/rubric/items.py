@@ -133,7 +133,7 @@ class Rubric(Struct, frozen=True, omit_defaults=True):
             return msgspec.convert(content, cls, strict=False)
         except UserError:
             raise
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise UserError(
                 f"rubric: {error}; expected query and items with id, title, tier and description."
             ) from None

@@ -1,0 +1,162 @@
+"""No chat template runs for ever, fills the memory or ends in a traceback; good ones are as before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import jinja2
+import pytest
+import torch
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from safetensors.torch import load_file, save_file
+
+from burnish.errors import UserError
+from burnish.lm import template_limits
+from burnish.lm.chat_template import ChatTemplate
+from burnish.lm.folder import load_model
+from burnish.lm.tiny import cached_tiny_model
+from burnish.records import Message
+
+TALK = [Message("system", "Be brief."), Message("user", "What is 3 + 4?")]
+LOOP = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"
+DOUBLE = "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s OP ns.s %}{% endfor %}"
+
+HOSTILE = {
+    "loops": (LOOP, "steps: does it loop?"),
+    "loops and writes": (LOOP.replace("{% endfor %}", "x{% endfor %}", 1), "does it loop?"),
+    "recurses": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself without end"),
+    "branches": (
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "steps: does it loop?",
+    ),
+    "loops through itself": (
+        "{% for x in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}",
+        "calls itself without end",
+    ),
+    "divides by zero": ("{{ 1 / 0 }}", "ZeroDivisionError: division by zero"),
+    "divides by nothing": ("{{ 1 % messages|length * 0 % 0 }}", "ZeroDivisionError"),
+    "adds text to a number": ("{{ 1 + 'a' }}", "TypeError: unsupported operand"),
+    "repeats a text": ("{{ 'x' * 10 ** 9 }}", "a value grows past 20,000,000 characters"),
+    "repeats a list": ("{{ [0] * 10 ** 9 }}", "a value grows past 20,000,000 characters"),
+    "doubles by +": (DOUBLE.replace("OP", "+"), "a value grows past 20,000,000 characters"),
+    "doubles by ~": (DOUBLE.replace("OP", "~"), "a value grows past 20,000,000 characters"),
+    "writes without end": (
+        "{% set s = 'x' * 10 ** 6 %}{% for i in range(1000) %}{{ s }}{% endfor %}",
+        "its text has more than 20,000,000 characters",
+    ),
+    "a power": ("{{ 9 ** 99999999 }}", "a number has thousands of digits"),
+    "squares": (
+        "{% set ns = namespace(n=3) %}{% for i in range(60) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
+        "a number has thousands of digits",
+    ),
+    "centres": ("{{ 'x'.center(10 ** 10) }}", "a whole number of many millions"),
+    "centres by filter": ("{{ 'x'|center(10000000000) }}", "a whole number of many millions"),
+    "formats": ("{{ '%99999999999d' % 1 }}", "a very wide field"),
+    "formats by method": ("{{ '{:99999999999}'.format(1) }}", "a very wide field"),
+    "replaces": ("{% set s = 'x' * 10 ** 5 %}{{ s.replace('x', s) }}", "a value grows past"),
+    "replaces by filter": (
+        "{% set s = 'x' * 10 ** 5 %}{{ s|replace('x', s) }}",
+        "a value grows past",
+    ),
+    "joins": ("{{ ('x' * 10 ** 5).join(range(100000)) }}", "a value grows past"),
+    "indents": ("{{ ('\\n' * 10 ** 6)|indent(10000) }}", "a value grows past"),
+    "draws random text": ("{{ lipsum(n=100000, max=100000) }}", "'lipsum' is undefined"),
+    "includes": ("{% include 'a' %}", "TypeError: no loader"),
+    "a clock with a bad form": ("{{ strftime_now(3) }}", "TypeError"),
+    "reads what is not there": ("{{ messages[7].content.text }}", "has no element 7"),
+    "is not text": ("{{ messages.append(1) }}", "'append' of 'list' object is unsafe"),
+}
+
+
+@pytest.mark.parametrize(("template", "said"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_template_is_one_line(monkeypatch, template, said):
+    monkeypatch.setattr(template_limits, "MOST_STEPS", 100_000)
+    began = time.process_time()
+    with pytest.raises(UserError) as caught:
+        ChatTemplate(template, {}).render(TALK)
+    assert time.process_time() - began < 10
+    line = str(caught.value)
+    assert said in line
+    assert line.startswith("the chat template ")
+    assert "roles [system, user]" in line
+    assert "\n" not in line
+    assert len(line) < 700
+
+
+@pytest.mark.parametrize(
+    "template", ["{% if %}", "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "{% for i in x %}" * 50]
+)
+def test_a_template_that_cannot_be_compiled_is_one_line(template):
+    with pytest.raises(UserError, match="chat template") as caught:
+        ChatTemplate(template, {})
+    assert "\n" not in str(caught.value)
+
+
+def test_the_default_limits_hold_within_seconds():
+    began = time.process_time()
+    with pytest.raises(UserError, match="more than 2,000,000 steps"):
+        ChatTemplate(LOOP, {}).render(TALK)
+    assert time.process_time() - began < 30
+
+
+GOOD = [
+    "{% for m in messages %}{{ loop.index }}/{{ loop.length }} {{ m.role ~ ': ' ~ m['content'] | trim }}"
+    "{% if not loop.last %}, {% endif %}{% endfor %}{{ '!' * 3 }}{{ 7 // 2 }}{{ 2 ** 10 }}",
+    "{% for k, v in messages[0].items() %}{{ loop.revindex }}{{ k }}={{ v }}{{ loop.nextitem }}{% endfor %}",
+    "{% for m in messages if m.role == 'user' %}{{ m.content.split('+')[0] | upper }}{% else %}-{% endfor %}",
+    "{% for m in nothing %}x{% else %}none{% endfor %}{{ messages | map(attribute='role') | join(', ') }}",
+    "{% for x in messages | selectattr('role', 'eq', 'user') %}{{ loop.first }}{{ x.content | replace('3', '5') }}"
+    "{% endfor %}{{ '%05d' % 7 }}{{ '{:>8}'.format('a') }}{{ messages | tojson(indent=2) }}",
+    "{% for x in [[1, [2, [3]]]] recursive %}{{ x[0] }}{{ loop(x[1:]) if x[1:] else '' }}{% endfor %}",
+    "{{ 'a' ~ 1 ~ None ~ true }}{% for i in range(3) %}{{ loop.cycle('a', 'b') }}{% endfor %}",
+]
+
+
+@pytest.mark.parametrize("template", GOOD)
+def test_a_good_template_gives_what_the_plain_sandbox_gives(template):
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    plain.filters["tojson"] = lambda value, indent=None: json.dumps(value, indent=indent)
+    shown = [{"role": m.role, "content": m.content} for m in TALK]
+    try:
+        expected = plain.from_string(template).render(messages=shown)
+    except jinja2.TemplateError as error:
+        pytest.fail(f"the template is not good: {error}")
+    except TypeError:
+        with pytest.raises(UserError):
+            ChatTemplate(template, {}).render(TALK)
+        return
+    assert ChatTemplate(template, {}).render(TALK) == expected
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return shutil.copytree(cached_tiny_model(), tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "index", ["{}", '{"weight_map": []}', '{"weight_map": {}}', '{"weight_map": "x"}', "[" * 10_000]
+)
+def test_an_index_without_a_map_is_one_line(folder, index):
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(UserError, match=r"index.json (has no 'weight_map'|is not valid JSON)"):
+        load_model(folder, device="cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.uint8, torch.float8_e4m3fn])
+def test_weights_without_their_scales_are_refused(folder, dtype):
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.weight"
+    weights[name] = weights[name].to(dtype)
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(UserError) as caught:
+        load_model(folder, device="cpu")
+    kind = str(dtype).removeprefix("torch.")
+    assert f"weight {name} is stored as {kind}; expected float32" in str(caught.value)
+
+
+def test_a_config_with_a_byte_order_mark_loads(folder):
+    config = folder / "config.json"
+    config.write_text("\ufeff" + config.read_text(), encoding="utf-8")
+    assert load_model(folder, device="cpu").parameters > 0
