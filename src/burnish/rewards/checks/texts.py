@@ -151,7 +151,8 @@ def _ends_sentence(token: str, after: str) -> bool:
 
 def _cut(text: str, cuts: list[tuple[int, int]]) -> list[str]:
     """The pieces between the cuts; quotes and brackets that close a sentence go with it."""
-    found, start = [], 0
+    found: list[str] = []
+    start = 0
     for end, following in [*cuts, (len(text), len(text))]:
         if found and (closing := _CLOSERS.match(text, start, end)):
             found[-1] += closing.group()
