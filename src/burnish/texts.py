@@ -40,3 +40,12 @@ def read_toml(text: str) -> dict[str, Any]:
         raise
     except ValueError:  # Python reads no number of more than 4300 digits
         raise tomllib.TOMLDecodeError("a number has thousands of digits") from None
+
+
+def whole_characters(text: str) -> str:
+    """A text that can be sent and stored: half a character (a lone surrogate) becomes `?`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text

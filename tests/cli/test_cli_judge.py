@@ -460,3 +460,16 @@ def test_a_page_that_passes_is_overcome(
     with JudgeServer(first_a_page) as server:
         done = typed("judge", pairs, "--model", server.model, "--one-order", "--json")
     assert (done.code, json.loads(done.out)["statuses"]) == (0, {"ok": 3})
+
+
+def test_a_reply_cannot_steer_the_terminal(typed: Type, pairs: Path) -> None:
+    """Escape sequences of a judge, or of the answers that it quotes, are written out."""
+
+    def shouting(prompt: str) -> str:
+        return json.dumps({"reasons": "\x1b[2J\x1b]0;owned\x07\u202egood", "winner": "A"})
+
+    with JudgeServer(shouting) as server:
+        done = typed("judge", pairs, "--model", server.model, "--one-order")
+    assert done.code == 0, done.err
+    assert "\\x1b[2J" in done.out
+    assert not set("\x1b\x07\u202e") & set(done.out + done.err)

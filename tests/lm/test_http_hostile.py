@@ -1,6 +1,9 @@
 """The HTTP model against a server that fails in every way a server can."""
 
+import gzip
+import json
 import time
+import tracemalloc
 
 import anyio
 import msgspec
@@ -124,6 +127,7 @@ def test_passing_trouble_is_overcome(behaviours, attempts):
         (reply({"error": {"message": "x", "code": 429}}), RateLimited, 3, r"error: 'x'"),
         (reply({"error": {"message": "x", "code": 502}}), ServerFailed, 3, r"error: 'x'"),
         (reply({"error": {"message": "too long", "code": 400}}), Rejected, 1, r"'too long'$"),
+        (status(200, "{}", content_encoding="br"), ForeignReply, 3, r"broken: 'br'"),
         (reply(chat_reply(model="cheap")), WrongModel, 1, r"asked for model 'm'.*by 'cheap'"),
     ],
 )
@@ -293,3 +297,40 @@ def test_a_missing_or_broken_key_is_the_users_error(monkeypatch):
     with pytest.raises(UserError, match="a space or a character outside ASCII") as caught:
         OpenAILM("http://h/v1", "m", api_key="sk-\x00")
     assert "sk-" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_small_reply_that_unpacks_to_gigabytes_is_not_unpacked(layers, monkeypatch):
+    """Each layer of gzip shrinks zeros by a thousand; packings in a row multiply."""
+    bomb = b" " * 30_000_000
+    for _ in range(layers):
+        bomb = gzip.compress(bomb)
+    monkeypatch.setattr("burnish.lm.http.MAX_REPLY_BYTES", 1_000_000)
+    headers = {"content-encoding": ", ".join(["gzip"] * layers)}
+    tracemalloc.start()
+    try:
+        with HostileServer([lambda handler, body: handler.send(200, bomb, headers)]) as server:
+            error, _ = ask(server)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(error, BadReply)
+    assert peak < 15_000_000
+
+
+def test_a_packed_reply_is_read_and_a_cut_one_is_not():
+    packed = gzip.compress(json.dumps(chat_reply()).encode())
+    headers = {"content-encoding": "gzip"}
+    for data, kind in ((packed, list), (packed[:-12], ForeignReply)):
+        with HostileServer([lambda handler, body, d=data: handler.send(200, d, headers)]) as server:
+            found, _ = ask(server)
+        assert type(found) is kind
+
+
+def test_a_log_prob_above_zero_is_no_log_prob():
+    token = {"token": "A", "logprob": 0.5}
+    content = chat_reply(logprobs={"content": [token]})
+    with HostileServer([reply(content)]) as server:
+        error, _ = ask(server, Sampling(top_logprobs=1))
+    assert type(error) is BadReply
+    assert "a log-prob is 0.5; expected at most 0" in str(error)

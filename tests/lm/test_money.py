@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hostile_server import HostileServer, chat_reply, no_answer, ok, raw, reply, slow, status
 
+from burnish.errors import UserError
 from burnish.lm.base import Completion
 from burnish.lm.failures import RateLimited, Refused, TimedOut, Unreachable
 from burnish.lm.fleet import Limits
@@ -262,3 +263,61 @@ def test_while_all_calls_fail_more_and_more_may_start():
         for one in held:
             budget.fail(Cost(), one)
     assert sizes == [1, 2, 4, 8]
+
+
+def test_a_copy_that_lost_the_race_is_paid_too():
+    hedging = msgspec.structs.replace(QUICK, hedge_after_s=0.1)
+    with HostileServer([slow(60, ok("A")), ok("A")]) as server:
+        judge, heard = ask_at_once(server, 1, limits=hedging, usd=1.0)
+    most = (estimate_tokens("Which one? 0") + 4 + judge.sampling.max_tokens) * 1.5 / 1e6
+    assert (heard[0].verdict, len(server.requests)) == ("A", 2)
+    assert judge.spent.usd == pytest.approx(most + 12 / 1e6)
+
+
+def test_a_call_past_the_judges_own_deadline_is_paid():
+    async def main():
+        async with OpenAILM(server.url, "m", limits=QUICK, prices=PRICES) as lm:
+            judge = JudgeModel(lm, budget=Budget(usd=1.0), deadline_s=0.2)
+            await judge.ask(Question("pair", (Message("user", "x"),)), read_letter)
+            return judge.spent
+
+    with HostileServer([slow(60, ok("A"))]) as server:
+        spent = anyio.run(main)
+    assert (spent.failed, spent.estimated) == (1, 1)
+    assert spent.usd == pytest.approx((1 + 4 + 1024) * 1.5 / 1e6)
+
+
+@pytest.mark.parametrize("price", [-5.0, float("nan"), float("inf"), "1", None])
+def test_a_price_that_is_none_is_refused(price):
+    """A negative one would give a budget back what it spends, NaN would never reach a limit."""
+    with pytest.raises(UserError, match="prices: prompt_usd is"):
+        Prices(prompt_usd=price)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [{"calls": 2.5}, {"calls": "5"}, {"calls": True}, {"tokens": 1e9}, {"usd": float("nan")}],
+)
+def test_a_limit_that_is_none_is_refused(limit):
+    with pytest.raises(UserError, match=f"budget: {next(iter(limit))} is"):
+        Budget(**limit)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"cost_usd": float("nan"), "prompt_tokens": 5},
+        {"cost_usd": -1.0, "prompt_tokens": 5},
+        {"cost_usd": float("inf")},
+        {"prompt_tokens": -(10**6)},
+    ],
+)
+def test_a_model_cannot_earn_money_by_answering(said):
+    judge = JudgeModel(Unmetered(**said), budget=Budget(usd=1.0))
+    for number in range(3):
+        question = Question("pair", (Message("user", f"ABCD {number}"),))
+        anyio.run(judge.ask, question, read_letter)
+    assert judge.spent.usd == pytest.approx(3 * 3 * 1.5 / 1e6)
+    assert judge.spent.tokens == 9
+    with pytest.raises(ValueError, match="a call cannot cost"):
+        judge.budget.settle(Cost(usd=float("nan")), Cost())

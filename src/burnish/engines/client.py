@@ -21,7 +21,7 @@ from anyio.lowlevel import RunVar
 from burnish.engines.background import call
 from burnish.engines.messages import About, Problem, ScoreReply, request_body
 from burnish.errors import RewardError, UserError
-from burnish.lm.connections import Connections
+from burnish.lm.connections import Connections, read_body
 from burnish.lm.failures import (
     EXPECTED,
     BadReply,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import httpx
 
 T = TypeVar("T")
+
+MAX_REPLY_BYTES = 64 * 1024 * 1024
 _serial = count()
 
 
@@ -137,15 +139,16 @@ class RemoteScorer:
 
         where = f"{self._url}{path}"
         try:
-            async with self._open().one() as client:
-                reply = await client.request(method, where, content=body)
+            async with (
+                self._open().one() as client,
+                client.stream(method, where, content=body) as reply,
+            ):
+                data = await read_body(reply, where, MAX_REPLY_BYTES)
         except httpx.TransportError as error:
             raise Unreachable(f"{where}: {type(error).__name__} {error}") from error
-        except httpx.DecodingError as error:
-            raise ForeignReply(f"{where}: the reply's content encoding is broken") from error
         if reply.status_code == 200:
-            return reply.content
-        raise _refusal(reply, where)
+            return data
+        raise _refusal(reply, data, where)
 
     def _open(self) -> Connections:
         """This event loop's connections."""
@@ -159,13 +162,13 @@ class RemoteScorer:
         return connections
 
 
-def _refusal(reply: httpx.Response, where: str) -> Exception:
+def _refusal(reply: httpx.Response, data: bytes, where: str) -> Exception:
     """What a reply other than 200 means: the user's mistake, the reward's, or a failure."""
     code = reply.status_code
     try:
-        problem = msgspec.json.decode(reply.content, type=Problem)
-    except (msgspec.DecodeError, RecursionError):
-        problem = Problem(reply.text[:200], "server")
+        problem = msgspec.json.decode(data, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        problem = Problem(data[:200].decode("utf-8", "replace"), "server")
     what = f"{where}: HTTP {code}: {problem.error}"
     after_s = retry_after_s(reply.headers.get("retry-after"))
     if code == 401:

@@ -29,9 +29,8 @@ from burnish.errors import UserError
 from burnish.lm import scoring, wire
 from burnish.lm.abilities import Abilities, probe
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling
-from burnish.lm.connections import Connections
+from burnish.lm.connections import Connections, read_body
 from burnish.lm.failures import (
-    BadReply,
     CallFailed,
     ForeignReply,
     NotSent,
@@ -50,6 +49,8 @@ if TYPE_CHECKING:
     import httpx
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
+MOST_USD = 1e9
+"""A price above this is none."""
 MARKER_TOKENS = 4
 """What a chat template adds to a message, roughly."""
 
@@ -61,6 +62,14 @@ class Prices(Struct, frozen=True, kw_only=True):
 
     prompt_usd: float = 0.0
     completion_usd: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            price = getattr(self, name)
+            if not (isinstance(price, int | float) and 0 <= price <= MOST_USD):
+                raise UserError(
+                    f"prices: {name} is {price!r}; expected dollars for a million tokens, 0 or more"
+                )
 
     def cost_usd(self, usage: wire.Usage | Cost) -> float:
         prompt = usage.prompt_tokens * self.prompt_usd
@@ -214,8 +223,7 @@ class OpenAILM:
         completions = wire.completions_of(
             reply, sampling, logprobs=logprobs, where=self._shown(path), secret=self._key
         )
-        cost, _ = self._bill(reply, body)
-        return wire.with_usage(completions, reply.counted, cost.usd)
+        return wire.with_usage(completions, reply.counted, self.prices.cost_usd(reply.counted))
 
     # --- what requests cost
 
@@ -274,12 +282,12 @@ class OpenAILM:
             yield
         except CallFailed:
             usage = wire.usage_in(data)
-            if usage.is_whole:
-                counted = self._priced(usage.prompt_tokens, usage.completion_tokens)
+            counted = self._priced(usage.prompt_tokens, usage.completion_tokens)
+            if usage.is_whole or not wire.is_by_a_model(data):
                 self._lose(counted, is_estimated=False)
-            elif wire.is_by_a_model(data):
+            else:
                 most = self._priced(_prompt_tokens(body), _most_written(body), estimated=True)
-                self._lose(most, is_estimated=True)
+                self._lose(most.at_least(counted), is_estimated=True)
             raise
 
     def _job(self, path: str, tokens: int = 0, body: Any = None, content: bytes = b"") -> Job:
@@ -303,7 +311,7 @@ class OpenAILM:
                 self._open().one() as client,
                 client.stream(method, self._base + path, content=content) as response,
             ):
-                data = await _read(response, where)
+                data = await read_body(response, where, MAX_REPLY_BYTES)
         except httpx.TransportError as error:
             detail = wire.excerpt(str(error).encode(), self._key)
             never = httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout
@@ -311,8 +319,6 @@ class OpenAILM:
             raise kind(
                 f"{where}: the connection failed: {type(error).__name__} {detail}"
             ) from error
-        except httpx.DecodingError as error:
-            raise ForeignReply(f"{where}: the reply's content encoding is broken") from error
         if response.status_code == 200:
             return data
         raise self._refusal(response, data, where)
@@ -349,16 +355,6 @@ class OpenAILM:
         """The address for people: without a user name or password that it may carry."""
         scheme, _, rest = self._base.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}{path}"
-
-
-async def _read(response: httpx.Response, where: str) -> bytes:
-    parts, size = [], 0
-    async for part in response.aiter_bytes():
-        size += len(part)
-        if size > MAX_REPLY_BYTES:
-            raise BadReply(f"{where}: the reply is longer than {MAX_REPLY_BYTES} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _estimate(prompt: Prompt, sampling: Sampling) -> int:

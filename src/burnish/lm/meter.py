@@ -10,6 +10,7 @@ that asks. Models that charge nothing leave the meter `is_used = False`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +33,11 @@ class Cost(NamedTuple):
     @property
     def tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether all three are numbers that something can cost."""
+        return min(self.prompt_tokens, self.completion_tokens) >= 0 and 0 <= self.usd < math.inf
 
     def plus(self, other: Cost) -> Cost:
         """The sum."""

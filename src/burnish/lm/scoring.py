@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from burnish.errors import UserError
 from burnish.lm.base import Scores
 from burnish.lm.failures import BadReply, Rejected, Unsupported
-from burnish.lm.wire import Choice
+from burnish.lm.wire import Choice, check_logprobs
 
 if TYPE_CHECKING:
     from burnish.lm.http import OpenAILM
@@ -54,6 +54,7 @@ async def _by_prompt_logprobs(lm: OpenAILM, ids: list[int], prompt: int, top_k: 
         values.append(row[given].logprob)
         best = sorted(row, key=lambda token: -row[token].logprob)[:top_k]
         tops.append({token: row[token].logprob for token in best})
+    check_logprobs(values, repr(lm))
     return Scores(tuple(values), tuple(tops) if top_k else ())
 
 
@@ -68,7 +69,9 @@ async def _by_echo(lm: OpenAILM, ids: list[int], prompt: int, top_k: int) -> Sco
     values = given[prompt : len(ids)]
     if any(value is None for value in values):
         raise BadReply(f"{lm!r}: the echo has response tokens without a log-prob")
-    return Scores(tuple(value for value in values if value is not None))
+    known = tuple(value for value in values if value is not None)
+    check_logprobs(known, repr(lm))
+    return Scores(known)
 
 
 async def _ask(lm: OpenAILM, ids: list[int], **fields: Any) -> Choice:

@@ -359,12 +359,20 @@ def _logprobs_of(
             raise BadReply(f"{where}: choice {choice.index} has a token without a log-prob")
         values = tuple(value for value in given.token_logprobs if value is not None)
         rows = [row or {} for row in given.top_logprobs or ()]
+    check_logprobs(values, where)
     if not asked.top_logprobs:
         return values, ()
     tops = [{token_id(t): value for t, value in row.items()} for row in rows]
     known = [{i: value for i, value in row.items() if i is not None} for row in tops]
     complete = all(len(row) == len(top) for row, top in zip(known, rows, strict=True))
     return values, tuple(known) if complete else ()
+
+
+def check_logprobs(values: Sequence[float], where: str) -> None:
+    """Refuse what is the log of no probability; a little above 0 is rounding."""
+    wrong = next((value for value in values if value > 1e-3), None)
+    if wrong is not None:
+        raise BadReply(f"{where}: a log-prob is {wrong:g}; expected at most 0")
 
 
 def _ids_in_tokens(choice: Choice) -> tuple[int, ...]:

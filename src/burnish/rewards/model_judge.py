@@ -23,6 +23,7 @@ from burnish.rewards.pair_judges import ExplainingJudge, Opinion, Pair
 from burnish.rewards.pairs import parse_pair_scores
 from burnish.rewards.scorer import gather
 from burnish.seeds import derive, digest
+from burnish.texts import whole_characters
 
 _BLANKS = ("request", "first", "second", "mark")
 
@@ -77,7 +78,7 @@ class LMPairJudge(ExplainingJudge):
             max_tokens=self.sampling.max_tokens,
             seed=derive(self.seed, mark, vote),
         )
-        messages = (Message("user", text),)
+        messages = (Message("user", whole_characters(text)),)
         _, *identity = known_as(self.lm)
         key = digest(asked_sample(self.name, messages, sampling).key, *identity)
         if (paid := self.paid.read(key)) is not None:
@@ -88,7 +89,8 @@ class LMPairJudge(ExplainingJudge):
             return Opinion.none(classify(error).status, " ".join(str(error).split())[:500])
         if not completions:
             return Opinion.none(Status.INFRA_ERROR, f"model '{self.name}' gave no completion")
-        reply = Reply(completions[0].text, completions[0].model, completions[0].finish)
+        said = completions[0]
+        reply = Reply(whole_characters(said.text), whole_characters(said.model), said.finish)
         if reply.finish is not Finish.ERROR:
             self.paid.write(key, reply)
         return _read(reply)

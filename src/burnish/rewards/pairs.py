@@ -28,7 +28,8 @@ LOWEST, HIGHEST = 0.0, 10.0
 """The scale that a judge is asked to score on."""
 
 _SCORES = re.compile(r"<scores>([^<]*)</scores>", re.IGNORECASE)
-_NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
+# Each text matches in one way only: two ways would take minutes to rule out for many digits.
+_NUMBER = r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)"
 _TWO = re.compile(rf"\s*{_NUMBER}\s*,\s*{_NUMBER}\s*", re.IGNORECASE | re.ASCII)
 
 

@@ -42,6 +42,7 @@ from burnish.rewards.judges.ledger import PaidReplies, note_judge
 from burnish.rewards.judges.questions import Heard, Question, Reader, Reply, Unreadable, V
 from burnish.rewards.judges.record import NotRecorded, Record, RecordLM, asked
 from burnish.seeds import derive, digest
+from burnish.texts import whole_characters
 
 __all__ = [
     "GREEDY",
@@ -246,11 +247,11 @@ class JudgeModel:
         cost, is_estimated = meter.cost, meter.is_estimated
         if not meter.is_used:
             cost = Cost(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
-            is_estimated = cost.tokens == 0
+            is_estimated = cost.tokens == 0 or not cost.is_possible
         if not meter.is_used and is_estimated:
             read = sum(estimate_tokens(message.content) for message in this.asked.messages)
             guessed = self._priced(read, estimate_tokens(reply.text))
-            cost = guessed._replace(usd=reply.cost_usd or guessed.usd)
+            cost = guessed._replace(usd=(cost.usd if cost.is_possible else 0) or guessed.usd)
         self.budget.settle(cost, held, is_estimated=is_estimated)
         if is_estimated:
             self._tell_of_estimates()
@@ -321,8 +322,8 @@ def _again(reason: str) -> str:
 
 def _reply_of(completion: Completion, name: str, seconds: float) -> Reply:
     return Reply(
-        completion.text,
-        completion.model or name,
+        whole_characters(completion.text),
+        whole_characters(completion.model or name),
         completion.finish,
         completion.prompt_tokens or len(completion.prompt_ids),
         completion.completion_tokens or len(completion.token_ids),
@@ -332,13 +333,9 @@ def _reply_of(completion: Completion, name: str, seconds: float) -> Reply:
 
 
 def _writable(message: Message) -> Message:
-    """Half a character (a lone surrogate) in a model's text cannot be sent or stored."""
-    try:
-        message.content.encode()
-    except UnicodeEncodeError:
-        content = message.content.encode("utf-8", "replace").decode()
-        return replace(message, content=content)
-    return message
+    """Half a character in a model's text cannot be sent or stored."""
+    content = whole_characters(message.content)
+    return message if content == message.content else replace(message, content=content)
 
 
 def _payable(lm: LM, budget: Budget | None) -> Budget:

@@ -62,8 +62,11 @@ class Budget:
         self, *, calls: int | None = None, tokens: int | None = None, usd: float | None = None
     ) -> None:
         for name, limit in (("calls", calls), ("tokens", tokens), ("usd", usd)):
-            if limit is not None and not (0 <= limit < math.inf):
-                raise UserError(f"budget: {name} is {limit}; expected 0 or more, or None")
+            kind = int | float if name == "usd" else int
+            is_number = isinstance(limit, kind) and not isinstance(limit, bool)
+            if limit is not None and not (is_number and 0 <= limit < math.inf):
+                whole = "" if name == "usd" else "a whole number, "
+                raise UserError(f"budget: {name} is {limit!r}; expected {whole}0 or more, or None")
         self.calls, self.tokens, self.usd = calls, tokens, usd
         self.spent = Spent()
         self.changed: Callable[[Spent, Cost, int], None] | None = None
@@ -143,6 +146,8 @@ class Budget:
         return is_within and (self.usd is None or ahead.usd <= self.usd)
 
     def _end(self, paid: Cost, held: Cost, **counts: int) -> None:
+        if not paid.is_possible:
+            raise ValueError(f"a call cannot cost {paid}; expected numbers of at least 0")
         with self._lock:
             self._under_way -= 1
             self._ended += 1

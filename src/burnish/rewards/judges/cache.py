@@ -49,7 +49,12 @@ class ReplyCache:
             raise StoreError(f"the judge's cache {self.path} cannot be read: {error}") from error
 
     def write(self, key: str, reply: Reply) -> None:
-        """Keep a reply; where the file cannot be written the judge goes on without, and says so."""
+        """Keep a reply; where the file cannot be written the judge goes on without, and says so.
+
+        It is not tried again: a file that another process locks would hold up every reply.
+        """
+        if self._told:
+            return
         if self._connection is None:
             self._memory[key] = reply
             if len(self._memory) > self._most:
@@ -60,9 +65,8 @@ class ReplyCache:
                 row = (key, msgspec.json.encode(reply).decode())
                 db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", row)
         except sqlite3.Error as error:
-            if not self._told:
-                logger.warning("The judge's cache %s is not written: %s.", self.path, error)
             self._told = True
+            logger.warning("The judge's cache %s is not written any more: %s.", self.path, error)
 
     def close(self) -> None:
         """Close the file; a cache in memory has nothing to close."""

@@ -13,16 +13,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NoReturn
 
 from burnish.rewards.judges.questions import Unreadable
 
+MOST_OPENINGS = 500
+"""Braces of a reply that are tried as the beginning of an object: a reply of nothing but braces
+would otherwise be read for minutes."""
 MOST_QUOTED = 200
 """Openings of a text to judge that are looked at for a copied verdict."""
 
-_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)```", re.DOTALL)
 _BLANKS = re.compile(r"\s+")
 
 
@@ -42,7 +46,7 @@ def own_list(reply: str, shown: Sequence[str] = ()) -> list[dict[str, Any]]:
 
 def first_object(text: str) -> dict[str, Any]:
     """The first JSON object in a text that may hold anything else besides, or an empty one."""
-    return next(_written(text, "{"), {})
+    return next(_written(text, "{", most=MOST_OPENINGS), {})
 
 
 def holds(text: str, words: str) -> bool:
@@ -135,11 +139,12 @@ def _decode(text: str, place: int, kind: str) -> tuple[Any, int]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    if twice:
-        raise Unreadable(f'expected each key once, got "{twice[0][:40]}" twice')
-    return dict(pairs)
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        twice = min(key for key, count in counts.items() if count > 1)
+        raise Unreadable(f'expected each key once, got "{twice[:40]}" twice')
+    return found
 
 
 def _no_number(word: str) -> NoReturn:

@@ -47,10 +47,14 @@ class Judgement(NamedTuple):
     principles: tuple[Principle, ...] = ()
 
 
-def read_judgement(text: str, shown: Sequence[str] = ()) -> Judgement:
+def read_judgement(
+    text: str, shown: Sequence[str] = (), *, rivals: tuple[str, str] | None = None
+) -> Judgement:
     """The judgement in a reply; raises `Unreadable` without two scores of its own at its end.
 
-    `shown` are the texts to judge: scores that stand in one of them may be a quotation.
+    Scores that stand in a text that was `shown` may be a quotation. So may those in one of the two
+    `rivals`, the texts to compare, unless they say that this very text lost: a text that holds all
+    its possible defeats would otherwise have none.
     """
     said = after_thoughts(as_text("text", text))
     shown = as_list("shown", shown)
@@ -61,7 +65,11 @@ def read_judgement(text: str, shown: Sequence[str] = ()) -> Judgement:
             f"{said[-60:]!r}"
         )
     own = said[said.lower().rindex("<scores>") :]
-    if any(holds(given, own) or scores in all_pair_scores(given) for given in shown):
+    first, second = rivals or ("", "")
+    suspects = [*shown]
+    suspects += [first] if scores[0] >= scores[1] else []
+    suspects += [second] if scores[1] >= scores[0] else []
+    if any(holds(given, own) or scores in all_pair_scores(given) for given in suspects):
         raise Unreadable("expected your own scores, got some that stand in a text to judge")
     return Judgement((scores[0], scores[1]), tuple(read_principles(said)))
 

@@ -147,7 +147,8 @@ class GenRM:
         }
         about = (task.id, first.id, second.id)
         question = Question("genrm", as_user(fill(self.template, values)), about, number)
-        read = partial(read_judgement, shown=(request, a.text, b.text))
+        rivals = first.text, second.text
+        read = partial(read_judgement, shown=(request,), rivals=rivals)
         return Ballot(number, is_swapped, await self.judge.ask(question, read))
 
     def _reward(self, ballots: Sequence[Ballot], side: float) -> Reward:

@@ -15,8 +15,8 @@ from typing import Any, NoReturn, overload
 from burnish.arguments import read_each
 
 _FENCES = (
-    re.compile(r"```[ \t]*json\b\s*(.*?)```", re.DOTALL | re.IGNORECASE),
-    re.compile(r"```(?:[ \t]*[\w+-]*[ \t]*\n)?(.*?)```", re.DOTALL),
+    re.compile(r"```[ \t]*json\b(.*?)```", re.DOTALL | re.IGNORECASE),
+    re.compile(r"```(?:[ \t]*(?:[\w+-]+[ \t]*)?\n)?(.*?)```", re.DOTALL),
 )
 
 
