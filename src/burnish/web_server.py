@@ -10,7 +10,7 @@ has kept the server waiting longest instead of turning the next client away.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import h11
 import uvicorn
@@ -43,14 +43,18 @@ class BoundedConnection(H11Protocol):
     """uvicorn's connection, closed where the client keeps it waiting."""
 
     bounds = Bounds(connections=128)
+    waiting: ClassVar[dict[BoundedConnection, None]]
+    """The server's connections that wait for their clients, the longest first."""
+    closing: ClassVar[set[BoundedConnection]]
+    """Those that were given up and are not gone yet."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._opened = self._since = self.loop.time()
+        self._since = self.loop.time()
         """Since when the server waits for this request; of an idle connection, since its last."""
         self._has_begun = True
         """Whether the clock of a request runs; it stands still between two requests."""
-        self._unread = (0, self._opened)
+        self._unread = (0, self._since)
         """Bytes of the reply that nobody took, and since when."""
         self._ticking: asyncio.TimerHandle | None = None
 
@@ -58,22 +62,29 @@ class BoundedConnection(H11Protocol):
         super().connection_made(transport)
         self._ticking = self.loop.call_later(self.bounds.tick_s, self._tick)
         self._make_room()
+        self.waiting[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._ticking is not None:
             self._ticking.cancel()
+        self.waiting.pop(self, None)
+        self.closing.discard(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if not self._has_begun:
             self._has_begun, self._since = True, self.loop.time()
         super().data_received(data)
+        if not self.waits_for_client:
+            self.waiting.pop(self, None)
 
     def on_response_complete(self) -> None:
         # A body that is still under way belongs to the old request, and so does its clock.
         if self.conn.their_state is not h11.SEND_BODY:
             self._has_begun, self._since = bool(self.conn.trailing_data[0]), self.loop.time()
         super().on_response_complete()
+        if self.waits_for_client and not self.transport.is_closing():
+            self.waiting.setdefault(self)
 
     def send_400_response(self, msg: str) -> None:
         # Where the reply has gone out already, uvicorn would fail with a traceback.
@@ -89,18 +100,15 @@ class BoundedConnection(H11Protocol):
 
     def _make_room(self) -> None:
         """Close the connection that has waited longest for its client; else turn this one away."""
-        open_ones = [one for one in self.connections if not one.transport.is_closing()]
-        if len(open_ones) <= self.bounds.connections:
+        if len(self.connections) - len(self.closing) <= self.bounds.connections:
             return
-        waiting = [
-            one
-            for one in open_ones
-            if isinstance(one, BoundedConnection) and one is not self and one.waits_for_client
-        ]
-        if waiting:
-            min(waiting, key=lambda one: one._since).transport.abort()
-        else:
+        longest = next(iter(self.waiting), None)
+        if longest is None:
             self._refuse("503 Service Unavailable", "too many connections are open; come back.")
+        else:
+            del self.waiting[longest]
+            self.closing.add(longest)
+            longest.transport.abort()
 
     def _tick(self) -> None:
         self._ticking = self.loop.call_later(self.bounds.tick_s, self._tick)
@@ -140,7 +148,9 @@ def make_server(
     """A server that runs until Ctrl-C or SIGTERM; requests that run then get `stop_s`."""
     config = uvicorn.Config(
         app,
-        http=type("Connection", (BoundedConnection,), {"bounds": bounds}),
+        http=type(
+            "Connection", (BoundedConnection,), {"bounds": bounds, "waiting": {}, "closing": set()}
+        ),
         ws="none",
         loop="asyncio",
         lifespan="on" if lifespan else "off",
@@ -151,6 +161,9 @@ def make_server(
         date_header=False,
         proxy_headers=False,
         timeout_keep_alive=20,
+        # So many are accepted at a time. Their first bytes are read two turns of the loop later,
+        # and until then none may have been closed to make room for the next.
+        backlog=max(1, bounds.connections // 4),
         timeout_graceful_shutdown=max(1, round(stop_s)),
         h11_max_incomplete_event_size=64 * 1024,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import anyio
 import pytest
@@ -51,7 +51,7 @@ def port(app: App) -> Iterator[int]:
         yield found
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(app: App, bounds: Bounds) -> Iterator[int]:
     server = make_server(app, bounds, stop_s=1)
     with socket.socket() as bound:
@@ -140,6 +140,31 @@ def test_a_flood_of_half_requests_keeps_nobody_out_and_does_not_stay(port: int) 
     assert {reply(one)[:12] for one in flood} <= {b"", b"(reset)", b"HTTP/1.1 408"}
     for one in flood:
         one.close()
+
+
+def test_connections_that_keep_coming_push_nobody_out(app: App) -> None:
+    is_over = threading.Event()
+
+    def come(port: int) -> None:
+        held: list[socket.socket] = []
+        while not is_over.is_set():
+            with contextlib.suppress(OSError):
+                held.append(client(port, HALF))
+            if len(held) > 100:
+                held.pop(0).close()
+        for one in held:
+            one.close()
+
+    with serving(app, Bounds(connections=40)) as port:
+        rude = threading.Thread(target=come, args=(port,))
+        rude.start()
+        try:
+            for _ in range(20):
+                with client(port, GET % b"owner") as owner:
+                    assert first(owner) == b"HTTP/1.1 200"
+        finally:
+            is_over.set()
+            rude.join(60)
 
 
 def test_requests_at_work_are_never_closed_for_others(app: App, port: int) -> None:
