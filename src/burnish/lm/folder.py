@@ -102,6 +102,11 @@ def save_model(
             source = loaded.folder / name
             if source.is_file():
                 shutil.copyfile(source, target / name)
+        if not (target / "tokenizer.json").is_file():
+            raise UserError(
+                f"{loaded.folder} has lost its tokenizer.json since the model was loaded; a model "
+                "saved without it cannot be used. Put it back"
+            )
     generation = target / "generation_config.json"
     if not generation.is_file():
         write_json(generation, _generation_config(loaded))

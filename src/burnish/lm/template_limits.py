@@ -108,7 +108,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             concat.nodes = [_filtered(nodes.List(list(concat.nodes), lineno=concat.lineno), _JOIN)]
         return tree
 
-    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         _step(args, kwargs)
         method = getattr(obj, "__wrapped__", obj)  # the sandbox wraps `format`
         text = getattr(method, "__self__", None)
@@ -130,7 +130,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 _LOOP, _JOIN = "burnish_counted", "burnish_joined"
 
 
-def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
+def _filtered(node: Any, name: str) -> nodes.Filter:
     return nodes.Filter(
         node, name, [], [], None, None, lineno=node.lineno, environment=node.environment
     )

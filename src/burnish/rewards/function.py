@@ -14,6 +14,7 @@ the run with one line. An exception is `infra_error` for that sample alone.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import threading
@@ -23,6 +24,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 from msgspec.structs import replace
 
 from burnish.errors import RewardError, UserError
@@ -148,14 +150,18 @@ class FunctionReward:
     def _arguments(
         self, task: Task, table: Mapping[str, Callable[[Any], Any]], source: Any
     ) -> dict[str, Any]:
-        bound = dict(task.fields) if self._takes_fields else {}
+        # Copies: what a function does to its arguments is not to change the data of the run.
+        bound = {k: _own(v) for k, v in task.fields.items()} if self._takes_fields else {}
         for name in self._wanted:
             if name in table:
                 bound[name] = table[name](source)
+            elif name == "task":
+                own = {key: _own(value) for key, value in task.fields.items()}
+                bound[name] = replace(task, fields=own)
             elif name in _OF_TASK:
                 bound[name] = _OF_TASK[name](task)
             elif name in task.fields:
-                bound[name] = task.fields[name]
+                bound[name] = _own(task.fields[name])
         return {**bound, **self.options}
 
     async def _call(self, arguments: list[dict[str, Any]]) -> list[Call]:
@@ -182,6 +188,24 @@ class FunctionReward:
                 raise
             return Call(failure=(Status.INFRA_ERROR, describe(error)))
 
+    def _whole(self, reward: Reward, response: Response) -> Reward:
+        """A reward that a function has made, every part of it of the right type."""
+        try:
+            msgspec.convert(msgspec.to_builtins(reward, enc_hook=_number), Reward)
+        except (
+            msgspec.MsgspecError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            why = "its parts are nested too deeply" if isinstance(error, RecursionError) else error
+            raise RewardError(
+                f"reward '{self.name}' returned a Reward for sample {response.id} that is not whole "
+                f"({' '.join(str(why).split())[:200]}); expected the types that its fields name."
+            ) from error
+        return reward
+
     def _reward(self, call: Call, response: Response) -> Reward:
         if call.failure is not None:
             return Reward.failed(self.name, *call.failure)
@@ -189,7 +213,7 @@ class FunctionReward:
         if value is None:
             return Reward.failed(self.name, Status.ABSTAIN, "the function returned None")
         if isinstance(value, Reward):
-            return replace(value, name=self.name)
+            return self._whole(replace(value, name=self.name), response)
         number = as_float(value)
         if math.isfinite(number):
             return Reward(self.name, number)
@@ -198,6 +222,18 @@ class FunctionReward:
             f"reward '{self.name}' returned {' '.join(shown.split())} for sample {response.id}; "
             "expected a finite number, a bool, None or a Reward. Return None if it cannot judge."
         )
+
+
+def _number(value: Any) -> float:
+    """A number of a library's own type, of which the gate makes a float."""
+    number = as_float(value)
+    if math.isnan(number):
+        raise TypeError(f"{type(value).__name__} where a text or a number belongs")
+    return number
+
+
+def _own(value: Any) -> Any:
+    return copy.deepcopy(value) if isinstance(value, list | dict) else value
 
 
 def _bare(function: Callable[..., Any]) -> Callable[..., Any]:

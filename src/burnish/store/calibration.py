@@ -40,7 +40,13 @@ def read_start_rewards(folder: Path) -> StartRewards | None:
     if not path.is_file():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StartRewards)
+        found = msgspec.json.decode(path.read_bytes(), type=StartRewards)
+        sizes = {len(found.names), len(found.mean), len(found.deviation), len(found.counts)}
+        if len(sizes) > 1 or not all(sd > 0 for sd in found.deviation) or min(found.counts) < 0:
+            raise msgspec.ValidationError(
+                "expected a mean, a deviation above 0 and a count a reward"
+            )
+        return found
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"{path}: damaged: {error}.") from error
 

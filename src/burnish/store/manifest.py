@@ -37,6 +37,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """Resolved values."""
     origins: dict[str, str]
     """Dotted key -> where its value came from."""
+    store: str = ""
+    """Identity of the run.db beside it; empty in runs of earlier versions."""
 
 
 def make(

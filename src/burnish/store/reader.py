@@ -155,6 +155,20 @@ class RunReader:
             name: msgspec.json.decode(text) for name, text in self._database.rows(query, [sample])
         }
 
+    @property
+    def identity(self) -> str:
+        """When the store was begun and by which process: no other store has the same."""
+        row = self._database.row("SELECT started, pid FROM sessions ORDER BY id LIMIT 1")
+        return "" if row is None else f"{row[0]} by process {row[1]}"
+
+    def _check_identity(self) -> None:
+        """The database is the one that the manifest was written for."""
+        if self.about.store not in ("", self.identity):
+            raise StoreError(
+                f"{self.folder / DATABASE} is that of another run (begun {self.identity or 'never'}; "
+                f"expected {self.about.store}). Put this run's own file back."
+            )
+
     def rows(self) -> dict[str, int]:
         """How many rows each append-only table holds."""
         return {

@@ -89,7 +89,8 @@ class RunStore(RunReader):
             database = Database(folder / DATABASE, read_only=False)
             try:
                 store = cls(folder, database, about, lock)
-                manifest.write(folder, about)
+                store.about = msgspec.structs.replace(about, store=store.identity)
+                manifest.write(folder, store.about)
             except BaseException:
                 database.close()
                 raise
@@ -105,11 +106,18 @@ class RunStore(RunReader):
         if not (folder / DATABASE).is_file():
             raise StoreError(f"{folder} has no {DATABASE}; the run's samples are gone.")
         if read_only:
-            return cls(folder, Database(folder / DATABASE, read_only=True), about)
+            store = cls(folder, Database(folder / DATABASE, read_only=True), about)
+            try:
+                store._check_identity()
+            except BaseException:
+                store.close()
+                raise
+            return store
         lock = WriterLock(folder / LOCK)
         try:
             database = Database(folder / DATABASE, read_only=False)
             try:
+                RunReader(folder, database, about)._check_identity()
                 return cls(folder, database, about, lock)
             except BaseException:
                 database.close()
@@ -310,6 +318,12 @@ class RunStore(RunReader):
     def _writing(self, doing: str) -> AbstractContextManager[sqlite3.Connection]:
         if self._lock is None:
             raise StoreError(f"{self.folder}: cannot {doing}: the run was opened only to read.")
+        # SQLite would go on writing into a file that no longer has a name, and all would be lost.
+        if not (self.folder / DATABASE).is_file():
+            raise StoreError(
+                f"{self.folder}: cannot {doing}: {DATABASE} is gone; was the folder moved or removed "
+                "while the run was writing it?"
+            )
         return self._database.transaction(doing)
 
 

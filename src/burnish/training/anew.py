@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 from burnish.rewards.judges.ledger import LEDGER
 from burnish.store import RunStore
 from burnish.store.calibration import CALIBRATION
+from burnish.training.devices import world_size
 from burnish.training.stages import FILE as DIFFICULTY
 from burnish.training.warm_start import WARM_START
 
@@ -18,7 +18,7 @@ def begin_anew(folder: Path) -> bool:
 
     A done warm start is work too. Of several processes none may empty what another one fills.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 or (folder / WARM_START).is_dir():
+    if world_size() > 1 or (folder / WARM_START).is_dir():
         return False
     with RunStore.open(folder, read_only=True) as store:
         if _has_steps(store):

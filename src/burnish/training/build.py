@@ -15,6 +15,7 @@ import torch
 
 from burnish.config import Config, Resolved, render, rooted
 from burnish.config.schema import FREE
+from burnish.errors import UserError
 from burnish.lm.folder import LoadedModel, find_folder, load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.memory import available_bytes
@@ -36,7 +37,7 @@ from burnish.training.checkpoint import TrainState
 from burnish.training.collect import Collector
 from burnish.training.contents import file_digests
 from burnish.training.data import Cursor, PromptReport, measure_prompts
-from burnish.training.devices import World
+from burnish.training.devices import World, local_rank
 from burnish.training.event_loop import EventLoop
 from burnish.training.forecast import Shape, forecast, measure_speed
 from burnish.training.forward import plain_head
@@ -128,10 +129,24 @@ def _load(config: Config, world: World, warm: Path) -> Trainable:
     device = _device(config, world)
     path = warm if warm.is_dir() else config.model.path
     loaded = load_model(path, dtype=_precision(config, device), device=device)
+    _check_finite(loaded)
     trainable = Trainable(loaded, config.model.lora, Seeds(config.run.seed).for_("lora"))
     if config.policy.needs_reference:
         trainable.freeze_reference()
     return trainable
+
+
+def _check_finite(loaded: LoadedModel) -> None:
+    """A weight that is not finite is the start model's, not something that training did."""
+    named = [(n, p.detach()) for n, p in loaded.module.named_parameters() if p.numel()]
+    norms = torch.stack([torch.linalg.vector_norm(p.float()) for _, p in named])
+    for (name, weight), is_fine in zip(named, torch.isfinite(norms).tolist(), strict=True):
+        fine = torch.isfinite(weight)
+        if not is_fine and not bool(fine.all()):
+            raise UserError(
+                f"model '{loaded.name}': weight {name} holds {weight[~fine].flatten()[0].item()} in "
+                f"{int((~fine).sum())} of {weight.numel()} places; expected finite numbers"
+            )
 
 
 def _assemble(
@@ -246,7 +261,7 @@ def _device(config: Config, world: World) -> str:
     asked = config.model.device
     if world.size == 1 or asked not in ("auto", "cuda") or not torch.cuda.is_available():
         return asked
-    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0'))}"
+    return f"cuda:{local_rank()}"
 
 
 def _precision(config: Config, device: str) -> str:

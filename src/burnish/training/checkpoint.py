@@ -83,6 +83,8 @@ class Seal(Struct, frozen=True, kw_only=True):
     files: dict[str, Sum]
     rows: dict[str, int]
     """Rows of each table of run.db; it only ever grows."""
+    store: str = ""
+    """Identity of that run.db."""
 
 
 def save(
@@ -92,11 +94,16 @@ def save(
     policy: PolicyState,
     write_model: Callable[[Path], None],
     keep: int,
-    rows: Mapping[str, int] | None = None,
+    store: RunStore,
 ) -> Path:
     """Write `step-N`, then remove all but the newest `keep`; refuses weights that are not finite."""
     place = folder / f"step-{state.step:06d}"
-    if place.exists():
+    if os.path.lexists(place):
+        # Written before a start that ended between this and the run's last word.
+        if damage := _damage(place):
+            raise StoreError(
+                f"cannot write {place}: something is in its place ({damage}); move it away."
+            )
         return place
     tensors = {name: t.contiguous() for name, t in optimiser.state().items()}
     check_saved(tensors, state.step)
@@ -108,7 +115,8 @@ def save(
         save_file(tensors, draft / OPTIMISER)
         save_file(policy.tensors(), draft / POLICY)
         (draft / STATE).write_bytes(msgspec.json.format(msgspec.json.encode(state)))
-        seal = Seal(files=_sums(draft, _files(draft)), rows=dict(rows or {}))
+        sums = _sums(draft, _files(draft))
+        seal = Seal(files=sums, rows=store.rows(), store=store.identity)
         (draft / CHECKSUMS).write_bytes(msgspec.json.format(msgspec.json.encode(seal)))
     for old in _all(folder)[:-keep]:
         remove_folder(old)
@@ -121,8 +129,10 @@ def newest(folder: Path, store: RunStore) -> Path | None:
     Where it is damaged, or `run.db` has lost rows that it counted, one line says so, names the
     newest one from which the run can go on, and how. Nothing is chosen silently.
     """
-    if not folder.exists():
+    if not os.path.lexists(folder):
         return None
+    if not folder.is_dir():
+        raise StoreError(f"{folder} is not a folder; expected the run's checkpoints in it.")
     sweep(folder)
     for stray in _strays(folder):
         logger.warning(
@@ -203,6 +213,8 @@ def _problem(place: Path, store: RunStore, held: Mapping[str, int]) -> str:
     damage = _damage(place)
     if damage:
         return f"checkpoint {place} is damaged: {damage}"
+    if not _is_of(place, store):
+        return f"checkpoint {place} is that of another run"
     lost = _lost(place, store, held)
     return (
         f"{store.folder / 'run.db'} has lost what checkpoint {place.name} counted: {lost}"
@@ -260,6 +272,14 @@ def _differences(place: Path) -> Iterator[str]:
     for name, got in _sums(place, whole).items():
         if got != seal.files[name]:
             yield f"{name} has changed since it was written (its checksum differs)"
+
+
+def _is_of(place: Path, store: RunStore) -> bool:
+    """Whether the checkpoint was written beside this store; earlier versions did not say."""
+    if not (place / CHECKSUMS).is_file():
+        return True
+    seal = msgspec.json.decode((place / CHECKSUMS).read_bytes(), type=Seal)
+    return seal.store in ("", store.identity)
 
 
 def _lost(place: Path, store: RunStore, held: Mapping[str, int]) -> str:

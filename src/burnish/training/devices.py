@@ -15,7 +15,31 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from burnish.errors import UserError
+
 Item = TypeVar("Item")
+
+
+def world_size() -> int:
+    """How many processes the launcher says there are."""
+    return _number("WORLD_SIZE", 1)
+
+
+def local_rank() -> int:
+    """Which of this machine's processes the launcher says that this one is."""
+    return _number("LOCAL_RANK", 0)
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise UserError(
+            f"the environment variable {name} is {text[:40]!r}; expected a whole number, as "
+            "`accelerate launch` sets it. Unset it to train in one process."
+        )
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -28,7 +52,7 @@ class World:
     @classmethod
     def join(cls) -> World:
         """Read the launcher's environment; initialise the process group where there is one."""
-        if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
+        if world_size() <= 1:
             return cls()
         from accelerate import PartialState
 

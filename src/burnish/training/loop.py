@@ -423,7 +423,7 @@ class Trainer:
                 self.weigher.state,
                 functools.partial(self.trainable.write, step=step),
                 self.config.checkpoint.keep,
-                self.store.rows(),
+                self.store,
             )
         self.world.wait()
         return Saved(step, folder / f"step-{step:06d}")

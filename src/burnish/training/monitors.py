@@ -84,9 +84,11 @@ class Monitors:
 
     def read(self, norms: Sequence[float], world: World) -> dict[str, float]:
         """Means and maxima over all processes; losses are sums over the step's updates / updates."""
-        own = _read(self._shares, self._losses, self._largest, self._buckets_2P, self._weight_norm)
-        *mine, self.weight_norm = own
-        everyone = world.gather([(*mine, self._tokens)], world.size)
+        tables = (self._shares, self._losses, self._largest)
+        first, second, third, bucketed, self.weight_norm = _read(
+            tables, self._buckets_2P, self._weight_norm
+        )
+        everyone = world.gather([(first, second, third, bucketed, self._tokens)], world.size)
         tokens = sum(part[4] for part in everyone) or 1
         updates = max(len(norms), 1)
         metrics: dict[str, float] = {}
@@ -112,14 +114,11 @@ def _top(largest: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
 
 
 def _read(
-    shares: Mapping[str, Tensor],
-    losses: Mapping[str, Tensor],
-    largest: Mapping[str, Tensor],
+    tables: Sequence[Mapping[str, Tensor]],
     buckets_2P: Tensor | None,
     weight_norm: Tensor | None,
 ) -> tuple[dict[str, float], dict[str, float], dict[str, float], list[float], float]:
     """The three tables, the buckets' sums (none: empty) and the norm as numbers, in one transfer."""
-    tables = (shares, losses, largest)
     values = [value.reshape(1) for table in tables for value in table.values()]
     if weight_norm is not None:
         values.append(weight_norm.reshape(1))

@@ -34,7 +34,7 @@ def open_curriculum(
     Of several processes, one `keeps` what they measured together.
     """
     pool = task_pool(tasks, config.pool)
-    difficulty = _kept(folder / FILE)
+    difficulty = _kept(folder / FILE, len(pool))
     if difficulty is None:
         difficulty = measure(pool)
         if keeps:
@@ -44,11 +44,14 @@ def open_curriculum(
     return Curriculum(tasks, stages, seed=seed, replay=config.replay, always=always)
 
 
-def _kept(path: Path) -> list[float | None] | None:
+def _kept(path: Path, tasks: int) -> list[float | None] | None:
     if not path.is_file():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[float | None])
+        kept = msgspec.json.decode(path.read_bytes(), type=list[float | None])
+        if len(kept) != tasks or not all(d is None or 0 <= d <= 1 for d in kept):
+            raise msgspec.ValidationError(f"expected {tasks} numbers from 0 to 1")
+        return kept
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(
             f"{path} cannot be read ({error}); remove it to measure the tasks again"

@@ -1,0 +1,210 @@
+"""What can happen to a run's folder, its model and its rewards' data, told in one line each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from training_cases import finish, outcome, stop_after, trainer
+
+from burnish.errors import GuardTripped, StoreError, UserError
+from burnish.lm.tiny import cached_tiny_model
+from burnish.store import RunStore
+
+SETTINGS = {"steps": 4, "checkpoint": {"every": 2, "keep": 3}, "evaluation": {"prompts": 0}}
+
+
+def own(folder, body):
+    """A reward of one's own, by the lines of its body."""
+    (folder / "own.py").write_text(
+        f"from burnish.records import *\ndef own(text, task, row):\n    {body}\n"
+    )
+    return {"rewards": [{"kind": "function", "path": f"{folder / 'own.py'}:own"}]}
+
+
+def assert_one_line(caught, said):
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_store_of_another_run_is_refused(tmp_path):
+    stop_after(trainer(tmp_path, SETTINGS), 2, saved=True)
+    stop_after(trainer(tmp_path, SETTINGS, {"run": {"seed": 5}}, run="other"), 2, saved=True)
+    shutil.copy(tmp_path / "other" / "run.db", tmp_path / "run" / "run.db")
+    with pytest.raises(StoreError) as caught:
+        trainer(tmp_path, SETTINGS)
+    assert_one_line(caught, "run.db is that of another run (begun 20")
+    with pytest.raises(StoreError, match="that of another run"):
+        RunStore.open(tmp_path / "run", read_only=True)
+
+
+def test_the_checkpoint_of_another_run_is_refused(tmp_path):
+    stop_after(trainer(tmp_path, SETTINGS), 2, saved=True)
+    stop_after(trainer(tmp_path, SETTINGS, {"run": {"seed": 5}}, run="other"), 2, saved=True)
+    place = tmp_path / "run" / "checkpoints" / "step-000002"
+    shutil.rmtree(place)
+    shutil.copytree(tmp_path / "other" / "checkpoints" / "step-000002", place)
+    with pytest.raises(StoreError) as caught:
+        trainer(tmp_path, SETTINGS)
+    assert_one_line(caught, f"checkpoint {place} is that of another run. ")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_something_in_the_place_of_a_checkpoint_is_not_taken_for_one(tmp_path, kind):
+    trained = trainer(tmp_path, SETTINGS)
+    events = trained.run()
+    while trained.state.step < 3:
+        next(events)
+    place = trained.folder / "checkpoints" / "step-000004"
+    make = {"file": place.touch, "folder": place.mkdir, "link": lambda: place.symlink_to("nowhere")}
+    make[kind]()
+    with pytest.raises(StoreError) as caught:
+        list(events)
+    trained.store.close()
+    assert_one_line(caught, f"cannot write {place}: something is in its place")
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_checkpoints_that_are_no_folder(tmp_path, kind):
+    stop_after(trainer(tmp_path, SETTINGS), 2)
+    folder = tmp_path / "run" / "checkpoints"
+    shutil.rmtree(folder)
+    folder.write_text("x") if kind == "file" else folder.symlink_to("nowhere")
+    with pytest.raises(StoreError) as caught:
+        trainer(tmp_path, SETTINGS)
+    assert_one_line(caught, "checkpoints is not a folder")
+
+
+@pytest.mark.parametrize("what", ["removed", "moved"])
+def test_a_run_whose_folder_goes_away_stops_at_once(tmp_path, what):
+    trained = trainer(tmp_path, SETTINGS)
+    events = trained.run()
+    while trained.state.step < 1:
+        next(events)
+    folder = tmp_path / "run"
+    shutil.rmtree(folder) if what == "removed" else folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError) as caught:
+        list(events)
+    trained.store.close()
+    assert_one_line(caught, "run.db is gone; was the folder moved or removed")
+    assert trained.state.step == 1
+
+
+def test_a_model_that_loses_its_tokenizer_is_not_saved_without_it(tmp_path):
+    model = shutil.copytree(cached_tiny_model(), tmp_path / "model")
+    trained = trainer(tmp_path, SETTINGS, {"model": {"path": str(model)}})
+    events = trained.run()
+    next(events)
+    shutil.rmtree(model)
+    with pytest.raises(UserError) as caught:
+        list(events)
+    trained.store.close()
+    assert_one_line(caught, "has lost its tokenizer.json since the model was loaded")
+    assert os.listdir(trained.folder / "checkpoints") == []
+
+
+def test_a_start_model_with_a_broken_weight_is_named(tmp_path):
+    model = shutil.copytree(cached_tiny_model(), tmp_path / "model")
+    weights = load_file(model / "model.safetensors")
+    name = "model.layers.1.self_attn.q_proj.weight"
+    weights[name].view(-1)[7] = torch.nan
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError) as caught:
+        trainer(tmp_path, SETTINGS, {"model": {"path": str(model)}})
+    assert_one_line(caught, f"weight {name} holds nan in 1 of ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "task.fields['row'] = 99; return len(text) % 3 / 2",
+        "row.append(99); return len(text) % 3 / 2",
+    ],
+)
+def test_a_reward_cannot_change_the_data_of_the_run(tmp_path, body):
+    rows = [{"question": f"item {i}?", "row": [i]} for i in range(7)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = {
+        "kind": "file",
+        "path": str(tmp_path / "d.jsonl"),
+        "prompt": "question",
+        "fields": {"row": "row"},
+    }
+    trained = trainer(tmp_path, SETTINGS, {"task": task}, own(tmp_path, body))
+    assert finish(trained)[-1].status == "finished"
+    with RunStore.open(trained.folder, read_only=True) as store:
+        for sample in store.samples():
+            assert sample.task.fields["row"] == [int(sample.task.prompt[5])]
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("Reward('x', 1.0, evidence=('seen',))", "got `str` - at `$.evidence[0]`"),
+        ("Reward('x', 1.0, reason=object())", "object where a text or a number belongs"),
+        ("Reward('x', 1.0, parts=5)", "got `int` - at `$.parts`"),
+        ("Reward('x', 1.0, verdicts=(1.0,))", "got `float` - at `$.verdicts[0]`"),
+    ],
+)
+def test_a_reward_of_the_wrong_types_is_named(tmp_path, made, said):
+    with pytest.raises(GuardTripped) as caught:
+        finish(trainer(tmp_path, SETTINGS, own(tmp_path, f"return {made}")))
+    assert_one_line(caught, said)
+    assert "reward 'own' returned a Reward for sample 0.0.0 that is not whole" in str(caught.value)
+
+
+def test_a_reward_with_parts_without_measure_is_named(tmp_path):
+    body = "r = Reward('x', 1.0)\n    for _ in range(5000): r = Reward('x', 1.0, parts=(r,))\n    return r"
+    with pytest.raises(GuardTripped) as caught:
+        finish(trainer(tmp_path, SETTINGS, own(tmp_path, body)))
+    assert_one_line(caught, "its parts are nested too deeply")
+
+
+@pytest.mark.parametrize("change", [{"mean": []}, {"deviation": [-1.0]}, {"counts": [-5]}])
+def test_a_damaged_calibration_is_one_line(tmp_path, change):
+    frozen = {"policy": {"shaping": [{"kind": "reference_frozen", "prompts": 2, "samples": 2}]}}
+    stop_after(trainer(tmp_path, SETTINGS, frozen), 1)
+    path = tmp_path / "run" / "calibration.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(StoreError) as caught:
+        finish(trainer(tmp_path, SETTINGS, frozen))
+    assert_one_line(caught, "calibration.json: damaged: expected a mean, a deviation above 0")
+
+
+@pytest.mark.parametrize("text", ["[]", "[0.1]", "[9e9, 9e9, 9e9, 9e9]", "[-1, 0, 0, 0]", "{}"])
+def test_a_damaged_curriculum_is_one_line(tmp_path, text):
+    stages = {
+        "curriculum": {"pool": 4, "samples": 2, "thresholds": [0.5, 1.0]},
+        "evaluation": {"prompts": 2, "every": 1},
+    }
+    stop_after(trainer(tmp_path, SETTINGS, stages), 1)
+    (tmp_path / "run" / "curriculum.json").write_text(text)
+    with pytest.raises(StoreError) as caught:
+        finish(trainer(tmp_path, SETTINGS, stages))
+    assert_one_line(caught, "curriculum.json cannot be read (")
+
+
+@pytest.mark.parametrize("value", ["abc", "-3", "9" * 5000])
+def test_a_launcher_that_says_nonsense(tmp_path, monkeypatch, value):
+    monkeypatch.setenv("WORLD_SIZE", value)
+    with pytest.raises(UserError) as caught:
+        trainer(tmp_path, SETTINGS)
+    assert_one_line(caught, "the environment variable WORLD_SIZE is '")
+    assert len(str(caught.value)) < 300
+
+
+def test_a_step_of_seven_digits_is_newer_than_one_of_six(tmp_path):
+    stop_after(trainer(tmp_path, SETTINGS), 2, saved=True)
+    folder = tmp_path / "run" / "checkpoints"
+    (folder / "step-1000000").mkdir()
+    with pytest.raises(StoreError) as caught:
+        trainer(tmp_path, SETTINGS)
+    assert_one_line(caught, "step-1000000 is damaged: ")
+    shutil.rmtree(folder / "step-1000000")
+    finish(trainer(tmp_path, SETTINGS))
+    finish(trainer(tmp_path, SETTINGS, run="whole"))
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
