@@ -144,7 +144,7 @@ def plain_number(value: Any) -> float | None:
     try:
         return float(value)
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]
 
 
 def _odd_item(what: str, place: int, value: object, missing: bool) -> ArgumentError:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from burnish.arguments import as_number, as_word
+from burnish.arguments import as_number, as_word, refused
 from burnish.policy.batch import Normaliser
 from burnish.policy.tensors import check_shape, check_tensor
 
@@ -47,6 +47,8 @@ def aggregate_loss(
     as_word("mode", mode, AGGREGATIONS)
     if max_tokens is not None:
         as_number("max_tokens", max_tokens, low=1)
+    if normaliser is not None and not isinstance(normaliser, Normaliser):
+        raise refused("normaliser", normaliser, "a Normaliser, or None")
     check_tensor(values_BT, "values_BT", "(B, T)", 2)
     _check_masks(mask_BT, keep_B)
     check_shape(mask_BT, "mask_BT", tuple(values_BT.shape))

@@ -17,6 +17,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
+from burnish.arguments import refused
 from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.policy import pieces, plugins
 from burnish.policy.advantage import (
@@ -47,6 +48,8 @@ from burnish.policy.weighting import weigh_rewards
 
 def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = None) -> Advantages:
     """Pieces 1 to 4 and 6: advantages, selection and clip bounds of a whole step."""
+    _check_kind("recipe", recipe, Recipe)
+    _check_kind("batch", batch, RewardBatch)
     _check(batch)
     given = replace(batch, rewards_BK=batch.rewards_BK.to(torch.float64))
     shaped = shape(recipe.shaping, given, state or PolicyState())
@@ -93,6 +96,8 @@ def informative(recipe: Recipe, batch: RewardBatch) -> Tensor:
     A group whose answers are all wrong teaches nothing, however their lengths differ. Reads rewards
     and groups alone, so that a step can be filled up before anything else is known of it.
     """
+    _check_kind("recipe", recipe, Recipe)
+    _check_kind("batch", batch, RewardBatch)
     if recipe.stepwise:
         counts_K = batch.weights_K != 0
         per_reward_BK = per_reward_advantages(batch.rewards_BK[:, counts_K], batch.groups_B)
@@ -102,6 +107,8 @@ def informative(recipe: Recipe, batch: RewardBatch) -> Tensor:
 
 def loss(recipe: Recipe, batch: LossBatch) -> Loss:
     """Pieces 5 and 7 to 9 on one micro-batch; micro-batches that share a normaliser add up."""
+    _check_kind("recipe", recipe, Recipe)
+    _check_kind("batch", batch, LossBatch)
     max_tokens = _constant_length(recipe, batch)
     core = clipped_policy_loss(
         batch.logp_BT,
@@ -320,6 +327,11 @@ def _constant_length(recipe: Recipe, batch: LossBatch) -> int | None:
             "'seq-mean-token-sum-norm' divides by it and the batch names no token budget."
         )
     return length
+
+
+def _check_kind(what: str, given: object, kind: type) -> None:
+    if not isinstance(given, kind):
+        raise refused(what, given, f"a {kind.__name__}")
 
 
 def _check(batch: RewardBatch) -> None:

@@ -8,6 +8,7 @@ and everything is centred in two passes in float64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,7 +64,8 @@ def as_groups(groups: GroupLabels, values_B: Tensor, what: str = "groups") -> Gr
 def _label(given: object, what: str) -> Hashable:
     """A label that is one: None and NaN say of no rollout which group it is in."""
     label = plain(given)
-    if label is None or not isinstance(label, Hashable) or label != label:
+    is_odd = isinstance(label, float) and not math.isfinite(label)
+    if label is None or is_odd or not isinstance(label, Hashable):
         raise refused(what, given, "a label for each rollout")
     return label
 

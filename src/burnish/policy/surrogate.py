@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from burnish.arguments import as_number
+from burnish.errors import ArgumentError
 from burnish.policy.tensors import check_tensor
 
 
@@ -36,13 +37,19 @@ def clipped_surrogate(
 
     A `dual_clip` of 0 or None is off. All tensors broadcast to (B, T).
     """
-    for values, what in (
-        (ratio_BT, "ratio_BT"),
-        (advantages_BT, "advantages_BT"),
-        (low_BT, "low_BT"),
-        (high_BT, "high_BT"),
-    ):
+    given = {
+        "ratio_BT": ratio_BT,
+        "advantages_BT": advantages_BT,
+        "low_BT": low_BT,
+        "high_BT": high_BT,
+    }
+    for what, values in given.items():
         check_tensor(values, what, "that broadcasts to (B, T)")
+    try:
+        torch.broadcast_shapes(*(values.shape for values in given.values()))
+    except RuntimeError:
+        shapes = ", ".join(f"{what} {tuple(values.shape)}" for what, values in given.items())
+        raise ArgumentError(f"{shapes}: expected shapes that broadcast to one (B, T)") from None
     is_dual = dual_clip is not None and dual_clip != 0
     if is_dual:
         dual_clip = as_number("dual_clip", dual_clip, above=1)

@@ -254,6 +254,37 @@ def test_labels_are_removed_at_any_depth_and_case():
     }
 
 
+TELLING = (
+    "is_chosen human_rating gpt4_verdict answer_order isChosen gpt4Verdict ANSWER-ORDER score1 2label "
+    "modelB modelname IsGTLabel response.model user/winner chosenness user_preferences ground_truth "
+    "groundTruth humanscores orderid rEjected cHoSeN label_free_text best_response "
+    "\uff43\uff48\uff4f\uff53\uff45\uff4e \u0441hosen cho\u0301sen cho\u200bsen m\u03bfdel"
+)
+"""The last five: full-width letters, a Cyrillic and a Greek one, an accent, a letter of no width."""
+HARMLESS = (
+    "prefix border original_prompt underscore topic source language operating generating disorder "
+    "recorder frank rewarding difficulty constraint_count reference checklist turns stewardship"
+)
+
+
+@pytest.mark.parametrize("key", TELLING.split())
+def test_a_telling_word_inside_a_longer_name_is_found(key):
+    assert sanitize_metadata({key: "A", "topic": "law"}) == {"topic": "law"}
+    assert sanitize_metadata({"rows": [{"more": ({key: 1},)}, {"n": 1}]}) == {"rows": [{"n": 1}]}
+
+
+@pytest.mark.parametrize("key", HARMLESS.split())
+def test_names_that_only_look_like_it_stay(key):
+    assert sanitize_metadata({key: "A"}) == {key: "A"}
+
+
+def test_what_is_nested_too_deep_is_dropped():
+    deep = {"x": "kept"}
+    for _ in range(10_000):
+        deep = {"more": deep}
+    assert sanitize_metadata({"page": 3, "deep": deep}) == {"page": 3}
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (

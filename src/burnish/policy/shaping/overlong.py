@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from burnish.policy.tensors import Numbers
 
 
-def overlong_penalty(lengths: Numbers, limit: int, buffer: int) -> Tensor:
+def overlong_penalty(lengths: Numbers, limit: float, buffer: float) -> Tensor:
     """`clip((limit - buffer - length) / buffer, -1, 0)` for each response: (B,) -> (B,)."""
     limit = as_number("limit", limit, low=1)
     buffer = as_number("buffer", buffer, low=1, high=limit)

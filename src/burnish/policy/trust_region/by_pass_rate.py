@@ -38,7 +38,7 @@ def pass_rates(
     Missing rewards leave the mean. NaN for a group without a reward, and for one with a reward
     outside the range, which then is not its range.
     """
-    check_range(r_min, r_max)
+    r_min, r_max = as_range(r_min, r_max)
     rewards_B1 = one_reward(rewards)
     numbered = as_groups(groups, rewards_B1)
     # Divided once, at the end: a rate such as 3 of 5 comes out as the nearest number to it.
@@ -53,8 +53,8 @@ def pass_rates(
     return rates_B.masked_fill((count_B == 0) | (outside_B > 0), torch.nan)
 
 
-def check_range(r_min: float | None, r_max: float | None) -> None:
-    """Refuse what is not the least and the greatest reward that is possible."""
+def as_range(r_min: float | None, r_max: float | None) -> tuple[float, float]:
+    """The two as numbers; refuse what is not the least and the greatest reward that is possible."""
     both = [plain_number(bound) for bound in (r_min, r_max)]
     low, high = (math.nan if bound is None else bound for bound in both)
     if not -math.inf < low < high < math.inf:
@@ -62,6 +62,7 @@ def check_range(r_min: float | None, r_max: float | None) -> None:
             f"r_min and r_max: got {shown(r_min)} and {shown(r_max)}, expected the least and the "
             "greatest reward that is possible; a pass rate and a spread need both"
         )
+    return low, high
 
 
 def one_reward(rewards: Numbers) -> Tensor:

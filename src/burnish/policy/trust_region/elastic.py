@@ -19,7 +19,7 @@ from burnish.arguments import as_number, plain_number, refused
 from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups, centre, group_sum, standardise
 from burnish.policy.tensors import as_float64
-from burnish.policy.trust_region.by_pass_rate import check_range, one_reward
+from burnish.policy.trust_region.by_pass_rate import as_range, one_reward
 from burnish.policy.trust_region.static import ClipBounds, static_bounds
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ def group_variance(
     `4 p (1 - p)`. `r_min` and `r_max` are the limits of what the reward can be: the least and the
     greatest value of a batch are not, so that a range of None is refused and never guessed.
     """
-    check_range(r_min, r_max)
+    low, high = as_range(r_min, r_max)
     rewards_B1 = one_reward(rewards)
     numbered = as_groups(groups, rewards_B1)
     count_B1 = group_sum((~rewards_B1.isnan()).to(rewards_B1), numbered).clamp(min=1.0)
     variance_B1 = group_sum(centre(rewards_B1, numbered).square(), numbered) / count_B1
-    return (4 * variance_B1 / (r_max - r_min) ** 2).clamp(max=1.0)[:, 0]
+    return (4 * variance_B1 / (high - low) ** 2).clamp(max=1.0)[:, 0]
 
 
 def mean_elastic_budget(

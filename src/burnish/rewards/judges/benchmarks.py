@@ -163,7 +163,8 @@ def ties_score(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _is_one(predictions: Sequence[Any]) -> bool:
     """One sample's verdicts, not a list of such."""
-    return bool(predictions) and not isinstance(predictions[0], list | tuple | Mapping)
+    many = (list, tuple, Mapping)
+    return bool(predictions) and not any(isinstance(one, many) for one in predictions)
 
 
 def _rating(value: Any) -> float | None:
@@ -175,6 +176,8 @@ def _rating(value: Any) -> float | None:
 
 def _two_orders(gold: Any, verdicts: Any) -> Result:
     said = list(verdicts.values()) if isinstance(verdicts, Mapping) else verdicts
+    if said is None:
+        return "invalid"
     orders = as_list("predictions", said)
     rights = (
         [gold if place % 2 == 0 else _SWAP.get(gold) for place in range(len(orders))]

@@ -89,8 +89,10 @@ def forecast(
         as_number("prompt_tokens", prompt_tokens, low=0)
     if call_s is not None:
         as_number("call_s", call_s, low=0)
-    if not isinstance(questions, Sequence):
+    if isinstance(questions, str) or not isinstance(questions, Sequence):
         questions = as_whole("questions", questions, low=0)
+    for price in ("prompt_usd", "completion_usd") if prices is not None else ():
+        as_number("prices", getattr(prices, price, None), low=0)
     if isinstance(questions, int):
         calls, read = questions, (prompt_tokens or 0) * questions
     else:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from burnish.arguments import as_list, same_length
+from burnish.arguments import as_list, refused, same_length
 
 Grade = int | str
+_Record = TypeVar("_Record")
 
 
 class Labelled(Struct, frozen=True, omit_defaults=True):
@@ -82,7 +83,7 @@ class Accuracy(Struct, frozen=True):
 
 def accuracy_of(records: Sequence[Labelled], predicted: Sequence[Grade | None]) -> Accuracy:
     """Accuracy over all records, each grade and each rule; grades are compared as texts."""
-    records = as_list("records", records, least=1)
+    records = _all_of(Labelled, "records", as_list("records", records, least=1))
     predicted = as_list("predicted", predicted)
     same_length("predicted", predicted, len(records), "records")
     grades: dict[str, list[bool]] = {}
@@ -107,7 +108,7 @@ def accuracy_of(records: Sequence[Labelled], predicted: Sequence[Grade | None]) 
 def by_rule(disagreements: Sequence[Disagreement]) -> dict[str, list[Disagreement]]:
     """Disagreements under each rule they touch, the largest cluster first; "" where none is named."""
     clusters: dict[str, list[Disagreement]] = {}
-    for one in as_list("disagreements", disagreements):
+    for one in _all_of(Disagreement, "disagreements", as_list("disagreements", disagreements)):
         for rule in dict.fromkeys(one.record.rules or ("",)):
             clusters.setdefault(rule, []).append(one)
     return dict(sorted(clusters.items(), key=lambda item: (-len(item[1]), item[0])))
@@ -125,6 +126,13 @@ def fallen_rules(
     # A fall of exactly one point is allowed, whatever 0.99 - 0.98 is in binary.
     falls = {rule: before[rule] - after[rule] for rule in before}
     return {rule: fall for rule, fall in falls.items() if fall > most + 1e-9}
+
+
+def _all_of(kind: type[_Record], what: str, given: list[Any]) -> list[_Record]:
+    for one in given:
+        if not isinstance(one, kind):
+            raise refused(what, one, f"a {kind.__name__}")
+    return given
 
 
 def _mean(marks: Sequence[bool]) -> float:

@@ -135,6 +135,15 @@ def test_truncation_is_strict_at_its_thresholds() -> None:
     assert explain(marks(important=0, highlight=2), truncation=True).fired == ()
 
 
+def test_the_cap_by_the_essentials_is_twice_their_points_under_any_tier_weights() -> None:
+    weak = [MarkedItem("essential", 1), *(MarkedItem("highlight", 2, tag=t) for t in "abc")]
+    even = dict.fromkeys(TIERS, 1.0)
+    # S_E is a half: extras of 3 points are held at 2 S_E = 1, whether essentials weigh 2 or 1.
+    assert explain(weak, saturation=True).extras == pytest.approx(1.0)
+    assert explain(weak, even, saturation=True).extras == pytest.approx(1.0)
+    assert score(weak, even, saturation=True) == pytest.approx((0.5 + 1.0) / 4)
+
+
 def test_saturation_caps_each_tag_and_then_all_extras_by_the_essentials() -> None:
     tagged = [("highlight", 2, 1.0, tag) for tag in ("care", "care", "safety", "", "")]
     items = [("essential", 2), ("essential", 2), *tagged]

@@ -61,10 +61,10 @@ def two_order_strict(winners: Any) -> Any:
     """
     if _is_many(winners, "winners"):
         return [two_order_strict(pair) for pair in winners]
-    letters = tuple(_winner(said) for said in _two(winners, "winners"))
-    if None in letters:
+    first, second = (_winner(said) for said in _two(winners, "winners"))
+    if first is None or second is None:
         return "error"
-    return {("A", "B"): "win", ("B", "A"): "lose"}.get(letters, "tie")
+    return {"AB": "win", "BA": "lose"}.get(first + second, "tie")
 
 
 def one_vs_n(results: Any) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from burnish.arguments import as_list, as_word
+from burnish.arguments import as_list, as_word, refused
 from burnish.records import Verdict
 from burnish.rewards.judges.readouts import score_from_counts
 from burnish.rewards.judges.skill_rm.entries import (
@@ -79,6 +79,8 @@ def decide_pair(items: Iterable[Item]) -> PairDecision:
     """The first tier whose decided items agree; a tie where none does."""
     by_tier: dict[Tier, set[int]] = {tier: set() for tier in Tier}
     for item in as_list("items", items):
+        if not isinstance(item, Item):
+            raise refused("items", item, "what one piece of evidence says")
         by_tier[item.tier].add(item.side)
     sides = {tier: found - {0} for tier, found in by_tier.items()}
     for tier in Tier:

@@ -1,0 +1,899 @@
+"""One valid call of every public function of policy, rewards and bench, and what it lets pass.
+
+`test_public_arguments` spoils each argument of each call in turn. `lets` names, by argument, the
+kinds of spoilt value that a function handles: they give a result, every other kind is refused.
+"""
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+
+from burnish import bench, policy, rewards
+from burnish.bench import loaders
+from burnish.bench.items import Judged
+from burnish.rewards import checks, judges, models
+from burnish.rewards.checks import relevance
+from burnish.rewards.judges import genrm, openrs, rubric, skill_rm
+from burnish.rewards.judges.labelled import Disagreement, Labelled
+from burnish.rewards.judges.rubric.convert import PointsItem
+from burnish.rewards.judges.rubric.items import Point
+from burnish.rewards.judges.skill_rm.readout import Item as PairItem
+from burnish.rewards.judges.skill_rm.readout import Tier
+from burnish.rewards.tournament import Match
+
+PACKAGES = (
+    policy,
+    rewards,
+    checks,
+    judges,
+    openrs,
+    rubric,
+    skill_rm,
+    genrm,
+    models,
+    bench,
+    loaders,
+)
+
+PUBLISHED = {
+    "aggregate_criteria": "criteria min_score",
+    "answer_kd": "student_logits teacher_probs temperature",
+    "band": "deviations",
+    "brpo_advantages": "outcomes reference_index skew_threshold",
+    "candidate_order": "seed dataset sample_id n",
+    "clamp": "values default",
+    "clipo_advantage": "verifier_rewards contrastive_rewards groups ddof eps",
+    "concordance": "human_sign_and_scores",
+    "constraint_tools": "text",
+    "contained_match": "pred golds",
+    "contrastive_losses": "embeddings labels groups loss temperature scope anchors skip_trivial",
+    "contrastive_reward": "per_sample_loss labels lam floor constant",
+    "count_occurrences": "text needle",
+    "elastic_bounds": "advantages eps_low eps_high strength center adv_cap macro_strength "
+    "group_variance min_eps max_eps_low max_eps_high",
+    "equal": "pairs L",
+    "exact_match": "pred golds",
+    "extract_json": "texts",
+    "first_token_grade": "logits label_ids",
+    "fit_reference_stats": "rewards sd_floor",
+    "gd2po_advantage": "rewards groups response_lengths whiten variant tau",
+    "gdpo_advantage": "rewards groups response_lengths whiten variant tau",
+    "genrm_reward": "scores label first_pick_rate margin_scale margin_floor pos_weight_min "
+    "pos_weight_max",
+    "group_keep_ratio": "keep groups",
+    "group_variance": "rewards groups r_min r_max",
+    "grpo_advantage": "rewards groups scale eps ddof",
+    "kl_penalty": "logp ref_logp kind",
+    "mean_elastic_budget": "rewards eps strength center ddof",
+    "medalign_advantage": "rewards mean sd clip weights groups ddof eps",
+    "mode_balanced_loss": "rl_loss sft_logp sft_mask lam",
+    "normalize_answer": "text",
+    "normalize_numeric_answer": "texts",
+    "one_vs_n": "results",
+    "order_swap_aggregate": "gold predictions",
+    "pair_outcome": "scores tie parse_failure",
+    "parse_pair_scores": "text",
+    "parse_pairwise_verdict": "texts",
+    "parse_pairwise_verdict_truncated": "text finish_reason",
+    "parse_rating": "texts lo hi",
+    "per_reward_advantages": "rewards groups eps ddof",
+    "policy_loss": "logp old_logp advantages mask ratio_level clip_low clip_high dual_clip "
+    "aggregation",
+    "policy_loss_gradient": "logp old_logp advantages mask ratio_level clip_low clip_high dual_clip "
+    "aggregation",
+    "pool_hidden": "hidden mask",
+    "ranking_score": "winner_vs_chosen",
+    "redundancy_factor": "normalised eta",
+    "reference_frozen_normalise": "rewards mean sd clip",
+    "reference_match": "cases",
+    "relevance_reward": "predicted gold num_grades kind",
+    "risk_factor": "severity violation_rate",
+    "rmbench_counts": "pairs winner_is_chosen_when predictions",
+    "sanitize_metadata": "metadata",
+    "scale_reward": "scores mean_of_references w_scale",
+    "score": "items tier_weights",
+    "score_from_counts": "pairs",
+    "sequential_knockout": "order quality tie_rule",
+    "sign_conflict": "per_reward_advantages sign_eps",
+    "snr_ratio": "per_reward_advantages eps",
+    "stable_int": "parts",
+    "stepwise_advantages": "rewards groups segments mask weights credit eps ddof",
+    "tie_preference_loss": "diff_margins same_margins lam",
+    "ties_score": "rows",
+    "token_f1": "pred golds",
+    "tool_call_rewards": "output gold",
+    "tri_factor_weights": "progress severity violation_rate normalised previous eta_weak eta_red "
+    "w_min w_max beta",
+    "two_order_strict": "winners",
+    "two_order_verdict": "forward_backward min_score rule",
+    "two_order_votes": "forward_backward min_score rule",
+    "verifiable_verdict": "scores_chosen_rejected",
+    "vote": "outcomes rule inconsistent",
+    "weakness_factor": "progress eta",
+}
+"""Names and keywords that other people's code calls."""
+
+ELSEWHERE = {
+    "live objects; a config, a scorer or a recipe checks itself": (
+        "advantages informative loss head_step label_tokens compare_weightings bind_check build "
+        "build_all default_pool fingerprint from_function function_fingerprint build_judge anchored "
+        "criteria_of judge_of random_edits reaggregate refiner in_consensus joined_audit rule_audit "
+        "read_marks without_each register_verifier score_function decide_point "
+        "read_judgement compare compare_judges differing edit_findings "
+        "pair_findings versus_metrics"
+    ),
+    "files and names of files": (
+        "read_record replay read_review write_review check_skill load_skill problems_of "
+        "shipped_skills read_results benchmark load load_healthbench load_healthbench_marks "
+        "load_ifeval load_judgebench load_llmbar load_pandalm load_ppe load_rewardbench2 "
+        "load_rmbench"
+    ),
+}
+"""Public functions that are walked through by tests of their own, and why not here."""
+
+
+class Case(NamedTuple):
+    """A call that works."""
+
+    function: Callable[..., Any]
+    given: Mapping[str, Any]
+    lets: Mapping[str, str] = {}
+    """Kinds of spoilt value by argument that give a result."""
+    keeps_nan: bool = False
+    """Missing stays missing: a NaN that goes in may come out."""
+
+
+def f64(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+REWARDS = f64([[1.0, 0.2], [0.0, 0.4], [1.0, 0.1], [0.5, 0.9]])
+ONE = f64([1.0, 0.0, 1.0, 0.5])
+GROUPS = [0, 0, 1, 1]
+LOGP = f64([[-1.0, -2.0], [-0.5, -0.7]])
+MASK = f64([[1.0, 1.0], [1.0, 0.0]])
+CRITERIA = [{"type": "core", "winner": "A", "score": 2}, {"winner": "B", "score": -1}]
+TIES = [
+    {"id": "ref:1", "num_correct": 1, "ratings": [9, 3]},
+    {"id": "tied:1", "num_correct": 2, "ratings": [9, 8, 3]},
+]
+ITEMS = [
+    {"tier": "essential", "level": 2, "tag": "safety"},
+    {"tier": "important", "level": 1, "tag": "safety"},
+]
+LABELLED = [Labelled("a", 1), Labelled("b", 2)]
+JUDGED = [
+    Judged(name, "judge", choice=(0,), best=(place,), info={"right_style": "1", "wrong_style": "0"})
+    for place, name in enumerate("ab")
+]
+MATCHES = [Match(0, 1, 1.0), Match(1, 2, 0.0), Match(0, 2, None)]
+ANSWER = '<think> look </think> <tool_call>\n{"name": "f", "parameters": {"x": 1}}\n</tool_call>'
+MISSING = "nan"  # of rewards: a missing one is NaN by contract
+PARSED = "none empty word item_none"  # what cannot be read is a value, not an exception
+OPTIONAL = "none"
+
+LOSS = {
+    "logp": LOGP,
+    "old_logp": LOGP - 0.1,
+    "advantages": f64([1.0, -1.0]),
+    "mask": MASK,
+    "ratio_level": "token",
+    "clip_low": f64([0.2, 0.2]),
+    "clip_high": 0.2,
+    "dual_clip": 3.0,
+    "aggregation": "token-mean",
+}
+
+CASES = [
+    # Policy: advantages and what selects among them
+    Case(
+        policy.grpo_advantage,
+        {
+            "rewards": REWARDS,
+            "groups": GROUPS,
+            "scale": "group_std",
+            "eps": 1e-6,
+            "ddof": 1,
+            "weights": [1.0, 2.0],
+        },
+        {"rewards": MISSING, "weights": OPTIONAL},
+    ),
+    Case(
+        policy.per_reward_advantages,
+        {"rewards": REWARDS, "groups": GROUPS, "eps": 1e-6, "ddof": 1},
+        {"rewards": MISSING},
+    ),
+    Case(
+        policy.normalise_then_sum,
+        {"rewards": REWARDS, "groups": GROUPS, "eps": 1e-6, "ddof": 1, "weights": [1.0, 2.0]},
+        {"rewards": MISSING, "weights": OPTIONAL},
+    ),
+    Case(
+        policy.raw_advantage,
+        {"rewards": REWARDS, "groups": GROUPS, "weights": [1.0, 2.0]},
+        {"rewards": MISSING, "weights": OPTIONAL},
+    ),
+    *(
+        Case(
+            function,
+            {
+                "rewards": REWARDS,
+                "groups": GROUPS,
+                "response_lengths": [3, 4, 5, 6],
+                "variant": "hard",
+                "tau": 0.5,
+                "weights": [1.0, 2.0],
+                "eps": 1e-6,
+                "ddof": 1,
+            },
+            {"rewards": MISSING, "weights": OPTIONAL, "response_lengths": OPTIONAL, **lets},
+        )
+        for function, lets in (
+            (policy.gdpo_advantage, {"variant": OPTIONAL, "tau": OPTIONAL}),
+            (policy.gd2po_advantage, {}),
+        )
+    ),
+    Case(
+        policy.batch_whiten,
+        {
+            "advantages": ONE,
+            "lengths": [3, 4, 5, 6],
+            "keep": f64([1, 1, 1, 1]),
+            "signal": f64([1, 1, 1, 1]),
+            "scope": "token",
+            "eps": 1e-8,
+        },
+        {"keep": OPTIONAL, "signal": OPTIONAL},
+    ),
+    Case(
+        policy.brpo_advantages,
+        {"outcomes": f64([1.0, 0.0, -1.0]), "reference_index": 1, "skew_threshold": 0.6},
+        {"outcomes": "nan short", "reference_index": OPTIONAL},
+    ),
+    Case(
+        policy.clipo_advantage,
+        {
+            "verifier_rewards": ONE,
+            "contrastive_rewards": -ONE,
+            "groups": GROUPS,
+            "ddof": 1,
+            "eps": 1e-6,
+        },
+        {"verifier_rewards": MISSING},
+    ),
+    Case(
+        policy.medalign_advantage,
+        {
+            "rewards": REWARDS,
+            "mean": [0.5, 0.5],
+            "sd": [1.0, 1.0],
+            "clip": 5.0,
+            "weights": [1.0, 1.0],
+            "groups": GROUPS,
+            "ddof": 1,
+            "eps": 1e-6,
+        },
+        {"rewards": MISSING, "weights": OPTIONAL, "clip": "inf"},
+    ),
+    Case(
+        policy.stepwise_advantages,
+        {
+            "rewards": REWARDS,
+            "groups": GROUPS,
+            "segments": [[0, 1], [0, -1], [0, 1], [0, 1]],
+            "mask": [[1, 1], [1, 1], [1, 1], [1, 0]],
+            "weights": [1.0, 0.5],
+            "credit": "local",
+            "eps": 1e-6,
+            "ddof": 1,
+        },
+        {"rewards": MISSING, "weights": OPTIONAL},
+    ),
+    Case(policy.informative_groups, {"advantages": ONE, "groups": GROUPS}),
+    Case(
+        policy.skew_filter,
+        {"outcomes": f64([1.0, -1.0, 0.0, 1.0]), "groups": GROUPS, "threshold": 0.6},
+        {"outcomes": MISSING},
+    ),
+    Case(
+        policy.sign_conflict,
+        {"per_reward_advantages": REWARDS - 0.5, "sign_eps": 1e-8, "weights": [1.0, 1.0]},
+        {"per_reward_advantages": "nan empty short", "weights": OPTIONAL},
+    ),
+    Case(
+        policy.snr_ratio,
+        {"per_reward_advantages": REWARDS - 0.5, "eps": 1e-8, "weights": [1.0, 1.0]},
+        {"per_reward_advantages": "nan empty short", "weights": OPTIONAL},
+    ),
+    Case(
+        policy.group_keep_ratio,
+        {"keep": [1, 0, 1, 1], "groups": GROUPS, "present": [1, 1, 1, 0]},
+        {"present": OPTIONAL},
+    ),
+    Case(
+        policy.magnitude_filter,
+        {"values": ONE, "keep_count": 2, "share": None, "among": [1, 1, 1, 0]},
+        {"values": "nan inf", "among": OPTIONAL, "share": OPTIONAL},
+    ),
+    Case(
+        policy.random_filter,
+        {"count": 4, "keep_count": 2, "seed": 0, "share": None, "among": [1, 1, 1, 0]},
+        {"among": OPTIONAL, "share": OPTIONAL},
+    ),
+    Case(
+        policy.overlong_penalty,
+        {"lengths": [3, 9, 12], "limit": 10, "buffer": 4},
+        {"lengths": "empty short"},
+    ),
+    # Policy: what a recipe remembers
+    Case(
+        policy.fit_reference_stats,
+        {"rewards": REWARDS, "sd_floor": 1e-3},
+        {"rewards": "nan short"},
+    ),
+    Case(
+        policy.reference_frozen_normalise,
+        {"rewards": REWARDS, "mean": [0.5, 0.5], "sd": [1.0, 2.0], "clip": 5.0},
+        {"rewards": "nan empty short", "clip": "inf"},
+        keeps_nan=True,
+    ),
+    Case(
+        policy.weakness_factor,
+        {"progress": [0.1, -0.3, 0.4], "eta": 0.5},
+        {"progress": "nan item_none empty short"},
+    ),
+    Case(
+        policy.risk_factor,
+        {"severity": [0.0, 2.0], "violation_rate": [0.1, 0.2]},
+        {"violation_rate": "nan item_none"},
+    ),
+    Case(
+        policy.redundancy_factor,
+        {"normalised": REWARDS, "eta": 1.0},
+        {"normalised": "nan empty short"},
+    ),
+    Case(
+        policy.tri_factor_weights,
+        {
+            "progress": [0.1, -0.3],
+            "severity": [0.0, 2.0],
+            "violation_rate": [0.1, 0.2],
+            "normalised": REWARDS,
+            "previous": [1.0, 1.0],
+            "eta_weak": 0.5,
+            "eta_red": 1.0,
+            "w_min": 0.2,
+            "w_max": 4.0,
+            "beta": 0.8,
+        },
+        {
+            "progress": "nan item_none",
+            "violation_rate": "nan item_none",
+            "normalised": "nan short empty",
+            "w_max": "inf",
+        },
+    ),
+    Case(
+        policy.adapted_coefficient,
+        {"coefficient": 0.1, "nll": 2.0, "target": 2.1, "rate": 0.5, "low": 0.01, "high": 1.0},
+        {"nll": "none nan inf"},
+    ),
+    Case(
+        policy.gradient_overlap,
+        {"first": [ONE, ONE], "second": [ONE, -ONE]},
+        {},
+    ),
+    # Policy: trust region
+    Case(
+        policy.elastic_bounds,
+        {
+            "advantages": ONE,
+            "eps_low": 0.2,
+            "eps_high": 0.2,
+            "strength": 0.5,
+            "center": 1.0,
+            "adv_cap": 3.0,
+            "macro_strength": 0.5,
+            "group_variance": [0.5, 0.5, 0.1, 0.1],
+            "min_eps": 0.05,
+            "max_eps_low": 0.8,
+            "max_eps_high": 0.8,
+        },
+        {"advantages": "nan", "adv_cap": "none inf", "group_variance": "nan item_none"},
+    ),
+    Case(
+        policy.group_variance,
+        {"rewards": ONE, "groups": GROUPS, "r_min": 0.0, "r_max": 1.0},
+        {"rewards": MISSING},
+    ),
+    Case(
+        policy.mean_elastic_budget,
+        {"rewards": ONE, "eps": 0.2, "strength": 0.5, "center": 1.0, "ddof": 0},
+        {"rewards": "nan short"},
+    ),
+    Case(
+        policy.static_bounds,
+        {"advantages_B": ONE, "low": 0.2, "high": 0.2},
+        keeps_nan=True,
+        lets={"advantages_B": "nan inf empty short"},
+    ),
+    Case(
+        policy.pass_rates,
+        {"rewards": ONE, "groups": GROUPS, "r_min": 0.0, "r_max": 1.0},
+        {"rewards": MISSING},
+    ),
+    Case(policy.pass_buckets, {"rates": [0.1, 0.5, 1.0]}, {"rates": "nan item_none empty short"}),
+    Case(policy.bucket_shares, {"sums": f64([[1.0] * 5, [2.0] * 5])}),
+    Case(
+        policy.bucket_sums,
+        {
+            "is_clipped": torch.tensor([[True, False]] * 2),
+            "used": torch.tensor([[True, True]] * 2),
+            "buckets": torch.tensor([0, 4]),
+        },
+    ),
+    # Policy: the loss
+    Case(
+        policy.policy_loss,
+        {
+            **LOSS,
+            "keep": [1, 1],
+            "normaliser": None,
+            "max_tokens": 2,
+            "buckets": [0, 1],
+        },
+        {
+            "dual_clip": OPTIONAL,
+            "keep": OPTIONAL,
+            "normaliser": OPTIONAL,
+            "max_tokens": OPTIONAL,
+            "buckets": "none nan item_none inf",
+            "clip_low": "inf short",
+            "clip_high": "inf",
+        },
+    ),
+    Case(
+        policy.policy_loss_gradient,
+        LOSS,
+        {"dual_clip": OPTIONAL, "clip_low": "inf short", "clip_high": "inf"},
+    ),
+    Case(policy.kl_penalty, {"logp": LOGP, "ref_logp": LOGP - 0.2, "kind": "k3"}),
+    Case(policy.token_entropy, {"logits": LOGP}, {"logits": "nan inf short empty"}, keeps_nan=True),
+    Case(policy.sft_nll, {"logp": LOGP, "mask": MASK, "tokens": 3}, {"tokens": OPTIONAL}),
+    Case(
+        policy.mode_balanced_loss,
+        {"rl_loss": 0.5, "sft_logp": LOGP, "sft_mask": MASK, "lam": 0.1},
+        {"sft_mask": "empty"},
+    ),
+    Case(
+        policy.aggregate_loss,
+        {
+            "values_BT": LOGP,
+            "mask_BT": MASK,
+            "mode": "token-mean",
+            "keep_B": f64([1, 1]),
+            "normaliser": None,
+            "max_tokens": 2,
+        },
+        {
+            "values_BT": "nan inf",
+            "mask_BT": "nan inf",
+            "keep_B": "none nan inf",
+            "normaliser": OPTIONAL,
+            "max_tokens": OPTIONAL,
+        },
+        keeps_nan=True,
+    ),
+    Case(
+        policy.normaliser_of,
+        {"mask_BT": MASK, "keep_B": f64([1, 1])},
+        {"mask_BT": "nan inf", "keep_B": "none nan inf"},
+    ),
+    Case(
+        policy.log_ratio,
+        {"logp_BT": LOGP, "old_logp_BT": LOGP, "mask_BT": MASK, "level": "token"},
+        {"logp_BT": "nan inf", "old_logp_BT": "nan inf", "mask_BT": "nan inf"},
+        keeps_nan=True,
+    ),
+    Case(
+        policy.clipped_surrogate,
+        {
+            "ratio_BT": LOGP.exp(),
+            "advantages_BT": LOGP,
+            "low_BT": f64([[0.2]]),
+            "high_BT": f64([[0.2]]),
+            "dual_clip": 3.0,
+        },
+        {
+            "ratio_BT": "nan inf short",
+            "advantages_BT": "nan inf short",
+            "low_BT": "nan inf",
+            "high_BT": "nan inf",
+            "dual_clip": OPTIONAL,
+        },
+        keeps_nan=True,
+    ),
+    Case(
+        policy.first_token_grade,
+        {"logits": f64([0.1, 0.2, 0.9]), "label_ids": [0, 2]},
+        {},
+    ),
+    Case(
+        policy.answer_kd,
+        {
+            "student_logits": f64([[0.1, 0.9]]),
+            "teacher_probs": [[0.3, 0.7]],
+            "temperature": 2.0,
+            "reduction": "mean",
+        },
+    ),
+    # Policy: the contrast
+    Case(
+        policy.contrastive_losses,
+        {
+            "embeddings": f64([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.5, 0.5]]),
+            "labels": [1, 1, 0, 1],
+            "groups": [0, 0, 0, 0],
+            "loss": "soft_nn",
+            "temperature": 0.05,
+            "scope": "group",
+            "anchors": "correct_only",
+            "similarity": "cosine",
+            "seed": 0,
+            "keys": torch.tensor([3, 4, 5, 6]),
+            "twins": [0, 1, 2, 3],
+            "dedup_cos": 0.999,
+            "usable": [1, 1, 1, 1],
+        },
+        {
+            "embeddings": "nan inf",
+            "keys": OPTIONAL,
+            "twins": "none nan empty short word inf item_none",
+            "usable": OPTIONAL,
+        },
+    ),
+    Case(
+        policy.contrastive_reward,
+        {
+            "per_sample_loss": ONE,
+            "labels": [1, 0, 1, 1],
+            "lam": 0.2,
+            "floor": -0.5,
+            "constant": 0.0,
+            "usable": [1, 1, 1, 1],
+        },
+        {"usable": OPTIONAL},
+    ),
+    Case(
+        policy.pool_hidden,
+        {"hidden": f64([[[1.0, 2.0], [3.0, 4.0]]]), "mask": [[1, 1]]},
+        {"hidden": "nan inf"},
+        keeps_nan=True,
+    ),
+    # Rewards: pairs, votes, tournaments
+    Case(rewards.parse_pair_scores, {"text": "<scores>7, 8</scores>"}, {"text": "none empty word"}),
+    Case(
+        rewards.pair_outcome,
+        {"scores": [7.0, 8.0], "tie": 0.0, "parse_failure": 0.0},
+        {"scores": "none nan inf empty short item_none"},
+    ),
+    Case(
+        rewards.vote,
+        {"outcomes": [1.0, 1.0], "rule": "unanimous", "inconsistent": 0.0},
+        {"outcomes": "nan empty short item_none"},
+    ),
+    Case(
+        rewards.genrm_reward,
+        {
+            "scores": [7.0, 8.0],
+            "label": 1,
+            "first_pick_rate": 0.5,
+            "margin_scale": 2.0,
+            "margin_floor": 0.2,
+            "pos_weight_min": 0.5,
+            "pos_weight_max": 2.0,
+        },
+        {"scores": "none nan inf empty short item_none"},
+    ),
+    Case(
+        rewards.sequential_knockout,
+        {"order": [2, 0, 1], "quality": [0.1, 0.9, 0.4], "tie_rule": "incumbent"},
+        {"quality": "item_none", "order": "short"},
+    ),
+    Case(rewards.win_counts, {"count": 3, "matches": MATCHES}, {"matches": "empty short"}),
+    Case(
+        rewards.bradley_terry,
+        {"count": 3, "matches": MATCHES, "prior": 0.1, "tolerance": 1e-10},
+        {"matches": "empty short"},
+    ),
+    Case(
+        rewards.expected_value,
+        {"scores": [0.1, 0.9], "quality": [0.0, 1.0]},
+        {"scores": "item_none"},
+    ),
+    Case(
+        models.tie_preference_loss,
+        {"diff_margins": [1.0, 2.0], "same_margins": [0.1], "lam": 1.0},
+        {"diff_margins": "empty short", "same_margins": "empty short"},
+    ),
+    # Rewards: checks
+    Case(checks.constraint_tools, {"text": "Two words."}, {"text": "empty word"}),
+    Case(
+        checks.count_occurrences,
+        {"text": "a b a", "needle": "a"},
+        {"text": "empty word", "needle": "empty word"},
+    ),
+    Case(checks.normalize_answer, {"text": "The Answer"}, {"text": "empty word"}),
+    *(
+        Case(
+            function,
+            {"pred": "the answer is 4", "golds": ["4", "four"]},
+            {
+                "pred": "none empty word number",
+                "golds": "none empty word short item_none item_number",
+            },
+        )
+        for function in (checks.exact_match, checks.contained_match, checks.token_f1)
+    ),
+    Case(
+        checks.normalize_numeric_answer,
+        {"texts": ["#### 4", "so 5"]},
+        {"texts": f"{PARSED} short"},
+    ),
+    Case(
+        checks.tool_call_rewards,
+        {"output": ANSWER, "gold": ANSWER, "dialect": "blocks"},
+        {"output": "empty word"},
+    ),
+    Case(
+        relevance.relevance_reward,
+        {"predicted": 1, "gold": 2, "num_grades": 3, "kind": "exact"},
+        {"predicted": "none nan inf"},
+    ),
+    Case(
+        relevance.leading_grade,
+        {"text": "2 because", "labels": ["0", "1", "2"]},
+        {"text": "empty word", "labels": "empty short"},
+    ),
+    # Judges: readouts and benchmarks
+    Case(
+        judges.parse_pairwise_verdict,
+        {"texts": ["[[A]]", "B>A"], "finish_reason": "stop"},
+        {"texts": f"{PARSED} short", "finish_reason": "none empty word number"},
+    ),
+    Case(
+        judges.parse_pairwise_verdict_truncated,
+        {"text": "[[A]]", "finish_reason": "length"},
+        {"text": "none empty word", "finish_reason": "none empty word number"},
+    ),
+    Case(
+        judges.parse_rating,
+        {"texts": ["8/10", "7."], "lo": 1, "hi": 10},
+        {"texts": f"{PARSED} short"},
+    ),
+    Case(
+        judges.ranking_score,
+        {"winner_vs_chosen": ["A", "B"], "chosen": None},
+        {"winner_vs_chosen": "empty item_none item_number", "chosen": "none word"},
+    ),
+    Case(
+        judges.score_from_counts,
+        {"pairs": (3, 5), "total": None},
+        {"pairs": "none nan inf item_none empty", "total": "none word"},
+    ),
+    Case(
+        judges.clamp,
+        {"values": [0.2, 1.5], "default": 0.5},
+        {"values": "none nan inf item_none empty short word"},
+    ),
+    Case(
+        judges.reference_match,
+        {"cases": ("4", ["it is 4", "it is 14"]), "responses": None},
+        {"cases": "empty", "responses": OPTIONAL},
+    ),
+    Case(
+        judges.stable_int,
+        {"parts": ["a", 1]},
+        {"parts": "none empty short word item_none item_number"},
+    ),
+    Case(
+        judges.candidate_order,
+        {"seed": 0, "dataset": "d", "sample_id": "s", "n": 4},
+        {
+            "seed": "none nan inf word",
+            "dataset": "none empty word number",
+            "sample_id": "none empty word number",
+        },
+    ),
+    Case(
+        judges.order_swap_aggregate,
+        {"gold": ["A", "B"], "predictions": [("A", "B"), ("B", None)]},
+        {"predictions": "item_none"},
+    ),
+    Case(
+        judges.rmbench_counts,
+        {"pairs": ["aa", "ab"], "winner_is_chosen_when": "A", "predictions": ["A", "B"]},
+        {"predictions": "item_none item_number"},
+    ),
+    Case(judges.ties_score, {"rows": TIES}, {"rows": "empty short"}),
+    Case(
+        judges.sanitize_metadata,
+        {"metadata": {"topic": "law", "is_chosen": True}},
+        {"metadata": "none empty word number"},
+    ),
+    Case(
+        judges.accuracy_of,
+        {"records": LABELLED, "predicted": [1, None]},
+        {"predicted": "item_none nan inf"},
+    ),
+    Case(
+        judges.by_rule,
+        {"disagreements": [Disagreement(LABELLED[0], 2)]},
+        {"disagreements": "empty short"},
+    ),
+    Case(
+        judges.forecast,
+        {
+            "questions": 10,
+            "prompt_tokens": 100.0,
+            "completion_tokens": 50.0,
+            "prices": SimpleNamespace(prompt_usd=1.0, completion_usd=2.0),
+            "concurrency": 4,
+            "call_s": 1.0,
+        },
+        {"prompt_tokens": OPTIONAL, "call_s": OPTIONAL, "prices": OPTIONAL},
+    ),
+    # Judges: OpenRS
+    *(
+        Case(
+            function,
+            {"criteria": CRITERIA, "min_score": 0.0, "weights": {"core": 5.0}},
+            {"criteria": "none empty word short number item_none", "weights": "none empty"},
+        )
+        for function in (openrs.aggregate_criteria, openrs.explain_criteria)
+    ),
+    *(
+        Case(
+            function,
+            {"forward_backward": (1.4, -0.5), "min_score": 0.0, "rule": rule},
+            {"forward_backward": "nan inf item_none"},
+        )
+        for function, rule in (
+            (openrs.two_order_verdict, "reference"),
+            (openrs.two_order_votes, "votes"),
+        )
+    ),
+    Case(openrs.two_order_strict, {"winners": ("A", "B")}, {"winners": "item_none item_number"}),
+    Case(openrs.one_vs_n, {"results": [1, 0]}, {"results": "nan inf item_none short"}),
+    Case(
+        openrs.verifiable_verdict,
+        {"scores_chosen_rejected": (1, 0)},
+        {"scores_chosen_rejected": "nan inf item_none"},
+    ),
+    Case(openrs.extract_json, {"texts": ['{"a": 1}', "no"]}, {"texts": f"{PARSED} short"}),
+    Case(
+        openrs.asymmetric_advantages,
+        {"rewards": [0.6, 0.4], "parent": 0.5, "kappa": 0.1},
+        {"rewards": "empty short"},
+    ),
+    # Judges: rubrics
+    *(
+        Case(
+            function,
+            {
+                "items": ITEMS,
+                "tier_weights": {"essential": 2.0},
+                "truncation": 0.5,
+                "saturation": 1.0,
+            },
+            {
+                "items": "empty short",
+                "tier_weights": "none empty",
+                "truncation": OPTIONAL,
+                "saturation": "none inf",
+            },
+        )
+        for function in (rubric.score, rubric.explain)
+    ),
+    Case(rubric.dialogue_score, {"turns": [0.5, 0.7]}, {"turns": "empty short item_none"}),
+    Case(rubric.equal, {"pairs": (0.5, 0.6), "L": 0.05}, {"pairs": "empty"}),
+    Case(
+        rubric.merge_equal,
+        {"scores": [0.5, 0.53, None], "L": 0.05},
+        {"scores": "empty short item_none"},
+    ),
+    Case(
+        rubric.scale_reward,
+        {"scores": [0.5, 0.9], "mean_of_references": 0.6, "w_scale": 2.0},
+        {"scores": "empty short"},
+    ),
+    Case(
+        rubric.concordance,
+        {"human_sign_and_scores": [(1, 0.8, 0.5), (-1, 0.7, 0.6)]},
+        {"human_sign_and_scores": "empty short"},
+    ),
+    Case(rubric.band, {"deviations": [1.0, 9.0]}, {"deviations": "empty short"}),
+    Case(
+        rubric.bootstrap_interval,
+        {"scores": [0.5, 0.7, None], "share": 0.95, "draws": 20, "seed": 0},
+        {"scores": "empty short item_none", "seed": "none nan inf word"},
+    ),
+    Case(
+        rubric.family_deltas,
+        {"rows": [("a", "a", 1.0), ("a", "b", 0.5), ("b", "a", 0.5), ("b", "b", 1.0)]},
+        {"rows": "empty short"},
+    ),
+    Case(rubric.points_items, {"rows": [(9, True), (-5, False)]}, {"rows": "empty short"}),
+    Case(
+        rubric.points_score,
+        {"items": [PointsItem(9.0, True), PointsItem(-5.0, False)]},
+        {"items": "empty short"},
+    ),
+    Case(
+        rubric.tiered,
+        {
+            "items": [PointsItem(9.0, True), PointsItem(-5.0, False)],
+            "essential_from": 8.0,
+            "important_from": 5.0,
+        },
+        {"items": "empty short"},
+    ),
+    Case(
+        rubric.merge_points,
+        {
+            "found": [[Point("1", "water boils", "important")]],
+            "same": 0.6,
+            "alike": lambda a, b: 1.0,
+        },
+        {"found": "empty short", "alike": "none word"},
+    ),
+    Case(rubric.audit_points, {"findings": {"right": True}}, {"findings": "empty"}),
+    # Judges: skills and GenRM
+    Case(
+        skill_rm.capped_score,
+        {"satisfied": 3, "total": 4, "flags": ["wrong_language"]},
+        {"satisfied": "none nan inf word", "total": "none nan inf word", "flags": "empty short"},
+    ),
+    Case(
+        skill_rm.decide_pair,
+        {"items": [PairItem(Tier.HARD, "a", 1, "saw")]},
+        {"items": "empty short"},
+    ),
+    Case(genrm.read_principles, {"text": "Principle 1 (60%): clear"}, {"text": "empty word"}),
+    # Bench
+    Case(bench.wilson, {"successes": 3, "count": 4}),
+    Case(bench.mean_estimate, {"values": [0.0, 1.0]}, {"values": "short"}),
+    Case(bench.signed_estimate, {"values": [0.1, -0.2], "rounds": 40}, {"values": "short"}),
+    Case(bench.paired_difference, {"before": [0.0, 1.0], "after": [1.0, 1.0]}),
+    Case(bench.paired_test, {"marks_a": [0.0, 1.0], "marks_b": [1.0, 1.0]}),
+    Case(bench.mcnemar, {"only_first": 1, "only_second": 3}),
+    Case(bench.sign_flip, {"differences": [0.1, -0.2]}, {"differences": "empty short"}),
+    Case(bench.p_text, {"p_value": 0.03}),
+    Case(
+        bench.cohen_kappa,
+        {"first": ["a", "b"], "second": ["a", "a"]},
+        {"first": "item_number", "second": "item_number"},
+    ),
+    Case(bench.fleiss_kappa, {"marks": [["a", "b"], ["a", "a"]]}, {"marks": "empty short"}),
+    Case(
+        bench.choice_of,
+        {"values": [0.1, 0.9]},
+        {"values": "nan inf empty short item_none"},
+    ),
+    Case(bench.accuracy, {"judged": JUDGED}, {"judged": "empty short"}),
+    Case(bench.by_subset, {"judged": JUDGED}, {"judged": "empty short"}),
+    Case(bench.by_style, {"judged": JUDGED}, {"judged": "empty short"}),
+    Case(
+        bench.flips,
+        {"forward": JUDGED, "backward": JUDGED},
+        {"forward": "empty short", "backward": "empty short"},
+    ),
+    Case(
+        bench.agreement,
+        {"judged": JUDGED, "people": {"a": [(0,), (1,)], "b": [(0,), (0,)]}},
+        {"judged": "empty short", "people": "empty"},
+    ),
+    Case(loaders.rubric_score, {"points": [5.0, -3.0], "met": [True, False]}),
+]

@@ -1,0 +1,136 @@
+"""Every public function refuses what it cannot work with, in one line that names the argument."""
+
+import importlib
+import inspect
+import math
+import pkgutil
+from collections.abc import Mapping
+
+import pytest
+import torch
+
+from burnish.errors import UserError
+from public_cases import CASES, ELSEWHERE, PACKAGES, PUBLISHED
+
+BY_NAME = {case.function.__name__: case for case in CASES}
+
+
+def spoilt(value):
+    """Values of the wrong kind for an argument, by what is wrong with them."""
+    if value is None or callable(value):
+        return {"none": None, "word": "no such word"}
+    if isinstance(value, str):
+        return {"none": None, "empty": "", "word": "no such word", "number": 5}
+    if isinstance(value, torch.Tensor):
+        found = {"none": None, "word": "no such word", "empty": value[:0], "short": value[:-1]}
+        if value.is_floating_point():
+            found |= {name: first_as(value, bad) for name, bad in ODD.items()}
+        return found
+    if isinstance(value, Mapping):
+        return {"none": None, "empty": {}, "word": "no such word", "number": 5}
+    if isinstance(value, list | tuple):
+        found = {"none": None, "word": "no such word", "empty": [], "short": list(value[:-1])}
+        if isinstance(value[0], int | float):
+            found |= {name: [bad, *value[1:]] for name, bad in ODD.items()}
+        if isinstance(value[0], str):
+            found["item_number"] = [5, *value[1:]]
+        return found | {"item_none": [None, *value[1:]]}
+    if isinstance(value, int | float):
+        return {"none": None, "word": "no such word", **ODD}
+    return {"none": None, "word": "no such word"}
+
+
+ODD = {"nan": math.nan, "inf": math.inf}
+
+
+def first_as(tensor, bad):
+    changed = tensor.clone()
+    changed.view(-1)[0] = bad
+    return changed
+
+
+def numbers_in(result):
+    """Every float of a result, at any depth."""
+    if isinstance(result, torch.Tensor):
+        yield from result.detach().double().flatten().tolist()
+    elif isinstance(result, float):
+        yield result
+    elif isinstance(result, Mapping):
+        for inner in result.values():
+            yield from numbers_in(inner)
+    elif isinstance(result, list | tuple):
+        for inner in result:
+            yield from numbers_in(inner)
+
+
+SPOILT = [
+    pytest.param(case, argument, kind, bad, id=f"{case.function.__name__}-{argument}-{kind}")
+    for case in CASES
+    for argument, value in case.given.items()
+    for kind, bad in spoilt(value).items()
+    if not (value is None and kind == "none")
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.function.__name__)
+def test_the_call_itself_works(case):
+    assert not any(map(math.isnan, numbers_in(case.function(**case.given))))
+
+
+@pytest.mark.parametrize(("case", "argument", "kind", "bad"), SPOILT)
+def test_a_spoilt_argument_is_handled_or_refused_by_name(case, argument, kind, bad):
+    given = {**case.given, argument: bad}
+    if kind in case.lets.get(argument, "").split():
+        result = case.function(**given)
+        if not case.keeps_nan:
+            assert not any(map(math.isnan, numbers_in(result))), result
+        return
+    with pytest.raises(UserError) as refusal:
+        case.function(**given)
+    message = str(refusal.value)
+    # Where two lengths differ, the line may name the other of the two.
+    named = case.given if kind in ("short", "empty") else (argument,)
+    assert any(name in message for name in named), message
+    assert "\n" not in message
+
+
+def test_every_public_function_is_walked_or_named_with_a_reason():
+    known = {*BY_NAME, *(name for names in ELSEWHERE.values() for name in names.split())}
+    public = {
+        name
+        for package in PACKAGES
+        for name in package.__all__
+        if inspect.isfunction(getattr(package, name))
+        and not inspect.iscoroutinefunction(getattr(package, name))
+    }
+    assert public - known == set()
+    assert known - public == {"leading_grade", "relevance_reward"}  # public by their place alone
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.function.__name__)
+def test_every_argument_is_walked(case):
+    parameters = inspect.signature(case.function).parameters.values()
+    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    walked = {p.name for p in parameters if p.kind not in open_ended and p.annotation != "bool"}
+    assert walked == set(case.given)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_names_are_found_and_take_their_keywords(name):
+    found = [
+        getattr(module, name)
+        for module in modules("burnish.policy", "burnish.rewards", "burnish.bench")
+        if getattr(getattr(module, name, None), "__module__", "") == module.__name__
+    ]
+    assert [function.__name__ for function in found] == [name]
+    assert BY_NAME[name].function is found[0]
+    assert set(PUBLISHED[name].split()) <= set(inspect.signature(found[0]).parameters)
+
+
+def modules(*names):
+    for name in names:
+        package = importlib.import_module(name)
+        yield package
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if "resources" not in module.name:
+                yield importlib.import_module(module.name)
