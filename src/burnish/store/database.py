@@ -2,7 +2,9 @@
 
 The file is in write-ahead mode with `synchronous=NORMAL`: a killed process loses nothing that was
 committed, any number of readers look on while it is written, and a commit costs no disk flush. A
-power cut may lose the newest commits, never the file.
+power cut may lose the newest commits, never the file. A thread of its own folds the log into the
+file now and then: that flushes the disk and takes longer the larger the file is, which no training
+step should wait for.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,14 @@ PAGE_BYTES = 16_384
 them and waste the rest."""
 CACHE_KIB = 32_768
 """Pages that a writer keeps, so that a large step is not written in pieces and then again."""
+
+FOLD_EVERY_S = 5.0
+"""Seconds from one folding of the log into the file to the next, while something is written."""
+FOLD_ROUNDS = 4
+"""How often a folding goes on with what was written meanwhile; a log that is folded in whole begins
+again at its start, another grows."""
+LOG_PAGES = 16_384
+"""Pages in the log (256 MiB) at which a commit folds them itself: the thread does not keep up."""
 
 _HINTS = {
     "SQLITE_FULL": "free some space; nothing of this call was stored",
@@ -46,6 +57,8 @@ class Database:
     def __init__(self, path: Path, *, read_only: bool) -> None:
         self.path = path
         self._writing = threading.RLock()
+        self._folding: threading.Thread | None = None
+        self._folded_at = time.monotonic()
         with self.failing("open"):
             self._connection = _connect(path, read_only=read_only)
         try:
@@ -58,6 +71,8 @@ class Database:
 
     def close(self) -> None:
         """Close the file; the last one out folds the write-ahead log into it."""
+        if self._folding is not None:
+            self._folding.join()
         with self.failing("close"):
             self._connection.close()
 
@@ -74,6 +89,7 @@ class Database:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
+            self._fold_beside()
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Row]:
         """The rows of a query, one by one."""
@@ -98,6 +114,18 @@ class Database:
                 f"{self.path}: cannot {doing}: a text holds {error.object[error.start]!a}, half of "
                 "a surrogate pair; expected valid Unicode."
             ) from error
+
+    def _fold_beside(self) -> None:
+        """Fold the log into the file in a thread, if the last time is long enough ago."""
+        is_busy = self._folding is not None and self._folding.is_alive()
+        if is_busy or time.monotonic() - self._folded_at < FOLD_EVERY_S:
+            return
+        self._folded_at = time.monotonic()
+        thread = threading.Thread(target=_fold, args=(self.path,), daemon=True)
+        # No thread left in the system: a later commit tries again, or folds by itself.
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._folding = thread
 
     def _create(self) -> None:
         """Lay the tables that are missing, in one transaction: all in a new file, and those that
@@ -131,6 +159,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         return connection
     connection = _open(f"{where}?mode=ro")
     try:
@@ -144,6 +173,21 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             raise
         connection = _open(f"{where}?mode=ro&immutable=1")
     return connection
+
+
+def _fold(path: Path) -> None:
+    """Write what is in the log to its place in the file, without holding up readers or the writer."""
+    # Boundary: the disk. What it refuses here stays in the log, and the writer is told by its own
+    # next commit.
+    with contextlib.suppress(sqlite3.Error):
+        connection = _open(f"{path.resolve().as_uri()}?mode=rw")
+        try:
+            for _ in range(FOLD_ROUNDS):
+                _, logged, folded = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                if logged == folded:
+                    return
+        finally:
+            connection.close()
 
 
 def _open(uri: str) -> sqlite3.Connection:

@@ -15,7 +15,7 @@ from burnish.store.database import Database, Row
 from burnish.store.lock import is_held
 from burnish.store.manifest import Manifest
 from burnish.store.sample import COLUMNS, StoredSample, decode
-from burnish.store.schema import APPEND_ONLY
+from burnish.store.schema import APPEND_ONLY, OF_TASK
 
 DATABASE = "run.db"
 LOCK = "writer.lock"
@@ -106,7 +106,8 @@ class RunReader:
         """Samples in the order they were stored, filtered by whatever is given."""
         given = {"step": step, "split": split, "task_id": task_id, "group_key": group}
         asked = {k: v for k, v in (given | {"status": status}).items() if v is not None}
-        where = " AND ".join(f"{column} = ?" for column in asked) or "1"
+        conditions = [OF_TASK if column == "task_id" else f"{column} = ?" for column in asked]
+        where = " AND ".join(conditions) or "1"
         query = f"{_SELECT} WHERE {where} ORDER BY rowid LIMIT ?"
         for row in self._database.rows(query, [*asked.values(), limit]):
             yield decode(row)

@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS samples (
     UNIQUE (step, split, idx),
     CHECK ((reward IS NULL) = (status <> 'ok'))
 );
-CREATE INDEX IF NOT EXISTS samples_by_task ON samples (task_id, step);
+CREATE INDEX IF NOT EXISTS samples_by_task ON samples (step / 16, task_id);
 CREATE INDEX IF NOT EXISTS samples_by_trajectory ON samples (trajectory_id);
 CREATE TABLE IF NOT EXISTS reward_parts (
     sample_id TEXT NOT NULL REFERENCES samples (id),
@@ -105,6 +105,17 @@ CREATE TABLE IF NOT EXISTS events (
     message TEXT NOT NULL,
     data TEXT NOT NULL
 );
+"""
+
+OF_TASK = (
+    "task_id = ? AND step / 16 IN "
+    "(SELECT step / 16 FROM rollouts UNION SELECT step / 16 FROM evaluations)"
+)
+"""The condition on samples of one task, in the words of the index `samples_by_task`.
+
+Tasks come in random order: in an index by task alone every prompt of a step would change a page of
+its own, and the larger the file the more of them. Sixteen steps at a time share a few pages, and
+looking a task up takes one search for each sixteen steps.
 """
 
 APPEND_ONLY = (

@@ -12,6 +12,7 @@ from msgspec import Struct
 from burnish.records import Message, Reward, Task
 from burnish.store import StoredSample
 from burnish.store.reader import RunReader
+from burnish.store.schema import OF_TASK
 from burnish.view.index.columns import Signal, signal_of
 from burnish.view.pages.reading import open_run
 from burnish.view.pages.rows import COLUMNS, Excerpt, SampleRow, row_of
@@ -175,7 +176,7 @@ def group_page(folder: Path, step: int, key: str, split: str) -> GroupPage:
 def prompt_page(folder: Path, task: str, split: str, before: int | None, limit: int) -> PromptPage:
     """The answers to one prompt, step by step, newest first."""
     with open_run(folder) as run:
-        asked = ["task_id = ?", *(["split = ?"] if split else [])]
+        asked = [OF_TASK, *(["split = ?"] if split else [])]
         values: list[Any] = [task, *([split] if split else [])]
         where = " AND ".join(asked)
         ((total,),) = run.query(f"SELECT count(*) FROM samples WHERE {where}", values)
@@ -187,7 +188,7 @@ def prompt_page(folder: Path, task: str, split: str, before: int | None, limit: 
         steps = [row[0] for row in run.query(query, [*values, limit + 1])]
         shown = steps[:limit]
         rows = _of_task(run, where, values, shown)
-        query = "SELECT task FROM samples WHERE task_id = ? ORDER BY step DESC LIMIT 1"
+        query = f"SELECT task FROM samples WHERE {OF_TASK} ORDER BY step DESC LIMIT 1"
         ((encoded,),) = run.query(query, (task,))
     whole = msgspec.json.decode(encoded, type=Task)
     return PromptPage(

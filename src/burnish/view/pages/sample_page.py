@@ -11,6 +11,7 @@ from burnish.records import Reward, Task
 from burnish.store import StoredSample
 from burnish.store.reader import RunReader
 from burnish.store.sample import flatten
+from burnish.store.schema import OF_TASK
 from burnish.view.index.columns import Signal, signal_of
 from burnish.view.pages.groups import TEXT
 from burnish.view.pages.reading import open_run
@@ -86,7 +87,7 @@ def sample_page(folder: Path, reference: str, tokenizers: Tokenizers, start: int
         sample = _find(run, reference)
         group = _group(run, sample)
         previous, following = _beside(run, sample)
-        query = "SELECT count(DISTINCT step) FROM samples WHERE task_id = ?"
+        query = f"SELECT count(DISTINCT step) FROM samples WHERE {OF_TASK}"
         ((seen_at,),) = run.query(query, (sample.trajectory.task_id,))
         numbers = run.token_values(sample.id)
     trajectory = sample.trajectory

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.store.reader import RunReader
+from burnish.store.schema import OF_TASK
 from burnish.view.index.columns import Array, Filter, Position, Snapshot
 from burnish.view.index.indexer import Indexer
 from burnish.view.index.run_index import NEWEST, Order, Progress, RunIndex
@@ -187,7 +188,7 @@ def _plain(run: RunReader, question: Question) -> SearchPage:
 
 
 def _numbers_of(run: RunReader, task: str) -> list[int]:
-    return [row[0] for row in run.query("SELECT rowid FROM samples WHERE task_id = ?", (task,))]
+    return [row[0] for row in run.query(f"SELECT rowid FROM samples WHERE {OF_TASK}", (task,))]
 
 
 def _position(text: str) -> Position | None:
