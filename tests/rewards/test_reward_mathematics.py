@@ -172,7 +172,7 @@ def test_hostile_answers_cannot_hang_or_zero_their_neighbours():
         assert reward.status in ("ok", "timeout", "infra_error"), name
     assert rewards[0].status == "timeout"
     killed = sum(reward.status == "timeout" for reward in rewards)
-    start_up = 30.0  # a replaced child imports math-verify again, on a machine shared with others
+    start_up = 30.0  # on a machine shared with others
     assert wall < killed * (BOUND_S * WALL_PER_S + start_up) + 60
     assert len(default_pool().pids()) >= children
 
