@@ -4,9 +4,9 @@
     python benchmarks/threads.py --sizes 8x8x16 --steps 120
 
 The two take turns every five steps of one run. A step's parts (prefill, each decoded token, each
-backward pass, the optimiser) are timed one by one, and a low quantile of each is added up: short
-parts often find the machine free, so the sum is close to what a machine without other work shows,
-where the median of whole steps shows the load. `burnish.lm.threads` has the rule that came of it.
+backward pass, the optimiser) are timed one by one, and a low quantile of each is added up, so that a
+short disturbance costs little. A machine with other work on its cores shows that work: threads that
+wait for each other lose there at every size. `burnish.lm.threads` has the rule.
 """
 
 from __future__ import annotations

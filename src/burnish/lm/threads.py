@@ -15,10 +15,11 @@ even with few rows."""
 SMALL_STEP = 6_000_000
 """A smaller model uses every core where weights x rows decoded at once reach this.
 
-`benchmarks/threads.py`, 115 k weights, two cores: two threads take 1.3 times as long as one with 16
-rows, about as long or a little less with 64, and 0.77 times as long with 256. These are low
-quantiles of each part of a step, as a machine without other work has them. Where the other core is
-taken two threads are slower at every size, up to ten times; `model.threads=1` is for that.
+A judgement. `benchmarks/threads.py` on two cores that other work shared, this one ahead of it in the
+queue, 115 k weights: the gain of two threads over one was 0.76 to 0.9 with 16 rows, 0.96 to 1.08
+with 64 (the backward pass 1.25, decoding below 1) and 1.02 to 1.31 with 256; a machine of its own
+has shown 1.22 with 64. Where the other core is taken two threads are slower at every size, by half
+and more; `model.threads=1` is for that.
 """
 
 
