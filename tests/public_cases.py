@@ -655,7 +655,7 @@ CASES = [
     Case(
         relevance.leading_grade,
         {"text": "2 because", "labels": ["0", "1", "2"]},
-        {"text": "empty word", "labels": "empty short"},
+        {"text": "empty word", "labels": "empty short word"},
     ),
     # Judges: readouts and benchmarks
     Case(

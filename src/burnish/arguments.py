@@ -55,6 +55,12 @@ def as_text(what: str, value: Any) -> str:
     return value
 
 
+def as_texts(what: str, values: Any) -> list[str]:
+    """A list of texts; a text counts as its letters, as `labels="0123"` does."""
+    items = list(values) if isinstance(values, str) else as_list(what, values)
+    return [as_text(what, item) for item in items]
+
+
 def read_each(what: str, texts: Any, read: Callable[[str], Any]) -> Any:
     """What `read` makes of a text, or a list of that for a list of texts.
 

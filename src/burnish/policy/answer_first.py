@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from burnish.arguments import as_list, as_number, as_text, as_whole, as_word, refused
+from burnish.arguments import as_list, as_number, as_text, as_texts, as_whole, as_word, refused
 from burnish.errors import ArgumentError, UserError
 from burnish.policy.tensors import as_float64, as_logp, check_finite
 
@@ -122,8 +122,7 @@ def label_tokens(tokenizer: Encoder, labels: Sequence[str], before: str = "") ->
     """
     found: dict[int, str] = {}
     as_text("before", before)
-    for label in as_list("labels", labels):
-        as_text("labels", label)
+    for label in as_texts("labels", labels):
         ids = answer_ids(tokenizer, label, before)
         if len(ids) != 1 or tokenizer.decode(ids).strip() != label.strip() or not label.strip():
             pieces = ", ".join(repr(tokenizer.decode([token])) for token in ids) or "nothing"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from burnish.arguments import as_list, as_text, as_whole
+from burnish.arguments import as_list, as_texts, as_whole
 from burnish.errors import ArgumentError
 from burnish.policy.groups import Groups, as_groups, as_rewards, as_weights
 from burnish.policy.reference import ReferenceStats, fit_reference_stats
@@ -33,8 +33,7 @@ def names_of(names: Sequence[str] | None, rewards_BK: Tensor) -> tuple[str, ...]
     count = rewards_BK.shape[1]
     if names is None:
         return tuple(map(str, range(count)))
-    given = list(names) if isinstance(names, str) else as_list("names", names)
-    found = tuple(as_text("names", name) for name in given)
+    found = tuple(as_texts("names", names))
     if len(set(found)) != count:
         raise ArgumentError(f"names: got {list(found)}, expected {count} different ones")
     return found

@@ -46,7 +46,7 @@ def clipped_surrogate(
     for what, values in given.items():
         check_tensor(values, what, "that broadcasts to (B, T)")
     try:
-        torch.broadcast_shapes(*(values.shape for values in given.values()))
+        torch.broadcast_shapes(*(v.shape for v in given.values()))  # type: ignore[no-untyped-call]
     except RuntimeError:
         shapes = ", ".join(f"{what} {tuple(values.shape)}" for what, values in given.items())
         raise ArgumentError(f"{shapes}: expected shapes that broadcast to one (B, T)") from None

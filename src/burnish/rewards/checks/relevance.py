@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from burnish.arguments import as_list, as_text, as_whole, as_word, plain_number, refused
+from burnish.arguments import as_text, as_texts, as_whole, as_word, plain_number, refused
 from burnish.records import Response, Reward, Task
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck, RuleCheck, require
 from burnish.rewards.checks.extract import short
@@ -49,7 +49,7 @@ def leading_grade(text: str, labels: Sequence[str]) -> int | None:
     but `1分` and `1. Because` do.
     """
     as_text("text", text)
-    known = [as_text("labels", label) for label in as_list("labels", labels)]
+    known = as_texts("labels", labels)
     if not all(known):
         raise refused("labels", labels, "labels that are not empty")
     for label in sorted(known, key=len, reverse=True):
