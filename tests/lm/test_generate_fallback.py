@@ -1,5 +1,6 @@
 """Models outside the built-in families: sampled by transformers' `generate`, with our draws."""
 
+import functools
 import json
 import logging
 
@@ -227,12 +228,11 @@ def test_falling_back_is_one_line_with_its_reason(tmp_path, caplog):
 
 
 def test_sampling_leaves_nothing_that_training_cannot_use(tmp_path):
-    # This rope recomputes its frequencies on the way, and keeps them.
-    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
-    settings = {**HEADS, "rope_parameters": rope, "max_position_embeddings": 8}
-    folder = write_folder(tmp_path / "m", "Llama", settings)
+    # This rope computes frequencies on the way, and keeps them.
+    folder = write_folder(tmp_path / "m", "Llama", {**HEADS, **longrope(8)})
     loaded = load_model(folder, dtype="float32", device="cpu")
-    ask(loaded, Sampling(max_tokens=4))
+    ask(loaded, Sampling(max_tokens=4), [PROMPTS[1], tuple(range(50, 60))])
+    LocalLM(loaded).score_batch([(PROMPTS[1], (60,)), (PROMPTS[0], (60, 61, 62))])
     ids = torch.arange(50, 62).unsqueeze(0)
     loaded.module.logits(loaded.module(ids, torch.arange(12).unsqueeze(0))).sum().backward()
     assert loaded.module.head_weight.grad.abs().sum() > 0
@@ -292,15 +292,168 @@ def test_shared_rows_are_computed_exactly_or_refused(models):
             models(name).module(*shared_row())
 
 
-def test_sequences_stay_where_positions_do_not_follow_the_longest_row(tmp_path):
-    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4, "rope_theta": 10000.0}
-    rope = {"rope_type": "longrope", "original_max_position_embeddings": 16, **factors}
-    settings = {**HEADS, "rope_parameters": rope, "original_max_position_embeddings": 16}
-    folder = write_folder(tmp_path / "m", "Phi3", settings)
-    lm = LocalLM(load_model(folder, dtype="float32", device="cpu"))
-    assert lm.request(PROMPTS[0], Sampling(max_tokens=100)).budget == 8
-    with pytest.raises(UserError, match="reads 16 tokens"):
-        lm.request([50] * 16, Sampling())
+def longrope(original):
+    """Rotary factors that are short up to so many tokens and long beyond."""
+    factors = {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [2.0, 3.0, 4.0, 5.0]}
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, **factors}
+    rope["original_max_position_embeddings"] = original
+    return {"rope_parameters": rope, "original_max_position_embeddings": original}
+
+
+LONGROPES = {
+    "phi3": ("Phi3", {**HEADS, **longrope(64), "max_position_embeddings": 160}),
+    "llama": ("Llama", {**HEADS, **longrope(64), "max_position_embeddings": 160}),
+}
+
+
+def load(tmp_path, family, settings):
+    return load_model(write_folder(tmp_path / "m", family, settings), dtype="float32", device="cpu")
+
+
+@pytest.mark.parametrize("name", LONGROPES)
+def test_a_row_keeps_the_factors_it_began_with_in_any_company(tmp_path, name):
+    """Prompts of 1 and 40 tokens end at the switch of 64; those of 65 and 90 begin beyond it."""
+    lm = LocalLM(load(tmp_path, *LONGROPES[name]))
+    prompts = [tuple(60 + i % 30 for i in range(n)) for n in (1, 40, 65, 90, 30)]
+    requests = [lm.request(p, Sampling(n=2, max_tokens=40, seed=4)) for p in prompts]
+    assert [request.budget for request in requests] == [40, 24, 40, 40, 34]
+    together = lm.sample_batch(requests)
+    for request, completions in zip(requests, together, strict=True):
+        alone = lm.sample_batch([request])[0]
+        scores = lm.score_batch([(c.prompt_ids, c.token_ids) for c in completions])
+        for c, a, score in zip(completions, alone, scores, strict=True):
+            assert c.token_ids == a.token_ids
+            assert c.raw_logprobs == pytest.approx(a.raw_logprobs, abs=2e-5)
+            assert c.raw_logprobs == pytest.approx(score.logprobs, abs=2e-5)
+            assert score.logprobs == pytest.approx(exact_logprobs(lm.loaded, c, 1.0), abs=2e-5)
+
+
+@pytest.mark.parametrize("name", LONGROPES)
+def test_training_computes_short_and_long_rows_of_one_batch_apart(tmp_path, name):
+    module = load(tmp_path, *LONGROPES[name]).module
+    lengths = (20, 64, 65, 100)
+    rows = [
+        torch.randint(4, 260, (n,), generator=torch.Generator().manual_seed(n)) for n in lengths
+    ]
+    ids, positions = torch.zeros(4, 100, dtype=torch.long), torch.zeros(4, 100, dtype=torch.long)
+    mask = torch.eye(100, dtype=torch.bool).repeat(4, 1, 1)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)], positions[i, : len(row)] = row, torch.arange(len(row))
+        mask[i, : len(row)] = torch.ones(100, 100).tril().bool()[: len(row)]
+    for given in (None, mask):
+        logits = module.logits(module(ids, positions, given))
+        for i, row in enumerate(rows):
+            expected = module.model(row.unsqueeze(0)).logits[0]
+            torch.testing.assert_close(logits[i, : len(row)], expected, rtol=1e-4, atol=2e-5)
+    logits[:, :20].logsumexp(-1).sum().backward()
+    assert module.head_weight.grad.abs().sum() > 0
+
+
+def test_answers_that_share_a_row_are_short_or_long_by_their_own_length(tmp_path):
+    """A row of 104 tokens holds two answers of 62 and 64 tokens: neither is beyond the switch."""
+    loaded = load(tmp_path, *LONGROPES["phi3"])
+    prompt, first, second = range(50, 72), range(100, 140), range(150, 192)
+    ids = torch.tensor([[*prompt, *first, *second]])
+    positions = torch.tensor([[*range(62), *range(22, 64)]])
+    mask = torch.ones(1, 104, 104, dtype=torch.bool).tril()
+    mask[0, 62:, 22:62] = False
+    logits = loaded.module.logits(loaded.module(ids, positions, mask))[0]
+    for answer, start in ((first, 22), (second, 62)):
+        with torch.no_grad():
+            expected = loaded.module.model(torch.tensor([[*prompt, *answer]])).logits[0, 22:]
+        got = logits[start : start + len(answer)]
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=2e-5)
+
+
+def test_a_prompt_that_ends_at_the_switch_is_refused(tmp_path):
+    lm = LocalLM(load(tmp_path, *LONGROPES["phi3"]))
+    with pytest.raises(UserError, match=r"64 tokens leaves no room to answer: .* reads 64 tokens"):
+        lm.request([50] * 64, Sampling())
+    with pytest.raises(
+        UserError, match=r"160 tokens leaves no room to answer: .* reads 160 tokens"
+    ):
+        sample(lm.loaded, [Request((50,) * 160, Sampling(max_tokens=4))])
+
+
+def test_dynamic_positions_are_kept_where_they_do_not_change(tmp_path):
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    settings = {**HEADS, "rope_parameters": rope, "max_position_embeddings": 24}
+    loaded = load(tmp_path, "Llama", settings)
+    lm = LocalLM(loaded)
+    assert lm.request(PROMPTS[0], Sampling(max_tokens=100)).budget == 16
+    # Padded to the longest prompt and run to the largest budget, they would be 41 tokens wide.
+    prompts = [(70,), tuple(range(70, 90)), (80, 81, 82)]
+    together = ask(loaded, Sampling(max_tokens=22, seed=2), prompts)
+    assert [len(c[0].token_ids) for c in together] == [22, 4, 21]
+    for prompt, completions in zip(prompts, together, strict=True):
+        alone = ask(loaded, Sampling(max_tokens=22, seed=2), [prompt])[0][0]
+        assert completions[0].token_ids == alone.token_ids
+        exact = exact_logprobs(loaded, alone, 1.0)
+        assert completions[0].raw_logprobs == pytest.approx(exact, abs=2e-5)
+    with pytest.raises(UserError, match=r"row of 25 tokens: the dynamic rotary .* beyond 24"):
+        lm.score_batch([(tuple(range(70, 90)), (60,) * 6)])
+
+
+def test_rows_that_are_done_do_not_run_off_a_table_of_positions(models):
+    """A row of 120 tokens waits for one that begins with 2 and draws 60: the table has 128."""
+    loaded = models("gpt2")
+    prompts = [tuple(60 + i % 90 for i in range(120)), PROMPTS[1]]
+    requests = [
+        Request(prompt, Sampling(max_tokens=new, seed=3))
+        for prompt, new in zip(prompts, (8, 60), strict=True)
+    ]
+    together = sample(loaded, requests)
+    for request, completions in zip(requests, together, strict=True):
+        alone = sample(loaded, [request])[0][0]
+        assert completions[0].token_ids == alone.token_ids
+        exact = exact_logprobs(loaded, alone, 1.0)
+        assert completions[0].raw_logprobs == pytest.approx(exact, abs=2e-5)
+
+
+def test_a_single_token_that_would_continue_the_text_before_is_refused(models):
+    """This family keeps its state between calls and drops it only for rows of several tokens."""
+    lm = LocalLM(models("unpadded"))
+    assert len(lm.sample_batch([Request((70, 71), Sampling(max_tokens=3))])[0][0].token_ids) == 3
+    with pytest.raises(UserError, match=r"prompt of one token .* at least 2"):
+        lm.sample_batch([Request((70,), Sampling(max_tokens=3))])
+    with pytest.raises(UserError, match=r"row of one token .* at least 2"):
+        lm.score_batch([((70,), (71,))])
+    assert models("gpt2").module.least_tokens == 1
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "alone"])
+def test_what_goes_wrong_only_beyond_some_length_is_found_when_it_is_met(tmp_path, padded):
+    """A model that computes cached steps otherwise from a length on, as a window may make it.
+
+    Where only padding makes the difference, rows are sampled without; else they are refused.
+    """
+    loaded = load(tmp_path, *FAMILIES["gpt2"])
+    module, plain = loaded.module, loaded.module.model.forward
+    expected = [c[0].token_ids for c in ask(loaded, Sampling(max_tokens=16, seed=1))]
+
+    @functools.wraps(plain)  # `generate` reads the signature
+    def wrong_beyond_20(*args, attention_mask=None, position_ids=None, **options):
+        output = plain(*args, attention_mask=attention_mask, position_ids=position_ids, **options)
+        is_long_B = position_ids[:, -1] >= 20
+        if padded and attention_mask is None:  # `generate` leaves out a mask without padding
+            return output
+        if padded:
+            is_long_B = (attention_mask[:, 0] == 0) & (attention_mask.shape[1] > 20)
+        output.logits[is_long_B] = output.logits[is_long_B].flip(-1)
+        return output
+
+    module.check(tmp_path)
+    module.model.forward = wrong_beyond_20
+    short = ask(loaded, Sampling(max_tokens=9, seed=1))
+    assert [c[0].token_ids for c in short] == [tokens[:9] for tokens in expected]
+    assert module.together == "any"
+    if padded:
+        longer = ask(loaded, Sampling(max_tokens=16, seed=1))
+        assert [c[0].token_ids for c in longer] == expected
+        assert module.together == "same length"
+    else:
+        with pytest.raises(ModelError, match=r"row of 24 tokens.*up to 21 tokens they agree"):
+            ask(loaded, Sampling(max_tokens=16, seed=1))
 
 
 def test_a_sequence_that_memory_cannot_hold_is_refused(models, monkeypatch):

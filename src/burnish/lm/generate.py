@@ -10,7 +10,8 @@ completions: that is what the built-in families are faster by.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,12 +24,14 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from burnish.lm.base import Completion
+from burnish.errors import ModelError, UserError
+from burnish.lm.base import Completion, TooLong
+from burnish.lm.device_full import is_device_full
 from burnish.lm.memory import available_bytes, prefill_tokens, too_long
 from burnish.lm.sampler.rows import Request, Row, completions, in_canonical_order, make_rows
 from burnish.lm.sampling import draw, row_seed, row_settings, top_logprobs, uniforms
 from burnish.lm.tokenizer import Tokenizer
-from burnish.lm.transformers_model import Together, TransformersDecoder
+from burnish.lm.transformers_model import Together, TransformersDecoder, first_line
 from burnish.records import Finish
 
 
@@ -51,7 +54,7 @@ class GenerateSampler:
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """`request.sampling.n` completions of every request, in the order given."""
-        rows = make_rows(requests)
+        rows = make_rows(_within_reach(self.module, request) for request in requests)
         if rows:
             with self._lock:
                 max_rows = self._max_rows or _rows_that_fit(self.module, rows)
@@ -66,15 +69,57 @@ def generate_rows(
     module: TransformersDecoder, rows: Sequence[Row], tokenizer: Tokenizer, *, max_rows: int
 ) -> None:
     """Fill every row, at most `max_rows` at a time."""
-    if module.together is Together.NONE:
-        max_rows = 1
-    limit = prefill_tokens(module.head_weight.device)
-    ordered = in_canonical_order(rows)
-    pads = module.together is Together.ANY
-    if not pads:
-        ordered.sort(key=lambda row: len(row.prompt))
-    for batch in _batches(ordered, max_rows, limit, pads=pads):
+    waiting = in_canonical_order(rows)
+    while waiting:
+        if module.together is not Together.ANY:
+            waiting.sort(key=lambda row: len(row.prompt))
+        batch = _next_batch(module, waiting, max_rows)
         _generate(module, batch, tokenizer)
+        if _is_exact(module, batch):
+            waiting = waiting[len(batch) :]
+            continue
+        module.narrow(max(map(_length, batch)))
+        for row in batch:
+            row.restart()
+
+
+def _within_reach(module: TransformersDecoder, request: Request) -> Request:
+    """The request with a budget that the model can be sampled and trained on."""
+    tokens = len(request.prompt_ids)
+    if tokens < module.least_tokens:
+        raise UserError(
+            f"{type(module.model).__name__} computes a prompt of one token otherwise than the first "
+            "token of a longer one; expected at least 2 tokens. Lengthen the prompt."
+        )
+    longest = module.longest_row(tokens)
+    if tokens >= longest:
+        raise TooLong(
+            f"a prompt of {tokens} tokens leaves no room to answer: {type(module.model).__name__} "
+            f"reads {longest} tokens."
+        )
+    return replace(request, budget=min(request.max_new, longest - tokens))
+
+
+def _is_exact(module: TransformersDecoder, batch: Sequence[Row]) -> bool:
+    """Whether a row that is longer, or more padded, than any before agrees with one pass over it.
+
+    The longest row of the batch stands for all, and the one with the shortest prompt for those
+    with padding.
+    """
+    longest = max(batch, key=_length)
+    shortest = min(batch, key=lambda row: len(row.prompt))
+    padding = max(len(row.prompt) for row in batch) - len(shortest.prompt)
+    if module.is_proven(_length(longest), padding):
+        return True
+    for row in (longest, shortest) if padding else (longest,):
+        if not module.agrees([*row.prompt, *row.tokens], row.raw_logprobs):
+            return False
+    module.note_proven(_length(longest), padding)
+    return True
+
+
+def _length(row: Row) -> int:
+    return len(row.prompt) + len(row.tokens)
 
 
 def _rows_that_fit(module: TransformersDecoder, rows: Sequence[Row]) -> int:
@@ -87,22 +132,28 @@ def _rows_that_fit(module: TransformersDecoder, rows: Sequence[Row]) -> int:
     return int(budget // per_row)
 
 
-def _batches(
-    rows: Sequence[Row], max_rows: int, max_tokens: int, *, pads: bool
-) -> Iterator[list[Row]]:
-    """Rows in order, cut where they would not fit; without `pads`, where the length changes."""
-    batch: list[Row] = []
-    width = 0
-    for row in rows:
-        wider = max(width, len(row.prompt))
-        is_full = len(batch) >= max_rows or (len(batch) + 1) * wider > max_tokens
-        if batch and (is_full or (len(row.prompt) != width and not pads)):
-            yield batch
-            batch, wider = [], len(row.prompt)
+def _next_batch(module: TransformersDecoder, rows: Sequence[Row], max_rows: int) -> list[Row]:
+    """The first rows that may be sampled together; always at least one.
+
+    Padding and the wait for the longest answer make every row as long as the longest prompt and
+    the largest budget together. That stays within what each of them may become alone.
+    """
+    if module.together is Together.NONE:
+        max_rows = 1
+    most_tokens = prefill_tokens(module.head_weight.device)
+    batch = [rows[0]]
+    width, new = len(rows[0].prompt), rows[0].request.max_new
+    longest = module.longest_row(width)
+    for row in rows[1:]:
+        tokens = len(row.prompt)
+        wider, newer = max(width, tokens), max(new, row.request.max_new)
+        is_full = len(batch) >= max_rows or (len(batch) + 1) * wider > most_tokens
+        is_apart = wider + newer > longest or module.longest_row(tokens) != longest
+        if is_full or is_apart or (tokens != width and module.together is not Together.ANY):
+            break
         batch.append(row)
-        width = wider
-    if batch:
-        yield batch
+        width, new = wider, newer
+    return batch
 
 
 def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer) -> None:
@@ -115,14 +166,26 @@ def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer
     ids = [[pad] * gap + list(row.prompt) for gap, row in zip(missing, rows, strict=True)]
     seen = [[0] * gap + [1] * (longest - gap) for gap in missing]
     steps = max(row.request.max_new for row in rows)
+    drawer = _Drawer(module, rows, tokenizer, pad)
     # Neither an end token nor a padding token is named to `generate`: the drawer ends rows itself.
-    module.model.generate(
-        input_ids=torch.tensor(ids, device=device),
-        attention_mask=torch.tensor(seen, device=device),
-        generation_config=GenerationConfig(max_new_tokens=steps, do_sample=False, use_cache=True),
-        logits_processor=LogitsProcessorList([_Drawer(module, rows, tokenizer, pad)]),
-        stopping_criteria=StoppingCriteriaList([_Closed(rows)]),
-    )
+    try:
+        module.model.generate(
+            input_ids=torch.tensor(ids, device=device),
+            attention_mask=torch.tensor(seen, device=device),
+            generation_config=GenerationConfig(
+                max_new_tokens=steps, do_sample=False, use_cache=True
+            ),
+            logits_processor=LogitsProcessorList([drawer]),
+            stopping_criteria=StoppingCriteriaList([_Closed(rows)]),
+        )
+    # Boundary: a family's own code. What the drawer raises, and a full device, is told elsewhere.
+    except Exception as error:
+        if drawer.is_drawing or is_device_full(error):
+            raise
+        raise ModelError(
+            f"{type(module.model).__name__} fails at token {drawer.step + 1} of prompts of "
+            f"{longest} tokens ({first_line(error)}). Serve it over HTTP instead."
+        ) from error
 
 
 class _Drawer(LogitsProcessor):  # type: ignore[misc]  # transformers is not typed here
@@ -137,6 +200,7 @@ class _Drawer(LogitsProcessor):  # type: ignore[misc]  # transformers is not typ
         self.ends = set(tokenizer.eos_ids)
         self.pad = pad
         self.step = 0
+        self.is_drawing = False
         self.alternatives = max(row.sampling.top_logprobs for row in rows)
         self.settings = row_settings(
             [row.sampling for row in rows], module.head_weight.shape[0], device
@@ -146,6 +210,7 @@ class _Drawer(LogitsProcessor):  # type: ignore[misc]  # transformers is not typ
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Float32 logits (B, V) in; 0 at the token to take and minus infinity elsewhere out."""
+        self.is_drawing = True
         drawn = draw(scores, self.settings, self.uniforms_BT[:, self.step])
         self.step += 1
         tops = self._alternatives(scores)
@@ -158,6 +223,7 @@ class _Drawer(LogitsProcessor):  # type: ignore[misc]  # transformers is not typ
                 self._append(row, token, logprob, raw, tops[place] if tops else {})
             taken.append(token)
         taken_B1 = torch.tensor(taken, device=scores.device).unsqueeze(1)
+        self.is_drawing = False
         return torch.full_like(scores, float("-inf")).scatter_(1, taken_B1, 0.0)
 
     def _append(

@@ -2,22 +2,46 @@
 
 `lm/generate.py` samples them with transformers' own `generate`, which knows every kind of cache.
 For training they compute packed rows where they can (`packs`) and plain rows always.
+
+A row must get the same numbers in any company: sampled alone or in a batch, token by token or in
+one pass. Four things see to that. `check` compares them when a model is loaded, on rows of a few
+tokens. `agrees` compares them again whenever a row is longer, or more padded, than any before: a
+window may be far longer than what can be tried at first. No batch is wider than the model was made
+for: rows that are done go on being padded, and would run off a table of positions. And rotary
+positions that depend on the length are kept apart by it:
+
+- longrope has short factors for rows of up to `original_max_position_embeddings` tokens and long
+  ones for longer rows. Which of them a row gets is decided by its prompt: one that begins with the
+  short factors ends at that length, so that no token is sampled under other factors than it is
+  trained under. Rows of both kinds are computed apart.
+- dynamic stretches by the length itself beyond `max_position_embeddings`, so that every further
+  token changes all earlier ones: no row may be longer.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import ModelError, UserError
+from burnish.lm.device_full import is_device_full
 
 _WINDOWS = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
 """Settings under which families keep how far a layer looks back."""
+_LENGTHS = ("max_position_embeddings", "max_target_positions", "max_seq_len", "max_sequence_length")
+"""Settings under which families keep the longest sequence they were made for."""
+_TRIED = 6
+"""Tokens of the rows that are compared when a model is loaded."""
+_COMPARED_AT_ONCE = 512
+"""Positions whose full distributions are held in memory while log-probs are compared."""
 
 
 class Together(StrEnum):
@@ -38,10 +62,15 @@ class TransformersDecoder(nn.Module):
         super().__init__()
         self.model = model
         self._config = model.config.get_text_config()
+        self._switch, self._is_dynamic = _switch(self._config)
+        self._longest_compared = 0
+        self._widest_compared = 0
         self.packs = True
         """Whether several responses may share one row; not where a layer carries a state."""
         self.together = Together.ANY
         """Which prompts may be sampled in one batch."""
+        self.least_tokens = 1
+        """Shortest row; 2 where a single token is taken for the next one of the row before."""
 
     @classmethod
     def from_folder(
@@ -77,39 +106,86 @@ class TransformersDecoder(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """Longest sequence that the model was made for and computes alike in any batch."""
-        config = self._config
-        longest = int(getattr(config, "max_position_embeddings", 2048))
-        rope = getattr(config, "rope_parameters", None) or {}
-        if rope.get("rope_type") != "longrope":
+        """Longest sequence that the model was made for."""
+        return next((n for name in _LENGTHS if (n := _setting(self._config, name))), 2048)
+
+    def longest_row(self, prompt_tokens: int) -> int:
+        """How long a row may become that begins with so many tokens of prompt."""
+        longest = self.max_positions
+        if self._switch is None or prompt_tokens > self._switch:
             return longest
-        # Beyond the length before stretching, positions follow the longest row of the batch.
-        outside = getattr(config, "original_max_position_embeddings", longest)
-        return min(longest, int(rope.get("original_max_position_embeddings", outside)))
+        return min(longest, self._switch)
 
     @property
     def cache_bytes_per_token(self) -> int:
         """What one token of one row costs in the key-value cache, at most."""
         config = self._config
         width = int(config.hidden_size)
-        if queries := getattr(config, "num_attention_heads", None):
-            heads = getattr(config, "num_key_value_heads", None) or queries
-            width = heads * (getattr(config, "head_dim", None) or width // queries)
+        if queries := _setting(config, "num_attention_heads"):
+            heads = _setting(config, "num_key_value_heads") or queries
+            width = heads * (_setting(config, "head_dim") or width // queries)
         return int(2 * config.num_hidden_layers * width * self.head_weight.element_size())
 
     def forward(self, ids_BS: Tensor, positions_BS: Tensor, mask: Tensor | None = None) -> Tensor:
         """Final-normed hidden states, (B, S, D); `mask` as in `Decoder.forward`.
 
         Rows without a mask, or whose mask is causal with padding on the right, go to the model
-        as they are and count their positions from 0: every causal model computes those.
+        as they are and count their positions from 0: every causal model computes those. Padding
+        has position 0.
         """
+        if ids_BS.shape[1] < self.least_tokens:
+            raise UserError(
+                f"{type(self.model).__name__} computes a row of one token otherwise than the first "
+                "token of a longer one; expected at least 2 tokens. Lengthen the prompt."
+            )
+        if self._switch is not None and ids_BS.shape[1] > self._switch:
+            return self._by_length(self._switch, ids_BS, positions_BS, mask)
+        return self._hidden(ids_BS, positions_BS, mask)
+
+    def _by_length(
+        self, switch: int, ids_BS: Tensor, positions_BS: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Rows that are longer than the switch apart from those that are not."""
+        is_long_B = positions_BS.amax(dim=1) >= switch
+        if self._is_dynamic and bool(is_long_B.any()):
+            raise UserError(
+                f"a row of {int(positions_BS.max()) + 1} tokens: the dynamic rotary positions of "
+                f"{type(self.model).__name__} change with every token beyond {switch}, so what it "
+                f"samples could not be trained. Keep prompt and response within {switch} tokens."
+            )
+        if bool(is_long_B.all()):
+            return self._hidden(ids_BS, positions_BS, mask)
+        width = ids_BS.shape[1]
+        places, parts = [], []
+        for is_side_B in (is_long_B, ~is_long_B):
+            if not bool(is_side_B.any()):
+                continue
+            place_R = is_side_B.nonzero().squeeze(1)
+            side_mask = None if mask is None else mask[place_R]
+            ids_RS, positions_RS = ids_BS[place_R], positions_BS[place_R]
+            if side_mask is None or _is_plain(side_mask):
+                # Nothing but padding stands behind the longest row of a side.
+                end = int(positions_RS.max()) + 1
+                ids_RS, positions_RS, side_mask = ids_RS[:, :end], positions_RS[:, :end], None
+            side_RSD = self._hidden(ids_RS, positions_RS, side_mask)
+            parts.append(F.pad(side_RSD, (0, 0, 0, width - side_RSD.shape[1])))
+            places.append(place_R)
+        return torch.cat(parts).index_select(0, torch.cat(places).argsort())
+
+    def _hidden(self, ids_BS: Tensor, positions_BS: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None or _is_plain(mask):
-            output = self.model.base_model(input_ids=ids_BS, use_cache=False)
+            output = self._trunk(input_ids=ids_BS, use_cache=False)
         else:
             self._refuse_what_it_cannot_pack(ids_BS.shape[1])
             output = self._packed(ids_BS, positions_BS, mask)
         hidden: Tensor = output.last_hidden_state
         return hidden
+
+    @property
+    def _trunk(self) -> Any:
+        """The model without its head."""
+        base = self.model.base_model
+        return base if base is not self.model else getattr(self.model, "model", base)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits, with the scaling and soft capping that some families apply."""
@@ -143,6 +219,20 @@ class TransformersDecoder(nn.Module):
         kind = type(self.model).__name__
         if not self.model.can_generate():
             raise UserError(f"{folder}: {kind} cannot generate text; expected a causal model")
+        try:
+            self._compare(folder, kind)
+        except UserError:
+            raise
+        # Boundary: a family's own code, given nothing but token ids.
+        except Exception as error:
+            if is_device_full(error):
+                raise
+            raise UserError(
+                f"{folder}: {kind} fails on rows of token ids ({first_line(error)}); burnish "
+                "cannot sample or train it in this process. Serve it over HTTP instead."
+            ) from error
+
+    def _compare(self, folder: Path, kind: str) -> None:
         ids = torch.tensor([[1, 2, 3, 1], [1, 2, 2, 3]], device=self.head_weight.device)
         hidden = self(ids, torch.arange(4, device=ids.device).expand(2, 4))
         if self._gap(hidden[0, :2], hidden[1, :2]) > self._noise:
@@ -160,6 +250,51 @@ class TransformersDecoder(nn.Module):
             )
         self.packs = self._packs_exactly(hidden)
         self.together = self._find_together(folder)
+        self.least_tokens = 1 if self._gap_of_steps([[2]]) <= self._noise else 2
+        self._longest_compared, self._widest_compared = 0, 0
+        self.note_proven(_TRIED, 2 if self.together is Together.ANY else 0)
+
+    def is_proven(self, tokens: int, padding: int) -> bool:
+        """Whether rows as long, and as far padded, have been compared with one pass over each."""
+        return tokens <= self._longest_compared and padding <= self._widest_compared
+
+    def note_proven(self, tokens: int, padding: int) -> None:
+        """Rows of this length and with this much padding agreed."""
+        self._longest_compared = max(self._longest_compared, tokens)
+        self._widest_compared = max(self._widest_compared, padding)
+
+    @torch.no_grad()
+    def agrees(self, row: Sequence[int], logprobs: Sequence[float]) -> bool:
+        """Whether sampled log-probs are those that one pass over the row alone gives its last tokens.
+
+        Half precision rounds, and more so where tokens are routed to experts: only what is far
+        beyond that counts as another computation. What is no number is for the guards to report.
+        """
+        ids_1S = torch.tensor([row], device=self.head_weight.device)
+        positions_1S = torch.arange(ids_1S.shape[1] - 1, device=ids_1S.device).unsqueeze(0)
+        start = len(row) - len(logprobs)
+        hidden_TD = self(ids_1S[:, :-1], positions_1S)[0, start - 1 :]
+        found = []
+        # A few positions at a time: a long response times a large vocabulary fills any memory.
+        parts = (part.split(_COMPARED_AT_ONCE) for part in (hidden_TD, ids_1S[0, start:]))
+        for hidden_KD, ids_K in zip(*parts, strict=True):
+            logprobs_KV = self.logits(hidden_KD).float().log_softmax(dim=-1)
+            found.append(logprobs_KV.gather(1, ids_K.unsqueeze(1)).squeeze(1))
+        sampled_T = torch.tensor(logprobs, device=ids_1S.device)
+        gap = float((torch.cat(found) - sampled_T).abs().mean())
+        return not gap > (1e-3 if self._is_exact else 0.5)
+
+    def narrow(self, tokens: int) -> None:
+        """Sample fewer prompts in one batch; refuse where a row alone is not computed exactly."""
+        if self.together is Together.NONE:
+            raise ModelError(
+                f"{type(self.model).__name__} computes other log-probs token by token than in one "
+                f"pass for a row of {tokens} tokens, so what it samples could not be trained; up to "
+                f"{self._longest_compared} tokens they agree. Lower max_tokens or shorten the "
+                "prompt, or serve it over HTTP."
+            )
+        kinds = list(Together)
+        self.together = kinds[kinds.index(self.together) + 1]
 
     def _packs_exactly(self, apart: Tensor) -> bool:
         """Whether a mask hides one answer from the other behind the same prompt.
@@ -167,7 +302,7 @@ class TransformersDecoder(nn.Module):
         Recurrent and convolutional layers carry a state past any mask, and some position schemes
         count places in the row and not `position_ids`. `apart`: (2, 4, D), the two rows alone.
         """
-        parameters = inspect.signature(self.model.base_model.forward).parameters
+        parameters = inspect.signature(self._trunk.forward).parameters
         if not {"position_ids", "attention_mask"} <= set(parameters):
             return False
         device = self.head_weight.device
@@ -186,7 +321,7 @@ class TransformersDecoder(nn.Module):
     def _find_together(self, folder: Path) -> Together:
         """The largest batches whose cached steps give the logits of one plain pass."""
         trials = {
-            Together.ANY: [[1, 2, 3, 1], [1, 2]],
+            Together.ANY: [[1, 2, 3, 1], [1, 2], [1, 3, 2]],
             Together.SAME_LENGTH: [[1, 2, 3], [1, 3, 2]],
             Together.NONE: [[1, 2, 3]],
         }
@@ -200,6 +335,15 @@ class TransformersDecoder(nn.Module):
 
     def _gap_of_steps(self, prompts: list[list[int]], steps: int = 3) -> float:
         """How far `generate`'s logits are from those of each row alone in one pass."""
+        try:
+            return self._steps_and_pass(prompts, steps)
+        # Boundary: a family's own code, given a kind of batch that it may not be made for.
+        except Exception as error:
+            if is_device_full(error):
+                raise
+            return float("inf")
+
+    def _steps_and_pass(self, prompts: list[list[int]], steps: int) -> float:
         from transformers import GenerationConfig
 
         device = self.head_weight.device
@@ -229,7 +373,11 @@ class TransformersDecoder(nn.Module):
     @property
     def _noise(self) -> float:
         """Relative difference that rounding alone explains."""
-        return 1e-4 if self.head_weight.dtype in (torch.float32, torch.float64) else 5e-2
+        return 1e-4 if self._is_exact else 5e-2
+
+    @property
+    def _is_exact(self) -> bool:
+        return self.head_weight.dtype in (torch.float32, torch.float64)
 
     def _gap(self, got: Tensor, expected: Tensor) -> float:
         """Largest difference relative to the largest value; infinite where it is no number."""
@@ -243,20 +391,24 @@ class TransformersDecoder(nn.Module):
                 f"{kind} computes responses that share a row differently from separate ones: it "
                 "keeps a state that a mask cannot hide. Set update.share_prompts = false."
             )
-        found = [getattr(self._config, name, None) for name in _WINDOWS]
-        window = min((w for w in found if isinstance(w, int) and w > 0), default=length)
-        if length > window:
+        if length > self.packs_up_to:
             raise ModelError(
                 f"a packed row of {length} tokens exceeds the attention window of {kind}, "
-                f"{window} tokens; set update.share_prompts = false"
+                f"{self.packs_up_to} tokens; set update.share_prompts = false"
             )
+
+    @property
+    def packs_up_to(self) -> int | float:
+        """Longest packed row: within a window, places in the row are as good as positions."""
+        found = (_setting(self._config, name) for name in _WINDOWS)
+        return min((window for window in found if window and window > 0), default=math.inf)
 
     def _packed(self, ids_BS: Tensor, positions_BS: Tensor, mask_BSK: Tensor) -> Any:
         """The base model's output under an additive mask, which every backend reads."""
         dtype = self.head_weight.dtype
         hidden = torch.zeros(mask_BSK.shape, dtype=dtype, device=mask_BSK.device)
         hidden = hidden.masked_fill_(~mask_BSK, torch.finfo(dtype).min).unsqueeze(1)
-        return self.model.base_model(
+        return self._trunk(
             input_ids=ids_BS, position_ids=positions_BS, attention_mask=hidden, use_cache=False
         )
 
@@ -267,3 +419,40 @@ def _is_plain(mask_BSS: Tensor) -> bool:
     all_S = torch.arange(1, keys_BS.shape[1] + 1, device=keys_BS.device)
     real_BS = (keys_BS == all_S).cumprod(dim=-1).bool()
     return bool((real_BS | (keys_BS == 1)).all())
+
+
+def _switch(config: Any) -> tuple[int | None, bool]:
+    """The length beyond which rotary positions depend on the row's; whether by the length itself."""
+    table = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    # One table for all layers, or one for each kind of layer.
+    tables = [table, *(part for part in table.values() if isinstance(part, dict))]
+    switches: list[int] = []
+    is_dynamic = False
+    for rope in tables:
+        kind = str(rope.get("rope_type", rope.get("type", "")))
+        if kind == "longrope":
+            inside = rope.get("original_max_position_embeddings")
+            beside = _setting(config, "original_max_position_embeddings")
+            switches.append(int(inside or beside or config.max_position_embeddings))
+        elif "dynamic" in kind:
+            switches.append(int(config.max_position_embeddings))
+            is_dynamic = True
+    return min(switches, default=None), is_dynamic
+
+
+def _setting(config: Any, name: str) -> int | None:
+    """A number of a config; the largest of its layers where they differ."""
+    try:
+        value = getattr(config, name, None)
+    except RuntimeError:
+        # A config whose layers differ raises one where it is asked for all of them.
+        layers = config.per_layer_config
+        found = [getattr(layer, name, None) for layer in layers]
+        value = max((n for n in found if isinstance(n, int)), default=None)
+    return value if isinstance(value, int) else None
+
+
+def first_line(error: Exception) -> str:
+    """An error of somebody else's code in one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -158,8 +158,8 @@ def pack(
     layout = _lay_out(rows, trajectories, size)
     table_3RS = np.empty((3, len(rows), size), dtype=np.int64)
     table_3RS[0] = pad
-    # Padding in a row of its own goes on counting, as a plain causal batch does.
-    table_3RS[1] = 0 if is_shared else np.arange(size)
+    # A row's largest position tells its own length, which some rotary positions depend on.
+    table_3RS[1] = 0
     table_3RS[2] = np.arange(size)
     flat_3X = table_3RS.reshape(3, -1)
     flat_3X[0, layout.place] = layout.token

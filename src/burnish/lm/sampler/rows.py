@@ -91,6 +91,11 @@ class Row:
         for kept in (self.tokens, self.logprobs, self.raw_logprobs, self.alternatives):
             del kept[length:]
 
+    def restart(self) -> None:
+        """Forget everything that was drawn."""
+        self.shorten(0)
+        self.finish, self.cut = Finish.LENGTH, None
+
 
 def make_rows(requests: Iterable[Request]) -> list[Row]:
     """`sampling.n` rows of every request."""
