@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from burnish import surroundings
 from burnish.errors import UserError, did_you_mean
 from burnish.seeds import digest
 from burnish.surroundings import own_code
@@ -105,6 +106,8 @@ def describe(error: BaseException) -> str:
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code.co_filename == surroundings.__file__:
+            break  # the line of the user's own that was refused
         trace = trace.tb_next
     if trace is not None:
         code = trace.tb_frame.f_code

@@ -24,12 +24,15 @@ LOOP = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% e
 DOUBLE = "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s OP ns.s %}{% endfor %}"
 
 HOSTILE = {
-    "loops": (LOOP, "steps: does it loop?"),
-    "loops and writes": (LOOP.replace("{% endfor %}", "x{% endfor %}", 1), "does it loop?"),
+    "loops": (LOOP, "it loops: more than 100,000 steps"),
+    "loops and writes": (
+        LOOP.replace("{% endfor %}", "x{% endfor %}", 1),
+        "it loops: more than 100,000 steps",
+    ),
     "recurses": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself without end"),
     "branches": (
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-        "steps: does it loop?",
+        "it loops: more than 100,000 steps",
     ),
     "loops through itself": (
         "{% for x in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}",

@@ -12,11 +12,12 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "messages.md"
@@ -133,6 +134,67 @@ def pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def quantised(folder: Path) -> None:
+    change_weights(folder, lambda weight: weight.char())
+
+
+def broken_weight(folder: Path) -> None:
+    change_weights(folder, lambda weight: weight * float("inf"))
+
+
+def change_weights(folder: Path, change: Callable[[Any], Any]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.weight"
+    save_file({**weights, name: change(weights[name])}, folder / "model.safetensors")
+
+
+def write_file(name: str, text: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return write
+
+
+def append(name: str, text: str) -> Edit:
+    def edit(folder: Path) -> None:
+        with (folder / name).open("a") as file:
+            file.write(f"\n{text}\n")
+
+    return edit
+
+
+def cut_checkpoint(folder: Path) -> None:
+    os.truncate(folder / "runs/mine/checkpoints/step-000001/trainer/optimiser.safetensors", 1000)
+
+
+def lose_rows(folder: Path) -> None:
+    """What the triggers forbid, as a damaged disk would do it."""
+    with contextlib.closing(sqlite3.connect(folder / "runs/mine/run.db")) as connection:
+        connection.execute("DROP TRIGGER samples_no_delete")
+        connection.execute("DELETE FROM samples WHERE idx > 4")
+        connection.commit()
+
+
+def swap_store(folder: Path) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "runs/mine/run.db")) as connection:
+        connection.execute(
+            "UPDATE sessions SET pid = 17, started = '2025-01-01T00:00:00.000+00:00'"
+        )
+        connection.commit()
+    about = folder / "runs/mine/config.json"
+    changed = {
+        **json.loads(about.read_text()),
+        "store": "2025-01-02T00:00:00.000+00:00 by process 18",
+    }
+    about.write_text(json.dumps(changed))
+
+
+DEEP = "[" * 10_000 + "]" * 10_000
+INDEX = "model.safetensors.index.json"
+TEMPLATE = "chat_template.jinja"
+LOOP = "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}"
 OWN_MODEL = ("model.path=model",)
 TWICE = '[[rewards]]\nkind = "function"\npath = "rewards.py:letters"\n\n[rollout]'
 
@@ -149,6 +211,10 @@ CASES: dict[str, list[Case]] = {
         Case("A group reward returns one value for all", reward("one_for_all")),
         Case("A reward returns None for everything", reward("none")),
         Case("A reward always raises", reward("always_raises")),
+        Case("A reward raises what is no Exception", reward("raises_base")),
+        Case("A reward calls os._exit", reward("ends_the_process")),
+        Case("A reward returns a Reward of the wrong types", reward("wrong_types")),
+        Case("A reward's file ends the process", edit=append("rewards.py", "raise SystemExit(0)")),
         Case("A reward gives everything the same", (*reward("constant"), "guards.useless_steps=3")),
         Case("A reward asks for fields that the data lacks", reward("wants_more")),
         Case("A reward takes one answer and the group", reward("takes_both")),
@@ -163,6 +229,11 @@ CASES: dict[str, list[Case]] = {
         Case("A table is misspelt", edit=recipe("[rollout]", "[rolout]")),
         Case("A value has the wrong type", ("rollout.samples=many",)),
         Case("A value is out of range", ("rollout.temperature=0",)),
+        Case("A number is beyond all use", ("optimiser.weight_decay=inf",)),
+        Case("A weight of a reward is no number", ("rewards.0.weight=nan",)),
+        Case("The run's name is no folder name", ("run.name=../mine",)),
+        Case("A number has thousands of digits", edit=recipe("steps = 4", "steps = " + "9" * 5000)),
+        Case("A list is nested without measure", edit=recipe("steps = 4", f"steps = {DEEP}")),
         Case("A choice does not exist", ("optimiser.schedule=cosin",)),
         Case(
             "A kind of reward does not exist", edit=recipe('kind = "function"', 'kind = "numerc"')
@@ -195,6 +266,7 @@ CASES: dict[str, list[Case]] = {
         Case("The file is not there", ("task.path=date.jsonl",)),
         Case("A column is not there", ("task.prompt=qestion",)),
         Case("A line is no JSON", edit=data(row("one"), '{"question": ', row("two"))),
+        Case("A row is nested without measure", edit=data(row("one"), f'{{"question": {DEEP}}}')),
         Case("The file is empty", edit=data()),
         Case("One prompt is all there is", edit=data(row("one"))),
         Case("A prompt is empty", edit=data(row("one"), row(" "), row("two"))),
@@ -222,12 +294,33 @@ CASES: dict[str, list[Case]] = {
         Case(
             "The tokenizer is missing", OWN_MODEL, model(lambda f: (f / "tokenizer.json").unlink())
         ),
+        Case("The index of the weights has no map", OWN_MODEL, model(write_file(INDEX, "{}"))),
+        Case("The weights are quantised", OWN_MODEL, model(quantised)),
+        Case("A weight is not finite", OWN_MODEL, model(broken_weight)),
+        Case(
+            "The chat template loops without end",
+            OWN_MODEL,
+            model(write_file(TEMPLATE, LOOP)),
+        ),
+        Case(
+            "The chat template calls itself",
+            OWN_MODEL,
+            model(write_file(TEMPLATE, "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")),
+        ),
+        Case(
+            "The chat template divides by zero",
+            OWN_MODEL,
+            model(write_file(TEMPLATE, "{{ 1 / 0 }}")),
+        ),
         Case("The device does not exist", ("model.device=gpu0",)),
     ],
     "Runs": [
         Case("No such recipe", ("train", "recipes.toml")),
         Case("A run is continued with another setting", ("rollout.samples=5",), first=STOPS),
         Case("A run is continued on other data", edit=OTHER_DATA, first=STOPS),
+        Case("A checkpoint is cut off", edit=cut_checkpoint, first=STOPS),
+        Case("The store has lost rows", edit=lose_rows, first=STOPS),
+        Case("The store is that of another run", edit=swap_store, first=STOPS),
         Case("A folder is no crash folder", ("replay", "runs")),
     ],
 }

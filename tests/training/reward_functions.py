@@ -1,8 +1,11 @@
 """Rewards of the training tests, named in their configs by path: good ones and bad ones."""
 
 import math
+import os
 import re
 import time
+
+from burnish.records import Reward
 
 
 def letters(text):
@@ -87,3 +90,19 @@ def always_raises(text):
 def nan_slowly_at_first(responses):
     time.sleep(0.3 if responses[0].id.split(".")[1] == "0" else 0.0)
     return [math.nan] * len(responses)
+
+
+class Own(BaseException):
+    pass
+
+
+def raises_base(text):
+    raise Own("mine")
+
+
+def ends_the_process(text):
+    os._exit(0)
+
+
+def wrong_types(text):
+    return Reward("x", 1.0, evidence=("seen",))

@@ -51,9 +51,9 @@ class Budget:
     def step(self) -> None:
         self.steps += 1
         if self.steps > MOST_STEPS:
-            raise TemplateLimit(f"it takes more than {MOST_STEPS:,} steps: does it loop?")
+            raise TemplateLimit(f"it loops: more than {MOST_STEPS:,} steps")
         if time.monotonic() > self.ends:
-            raise TemplateLimit(f"it takes more than {MOST_SECONDS:g} s: does it loop?")
+            raise TemplateLimit(f"it loops: more than {MOST_SECONDS:g} s")
 
 
 _budget: ContextVar[Budget | None] = ContextVar("burnish_template_budget", default=None)

@@ -188,16 +188,21 @@ class RunReader:
         lost = sorted(set(range(step)) - set(before))
         if lost:
             return f"the rollouts of {len(lost):,} of {step:,} steps (the first is step {lost[0]})"
-        counted = (
-            "SELECT r.step, r.samples, count(s.id) FROM rollouts r LEFT JOIN samples s "
-            "ON s.step = r.step AND s.split NOT LIKE 'eval:%' WHERE r.step < ? "
-            "GROUP BY r.step HAVING count(s.id) <> r.samples"
-        )
-        for at, expected, got in self.query(counted, [step]):
-            return f"{expected - got:,} of {expected:,} samples of step {at}"
+        if torn := self.torn():
+            return torn
         told = {row[0] for row in self.query("SELECT DISTINCT step FROM metrics")}
         silent = sorted(set(range(step)) - told)
         return f"the metrics of {len(silent):,} of {step:,} steps" if silent else ""
+
+    def torn(self) -> str:
+        """What the first step lacks that has lost some of its samples, in words."""
+        counted = (
+            "SELECT r.step, r.samples, count(s.id) FROM rollouts r LEFT JOIN samples s "
+            "ON s.step = r.step AND s.split NOT LIKE 'eval:%' "
+            "GROUP BY r.step HAVING count(s.id) <> r.samples ORDER BY r.step LIMIT 1"
+        )
+        row = self._database.row(counted)
+        return "" if row is None else f"{row[1] - row[2]:,} of {row[1]:,} samples of step {row[0]}"
 
     def _has(self, table: str) -> bool:
         """Runs of earlier versions lack the tables that came later."""
