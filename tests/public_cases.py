@@ -459,7 +459,11 @@ CASES = [
         LOSS,
         {"dual_clip": OPTIONAL, "clip_low": "inf short", "clip_high": "inf"},
     ),
-    Case(policy.kl_penalty, {"logp": LOGP, "ref_logp": LOGP - 0.2, "kind": "k3"}),
+    Case(
+        policy.kl_penalty,
+        {"logp": LOGP, "ref_logp": LOGP - 0.2, "kind": "k3", "ratio": torch.ones_like(LOGP)},
+        {"ratio": OPTIONAL},
+    ),
     Case(policy.token_entropy, {"logits": LOGP}, {"logits": "nan inf short empty"}, keeps_nan=True),
     Case(policy.sft_nll, {"logp": LOGP, "mask": MASK, "tokens": 3}, {"tokens": OPTIONAL}),
     Case(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -269,13 +270,21 @@ def test_a_measurement_that_is_not_finite_stops_the_run_and_is_seen_again(tmp_pa
     assert replay(Path(place)) == line
 
 
-def test_a_stop_behind_the_measurement_is_seen_again_with_the_weight_of_its_step(tmp_path):
-    """Finite when it starts; a target far below lifts the weight over what float32 holds."""
-    huge = {**ADAPTIVE, "coefficient": 1e38, "target": 1e-3, "high": 1e40}
-    table = {**PLAIN, "policy": {"auxiliary": [huge]}}
+def test_a_stop_behind_the_measurement_is_seen_again_with_the_weight_of_its_step(
+    tmp_path, monkeypatch
+):
+    """A measured weight of more than float32 holds."""
+    trained = trainer(tmp_path, PLAIN)
+    measure = trained.updater.balance
+    huge = BalanceState(1e40, 1e-3, 0)
+
+    def balance(step, values):
+        return replace(measure(step, values), state=huge)
+
+    monkeypatch.setattr(trained.updater, "balance", balance)
     with pytest.raises(GuardTripped, match="loss guard: sft is inf at step 0") as caught:
-        finish(trainer(tmp_path, table))
+        finish(trained)
     line, _, place = str(caught.value).partition(" Saved; see it again: burnish replay ")
     kept = PolicyState.from_tensors(load_file(Path(place) / "policy.safetensors"))
-    assert kept.balance == BalanceState(1e40, 1e-3, 0)
+    assert kept.balance == huge
     assert replay(Path(place)) == line

@@ -398,9 +398,8 @@ def test_too_large_an_outage_stops_before_the_weights_move(tmp_path):
     last = events[-1]
     assert last.status == "stopped"
     assert last.reason.startswith(("50% of the rewards of step", "75% of", "25% of"))
-    assert "(most: infra_error); guards.failed_share allows 20%. See why: burnish show" in (
-        last.reason
-    )
+    assert "(most: infra_error, part 'out_half_the_time' has no value: Conn" in last.reason
+    assert "); guards.failed_share allows 20%. See why: burnish show" in last.reason
     with RunStore.open(trained.folder, read_only=True) as store:
         assert store.metrics()["optimiser/updates"][-1].value == 0.0
 

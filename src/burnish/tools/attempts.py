@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 TCP, UDP = socket.SOCK_STREAM, socket.SOCK_DGRAM
+LONGEST_SOCKET_PATH = 100
 IPC_PRIVATE = IPC_RMID = 0
 
 
@@ -267,14 +270,18 @@ class Outside:
         self.writable = folder / "writable"
         self.writable.write_text("not empty")
         self.writable.chmod(0o666)
+        # The kernel takes about 100 characters as a socket's path, and TMPDIR may be longer.
+        is_long = len(os.fsencode(folder / "datagram")) > LONGEST_SOCKET_PATH
+        self.plugs = Path(tempfile.mkdtemp(dir="/tmp")) if is_long else folder
+        self.plugs.chmod(0o755)
         name = f"burnish-probe-{folder.name}"
         is_linux = sys.platform == "linux"
         addresses: dict[str, tuple[int, int, Any]] = {
             "tcp": (socket.AF_INET, TCP, ("127.0.0.1", 0)),
             "udp": (socket.AF_INET, UDP, ("127.0.0.1", 0)),
-            "unix": (socket.AF_UNIX, TCP, f"\0{name}" if is_linux else str(folder / "plug")),
-            "datagram": (socket.AF_UNIX, UDP, str(folder / "datagram")),
-            "abstract": (socket.AF_UNIX, UDP, f"\0{name}-d" if is_linux else str(folder / "d")),
+            "unix": (socket.AF_UNIX, TCP, f"\0{name}" if is_linux else str(self.plugs / "plug")),
+            "datagram": (socket.AF_UNIX, UDP, str(self.plugs / "datagram")),
+            "abstract": (socket.AF_UNIX, UDP, f"\0{name}-d" if is_linux else str(self.plugs / "d")),
         }
         self.listeners: dict[str, socket.socket] = {}
         for key, (family, kind, address) in addresses.items():
@@ -283,7 +290,7 @@ class Outside:
             plug.bind(address)
             if kind == TCP:
                 plug.listen()
-        (folder / "datagram").chmod(0o777)
+        (self.plugs / "datagram").chmod(0o777)
         self.segment = _new_segment()
         self.victim = subprocess.Popen(
             [sys.executable, "-S", "-c", "import time; time.sleep(60)"], env={}
@@ -296,7 +303,7 @@ class Outside:
             "tcp": self.listeners["tcp"].getsockname()[1],
             "udp": self.listeners["udp"].getsockname()[1],
             "unix": name,
-            "datagram": str(folder / "datagram"),
+            "datagram": str(self.plugs / "datagram"),
             "abstract": f"{name}-d",
             "segment": self.segment,
         }
@@ -337,6 +344,8 @@ class Outside:
     def close(self) -> None:
         for plug in self.listeners.values():
             plug.close()
+        if self.plugs != self.folder:
+            shutil.rmtree(self.plugs, ignore_errors=True)
         if self.segment >= 0:
             ctypes.CDLL(None).shmctl(self.segment, IPC_RMID, None)
         self.victim.kill()
