@@ -16,6 +16,7 @@ environment variables and import paths that were added stay.
 from __future__ import annotations
 
 import locale
+import logging
 import operator
 import os
 import resource
@@ -27,6 +28,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
+
+logger = logging.getLogger(__name__)
 
 _inside: ContextVar[int] = ContextVar("burnish_own_code", default=0)
 """The process in which code of the user's own is running; 0 where none is."""
@@ -61,6 +64,25 @@ def _refuse_exit(status: int) -> NoReturn:
     if _inside.get() == os.getpid():
         raise ExitRefused(f"os._exit({status}) was called, which would end the whole run")
     _end_process(status)
+
+
+@contextmanager
+def kept(who: str) -> Iterator[None]:
+    """Around user's code in the main thread: what it changes is set back, and told once."""
+    before = Surroundings()
+    try:
+        with own_code():
+            yield
+    finally:
+        for what in before.restore():
+            line = f"{who} changed {what}; it was set back."
+            if line not in _told:
+                _told.add(line)
+                logger.warning(line)
+        before.close()
+
+
+_told: set[str] = set()
 
 
 class Setting(NamedTuple):
@@ -117,6 +139,7 @@ def _settings() -> Iterator[Setting]:
     yield Setting("the limits of the process", _limits, _put_limits, _few)
     yield Setting("the environment", os.environ.copy, _put_environment, _few, _lacks)
     yield Setting("the import paths", sys.path.copy, _put_paths, _few, _lacks)
+    yield Setting("imported packages", _packages, sys.modules.update, _few, _replaced)
     yield Setting("which warnings are errors", _raising, _put_raising, _few)
     if threading.current_thread() is threading.main_thread():
         yield Setting("signal handlers", _handlers, _put_handlers, _few)
@@ -152,6 +175,16 @@ def _torch_settings() -> Iterator[Setting]:
     yield Setting(
         "torch's anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly
     )
+
+
+def _packages() -> dict[str, Any]:
+    """Packages that a second import would break or double."""
+    names = ("burnish", "msgspec", "numpy", "torch")
+    return {name: sys.modules[name] for name in names if name in sys.modules}
+
+
+def _replaced(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    return any(now.get(name) is not module for name, module in before.items())
 
 
 def _umask() -> int:
@@ -214,7 +247,8 @@ def _put_raising(before: list[Any]) -> None:
     warnings.filters[:] = kept  # type: ignore[index]
 
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD)
+_SIGNALS = (signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD)
+"""Without SIGINT, which the event loop itself takes and gives back."""
 
 
 def _handlers() -> list[Any]:

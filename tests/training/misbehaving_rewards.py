@@ -132,6 +132,11 @@ def import_paths(text):
     return letters(text)
 
 
+def packages(text):
+    sys.modules.pop("torch", None)
+    return letters(text)
+
+
 def warning_errors(text):
     warnings.simplefilter("error")
     return letters(text)

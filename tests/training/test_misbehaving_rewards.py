@@ -64,6 +64,7 @@ CHANGES = {
     "recursion": "the recursion limit (to ",
     "environment": "the environment (to ",
     "import_paths": "the import paths (to [])",
+    "packages": "imported packages (to ",
     "warning_errors": "which warnings are errors (to ",
     "mask": "the mask of new files (to 0o777)",
     "limits": "the limits of the process (to ",
@@ -168,6 +169,27 @@ def test_pieces_and_tasks_of_ones_own_cannot_end_the_run_silently(tmp_path, slot
     with pytest.raises(UserError) as caught:
         finish(trainer(tmp_path, SETTINGS, table))
     assert "own.py:own" in str(caught.value)
+
+
+@pytest.mark.parametrize("slot", ["advantage", "auxiliary", "task"])
+def test_what_pieces_and_tasks_of_ones_own_change_is_set_back(tmp_path, slot, caplog):
+    bodies = {
+        "advantage": "own(rewards_BK, groups_B, weights_K):\n    {set}\n"
+        "    return rewards_BK[:, 0] - rewards_BK.mean(), rewards_BK",
+        "auxiliary": "own(batch):\n    {set}\n    return batch.logp_BT * 0",
+        "task": "own(rng):\n    {set}\n    return {{'prompt': f'item {{rng.random()}}?', 'row': 1}}",
+    }
+    change = "torch.set_default_dtype(torch.float64); os.chdir('/')"
+    text = bodies[slot].format(set=change)
+    (tmp_path / "own.py").write_text(f"import os, torch\ndef {text}\n")
+    piece = {"kind": "function", "path": f"{tmp_path / 'own.py'}:own"}
+    table = {"task": piece} if slot == "task" else {"policy": {slot: piece}}
+    if slot == "auxiliary":
+        table = {"policy": {"auxiliary": [piece]}}
+    before = state_of_the_process()
+    assert finish(trainer(tmp_path, SETTINGS, table))[-1].status == "finished"
+    assert state_of_the_process() == before
+    assert "torch's default dtype (to torch.float64)" in caplog.text
 
 
 def test_outside_of_a_call_the_process_can_be_ended():

@@ -219,14 +219,6 @@ def test_a_second_process_is_refused_and_does_no_harm(tmp_path):
     assert not draft.exists(), "the draft of a dead writer stayed"
 
 
-def test_a_checkpoint_without_state_says_what_to_do(tmp_path):
-    stop_after(trainer(tmp_path, {"checkpoint": {"every": 1}}), 1, saved=True)
-    place = tmp_path / "run" / "checkpoints" / "step-000001"
-    (place / "trainer" / "state.json").write_text("{")
-    with pytest.raises(StoreError, match=r"is damaged: trainer/state.json cannot be read"):
-        trainer(tmp_path, {"checkpoint": {"every": 1}})
-
-
 # --- kill -9
 
 TRAIN = ["train", "config.toml", "--quiet"]

@@ -33,7 +33,7 @@ from burnish.errors import ArgumentError, UserError, is_out_of_memory
 from burnish.policy.batch import Estimate, LossBatch, RewardBatch
 from burnish.policy.pieces import Function
 from burnish.source import describe, find_function
-from burnish.surroundings import own_code
+from burnish.surroundings import kept
 
 SLOTS: dict[str, tuple[str, ...]] = {
     "shaping": ("rewards_BK", "batch"),
@@ -134,7 +134,7 @@ def _call(piece: Function, slot: str, *arguments: object) -> Any:
     """Call a function of the user's; what it raises becomes one line that names the place."""
     function = load_function(piece, slot)
     try:
-        with own_code():
+        with kept(f"{slot} function '{piece.path}'"):
             return function(*arguments, **piece.options)
     # The boundary to other people's code: whatever it raises is theirs to mend, but for a full GPU
     # and Ctrl-C.

@@ -2,9 +2,9 @@
 
 The file is in write-ahead mode with `synchronous=NORMAL`: a killed process loses nothing that was
 committed, any number of readers look on while it is written, and a commit costs no disk flush. A
-power cut may lose the newest commits, never the file. A thread of its own folds the log into the
-file now and then: that flushes the disk and takes longer the larger the file is, which no training
-step should wait for.
+power cut may lose the newest commits, never the file; `RunStore.flush` makes them safe, and a
+checkpoint asks for it. A thread of its own folds the log into the file now and then: that flushes
+the disk and takes longer the larger the file is, which no training step should wait for.
 """
 
 from __future__ import annotations

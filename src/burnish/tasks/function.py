@@ -32,7 +32,7 @@ from burnish.errors import UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 from burnish.source import describe, find_function, source_text
-from burnish.surroundings import own_code
+from burnish.surroundings import kept, own_code
 from burnish.tasks.base import content_key, is_held_out
 
 TRIES = 2_000
@@ -100,6 +100,10 @@ class FunctionTasks:
     def train(self, index: int) -> Task:
         if index < 0:
             raise ValueError(f"a task index counts from 0; got {index}")
+        with kept(self._where):
+            return self._train(index)
+
+    def _train(self, index: int) -> Task:
         for attempt in range(TRIES):
             drawn = self._draw(self._seed, "train", index, attempt)
             if not is_held_out(drawn.key, self.config.held_out_share):
@@ -121,7 +125,8 @@ class FunctionTasks:
         if self.config.held_out_share == 0:
             return []
         found = islice(self._testable(), self.config.held_out_size)
-        return [self._task(f"held-out/{content_key(drawn.messages)}", drawn) for drawn in found]
+        with kept(self._where):
+            return [self._task(f"held-out/{content_key(drawn.messages)}", drawn) for drawn in found]
 
     def _testable(self) -> Iterator[Drawn]:
         """Held-out questions, each once, until the function seems to have no more of them."""

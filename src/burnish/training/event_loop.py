@@ -11,7 +11,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -22,20 +22,16 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.afterwards: Callable[[], None] | None = None
-        """Called when a coroutine has ended, however it did: nothing else is running then."""
+        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Entered before each coroutine and left when it has ended, however it did."""
 
     def run(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """The result of `work()`."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         task = self._loop.create_task(work())
-        try:
-            with _interruptible(self._loop, task):
-                return self._loop.run_until_complete(task)
-        finally:
-            if self.afterwards is not None:
-                self.afterwards()
+        with self.around(), _interruptible(self._loop, task):
+            return self._loop.run_until_complete(task)
 
     def close(self) -> None:
         """Let go of the loop; a later `run` starts another."""

@@ -8,6 +8,7 @@ the weights and metrics come out bit for bit as if nothing had happened.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -118,19 +119,25 @@ class Trainer:
 
     def run(self) -> Iterator[Event]:
         """Train to the end, or to a clear reason to stop."""
-        before = Surroundings()
-        self.loop.afterwards = functools.partial(self._set_back, before)
+        self.loop.around = self._unchanged
         try:
             with calm_collector():
                 yield from self._run()
         finally:
             self.loop.close()
-            self.loop.afterwards = None
+
+    @contextlib.contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """While rewards and judges run; what they did to the process is undone and told once."""
+        before = Surroundings()
+        try:
+            yield
+        finally:
+            self._tell(before.restore())
             before.close()
 
-    def _set_back(self, before: Surroundings) -> None:
-        """Undo what rewards and judges did to the process, and say so once for each thing."""
-        for what in before.restore():
+    def _tell(self, changed: list[str]) -> None:
+        for what in changed:
             if what in self.told:
                 continue
             self.told.add(what)
@@ -138,8 +145,11 @@ class Trainer:
             who = f"reward '{own[0]}'" if len(own) == 1 else "a reward or judge function"
             line = f"{who} changed {what}; it was set back, and the run goes on."
             logger.warning(line)
-            if self.world.is_main:
-                self.store.append_event("surroundings", line, {}, self.state.step)
+            # A store that fails now fails at the next write too, which is not on the way out of
+            # another error and tells it.
+            with contextlib.suppress(StoreError):
+                if self.world.is_main:
+                    self.store.append_event("surroundings", line, {}, self.state.step)
 
     def _run(self) -> Iterator[Event]:
         began = time.perf_counter()
