@@ -14,13 +14,10 @@ from pathlib import Path
 
 import anyio
 
-from burnish.cli.method_cards import find_card
-from burnish.cli.methods import BASELINE, differences, recipe_of
-from burnish.cli.recipes import RecipeCard, all_recipes, read_card
-from burnish.cli.rehearsal import Played, answer_fields, play_all, scripts_for
-from burnish.cli.rewards import parts_text
-from burnish.cli.tokenizers import tokenizer_for
-from burnish.cli.words import resolve
+from burnish.cli.drawing import parts_text
+from burnish.cli.dry_run import Played, answer_fields, play_all, scripts_for, tokenizer_for
+from burnish.cli.methods import BASELINE, differences, find_card, recipe_of
+from burnish.cli.recipes import RecipeCard, all_recipes, read_card, resolve
 from burnish.config import Config
 from burnish.lm.base import Sampling
 from burnish.policy.recipe import Recipe

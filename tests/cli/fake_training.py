@@ -1,4 +1,4 @@
-"""A training room that plays given events, for the command around it."""
+"""A training package that plays given events, for the command around it."""
 
 from __future__ import annotations
 

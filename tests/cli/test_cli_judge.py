@@ -13,7 +13,7 @@ from judge_server import JudgeServer, shown, winner
 
 from burnish.bench.edits import format_marks, word_count
 from burnish.bench.regression import probability
-from burnish.cli.judge_progress import first_reply
+from burnish.cli.judge_session import first_reply
 from burnish.seeds import Seeds
 
 
@@ -105,7 +105,7 @@ def test_a_server_that_is_down_ends_with_3_and_one_line(
     from burnish.lm.jobs import Limits
 
     quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
-    monkeypatch.setattr("burnish.cli.judging.Limits", quick)
+    monkeypatch.setattr("burnish.cli.judge_session.Limits", quick)
     with JudgeServer(lambda prompt: None) as server:
         done = typed("judge", pairs, "--model", server.model)
     assert done.code == 3
@@ -121,7 +121,7 @@ def test_a_failure_of_the_connection_is_told_once_with_a_count(
     from burnish.lm.jobs import Limits
 
     quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
-    monkeypatch.setattr("burnish.cli.judging.Limits", quick)
+    monkeypatch.setattr("burnish.cli.judge_session.Limits", quick)
     with JudgeServer(fair) as server:
         gone = server.model
     down = typed("judge", pairs, "--model", gone, "--with", "openrs")
@@ -162,7 +162,7 @@ def test_a_terminal_gets_a_bar_with_rows_and_calls(
     from rich.console import Console
 
     screen = Console(file=io.StringIO(), force_terminal=True, width=140, color_system=None)
-    monkeypatch.setattr("burnish.cli.judge_progress.err", screen)
+    monkeypatch.setattr("burnish.cli.judge_session.err", screen)
     with JudgeServer(fair) as server:
         assert typed("judge", pairs, "--model", server.model).code == 0
     drawn = screen.file.getvalue()

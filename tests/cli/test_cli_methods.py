@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from cli_words import Type
 
-import burnish.cli.method_cards as method_cards
+import burnish.cli.methods as methods
 import burnish.cli.recipes as recipes
-from burnish.cli.method_cards import card_folder, find_card
+from burnish.cli.methods import card_folder, find_card
 from burnish.cli.recipes import all_recipes, find_recipe, read_card
 from burnish.errors import UserError
 
@@ -127,7 +127,7 @@ def cards(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     place = tmp_path / "cards"
     place.mkdir()
     (place / "wide.md").write_text(CARD)
-    monkeypatch.setattr(method_cards, "card_folder", lambda: place)
+    monkeypatch.setattr(methods, "card_folder", lambda: place)
     return place
 
 
@@ -164,7 +164,7 @@ def test_cards_of_an_installed_package_come_before_those_of_a_checkout(
 ) -> None:
     package = tmp_path / "checkout" / "src" / "burnish"
     in_checkout = tmp_path / "checkout" / "docs" / "methods"
-    monkeypatch.setattr(method_cards, "PACKAGE", package)
+    monkeypatch.setattr(methods, "PACKAGE", package)
     assert card_folder() is None
     assert find_card("wide") is None
     in_checkout.mkdir(parents=True)

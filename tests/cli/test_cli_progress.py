@@ -10,11 +10,10 @@ from fake_training import FakeTrainer, step_done
 from rich.console import Console
 
 import burnish.cli.console as console
+import burnish.cli.drawing as drawing
 import burnish.cli.progress as progress
-import burnish.cli.report as report
 from burnish.cli.console import duration, interval, number, one_line, share, size
-from burnish.cli.progress import LiveView, reward_text, step_line, step_table, view_for
-from burnish.cli.watch import Watch
+from burnish.cli.progress import LiveView, Watch, reward_text, step_line, step_table, view_for
 
 
 def drawn(width: int, steps: int = 2) -> list[str]:
@@ -72,7 +71,7 @@ def test_names_of_rewards_are_no_markup_and_steer_no_terminal() -> None:
 
 def test_the_live_view_runs_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Console(file=io.StringIO(), width=120, force_terminal=True)
-    for module in (console, progress, report):
+    for module in (console, progress, drawing):
         monkeypatch.setattr(module, "out", screen)
     trainer = FakeTrainer(tmp_path / "run")
     view = view_for(trainer, quiet=False, as_json=False)

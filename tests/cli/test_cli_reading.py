@@ -12,7 +12,7 @@ from rich.text import Text
 from stored_run import STEPS
 
 from burnish.cli.console import out
-from burnish.cli.rewards import parts_text, reward_tree
+from burnish.cli.drawing import parts_text, reward_tree
 from burnish.records import (
     Author,
     Evidence,

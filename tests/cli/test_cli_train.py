@@ -1,4 +1,4 @@
-"""`burnish train` around a training room that plays given events."""
+"""`burnish train` around a training package that plays given events."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cli_words import Type
 from fake_training import FakeTrainer
 
 import burnish.cli.train as command
-from burnish.cli.train import Options, choose_folder
-from burnish.cli.words import resolve
+from burnish.cli.recipes import resolve
+from burnish.cli.train import choose_folder
 from burnish.errors import GuardTripped, ModelError, UserError
 from burnish.store import RunStatus, RunStore
 
@@ -41,21 +41,21 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The fake training room; `room.error` is raised in the middle of a run."""
-    room = SimpleNamespace(error=None, folders=[])
+def training(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The fake training package; `training.error` is raised in the middle of a run."""
+    training = SimpleNamespace(error=None, folders=[])
 
     def build(resolved: object, folder: Path, *, root: Path, recipe: str) -> FakeTrainer:
-        room.folders.append(folder)
-        return FakeTrainer(folder, room.error)
+        training.folders.append(folder)
+        return FakeTrainer(folder, training.error)
 
-    room.build = build
-    monkeypatch.setattr(command, "training_room", lambda: room)
-    return room
+    training.build = build
+    monkeypatch.setattr(command, "import_training", lambda: training)
+    return training
 
 
 def test_lines_show_useful_groups_first_and_the_parts_of_the_loss(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     shown = typed("train", recipe)
     assert shown.code == 0
@@ -78,7 +78,7 @@ def test_lines_show_useful_groups_first_and_the_parts_of_the_loss(
 
 
 def test_overlong_prompts_and_useless_steps_are_warned_about(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     err = typed("train", recipe).err
     assert "warning: 2 prompts are over the limit: long-1 (2048), long-2 (1100)\n" in err
@@ -87,14 +87,14 @@ def test_overlong_prompts_and_useless_steps_are_warned_about(
 
 
 def test_the_end_shows_the_change_the_curves_and_where_to_look(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     shown = typed("train", recipe).out
     assert (
         "held out  0.320 [0.237, 0.417] -> 0.610 [0.512, 0.700]; change +0.290 [+0.200, +0.380], "
         "paired over 100 prompts, 95 % intervals  (finished in 1 min 23 s)"
     ) in shown
-    folder = room.folders[0]
+    folder = training.folders[0]
     assert f"burnish show {folder.name}" in shown
     assert str(folder / "checkpoints" / "step-000003") in shown
     assert "mean length (tokens)" in shown
@@ -102,7 +102,7 @@ def test_the_end_shows_the_change_the_curves_and_where_to_look(
 
 
 def test_the_end_says_what_was_rewarded(
-    typed: Type, recipe: Path, room: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    typed: Type, recipe: Path, training: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewards = {
         "rewards.0.kind": "regex",
@@ -148,12 +148,12 @@ def test_the_end_says_what_was_rewarded(
 
 
 def test_the_run_is_named_after_recipe_and_settings(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     typed("train", recipe, "--quiet")
     typed("train", recipe, "run.seed=1", "--quiet")
     typed("train", recipe, "run.name=mine", "--runs", "elsewhere", "--quiet")
-    first, second, third = room.folders
+    first, second, third = training.folders
     assert first.parent == Path("runs")
     assert first.name.startswith("small-")
     assert len(first.name) == len("small-") + 8
@@ -173,7 +173,7 @@ def older_run(name: str, created: str, drop: str = "steps", **changes: object) -
 
 
 def test_a_run_older_than_a_setting_is_found_again(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     older_run("small-00000000", "2026-01-01", "rollout.top_k")
     newest = older_run("small-11111111", "2026-01-03", "rollout.top_k")
@@ -183,19 +183,19 @@ def test_a_run_older_than_a_setting_is_found_again(
     older_run("other-55555555", "2026-01-06", "rollout.top_k")
     (Path("runs") / "small-66666666").mkdir()
     (Path("runs") / "small-66666666" / "config.json").write_text("{}")
-    assert choose_folder(resolve(["small.toml"]), Options()) == newest
-    assert choose_folder(resolve(["small.toml", "rollout.top_k=7"]), Options()) not in [
+    assert choose_folder(resolve(["small.toml"])) == newest
+    assert choose_folder(resolve(["small.toml", "rollout.top_k=7"])) not in [
         *Path("runs").iterdir()
     ]
     typed("train", recipe, "--quiet")
-    assert room.folders == [newest]
+    assert training.folders == [newest]
 
 
 def test_the_folder_of_the_very_config_comes_first(recipe: Path) -> None:
-    own = choose_folder(resolve(["small.toml"]), Options())
+    own = choose_folder(resolve(["small.toml"]))
     older_run(own.name, "2026-01-01", "rollout.top_k")
     older_run("small-11111111", "2026-01-03", "rollout.top_k")
-    assert choose_folder(resolve(["small.toml"]), Options()) == own
+    assert choose_folder(resolve(["small.toml"])) == own
 
 
 def test_a_file_is_typed_as_it_was_given_and_a_shipped_recipe_by_its_name(recipe: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_file_is_typed_as_it_was_given_and_a_shipped_recipe_by_its_name(recipe
 
 
 def test_bounds_that_cannot_bind_are_warned_about(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     recipe.write_text(
         f"{RECIPE}\n[policy.trust_region]\nkind = 'function'\npath = 'my.py:bounds'\n"
@@ -219,42 +219,42 @@ def test_bounds_that_cannot_bind_are_warned_about(
 
 
 def test_a_finished_run_is_shown_and_again_numbers_the_next(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     typed("train", recipe)
     shown = typed("train", recipe)
-    assert len(room.folders) == 1
+    assert len(training.folders) == 1
     assert shown.code == 0
     assert "is finished already; nothing to do." in shown.out
     assert "0.320 [0.237, 0.417] -> 0.610 [0.512, 0.700]" in shown.out
     assert "burnish train small.toml --again" in shown.out
     for number in (2, 3):
         typed("train", recipe, "--again", "--quiet")
-        assert room.folders[-1].name == f"{room.folders[0].name}-{number}"
+        assert training.folders[-1].name == f"{training.folders[0].name}-{number}"
 
 
 def test_again_continues_an_interrupted_repetition(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     typed("train", recipe, "--quiet")
-    room.error = KeyboardInterrupt()
+    training.error = KeyboardInterrupt()
     assert typed("train", recipe, "--again").code == 130
-    room.error = None
+    training.error = None
     typed("train", recipe, "--again", "--quiet")
-    assert room.folders[1] == room.folders[2]
+    assert training.folders[1] == training.folders[2]
 
 
 def test_ctrl_c_says_how_to_continue_and_marks_the_run(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
-    room.error = KeyboardInterrupt()
+    training.error = KeyboardInterrupt()
     shown = typed("train", recipe, "run.seed=4", "--json")
     assert shown.code == 130
     assert shown.err == (
         "burnish: interrupted after 1 of 3 steps; the same command continues it: "
         "burnish train small.toml run.seed=4\n"
     )
-    with RunStore.open(room.folders[0], read_only=True) as store:
+    with RunStore.open(training.folders[0], read_only=True) as store:
         assert store.status() is RunStatus.STOPPED
         assert store.summary().result["reason"] == "interrupted with Ctrl-C"
 
@@ -268,9 +268,9 @@ def test_ctrl_c_says_how_to_continue_and_marks_the_run(
     ],
 )
 def test_errors_in_the_middle_are_one_line(
-    typed: Type, recipe: Path, room: SimpleNamespace, error: Exception, code: int
+    typed: Type, recipe: Path, training: SimpleNamespace, error: Exception, code: int
 ) -> None:
-    room.error = error
+    training.error = error
     shown = typed("train", recipe, "--json")
     assert shown.code == code
     assert shown.err == f"burnish: {error}\n"
@@ -285,9 +285,9 @@ def test_errors_in_the_middle_are_one_line(
     ],
 )
 def test_a_full_gpu_is_one_line_and_ends_with_3(
-    typed: Type, recipe: Path, room: SimpleNamespace, text: str
+    typed: Type, recipe: Path, training: SimpleNamespace, text: str
 ) -> None:
-    room.error = RuntimeError(text)
+    training.error = RuntimeError(text)
     shown = typed("train", recipe, "--json")
     assert shown.code == 3
     assert shown.err.startswith("burnish: burnish train ran out of GPU memory")
@@ -295,14 +295,14 @@ def test_a_full_gpu_is_one_line_and_ends_with_3(
     assert shown.err.count("\n") == 1
 
 
-def test_a_bug_keeps_its_traceback(typed: Type, recipe: Path, room: SimpleNamespace) -> None:
-    room.error = ZeroDivisionError("a bug")
+def test_a_bug_keeps_its_traceback(typed: Type, recipe: Path, training: SimpleNamespace) -> None:
+    training.error = ZeroDivisionError("a bug")
     with pytest.raises(ZeroDivisionError):
         typed("train", recipe)
 
 
 def test_json_lines_parse_and_nothing_else_is_printed(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     events = [json.loads(line) for line in typed("train", recipe, "--json").out.splitlines()]
     kinds = [event["event"] for event in events]
@@ -315,7 +315,9 @@ def test_json_lines_parse_and_nothing_else_is_printed(
     assert again["event"] == "already_finished"
 
 
-def test_quiet_prints_the_result_alone(typed: Type, recipe: Path, room: SimpleNamespace) -> None:
+def test_quiet_prints_the_result_alone(
+    typed: Type, recipe: Path, training: SimpleNamespace
+) -> None:
     shown = typed("train", recipe, "--quiet")
     assert shown.err == ""
     assert shown.out.count("\n") == 1
@@ -323,13 +325,13 @@ def test_quiet_prints_the_result_alone(typed: Type, recipe: Path, room: SimpleNa
 
 
 def test_print_config_names_every_origin_and_starts_nothing(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     shown = typed("train", recipe, "optimiser.learning_rate=2e-6", "--print-config")
     assert "steps = 3  # small.toml:3" in shown.out
     assert "learning_rate = 2e-06  # command line" in shown.out
     assert "prompts = 8  # default" in shown.out
-    assert room.folders == []
+    assert training.folders == []
     assert not Path("runs").exists()
 
 
@@ -345,17 +347,17 @@ def test_print_config_names_every_origin_and_starts_nothing(
     ],
 )
 def test_mistakes_get_one_line(
-    typed: Type, recipe: Path, room: SimpleNamespace, words: list[str], message: str
+    typed: Type, recipe: Path, training: SimpleNamespace, words: list[str], message: str
 ) -> None:
     shown = typed("train", *words)
     assert shown.code == 2
     assert shown.err.count("\n") == 1
     assert message in shown.err
-    assert room.folders == []
+    assert training.folders == []
 
 
 def test_several_mistakes_are_told_at_once_one_line_each(
-    typed: Type, recipe: Path, room: SimpleNamespace
+    typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
     lines = typed("train", recipe, "stpes=3", "modle.path=tiny").err.splitlines()
     assert len(lines) == 2

@@ -10,7 +10,7 @@ import pytest
 from cli_words import Type
 from stored_run import make_sample
 
-from burnish.cli.recorded import Row, not_followed, reason_of
+from burnish.cli.reward_table import Row, not_followed, reason_of
 from burnish.cli.reward_weigh import Cause, diagnose
 from burnish.policy import Contrastive, NormaliseThenSum, Raw, Recipe
 from burnish.records import Evidence, Reward, Status, Verdict

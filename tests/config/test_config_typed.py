@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from burnish.cli.words import resolve
+from burnish.cli.recipes import resolve
 from burnish.config import Config, load
 from burnish.config.paths import typed_value
 from burnish.errors import UserError

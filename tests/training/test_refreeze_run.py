@@ -9,8 +9,8 @@ from method_cases import BREVITY, METHODS
 from training_cases import finish, outcome, reward, stop_after, trainer
 
 from burnish.cli.entry import run as burnish
-from burnish.cli.recorded import read_run
-from burnish.cli.reward_weigh import Query, compare
+from burnish.cli.reward_table import read_run
+from burnish.cli.reward_weigh import weigh
 from burnish.store import RunStore
 
 # A clip this small puts nearly every value at it: each step finds its unit stale.
@@ -75,7 +75,7 @@ def test_a_new_unit_is_told_once_a_step_and_a_resumed_run_finds_the_same(tmp_pat
 def test_a_dry_run_on_a_run_finds_the_weights_and_advantages_that_it_had(tmp_path):
     finish(trainer(tmp_path, METHODS["medalign"], {"steps": 3}))
     with RunStore.open(tmp_path / "run", read_only=True) as store:
-        weighed = compare(read_run(store, None, None), Query())
+        weighed = weigh(read_run(store, None, None))
         stored = [sample.advantage for sample in store.samples(split="train")]
         curves = store.metrics()
     record = weighed.found.record()["rewards"]
@@ -96,7 +96,7 @@ def test_late_steps_of_a_run_have_its_own_weights_and_advantages_in_its_own_scal
     policy = {**case["policy"], "advantage": advantage}
     finish(trainer(tmp_path, {**case, "policy": policy}, {"steps": 3}))
     with RunStore.open(tmp_path / "run", read_only=True) as store:
-        weighed = compare(read_run(store, 1, 2), Query())
+        weighed = weigh(read_run(store, 1, 2))
         stored = [sample.advantage for sample in store.samples(split="train") if sample.step >= 1]
         curves = store.metrics()
     for name, row in weighed.found.record()["rewards"].items():

@@ -1,4 +1,4 @@
-"""The `burnish` command. The only room that prints."""
+"""The `burnish` command: one file a command, listed in `app.py`. The only package that prints."""
 
 from burnish.cli.entry import main
 

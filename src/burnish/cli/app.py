@@ -1,16 +1,113 @@
-"""The commands and their help; what they do is imported when they are called."""
+"""The list of commands: one line each here, one file each beside this one.
+
+`burnish --help` reads this list and imports no command. A command's file is imported when the
+command is called or asked for its help. A new command is a new file and a new line:
+
+    LazyCommand("name", "file:function", "The first line of the function's docstring.")
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
 
-from burnish.cli.bench_commands import bench
-from burnish.cli.judge_commands import judge_app, reward_app
-from burnish.cli.run_commands import audit, compare, export, report, runs, show, view
-from burnish.cli.skill_commands import skill_app
-from burnish.cli.train_commands import methods, replay, serve_reward, train, try_
+
+class LazyCommand(TyperCommand):
+    """A command as the help lists it; its file is imported when somebody types its name."""
+
+    def __init__(self, name: str, place: str, summary: str, *, hidden: bool = False) -> None:
+        super().__init__(name, short_help=summary, hidden=hidden)
+        self.place = place
+        """`file:function`, in this folder."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Hand the arguments to the real command, which runs in place of this one."""
+        single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        single.command(self.name)(self.function())
+        command = typer.main.get_command(single)
+        return command.make_context(info_name, args, parent=parent, **extra)
+
+    def function(self) -> Any:
+        """The function of the command, from its file."""
+        file, _, name = self.place.partition(":")
+        return getattr(import_module(f"burnish.cli.{file}"), name)
+
+
+class DefaultCommand(LazyCommand):
+    """The command of a group that needs no word of its own: usage and errors name the group."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        return super().make_context(parent.info_name, args, parent=parent.parent, **extra)
+
+
+class DefaultGroup(TyperGroup):
+    """A group that takes a word which is none of its commands for its default's argument.
+
+    So `burnish judge FILE` and `burnish judge probe FILE` can share a word.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            default = next(n for n, c in self.commands.items() if isinstance(c, DefaultCommand))
+            args = [default, *args]
+        return super().parse_args(ctx, args)
+
+
+# fmt: off
+COMMANDS = (
+    LazyCommand("train", "train:train", "Train a model; without a recipe, the quick start on the embedded model."),
+    LazyCommand("try", "dry_run:try_", "See what a recipe feeds the model and what answers would earn, without a model."),
+    LazyCommand("runs", "runs:runs", "List runs: status, steps, and the held-out score before and after."),
+    LazyCommand("show", "show:show", "Open a run: its curves, a step's groups, or one answer and why it got its reward."),
+    LazyCommand("compare", "compare:compare", "Compare two runs: a paired test on the same held-out prompts, and their curves."),
+    LazyCommand("bench", "bench:bench", "Measure a judge on a published benchmark, over all, decided and valid items."),
+    LazyCommand("report", "report:report", "Write what a run came to as one file: curves, forecast and fact, samples, audit, versions."),
+    LazyCommand("audit", "audit:audit", "Is it learning, or pleasing the reward? What moved in a run and was paid, ranked."),
+    LazyCommand("methods", "methods:methods", "List the shipped methods: what each is, how it differs from GRPO, and its paper."),
+    LazyCommand("export", "export:export", "Write a run's samples or metrics as one file for other tools."),
+    LazyCommand("view", "view:view", "Look at runs in a browser: curves, groups, single rollouts, search, comparison."),
+    LazyCommand("serve-reward", "serve_reward:serve_reward", "Serve a recipe's rewards or your own scorer over HTTP, for any trainer."),
+    LazyCommand("replay", "replay:replay", "Run the step that a guard stopped once more, and arrive at the same line."),
+    DefaultGroup(
+        name="judge",
+        help="Score or compare the responses of a file; [bold]judge probe[/] looks for biases.",
+        rich_markup_mode="rich",
+        commands=[
+            DefaultCommand("file", "judge:judge", "Score or compare the responses of a file; every score explains itself.", hidden=True),
+            LazyCommand("probe", "judge_probe:probe", "What a judge prefers besides quality: place, length, format, its own, with intervals."),
+        ],
+    ),
+    TyperGroup(
+        name="reward",
+        help="[bold]reward check[/]: is a reward fit for training? [bold]reward weigh[/]: which of several rewards would training follow?",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        commands=[
+            LazyCommand("check", "reward_check:reward_check", "Is a reward fit for training? Range, ties, failures, cost, and what cheap edits do to it."),
+            LazyCommand("weigh", "reward_weigh:reward_weigh", "Which reward would training follow? Four ways to join recorded rewards, side by side."),
+        ],
+    ),
+    TyperGroup(
+        name="skill",
+        help="Judging skills: folders or zips that say how a family of tasks is judged.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        commands=[
+            LazyCommand("validate", "skill:validate", "List everything that is wrong with a skill, one line each."),
+            LazyCommand("show", "skill:show", "Show a skill as a judge would see it: procedure, resources, who may see what, hash."),
+        ],
+    ),
+)
+"""Every command, in the order of the help."""
+# fmt: on
 
 app = typer.Typer(
     name="burnish",
@@ -37,6 +134,14 @@ app = typer.Typer(
 )
 
 
+def burnish_command() -> TyperGroup:
+    """`burnish` itself with all its commands."""
+    group = typer.main.get_group(app)
+    for command in COMMANDS:
+        group.add_command(command)
+    return group
+
+
 def _print_version(is_asked: bool) -> None:
     if is_asked:
         from burnish import __version__
@@ -54,21 +159,3 @@ def _options(
     ] = False,
 ) -> None:
     """Options of the command itself."""
-
-
-app.command()(train)
-app.command(name="try")(try_)
-app.command()(runs)
-app.command()(show)
-app.command()(compare)
-app.add_typer(judge_app, name="judge")
-app.add_typer(reward_app, name="reward")
-app.add_typer(skill_app, name="skill")
-app.command()(bench)
-app.command()(report)
-app.command()(audit)
-app.command()(methods)
-app.command()(export)
-app.command()(view)
-app.command(name="serve-reward")(serve_reward)
-app.command()(replay)

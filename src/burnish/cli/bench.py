@@ -5,53 +5,121 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
+import typer
 
-from burnish.bench.accuracy import accuracy, agreement, by_style, by_subset, flips
-from burnish.bench.items import Item, Judged, choice_of, oracle_share
-from burnish.bench.loaders import Benchmark, benchmark, load
-from burnish.bench.point_scores import with_answers
-from burnish.bench.points_judge import PointsJudge
-from burnish.bench.recorded import read_recorded
-from burnish.cli.bench_points import (
-    Query,
-    check_instructions,
-    chosen_items,
-    print_file,
-    recorded_rubric,
-    show_points,
-    write_results,
-)
-from burnish.cli.bench_report import JudgeResult, judge_record, print_details, print_judges
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge import check_outside
-from burnish.cli.judge_options import JudgeFlags
-from burnish.cli.judge_work import judge_all, spent_record, spent_text
-from burnish.cli.judging import check_needs, default_path, open_judge, title
+from burnish.cli.shared_options import AsJson, JudgeFlags, Limit, Oracle, takes_judge
 from burnish.errors import UserError
-from burnish.records import Reward
-from burnish.rewards.judges.benchmarks import ties_score
+from burnish.seeds import derive
 
-__all__ = ["Query", "run_bench"]
-
-
-def run_bench(name: str, flags: JudgeFlags, query: Query) -> int:
-    """Run a benchmark and print its scores."""
-    bench = benchmark(name)
-    if bench.kind == "rubric" and not flags.with_:
-        return recorded_rubric(bench, query)
-    items = chosen_items(load(name, query.data), query.limit)
-    if query.recorded is not None:
-        return _recorded(bench, items, query.recorded, query)
-    if bench.kind == "instructions":
-        return check_instructions(bench, items, flags, query)
-    return _live(bench, items, flags, query)
+if TYPE_CHECKING:
+    from burnish.bench.answering import Answering
+    from burnish.bench.items import Item, Judged
+    from burnish.bench.loaders import Benchmark
+    from burnish.cli.bench_report import JudgeResult
+    from burnish.cli.judge_session import OpenJudge
+    from burnish.records import Reward
+    from burnish.rewards.judges.asking import JudgeModel
 
 
-def _recorded(bench: Benchmark, items: list[Item], recorded: Path, query: Query) -> int:
+@takes_judge(without=("anchor",), with_="")
+def bench(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="judgebench, rmbench, llmbar, pandalm, rewardbench2, ppe, healthbench or ifeval.",
+        ),
+    ],
+    data: Annotated[
+        Path, typer.Option("--data", metavar="PATH", help="The published file or folder.")
+    ],
+    flags: JudgeFlags,
+    recorded: Annotated[
+        Path | None,
+        typer.Option("--recorded", metavar="FILE", help="Verdicts on record instead of a judge."),
+    ] = None,
+    answers: Annotated[
+        Path | None,
+        typer.Option("--answers", metavar="FILE", help="Responses, for healthbench and ifeval."),
+    ] = None,
+    limit: Limit = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Results; under results/ by default, of --recorded none."
+        ),
+    ] = None,
+    oracle: Oracle = False,
+    as_json: AsJson = False,
+) -> int:
+    """Measure a judge on a published benchmark, over all, decided and valid items.
+
+    Data is read from where you have it; none is shipped. The same command
+    goes on where it was stopped. Two results are compared with burnish
+    compare.
+
+    \b
+      burnish bench llmbar --data test.parquet --with direct --model smollm2 --limit 50
+      burnish bench llmbar --data test.parquet --recorded judges.parquet
+      burnish bench ifeval --data test.parquet --model smollm2 --limit 20
+    """
+    from burnish.bench.loaders import benchmark, load
+    from burnish.bench.point_scores import with_answers
+
+    chosen = benchmark(name)
+    if chosen.kind == "rubric" and not flags.with_:
+        return _recorded_marks(chosen, recorded or data, limit, out, as_json=as_json)
+    items = sample_items(load(name, data), limit)
+    if recorded is not None:
+        return _recorded_judges(chosen, items, data, recorded, out, as_json=as_json)
+    if answers is not None:
+        items = with_answers(items, answers)
+    if chosen.kind != "instructions":
+        return _live_judge(chosen, items, flags, data, out, oracle=oracle, as_json=as_json)
+    if answers is not None:
+        return _checked_answers(chosen, items, answers.stem, out, as_json=as_json)
+    return _live_answers(chosen, items, flags, out, as_json=as_json)
+
+
+def sample_items(items: list[Item], limit: int) -> list[Item]:
+    """A sample by id rather than the head of the file; items of one group stay together."""
+    if not limit or limit >= len(items):
+        return items
+    keys = sorted({item.group or item.id for item in items}, key=lambda k: derive("limit", k))
+    kept: set[str] = set()
+    size = 0
+    counts: dict[str, int] = {}
+    for item in items:
+        counts[item.group or item.id] = counts.get(item.group or item.id, 0) + 1
+    for key in keys:
+        if size >= limit:
+            break
+        kept.add(key)
+        size += counts[key]
+    return [item for item in items if (item.group or item.id) in kept]
+
+
+# --- judges
+
+
+def _recorded_judges(
+    bench: Benchmark,
+    items: list[Item],
+    data: Path,
+    recorded: Path,
+    out: Path | None,
+    *,
+    as_json: bool,
+) -> int:
     """Replay recorded judges: one order, the other, and both."""
+    from burnish.bench.accuracy import accuracy, agreement, by_subset, flips
+    from burnish.bench.recorded import read_recorded
+    from burnish.cli.bench_report import JudgeResult, print_details, print_judges
+
     judges = read_recorded(bench.name, recorded, items)
     people = {item.id: item.people for item in items if item.people}
     results = []
@@ -69,25 +137,38 @@ def _recorded(bench: Benchmark, items: list[Item], recorded: Path, query: Query)
                 agreement=agreement(judged, people) if people else None,
             )
         )
-    if query.out is not None:
-        write_results(query.out, [one for result in results for one in result.judged])
-    if query.as_json:
-        emit_json(_record(bench, len(items), results, query))
+    if out is not None:
+        write_results(out, [one for result in results for one in result.judged])
+    if as_json:
+        emit_json(_record(bench, len(items), results, data))
         return 0
     say(f"{bench.title}: {len(items)} items, {len(results)} recorded judges", style="bold")
     print_judges(results)
     for result in results if len(results) <= 3 else ():
         say()
         say(one_line(result.name), style="bold")
-        print_details(result, has_file=query.out is not None)
-    print_file(query.out)
+        print_details(result, has_file=out is not None)
+    _print_file(out)
     return 0
 
 
-def _live(bench: Benchmark, items: list[Item], flags: JudgeFlags, query: Query) -> int:
+def _live_judge(
+    bench: Benchmark,
+    items: list[Item],
+    flags: JudgeFlags,
+    data: Path,
+    out: Path | None,
+    *,
+    oracle: bool,
+    as_json: bool,
+) -> int:
     """Ask a judge about every item."""
-    if query.answers is not None:
-        items = with_answers(items, query.answers)
+    import anyio
+
+    from burnish.bench.points_judge import PointsJudge
+    from burnish.cli import judge_session as session
+    from burnish.cli.bench_report import print_details, print_judges
+
     if not flags.with_:
         raise UserError(
             f"benchmark '{bench.name}' needs a judge: --with direct --model smollm2, or --recorded "
@@ -96,26 +177,26 @@ def _live(bench: Benchmark, items: list[Item], flags: JudgeFlags, query: Query) 
     unanswered = next((item for item in items if not item.responses), None)
     if unanswered is not None:
         raise UserError(
-            f"{query.data}: item '{unanswered.id}' has no response to judge; give --answers FILE."
+            f"{data}: item '{unanswered.id}' has no response to judge; give --answers FILE."
         )
     # HealthBench's own rule: each criterion met or not, points over positive points.
-    judge = open_judge(
+    judge = session.open_judge(
         flags, PointsJudge if bench.kind == "rubric" and flags.with_ == "point" else None
     )
-    check_needs(judge.scorer, items, oracle=query.oracle)
-    path = query.out or default_path(bench.name, judge, oracle=query.oracle)
-    if not query.as_json:
-        say(f"{bench.title}: {len(items)} items, {title(judge)}", style="bold")
+    session.check_needs(judge.scorer, items, oracle=oracle)
+    path = out or session.default_path(bench.name, judge, oracle=oracle)
+    if not as_json:
+        say(f"{bench.title}: {len(items)} items, {session.title(judge)}", style="bold")
     start = perf_counter()
-    ask = partial(judge_all, bench=bench.name, oracle=query.oracle, quiet=query.as_json)
+    ask = partial(session.judge_all, bench=bench.name, oracle=oracle, quiet=as_json)
     _, judged = anyio.run(ask, judge, items, path)
     seconds = perf_counter() - start
     if bench.kind == "rubric":
-        return show_points(bench, judge, judged, path, query, seconds)
-    result = live_result(bench, judge.name, items, judged)
-    if query.as_json:
-        spent = spent_record(judge, seconds)
-        record = _record(bench, len(items), [result], query)
+        return _show_points(bench, judge, judged, path, seconds, as_json=as_json)
+    result = _live_result(bench, judge.name, items, judged)
+    if as_json:
+        spent = session.spent_record(judge, seconds)
+        record = _record(bench, len(items), [result], data)
         emit_json({**record, "spent": spent, "file": str(path)})
     else:
         if any(one.is_valid for one in judged):
@@ -123,15 +204,20 @@ def _live(bench: Benchmark, items: list[Item], flags: JudgeFlags, query: Query) 
             print_details(result, has_file=True)
         else:
             say("no item has a verdict, so nothing is known about accuracy", style="yellow")
-        say(spent_text(judge, seconds))
-        print_file(path)
+        say(session.spent_text(judge, seconds))
+        _print_file(path)
     return check_outside(judged)
 
 
-def live_result(
+def _live_result(
     bench: Benchmark, name: str, items: list[Item], judged: list[Judged]
 ) -> JudgeResult:
     """Scores of a judge, with what its two orders said on their own where both were asked."""
+    from burnish.bench.accuracy import accuracy, agreement, by_style, by_subset, flips
+    from burnish.bench.items import oracle_share
+    from burnish.cli.bench_report import JudgeResult
+    from burnish.rewards.judges.benchmarks import ties_score
+
     forward, backward = _one_order(judged, 0), _one_order(judged, 1)
     people = {item.id: item.people for item in items if item.people}
     ties = [one for one in judged if bench.name == "rewardbench2" and one.subset.lower() == "ties"]
@@ -151,6 +237,8 @@ def live_result(
 
 def _one_order(judged: list[Judged], place: int) -> list[Judged]:
     """What one of two orders said of each pair; empty where a judge was asked in one only."""
+    from burnish.bench.items import Judged, choice_of
+
     found = []
     for one in judged:
         parts = [_order_parts(reward) for reward in one.rewards]
@@ -184,12 +272,164 @@ def _ratings(one: Judged) -> dict[str, Any]:
     return {"id": one.id, "num_correct": len(right), "ratings": [*right, *wrong]}
 
 
-def _record(
-    bench: Benchmark, items: int, results: list[JudgeResult], query: Query
-) -> dict[str, Any]:
+def _record(bench: Benchmark, items: int, results: list[JudgeResult], data: Path) -> dict[str, Any]:
+    from burnish.cli.bench_report import judge_record
+
     return {
         "bench": bench.name,
-        "data": str(query.data),
+        "data": str(data),
         "items": items,
         "judges": [judge_record(result) for result in results],
     }
+
+
+# --- single responses: HealthBench's marks and IFEval's instructions
+
+
+def _recorded_marks(
+    bench: Benchmark, path: Path, limit: int, out: Path | None, *, as_json: bool
+) -> int:
+    """HealthBench's marks on record, which stand beside the rubrics."""
+    from burnish.bench.loaders import load_healthbench_marks
+    from burnish.bench.point_scores import judged_marks, largest_deviation, point_score
+    from burnish.cli.bench_report import points_record, print_points
+
+    marked = load_healthbench_marks(path)
+    kept = {item.id for item in sample_items([one.item for one in marked], limit)}
+    judged = judged_marks([one for one in marked if one.item.id in kept], "recorded")
+    found, deviation = point_score(judged), largest_deviation(judged)
+    if out is not None:
+        write_results(out, judged)
+    if as_json:
+        record = {"bench": bench.name, **points_record(found), "largest_deviation": deviation}
+        emit_json(record)
+        return 0
+    print_points(f"{bench.title}, recorded marks", found)
+    if deviation is not None:
+        say(f"recomputed scores differ from those on record by at most {deviation:.1e}")
+    _print_file(out)
+    return 0
+
+
+def _checked_answers(
+    bench: Benchmark, items: list[Item], name: str, out: Path | None, *, as_json: bool
+) -> int:
+    """Check the answers of a file by rule."""
+    import anyio
+
+    judged = anyio.run(_check, items, name, out)
+    _show_instructions(bench, name, judged, out, as_json=as_json)
+    return 0
+
+
+def _live_answers(
+    bench: Benchmark, items: list[Item], flags: JudgeFlags, out: Path | None, *, as_json: bool
+) -> int:
+    """Let a model answer, and check its answers by rule."""
+    import anyio
+
+    from burnish.bench.answering import blanks
+    from burnish.cli import judge_session as session
+
+    if not flags.model and flags.replay is None:
+        raise UserError(
+            f"benchmark '{bench.name}' checks answers: give --answers FILE (key or prompt, and "
+            "response), or --model MODEL to have them written."
+        )
+    judge = session.open_judge(flags._replace(with_=""), _answering)
+    path = out or session.default_path(bench.name, judge)
+    if not as_json:
+        say(f"{bench.title}: {len(items)} prompts for {one_line(judge.name)}", style="bold")
+    start = perf_counter()
+    ask = partial(session.judge_all, bench=bench.name, quiet=as_json)
+    _, judged = anyio.run(ask, judge, blanks(items), path)
+    seconds = perf_counter() - start
+    spent = {"spent": session.spent_record(judge, seconds), "file": str(path)}
+    _show_instructions(bench, judge.name, judged, path, spent, as_json=as_json)
+    if not as_json:
+        say(session.spent_text(judge, seconds))
+    return check_outside(judged)
+
+
+def _answering(model: JudgeModel) -> Answering:
+    from burnish.bench.answering import Answering
+    from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
+
+    return Answering(model, Instructions(InstructionsConfig()))
+
+
+async def _check(items: list[Item], name: str, out: Path | None) -> list[Judged]:
+    from burnish.bench.judging import ResultFile, judge_items
+    from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
+
+    scorer = Instructions(InstructionsConfig())
+    if out is None:
+        return await judge_items(scorer, items, judge=name, bench="ifeval")
+    with ResultFile(out) as file:
+        return await judge_items(scorer, items, judge=name, bench="ifeval", file=file)
+
+
+def _show_instructions(
+    bench: Benchmark,
+    name: str,
+    judged: list[Judged],
+    path: Path | None,
+    more: dict[str, Any] | None = None,
+    *,
+    as_json: bool,
+) -> None:
+    from burnish.bench.point_scores import by_instruction, point_score
+    from burnish.cli.bench_report import points_record, print_instructions, print_points
+
+    found, kinds = point_score(judged), by_instruction(judged)
+    if as_json:
+        each = {key: value._asdict() for key, value in kinds.items()}
+        record = {"bench": bench.name, "model": name, **points_record(found), "instructions": each}
+        emit_json({**record, **(more or {})})
+        return
+    print_points(f"{bench.title}, all instructions of a prompt obeyed by {one_line(name)}", found)
+    obeyed, decided = (sum(count[k] for count in kinds.values()) for k in (0, 1))
+    share = f" ({obeyed / decided:.1%})" if decided else ""
+    say(f"single instructions: {obeyed} of {decided} obeyed{share}")
+    print_instructions(kinds)
+    _print_file(path)
+
+
+def _show_points(
+    bench: Benchmark,
+    judge: OpenJudge,
+    judged: list[Judged],
+    path: Path,
+    seconds: float,
+    *,
+    as_json: bool,
+) -> int:
+    from burnish.bench.point_scores import point_score
+    from burnish.cli.bench_report import points_record, print_points
+    from burnish.cli.judge_session import spent_record, spent_text
+
+    found = point_score(judged)
+    if as_json:
+        spent = spent_record(judge, seconds)
+        emit_json({"bench": bench.name, **points_record(found), "spent": spent, "file": str(path)})
+    else:
+        print_points(f"{bench.title}, {judge.name}", found)
+        say(spent_text(judge, seconds))
+        _print_file(path)
+    return check_outside(judged)
+
+
+def write_results(path: Path, judged: list[Judged]) -> None:
+    """Add what was replayed to a result file, where its last line for the item says otherwise."""
+    from burnish.bench.judging import ResultFile
+
+    with ResultFile(path) as file:
+        last = {(one.judge, one.id): one for one in file.records}
+        for one in judged:
+            if last.get((one.judge, one.id)) != one:
+                file.append(one)
+
+
+def _print_file(path: Path | None) -> None:
+    if path is not None:
+        say(f"results   {one_line(str(path))}")

@@ -23,6 +23,7 @@ from burnish.bench.items import Judged
 from burnish.bench.point_scores import Obeyed, PointScore
 from burnish.bench.statistics import Estimate
 from burnish.cli.console import one_line, out, say
+from burnish.cli.drawing import table_of
 
 SHOWN = 5
 """Disagreements that are listed."""
@@ -56,16 +57,6 @@ def narrow(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     return f"{100 * estimate.value:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
-
-
-def table_of(*titles: str, gives_way: int = -1) -> Table:
-    """A table without lines; one column, the last, takes further lines where room is short."""
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for title in titles:
-        table.add_column(title, no_wrap=True, overflow="ellipsis")
-    table.columns[gives_way].no_wrap = False
-    table.columns[gives_way].overflow = "fold"
-    return table
 
 
 def print_judges(results: Sequence[JudgeResult]) -> None:

@@ -1,33 +1,108 @@
-"""`burnish compare`: two runs side by side, as text or as JSON.
+"""`burnish compare`: two runs side by side, or two judges on the same items.
 
 Both runs are only read, so either may still be going on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from burnish.bench import ABSENT, Comparison, HeldOutRun, compare, differing
-from burnish.cli.compare_report import Side, print_comparison
-from burnish.cli.console import emit_json
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from burnish.cli.console import emit_json, interval, number, one_line, out, say
+from burnish.cli.drawing import table_of, value_style
+from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
 from burnish.store import RunStore, StoredEvaluation, find_run
-from burnish.view.curves import Point
-from burnish.view.held_out import CURVES, evaluation_after, evaluations, held_out_run
+from burnish.texts import safe
+
+if TYPE_CHECKING:
+    from burnish.bench import Comparison, HeldOutRun, PairedTest
+    from burnish.bench.compare_judges import JudgeComparison
+    from burnish.bench.items import Judged
+    from burnish.view.curves import Point
 
 
-class Query(NamedTuple):
-    """The flags of `burnish compare`."""
+CHANGED = 3
+"""Prompts that are shown for the better, and as many for the worse."""
+NAMED = 8
+"""Ids that a line of left-out prompts names; `--json` has them all."""
+ANSWER_LINES = 3
+DIFFERING = 6
+"""Items on which the judges differ that are listed."""
+METHODS = {
+    "mcnemar": "exact McNemar test",
+    "sign_flip": "paired sign-flip permutation test",
+}
 
-    step: int | None = None
-    metrics: tuple[str, ...] = ()
-    as_json: bool = False
+
+def compare(
+    run_a: Annotated[
+        str,
+        typer.Argument(metavar="RUN_A", help="A run's name, the beginning of it, or its folder."),
+    ],
+    run_b: Annotated[str, typer.Argument(metavar="RUN_B", help="The run to compare it with.")],
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step", min=0, metavar="N", help="Held out after N steps; else the last of each."
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="A curve to show; may be repeated."),
+    ] = None,
+    folder: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> int:
+    """Compare two runs: a paired test on the same held-out prompts, and their curves.
+
+    Prompts are matched by id. Both runs are only read, so either may still be
+    going on. Runs with other held-out tasks or rewards are refused. Two result
+    files of burnish judge or bench are compared item by item.
+
+    \b
+      burnish compare grpo-1f dapo-7c
+      burnish compare direct.jsonl openrs.jsonl
+      burnish compare grpo-1f dapo-7c --step 20
+      burnish compare grpo-1f dapo-7c --metric length/mean --metric loss/kl
+    """
+    if are_results(run_a, run_b):
+        return compare_results(run_a, run_b, as_json=as_json)
+    return compare_runs(folder, run_a, run_b, step=step, metrics=metric or (), as_json=as_json)
 
 
-def compare_runs(folder: Path, reference_a: str, reference_b: str, query: Query) -> int:
+# --- two runs
+
+
+class Side(NamedTuple):
+    """One of the two runs, apart from its answers."""
+
+    folder: Path
+    recipe: str
+    status: str
+    steps: int
+    curves: dict[str, list[Point]]
+
+
+def compare_runs(
+    folder: Path,
+    reference_a: str,
+    reference_b: str,
+    *,
+    step: int | None,
+    metrics: Sequence[str],
+    as_json: bool,
+) -> int:
     """Compare two runs' held-out answers, settings and curves."""
+    from burnish.bench import compare as compare_answers
+    from burnish.bench import differing
+    from burnish.view.held_out import evaluation_after, evaluations, held_out_run
+
     folder_a, folder_b = find_run(folder, reference_a), find_run(folder, reference_b)
     if folder_a.resolve() == folder_b.resolve():
         raise UserError(
@@ -40,15 +115,15 @@ def compare_runs(folder: Path, reference_a: str, reference_b: str, query: Query)
     ):
         by_step = (evaluations(store_a), evaluations(store_b))
         chosen = [
-            evaluation_after(store, found, query.step)
+            evaluation_after(store, found, step)
             for store, found in zip((store_a, store_b), by_step, strict=True)
         ]
-        found = compare(held_out_run(store_a, chosen[0]), held_out_run(store_b, chosen[1]))
-        names = _known(query.metrics, store_a, store_b)
+        found = compare_answers(held_out_run(store_a, chosen[0]), held_out_run(store_b, chosen[1]))
+        names = _known(metrics, store_a, store_b)
         a, b = (_side(store, names) for store in (store_a, store_b))
     notes = _notes(found, *by_step)
     changes = differing(found.a.settings, found.b.settings)
-    if query.as_json:
+    if as_json:
         emit_json(_record(found, a, b, changes, notes))
     else:
         print_comparison(found, a, b, changes, notes)
@@ -57,6 +132,8 @@ def compare_runs(folder: Path, reference_a: str, reference_b: str, query: Query)
 
 def _known(asked: Sequence[str], store_a: RunStore, store_b: RunStore) -> list[str]:
     """The metrics to show; one that neither run has is a mistake where it was asked for."""
+    from burnish.view.held_out import CURVES
+
     known = list(dict.fromkeys([*store_a.metrics(), *store_b.metrics()]))
     for name in asked:
         if name not in known:
@@ -109,6 +186,8 @@ def _record(
     notes: list[str],
 ) -> dict[str, Any]:
     """The whole comparison for machines; a setting that a run does not have is null."""
+    from burnish.bench import ABSENT
+
     test = found.test
     return {
         "a": _run_record(found.a, a),
@@ -143,3 +222,255 @@ def _run_record(run: HeldOutRun, side: Side) -> dict[str, Any]:
 def _test_record(test: dict[str, Any]) -> dict[str, Any]:
     """Estimates and counts as objects with names instead of bare lists."""
     return {k: v._asdict() if hasattr(v, "_asdict") else v for k, v in test.items()}
+
+
+def print_comparison(
+    found: Comparison,
+    a: Side,
+    b: Side,
+    changes: Mapping[str, tuple[Any, Any]],
+    notes: Sequence[str],
+) -> None:
+    """The runs, what differs, the test, the prompts that changed, the curves, the verdict."""
+    _print_run("A", found.a, a)
+    _print_run("B", found.b, b)
+    _print_settings(changes)
+    for note in notes:
+        say(f"note      {one_line(note)}", style="yellow")
+    say()
+    if found.test is not None:
+        _print_test(found.test)
+    _print_left_out(found)
+    _print_changed(found)
+    _print_curves(a.curves, b.curves)
+    say()
+    say(found.verdict, style="bold")
+
+
+def _print_run(letter: str, run: HeldOutRun, side: Side) -> None:
+    recipe = f"recipe {side.recipe}, " if side.recipe else ""
+    line = (
+        f"{letter}  {run.name}: {recipe}{side.status}, {side.steps} steps, held out after "
+        f"{run.step} steps"
+    )
+    say(one_line(line), style="bold")
+
+
+def _print_settings(changes: Mapping[str, tuple[Any, Any]]) -> None:
+    if not changes:
+        say("the two configs are the same")
+        return
+    table = _table("differs", "A", "B")
+    for key, (value_a, value_b) in changes.items():
+        table.add_row(Text(one_line(key)), _value(value_a), _value(value_b))
+    out.print(table)
+
+
+def _value(value: Any) -> Text:
+    from burnish.bench import ABSENT
+
+    text = "-" if value is ABSENT else one_line(str(value))
+    return Text(text if len(text) <= 60 else text[:59] + "…")
+
+
+def _print_test(test: PairedTest) -> None:
+    from burnish.bench import p_text
+
+    table = _table("held out", "mean, 95 % interval")
+    table.add_row("A", interval(test.mean_a))
+    table.add_row("B", interval(test.mean_b))
+    table.add_row("B - A", interval(test.difference, signed=True))
+    out.print(table)
+    _print_fourfold(test)
+    say(
+        f"test      {METHODS[test.method]}, two-sided: {p_text(test.p_value)}, over "
+        f"{test.difference.size} prompts"
+    )
+
+
+def _print_fourfold(test: PairedTest) -> None:
+    """How many items each of the two got right, where every mark is 0 or 1."""
+    if test.fourfold is not None:
+        counts = test.fourfold
+        say(
+            f"right in  both {counts.both}, only A {counts.only_a}, only B {counts.only_b}, "
+            f"neither {counts.neither}"
+        )
+
+
+def _print_left_out(found: Comparison) -> None:
+    for letter, ids in (("A", found.only_a), ("B", found.only_b)):
+        if ids:
+            say(f"left out  {len(ids)} that only {letter} answered: {_few(ids)}", style="yellow")
+    if found.unmarked:
+        named = [
+            f"{item.id} ({', '.join(_reasons(item.why_a, item.why_b))})" for item in found.unmarked
+        ]
+        say(f"left out  {len(named)} without a mark: {_few(named)}", style="yellow")
+
+
+def _reasons(why_a: str, why_b: str) -> list[str]:
+    return [f"{letter} {why}" for letter, why in (("A", why_a), ("B", why_b)) if why]
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more (--json names all)" if len(names) > NAMED else ""
+    return ", ".join(one_line(name) for name in names[:NAMED]) + more
+
+
+def _print_changed(found: Comparison) -> None:
+    changed = found.most_changed(CHANGED)
+    if not changed:
+        return
+    say()
+    total = sum(pair.change != 0 for pair in found.pairs)
+    say(f"prompts that changed most, of {total} that changed", style="bold")
+    for pair in changed:
+        head = Text(one_line(pair.id), style="bold")
+        marks = f"  {number(pair.mark_a)} -> {number(pair.mark_b)}  "
+        head.append(marks, style=value_style(pair.change))
+        head.append(one_line(pair.prompt), style="cyan")
+        out.print(head, no_wrap=True, overflow="ellipsis")
+        for letter, answer in (("A", pair.answer_a), ("B", pair.answer_b)):
+            for index, line in enumerate(_first_lines(answer)):
+                mark = letter if index == 0 else " "
+                out.print(Text(f"  {mark}  {line}"), no_wrap=True, overflow="ellipsis")
+
+
+def _first_lines(answer: str) -> list[str]:
+    """The first lines that say something; a last one with dots where there are more."""
+    lines = [safe(line).expandtabs(4) for line in answer.splitlines() if line.strip()]
+    if not lines:
+        return ["(blank)" if answer else "(empty)"]
+    return lines[:ANSWER_LINES] + ["…"] * (len(lines) > ANSWER_LINES)
+
+
+def _print_curves(curves_a: dict[str, list[Point]], curves_b: dict[str, list[Point]]) -> None:
+    """One line a metric; both runs share its scale, in steps and in values."""
+    from burnish.view.sparkline import scale_of, sparkline
+
+    names = [name for name in curves_a if curves_a[name] or curves_b[name]]
+    if not names:
+        return
+    say()
+    is_ascii = out.options.ascii_only
+    values = {n: (_ends(curves_a[n]), _ends(curves_b[n])) for n in names}
+    taken = max(map(len, names)) + max(len(t) for pair in values.values() for t in pair) * 2 + 8
+    width = min(max((out.width - taken) // 2, 6), 32)
+    table = _table("curves", "A first -> last", "", "B first -> last", "")
+    for name in names:
+        scale = scale_of(curves_a[name], curves_b[name])
+        cells: list[Text] = [Text(one_line(name))]
+        for curve, ends in zip((curves_a[name], curves_b[name]), values[name], strict=True):
+            line = sparkline(curve, scale, width=width, ascii_only=is_ascii)
+            cells += [Text(ends, no_wrap=True), Text(line, style="cyan", no_wrap=True)]
+        table.add_row(*cells)
+    out.print(table)
+
+
+def _ends(points: Sequence[Point]) -> str:
+    return f"{number(points[0][1])} -> {number(points[-1][1])}" if points else "-"
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+# --- two judges
+
+
+class ResultReference(NamedTuple):
+    """A result file, and the judge that is meant where it holds several."""
+
+    path: Path
+    judge: str = ""
+
+
+def are_results(a: str, b: str) -> bool:
+    """Both words name result files rather than runs."""
+    return all(_reference(word).path.is_file() for word in (a, b))
+
+
+def compare_results(a: str, b: str, *, as_json: bool) -> int:
+    """Compare two judges, item by item."""
+    from burnish.bench.compare_judges import compare_judges
+
+    judged_a, judged_b = _read_results(a), _read_results(b)
+    found = compare_judges(judged_a, judged_b, judged_a[0].judge, judged_b[0].judge)
+    if as_json:
+        emit_json(_judges_record(found))
+    else:
+        print_judges(found)
+    return 0
+
+
+def _reference(word: str) -> ResultReference:
+    path, mark, judge = word.partition("#")
+    return ResultReference(Path(path), judge if mark else "")
+
+
+def _read_results(word: str) -> list[Judged]:
+    from burnish.bench.judging import read_results
+
+    path, judge = _reference(word)
+    judged = read_results(path)
+    known = sorted({one.judge for one in judged})
+    if not judge and len(known) == 1:
+        return judged
+    if not judge:
+        raise UserError(
+            f"{path}: it holds {len(known)} judges; choose one as {path}#JUDGE: {', '.join(known)}."
+        )
+    if judge not in known:
+        raise UserError(
+            f"{path}: no judge '{judge}' in it; expected one of {', '.join(known)}."
+            f"{did_you_mean(judge, known)}"
+        )
+    return [one for one in judged if one.judge == judge]
+
+
+def print_judges(found: JudgeComparison) -> None:
+    """Both accuracies, the test, and items on which they differ."""
+    from burnish.bench.accuracy import name_of
+    from burnish.bench.compare import p_text
+    from burnish.cli.bench_report import narrow
+
+    titles = ("judge", "right of all, %", "decided", "valid", "ties", "failed")
+    table = table_of(*titles, gives_way=0)
+    sides = (("A", found.name_a, found.accuracy_a), ("B", found.name_b, found.accuracy_b))
+    for letter, name, side in sides:
+        cells = [f"{letter}  {name}", narrow(side.all), narrow(side.decided)]
+        cells += [narrow(side.valid), str(side.ties), str(side.failed)]
+        table.add_row(*(Text(one_line(cell)) for cell in cells))
+    out.print(table)
+    _print_fourfold(found.test)
+    say(f"test      {found.test.method.value}, two-sided: {p_text(found.test.p_value)}")
+    say(f"the same  verdict on {found.agreed:.0%} of the items")
+    for letter, ids in (("A", found.only_a), ("B", found.only_b)):
+        if ids:
+            say(f"left out  {len(ids)} items that only {letter} was asked about", style="yellow")
+    differing = [(x, y) for x, y in found.pairs if x.credit != y.credit]
+    for x, y in differing[:DIFFERING]:
+        line = f"  {x.id}: label {name_of(x.best)}, A {name_of(x.choice)}, B {name_of(y.choice)}"
+        out.print(Text(one_line(line)), no_wrap=True, overflow="ellipsis")
+    say(found.verdict, style="bold")
+
+
+def _judges_record(found: JudgeComparison) -> dict[str, Any]:
+    from burnish.cli.bench_report import accuracy_record
+
+    return {
+        "a": {"judge": found.name_a, "accuracy": accuracy_record(found.accuracy_a)},
+        "b": {"judge": found.name_b, "accuracy": accuracy_record(found.accuracy_b)},
+        "test": _test_record(found.test._asdict()),
+        "agreed": found.agreed,
+        "only_a": found.only_a,
+        "only_b": found.only_b,
+        "items": [
+            {"id": x.id, "best": x.best, "a": x.choice, "b": y.choice} for x, y in found.pairs
+        ],
+        "verdict": found.verdict,
+    }

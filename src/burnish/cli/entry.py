@@ -76,11 +76,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
-    import typer.main
+    import typer
 
-    from burnish.cli.app import app
+    from burnish.cli.app import burnish_command
 
-    command = typer.main.get_command(app)
+    command = burnish_command()
     try:
         code = command.main(list(arguments), prog_name="burnish", standalone_mode=False)
     except typer.Exit as stop:

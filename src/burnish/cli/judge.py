@@ -3,59 +3,94 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
+import typer
+from rich.text import Text
 
-from burnish.bench.accuracy import accuracy, by_subset
-from burnish.bench.items import Judged, oracle_share
-from burnish.bench.judge_rows import read_items
-from burnish.cli.bench_report import accuracy_record
-from burnish.cli.console import emit_json, one_line, say
-from burnish.cli.judge_options import JudgeFlags
-from burnish.cli.judge_report import OUTSIDE, failed_alike, print_items, print_summary
-from burnish.cli.judge_work import judge_all, spent_record, spent_text
-from burnish.cli.judging import OpenJudge, check_needs, open_judge, title
+from burnish.cli.console import emit_json, number, one_line, out, say
+from burnish.cli.drawing import reward_tree, table_of
+from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, Oracle, takes_judge
 from burnish.errors import JudgeError, UserError
-from burnish.rewards.judges.forecast import Forecast
+from burnish.records import Status
+
+if TYPE_CHECKING:
+    from burnish.bench.items import Item, Judged
+    from burnish.cli.judge_session import OpenJudge
+    from burnish.rewards.judges.forecast import Forecast
 
 
-class Query(NamedTuple):
-    """The flags of `burnish judge` besides those of the judge."""
-
-    out: Path | None = None
-    limit: int = 0
-    show: tuple[str, ...] = ()
-    explain: int = 5
-    oracle: bool = False
-    as_json: bool = False
+LISTED = 12
+"""Rows of the table, and failures, that are shown."""
+OUTSIDE = (Status.INFRA_ERROR, Status.TIMEOUT)
+"""Statuses that a failing server or model gives to many items alike."""
 
 
-def judge_file(path: Path, flags: JudgeFlags, query: Query) -> int:
-    """Judge every row of a file; rows that are already in --out are not asked again."""
+@takes_judge()
+def judge(
+    file: File,
+    flags: JudgeFlags,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Results; rows already in it are not asked again."
+        ),
+    ] = None,
+    show: Annotated[
+        list[str] | None,
+        typer.Option("--show", metavar="COLUMN", help="A column that the judge may see."),
+    ] = None,
+    limit: Limit = 0,
+    explain: Annotated[
+        int, typer.Option("--explain", min=0, metavar="N", help="Rows to explain in full.")
+    ] = 5,
+    oracle: Oracle = False,
+    as_json: AsJson = False,
+) -> int:
+    """Score or compare the responses of a file; every score explains itself.
+
+    A row has a prompt (or messages) and a response, responses, a and b, or
+    chosen and rejected. What it will take is printed before it starts. A
+    judge that fails gives no number: such rows are listed with their status.
+    On a laptop's CPU smollm2 takes minutes a row; the second line is a quick
+    look. Another command looks for biases: burnish judge probe --help
+
+    \b
+      burnish judge pairs.jsonl --with direct --model smollm2
+      burnish judge pairs.jsonl --model smollm2 --limit 1 --one-order --max-tokens 60
+      burnish judge answers.jsonl --with point --model http://localhost:8000/v1#my-model
+      burnish judge pairs.jsonl --with openrs --model DIR --out judged.jsonl --budget-calls 500
+      burnish judge probe pairs.jsonl --with direct --model smollm2
+    """
+    import anyio
+
+    from burnish.bench.judge_rows import read_items
+    from burnish.cli import judge_session as session
+
     # The judge sees the anchor as the other response, so its column is no secret.
-    show = (*query.show, *([flags.anchor] if flags.anchor else []))
-    items = read_items(path, show=show)
-    items = items[: query.limit] if query.limit else items
-    judge = open_judge(flags)
-    check_needs(judge.scorer, items, oracle=query.oracle)
-    if not query.as_json:
-        say(title(judge), style="bold")
+    shown = (*(show or ()), *([flags.anchor] if flags.anchor else []))
+    items = read_items(file, show=shown)
+    items = items[:limit] if limit else items
+    judge = session.open_judge(flags)
+    session.check_needs(judge.scorer, items, oracle=oracle)
+    if not as_json:
+        say(session.title(judge), style="bold")
     start = perf_counter()
-    ask = partial(judge_all, oracle=query.oracle, quiet=query.as_json)
-    found, judged = anyio.run(ask, judge, items, query.out)
+    ask = partial(session.judge_all, oracle=oracle, quiet=as_json)
+    found, judged = anyio.run(ask, judge, items, out)
     seconds = perf_counter() - start
-    if query.as_json:
+    if as_json:
         emit_json(_record(judge, found, judged, seconds))
     else:
-        print_items(items, judged, query.explain)
+        print_items(items, judged, explain)
         print_summary(judged)
-        say(spent_text(judge, seconds))
-        if query.out is not None:
-            say(f"results   {one_line(str(query.out))}")
+        say(session.spent_text(judge, seconds))
+        if out is not None:
+            say(f"results   {one_line(str(out))}")
     return check_outside(judged)
 
 
@@ -72,6 +107,11 @@ def check_outside(judged: list[Judged]) -> int:
 def _record(
     judge: OpenJudge, found: Forecast, judged: list[Judged], seconds: float
 ) -> dict[str, Any]:
+    from burnish.bench.accuracy import accuracy, by_subset
+    from burnish.bench.items import oracle_share
+    from burnish.cli.bench_report import accuracy_record
+    from burnish.cli.judge_session import spent_record
+
     has_labels = any(one.best for one in judged)
     return {
         "judge": judge.name,
@@ -85,3 +125,125 @@ def _record(
         "oracle_share": oracle_share(judged),
         "items": judged,
     }
+
+
+def print_items(items: Sequence[Item], judged: Sequence[Judged], explain: int) -> None:
+    """The first items with their whole explanation, the rest a line each.
+
+    A failure outside is explained once: an item that met the same one again gets a line. Where it
+    is all there is, the error that ends the command says it.
+    """
+    if failed_alike(judged):
+        return
+    explained = _worth_explaining(judged)[:explain]
+    for place in explained:
+        item, one = items[place], judged[place]
+        say()
+        head = Text(one_line(item.id), style="bold").append("  ")
+        head.append(outcome(one), style="green" if one.is_valid else "red")
+        out.print(head)
+        out.print(
+            Text(one_line(item.messages[-1].content), style="cyan"),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        for number_of, response in enumerate(item.responses, 1):
+            line = f"  {number_of}  {one_line(response.text)}"
+            out.print(Text(line), no_wrap=True, overflow="ellipsis")
+        # The two rewards of a pair say the same with opposite signs.
+        shown = one.rewards[:1] if len(one.rewards) == 2 and _is_pair(one) else one.rewards
+        for reward in shown:
+            out.print(reward_tree(reward))
+    rest = [one for place, one in enumerate(judged) if place not in explained]
+    if not rest:
+        return
+    say()
+    table = table_of("item", "verdict", "label")
+    for one in rest[:LISTED]:
+        is_open = one.best is None or not one.is_valid
+        label = "" if is_open else "right" if one.credit == 1 else "not right"
+        table.add_row(Text(one_line(one.id)), Text(one_line(outcome(one))), label)
+    out.print(table)
+    if len(rest) > LISTED:
+        say(f"and {len(rest) - LISTED} more; --out keeps all, --explain N explains more")
+
+
+def outcome(one: Judged) -> str:
+    """`response 1 wins (+1.000)`, `0.750`, `tie` or the status that says why there is nothing."""
+    if one.choice is None:
+        return one.status.value
+    if len(one.values) == 1:
+        return number(one.values[0])
+    if len(one.choice) > 1:
+        return "tie" if len(one.choice) == len(one.values) else f"tie of {_places(one)}"
+    best = one.values[one.choice[0]]
+    return f"response {one.choice[0] + 1} wins ({number(best)})"
+
+
+def print_summary(judged: Sequence[Judged]) -> None:
+    """Counts, accuracy where labels are known, and what got no verdict."""
+    from burnish.bench.accuracy import accuracy
+    from burnish.bench.items import oracle_share
+    from burnish.cli.bench_report import percent
+
+    say()
+    statuses = Counter(one.status.value for one in judged)
+    told = ", ".join(f"{count} {name}" for name, count in statuses.most_common())
+    say(f"verdicts  {told}", style="bold")
+    if any(one.best and one.is_valid for one in judged):
+        found = accuracy(judged)
+        say(
+            f"right     {percent(found.all)} of all, {percent(found.decided)} of decided, "
+            f"{percent(found.valid)} of valid"
+        )
+    elif all(len(one.values) == 1 for one in judged):
+        values = [one.values[0] for one in judged if one.values[0] is not None]
+        if values:
+            mean = sum(values) / len(values)
+            say(f"values    {number(min(values))} to {number(max(values))}, mean {number(mean)}")
+    if share := oracle_share(judged):
+        say(f"oracle    {share:.0%} of the verdicts rest on the label", style="yellow")
+    failed = [one for one in judged if not one.is_valid]
+    alike: dict[str, list[Judged]] = {}
+    for one in failed:
+        alike.setdefault(cause(one) if one.status in OUTSIDE else one.id, []).append(one)
+    for group in list(alike.values())[:LISTED]:
+        one = group[0]
+        which = one.id if len(group) == 1 else f"{len(group)} items, first {one.id}"
+        line = f"  {which}: {one.status.value}  {one.reason}"
+        out.print(Text(one_line(line), style="red"), no_wrap=True, overflow="ellipsis")
+    if more := sum(len(group) for group in list(alike.values())[LISTED:]):
+        say(f"  and {more} more without a verdict", style="red")
+
+
+def failed_alike(judged: Sequence[Judged]) -> bool:
+    """Whether several items, and all there are, met the same failure outside."""
+    is_outside = all(one.status in OUTSIDE for one in judged)
+    return is_outside and len(judged) > 1 and len(set(map(cause, judged))) == 1
+
+
+def cause(one: Judged) -> str:
+    """What failed outside, without how often it was tried."""
+    return f"{one.status.value} {one.reason.partition('; gave up after')[0]}"
+
+
+def _worth_explaining(judged: Sequence[Judged]) -> list[int]:
+    """Places of the items, without those that repeat a failure outside."""
+    seen: set[str] = set()
+    found = []
+    for place, one in enumerate(judged):
+        if one.status not in OUTSIDE or cause(one) not in seen:
+            found.append(place)
+        seen.add(cause(one))
+    return found
+
+
+def _is_pair(one: Judged) -> bool:
+    first, second = one.values
+    return (first is None and second is None) or (
+        first is not None and second is not None and first == -second
+    )
+
+
+def _places(one: Judged) -> str:
+    return " and ".join(str(place + 1) for place in one.choice or ())

@@ -1,30 +1,59 @@
-"""`burnish methods`: the shipped recipes, how each differs from GRPO, and where it is explained."""
+"""`burnish methods`: the shipped recipes, how each differs from GRPO, and where it is explained.
+
+The page that explains a recipe is its card, `docs/methods/<recipe>.md`. Between the card's lines
+`<!-- figures -->` and `<!-- /figures -->` a line that begins with `Effect:` says in one sentence
+what the method did to a model.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
+import typer
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo
 from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.console import emit_json, one_line, out, say
-from burnish.cli.method_cards import MethodCard, find_card, shown_path
-from burnish.cli.recipes import QUICK_START, RecipeCard, all_recipes, read_card
+from burnish.cli.recipes import PACKAGE, QUICK_START, RecipeCard, all_recipes, read_card
+from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError, did_you_mean
-from burnish.policy.recipe import Recipe
+from burnish.texts import shown_path
+
+if TYPE_CHECKING:
+    from burnish.policy.recipe import Recipe
+
 
 BASELINE = "grpo"
 NARROWEST = 11
 """Characters of the column of names, at least."""
-PIECES = tuple(field.name for field in msgspec.structs.fields(Recipe))
+FIGURES, END_OF_FIGURES = "<!-- figures -->", "<!-- /figures -->"
+EFFECT = "Effect:"
 
 
-def list_methods(name: str = "", *, as_json: bool) -> int:
-    """Print the table of shipped recipes, or one of them alone."""
+class MethodCard(NamedTuple):
+    """Where a method is explained."""
+
+    path: Path
+    effect: str
+    """One sentence; empty where nothing has been measured yet."""
+
+
+def methods(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="One method alone.", show_default=False)
+    ] = "",
+    as_json: AsJson = False,
+) -> int:
+    """List the shipped methods: what each is, how it differs from GRPO, and its paper.
+
+    \b
+      burnish methods
+      burnish methods gd2po
+    """
     known = _ordered(all_recipes())
     if name and name not in known:
         raise UserError(
@@ -51,6 +80,8 @@ def list_methods(name: str = "", *, as_json: bool) -> int:
 
 def recipe_of(policy: dict[str, Any], name: str) -> Recipe:
     """A `[policy]` table with its defaults filled in."""
+    from burnish.policy.recipe import Recipe
+
     try:
         return msgspec.convert(policy, Recipe)
     except (msgspec.ValidationError, ValueError) as error:
@@ -60,7 +91,7 @@ def recipe_of(policy: dict[str, Any], name: str) -> Recipe:
 def differences(card: RecipeCard, base: Recipe) -> dict[str, str]:
     """The pieces whose choice is not GRPO's, each as short text."""
     own = recipe_of(card.policy, card.name)
-    chosen = {piece: getattr(own, piece) for piece in PIECES}
+    chosen = {piece: getattr(own, piece) for piece in own.__struct_fields__}
     return {k: _short(value) for k, value in chosen.items() if value != getattr(base, k)}
 
 
@@ -112,3 +143,30 @@ def _print_card(
         table.add_row("", Text(f"card: {shown_path(method.path)}", style="bright_black"))
     table.add_row("", Text(card.command, style="green"))
     out.print(table)
+
+
+def card_folder() -> Path | None:
+    """`burnish/_methods` of an installed package, or `docs/methods/` of a checkout."""
+    folders = (PACKAGE / "_methods", PACKAGE.parents[1] / "docs" / "methods")
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def find_card(recipe: str) -> MethodCard | None:
+    """The card of a recipe, where it has one."""
+    folder = card_folder()
+    path = folder / f"{recipe}.md" if folder else None
+    if path is None or not path.is_file():
+        return None
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot read the method's card: {error}") from error
+    return MethodCard(path, _effect(text))
+
+
+def _effect(text: str) -> str:
+    _, _, behind = text.partition(FIGURES)
+    figures, closed, _ = behind.partition(END_OF_FIGURES)
+    lines = figures.splitlines() if closed else []
+    found = (line for line in lines if line.startswith(EFFECT))
+    return next(found, EFFECT).removeprefix(EFFECT).strip()

@@ -1,4 +1,4 @@
-"""Heavy rooms, imported when a command needs them, with one line where they cannot be."""
+"""Packages that need torch: imported when a command needs them, with one line where it is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from burnish.errors import UserError
 
 
-def training_room() -> Any:
+def import_training() -> Any:
     """`burnish.training`, which needs torch."""
     # Torch's threads wait for each other by spinning: on a machine that does anything else, a
     # step takes several times as long. Read once, when torch is loaded. A short spin stays: going
@@ -21,8 +21,8 @@ def training_room() -> Any:
     return _import("burnish.training", "training")
 
 
-def policy_room() -> Any:
-    """`burnish.policy` with what computes, which needs torch."""
+def import_policy() -> Any:
+    """`burnish.policy` with the functions that compute, which need torch."""
     _import("burnish.policy.doors", "advantages and losses")
     return _import("burnish.policy", "advantages and losses")
 

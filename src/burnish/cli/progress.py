@@ -7,8 +7,10 @@ norm, the entropy and the clipped share say whether something is learned.
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+import textwrap
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -17,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.console import (
+    count,
     duration,
     emit_json,
     interval,
@@ -25,17 +28,27 @@ from burnish.cli.console import (
     out,
     say,
     share,
+    size,
     surrogate_text,
     warn,
 )
-from burnish.cli.report import print_header, print_report
-from burnish.cli.watch import Watch
+from burnish.cli.drawing import print_curves
+from burnish.cli.runs import setting
+from burnish.errors import BurnishError
+from burnish.store import Manifest, RunStore
+from burnish.texts import shown_path
+from burnish.view.curves import curves_of, draw_picture
 
 if TYPE_CHECKING:
     from burnish.training.events import Event, StepDone
 
+
 ROWS = 10
 """Steps that the live table shows."""
+FAILED_SHARE = 0.1
+CUT_SHARE = 0.5
+SPOKEN = (1, 5, 25, 125, 625)
+"""How many steps of one trouble bring a warning: at once, and then ever more rarely."""
 
 
 class View:
@@ -266,3 +279,164 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return value
+
+
+# --- warnings about a run that goes on
+
+
+class Watch:
+    """Sees every step; `budget` is the token limit that cuts answers."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self._seen: Counter[int] = Counter()
+
+    def see(self, event: StepDone) -> list[str]:
+        """Warnings of this step."""
+        # Who abstains has said so on purpose, as the reference of a pairwise judge does.
+        failed = 1.0 - event.metrics.get("status/ok", 1.0) - event.metrics.get("status/abstain", 0)
+        cut = event.metrics.get("length/truncated_share", 0.0)
+        troubles = {
+            (
+                "no useful group: within each prompt all answers got the same reward, or the "
+                "recipe left them out, so this step teaches nothing"
+            ): event.useful_groups == 0 and "loss/sft" not in event.metrics,
+            f"{share(failed)} of the rewards have no value ({_statuses(event)})": failed
+            > FAILED_SHARE,
+            f"{share(cut)} of the answers were cut at rollout.max_tokens={self.budget}": cut
+            > CUT_SHARE,
+        }
+        warnings = []
+        for kind, (text, is_on) in enumerate(troubles.items()):
+            self._seen[kind] += is_on
+            count = self._seen[kind]
+            if is_on and count in SPOKEN:
+                so_far = f" ({count} such steps so far)" if count > 1 else ""
+                warnings.append(f"step {event.step}: {text}{so_far}.")
+        return warnings
+
+
+def _statuses(event: StepDone) -> str:
+    shares = {
+        name.removeprefix("status/"): value
+        for name, value in event.metrics.items()
+        if name.startswith("status/") and name != "status/ok" and value > 0
+    }
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {share(value)}" for name, value in ordered) or "unknown"
+
+
+# --- the beginning and the end of a run
+
+
+def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
+    """What will be trained, on what, and what it will need."""
+    trained = ""
+    if event.trained_parameters != event.parameters:
+        trained = f", {count(event.trained_parameters)} trained"
+    threads = f", {event.threads} thread{'s' * (event.threads != 1)}"
+    say(
+        f"model     {event.model}: {count(event.parameters)} parameters{trained}, {event.device}, "
+        f"{event.dtype}{threads if event.device == 'cpu' else ''}",
+    )
+    forecast = event.forecast
+    parts = ", ".join(f"{name} {size(value)}" for name, value in forecast.memory.items())
+    fits = "" if forecast.total <= forecast.available else ", MORE THAN IS FREE"
+    say(
+        f"memory    {size(forecast.total)} of {size(forecast.available)} free{fits} ({parts})",
+        style="" if not fits else "yellow",
+    )
+    left = event.steps - event.done
+    say(
+        f"time      at least {duration(forecast.step_s)} a step (sampling "
+        f"{duration(forecast.rollout_s)}, update {duration(forecast.update_s)}), "
+        f"{duration(forecast.step_s * left)} for {left} steps and then evaluation"
+    )
+    prompts = event.prompts
+    say(f"prompts   {prompts.looked_at} measured, longest {prompts.longest} tokens")
+    if prompts.overlong:
+        worst = ", ".join(f"{task} ({tokens})" for task, tokens in prompts.overlong[:3])
+        more = f" and {len(prompts.overlong) - 3} more" if len(prompts.overlong) > 3 else ""
+        warn(f"{len(prompts.overlong)} prompts are over the limit: {worst}{more}")
+    for note in notes:
+        say(f"data      {note}")
+    if event.done:
+        say(f"continue  {event.done} of {event.steps} steps are done already", style="cyan")
+    say(f"run       {shown_path(event.folder)}")
+
+
+def print_report(event: Any, *, brief: bool = False) -> None:
+    """Before and after with intervals, the curves, and where to look further."""
+    if event.reason:
+        warn(f"stopped: {event.reason}")
+    if not brief:
+        _print_curves(event.folder)
+    with RunStore.open(event.folder, read_only=True) as store:
+        rewards = rewarded(store.about)
+    if rewards and not brief:
+        say(f"rewarded  {one_line(rewards)}")
+    say(result_line(event), style="bold")
+    if brief:
+        return
+    place = shown_path(event.folder)
+    run = place.name if place.parent == Path("runs") else str(place)
+    say(f"look further     burnish show {run}    burnish runs")
+    newest = sorted((event.folder / "checkpoints").glob("step-*"))
+    if newest:
+        say(f"trained model    {shown_path(newest[-1])}")
+
+
+def result_line(event: Any) -> str:
+    """`held out 0.32 [..] -> 0.61 [..]; change +0.29 [..], paired over 100 prompts`."""
+    if event.before is None or event.after is None:
+        return f"{event.status} in {duration(event.seconds)}, without a held-out evaluation"
+    line = f"held out  {interval(event.before)} -> {interval(event.after)}"
+    if event.change is not None:
+        line += (
+            f"; change {interval(event.change, signed=True)}, paired over "
+            f"{event.change.size} prompts, 95 % intervals"
+        )
+    return f"{line}  ({event.status} in {duration(event.seconds)})"
+
+
+def _print_curves(folder: Path) -> None:
+    with RunStore.open(folder, read_only=True) as store:
+        curves = curves_of(store)
+    print_curves(curves)
+    picture = folder / "plots" / "curves.png"
+    try:
+        draw_picture(curves, picture)
+    except BurnishError as error:
+        # The run itself is whole; a missing picture must not make it fail.
+        say(str(error), style="yellow")
+    else:
+        say(f"curves           {shown_path(picture)}")
+
+
+def rewarded(about: Manifest) -> str:
+    """What earned reward: `digit (regex [0-9]), brief (length, weight 0.2)`."""
+    told = []
+    place = 0
+    while setting(about, f"rewards.{place}.kind") is not None:
+        told.append(_reward(about, f"rewards.{place}"))
+        place += 1
+    return ", ".join(filter(None, told))
+
+
+def _reward(about: Manifest, table: str) -> str:
+    """One reward in a few words; empty for one of weight 0, which is only measured."""
+    kind, name, weight, pattern, forbids, method, path = (
+        setting(about, f"{table}.{key}")
+        for key in ("kind", "name", "weight", "pattern", "forbid", "method", "path")
+    )
+    if weight == 0:
+        return ""
+    function = str(path or "").rpartition(":")[2] if kind == "function" else ""
+    own = pattern or method or function
+    detail = textwrap.shorten(f"{'not ' * bool(forbids)}{own or ''}", 40)
+    facts = [] if function and name in (None, "", function) else [f"{kind} {detail}".rstrip()]
+    if weight not in (None, 1):
+        facts.append(f"weight {weight:g}")
+    title = name or function or facts[0]
+    rest = ", ".join(fact for fact in facts if fact != title)
+    return f"{title} ({rest})" if rest else title

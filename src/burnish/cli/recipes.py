@@ -1,4 +1,4 @@
-"""The shipped recipes: where they lie and what their headers say.
+"""Recipes: where the shipped ones are, what their headers say, and how a command line names one.
 
 A recipe is a TOML file whose first comment lines are, in this order: the command that runs it,
 a sentence that says what it is, and, where there is one, `paper: ...`.
@@ -7,11 +7,16 @@ a sentence that says what it is, and, where there is one, `paper: ...`.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.errors import UserError, did_you_mean
 from burnish.texts import read_toml
+
+if TYPE_CHECKING:
+    from burnish.config import Config, Resolved
+
 
 QUICK_START = "quickstart"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -27,6 +32,24 @@ class RecipeCard(NamedTuple):
     paper: str
     policy: dict[str, Any]
     """Its `[policy]` table: the pieces it names."""
+
+
+class Asked(NamedTuple):
+    """A recipe and its settings, as a command line names them."""
+
+    recipe: Path
+    resolved: Resolved[Config]
+
+    @property
+    def root(self) -> Path:
+        """Where relative paths of the recipe file start."""
+        return self.recipe.resolve().parent
+
+    @property
+    def typed(self) -> str:
+        """What to type for the recipe: a shipped one's name, or the file's path as it was given."""
+        is_shipped = all_recipes().get(self.recipe.stem) == self.recipe
+        return self.recipe.stem if is_shipped else str(self.recipe)
 
 
 def recipe_folder() -> Path:
@@ -61,6 +84,26 @@ def find_recipe(word: str) -> Path:
     raise UserError(
         f"no recipe '{word}'; expected the path of a .toml file or one of {', '.join(known)}.{hint}"
     )
+
+
+def resolve(words: Sequence[str]) -> Asked:
+    """The recipe that the first word names (the quick start where none does) and its settings."""
+    from functools import partial
+
+    from burnish.config import Config, load
+    from burnish.config.paths import typed_value
+
+    named = bool(words) and ("=" not in words[0] or words[0].endswith(".toml"))
+    recipe = find_recipe(words[0] if named else QUICK_START)
+    overrides = list(words[1:] if named else words)
+    for word in overrides:
+        if "=" not in word:
+            raise UserError(
+                f"'{word}' is not a setting; expected key=value after the recipe, such as steps=20."
+            )
+    # A path typed by a person starts at their folder, not at the recipe's.
+    from_here = partial(typed_value, root=Path.cwd())
+    return Asked(recipe, load(Config, recipe, overrides, from_here))
 
 
 def read_card(path: Path) -> RecipeCard:

@@ -5,73 +5,106 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
+import typer
 from rich.text import Text
 
-from burnish.bench.judge_rows import read_items
-from burnish.bench.loaders.reading import read_sources
-from burnish.bench.reward_check import Case, Report, check_reward
 from burnish.cli.console import emit_json, number, one_line, out, say
-from burnish.cli.rehearsal import answer_fields, script_for
-from burnish.cli.words import resolve
+from burnish.cli.recipes import resolve
+from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Response, Task
-from burnish.rewards.config import build_all
-from burnish.rewards.function import from_function
-from burnish.rewards.scorer import Scorer, bind_check
-from burnish.source import find_function
-from burnish.tasks.config import build as build_tasks
+
+if TYPE_CHECKING:
+    from burnish.bench.reward_check import Case, Report
+    from burnish.rewards.scorer import Scorer
 
 
-class Query(NamedTuple):
-    """The flags of `burnish reward check`."""
+def reward_check(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE|FILE.py:NAME KEY=VALUE",
+            help="A recipe with settings to change, or a reward function of yours.",
+            show_default=False,
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FILE", help="Rows with prompt, responses and fields."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Groups to score.")
+    ] = 50,
+    as_json: AsJson = False,
+) -> int:
+    """Is a reward fit for training? Range, ties, failures, cost, and what cheap edits do to it.
 
-    data: Path | None = None
-    limit: int = 50
-    as_json: bool = False
+    Every response is scored as it is, with padding, repetition, hedging and
+    other formats, as its first word alone and as no text at all. Without
+    --data a recipe's own tasks are answered right, wrong and not at all.
 
+    \b
+      burnish reward check grpo
+      burnish reward check my_rewards.py:close --data answers.jsonl
+    """
+    import anyio
 
-def check(words: Sequence[str], query: Query) -> int:
-    """Check a recipe's rewards or one function on responses of a file, or on scripted ones."""
-    scorer, cases, source = _target(words, query)
-    report = anyio.run(partial(check_reward, scorer, cases))
-    if query.as_json:
+    from burnish.bench.reward_check import check_reward
+
+    scorer, cases, source = _target(words, data, limit)
+    report = anyio.run(check_reward, scorer, cases)
+    if as_json:
         emit_json(_record(report, source))
     else:
         print_report(report, source)
     return 0
 
 
-def _target(words: Sequence[str], query: Query) -> tuple[Scorer, list[Case], str]:
-    if words and words[0].endswith(".py"):
+def _target(words: Sequence[str], data: Path | None, limit: int) -> tuple[Scorer, list[Case], str]:
+    """The reward, the groups to score, and a line that says where they are from."""
+    from burnish.rewards.function import from_function
+    from burnish.source import find_function
+
+    if not words:
+        raise UserError("nothing to check; expected a recipe or my_file.py:function.")
+    if words[0].endswith(".py"):
         raise _unnamed(words[0])
-    if words and ".py:" in words[0]:
+    if ".py:" in words[0]:
         if len(words) > 1:
             raise UserError(
                 f"'{words[1]}' has no meaning behind a function; give a recipe instead."
             )
-        if query.data is None:
+        if data is None:
             raise UserError(
                 f"reward '{words[0]}' needs responses to score; give --data FILE with prompt and "
                 "responses."
             )
         scorer: Scorer = from_function(find_function(words[0], "reward"))
-        return scorer, _cases_for(scorer, query.data, query.limit), str(query.data)
-    if not words:
-        raise UserError("nothing to check; expected a recipe or my_file.py:function.")
+        return scorer, _cases_for(scorer, data, limit), str(data)
+    return _recipe_target(words, data, limit)
+
+
+def _recipe_target(
+    words: Sequence[str], data: Path | None, limit: int
+) -> tuple[Scorer, list[Case], str]:
+    """The rewards of a recipe; without a file, its own tasks with scripted answers."""
+    from burnish.cli.dry_run import answer_fields
+    from burnish.rewards.config import build_all
+    from burnish.rewards.scorer import bind_check
+    from burnish.tasks.config import build as build_tasks
+
     asked = resolve(words)
     config = asked.resolved.value
     scorer = build_all(config.rewards, base=asked.root)
-    if query.data is not None:
-        return scorer, _cases_for(scorer, query.data, query.limit), str(query.data)
+    if data is not None:
+        return scorer, _cases_for(scorer, data, limit), str(data)
     tasks = build_tasks(config.task, config.run.seed, asked.root)
     bind_check(scorer, tasks.fields)
     compared = answer_fields(scorer)
-    cases = [_scripted(task, compared, config.experts.field) for task in tasks.sample(query.limit)]
+    cases = [_scripted(task, compared, config.experts.field) for task in tasks.sample(limit)]
     size = "1 task" if len(cases) == 1 else f"{len(cases)} tasks"
     # A generator's held-out side is no part of anything that could have been checked here.
     held_out = 0 if tasks.train_size is None else len(tasks.held_out())
@@ -97,6 +130,8 @@ def _unnamed(file: str) -> UserError:
 
 def _cases_for(scorer: Scorer, path: Path, limit: int) -> list[Case]:
     """Groups of a file, after a look at whether it has the columns that the reward asks for."""
+    from burnish.bench.loaders.reading import read_sources
+
     cases = read_cases(path, limit)
     fields = {name for case in cases for name in case.task.fields}
     columns = list(dict.fromkeys(name for row in read_sources(path) for name in row.values))
@@ -113,6 +148,9 @@ def _cases_for(scorer: Scorer, path: Path, limit: int) -> list[Case]:
 
 
 def _scripted(task: Task, compared: Sequence[str], demonstration: str) -> Case:
+    from burnish.bench.reward_check import Case
+    from burnish.cli.dry_run import script_for
+
     lines = script_for(task, compared, demonstration)
     responses = [Response(f"{task.id}.{line.label}", line.text) for line in lines]
     return Case(task, tuple(responses))
@@ -120,6 +158,9 @@ def _scripted(task: Task, compared: Sequence[str], demonstration: str) -> Case:
 
 def read_cases(path: Path, limit: int = 0) -> list[Case]:
     """Groups of responses from a file; rows with the same prompt and fields are one group."""
+    from burnish.bench.judge_rows import read_items
+    from burnish.bench.reward_check import Case
+
     groups: dict[str, Case] = {}
     for item in read_items(path):
         task = item.task(oracle=True)

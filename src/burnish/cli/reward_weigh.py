@@ -7,33 +7,32 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from msgspec.structs import replace
+import typer
+from rich.text import Text
 
-from burnish.cli.console import emit_json
-from burnish.cli.needs import policy_room
-from burnish.cli.recorded import LARGEST, Recorded, Row, read_file, read_run
+from burnish.cli.console import emit_json, number, one_line, out, say, share
+from burnish.cli.drawing import table_of
+from burnish.cli.needs import import_policy
+from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
-from burnish.policy.pieces import TriFactor
 from burnish.store import RunStore, find_run
-from burnish.tasks.rows import SUFFIXES
 
 if TYPE_CHECKING:
+    from burnish.cli.reward_table import Recorded, Row
     from burnish.policy import ReferenceStats, WeightingComparison
+    from burnish.policy.pieces import TriFactor
+
 
 REASONS = 3
 """Reasons that are shown for each reward under its threshold."""
-
-
-class Query(NamedTuple):
-    """The flags of `burnish reward weigh`."""
-
-    step: str = ""
-    severity: tuple[str, ...] = ()
-    threshold: tuple[str, ...] = ()
-    reference: int | None = None
-    as_json: bool = False
+TITLES = {
+    "sum": "sum, then standardise (GRPO)",
+    "gdpo": "standardise each, then sum (GDPO)",
+    "reference_frozen": "in deviations of the start model",
+    "tri_factor": "in deviations of the start model, tri-factor weights (MedAlign)",
+}
 
 
 class Cause(NamedTuple):
@@ -98,35 +97,81 @@ class Weighed(NamedTuple):
         }
 
 
-def weigh(folder: Path, source: str, query: Query) -> int:
-    """Read recorded rewards, compare the four methods on them, and print or emit it."""
-    recorded = _read(folder, source, query.step)
-    weighed = compare(recorded, query)
-    if query.as_json:
+def reward_weigh(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|FILE.jsonl",
+            help='A run, or rows of {"group": ..., "rewards": {NAME: NUMBER}}.',
+            show_default=False,
+        ),
+    ],
+    step: Annotated[
+        str, typer.Option("--step", metavar="N|A..B", help="Tell only of these steps of a run.")
+    ] = "",
+    severity: Annotated[
+        list[str] | None,
+        typer.Option("--severity", metavar="NAME=X", help="How much a broken rule counts."),
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option("--threshold", metavar="NAME=X", help="A reward below X breaks its rule."),
+    ] = None,
+    reference: Annotated[
+        int | None,
+        typer.Option(
+            "--reference", min=1, metavar="N", help="The first N answers are the start model's."
+        ),
+    ] = None,
+    folder: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> int:
+    """Which reward would training follow? Four ways to join recorded rewards, side by side.
+
+    The sum, GDPO, rewards in units of the start model, and these with MedAlign's
+    weights: what share of the advantage each reward has, and why it weighs what
+    it weighs. Under a threshold: the reasons that the reward gave, with a sample
+    each. A run's own settings hold where it has them; what of its recipe none of
+    the four follows is named. No model, no GPU.
+
+    \b
+      burnish reward weigh medalign-1f --step 0..9
+      burnish reward weigh grpo-7c --threshold safety=-0.5 --severity safety=3
+      burnish reward weigh rewards.jsonl --reference 64 --json
+    """
+    recorded = _read(folder, source, step)
+    weighed = weigh(
+        recorded, severity=severity or (), threshold=threshold or (), reference=reference
+    )
+    if as_json:
         emit_json(weighed.record())
     else:
-        from burnish.cli.weigh_report import print_weighed
-
         print_weighed(weighed)
     return 0
 
 
-def compare(recorded: Recorded, query: Query) -> Weighed:
+def weigh(
+    recorded: Recorded,
+    *,
+    severity: Sequence[str] = (),
+    threshold: Sequence[str] = (),
+    reference: int | None = None,
+) -> Weighed:
     """The four methods on a table of rewards."""
-    policy = policy_room()
+    policy = import_policy()
     names = tuple(name for name in recorded.names if recorded.weights.get(name, 1.0) != 0)
     _check_values(recorded, names)
-    rule = _rule(recorded.rule, query, names)
+    rule = _rule(recorded.rule, severity, threshold, names)
     rows, shown = recorded.rows, recorded.shown
     table = [[row.rewards.get(name) for name in names] for row in rows]
-    reference, unit = _reference(recorded, names, query.reference)
+    start, unit = _reference(recorded, names, reference)
     found = policy.compare_weightings(
         table,
         [row.group for row in rows],
         names=names,
         steps=None if rows[0].step is None else [row.step for row in rows],
         weights=[recorded.weights.get(name, 1.0) for name in names],
-        reference=reference,
+        reference=start,
         frozen=recorded.frozen,
         rule=rule,
         scaling=recorded.advantage,
@@ -184,6 +229,9 @@ def _total(values: Sequence[float | None]) -> float | None:
 
 
 def _read(folder: Path, source: str, step: str) -> Recorded:
+    from burnish.cli.reward_table import read_file, read_run
+    from burnish.tasks.rows import SUFFIXES
+
     path = Path(source)
     if path.suffix.lower() in SUFFIXES and not path.is_dir():
         if step:
@@ -206,10 +254,14 @@ def _steps(text: str) -> tuple[int | None, int | None]:
     return int(match[1]), int(match[2] or match[1])
 
 
-def _rule(rule: TriFactor, query: Query, names: Sequence[str]) -> TriFactor:
+def _rule(
+    rule: TriFactor, severities: Sequence[str], thresholds: Sequence[str], names: Sequence[str]
+) -> TriFactor:
     """The run's rule with what the flags say; a severity without a threshold is refused."""
-    severity = {**rule.severity, **_by_name("--severity", query.severity, names)}
-    threshold = {**rule.threshold, **_by_name("--threshold", query.threshold, names)}
+    from msgspec.structs import replace
+
+    severity = {**rule.severity, **_by_name("--severity", severities, names)}
+    threshold = {**rule.threshold, **_by_name("--threshold", thresholds, names)}
     for name in severity:
         if name not in threshold:
             raise UserError(
@@ -220,6 +272,8 @@ def _rule(rule: TriFactor, query: Query, names: Sequence[str]) -> TriFactor:
 
 
 def _by_name(flag: str, words: Sequence[str], names: Sequence[str]) -> dict[str, float]:
+    from burnish.cli.reward_table import LARGEST
+
     found = {}
     least = 0.0 if flag == "--severity" else -LARGEST
     for word in words:
@@ -281,3 +335,96 @@ def _reference(
                 "which stand for the start model; give a larger --reference."
             )
     return count, f"the first {count} answers"
+
+
+# --- on the screen
+
+
+def print_weighed(weighed: Weighed) -> None:
+    """Everything, from the sum to the reasons below a threshold."""
+    groups = "1 group" if weighed.groups == 1 else f"{weighed.groups} groups"
+    say(f"{weighed.title}: {weighed.answers} answers in {groups}", style="bold")
+    say(f"start model: {weighed.unit}", style="bright_black")
+    if weighed.replayed:
+        earlier = f"{weighed.replayed} answers of earlier steps only move the weights"
+        say(earlier, style="bright_black")
+    if weighed.scale != "group_std":
+        say(f"sums are scaled as in the run: {weighed.scale}", style="bright_black")
+    if weighed.not_followed:
+        left = ", ".join(map(one_line, weighed.not_followed))
+        say(f"not followed of the run's recipe: {left}", style="yellow")
+    if weighed.unweighed:
+        say(f"of weight 0, left out: {', '.join(weighed.unweighed)}", style="bright_black")
+    if all(one.share_K.isnan().all() for one in weighed.found.methods):
+        say("no group has rewards that differ: none of the four teaches anything", style="yellow")
+    for method, title in TITLES.items():
+        say()
+        say(title, style="bold")
+        _print_method(weighed, method)
+    _print_categories(weighed)
+    for below in weighed.below:
+        _print_below(below)
+    say()
+    say(
+        "share: of the advantage, by mean size; agrees: correlation with it inside the groups; "
+        "settles: the weight if further steps were like the last.",
+        style="bright_black",
+    )
+
+
+def _print_method(weighed: Weighed, method: str) -> None:
+    record = weighed.found.record()
+    if record["left_out"][method]:
+        say(_left_out(weighed, method), style="yellow")
+    has_unit, has_factors = method == "reference_frozen", method == "tri_factor"
+    titles = ["reward", "share", "agrees"]
+    titles += ["at clip"] if has_unit else []
+    factors = ("weakness", "risk", "redundancy")
+    titles += ["weight", "settles", *factors] if has_factors else []
+    table = table_of(*titles)
+    for name, row in record["methods"][method].items():
+        known = record["rewards"][name]
+        cells = [one_line(name), share(row["share"]), number(row["correlation"], 2)]
+        cells += [share(known["saturated"])] if has_unit else []
+        keys = ("weight", "settled", *factors) if has_factors else ()
+        cells += [number(known[key], 2) for key in keys]
+        table.add_row(*(Text(cell) for cell in cells))
+    out.print(table)
+
+
+def _left_out(weighed: Weighed, method: str) -> str:
+    """How many answers a method has no advantage for, and for want of which rewards."""
+    record = weighed.found.record()
+    said = f"leaves out {record['left_out'][method]} of {weighed.answers} answers"
+    if method != "sum":
+        return f"{said}, which have no reward at all"
+    missing = {name: row["missing"] for name, row in record["rewards"].items() if row["missing"]}
+    rewards = ", ".join(f"{one_line(name)} in {count}" for name, count in missing.items())
+    return f"{said}, for a reward is missing: {rewards}"
+
+
+def _print_categories(weighed: Weighed) -> None:
+    shares = category_shares(weighed.found, weighed.categories)
+    if not shares:
+        return
+    say()
+    say("share by category", style="bold")
+    table = table_of("category", "sum", "GDPO", "frozen", "tri-factor")
+    for label, by_method in shares.items():
+        cells = [one_line(label) or "(none)", *(share(value) for value in by_method.values())]
+        table.add_row(*(Text(cell) for cell in cells))
+    out.print(table)
+
+
+def _print_below(below: Below) -> None:
+    say()
+    head = (
+        f"{one_line(below.reward)} below {below.threshold:g}: {below.answers} of {below.of} answers"
+    )
+    say(head, style="bold")
+    for cause in below.causes:
+        line = Text(f"  {cause.answers} x  {one_line(cause.reason)}  ")
+        line.append(one_line(cause.sample), style="bright_black")
+        out.print(line, soft_wrap=True)
+    if below.silent:
+        say(f"  {below.silent} x  (the reward gives no reason)", style="bright_black")

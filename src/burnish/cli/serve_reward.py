@@ -7,47 +7,72 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from burnish.cli.console import emit_json, say
-from burnish.cli.words import resolve
+from burnish.cli.recipes import resolve
+from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError, did_you_mean
-from burnish.rewards.config import build_all
-from burnish.rewards.function import from_function
-from burnish.rewards.scorer import Scorer
-from burnish.source import describe, load_source
-from burnish.surroundings import own_code
+
+if TYPE_CHECKING:
+    from burnish.rewards.scorer import Scorer
 
 
-class Options(NamedTuple):
-    """The flags of `burnish serve-reward`."""
+def serve_reward(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE|SCORER KEY=VALUE",
+            help="A recipe, or file.py:name of a scorer or a reward function.",
+            show_default=False,
+        ),
+    ],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="0 takes any free one.")
+    ] = 8321,
+    token_env: Annotated[
+        str,
+        typer.Option("--token-env", metavar="NAME", help="Environment variable with the token."),
+    ] = "",
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, help="Tasks scored at the same time.")
+    ] = 16,
+    deadline_s: Annotated[
+        float, typer.Option("--deadline", metavar="SECONDS", help="Wall clock of one task.")
+    ] = 120.0,
+    as_json: AsJson = False,
+) -> int:
+    """Serve a recipe's rewards or your own scorer over HTTP, for any trainer.
 
-    host: str = "127.0.0.1"
-    port: int = 8321
-    token_env: str = ""
-    concurrency: int = 16
-    deadline_s: float = 120.0
-    as_json: bool = False
+    Every reply carries the whole reward: value or null, status, parts and
+    evidence. Only this machine can reach it unless --host says otherwise,
+    and then a token is needed.
 
-
-def serve_reward(words: Sequence[str], options: Options) -> int:
-    """Serve until Ctrl-C or SIGTERM; the exit code."""
+    \b
+      burnish serve-reward grpo
+      burnish serve-reward my_rewards.py:scorer --port 9000
+      curl localhost:8321/score -H 'content-type: application/json' \\
+        -d '{"task": {"prompt": "3 + 4?", "fields": {"answer": "7"}}, "responses": ["7"]}'
+    """
     from burnish.engines.server import ServeSettings, serve
 
     scorer = scorer_of(words)
-    token = token_of(options.token_env)
-    settings = ServeSettings(concurrency=options.concurrency, deadline_s=options.deadline_s)
+    token = token_of(token_env)
+    settings = ServeSettings(concurrency=concurrency, deadline_s=deadline_s)
 
     def ready(url: str) -> None:
         needs = sorted(scorer.needs)
-        if options.as_json:
+        if as_json:
             emit_json({"event": "ready", "url": url, "name": scorer.name, "needs": needs})
             return
         asks = f"needs the fields {', '.join(needs)}" if needs else "needs no fields"
         say(f"reward '{scorer.name}' ({scorer.scope.value}, {asks}) at {url}")
         say(f"try: curl {url}/about    stop: Ctrl-C")
 
-    serve(scorer, host=options.host, port=options.port, token=token, settings=settings, ready=ready)
+    serve(scorer, host=host, port=port, token=token, settings=settings, ready=ready)
     return 0
 
 
@@ -57,6 +82,8 @@ def scorer_of(words: Sequence[str]) -> Scorer:
         if len(words) > 1:
             raise UserError(f"'{words[1]}' follows a scorer; settings belong to a recipe.")
         return _named(words[0])
+    from burnish.rewards.config import build_all
+
     asked = resolve(words)
     return build_all(asked.resolved.value.rewards, base=asked.root)
 
@@ -75,6 +102,11 @@ def token_of(variable: str) -> str:
 
 
 def _named(path: str) -> Scorer:
+    from burnish.rewards.function import from_function
+    from burnish.rewards.scorer import Scorer
+    from burnish.source import describe, load_source
+    from burnish.surroundings import own_code
+
     place, _, name = path.rpartition(":")
     file = Path(place)
     if place.endswith(".py") and not file.is_file():

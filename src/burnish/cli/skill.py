@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
 import msgspec
+import typer
 from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.console import complain, emit_json, one_line, out, say
+from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError, did_you_mean
-from burnish.rewards.judges.skill_rm.entries import Mode
-from burnish.rewards.judges.skill_rm.package import (
-    SkillPackage,
-    check_skill,
-    load_skill,
-    shipped_skills,
-    skill_place,
-)
+
+if TYPE_CHECKING:
+    from burnish.rewards.judges.skill_rm.entries import Mode
+    from burnish.rewards.judges.skill_rm.package import SkillPackage
 
 
-def validate_skill(place: str, *, as_json: bool) -> int:
-    """Every problem of a skill; exit code 2 where there is one."""
+Place = Annotated[
+    str,
+    typer.Argument(
+        metavar="FOLDER|ZIP|NAME",
+        help="A skill folder, a .zip, or the name of a shipped skill.",
+        show_default=False,
+    ),
+]
+
+
+def validate(place: Place, as_json: AsJson = False) -> int:
+    """List everything that is wrong with a skill, one line each.
+
+    \b
+      burnish skill validate my_skill/
+      burnish skill validate my_skill.zip --json
+    """
+    from burnish.rewards.judges.skill_rm.entries import Mode
+    from burnish.rewards.judges.skill_rm.package import check_skill, skill_place
+
     package, problems = check_skill(skill_place(place))
     if as_json:
         told = {"skill": package and package.name, "hash": package and package.hash}
@@ -35,38 +53,69 @@ def validate_skill(place: str, *, as_json: bool) -> int:
     return 0
 
 
-def show_skill(place: str, mode: str, *, as_json: bool) -> int:
-    """One skill as a mode sees it, or the list of the shipped ones."""
+def show(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="[FOLDER|ZIP|NAME]",
+            help="A skill; all shipped ones when left out.",
+            show_default=False,
+        ),
+    ] = "",
+    mode: Annotated[
+        str, typer.Option("--mode", help="What a judge sees: baseline, fair or operational.")
+    ] = "operational",
+    as_json: AsJson = False,
+) -> int:
+    """Show a skill as a judge would see it: procedure, resources, who may see what, hash.
+
+    \b
+      burnish skill show
+      burnish skill show code
+      burnish skill show my_skill.zip --mode fair
+    """
+    from burnish.rewards.judges.skill_rm.entries import Mode
+
     if mode not in list(Mode):
         known = [str(one) for one in Mode]
         raise UserError(
             f"--mode is '{mode}'; expected {', '.join(known)}.{did_you_mean(mode, known)}"
         )
     if not place:
-        return _list(as_json=as_json)
+        _list_shipped(as_json=as_json)
+    else:
+        _show_skill(place, Mode(mode), as_json=as_json)
+    return 0
+
+
+def _show_skill(place: str, mode: Mode, *, as_json: bool) -> None:
+    """One skill as a mode sees it."""
+    from burnish.rewards.judges.skill_rm.package import load_skill
+
     whole = load_skill(place)
-    seen = whole.seen_in(Mode(mode))
+    seen = whole.seen_in(mode)
     if as_json:
         fields = {"name": seen.name, "description": seen.description, "hash": seen.hash}
         rows = msgspec.to_builtins(seen.resources)
         emit_json({**fields, "mode": mode, "procedure": seen.procedure, "resources": rows})
-        return 0
+        return
     say(f"{seen.name}: {' '.join(seen.description.split())}", "bold")
     say(f"sha-256 {seen.hash}", "bright_black")
     say()
-    if mode == Mode.BASELINE:
+    if mode == "baseline":
         say("baseline: the judge sees neither procedure nor resources.")
-        return 0
+        return
     say(seen.procedure)
     say()
     out.print(_resources(seen))
     hidden = len(whole.resources) - len(seen.resources)
     if hidden:
         say(f"{hidden} resource(s) are not visible in {mode} mode.", "yellow")
-    return 0
 
 
-def _list(*, as_json: bool) -> int:
+def _list_shipped(*, as_json: bool) -> None:
+    from burnish.rewards.judges.skill_rm.package import load_skill, shipped_skills
+
     for name in shipped_skills():
         skill = load_skill(name)
         if as_json:
@@ -79,7 +128,6 @@ def _list(*, as_json: bool) -> int:
     if not as_json:
         say()
         say("See one whole: burnish skill show NAME. Judge with it: burnish judge --with skill_rm.")
-    return 0
 
 
 def _resources(skill: SkillPackage) -> Table:

@@ -6,49 +6,84 @@ import glob
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
+
+import typer
 
 from burnish.cli.console import complain, emit_json, err, interval, out, say, warn
-from burnish.cli.needs import training_room
-from burnish.cli.words import Asked, resolve
-from burnish.config import FREE, render, rooted
+from burnish.cli.needs import import_training
+from burnish.cli.recipes import Asked, resolve
+from burnish.cli.shared_options import Words
 from burnish.errors import BurnishError, RunChanged, StoreError, UserError
 from burnish.store import Manifest, RunStatus, RunStore, manifest
 
 
-class Options(NamedTuple):
-    """The flags of `burnish train`."""
+def train(
+    words: Words = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Show every setting and its origin, then stop.")
+    ] = False,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="A new run beside one that is finished or began otherwise."),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Only the result and what went wrong.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line for each event.")
+    ] = False,
+    runs: Annotated[
+        Path | None,
+        typer.Option("--runs", metavar="FOLDER", help="Where runs live; run.folder by default."),
+    ] = None,
+) -> int:
+    """Train a model; without a recipe, the quick start on the embedded model.
 
-    print_config: bool = False
-    again: bool = False
-    quiet: bool = False
-    as_json: bool = False
-    runs: Path | None = None
+    The run is named after its recipe and settings, so the same command
+    continues an interrupted run exactly where it was, and a finished one is
+    shown instead of repeated. A run without a finished step whose functions,
+    settings or data changed since is begun anew.
 
+    \b
+      burnish train                       the quick start
+      burnish train dapo                  a shipped recipe
+      burnish train my.toml steps=200     your own file, one setting changed
+      burnish train grpo optimiser.learning_rate=2e-6 rewards.0.weight=2
+      burnish train grpo --print-config   every setting and its origin
+    """
+    from burnish.config import render
 
-def train(words: Sequence[str], options: Options) -> int:
-    """Train, or say why not; the exit code."""
-    asked = resolve(words)
-    if options.print_config:
+    typed = words or []
+    asked = resolve(typed)
+    if print_config:
         out.file.write(render(asked.resolved).rstrip("\n") + "\n")
         return 0
-    folder = choose_folder(asked, options)
+    folder = choose_folder(asked, runs, again=again)
     if _status(folder) is RunStatus.FINISHED:
         _refuse_other_settings(asked, folder)
-        _show_finished(asked, folder, words, options)
+        _show_finished(asked, folder, typed, quiet=quiet, as_json=as_json)
         return 0
-    return _run(asked, folder, words, options)
+    trainer = _build(asked, folder, runs, again=again, quiet=quiet, as_json=as_json)
+    if trainer.world.is_main:
+        _warn_of_idle_pieces(asked)
+    kept = ["--runs", str(runs)] if runs else []
+    kept += ["--again"] if again else []
+    command = shlex.join(["burnish", "train", *typed, *kept])
+    return _run(trainer, command, quiet=quiet, as_json=as_json)
 
 
-def choose_folder(asked: Asked, options: Options, passed: Collection[Path] = ()) -> Path:
+def choose_folder(
+    asked: Asked, runs: Path | None = None, *, again: bool = False, passed: Collection[Path] = ()
+) -> Path:
     """The run's folder: by its own name, or after the recipe and the config's hash.
 
     With `--again`, finished runs and those in `passed` are passed over: name-2, name-3 and so on.
     """
     config = asked.resolved.value
-    home = options.runs or Path(config.run.folder)
+    home = runs or Path(config.run.folder)
     name = config.run.name or _own_name(asked, home)
-    if not options.again:
+    if not again:
         return home / name
     turn = 1
     while (folder := home / _numbered(name, turn)) in passed or (
@@ -63,6 +98,8 @@ def _own_name(asked: Asked, home: Path) -> str:
 
     A newer burnish has settings that an older run does not know, and so another hash.
     """
+    from burnish.config import FREE
+
     name = f"{asked.recipe.stem}-{asked.resolved.digest(FREE)[:8]}"
     if len(name.encode()) > 200:
         raise UserError(
@@ -83,6 +120,8 @@ def _own_name(asked: Asked, home: Path) -> str:
 
 def _changes(asked: Asked, about: Manifest) -> list[str]:
     """The settings that differ from those that a run was started with."""
+    from burnish.config import FREE
+
     values = {k: v for k, v in about.config.items() if not k.startswith("files.")}
     return asked.resolved.changes(values, FREE)
 
@@ -110,12 +149,14 @@ def _refuse_other_settings(asked: Asked, folder: Path) -> None:
         )
 
 
-def _show_finished(asked: Asked, folder: Path, words: Sequence[str], options: Options) -> None:
+def _show_finished(
+    asked: Asked, folder: Path, words: Sequence[str], *, quiet: bool, as_json: bool
+) -> None:
     with RunStore.open(folder, read_only=True) as store:
         result = store.summary().result
         edited = _edited(asked, store.about)
     before, after = result.get("before"), result.get("after")
-    if options.as_json:
+    if as_json:
         emit_json({"event": "already_finished", "folder": folder, "edited": edited, **result})
         return
     command = shlex.join(["burnish", "train", *words, "--again"])
@@ -124,7 +165,7 @@ def _show_finished(asked: Asked, folder: Path, words: Sequence[str], options: Op
         warn(f"{', '.join(edited)} differs now from what it was trained with; --again trains anew.")
     if before and after:
         say(f"held out  {interval(before)} -> {interval(after)}  (95 % intervals)")
-    if not options.quiet:
+    if not quiet:
         say(f"start it again: {command}    look at it: burnish show {folder}")
 
 
@@ -132,44 +173,45 @@ def _edited(asked: Asked, about: Manifest) -> list[str]:
     """Names of the files with own functions that are not what they were when the run began."""
     if not any(key.startswith("files.") and key.endswith(".py") for key in about.config):
         return []
-    training_room()
+    import_training()
+    from burnish.config import rooted
     from burnish.training.contents import code_digests
 
     now = code_digests(rooted(asked.resolved.value, asked.root))
     return [k.removeprefix("files.") for k, v in now.items() if about.config.get(k, v) != v]
 
 
-def _build(asked: Asked, folder: Path, options: Options) -> Any:
-    """The trainer in the folder; one that was begun with something else is begun anew or left."""
-    room = training_room()
+def _build(
+    asked: Asked, folder: Path, runs: Path | None, *, again: bool, quiet: bool, as_json: bool
+) -> Any:
+    """The trainer of a folder; a run that began with other settings is reset, or left as it is."""
+    training = import_training()
     passed: list[Path] = []
     while True:
         try:
             with err.status("preparing the model and the data ..."):
-                return room.build(asked.resolved, folder, root=asked.root, recipe=asked.typed)
+                return training.build(asked.resolved, folder, root=asked.root, recipe=asked.typed)
         except RunChanged as error:
-            if options.again:
+            if again:
                 passed.append(folder)
-                folder = choose_folder(asked, options, passed)
+                folder = choose_folder(asked, runs, again=True, passed=passed)
                 continue
-            if not room.begin_anew(folder):
+            if not training.begin_anew(folder):
                 raise
-            if options.as_json:
+            if as_json:
                 emit_json({"event": "begun_anew", "folder": folder, "began": error.began})
-            elif not options.quiet:
+            elif not quiet:
                 say(
                     f"run '{folder.name}' was started {error.began} and has no finished step; it "
                     "is begun anew in its folder."
                 )
 
 
-def _run(asked: Asked, folder: Path, words: Sequence[str], options: Options) -> int:
+def _run(trainer: Any, command: str, *, quiet: bool, as_json: bool) -> int:
+    """Train and show it; the exit code. `command` continues a run that a person stops."""
     from burnish.cli.progress import view_for
 
-    trainer = _build(asked, folder, options)
-    if trainer.world.is_main:
-        _warn_of_idle_pieces(asked)
-    view = view_for(trainer, quiet=options.quiet, as_json=options.as_json)
+    view = view_for(trainer, quiet=quiet, as_json=as_json)
     code = 0
     try:
         with view:
@@ -178,9 +220,8 @@ def _run(asked: Asked, folder: Path, words: Sequence[str], options: Options) -> 
                 code = 3 if getattr(event, "status", "") == "stopped" else code
     except KeyboardInterrupt:
         _note_interrupt(trainer)
-        again = shlex.join(["burnish", "train", *words, *_kept_flags(options)])
         done = f"after {trainer.state.step} of {trainer.config.steps} steps"
-        complain(f"interrupted {done}; the same command continues it: {again}")
+        complain(f"interrupted {done}; the same command continues it: {command}")
         return 130
     finally:
         trainer.store.close()
@@ -192,11 +233,6 @@ def _warn_of_idle_pieces(asked: Asked) -> None:
 
     for line in idle_pieces(asked.resolved.value):
         warn(line)
-
-
-def _kept_flags(options: Options) -> list[str]:
-    flags = ["--runs", str(options.runs)] if options.runs else []
-    return [*flags, *(["--again"] if options.again else [])]
 
 
 def _note_interrupt(trainer: Any) -> None:

@@ -4,26 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import webbrowser
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated
+
+import typer
 
 from burnish.cli.console import out, say, warn
+from burnish.cli.shared_options import RUNS, RunsFolder
 from burnish.errors import UserError
 from burnish.store import find_run
 
 
-class Options(NamedTuple):
-    """The flags of `burnish view`."""
+def view(
+    references: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN ...]",
+            help="Runs by name, beginning of a name, or folder; all of the folder when left out.",
+            show_default=False,
+        ),
+    ] = None,
+    folder: RunsFolder = RUNS,
+    results: Annotated[
+        Path,
+        typer.Option("--results", metavar="FOLDER", help="Where results of burnish bench live."),
+    ] = Path("results"),
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="0 takes any free one.")
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
+) -> int:
+    """Look at runs in a browser: curves, groups, single rollouts, search, comparison.
 
-    runs: Path
-    results: Path = Path("results")
-    port: int = 0
-    browser: bool = True
+    Only this machine can reach it, and only with the address it prints. Runs
+    are only read; one that is being trained is followed live.
 
-
-def view(references: Sequence[str], options: Options) -> int:
-    """Serve the viewer until Ctrl-C."""
+    \b
+      burnish view
+      burnish view grpo-1f --no-browser --port 8080
+    """
     try:
         from burnish.view.pages.runs import Runs
         from burnish.view.server.routes import Viewer
@@ -34,15 +55,15 @@ def view(references: Sequence[str], options: Options) -> int:
         raise UserError(
             f"the viewer needs the package '{error.name}'. Install it: pip install 'burnish[view]'"
         ) from error
-    chosen = [find_run(options.runs, reference) for reference in references]
-    if not chosen and not options.runs.is_dir():
+    chosen = [find_run(folder, reference) for reference in references or []]
+    if not chosen and not folder.is_dir():
         raise UserError(
-            f"no folder {options.runs} with runs here. Start a run: burnish train; or name a folder: "
+            f"no folder {folder} with runs here. Start a run: burnish train; or name a folder: "
             "burnish view --runs FOLDER"
         )
-    runs = Runs(folder=options.runs, chosen=chosen)
+    runs = Runs(folder=folder, chosen=chosen)
     token = new_token()
-    with listening(options.port) as own:
+    with listening(port) as own:
         where = address(own, token)
         found = runs.listing()
         say(f"{len(found.folders)} runs, read only; on this machine only. Ctrl-C stops.")
@@ -51,9 +72,9 @@ def view(references: Sequence[str], options: Options) -> int:
         out.file.flush()
         if found.skipped_total:
             warn(f"{found.skipped_total} folders are no runs; the page lists them")
-        if options.browser and not webbrowser.open(where):
+        if browser and not webbrowser.open(where):
             warn("no browser could be opened; open the address by hand")
         with contextlib.suppress(KeyboardInterrupt):
-            serve(Viewer(runs, options.results), token, own)
+            serve(Viewer(runs, results), token, own)
     say("stopped.")
     return 0

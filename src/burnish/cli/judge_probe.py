@@ -6,86 +6,105 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
+import typer
 from rich.text import Text
 
-from burnish.bench.edits import EDITS, Edit
-from burnish.bench.items import Item
-from burnish.bench.judge_rows import read_items
-from burnish.bench.loaders import load
-from burnish.bench.probe import (
-    Finding,
-    Twice,
-    ask_edits,
-    ask_twice,
-    edit_findings,
-    edited,
-    pair_findings,
-)
-from burnish.cli.bench_report import table_of
 from burnish.cli.console import emit_json, one_line, out, say
-from burnish.cli.judge_options import JudgeFlags
-from burnish.cli.judge_progress import Progress
-from burnish.cli.judge_work import forecast, print_forecast, spent_record, spent_text
-from burnish.cli.judging import OpenJudge, check_needs, open_judge
+from burnish.cli.drawing import table_of
+from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, takes_judge
 from burnish.errors import JudgeError, UserError, did_you_mean
 from burnish.seeds import derive
 
-
-class Query(NamedTuple):
-    """The flags of `burnish judge probe` besides those of the judge."""
-
-    bench: str = ""
-    limit: int = 0
-    edits: str = "all"
-    own: str = ""
-    as_json: bool = False
+if TYPE_CHECKING:
+    from burnish.bench.edits import Edit
+    from burnish.bench.items import Item
+    from burnish.bench.probe import Finding, Twice
+    from burnish.cli.judge_session import OpenJudge
 
 
-def probe_file(path: Path, flags: JudgeFlags, query: Query) -> int:
-    """Ask about every pair in both orders, and about edited copies of responses."""
-    items = _pairs(path, query)
-    edits = _edits(query.edits)
+@takes_judge(without=("both_orders", "anchor"), both_orders=False)
+def probe(
+    file: File,
+    flags: JudgeFlags,
+    bench: Annotated[
+        str,
+        typer.Option(
+            "--bench", metavar="NAME", help="Read the file as this benchmark publishes it."
+        ),
+    ] = "",
+    edits: Annotated[
+        str,
+        typer.Option("--edits", metavar="LIST", help="all, none, or names such as padding,praise."),
+    ] = "all",
+    own: Annotated[
+        str,
+        typer.Option("--own", metavar="AUTHOR", help="Whose responses are the judge's own."),
+    ] = "",
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> int:
+    """What a judge prefers besides quality: place, length, format, its own, with intervals.
+
+    Every pair is asked about in both orders; then each first response meets
+    itself with padding, a heading and so on. What chance alone would rarely
+    do is named as a bias.
+
+    \b
+      burnish judge probe pairs.jsonl --with direct --model smollm2
+      burnish judge probe test.parquet --bench llmbar --model smollm2 --limit 30 --edits none
+    """
+    import anyio
+
+    from burnish.bench.probe import edit_findings, pair_findings
+    from burnish.cli import judge_session as session
+
+    items = _pairs(file, bench, limit)
+    chosen = _edits(edits)
     # One order at a time: a judge that already joins both has no place left to measure.
-    judge = open_judge(flags._replace(both_orders=False))
-    check_needs(judge.scorer, items)
-    if not query.as_json:
+    judge = session.open_judge(flags._replace(both_orders=False))
+    session.check_needs(judge.scorer, items)
+    if not as_json:
         say(f"probe of {one_line(judge.name)} on {len(items)} pairs, each order on its own")
     start = perf_counter()
-    asked, changed = anyio.run(partial(_ask, judge, items, edits, query))
+    asked, changed = anyio.run(partial(_ask, judge, items, chosen, quiet=as_json))
     seconds = perf_counter() - start
-    findings = [*pair_findings(asked, own=query.own), *edit_findings(changed)]
+    findings = [*pair_findings(asked, own=own), *edit_findings(changed)]
     failed = sum(not one.is_valid for one in asked)
-    if query.as_json:
+    if as_json:
         emit_json(_record(judge, findings, len(asked), failed, seconds))
     else:
         print_findings(findings)
         if failed:
             say(f"{failed} of {len(asked)} pairs have no verdict in one order", style="yellow")
-        say(spent_text(judge, seconds))
+        say(session.spent_text(judge, seconds))
     if failed == len(asked):
         reason = next((r.reason for one in asked for r in one.rewards if r.reason), "no reason")
         raise JudgeError(f"no pair got a verdict in both orders; the first failed with: {reason}")
     return 0
 
 
-def _pairs(path: Path, query: Query) -> list[Item]:
-    items = load(query.bench, path) if query.bench else read_items(path)
+def _pairs(path: Path, bench: str, limit: int) -> list[Item]:
+    from burnish.bench.judge_rows import read_items
+    from burnish.bench.loaders import load
+
+    items = load(bench, path) if bench else read_items(path)
     pairs = [item for item in items if len(item.responses) == 2]
     if not pairs:
         raise UserError(
             f"{path}: no row has two responses; a probe needs pairs (a and b, or chosen and "
             "rejected)."
         )
-    if query.limit:
+    if limit:
         # A sample by id rather than the head of the file, which may be all of one kind.
-        pairs = sorted(pairs, key=lambda item: derive("probe", item.id))[: query.limit]
+        pairs = sorted(pairs, key=lambda item: derive("probe", item.id))[:limit]
     return pairs
 
 
 def _edits(words: str) -> list[Edit]:
+    from burnish.bench.edits import EDITS
+
     if words == "all":
         return list(EDITS.values())
     names = [word.strip() for word in words.split(",") if word.strip() not in ("", "none")]
@@ -99,14 +118,17 @@ def _edits(words: str) -> list[Edit]:
 
 
 async def _ask(
-    judge: OpenJudge, items: list[Item], edits: Sequence[Edit], query: Query
+    judge: OpenJudge, items: list[Item], edits: Sequence[Edit], *, quiet: bool
 ) -> tuple[list[Twice], dict[str, list[Twice]]]:
+    from burnish.bench.probe import ask_edits, ask_twice, edited
+    from burnish.cli.judge_session import Progress, forecast, print_forecast
+
     found = await forecast(judge, items, per_item=2 * (1 + len(edits)))
-    if not query.as_json:
+    if not quiet:
         print_forecast(found, judge)
     pairs = len(items) + sum(len(edited(items, edit)) for edit in edits)
     progress = Progress(
-        pairs, found.calls, "probing", judge.model.budget, unit="pairs", quiet=query.as_json
+        pairs, found.calls, "probing", judge.model.budget, unit="pairs", quiet=quiet
     )
     with progress as step:
         limit = judge.flags.concurrency
@@ -151,6 +173,8 @@ def _interval(finding: Finding) -> str:
 def _record(
     judge: OpenJudge, findings: Sequence[Finding], pairs: int, failed: int, seconds: float
 ) -> dict[str, Any]:
+    from burnish.cli.judge_session import spent_record
+
     return {
         "judge": judge.name,
         "pairs": pairs,

@@ -1,30 +1,35 @@
-"""`burnish runs` and `burnish export`: runs from the outside."""
+"""`burnish runs`: the runs of a folder; and what other commands ask of a stored run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.console import STATUS_STYLES, emit_json, number, out, say
-from burnish.cli.manifests import planned_steps
-from burnish.errors import StoreError
+from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
+from burnish.errors import StoreError, UserError
 from burnish.store import (
+    Manifest,
     RunInfo,
     RunStatus,
     RunStore,
     StoredEvaluation,
-    export,
     find_run,
     list_runs,
 )
 from burnish.texts import safe
 
 
-def list_all(folder: Path, *, as_json: bool) -> int:
-    """Print one line for each run of a folder."""
+def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
+    """List runs: status, steps, and the held-out score before and after.
+
+    \b
+      burnish runs
+      burnish runs --runs /data/experiments --json
+    """
     rows = [_row(info) for info in list_runs(folder)]
     if as_json:
         for row in rows:
@@ -51,22 +56,6 @@ def list_all(folder: Path, *, as_json: bool) -> int:
         if row["problem"]:
             say(f"{row['name']}: {row['problem']}", style="red")
     return 0
-
-
-def export_run(folder: Path, reference: str, path: Path, what: str, *, raw: bool = False) -> int:
-    """Write a table of a run to a file and say how many rows it has."""
-    run = find_run(folder, reference)
-    written = export(run, path, cast(Literal["samples", "metrics"], what), raw=raw)
-    say(f"{written} {what} of run '{run.name}' written to {path}")
-    if path.suffix == ".csv" and not raw:
-        say("texts that begin like a formula have an apostrophe in front; --raw leaves it out")
-    return 0
-
-
-def held_out_score(evaluation: StoredEvaluation) -> list[float] | None:
-    """Value, low, high and count of a stored evaluation."""
-    score: list[float] | None = evaluation.summary.get("score")
-    return score
 
 
 def _row(info: RunInfo) -> dict[str, Any]:
@@ -100,3 +89,43 @@ def _held_out(before: list[float] | None, after: list[float] | None) -> str:
     if before is None:
         return "-"
     return f"{number(before[0])} -> {number(after[0]) if after else '?'}"
+
+
+# --- what other commands ask of a stored run
+
+
+def choose_run(folder: Path, reference: str) -> Path:
+    """The folder of the run that is named; of the newest one where none is."""
+    if reference:
+        return find_run(folder, reference)
+    runs = list_runs(folder)
+    if not runs:
+        raise UserError(f"{folder} holds no runs. Start one: burnish train")
+    return runs[-1].folder
+
+
+def held_out_score(evaluation: StoredEvaluation) -> list[float] | None:
+    """Value, low, high and count of a stored evaluation."""
+    score: list[float] | None = evaluation.summary.get("score")
+    return score
+
+
+def setting(about: Manifest, key: str) -> Any:
+    """The value of a dotted key, such as `rollout.prompts`; None where the run has none."""
+    if key in about.config:
+        return about.config[key]
+    value: Any = about.config
+    for word in key.split("."):
+        if isinstance(value, dict) and word in value:
+            value = value[word]
+        elif isinstance(value, list) and word.isdigit() and int(word) < len(value):
+            value = value[int(word)]
+        else:
+            return None
+    return value
+
+
+def planned_steps(about: Manifest) -> int | None:
+    """How many steps the run was asked for."""
+    steps = setting(about, "steps")
+    return steps if isinstance(steps, int) else None

@@ -1,0 +1,123 @@
+"""`burnish audit`: what moved in a run and was paid for, strongest first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from burnish.cli.console import emit_json, one_line, say
+from burnish.cli.runs import choose_run
+from burnish.cli.shared_options import RUNS, AsJson, RunName, RunsFolder
+from burnish.errors import UserError
+from burnish.store import RunStore
+
+if TYPE_CHECKING:
+    from burnish.view.audit import Audit
+
+
+Gold = Annotated[
+    str,
+    typer.Option(
+        "--gold", metavar="NAME", help="A reward of weight 0, or file.py:function, to audit by."
+    ),
+]
+GOLD_ANSWERS = 512
+"""Answers that a gold scorer is asked about."""
+
+
+def audit(
+    run: RunName = "",
+    gold: Gold = "",
+    folder: RunsFolder = RUNS,
+    as_json: AsJson = False,
+) -> int:
+    """Is it learning, or pleasing the reward? What moved in a run and was paid, ranked.
+
+    Length, format, phrases, copies, entropy, spread, components, conflicts,
+    flips of a judge; each with the ten answers that moved it. An audit, not
+    an alarm: learning moves things too.
+
+    \b
+      burnish audit
+      burnish audit grpo-1f --gold my_checks.py:really_right
+    """
+    import msgspec
+
+    with RunStore.open(choose_run(folder, run), read_only=True) as store:
+        found = audit_of(store, gold)
+    if as_json:
+        emit_json(msgspec.to_builtins(found))
+    else:
+        print_audit(found)
+    return 0
+
+
+def audit_of(store: RunStore, gold: str) -> Audit:
+    """The audit of a run; `gold` names a reward of it, a function, or nothing."""
+    from burnish.view.audit import audit_run
+
+    if not gold:
+        return audit_run(store)
+    if ":" not in gold:
+        return audit_run(store, gold_part=_part(store, gold))
+    return audit_run(store, gold_scores=_gold_scores(store, gold))
+
+
+def print_audit(audit: Audit) -> None:
+    """The audit on the screen."""
+    say(f"audit of run '{audit.run}'", style="bold")
+    say(f"{audit.answers} answers of {audit.steps} steps; what moved and was paid, strongest first")
+    if audit.note or not audit.findings:
+        say(audit.note or "nothing stands out.")
+    for finding in audit.findings:
+        say()
+        say(f"{finding.strength:.2f}  {finding.title}", style="bold")
+        say(f"      {one_line(finding.text)}")
+        say(f"      {' '.join(finding.samples)}", style="bright_black")
+    if audit.gold is not None:
+        say()
+        say(f"gold  {one_line(audit.gold.text)}", style="bold")
+        say(f"      {' '.join(audit.gold.samples)}", style="bright_black")
+    if audit.findings:
+        first = next((name for f in audit.findings for name in f.samples), "")
+        say()
+        say(f"look at one: burnish show {audit.run} --sample {first}")
+
+
+def _part(store: RunStore, name: str) -> str:
+    from burnish.view.audit.drawn import draw
+
+    known = sorted(draw(store).weights)
+    if name not in known:
+        raise UserError(
+            f"--gold {name}: the run has no reward of that name; expected one of "
+            f"{', '.join(known) or 'none'}, or your own scorer as file.py:function"
+        )
+    return name
+
+
+def _gold_scores(store: RunStore, path: str) -> dict[str, float]:
+    """What a function says of a sub-sample of the answers, evenly over the steps."""
+    import anyio
+
+    from burnish.records import Response
+    from burnish.rewards.function import from_function
+    from burnish.rewards.scorer import score_groups
+    from burnish.source import find_function
+    from burnish.view.audit.drawn import draw
+
+    scorer = from_function(find_function(path, "gold scorer", Path(".")))
+    answers = draw(store).answers
+    every = max(1, len(answers) // GOLD_ANSWERS)
+    items = []
+    for answer in answers[::every]:
+        sample = store.sample(answer.id)
+        items.append((sample.task, [Response(answer.id, sample.trajectory.text)]))
+    scored = anyio.run(score_groups, scorer, items)
+    return {
+        responses[0].id: rewards[0].value
+        for (_, responses), rewards in zip(items, scored, strict=True)
+        if rewards[0].value is not None
+    }

@@ -1,0 +1,161 @@
+"""What several commands draw: tables, rewards as trees, tokens by author, curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from burnish.cli.console import AUTHOR_STYLES, number, one_line, out, say
+from burnish.records import Reward, Span, Status, Task, Trajectory
+from burnish.texts import safe
+
+if TYPE_CHECKING:
+    from burnish.lm.tokenizer import Tokenizer
+    from burnish.view.curves import RunCurves
+
+
+REASON_LIMIT = 400
+"""Characters of one observation or reason."""
+
+
+def table_of(*titles: str, gives_way: int = -1) -> Table:
+    """A table without lines; one column, the last, takes further lines where room is short."""
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    for title in titles:
+        table.add_column(title, no_wrap=True, overflow="ellipsis")
+    table.columns[gives_way].no_wrap = False
+    table.columns[gives_way].overflow = "fold"
+    return table
+
+
+def reward_tree(reward: Reward) -> Tree:
+    """The whole reward."""
+    tree = Tree(_title(reward, is_root=True), guide_style="bright_black")
+    _fill(tree, reward)
+    return tree
+
+
+def reward_cell(reward: Reward) -> Text:
+    """A reward's value, or the status that says why there is none."""
+    if reward.value is None:
+        return Text(reward.status.value, style="red")
+    return Text(number(reward.value), style=value_style(reward.value))
+
+
+def parts_text(reward: Reward) -> str:
+    """`correct 1.000, format 0.500`; a part without a value shows its status."""
+    return ", ".join(
+        f"{one_line(part.name)} {number(part.value) if part.value is not None else part.status.value}"
+        for part in reward.parts
+    )
+
+
+def value_style(value: float) -> str:
+    """Green above zero, plain at zero, red below."""
+    return "green" if value > 0 else "red" if value < 0 else ""
+
+
+def _fill(tree: Tree, reward: Reward) -> None:
+    for evidence in reward.evidence:
+        seen = f"{one_line(evidence.source)}: {_cut(evidence.observation)}"
+        note = Text(seen, style="bright_black")
+        if evidence.visibility.value != "visible":
+            note.append(f" ({evidence.visibility.value})", style="yellow")
+        if evidence.error:
+            note.append(f" {_cut(evidence.error)}", style="red")
+        tree.add(note)
+    for verdict in reward.verdicts:
+        said = number(verdict.value) if verdict.value is not None else "undecided"
+        reason = f": {_cut(verdict.reason)}" if verdict.reason else ""
+        told = f"verdict on {one_line(verdict.criterion)}: {said}{reason}"
+        tree.add(Text(told, style="bright_black"))
+    for part in reward.parts:
+        _fill(tree.add(_title(part)), part)
+
+
+def _title(reward: Reward, *, is_root: bool = False) -> Text:
+    title = Text(one_line(reward.name), style="bold").append(" ")
+    title.append(reward_cell(reward))
+    if not is_root:
+        title.append(f"  weight {reward.weight:g}", style="bright_black")
+    if reward.reason:
+        style = "red" if reward.status is not Status.OK else ""
+        title.append(f"  {_cut(reward.reason)}", style=style)
+    return title
+
+
+def _cut(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= REASON_LIMIT else line[: REASON_LIMIT - 1] + "…"
+
+
+def coloured(spans: Sequence[Span], tokenizer: Tokenizer) -> Text:
+    """All tokens as text, special ones included; trained tokens are underlined."""
+    text = Text()
+    for span in spans:
+        shown = tokenizer.decode(span.token_ids, skip_special=False)
+        text.append(safe(shown), style=style_of(span))
+    return text
+
+
+def coloured_messages(trajectory: Trajectory, task: Task) -> Text:
+    """The conversation by author without a tokenizer: role names stand for the template."""
+    text = Text()
+    for message in task.messages:
+        text.append(f"[{safe(message.role)}] ", style=AUTHOR_STYLES["template"])
+        author = "tool" if message.role == "tool" else "prompt"
+        text.append(safe(message.content) + "\n", style=AUTHOR_STYLES[author])
+    text.append("[assistant] ", style=AUTHOR_STYLES["template"])
+    text.append(safe(trajectory.text), style=f"{AUTHOR_STYLES['model']} underline")
+    return text
+
+
+def style_of(span: Span) -> str:
+    """The author's colour; underlined where the tokens are trained."""
+    return AUTHOR_STYLES[span.author.value] + (" underline" if span.trainable else "")
+
+
+def legend() -> Text:
+    """Which colour is whose."""
+    text = Text("written by: ", style="bright_black")
+    for author, style in AUTHOR_STYLES.items():
+        text.append(f"{author} ", style=style)
+    text.append("trained", style="underline")
+    return text
+
+
+def counts(spans: Sequence[Span]) -> str:
+    """`template 12, prompt 9, model 4` tokens."""
+    totals: dict[str, int] = {}
+    for span in spans:
+        totals[span.author.value] = totals.get(span.author.value, 0) + len(span.token_ids)
+    return ", ".join(f"{author} {count}" for author, count in totals.items())
+
+
+def print_curves(curves: RunCurves) -> None:
+    """Reward and length over the steps, side by side where the terminal is wide enough."""
+    from burnish.view.curves import text_plot
+
+    rewards = {"reward": curves.reward} if curves.reward else curves.parts
+    plots = {f"reward: {k}" if k != "reward" else k: v for k, v in rewards.items()}
+    plots = dict(list(plots.items())[:1]) | {"mean length (tokens)": curves.length}
+    plots = {title: points for title, points in plots.items() if len(points) > 1}
+    if not plots:
+        return
+    beside = out.width >= 72 and len(plots) > 1
+    width = min((out.width - 4) // 2 if beside else out.width - 2, 60)
+    is_ascii = out.options.ascii_only
+    blocks = [
+        [title, *text_plot(points, width=width, height=7, ascii_only=is_ascii).split("\n")]
+        for title, points in plots.items()
+    ]
+    if not beside:
+        for block in blocks:
+            say("\n".join(block))
+        return
+    for lines in zip(*blocks, strict=True):
+        say("    ".join(f"{line:<{width}}" for line in lines).rstrip())

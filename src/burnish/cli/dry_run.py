@@ -1,0 +1,434 @@
+"""`burnish try`: a few prompts through a scripted model, before anything is trained.
+
+Everything but the model is real: the data, the chat template, the tokenizer where it can be had
+without loading a model, the rewards, the advantages and the loss.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from burnish.cli.console import number, one_line, out, say
+from burnish.cli.drawing import coloured, counts, legend, reward_tree, value_style
+from burnish.cli.needs import import_policy
+from burnish.cli.recipes import resolve
+from burnish.cli.shared_options import Words
+from burnish.errors import UserError
+from burnish.records import Author, Finish, Message, Reward, Span, Task, Trajectory
+from burnish.texts import safe
+
+if TYPE_CHECKING:
+    from burnish.config import Config
+    from burnish.lm.base import Sampling
+    from burnish.lm.tokenizer import Tokenizer
+    from burnish.policy import Advantages, Recipe, RewardBatch
+    from burnish.rewards.scorer import Scorer
+    from burnish.tasks.base import TaskSet
+
+
+class ScriptedAnswer(NamedTuple):
+    """One answer of the script."""
+
+    label: str
+    text: str
+
+
+class Played(NamedTuple):
+    """One task, its answers as trajectories, and their rewards."""
+
+    task: Task
+    lines: list[ScriptedAnswer]
+    trajectories: list[Trajectory]
+    rewards: list[Reward]
+
+
+class ModelTokenizer(NamedTuple):
+    """A tokenizer, and whose it is."""
+
+    tokenizer: Tokenizer
+    what: str
+
+
+def try_(
+    words: Words = None,
+    prompts: Annotated[int, typer.Option("--prompts", min=1, help="How many to look at.")] = 3,
+) -> int:
+    """See what a recipe feeds the model and what answers would earn, without a model.
+
+    Three prompts go through a scripted model that gives the right answer, a
+    wrong one and none; where there are experts, also theirs and one that
+    belongs to another prompt. Tokens are coloured by who wrote them; rewards
+    come with their parts and evidence, and with the advantages and loss terms
+    that training would make of them.
+
+    \b
+      burnish try grpo
+      burnish try my.toml task.path=other.jsonl
+    """
+    import anyio
+
+    from burnish.lm.base import Sampling
+    from burnish.rewards.config import build_all
+    from burnish.rewards.scorer import bind_check
+    from burnish.tasks.config import build as build_tasks
+
+    asked = resolve(words or [])
+    config = asked.resolved.value
+    tasks = build_tasks(config.task, config.run.seed, asked.root)
+    scorer = build_all(config.rewards, base=asked.root)
+    bind_check(scorer, tasks.fields)
+    found = tokenizer_for(config.model.path)
+    say(f"recipe {asked.recipe}: task '{tasks.name}', scripted model, {found.what}", style="bold")
+    for note in tasks.notes:
+        say(f"data: {note}")
+    _print_judges(config)
+    sampling = Sampling(max_tokens=config.rollout.max_tokens, stop=config.rollout.stop)
+    chosen, scripts = scripts_for(tasks, prompts, answer_fields(scorer), config.experts.field)
+    deadline_s = config.rollout.score_timeout_s
+    played = anyio.run(partial(play_all, chosen, scripts, scorer, found, sampling, deadline_s))
+    out.print(legend())
+    for place, play in enumerate(played, 1):
+        _print_play(place, play, found)
+    print_terms(played, config, found.tokenizer)
+    return 0
+
+
+def _print_judges(config: Config) -> None:
+    """Name the rewards that ask a server, which a dry run asks too."""
+    from burnish.rewards.judge_reward import JudgeRewardConfig
+
+    for reward in config.rewards:
+        if isinstance(reward, JudgeRewardConfig) and "://" in reward.model:
+            say(
+                f"judge: reward '{reward.title}' asks {reward.model}. Where no server answers there, "
+                "it has a status instead of a value and every advantage is 0.",
+                style="yellow",
+            )
+
+
+# --- scripted answers
+
+
+def answer_fields(scorer: Scorer) -> list[str]:
+    """The task fields that the rewards compare answers with."""
+    from burnish.rewards.scorer import leaves
+
+    fields = [getattr(getattr(leaf, "config", None), "field", None) for leaf in leaves(scorer)]
+    return [field for field in fields if field is not None]
+
+
+def scripts_for(
+    tasks: TaskSet, prompts: int, compared: Sequence[str], demonstration: str
+) -> tuple[list[Task], list[list[ScriptedAnswer]]]:
+    """The first tasks and a script for each; what an expert says to one is misplaced at another."""
+    found = tasks.sample(prompts + 1)
+    # Of a set that has no more the last prompt meets the first one's answer.
+    others = [*found[1:], found[0]]
+    scripts = [
+        script_for(task, compared, demonstration, str(other.fields.get(demonstration) or ""))
+        for task, other in zip(found, others, strict=True)
+    ]
+    return found[:prompts], scripts[:prompts]
+
+
+def script_for(
+    task: Task,
+    compared: Sequence[str] = (),
+    demonstration: str = "demonstration",
+    misplaced: str = "",
+) -> list[ScriptedAnswer]:
+    """The expert's answer where the task has one, the right answer, a wrong one and an empty one.
+
+    Right is what the rewards compare with; where they do not say, `answer` or the first label.
+    `misplaced` is an expert's answer to another prompt: its form is right, its content wrong.
+    """
+    shown = task.fields.get(demonstration)
+    expert = [ScriptedAnswer("expert", str(shown))] if shown else []
+    if shown and misplaced and misplaced != str(shown):
+        expert.append(ScriptedAnswer("misplaced", misplaced))
+    labels = [*(["answer"] if "answer" in task.labels else []), *task.labels]
+    names = (name for name in (*compared, *labels) if task.fields.get(name) is not None)
+    label = next(names, None)
+    if label is None:
+        return [*expert, ScriptedAnswer("some text", "I do not know."), ScriptedAnswer("empty", "")]
+    answer = task.fields[label]
+    right = str(answer[0] if isinstance(answer, list | tuple) and answer else answer)
+    # Beside an expert's answer the bare label need not have the form that rewards ask for.
+    named = "label alone" if expert else "right"
+    bare = [] if right == str(shown) else [ScriptedAnswer(named, right)]
+    return [
+        *expert,
+        *bare,
+        ScriptedAnswer("wrong", wrong_answer(right)),
+        ScriptedAnswer("empty", ""),
+    ]
+
+
+def wrong_answer(right: str) -> str:
+    """An answer of the same form that is not the right one."""
+    try:
+        return str(int(right) + 1)
+    except ValueError:
+        pass
+    if len(right) == 1 and right.isalpha():
+        return "B" if right.upper() != "B" else "A"
+    return "I do not know."
+
+
+async def play_all(
+    tasks: Sequence[Task],
+    scripts: Sequence[list[ScriptedAnswer]],
+    scorer: Scorer,
+    found: ModelTokenizer,
+    sampling: Sampling,
+    deadline_s: float,
+) -> list[Played]:
+    """Let the scripted model answer every task, and score the answers."""
+    return [
+        await _play(task, lines, scorer, found, sampling, deadline_s)
+        for task, lines in zip(tasks, scripts, strict=True)
+    ]
+
+
+async def _play(
+    task: Task,
+    lines: list[ScriptedAnswer],
+    scorer: Scorer,
+    found: ModelTokenizer,
+    sampling: Sampling,
+    deadline_s: float,
+) -> Played:
+    from burnish.lm.base import Sampling
+    from burnish.lm.scripted import ScriptedLM
+    from burnish.rewards.scorer import checked
+
+    def speak(_: Sequence[Message], index: int) -> str:
+        return lines[index].text
+
+    lm = ScriptedLM(speak, tokenizer=found.tokenizer)
+    own = Sampling(n=len(lines), max_tokens=sampling.max_tokens, stop=sampling.stop)
+    completions = await lm.sample(task.messages, own)
+    prompt = found.tokenizer.render_spans(task.messages)
+    # A model ends its answer with a token of its own; without it an empty answer has no token.
+    end = found.tokenizer.eos_ids[:1]
+    trajectories = []
+    for index, completion in enumerate(completions):
+        ids = completion.token_ids + (end if completion.finish.value == "stop" else ())
+        answer = Span(Author.MODEL, ids, (0.0,) * len(ids), trainable=True)
+        trajectories.append(
+            Trajectory(
+                id=f"{task.id}.{index}",
+                task_id=task.id,
+                group=task.id,
+                spans=(*prompt, answer),
+                text=completion.text,
+                finish=completion.finish,
+            )
+        )
+    responses = [trajectory.as_response() for trajectory in trajectories]
+    rewards = await checked(scorer, task, responses, deadline_s=deadline_s)
+    return Played(task, lines, trajectories, rewards)
+
+
+def _print_play(number: int, play: Played, found: ModelTokenizer) -> None:
+    task = play.task
+    say()
+    say(f"prompt {number}   task {task.id}", style="bold")
+    fields = "  ".join(f"{k}={one_line(str(v))[:60]}" for k, v in task.fields.items())
+    say(f"fields {fields}", style="bright_black")
+    prompt = play.trajectories[0].spans[:-1]
+    out.print(coloured(prompt, found.tokenizer))
+    say(f"tokens {counts(prompt)}; loss mask 0 on all of them", style="bright_black")
+    for line, trajectory, reward in zip(play.lines, play.trajectories, play.rewards, strict=True):
+        answer = trajectory.spans[-1]
+        text = Text(f"{line.label:>9}: ", style="bright_black")
+        text.append(coloured([answer], found.tokenizer))
+        text.append(f"   {_tokens(answer, found)}", style="bright_black")
+        if trajectory.finish.value != "stop":
+            text.append(f" finish {trajectory.finish.value}", style="yellow")
+        out.print(text)
+        out.print(reward_tree(reward))
+
+
+def _tokens(answer: Span, found: ModelTokenizer) -> str:
+    """The trained tokens one by one, with the mask they get."""
+    ids = answer.token_ids
+    shown = " ".join(
+        f"{safe(found.tokenizer.decode([id_], skip_special=False))!r}" for id_ in ids[:24]
+    )
+    more = " ..." if len(ids) > 24 else ""
+    return f"{len(ids)} tokens, loss mask 1: {shown}{more}"
+
+
+# --- what training makes of them
+
+
+def print_terms(played: Sequence[Played], config: Config, tokenizer: Tokenizer) -> None:
+    """One line an answer: reward, advantage, clip bounds and pull; then the loss by part."""
+    say()
+    try:
+        policy = import_policy()
+    except UserError as error:
+        say(str(error), style="yellow")
+        return
+    rollouts = [
+        (line.label, trajectory, reward)
+        for play in played
+        for line, trajectory, reward in zip(
+            play.lines, play.trajectories, play.rewards, strict=True
+        )
+    ]
+    recipe = _without_model(config.policy)
+    batch = _rewards(policy, played, recipe, tokenizer)
+    values = policy.advantages(recipe, batch)
+    out_of_loss, pulls = _loss(policy, config, [t for _, t, _ in rollouts], values)
+    say("what training would make of these answers, each prompt a group of its own", style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    for title in ("answer", "reward", "advantage", "kept", "ratio may be", "pull on log-prob"):
+        table.add_column(title, justify="left" if title == "answer" else "right")
+    per_rollout = values.per_rollout().tolist()
+    for row, (label, trajectory, reward) in enumerate(rollouts):
+        advantage = per_rollout[row]
+        low, high = _mean(values.low_B[row]), _mean(values.high_B[row])
+        table.add_row(
+            Text(one_line(f"{trajectory.task_id} {label}")),
+            number(reward.value) if reward.value is not None else reward.status.value,
+            Text(f"{advantage:+.3f}", style=value_style(advantage)),
+            "yes" if bool(values.keep_B[row]) else "no",
+            f"{1 - low:.2f} .. {1 + high:.2f}",
+            f"{pulls[row]:+.4f}",
+        )
+    out.print(table)
+    parts = "  ".join(f"{name} {number(float(v), 4)}" for name, v in out_of_loss.parts.items())
+    say(
+        f"loss terms at the first update: {parts}  (total {number(float(out_of_loss.total.detach()), 4)})"
+    )
+    say(
+        "The ratio is 1 there, so a surrogate near 0 is no sign of nothing learned: the pull, "
+        "minus the loss's gradient summed over an answer's tokens, is what moves the model.",
+        style="bright_black",
+    )
+
+
+def _without_model(recipe: Recipe) -> Recipe:
+    """The recipe as far as it can be played without a model; a line says what is left out."""
+    import msgspec
+
+    if recipe.contrastive:
+        say("The contrastive reward reads hidden states: left out here.", style="yellow")
+    if recipe.calibration:
+        say("The unit of the rewards is these answers, not the start model's.", style="yellow")
+    if recipe.imitation:
+        say("The imitation of experts needs a model: its term is 0 here.", style="yellow")
+    kept = tuple(piece for piece in recipe.shaping if piece is not recipe.contrastive)
+    return msgspec.structs.replace(recipe, shaping=kept)
+
+
+def _rewards(
+    policy: Any, played: Sequence[Played], recipe: Recipe, tokenizer: Tokenizer
+) -> RewardBatch:
+    """The named reward vectors of all answers, NaN where there is no value."""
+    import torch
+
+    from burnish.training.segments import Segmenter, pad_segments
+
+    trajectories = [t for play in played for t in play.trajectories]
+    rewards = [r for play in played for r in play.rewards]
+    weights = {part.name: part.weight for r in rewards for part in (r.parts or (r,))}
+    rows = [[_or_nan(r.components.get(name)) for name in weights] for r in rewards]
+    numbers = [index for index, play in enumerate(played) for _ in play.rewards]
+    segments_BT = None
+    if recipe.stepwise:
+        number = Segmenter(tokenizer, recipe.stepwise.headings)
+        segments_BT = pad_segments([number(trajectory) for trajectory in trajectories])
+    batch: RewardBatch = policy.RewardBatch(
+        rewards_BK=torch.tensor(rows, dtype=torch.float64),
+        weights_K=torch.tensor(list(weights.values()), dtype=torch.float64),
+        groups_B=torch.tensor(numbers),
+        lengths_B=torch.tensor([sum(t.loss_mask) for t in trajectories]),
+        truncated_B=torch.tensor([t.finish is Finish.LENGTH for t in trajectories]),
+        names=tuple(weights),
+        segments_BT=segments_BT,
+    )
+    return batch
+
+
+def _loss(
+    policy: Any, config: Config, trajectories: Sequence[Trajectory], values: Advantages
+) -> tuple[Any, list[float]]:
+    """The loss where trainer, sampler and reference agree, and each answer's pull."""
+    import torch
+
+    longest = max(len(t.logprobs) for t in trajectories)
+    mask_BT = torch.tensor([[i < len(t.logprobs) for i in range(longest)] for t in trajectories])
+    if values.counted_BT is not None:
+        mask_BT &= values.counted_BT
+    logp_BT = torch.zeros(mask_BT.shape, dtype=torch.float64, requires_grad=True)
+    same_BT = torch.zeros_like(logp_BT).detach()
+    batch = policy.LossBatch(
+        logp_BT=logp_BT,
+        old_logp_BT=same_BT,
+        mask_BT=mask_BT,
+        advantages_B=values.values_B,
+        low_B=values.low_B,
+        high_B=values.high_B,
+        keep_B=values.keep_B,
+        ref_logp_BT=same_BT,
+        entropy_BT=torch.zeros_like(same_BT),
+        max_tokens=config.rollout.max_tokens,
+    )
+    result = policy.loss(config.policy, batch)
+    result.total.backward()
+    gradient_BT = logp_BT.grad if logp_BT.grad is not None else same_BT
+    return result, (-gradient_BT).sum(1).tolist()
+
+
+def _mean(value: Any) -> float:
+    """A bound of an answer; its mean where credit is given token by token."""
+    return float(value.double().mean())
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+# --- tokens without a model
+
+
+def tokenizer_for(model: str) -> ModelTokenizer:
+    """The model's own tokenizer where its folder is at hand, else one token a byte."""
+    try:
+        from burnish.lm.tiny import write_byte_tokenizer
+        from burnish.lm.tokenizer import Tokenizer
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"tokens need the package '{error.name}'. Install it: pip install 'burnish[torch]'"
+        ) from error
+    folder = _folder_of(model)
+    if folder is not None:
+        return ModelTokenizer(Tokenizer.from_folder(folder), f"tokenizer of '{model}'")
+    with tempfile.TemporaryDirectory() as scratch:
+        write_byte_tokenizer(Path(scratch))
+        tokenizer = Tokenizer.from_folder(Path(scratch))
+    whose = "tokenizer of 'tiny'" if model == "tiny" else f"not '{model}', which is not at hand"
+    return ModelTokenizer(tokenizer, f"one token a byte ({whose})")
+
+
+def _folder_of(model: str) -> Path | None:
+    """A local folder, or the cache of the embedded model where it was converted before."""
+    if model == "tiny":
+        return None
+    if model != "smollm2":
+        return Path(model)
+    from burnish.lm.cache_folder import cache_folder
+
+    made = sorted(cache_folder().glob("smollm2*"))
+    return made[-1] if made else None

@@ -1,0 +1,243 @@
+"""The samples of a run on the screen: a step's groups, a list of samples, or one sample whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from burnish.cli.console import number, one_line, out, say, share, surrogate_text
+from burnish.cli.drawing import (
+    coloured,
+    coloured_messages,
+    counts,
+    legend,
+    parts_text,
+    reward_cell,
+    reward_tree,
+    value_style,
+)
+from burnish.records import Finish, Reward
+from burnish.store import RunStore, StoredSample, manifest
+from burnish.view.authorship import authored, newest_tokenizer
+
+FAILURES = 5
+"""Reasons that a step shows."""
+
+
+def print_step(store: RunStore, step: int, samples: Sequence[StoredSample]) -> None:
+    """Every group of a step: its prompt, then its answers with reward, parts and advantage.
+
+    An evaluation asks each prompt once, so it is one list.
+    """
+    if all(sample.split.startswith("eval:") for sample in samples):
+        print_list(f"{samples[0].split} after {step} steps of run '{store.name}'", samples)
+        return
+    groups = by_group(samples)
+    useful = sum(teaches(group) for group in groups.values())
+    say(f"step {step} of run '{store.name}': {len(samples)} samples", style="bold")
+    say(f"useful groups {useful}/{len(groups)}  {_numbers(store, step)}")
+    for group in groups.values():
+        say()
+        print_group(group)
+    _print_failures(samples)
+    say()
+    say(f"one answer whole: burnish show {store.folder} --sample {samples[0].id}")
+
+
+def print_group(group: Sequence[StoredSample]) -> None:
+    """One prompt and its answers."""
+    head = Text("prompt ", style="bright_black")
+    head.append(one_line(group[0].task.prompt), style="cyan")
+    answer = group[0].task.fields.get("answer")
+    if answer is not None:
+        head.append(f"   answer {one_line(str(answer))}", style="bright_black")
+    out.print(head)
+    out.print(_table(group))
+
+
+def print_list(title: str, samples: Sequence[StoredSample]) -> None:
+    """Samples of several prompts, one line each."""
+    say(title, style="bold")
+    out.print(_table(samples, with_prompt=True))
+
+
+def print_sample(store: RunStore, sample: StoredSample) -> None:
+    """Everything the store knows of one rollout."""
+    trajectory = sample.trajectory
+    say(f"sample {sample.id} of run '{store.name}' (trajectory {trajectory.id})", style="bold")
+    tokenizer = newest_tokenizer(store.folder).tokenizer
+    if tokenizer is None:
+        spans, text = trajectory.spans, coloured_messages(trajectory, sample.task)
+    else:
+        spans = authored(sample, tokenizer)
+        text = coloured(spans, tokenizer)
+    out.print(legend())
+    out.print(text)
+    say()
+    role = "" if trajectory.role == "policy" else f"  role {trajectory.role}"
+    say(f"tokens    {counts(spans)}; {sum(trajectory.loss_mask)} trained")
+    say(f"finish    {trajectory.finish.value}   weight version {trajectory.weight_version}{role}")
+    if trajectory.logprobs:
+        mean = sum(trajectory.logprobs) / len(trajectory.logprobs)
+        say(f"log-prob  {number(mean)} a token, lowest {number(min(trajectory.logprobs))}")
+    say(f"task      {sample.task.id}{_fields(sample)}")
+    out.print(reward_tree(sample.reward))
+    _print_advantage(store, sample)
+
+
+def by_group(samples: Sequence[StoredSample]) -> dict[str, list[StoredSample]]:
+    """Samples under their group's key, in the order they were stored."""
+    groups: dict[str, list[StoredSample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.trajectory.group, []).append(sample)
+    return groups
+
+
+def teaches(group: Sequence[StoredSample]) -> bool:
+    """True where some answer of the group has an advantage other than 0."""
+    return any(sample.advantage for sample in group)
+
+
+def _numbers(store: RunStore, step: int) -> str:
+    """A few of the step's metrics."""
+    metrics = {
+        name: points[0].value
+        for name, points in (
+            (name, [p for p in curve if p.step == step]) for name, curve in store.metrics().items()
+        )
+        if points
+    }
+    shown = [
+        ("surrogate", surrogate_text(metrics)),
+        ("kl", number(metrics.get("loss/kl"), 4)),
+        ("kept", "-" if metrics.get("kept") == 1.0 else share(metrics.get("kept"))),
+        ("gradient", number(metrics.get("optimiser/gradient_norm"))),
+        ("entropy", number(metrics.get("policy/entropy"), 2)),
+        ("clipped", share(metrics.get("policy/clipped_share"))),
+        ("length", number(metrics.get("length/mean"), 1)),
+    ]
+    return "  ".join(f"{name} {text}" for name, text in shown if text != "-")
+
+
+def _print_failures(samples: Sequence[StoredSample]) -> None:
+    """Why rewards have no value: each reason once, the most frequent first."""
+    reasons = Counter(
+        f"{reward.name}: {reward.status.value}: {one_line(reward.reason)}"
+        for sample in samples
+        for reward in (sample.reward.parts or (sample.reward,))
+        if reward.value is None
+    )
+    if reasons:
+        say()
+    for reason, count in reasons.most_common(FAILURES):
+        say(f"no value x {count}  {reason}", style="yellow")
+
+
+def _table(samples: Sequence[StoredSample], *, with_prompt: bool = False) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    has_parts = any(_says_more(sample.reward) for sample in samples)
+    has_cut = any(sample.trajectory.finish is not Finish.STOP for sample in samples)
+    table.add_column("sample", no_wrap=True)
+    table.add_column("reward", justify="right", no_wrap=True)
+    if has_parts:
+        table.add_column("parts", overflow="fold", max_width=20 if with_prompt else 36)
+    table.add_column("advantage", justify="right", no_wrap=True)
+    if has_cut:
+        table.add_column("finish", style="yellow", no_wrap=True)
+    if with_prompt:
+        table.add_column("prompt", no_wrap=True, overflow="ellipsis", min_width=14, ratio=1)
+    table.add_column("answer", no_wrap=True, overflow="ellipsis", min_width=10, ratio=1)
+    table.expand = True
+    for sample in samples:
+        cells: list[Text | str] = [Text(one_line(sample.id)), reward_cell(sample.reward)]
+        if has_parts:
+            cells.append(Text(parts_text(sample.reward)))
+        cells.append(_advantage(sample))
+        if has_cut:
+            finish = sample.trajectory.finish
+            cells.append("" if finish is Finish.STOP else finish.value)
+        if with_prompt:
+            cells.append(Text(one_line(sample.task.prompt), style="cyan"))
+        cells.append(_answer(sample))
+        table.add_row(*cells)
+    return table
+
+
+def _says_more(reward: Reward) -> bool:
+    """False where the only part is the reward once more."""
+    return len(reward.parts) > 1 or any(part.value != reward.value for part in reward.parts)
+
+
+def _advantage(sample: StoredSample) -> Text:
+    if sample.advantage is None:
+        return Text("dropped" if sample.split == "dropped" else "-", style="bright_black")
+    text = f"{sample.advantage:+.3f}" if sample.advantage else "0"
+    return Text(text, style=value_style(sample.advantage))
+
+
+def _answer(sample: StoredSample) -> Text:
+    text = one_line(sample.trajectory.text)
+    return Text(text, style="green") if text else Text("(empty)", style="bright_black")
+
+
+def _fields(sample: StoredSample) -> str:
+    shown = {k: one_line(str(v))[:80] for k, v in sample.task.fields.items()}
+    return "".join(f"  {name}={value}" for name, value in shown.items())
+
+
+def _print_advantage(store: RunStore, sample: StoredSample) -> None:
+    if sample.split.startswith("eval:"):
+        say("advantage none: an evaluation is not trained on")
+        return
+    others = list(
+        store.samples(step=sample.step, split=sample.split, group=sample.trajectory.group)
+    )
+    line = Text(f"advantage {_value(sample)}")
+    line.append(f"   rewards of its group of {len(others)}: ", style="bright_black")
+    for other in others:
+        value = other.reward.value
+        shown = number(value) if value is not None else other.reward.status.value
+        line.append(f"{shown} ", style="bold reverse" if other.id == sample.id else "")
+    out.print(line)
+    say(f"          {_why(sample, others, manifest.read(store.folder).config)}")
+
+
+def _value(sample: StoredSample) -> str:
+    return "none" if sample.advantage is None else f"{sample.advantage:+.4f}"
+
+
+def _why(sample: StoredSample, group: list[StoredSample], config: Mapping[str, Any]) -> str:
+    """Why this advantage: one sentence, by the pieces of the run's recipe."""
+    advantage = config.get("policy.advantage.kind", "")
+    select = config.get("policy.select.kind", "")
+    left_out = "" if sample.keep else f"; the recipe's select piece ({select}) left it out"
+    values = [s.reward.value for s in group if s.reward.value is not None]
+    if sample.split == "dropped":
+        return "sampled, then put aside by the recipe's select piece; not trained on."
+    if sample.reward.value is None:
+        return f"no reward ({sample.reward.status.value}), so it is left out of the group."
+    if len(values) == 1:
+        return "the only answer of its group with a reward: nothing to compare with."
+    if advantage == "raw":
+        return f"the outcome {number(sample.reward.value)} is the advantage itself{left_out}."
+    if max(values) == min(values):
+        return "every answer of its group got the same reward: nothing to learn."
+    mean = sum(values) / len(values)
+    side = "above" if sample.reward.value > mean else "below"
+    side = "at" if sample.reward.value == mean else side
+    more = "" if _is_plain(config) else " (as scored; the recipe's other pieces act on it too)"
+    return (
+        f"reward {number(sample.reward.value)} is {side} its group's mean {number(mean)}"
+        f"{left_out}{more}."
+    )
+
+
+def _is_plain(config: Mapping[str, Any]) -> bool:
+    """True where the group's mean of the total is all that an advantage rests on."""
+    is_sum = config.get("policy.advantage.kind", "sum_then_normalise") == "sum_then_normalise"
+    is_shaped = any(key.startswith("policy.shaping") for key, value in config.items() if value)
+    return is_sum and not is_shaped and config.get("policy.weights.kind", "given") == "given"
