@@ -74,14 +74,14 @@ def _run(trainer: Trainer, job: StepJob) -> Result:
     """Take every step and evaluation, but not the checkpoint at the end."""
     loaded, device = trainer.trainable.loaded, trainer.trainable.device
     memory = UpdateMemory(device, trainer.trainable.module.parameters())
-    update = trainer.updater.update
+    update = trainer.stage.updater.run
     if job.watch_memory:
         loaded.tokenizer.eos_ids = ()
         update = memory.watch(update)
     weights = Weights.of(loaded)
     steps: list[Step] = []
     accuracy: list[Accuracy] = []
-    with mock.patch.object(trainer.updater, "update", _settled(update, device)):
+    with mock.patch.object(trainer.stage.updater, "run", _settled(update, device)):
         began = clock(device)
         for event in trainer.run():
             seconds = clock(device) - began

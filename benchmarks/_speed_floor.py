@@ -99,7 +99,7 @@ def main() -> None:
     job, out = read_job(DeviceJob)
     import torch
 
-    from burnish.lm.memory import available_bytes
+    from burnish.lm.hardware import available_bytes
 
     found = torch.cuda.is_available()
     kind = job.device if job.device != "auto" else "cuda" if found else "cpu"

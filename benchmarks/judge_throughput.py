@@ -4,7 +4,7 @@
     python benchmarks/judge_throughput.py --calls 500      # a quick look
 
 A server in its own process waits 200 ms and answers each question with a verdict. The client is
-what a user has: `OpenAILM` under its fleet, `JudgeModel`, a pair judge with its prompt and its
+what a user has: `OpenAILM` under its pool, `JudgeModel`, a pair judge with its prompt and its
 strict reader. The ideal time is calls / concurrency x 0.2 s; everything above it is ours.
 """
 

@@ -28,7 +28,7 @@ from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.store import RunStore, StoredSample
 from burnish.store import database as store_database
 from burnish.training import build
-from burnish.training.loop import Trainer
+from burnish.training.trainer import Trainer
 
 HERE = Path(__file__).parent
 WARM = 3
@@ -62,7 +62,7 @@ class Measured:
         for step in range(self.steps):
             append(self.trainer.store, step, shape, self.rng)
         self.connection.execute("PRAGMA wal_autocheckpoint = 0")
-        self.trainer.state = msgspec.structs.replace(self.trainer.state, step=self.steps)
+        self.trainer.stage.state = msgspec.structs.replace(self.trainer.state, step=self.steps)
         self.step_cpu_s: list[float] = []
         self.store_cpu_s: list[float] = []
         self.fold_s = 0.0

@@ -6,7 +6,7 @@
 The two take turns every five steps of one run. A step's parts (prefill, each decoded token, each
 backward pass, the optimiser) are timed one by one, and a low quantile of each is added up, so that a
 short disturbance costs little. A machine with other work on its cores shows that work: threads that
-wait for each other lose there at every size. `burnish.lm.threads` has the rule.
+wait for each other lose there at every size. `burnish.lm.hardware` has the rule.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ os.environ.setdefault("GOMP_SPINCOUNT", "100000")
 import torch
 
 from burnish.config import Config, load
-from burnish.lm.sampler.schedule import Schedule
+from burnish.lm.hardware import choose_threads, usable_cores
+from burnish.lm.sampler.engine import Schedule
 from burnish.lm.sampler.step import Stepper
-from burnish.lm.threads import choose_threads, usable_cores
 from burnish.training import build
 from burnish.training.events import StepDone
 from burnish.training.update import Updater
 
 HERE = Path(__file__).parent
-PARTS = ((Schedule, "_prefill"), (Stepper, "decode"), (Updater, "_backward"), (Updater, "_apply"))
+PARTS = ((Schedule, "_prefill"), (Stepper, "decode"), (Updater, "_accumulate"), (Updater, "_apply"))
 TURN = 5
 WARM = 5
 LOW = 0.05

@@ -227,36 +227,51 @@ class Server:
         self.process.wait(timeout=20)
 
 
-PAGES: list[tuple[str, str, dict[str, Any]]] = [
-    ("list of runs", "/runs", {}),
-    ("one run", "/runs/million", {}),
-    ("pulse", "/runs/million/pulse", {}),
-    ("all curves", "/runs/million/metrics", {}),
-    ("newest steps", "/runs/million/steps", {}),
-    ("groups of a step", "/runs/million/groups", {"step": 900}),
-    ("one sample", "/runs/million/sample", {"id": "900/train/17"}),
-    ("same prompt over steps", "/runs/million/prompt", {"task": "story-77"}),
-    ("first page, newest", "/runs/million/samples", {}),
-]
-FILTERS: list[tuple[str, dict[str, Any]]] = [
-    ("facets", {"facets": 1}),
-    ("status timeout", {"status": "timeout"}),
-    ("highest rewards", {"sort": "reward"}),
-    ("reward 0.2 to 0.6, longest first", {"reward_min": 0.2, "reward_max": 0.6, "sort": "length"}),
-    ("part judge below -0.8", {"part": "judge", "part_max": -0.8}),
-    ("mixed groups, steps 500 to 900", {"signal": "mixed", "step_min": 500, "step_max": 900}),
-    (
-        "length 100 to 120, by advantage",
-        {"length_min": 100, "length_max": 120, "sort": "advantage"},
-    ),
-    ("text found in one answer", {"q": "so it is 9999."}),
-    ("text found in many", {"q": "therefore answer", "sort": "reward"}),
-    ("text found nowhere", {"q": "zebra crossing"}),
-    ("text found everywhere", {"q": "so it is", "sort": "reward"}),
-    ("two letters", {"q": "zz"}),
-    ("text of prompts", {"q": "story 1234.", "in": "prompt"}),
-    ("text and filters", {"q": "left right", "status": "ok", "reward_min": 0.5, "sort": "length"}),
-]
+def pages(late: int) -> list[tuple[str, str, dict[str, Any]]]:
+    """Requests that read one place; `late` is a step near the end of the run."""
+    return [
+        ("list of runs", "/runs", {}),
+        ("one run", "/runs/million", {}),
+        ("pulse", "/runs/million/pulse", {}),
+        ("all curves", "/runs/million/metrics", {}),
+        ("newest steps", "/runs/million/steps", {}),
+        ("groups of a step", "/runs/million/groups", {"step": late}),
+        ("one sample", "/runs/million/sample", {"id": f"{late}/train/17"}),
+        ("same prompt over steps", "/runs/million/prompt", {"task": "story-77"}),
+        ("first page, newest", "/runs/million/samples", {}),
+    ]
+
+
+def filters(late: int) -> list[tuple[str, dict[str, Any]]]:
+    """Searches over all samples."""
+    return [
+        ("facets", {"facets": 1}),
+        ("status timeout", {"status": "timeout"}),
+        ("highest rewards", {"sort": "reward"}),
+        (
+            "reward 0.2 to 0.6, longest first",
+            {"reward_min": 0.2, "reward_max": 0.6, "sort": "length"},
+        ),
+        ("part judge below -0.8", {"part": "judge", "part_max": -0.8}),
+        (
+            "mixed groups, half of the steps",
+            {"signal": "mixed", "step_min": late // 2, "step_max": late},
+        ),
+        (
+            "length 100 to 120, by advantage",
+            {"length_min": 100, "length_max": 120, "sort": "advantage"},
+        ),
+        ("text found in one answer", {"q": "so it is 9999."}),
+        ("text found in many", {"q": "therefore answer", "sort": "reward"}),
+        ("text found nowhere", {"q": "zebra crossing"}),
+        ("text found everywhere", {"q": "so it is", "sort": "reward"}),
+        ("two letters", {"q": "zz"}),
+        ("text of prompts", {"q": "story 1234.", "in": "prompt"}),
+        (
+            "text and filters",
+            {"q": "left right", "status": "ok", "reward_min": 0.5, "sort": "length"},
+        ),
+    ]
 
 
 def timed(server: Server, path: str, parameters: dict[str, Any]) -> tuple[float, Any]:
@@ -265,13 +280,13 @@ def timed(server: Server, path: str, parameters: dict[str, Any]) -> tuple[float,
     return 1000 * (time.perf_counter() - start), answer
 
 
-def measure(server: Server) -> None:
+def measure(server: Server, late: int) -> None:
     """Print one line a request: the first time and the median of five more."""
     print(f"{'request':<36} {'first ms':>9} {'again ms':>9}  found")
-    for name, path, parameters in PAGES:
+    for name, path, parameters in pages(late):
         _line(server, name, path, parameters)
     wait_for_index(server)
-    for name, parameters in FILTERS:
+    for name, parameters in filters(late):
         where = "facets" if parameters.pop("facets", None) else "samples"
         _line(server, name, f"/runs/million/{where}", parameters)
     print(f"memory of the server: {server.memory_mib():.0f} MiB now, "
@@ -310,7 +325,7 @@ def main() -> None:
     print(f"run.db has {size / 2**30:.2f} GiB")
     server = Server(runs, options.folder / "cache")
     try:
-        measure(server)
+        measure(server, options.samples // (PROMPTS * ANSWERS) * 9 // 10)
     finally:
         server.stop()
 

@@ -24,7 +24,7 @@ from studies.slots import make_start
 from studies.tables import write_rows
 
 if TYPE_CHECKING:
-    from burnish.training.loop import Trainer
+    from burnish.training.trainer import Trainer
 
 SNR = {"kind": "snr_conflict", "tau": 0.8}
 SUM = {"kind": "sum_then_normalise", "scale": "group_std"}
@@ -153,7 +153,7 @@ def _trainer(
     sizes: dict[str, Any] = {
         # One more than is asked for: the last step would be followed by a checkpoint.
         "steps": steps + 1,
-        "warm_start": None,
+        "stages": [],
         "optimiser.learning_rate": 0.0,
         "evaluation.prompts": 0,
         "checkpoint.every": 0,

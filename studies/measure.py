@@ -20,6 +20,7 @@ from burnish.bench.evaluate import Evaluated, evaluate
 from burnish.lm.base import Sampling
 from burnish.records import Task
 from burnish.rewards.config import RewardConfig, build_all
+from burnish.rollouts import Rollout, single_turn
 from burnish.tasks.config import TaskConfig
 from burnish.tasks.config import build as build_tasks
 from studies.plan import Measure, Subject
@@ -40,6 +41,7 @@ def answer(
     rewards: Sequence[Mapping[str, Any]],
     sampling: Sampling,
     samples: int = 1,
+    rollout: Rollout = single_turn,
 ) -> list[Evaluated]:
     """Answers to every task with their rewards, `samples` times over all tasks."""
     lm = _model(model, device)
@@ -47,7 +49,7 @@ def answer(
     found: list[Evaluated] = []
     for seed in range(samples):
         again = msgspec.structs.replace(sampling, seed=seed)
-        found += anyio.run(partial(evaluate, lm, tasks, scorer, again)).items
+        found += anyio.run(partial(evaluate, lm, tasks, scorer, again, rollout=rollout)).items
     return found
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 METHODS = (
     "afrl",
     "brpo",
+    "calculator",
     "clipo",
     "combinations",
     "etr",
@@ -139,7 +140,7 @@ TRIAL = Sizes(
         "evaluation.prompts": 8,
         "evaluation.every": 2,
     },
-    start_caps={"model.path": "tiny", "warm_start.steps": 3, "warm_start.batch": 4},
+    start_caps={"model.path": "tiny", "stages.0.steps": 3, "stages.0.train.batch": 4},
     seeds=2,
     prompts=10,
     device="cpu",

@@ -16,7 +16,7 @@ from studies.plan import Arm, Sizes, Study
 _ONE_AT_A_TIME = threading.Lock()
 """Slots are threads, and decoding a config for the first time in several at once can crash."""
 START = "start"
-WARM_START = f"{START}/warm_start"
+WARM_START = f"{START}/stages/warm_start/final"
 """The shared start weights, seen from the recipe files beside the start's run."""
 IDLE = {"steps": 6, "optimiser.learning_rate": 0.0, "evaluation.prompts": 0}
 """As few steps as a contrastive head that warms up for five allows; they move nothing."""
@@ -51,7 +51,7 @@ def arm_settings(study: Study, arm: Arm, seed: int, sizes: Sizes) -> dict[str, A
     """Everything in which a run differs from its recipe."""
     settings = {**sizes.overrides, **study.overrides, **arm.overrides, **sizes.caps}
     if study.start is not None:
-        settings |= {"warm_start": None, "model.path": WARM_START}
+        settings |= {"stages": [], "model.path": WARM_START}
     elif "model.path" in sizes.start_caps:
         settings["model.path"] = sizes.start_caps["model.path"]
     return {**settings, "run.seed": seed, "run.name": run_name(arm.name, seed)}

@@ -19,6 +19,7 @@ from typing import Any
 
 from studies.collect import Row, collect
 from studies.plan import Measure
+from studies.recipes import WARM_START
 
 FINISHED = "finished"
 FAILED = "failed"
@@ -133,7 +134,8 @@ def make_start(recipe: Path, digest: str, threads: int, timeout_s: float) -> str
     """Make the start weights in the folder named like the recipe; a reason where that failed."""
     folder = recipe.with_suffix("")
     mark = recipe.with_name(START_MARK)
-    has_weights = (folder / "warm_start").is_dir()
+    weights = recipe.parent / WARM_START
+    has_weights = weights.is_dir()
     if has_weights and mark.is_file() and mark.read_text().partition(" ")[0] == digest:
         return ""
     mark.unlink(missing_ok=True)
@@ -141,11 +143,13 @@ def make_start(recipe: Path, digest: str, threads: int, timeout_s: float) -> str
         _train(Slot("", "", 0, recipe, digest, None), threads, timeout_s)
     except Broken as error:
         return f"the warm start failed: {error}"
-    if not (folder / "warm_start").is_dir():
-        return f"the warm start failed: {recipe.name} asks for none; add [warm_start] to the recipe"
+    if not weights.is_dir():
+        return (
+            f"the warm start failed: {recipe.name} has no stage 'warm_start'; add it to the recipe"
+        )
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    with (folder / "warm_start" / "model.safetensors").open("rb") as weights:
-        mark.write_text(f"{digest} {hashlib.file_digest(weights, 'sha256').hexdigest()[:8]}")
+    with (weights / "model.safetensors").open("rb") as file:
+        mark.write_text(f"{digest} {hashlib.file_digest(file, 'sha256').hexdigest()[:8]}")
     return ""
 
 

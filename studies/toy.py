@@ -243,7 +243,7 @@ def _rewarded(world: World, rollouts: Rollouts, draw: torch.Generator, seed: int
         names=world.names,
         seed=seed,
         hidden_BD=scored.hidden_BD,
-        twins_B=None
+        duplicate_id_B=None
         if scored.hidden_BD is None
         else torch.unique(whole, dim=0, return_inverse=True)[1],
         segments_BT=torch.zeros_like(rollouts.tokens_BT),

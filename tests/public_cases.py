@@ -16,12 +16,11 @@ from burnish.bench.items import Judged
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
 from burnish.rewards.judges import genrm, openrs, rubric, skill_rm
-from burnish.rewards.judges.labelled import Disagreement, Labelled
-from burnish.rewards.judges.rubric.convert import PointsItem
-from burnish.rewards.judges.rubric.items import Point
+from burnish.rewards.judges.instruction import Disagreement, Labelled
+from burnish.rewards.judges.rubric.items import Point, PointsItem
 from burnish.rewards.judges.skill_rm.readout import Item as PairItem
 from burnish.rewards.judges.skill_rm.readout import Tier
-from burnish.rewards.tournament import Match
+from burnish.rewards.select import Match
 
 PACKAGES = (
     policy,
@@ -102,6 +101,7 @@ PUBLISHED = {
     "stepwise_advantages": "rewards groups segments mask weights credit eps ddof",
     "tie_preference_loss": "diff_margins same_margins lam",
     "ties_score": "rows",
+    "token_reverse_kl": "student_logits teacher_logits",
     "token_f1": "pred golds",
     "tool_call_rewards": "output gold",
     "tri_factor_weights": "progress severity violation_rate normalised previous eta_weak eta_red "
@@ -184,6 +184,21 @@ LOSS = {
     "clip_high": 0.2,
     "dual_clip": 3.0,
     "aggregation": "token-mean",
+}
+
+PAIR: dict[str, Any] = {
+    "chosen_logp": f64([-3.0, -5.0]),
+    "rejected_logp": f64([-4.0, -4.5]),
+    "ref_chosen_logp": f64([-3.5, -5.0]),
+    "ref_rejected_logp": f64([-3.5, -5.0]),
+    "beta": 0.1,
+    "reduction": "mean",
+}
+LOGITS: dict[str, Any] = {
+    "student_logits": f64([[0.1, 0.9, -1.0], [0.0, 2.0, 0.3]]),
+    "teacher_logits": f64([[0.5, 0.2, -0.3], [1.0, 0.0, 0.3]]),
+    "temperature": 1.0,
+    "top_k": 2,
 }
 
 CASES = [
@@ -464,6 +479,16 @@ CASES = [
         {"logp": LOGP, "ref_logp": LOGP - 0.2, "kind": "k3", "ratio": torch.ones_like(LOGP)},
         {"ratio": OPTIONAL},
     ),
+    *(
+        Case(
+            function,
+            {"logp": LOGP, "sampler_logp": LOGP - 0.2, "mask": MASK, "level": "token", **limits},
+        )
+        for function, limits in (
+            (policy.truncated_importance, {"cap": 2.0}),
+            (policy.masked_importance, {"low": 0.5, "high": 5.0}),
+        )
+    ),
     Case(policy.token_entropy, {"logits": LOGP}, {"logits": "nan inf short empty"}, keeps_nan=True),
     Case(policy.sft_nll, {"logp": LOGP, "mask": MASK, "tokens": 3}, {"tokens": OPTIONAL}),
     Case(
@@ -533,6 +558,22 @@ CASES = [
             "reduction": "mean",
         },
     ),
+    # Policy: pairs and teachers
+    Case(policy.dpo_loss, {**PAIR, "label_smoothing": 0.1}),
+    Case(policy.ipo_loss, PAIR),
+    Case(
+        policy.completion_logp,
+        {"logp": LOGP, "mask": MASK, "shared": [1, 2], "ld_alpha": 0.5},
+        {"shared": OPTIONAL},
+    ),
+    Case(policy.token_reverse_kl, LOGITS),
+    Case(policy.token_forward_kl, LOGITS),
+    Case(policy.sampled_kl, {"logp": LOGP, "teacher_logp": LOGP - 0.2}),
+    Case(
+        policy.distil_loss,
+        {**LOGITS, "mask": [1, 0], "divergence": "reverse", "tokens": 3},
+        {"tokens": OPTIONAL},
+    ),
     # Policy: the contrast
     Case(
         policy.contrastive_losses,
@@ -547,14 +588,14 @@ CASES = [
             "similarity": "cosine",
             "seed": 0,
             "keys": torch.tensor([3, 4, 5, 6]),
-            "twins": [0, 1, 2, 3],
+            "duplicate_ids": [0, 1, 2, 3],
             "dedup_cos": 0.999,
             "usable": [1, 1, 1, 1],
         },
         {
             "embeddings": "nan inf",
             "keys": OPTIONAL,
-            "twins": "none nan empty short word inf item_none",
+            "duplicate_ids": "none nan empty short word inf item_none",
             "usable": OPTIONAL,
         },
     ),

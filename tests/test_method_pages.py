@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from burnish.policy import pieces
+from burnish.config.schema import DistilTrain, DpoTrain
+from burnish.policy import components
 from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.config import VersusConfig
 from burnish.rewards.judges.genrm import GenRMOptions
-from burnish.rewards.judges.openrs.build import OpenRSOptions
-from burnish.rewards.judges.rubric.options import RubricOptions
+from burnish.rewards.judges.openrs.judge import OpenRSOptions
+from burnish.rewards.judges.rubric.scorer import RubricOptions
 from burnish.rewards.judges.skill_rm import SkillOptions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,19 +25,26 @@ CARDS = sorted((DOCS / "methods").glob("*.md"))
 RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
 
 SETTINGS = {
-    "etr": (pieces.Elastic,),
-    "gd2po": (pieces.SignConflict, pieces.SnrConflict, pieces.Magnitude, pieces.BatchWhiten),
-    "clipo": (pieces.Contrastive,),
-    "brpo": (pieces.Skew, VersusConfig),
-    "afrl": (pieces.Stepwise, pieces.SFT),
-    "medalign": (pieces.ReferenceFrozen, pieces.TriFactor),
+    "etr": (components.Elastic,),
+    "gd2po": (
+        components.SignConflict,
+        components.SnrConflict,
+        components.Magnitude,
+        components.BatchWhiten,
+    ),
+    "clipo": (components.Contrastive,),
+    "brpo": (components.Skew, VersusConfig),
+    "afrl": (components.Stepwise, components.SFT),
+    "medalign": (components.ReferenceFrozen, components.TriFactor),
     "genrm": (GenRMConfig, GenRMOptions),
     "openrs": (OpenRSOptions,),
     "quarkmedbench": (RubricOptions,),
     "skill_rm": (SkillOptions,),
+    "dpo": (DpoTrain,),
+    "distil": (DistilTrain,),
 }
 SHARED = {"eps", "ddof", "name", "weight", "category"}
-"""Keys that many pieces and every reward have."""
+"""Keys that many components and every reward have."""
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
@@ -65,7 +73,7 @@ def test_functions_of_a_card_stand_where_it_says(card: Path) -> None:
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.stem)
-def test_a_card_names_every_setting_of_its_pieces(card: Path) -> None:
+def test_a_card_names_every_setting_of_its_components(card: Path) -> None:
     told = " ".join(cell for row in rows(card.read_text(), "Settings") for cell in row)
     words = set(re.findall(r"\w+", told))
     for struct in SETTINGS[card.stem]:
@@ -81,9 +89,15 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (target.parent if link.endswith("results/") else target).exists(), link
 
 
-def test_the_page_of_recipes_names_every_piece() -> None:
-    slots = (pieces.Shaping, pieces.Weights, pieces.Advantage, pieces.Select, pieces.PostScale)
-    for slot in (*slots, pieces.TrustRegion, pieces.Auxiliary):
+def test_the_page_of_recipes_names_every_component() -> None:
+    slots = (
+        components.Shaping,
+        components.Weights,
+        components.Advantage,
+        components.Select,
+        components.PostScale,
+    )
+    for slot in (*slots, components.TrustRegion, components.Correction, components.Auxiliary):
         for struct in typing.get_args(slot):
             assert f"`{struct.__struct_config__.tag}`" in RECIPES
 

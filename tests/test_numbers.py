@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from burnish.arguments import as_whole
 from burnish.numbers import plain, sigmoid, solve
 
 
@@ -22,3 +23,9 @@ def test_equations_are_solved_also_where_the_first_pivot_is_zero():
 def test_plain_leaves_lists_alone():
     assert plain([1, None]) == [1, None]
     assert plain("text") == "text"
+
+
+def test_a_seed_of_64_bits_stays_exact():
+    for seed in (2**53 + 1, 2**64 - 1, -(2**62) - 1):
+        assert as_whole("seed", seed) == seed
+    assert as_whole("seed", 3.0) == 3

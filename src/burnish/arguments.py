@@ -88,17 +88,20 @@ def as_number(
     A number inside a 0-d tensor or array counts; a text does not.
     """
     number = plain_number(value)
-    fits = number is not None and math.isfinite(number) and low <= number <= high
-    if number is None or not fits or not above < number < below:
-        raise refused(what, value, _bounds(low, high, above, below, whole))
-    if whole and number != math.floor(number):
+    if (
+        number is None
+        or not math.isfinite(number)
+        or not (low <= number <= high and above < number < below)
+        or (whole and not number.is_integer())
+    ):
         raise refused(what, value, _bounds(low, high, above, below, whole))
     return number
 
 
 def as_whole(what: str, value: Any, *, low: float = -math.inf, high: float = math.inf) -> int:
-    """A whole number within its bounds."""
-    return int(as_number(what, value, low=low, high=high, whole=True))
+    """A whole number within its bounds; exact where a float would not be, as seeds need it."""
+    as_number(what, value, low=low, high=high, whole=True)
+    return int(plain(value))
 
 
 @overload
@@ -112,10 +115,10 @@ def as_numbers(
     found: list[float | None] = []
     for place, value in enumerate(as_list(what, values)):
         number = plain_number(value)
-        if number is None and not (missing and value is None):
-            raise _odd_item(what, place, value, missing)
-        if number is not None and not math.isfinite(number):
-            raise _odd_item(what, place, value, missing)
+        is_missing = missing and value is None
+        if not is_missing and (number is None or not math.isfinite(number)):
+            none = ", or None where there is none" if missing else ""
+            raise ArgumentError(f"{what}: item {place} is {shown(value)}, expected {NUMBER}{none}")
         found.append(number)
     return found
 
@@ -153,23 +156,10 @@ def plain_number(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf  # type: ignore[operator]
 
 
-def _odd_item(what: str, place: int, value: object, missing: bool) -> ArgumentError:
-    none = ", or None where there is none" if missing else ""
-    return ArgumentError(f"{what}: item {place} is {shown(value)}, expected {NUMBER}{none}")
-
-
 def _bounds(low: float, high: float, above: float, below: float, whole: bool) -> str:
     kind = "whole number" if whole else "number"
     if math.isfinite(low) and math.isfinite(high):
         return f"a {kind} from {low:g} to {high:g}"
-    parts = [
-        word
-        for bound, word in (
-            (low, f"of at least {low:g}"),
-            (above, f"above {above:g}"),
-            (high, f"of at most {high:g}"),
-            (below, f"below {below:g}"),
-        )
-        if math.isfinite(bound)
-    ]
+    words = {"of at least": low, "above": above, "of at most": high, "below": below}
+    parts = [f"{word} {bound:g}" for word, bound in words.items() if math.isfinite(bound)]
     return f"a {kind} {' and '.join(parts)}" if parts else f"a finite {kind}"

@@ -64,6 +64,10 @@ class SandboxError(BoundaryError):
     """Generated code could not be run under the promised limits."""
 
 
+class RolloutError(BoundaryError):
+    """An environment, a tool or a rollout function broke its contract; the rollout fails."""
+
+
 class StoreError(BoundaryError):
     """The run folder could not be read or written."""
 

@@ -74,13 +74,83 @@ class Visibility(StrEnum):
     """Contains the label or the reference answer: declared and counted."""
 
 
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
+AUDIO_TYPES = ("audio/wav", "audio/mpeg", "audio/flac", "audio/ogg")
+
+
+class TextPart(Struct, frozen=True, gc=False, tag_field="type", tag="text"):
+    """A stretch of text beside media."""
+
+    text: str
+
+
+class ImagePart(Struct, frozen=True, gc=False, tag_field="type", tag="image"):
+    """An image, by the SHA-256 of its bytes; the bytes lie in the run's `blobs/` folder."""
+
+    sha256: str
+    media_type: str = "image/png"
+
+    def __post_init__(self) -> None:
+        _check_media(self.sha256, self.media_type, IMAGE_TYPES)
+
+
+class AudioPart(Struct, frozen=True, gc=False, tag_field="type", tag="audio"):
+    """A sound, by the SHA-256 of its bytes; the bytes lie in the run's `blobs/` folder."""
+
+    sha256: str
+    media_type: str = "audio/wav"
+
+    def __post_init__(self) -> None:
+        _check_media(self.sha256, self.media_type, AUDIO_TYPES)
+
+
+MediaPart = ImagePart | AudioPart
+Content = str | tuple[TextPart | ImagePart | AudioPart, ...]
+
+
+def _as_text(part: TextPart | ImagePart | AudioPart) -> str:
+    if isinstance(part, TextPart):
+        return part.text
+    kind = "image" if isinstance(part, ImagePart) else "audio"
+    return f"[{kind} {part.sha256[:12]}]"
+
+
+def check_sha256(sha256: str) -> None:
+    """Refuse what is no hash: it becomes the name of a file."""
+    if len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+        raise ValueError(f"sha256 is {sha256[:80]!r}; expected 64 lower-case hexadecimal digits")
+
+
+def _check_media(sha256: str, media_type: str, known: tuple[str, ...]) -> None:
+    check_sha256(sha256)
+    if media_type not in known:
+        raise ValueError(f"media_type is {media_type[:80]!r}; expected {', '.join(known)}")
+
+
 class Message(Struct, frozen=True, omit_defaults=True):
     """One turn of a conversation."""
 
     role: str
-    content: str
+    content: Content
     name: str | None = None
     tool_calls: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The content as text; an image or a sound is a mark such as `[image 3f2a91c0d1e2]`.
+
+        The mark has the first digits of the hash, so that texts with other media differ.
+        """
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(map(_as_text, self.content))
+
+    @property
+    def media(self) -> tuple[MediaPart, ...]:
+        """Its images and sounds, in order."""
+        if isinstance(self.content, str):
+            return ()
+        return tuple(part for part in self.content if not isinstance(part, TextPart))
 
 
 class Task(Struct, frozen=True, omit_defaults=True):
@@ -96,7 +166,7 @@ class Task(Struct, frozen=True, omit_defaults=True):
     @property
     def prompt(self) -> str:
         """The last user message, as plain text."""
-        return next((m.content for m in reversed(self.messages) if m.role == "user"), "")
+        return next((m.text for m in reversed(self.messages) if m.role == "user"), "")
 
     def for_judge(self) -> Task:
         """The same task without its label-bearing fields."""
@@ -113,6 +183,11 @@ class Response(Struct, frozen=True, omit_defaults=True):
     tokens: int = 0
     """Length in tokens of the model that wrote it; 0 when unknown."""
     info: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The turns of a multi-turn rollout behind its prompt; a single reply otherwise."""
+        return _turns(self.info, self.text)
 
 
 class Span(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -141,12 +216,22 @@ class Trajectory(Struct, frozen=True, omit_defaults=True):
     """Key of the baseline group: same task and same role."""
     spans: tuple[Span, ...]
     text: str
-    """The model's own text (all trainable spans)."""
+    """The model's last reply."""
     role: str = "policy"
     finish: Finish = Finish.STOP
-    weight_version: int = 0
-    """Optimiser steps behind the weights that sampled this."""
+    weight_version: int | None = None
+    """Optimiser steps behind the oldest weights that sampled any of this; None: not known."""
     info: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Also `messages` (the turns behind the prompt) and `rewards` of an environment."""
+    status: Status = Status.OK
+    """Anything else: the rollout failed. It has no reward and leaves its group."""
+    reason: str = ""
+    """Why it failed."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The turns behind the prompt: replies, tool results, what the environment said."""
+        return _turns(self.info, self.text)
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -183,10 +268,16 @@ class Trajectory(Struct, frozen=True, omit_defaults=True):
         return Response(
             id=self.id,
             text=self.text,
-            finish=self.finish,
+            finish=self.finish if self.status is Status.OK else Finish.ERROR,
             tokens=self.trained_tokens,
             info=self.info,
         )
+
+
+def _turns(info: dict[str, Any], text: str) -> tuple[Message, ...]:
+    if "messages" in info:
+        return msgspec.convert(info["messages"], tuple[Message, ...])
+    return (Message("assistant", text),)
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True, gc=False):

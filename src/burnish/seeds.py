@@ -17,14 +17,16 @@ from dataclasses import dataclass
 def derive(*parts: str | int) -> int:
     """A 63-bit integer from the parts; equal parts give equal seeds everywhere."""
     text = "\x1f".join(f"{type(part).__name__[0]}{part}" for part in parts)
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+    return (
+        int.from_bytes(hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:8], "big") >> 1
+    )
 
 
 def digest(*parts: str | bytes) -> str:
     """A stable 16-character content id of texts or bytes."""
     hasher = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode(errors="surrogatepass") if isinstance(part, str) else part
         hasher.update(len(data).to_bytes(8, "big"))
         hasher.update(data)
     return hasher.hexdigest()[:16]

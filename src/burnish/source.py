@@ -31,7 +31,7 @@ def find_function(path: str, where: str, root: Path = Path()) -> Callable[..., A
         raise UserError(
             f"{where} '{path}' names no function; expected 'file.py:name' or 'package.module:name'."
         )
-    module = _find_module(place, f"{where} '{path}'", root)
+    module = find_module(place, f"{where} '{path}'", root)
     found = getattr(module, name, None)
     if callable(found):
         function: Callable[..., Any] = found
@@ -41,7 +41,8 @@ def find_function(path: str, where: str, root: Path = Path()) -> Callable[..., A
     raise UserError(f"{where} '{path}': '{place}' {got}.{did_you_mean(name, known)}")
 
 
-def _find_module(place: str, where: str, root: Path) -> ModuleType:
+def find_module(place: str, where: str, root: Path = Path()) -> ModuleType:
+    """The module of `my_file.py` or `package.module`; `where` begins an error."""
     file = root / place
     if place.endswith(".py") and not file.is_file():
         near = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []

@@ -3,10 +3,8 @@
     with own_code():                        # os._exit() raises in here instead of ending the run
         value = function(text)
 
-    before = Surroundings()                 # before a reward, a judge or a task function runs
-    ...
-    for line in before.restore():           # afterwards: "the working folder (to /tmp)"
-        logger.warning(line)
+    with restored(logger.warning):          # afterwards: "the working folder (to /tmp)"
+        ...                                 # rewards, judges or task functions run
 
 A function that changes the working folder, torch's default dtype or the limits of the process means
 it for itself; the run goes on with what it had. Only what is wrong for everybody is set back:
@@ -34,6 +32,7 @@ logger = logging.getLogger(__name__)
 _inside: ContextVar[int] = ContextVar("burnish_own_code", default=0)
 """The process in which code of the user's own is running; 0 where none is."""
 _end_process = os._exit
+_told: set[str] = set()
 
 
 class ExitRefused(SystemExit):
@@ -67,114 +66,113 @@ def _refuse_exit(status: int) -> NoReturn:
 
 
 @contextmanager
-def kept(who: str) -> Iterator[None]:
-    """Around user's code in the main thread: what it changes is set back, and told once."""
-    before = Surroundings()
+def restored(tell: Callable[[str], object], *, choices: bool = True) -> Iterator[None]:
+    """Afterwards the process is set back to what it was; `tell` gets each change in words.
+
+    Without `choices`, what code may choose for a whole run as it is imported stays.
+    """
+    settings = [one for one in _settings() if choices or not one.is_choice]
+    before = [(setting, setting.read()) for setting in settings]
+    streams = [_Stream("stdout"), _Stream("stderr")]
     try:
-        with own_code():
-            yield
+        yield
     finally:
-        for what in before.restore():
-            line = f"{who} changed {what}; it was set back."
-            if line not in _told:
-                _told.add(line)
-                logger.warning(line)
-        before.close()
+        changed = [what for setting, value in before if (what := setting.restore(value))]
+        changed += [f"sys.{one.name} (closed or replaced)" for one in streams if one.restore()]
+        for what in changed:
+            tell(what)
 
 
-_told: set[str] = set()
+@contextmanager
+def kept(who: str) -> Iterator[None]:
+    """Around one call of user's code in the main thread: `own_code` and `restored`, told once."""
+
+    def tell(what: str) -> None:
+        line = f"{who} changed {what}; it was set back."
+        if line not in _told:
+            _told.add(line)
+            logger.warning(line)
+
+    with restored(tell), own_code():
+        yield
 
 
-class Setting(NamedTuple):
+class _Setting(NamedTuple):
     """One thing that belongs to the whole process."""
 
     name: str
     read: Callable[[], Any]
-    put_back: Callable[[Any], object]
-    shown: Callable[[Any], str] = str
+    write: Callable[[Any], object]
     differs: Callable[[Any, Any], bool] = operator.ne
     """Of what was before and what is now."""
     is_choice: bool = False
     """Code that is imported before a run may choose it for the run."""
 
-
-class Surroundings:
-    """The state of the process as it was when this was made."""
-
-    def __init__(self) -> None:
-        self._before = [(setting, setting.read()) for setting in _settings()]
-        self._streams = [_Stream(name) for name in ("stdout", "stderr")]
-
-    def restore(self, *, choices: bool = True) -> list[str]:
-        """Set back what differs now; each in words, with what it had been changed to.
-
-        Without `choices`, what code may choose for a whole run as it is imported stays.
-        """
-        changed = []
-        for setting, before in self._before:
-            if setting.is_choice and not choices:
-                continue
-            try:
-                now = setting.read()
-            except OSError:  # the working folder was removed
-                now = "nothing"
-            if now != "nothing" and not setting.differs(before, now):
-                continue
-            with suppress(OSError, ValueError):  # what cannot be set back is told all the same
-                setting.put_back(before)
-            changed.append(f"{setting.name} (to {setting.shown(now)})")
-        return changed + [stream.name for stream in self._streams if stream.restore()]
-
-    def close(self) -> None:
-        """Let go of what is held."""
-        for stream in self._streams:
-            stream.close()
+    def restore(self, before: Any) -> str:
+        """Set it back where it differs; what it had been changed to, in words."""
+        now = self.read()
+        if not self.differs(before, now):
+            return ""
+        with suppress(OSError, ValueError):  # what cannot be set back is told all the same
+            self.write(before)
+        text = str(now)
+        return f"{self.name} (to {text if len(text) <= 60 else f'{text[:60]}...'})"
 
 
-def _settings() -> Iterator[Setting]:
-    yield Setting("the working folder", os.getcwd, os.chdir)
-    yield Setting("the mask of new files", _umask, os.umask, oct)
-    yield Setting("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit)
-    yield Setting("the locale", _locale, lambda name: locale.setlocale(locale.LC_ALL, name))
-    yield Setting("the limits of the process", _limits, _put_limits, _few)
-    yield Setting("the environment", os.environ.copy, _put_environment, _few, _lacks)
-    yield Setting("the import paths", sys.path.copy, _put_paths, _few, _lacks)
-    yield Setting("imported packages", _packages, sys.modules.update, _few, _replaced)
-    yield Setting("which warnings are errors", _raising, _put_raising, _few)
+def _settings() -> Iterator[_Setting]:
+    yield _Setting("the working folder", _folder, os.chdir)
+    yield _Setting("the mask of new files", _umask, lambda mask: os.umask(int(mask, 8)))
+    yield _Setting("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit)
+    yield _Setting("the locale", _set_locale, _set_locale)
+    yield _Setting("the limits of the process", _limits, _set_limits)
+    yield _Setting("the environment", os.environ.copy, _add_environment, _lacks)
+    yield _Setting("the import paths", sys.path.copy, _add_paths, _lacks)
+    yield _Setting("imported packages", _packages, sys.modules.update, _replaced)
+    yield _Setting("which warnings are errors", _raising, _set_raising)
     if threading.current_thread() is threading.main_thread():
-        yield Setting("signal handlers", _handlers, _put_handlers, _few)
+        yield _Setting("signal handlers", _handlers, _set_handlers)
     if "torch" in sys.modules:
         yield from _torch_settings()
 
 
-def _torch_settings() -> Iterator[Setting]:
+def _torch_settings() -> Iterator[_Setting]:
     import torch
 
-    yield Setting("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype)
-    yield Setting(
-        "torch's default device",
-        lambda: str(torch.get_default_device()),
+    def set_device(name: str) -> None:
         # None is no default at all: naming the CPU would make every call of torch slower.
-        lambda name: torch.set_default_device(None if name == "cpu" else name),
+        torch.set_default_device(None if name == "cpu" else name)
+
+    def set_inference(is_on: bool) -> None:
+        # Only the object that entered a mode can leave it; another one over it says the opposite.
+        torch.inference_mode(is_on).__enter__()
+
+    yield _Setting("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype)
+    yield _Setting("torch's default device", lambda: str(torch.get_default_device()), set_device)
+    yield _Setting("torch's number of threads", torch.get_num_threads, torch.set_num_threads)
+    yield _Setting("torch's gradient mode", torch.is_grad_enabled, torch.set_grad_enabled)
+    yield _Setting("torch's inference mode", torch.is_inference_mode_enabled, set_inference)
+    yield _Setting(
+        "torch's anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly
     )
-    yield Setting("torch's number of threads", torch.get_num_threads, torch.set_num_threads)
-    yield Setting("torch's gradient mode", torch.is_grad_enabled, _put_gradients)
-    yield Setting("torch's inference mode", torch.is_inference_mode_enabled, _put_inference)
-    yield Setting(
+    yield _Setting(
         "torch's precision of matrix products",
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
         is_choice=True,
     )
-    yield Setting(
+    yield _Setting(
         "torch's deterministic mode",
         torch.are_deterministic_algorithms_enabled,
         torch.use_deterministic_algorithms,
         is_choice=True,
     )
-    yield Setting(
-        "torch's anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly
-    )
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return "nothing"
 
 
 def _packages() -> dict[str, Any]:
@@ -187,14 +185,14 @@ def _replaced(before: dict[str, Any], now: dict[str, Any]) -> bool:
     return any(now.get(name) is not module for name, module in before.items())
 
 
-def _umask() -> int:
+def _umask() -> str:
     mask = os.umask(0o077)
     os.umask(mask)
-    return mask
+    return oct(mask)
 
 
-def _locale() -> str:
-    return locale.setlocale(locale.LC_ALL)
+def _set_locale(name: str | None = None) -> str:
+    return locale.setlocale(locale.LC_ALL, name)
 
 
 _LIMITS = {
@@ -211,7 +209,7 @@ def _limits() -> dict[str, tuple[int, int]]:
     return {name: resource.getrlimit(kind) for name, kind in _LIMITS.items()}
 
 
-def _put_limits(limits: dict[str, tuple[int, int]]) -> None:
+def _set_limits(limits: dict[str, tuple[int, int]]) -> None:
     for name, (soft, _) in limits.items():
         # A hard limit that was lowered stays so; the soft one may go up to it.
         hard = resource.getrlimit(_LIMITS[name])[1]
@@ -219,12 +217,11 @@ def _put_limits(limits: dict[str, tuple[int, int]]) -> None:
         resource.setrlimit(_LIMITS[name], (reach, hard))
 
 
-def _put_environment(before: Mapping[str, str]) -> None:
-    for name in before.keys() - os.environ.keys():
-        os.environ[name] = before[name]
+def _add_environment(before: Mapping[str, str]) -> None:
+    os.environ.update({name: before[name] for name in before.keys() - os.environ.keys()})
 
 
-def _put_paths(before: Sequence[str]) -> None:
+def _add_paths(before: Sequence[str]) -> None:
     sys.path += [path for path in before if path not in sys.path]
 
 
@@ -233,18 +230,13 @@ def _lacks(before: Collection[str], now: Collection[str]) -> bool:
     return not set(before) <= set(now)
 
 
-def _few(now: Any) -> str:
-    text = str(now)
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
 def _raising() -> list[Any]:
     return [rule for rule in warnings.filters if rule[0] == "error"]
 
 
-def _put_raising(before: list[Any]) -> None:
-    kept = [rule for rule in warnings.filters if rule[0] != "error" or rule in before]
-    warnings.filters[:] = kept  # type: ignore[index]
+def _set_raising(before: list[Any]) -> None:
+    rules = [rule for rule in warnings.filters if rule[0] != "error" or rule in before]
+    warnings.filters[:] = rules  # type: ignore[index]
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD)
@@ -255,66 +247,41 @@ def _handlers() -> list[Any]:
     return [signal.getsignal(number) for number in _SIGNALS]
 
 
-def _put_handlers(before: list[Any]) -> None:
+def _set_handlers(before: list[Any]) -> None:
     for number, handler in zip(_SIGNALS, before, strict=True):
         if handler is not None:  # one that was not set from Python cannot be
             signal.signal(number, handler)
-
-
-def _put_gradients(is_enabled: bool) -> None:
-    import torch
-
-    torch.set_grad_enabled(is_enabled)
-
-
-def _put_inference(is_enabled: bool) -> None:
-    import torch
-
-    # A mode is left by the object that entered it, which nobody has; one over it says the opposite.
-    torch.inference_mode(is_enabled).__enter__()
 
 
 class _Stream:
     """`sys.stdout` or `sys.stderr`: the object, and the descriptor that it writes to."""
 
     def __init__(self, name: str) -> None:
-        self.key = name
-        self.name = f"sys.{name} (closed or replaced)"
-        self.stream = getattr(sys, name)
+        self.name, self.stream = name, getattr(sys, name)
         self.number, self.copy = -1, -1
-        try:
-            self.number = self.stream.fileno()
-            self.copy = os.dup(self.number)
-        except (OSError, ValueError, AttributeError):  # a stream that is no file
-            self.number = -1
+        with suppress(OSError, ValueError, AttributeError):  # a stream that is no file
+            number = self.stream.fileno()
+            self.number, self.copy = number, os.dup(number)
 
     def restore(self) -> bool:
-        """Put it back where it is closed or another one; True where it was."""
-        is_changed = self._restore_descriptor()
-        if getattr(self.stream, "closed", False) and self.number >= 0:
+        """Put it back; True where it was closed or replaced."""
+        is_changed = self.copy >= 0 and self._restore_descriptor()
+        if self.copy >= 0 and getattr(self.stream, "closed", False):
             encoding, errors = self.stream.encoding, self.stream.errors
             self.stream = open(  # noqa: SIM115 - it lives as long as the process
                 self.number, "w", encoding=encoding, errors=errors, buffering=1, closefd=False
             )
-        if getattr(sys, self.key) is self.stream:
-            return is_changed
-        setattr(sys, self.key, self.stream)
-        return True
+        is_changed |= getattr(sys, self.name) is not self.stream
+        setattr(sys, self.name, self.stream)
+        return is_changed
 
     def _restore_descriptor(self) -> bool:
-        if self.copy < 0:
-            return False
         try:
-            if os.path.sameopenfile(self.number, self.copy):
-                return False
+            is_changed = not os.path.sameopenfile(self.number, self.copy)
         except OSError:  # closed
-            pass
+            is_changed = True
         with suppress(OSError):
-            os.dup2(self.copy, self.number)
-        return True
-
-    def close(self) -> None:
-        if self.copy >= 0:
-            with suppress(OSError):
-                os.close(self.copy)
-            self.copy = -1
+            if is_changed:
+                os.dup2(self.copy, self.number)
+            os.close(self.copy)
+        return is_changed

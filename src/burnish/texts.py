@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def shown_path(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
+def run_word(folder: Path) -> str:
+    """The word that names a run in `burnish show`: its name inside `runs`, else its path."""
+    place = shown_path(folder)
+    return place.name if place.parent == Path("runs") else str(place)
+
+
 def read_toml(text: str) -> dict[str, Any]:
     """What a TOML text holds; every mistake in it is a `TOMLDecodeError`."""
     try:
@@ -49,3 +56,9 @@ def whole_characters(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode()
     return text
+
+
+def before_stop(text: str, stops: Sequence[str]) -> str:
+    """The text up to its first stop string; some servers leave that string in."""
+    ends = [at for stop in stops if (at := text.find(stop)) >= 0]
+    return text[: min(ends)] if ends else text

@@ -11,14 +11,15 @@ import math
 import statistics
 from typing import Any
 
+from recipes.afrl.shop_search import HEAD_RULE, TAIL_RULES
+
 from burnish.lm.base import Sampling
-from burnish.tasks.examples.shop_search import HEAD_RULE, TAIL_RULES
 from studies.measure import answer, held_out, part
 from studies.plan import Arm, Column, Study, Subject
 
 GRADES = ["D", "C", "B", "A"]
 HEADINGS = ["rule:", "why:"]
-SHOP = "burnish.tasks.examples.shop_search:make"
+SHOP = "recipes.afrl.shop_search:make"
 TAIL = 0.15
 """Share of training prompts with a rare rule, on which the reward is wrong."""
 ALTERNATIVES = 8
@@ -58,7 +59,7 @@ def by_rule(subject: Subject) -> dict[str, float]:
         count = 4 * each if rule == HEAD_RULE else each
         items = answer(subject.model, subject.device, held_out(task, count), [grade], sampling)
         accuracy[rule] = statistics.fmean(part(items, "grade"))
-        entropies += [_entropy(item.completion.top_logprobs[0]) for item in items]
+        entropies += [_entropy(item.trajectory.info["top_logprobs"][0]) for item in items]
     tail = [accuracy[rule] for rule in TAIL_RULES]
     return {
         "head_accuracy": accuracy[HEAD_RULE],
@@ -70,7 +71,7 @@ def by_rule(subject: Subject) -> dict[str, float]:
     }
 
 
-def _entropy(logprobs: dict[int, float]) -> float:
+def _entropy(logprobs: dict[str, float]) -> float:
     """In nats, over the likeliest tokens scaled to a sum of 1."""
     weights = [math.exp(value) for value in logprobs.values()]
     total = sum(weights)
@@ -94,7 +95,7 @@ STUDIES = (
             "rewards": FLAWED,
             "evaluation.part": "true_grade",
         },
-        start={"warm_start.steps": 150, "warm_start.learning_rate": 1e-4},
+        start={"stages.0.steps": 150, "stages.0.optimiser.learning_rate": 1e-4},
         columns=(
             Column("head_accuracy", "head accuracy"),
             Column("tail_accuracy", "tail accuracy"),

@@ -6,14 +6,15 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from recipes.brpo.stories import compare
+
 from burnish.bench.evaluate import Evaluated
 from burnish.lm.base import Sampling
-from burnish.rewards.examples.stories import compare
 from studies.measure import answer, held_out, part
 from studies.plan import Arm, Column, Study, Subject
 
-GAME = "burnish.rewards.examples.stories"
-TASK = {"kind": "function", "path": "burnish.tasks.examples.stories:make"}
+GAME = "recipes.brpo.stories"
+TASK = {"kind": "function", "path": "recipes.brpo.stories:make"}
 MAX_TOKENS = 96
 
 
@@ -38,7 +39,7 @@ def against_start(subject: Subject) -> dict[str, float]:
     found = {
         "quality": statistics.fmean(part(own, "quality")),
         "praise_words": statistics.fmean(part(own, "praise_words")),
-        "tokens": statistics.fmean(len(item.completion.token_ids) for item in own),
+        "tokens": statistics.fmean(item.trajectory.trained_tokens for item in own),
     }
     if subject.model != subject.start:
         before = answer(subject.start, subject.device, tasks, rewards, sampling)
@@ -50,7 +51,7 @@ def _win_rate(own: Sequence[Evaluated], before: Sequence[Evaluated]) -> float:
     """Share of requests on which the judge prefers the first; a draw counts half."""
     wins = 0.0
     for mine, theirs in zip(own, before, strict=True):
-        scores = compare(mine.task.prompt, mine.completion.text, theirs.completion.text)
+        scores = compare(mine.task.prompt, mine.trajectory.text, theirs.trajectory.text)
         wins += 0.5 * (1 + (scores[0] > scores[1]) - (scores[0] < scores[1]))
     return wins / len(own)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from burnish.policy import Aggregate, KeepAll, Raw, Recipe, Skew, SumThenNormalise
-from burnish.policy.pieces import Advantage, Select
+from burnish.policy.components import Advantage, Select
 from studies.plan import Column
 from studies.toy import Rollouts, Scored, Table, Toy, ToyArm, generator
 

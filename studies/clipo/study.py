@@ -9,7 +9,7 @@ from burnish.lm.base import Sampling
 from studies.measure import answer, held_out, part
 from studies.plan import Arm, Column, Study, Subject
 
-GAME = "burnish.tasks.examples.two_ways:make"
+GAME = "recipes.clipo.two_ways:make"
 MAX_TOKENS = 40
 SAMPLES = 4
 STEPS = 60
@@ -24,7 +24,7 @@ REWARDS: list[dict[str, Any]] = [
     {
         "kind": "function",
         "name": "sound",
-        "path": "burnish.rewards.examples.two_ways:is_sound",
+        "path": "recipes.clipo.two_ways:is_sound",
         "weight": 0.0,
     },
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from burnish.policy import Contrastive, Recipe
-from burnish.policy.contrast.compare import LossName
+from burnish.policy.contrast.losses import LossName
 from studies.plan import Column
 from studies.toy import Rollouts, Scored, Table, Toy, ToyArm, generator
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from burnish.policy import Aggregate, Elastic, Recipe, StaticRegion
-from burnish.policy.pieces import TrustRegion
+from burnish.policy.components import TrustRegion
 from studies.collect import Row
 from studies.plan import Column
 from studies.toy import Rollouts, Scored, Table, Toy, ToyArm, generator

@@ -58,7 +58,7 @@ STUDIES = (
             ),
             Arm("control: random", "gd2po", {"policy.select": {"kind": "random", "like": SNR}}),
         ),
-        start={"warm_start.steps": 14},
+        start={"stages.0.steps": 14},
         overrides=ONE_CALL,
         columns=PARTS,
         panels=("reward/total", "trained_share", "policy/entropy"),
@@ -70,7 +70,7 @@ STUDIES = (
         about="One of three rewards is off by 3 in a tenth of the answers. Does normalising each "
         "reward by itself (GDPO) bear it better than normalising the sum (GRPO)?",
         arms=(Arm("GRPO", "gd2po", GRPO), Arm("GDPO", "gd2po", GDPO)),
-        start={"warm_start.steps": 14},
+        start={"stages.0.steps": 14},
         overrides={**ONE_CALL, "rewards": SPIKY},
         columns=PARTS[:2],
         panels=("reward/name/mean", "policy/entropy"),

@@ -24,7 +24,7 @@ from burnish.policy import (
     SignConflict,
     SnrConflict,
 )
-from burnish.policy.pieces import Select
+from burnish.policy.components import Select
 from studies.plan import Column
 from studies.toy import Rollouts, Scored, Table, Toy, ToyArm, World, generator
 

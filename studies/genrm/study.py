@@ -7,12 +7,13 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from recipes.genrm.preferences import draw_pair, task_of
+
 from burnish.bench.evaluate import Evaluated
 from burnish.lm.base import Sampling
 from burnish.records import Message, Task
 from burnish.rewards.pairs import parse_pair_scores
 from burnish.seeds import derive
-from burnish.tasks.examples.preferences import draw_pair, task_of
 from studies.measure import answer, part
 from studies.plan import Arm, Column, Study, Subject
 
@@ -49,7 +50,7 @@ def _pair(number: int) -> Sequence[Task]:
 
 
 def _ahead(item: Evaluated) -> float | None:
-    scores = parse_pair_scores(item.completion.text)
+    scores = parse_pair_scores(item.trajectory.text)
     return None if scores is None else scores[0] - scores[1]
 
 

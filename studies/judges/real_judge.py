@@ -28,8 +28,8 @@ from burnish.bench.statistics import Estimate
 from burnish.lm.base import Sampling
 from burnish.lm.jobs import Limits
 from burnish.lm.named import open_lm
-from burnish.rewards.judges.asking import JudgeModel
 from burnish.rewards.judges.build import build_judge
+from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.seeds import derive
 from studies.tables import write_rows
 

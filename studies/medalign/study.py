@@ -10,13 +10,13 @@ from studies.measure import answer, held_out, part
 from studies.plan import Arm, Column, Study, Subject
 
 REWARDS = ("keypoints", "usefulness", "usefulness_copy", "safety", "layout")
-TASK = {"kind": "function", "path": "burnish.tasks.examples.health:make"}
+TASK = {"kind": "function", "path": "recipes.medalign.health:make"}
 MAX_TOKENS = 48
 SAMPLES = 2
 FROZEN = [{"kind": "reference_frozen", "clip": 5.0, "prompts": 64, "samples": 4}]
 TRI_FACTOR = {"kind": "tri_factor", "severity": {"safety": 3.0}, "threshold": {"safety": -0.5}}
 GIVEN = {"kind": "given"}
-HEALTH = "burnish.rewards.examples.health"
+HEALTH = "recipes.medalign.health"
 TEMPTING = [
     *({"kind": "function", "name": name, "path": f"{HEALTH}:{name}"} for name in REWARDS),
     {"kind": "function", "name": "pleasing", "path": "studies.medalign.pleasing:pleasing"},

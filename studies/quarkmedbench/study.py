@@ -9,8 +9,8 @@ from burnish.lm.base import Sampling
 from studies.measure import answer, held_out, part
 from studies.plan import Arm, Column, Study, Subject
 
-GAME = "burnish.rewards.examples.manuals"
-TASK = {"kind": "function", "path": "burnish.tasks.examples.manuals:make"}
+GAME = "recipes.quarkmedbench.manuals"
+TASK = {"kind": "function", "path": "recipes.quarkmedbench.manuals:make"}
 WATCHED = ("essentials", "extras", "pitfalls")
 MAX_TOKENS = 64
 
@@ -32,7 +32,7 @@ def by_tier(subject: Subject) -> dict[str, float]:
     rewards = [_reward(name, 1.0) for name in WATCHED]
     items = answer(subject.model, subject.device, tasks, rewards, sampling)
     found = {name: statistics.fmean(part(items, name)) for name in WATCHED}
-    return found | {"tokens": statistics.fmean(len(i.completion.token_ids) for i in items)}
+    return found | {"tokens": statistics.fmean(i.trajectory.trained_tokens for i in items)}
 
 
 def _arm(name: str, **options: Any) -> Arm:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 SHOP = {
     "kind": "function",
-    "path": "burnish.tasks.examples.shop_search:make",
+    "path": "recipes.afrl.shop_search:make",
     "options": {"tail": 0.3},
     "held_out_size": 1000,
 }

@@ -24,15 +24,15 @@ from typing import Any, NamedTuple
 from burnish.errors import BurnishError, UserError
 from burnish.records import Message
 from burnish.tasks.base import is_held_out
-from burnish.tasks.examples.graded_search import (
+from burnish.tasks.mapping import RowError
+from burnish.tasks.rows import read_table
+from studies.real.graded_search import (
     cranfield_rows,
     from_cranfield,
     from_liveqa,
     write_jsonl,
 )
-from burnish.tasks.examples.tool_data import CONVERTERS
-from burnish.tasks.mapping import RowError
-from burnish.tasks.rows import read_table
+from studies.real.tool_data import CONVERTERS
 
 Task = dict[str, Any]
 Count = Callable[[Task], "Size"]

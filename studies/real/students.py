@@ -25,16 +25,17 @@ from burnish.lm.base import Sampling
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.lm.local import LocalLM
+from burnish.lm.model_input import ModelInput
 from burnish.policy.answer_first import FirstTokenGrade, first_token_grade
 from burnish.records import Message, Task
 from burnish.rewards.checks.relevance import leading_grade
 from burnish.seeds import derive
 from burnish.tasks.base import FiniteTasks
-from burnish.tasks.examples.graded_search import INSTRUCTION
+from burnish.training.algorithms.sft import TEACHER, Teaching, fine_tune
 from burnish.training.experts import Experts
 from burnish.training.optimiser import MasterAdamW, learning_rate
-from burnish.training.supervised import TEACHER, Teaching, fine_tune
 from burnish.training.trainable import Trainable
+from studies.real.graded_search import INSTRUCTION
 
 PASS_TOKENS = {"cuda": 65_536, "cpu": 4_096}
 """Tokens of one forward pass, padding included."""
@@ -137,7 +138,7 @@ def grades_of(
         ids_BS = torch.tensor([prompts[i] + [0] * (width - len(prompts[i])) for i in places])
         ids_BS = ids_BS.to(loaded.device)
         positions_BS = torch.arange(width, device=loaded.device).expand(len(places), width)
-        hidden_BSD = loaded.module(ids_BS, positions_BS)
+        hidden_BSD = loaded.module(ModelInput(ids_BS, positions_BS))
         last_B = torch.tensor([len(prompts[i]) - 1 for i in places], device=loaded.device)
         hidden_BD = hidden_BSD[torch.arange(len(places), device=loaded.device), last_B]
         found_BC = loaded.module.logits(hidden_BD).index_select(-1, labels_C)

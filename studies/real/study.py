@@ -65,7 +65,7 @@ def by_grade(subject: Subject) -> dict[str, float]:
         Judged(
             str(item.task.fields["source"]),
             GRADES.index(item.task.fields["grade"]),
-            leading_grade(item.completion.text, GRADES),
+            leading_grade(item.trajectory.text, GRADES),
         )
         for item in items
     ]

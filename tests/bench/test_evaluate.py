@@ -9,7 +9,8 @@ from burnish.lm import Sampling, ScriptedLM
 from burnish.lm.failures import Refused, TimedOut
 from burnish.records import Finish, Message, Status, Task
 from burnish.rewards import from_function
-from burnish.training import ledger
+from burnish.training import metrics as ledger
+from burnish.training.algorithm import HeldOutScores
 
 
 def tasks(*words):
@@ -48,7 +49,7 @@ def test_a_model_that_fails_on_one_task_costs_that_task_alone(error, status):
     result = evaluated(failing(error), "yes", "bad", "no", "?", "yes")
     assert result.marks == [1.0, None, 0.0, None, 1.0]
     lost = result.items[1]
-    assert (lost.completion.finish, lost.completion.text) == (Finish.ERROR, "")
+    assert (lost.trajectory.finish, lost.trajectory.text) == (Finish.ERROR, "")
     assert (lost.reward.status, lost.reward.value, lost.reward.reason) == (status, None, str(error))
     assert result.items[3].reward.status is Status.ABSTAIN
     assert result.score.size == 3
@@ -59,7 +60,7 @@ def test_a_model_that_fails_on_one_task_costs_that_task_alone(error, status):
 
 def test_what_is_stored_counts_the_lost_item():
     result = evaluated(failing(ModelError("gone")), "yes", "bad")
-    stored = ledger.summary(result)
+    stored = ledger.summary(HeldOutScores(result.marks))
     assert (stored["valid"], stored["count"], stored["marks"]) == (1, 2, [1.0, None])
     assert ledger.estimate(stored) == result.score
     samples = ledger.evaluated(0, 0, result)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from bench_cases import Planted, pairs, said
 
-from burnish.bench.compare_judges import compare_judges
+from burnish.bench.compare import compare_judges
 from burnish.bench.items import Item, Judged, message, oracle_share, responses_of
 from burnish.bench.judge_rows import read_items
 from burnish.bench.judging import ResultFile, judge_items, read_results

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 from burnish.bench import probe, statistics
 from burnish.bench.edits import CUTS, EDITS, format_marks, padding, word_count
 from burnish.bench.items import Item, message, responses_of
-from burnish.bench.probe import Finding, Twice, ask_edits, ask_twice, edit_findings, pair_findings
-from burnish.bench.regression import logistic, probability
+from burnish.bench.probe import (
+    Finding,
+    Twice,
+    ask_edits,
+    ask_twice,
+    edit_findings,
+    logistic,
+    pair_findings,
+    probability,
+)
 from burnish.bench.statistics import signed_estimate
 from burnish.errors import UserError
 from burnish.records import Reward

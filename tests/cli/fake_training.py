@@ -68,6 +68,7 @@ class FakeTrainer:
             evaluation=SimpleNamespace(part=""),
         )
         self.state = SimpleNamespace(step=0)
+        self.stage = SimpleNamespace(name="", steps=3)
 
     def run(self) -> Iterator[Event]:
         yield started(self.folder)

@@ -13,8 +13,8 @@ from cli_words import Type
 from judge_server import JudgeServer, shown, winner
 
 from burnish.bench.items import Judged
+from burnish.bench.judge_results import write_results
 from burnish.bench.judging import read_results
-from burnish.cli.bench import write_results
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
@@ -104,7 +104,7 @@ def test_a_judge_that_cannot_be_reached_has_no_accuracy(
     from burnish.lm.jobs import Limits
 
     quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
-    monkeypatch.setattr("burnish.cli.judge_session.Limits", quick)
+    monkeypatch.setattr("burnish.bench.open_judge.Limits", quick)
     with JudgeServer(lambda prompt: None) as server:
         words = ("--with", "direct", "--model", server.model, "--out", tmp_path / "o.jsonl")
         done = typed("bench", "llmbar", "--data", llmbar_file(tmp_path / "l.jsonl"), *words)

@@ -93,7 +93,7 @@ def test_text_says_what_differs_the_test_the_gaps_and_the_verdict(typed: Type, t
     shown = typed("compare", "first", "second", "--runs", two)
     assert (shown.code, shown.err) == (0, "")
     lines = [line.rstrip() for line in shown.out.splitlines()]
-    assert lines[0] == "A  first: recipe small, crashed, 0 steps, held out after 4 steps"
+    assert lines[0] == "A  first: recipe small, crashed, 3 steps, held out after 4 steps"
     table = [line.split() for line in lines]
     assert ["optimiser.learning_rate", "1e-05", "2e-05"] in table
     assert ["policy.ratio", "-", "sequence"] in table
@@ -221,7 +221,7 @@ def test_runs_that_are_going_on_are_read(typed: Type, tmp_path: Path) -> None:
         samples = [_answer(0, i, key, 1.0, {}) for i, key in enumerate(("p00", "p01"))]
         two.append_evaluation(0, "held_out", samples, {"marks": [1.0, 1.0]})
         shown = typed("compare", "one", "two", "--runs", tmp_path)
-        assert shown.out.startswith("A  one: recipe small, running, 0 steps")
+        assert shown.out.startswith("A  one: recipe small, running, 3 steps")
         assert "right in  both 1, only A 0, only B 1, neither 0" in shown.out
         one.append_metrics(3, {"reward/total": 1.0})
     assert one.folder.joinpath("config.json").is_file()

@@ -12,7 +12,7 @@ from cli_words import Type
 from judge_server import JudgeServer, shown, winner
 
 from burnish.bench.edits import format_marks, word_count
-from burnish.bench.regression import probability
+from burnish.bench.probe import probability
 from burnish.cli.judge_session import first_reply
 from burnish.seeds import Seeds
 
@@ -105,7 +105,7 @@ def test_a_server_that_is_down_ends_with_3_and_one_line(
     from burnish.lm.jobs import Limits
 
     quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
-    monkeypatch.setattr("burnish.cli.judge_session.Limits", quick)
+    monkeypatch.setattr("burnish.bench.open_judge.Limits", quick)
     with JudgeServer(lambda prompt: None) as server:
         done = typed("judge", pairs, "--model", server.model)
     assert done.code == 3
@@ -121,7 +121,7 @@ def test_a_failure_of_the_connection_is_told_once_with_a_count(
     from burnish.lm.jobs import Limits
 
     quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
-    monkeypatch.setattr("burnish.cli.judge_session.Limits", quick)
+    monkeypatch.setattr("burnish.bench.open_judge.Limits", quick)
     with JudgeServer(fair) as server:
         gone = server.model
     down = typed("judge", pairs, "--model", gone, "--with", "openrs")
@@ -436,7 +436,7 @@ def test_a_reply_that_no_model_wrote_is_trouble_outside(
     typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     """It is tried again, and where nothing else comes the command fails."""
-    monkeypatch.setattr("burnish.lm.fleet.backoff_s", lambda *_, **__: 0.0)
+    monkeypatch.setattr("burnish.lm.request_pool.backoff_s", lambda *_, **__: 0.0)
     with JudgeServer(lambda _: body) as server:
         done = typed("judge", pairs, "--model", server.model, "--one-order")
     assert done.code == 3
@@ -450,7 +450,7 @@ def test_a_reply_that_no_model_wrote_is_trouble_outside(
 def test_a_page_that_passes_is_overcome(
     typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("burnish.lm.fleet.backoff_s", lambda *_, **__: 0.0)
+    monkeypatch.setattr("burnish.lm.request_pool.backoff_s", lambda *_, **__: 0.0)
     seen: list[str] = []
 
     def first_a_page(prompt: str) -> str | bytes:
@@ -473,3 +473,21 @@ def test_a_reply_cannot_steer_the_terminal(typed: Type, pairs: Path) -> None:
     assert done.code == 0, done.err
     assert "\\x1b[2J" in done.out
     assert not set("\x1b\x07\u202e") & set(done.out + done.err)
+
+
+def test_rate_limits_reach_the_server_and_a_local_model_has_none():
+    from burnish.bench.open_judge import JudgeSettings, open_judge
+    from burnish.cli.shared_options import JudgeFlags
+    from burnish.errors import UserError
+
+    limited = JudgeSettings(model="http://127.0.0.1:9/v1#m", concurrency=3, rpm=30.0, tpm=5000.0)
+    limits = open_judge(limited).model.lm.pool.limits
+    assert (limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute) == (
+        3,
+        30,
+        5000,
+    )
+    with pytest.raises(UserError, match="--rpm limits a server, but --model tiny is local"):
+        open_judge(JudgeSettings(model="tiny", rpm=30.0))
+    assert JudgeSettings._fields == JudgeFlags._fields
+    assert JudgeSettings._field_defaults == JudgeFlags._field_defaults

@@ -10,7 +10,7 @@ from cli_words import Type
 
 from burnish.store import RunStatus, RunStore, list_runs
 from burnish.store.calibration import CALIBRATION
-from burnish.training import begin_anew
+from burnish.training import reset
 
 RECIPE = """# burnish train small.toml
 # A tiny random model and a reward of one's own.
@@ -62,7 +62,7 @@ def status(folder: Path) -> RunStatus:
         return store.status()
 
 
-def test_a_run_without_a_finished_step_is_begun_anew(typed: Type, mine: Path) -> None:
+def test_a_run_without_a_finished_step_is_reset(typed: Type, mine: Path) -> None:
     assert typed("train", "small.toml").code == 3
     folder = only_run()
     (folder / CALIBRATION).write_text("measured with the broken function")
@@ -72,7 +72,7 @@ def test_a_run_without_a_finished_step_is_begun_anew(typed: Type, mine: Path) ->
     assert shown.code == 0
     assert (
         f"run '{folder.name}' was started with other contents of my.py and has no finished step; "
-        "it is begun anew in its folder.\n"
+        "it is reset and started again in its folder.\n"
     ) in shown.out
     assert only_run() == folder
     assert status(folder) is RunStatus.FINISHED
@@ -88,13 +88,13 @@ def test_a_new_beginning_is_an_event_in_json(typed: Type, mine: Path) -> None:
     typed("train", "small.toml", "--json")
     mine.write_text(FIXED)
     first = json.loads(typed("train", "small.toml", "--json").out.splitlines()[0])
-    assert first["event"] == "begun_anew"
+    assert first["event"] == "reset"
     assert first["began"] == "with other contents of my.py"
 
 
 def test_a_done_warm_start_is_not_thrown_away(typed: Type, mine: Path) -> None:
     typed("train", "small.toml")
-    (only_run() / "warm_start").mkdir()
+    (only_run() / "stages").mkdir()
     mine.write_text(FIXED)
     shown = typed("train", "small.toml")
     assert shown.code == 2
@@ -106,7 +106,7 @@ def test_of_several_processes_none_empties_the_folder(
 ) -> None:
     typed("train", "small.toml")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert not begin_anew(only_run())
+    assert not reset(only_run())
     assert status(only_run()) is RunStatus.STOPPED
 
 
@@ -139,7 +139,7 @@ def test_again_also_helps_a_named_run_with_other_settings(typed: Type, mine: Pat
     assert status(Path("runs/mine-2")) is RunStatus.FINISHED
 
 
-def test_finished_steps_are_never_begun_anew(typed: Type, mine: Path) -> None:
+def test_finished_steps_are_never_reset(typed: Type, mine: Path) -> None:
     mine.write_text(FIXED.replace("return", "return 0 * "))
     assert typed("train", "small.toml", "guards.useless_steps=1").code == 3
     mine.write_text(FIXED)
@@ -162,7 +162,7 @@ def test_a_finished_run_says_that_its_function_was_edited(typed: Type, mine: Pat
     shown = typed("train", "small.toml")
     assert "is finished already; nothing to do.\n" in shown.out
     assert shown.err == (
-        "warning: my.py differs now from what it was trained with; --again trains anew.\n"
+        "warning: my.py differs now from what it was trained with; --again trains a new run.\n"
     )
     assert json.loads(typed("train", "small.toml", "--json").out)["edited"] == ["my.py"]
 

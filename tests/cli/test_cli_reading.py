@@ -159,6 +159,27 @@ def test_a_cut_answer_and_its_only_reward_at_80_columns(
     assert cut.split()[:4] == ["0/train/1", "1.000", "-", "length"]
 
 
+def test_an_answer_of_line_breaks_is_blank_and_not_empty(typed: Type, tmp_path: Path) -> None:
+    task = Task("t", (Message("user", "What is 8 - 2?"),))
+    span = Span(Author.MODEL, (8, 2), (-0.5, -0.25), trainable=True)
+    samples = [
+        StoredSample(
+            step=0,
+            split="train",
+            index=index,
+            task=task,
+            trajectory=Trajectory(f"{index}", "t", "0", (span,), text),
+            reward=Reward("total", 1.0),
+        )
+        for index, text in enumerate(("", "\n\n"))
+    ]
+    with RunStore.create(tmp_path / "run", {}, {}) as store:
+        store.append_rollouts(0, samples)
+    lines = typed("show", tmp_path / "run", "--step", 0).out.splitlines()
+    shown = {line.split()[0]: line.split()[-1] for line in lines if line.startswith("0/train/")}
+    assert shown == {"0/train/0": "(empty)", "0/train/1": "(blank)"}
+
+
 def test_a_sample_without_a_reward_says_so(typed: Type, runs: Path) -> None:
     shown = typed("show", "grpo-abc", "--sample", "2/train/3", "--runs", runs).out
     assert "total timeout  no score within 60 s" in shown
@@ -204,6 +225,10 @@ def test_held_out_split_is_one_list_of_its_newest_step(typed: Type, runs: Path) 
         (["export", "grpo-abc", "x.csv", "--what", "metric"], 2, "Did you mean 'metrics'?"),
         (["export", "grpo-abc", "no/such/folder/x.csv"], 3, "cannot write"),
         (["show", "grpo-abc", "--step", "two"], 2, "Invalid value for '--step'"),
+        (["show", "grpo-abc", "--step", "9" * 20], 2, "Invalid value for '--step'"),
+        (["show", "grpo-abc", "--failed", "9" * 20], 2, "Invalid value for '--failed'"),
+        (["show", "n" * 300], 2, "the name is too long for a file or folder"),
+        (["train", "n" * 300 + ".toml"], 2, "the name is too long for a file or folder"),
         (["shwo"], 2, "No such command 'shwo'. Did you mean 'show'? See: burnish --help"),
         (["export", "grpo-abc"], 2, "Missing argument 'PATH'. See: burnish export --help"),
     ],

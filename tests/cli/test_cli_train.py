@@ -86,6 +86,14 @@ def test_overlong_prompts_and_useless_steps_are_warned_about(
     assert "warning: step 0: 25% of the rewards have no value (timeout 25%).\n" in err
 
 
+def test_the_next_commands_find_a_run_that_lies_elsewhere(
+    typed: Type, recipe: Path, training: SimpleNamespace
+) -> None:
+    shown = typed("train", recipe, "run.folder=elsewhere").out
+    run = training.folders[0].name
+    assert f"burnish show elsewhere/{run}    burnish runs --runs elsewhere\n" in shown
+
+
 def test_the_end_shows_the_change_the_curves_and_where_to_look(
     typed: Type, recipe: Path, training: SimpleNamespace
 ) -> None:
@@ -95,7 +103,7 @@ def test_the_end_shows_the_change_the_curves_and_where_to_look(
         "paired over 100 prompts, 95 % intervals  (finished in 1 min 23 s)"
     ) in shown
     folder = training.folders[0]
-    assert f"burnish show {folder.name}" in shown
+    assert f"burnish show {folder.name}    burnish runs\n" in shown
     assert str(folder / "checkpoints" / "step-000003") in shown
     assert "mean length (tokens)" in shown
     assert (folder / "plots" / "curves.png").stat().st_size > 5_000

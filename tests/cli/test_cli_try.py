@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_words import Type
 
-from burnish.cli.dry_run import answer_fields, script_for, scripts_for, wrong_answer
+from burnish.bench.scripted_answers import answer_fields, script_for, scripts_for, wrong_answer
 from burnish.records import Message, Task
 from burnish.rewards.checks.match import MatchConfig
 from burnish.rewards.checks.numeric import NumericConfig

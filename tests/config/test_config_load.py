@@ -211,7 +211,7 @@ MISTAKES = [
     ),
     ("[optimiser]\nwarmup = 'x'", 'optimiser.warmup is "x"; expected int or none.'),
     ("optimiser = 3", "optimiser is 3; expected table."),
-    ("parts = 3", "parts is 3; expected list of table with at least 1."),
+    ("parts = 3", "parts is 3; expected list of table of length at least 1."),
     ("parts = [1]", "parts.0 is 1; expected table."),
     ("[fallback]\nlevel = 10", "fallback.level is 10; expected int >= 1 and <= 9."),
     ("[fallback]\noperators = [1]", "fallback.operators is [1]; expected list of str."),
@@ -277,7 +277,8 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         ),
         (
             "task.operators=['+'",
-            "command line: \"task.operators=['+'\" holds no valid TOML value: Unclosed array.",
+            "command line: \"task.operators=['+'\" holds no valid TOML value: Unclosed array. "
+            "A text that begins so needs quotes: task.operators='\"...\"'.",
         ),
         (
             "optimizer.learning_rate=1",
@@ -299,7 +300,7 @@ def test_a_bad_word_is_named(file: Path, word: str, line: str) -> None:
 def test_constraints_on_a_whole_list_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text("parts = []\n[task]\nkind = 'sums'\n")
-    expected = f"{path}:1: parts is []; expected list of table with at least 1."
+    expected = f"{path}:1: parts is []; expected list of table of length at least 1."
     assert mistake(path) == expected
 
 

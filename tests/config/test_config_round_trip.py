@@ -24,7 +24,7 @@ class Sections(Struct, frozen=True, forbid_unknown_fields=True):
     policy: Recipe = Recipe()
     run: schema.Run = schema.Run()
     model: schema.Model = schema.Model()
-    rollout: schema.Rollout = schema.Rollout()
+    rollout: schema.RolloutConfig = schema.SingleTurn()
     optimiser: schema.Optimiser = schema.Optimiser()
 
 

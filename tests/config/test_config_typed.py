@@ -177,13 +177,13 @@ def test_a_swap_of_the_default_kind_drops_its_keys(recipe: Path) -> None:
             ["policy.dual_clip=3", "policy.advantage.kind=raw"],
             "command line, 'policy.advantage.kind=raw', 'policy.dual_clip=3', on own.toml:12: "
             "policy: select: 'snr_conflict' looks for rewards that disagree on a rollout; advantage "
-            "'raw' keeps them apart or never weighs them. Use normalise_then_sum or "
+            "'raw' keeps them apart or never compares them. Use normalise_then_sum or "
             "sum_then_normalise.",
         ),
         (
             ["policy.select.kind=skew"],
             "command line, 'policy.select.kind=skew': policy: select: 'skew' counts wins and losses "
-            "against a reference, and the advantage piece 'normalise_then_sum' centres them away; "
+            "against a reference, and the advantage 'normalise_then_sum' centres them away; "
             "use advantage 'raw'.",
         ),
     ],
@@ -231,3 +231,9 @@ def test_a_mistake_of_the_file_is_told_at_its_line(
 ) -> None:
     recipe.write_text(RECIPE.replace(good, bad))
     assert mistake(recipe, *words) == line
+
+
+def test_a_model_without_a_name_is_not_the_working_folder(recipe: Path) -> None:
+    line = r"^command line, 'model\.path=': model\.path is \"\"; expected str of length at least 1"
+    with pytest.raises(UserError, match=line):
+        resolve([str(recipe), "model.path="])

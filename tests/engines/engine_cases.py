@@ -113,7 +113,7 @@ ANCHOR = Response("anchor", "four")
 def serving(scorer, settings=None, token="", port=0):
     """A real server on a loopback port, in a thread; its address."""
     from burnish.engines.server import create_app
-    from burnish.web_server import Bounds, make_server
+    from burnish.web.server import Bounds, make_server
 
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

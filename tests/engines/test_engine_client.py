@@ -8,7 +8,7 @@ from engine_cases import WEB, Broken, Fussy, LongerWins, serving, total, wait_un
 
 from burnish.engines import RemoteScorer, ServeSettings, as_trl
 from burnish.errors import BoundaryError, RewardError, UserError
-from burnish.lm.fleet import Fleet, Limits
+from burnish.lm.request_pool import Limits, RequestPool
 from burnish.records import Finish, Message, Response, Status, Task
 from burnish.rewards import Anchor, Cached, Scorer, Weighted, checked
 
@@ -86,18 +86,18 @@ def test_a_busy_server_is_asked_again():
             first = pool.submit(WEB.post, f"{url}/score", json=body)
             wait_until(lambda: slow.running)
             second = pool.submit(score, remote)
-            wait_until(lambda: any("backing off" in line for line in remote.fleet.waiting()))
+            wait_until(lambda: any("backing off" in line for line in remote.pool.waiting()))
             slow.free.set()
             assert first.result().status_code == 200
             (one, _) = second.result()
     assert one.value == 7.0
-    assert remote.fleet.totals.attempts == 2
+    assert remote.pool.totals.attempts == 2
 
 
 def test_a_slow_server_is_a_timeout():
     with serving(Fussy(slow_s=600), ServeSettings(stop_s=1)) as url:
         remote = RemoteScorer(url, limits=QUICK)
-        remote.fleet = Fleet(Limits(retries=0, attempt_s=0.2, deadline_s=0.5))
+        remote.pool = RequestPool(Limits(retries=0, attempt_s=0.2, deadline_s=0.5))
         rewards = score(remote)
     assert {reward.status for reward in rewards} == {Status.TIMEOUT}
 

@@ -10,8 +10,19 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from engine_cases import Fussy, LongerWins, correct, total
 
-from burnish.engines import as_inspect, as_openrlhf, as_verifiers, legacy_functions
+from burnish.engines import (
+    VerifiersEnv,
+    as_inspect,
+    as_openrlhf,
+    as_verifiers,
+    as_verifiers_env,
+    legacy_functions,
+)
 from burnish.errors import RewardError, UserError
+from burnish.lm.base import Sampling
+from burnish.lm.scripted import ScriptedLM
+from burnish.records import Message, Task
+from burnish.rollouts import Observation, Tool, env_rollout, roll_out
 
 
 def is_here(name):
@@ -216,6 +227,161 @@ def test_the_real_verifiers_scores_a_trace():
     with pytest.raises(vf.TaskError):
         asyncio.run(task.score(bad))
     assert bad.rewards["fussy"] is None
+
+
+# verifiers: environments
+
+
+class Rubric:
+    def __init__(self, funcs=(), weights=()):
+        self.funcs, self.weights = list(funcs), list(weights)
+
+    async def score_rollout(self, prompt, completion, answer, state, **_):
+        values = {f.__name__: await f(state=state, answer=answer) for f in self.funcs}
+        reward = sum(w * v for w, v in zip(self.weights, values.values(), strict=True))
+        return SimpleNamespace(reward=reward, metrics=values)
+
+
+class MultiTurnEnv:
+    """The parts of verifiers 0.1 that the adapters use, with its order of calls."""
+
+    def __init__(self, dataset=None, rubric=None, max_turns=-1, oai_tools=None):
+        self.dataset, self.rubric, self.max_turns = dataset, rubric, max_turns
+        self.oai_tools = oai_tools
+
+    async def setup_state(self, state, **kwargs):
+        return state
+
+    async def is_completed(self, messages, state, **kwargs):
+        return 0 < self.max_turns <= state["turn"]
+
+    async def play(self, replies):
+        row = dict(self.dataset[0])
+        state = {**row, "completion": [], "responses": [], "turn": 0}
+        state = await self.setup_state(state)
+        for reply in replies:
+            state["completion"].append(reply)
+            state["turn"] += 1
+            messages = state["prompt"] + state["completion"]
+            if await self.is_completed(messages, state):
+                break
+            told, state = await self.env_response(messages, state)
+            state["completion"] += told
+        return state, await self.rubric.score_rollout(**state, state=state)
+
+
+async def found(state, answer):
+    return float(
+        any(answer in m["content"] for m in state["completion"] if m["role"] == "assistant")
+    )
+
+
+class Hints(MultiTurnEnv):
+    async def env_response(self, messages, state, **kwargs):
+        state["hints"] = state.get("hints", 0) + 1
+        return [{"role": "user", "content": f"hint {state['hints']}"}], state
+
+    async def is_completed(self, messages, state, **kwargs):
+        return await super().is_completed(messages, state) or await found(state, state["answer"])
+
+
+def theirs_played(make, replies, **fields):
+    lm = ScriptedLM(replies)
+    task = Task("t1", (Message("user", "q"),), {"answer": "7", **fields})
+    rolled = asyncio.run(
+        roll_out([(0, task)], lm, Sampling(max_tokens=50), env_rollout(make), seed=1)
+    )
+    return rolled[0][0]
+
+
+def test_an_environment_of_verifiers_is_played_in_our_rollouts():
+    rubric = Rubric([found], [2.0])
+    played = theirs_played(lambda: VerifiersEnv(Hints(rubric=rubric, max_turns=4)), ["5", "6", "7"])
+    assert [m.content for m in played.messages] == ["5", "hint 1", "6", "hint 2", "7"]
+    assert played.info["rewards"] == {"found": 1.0, "reward": 2.0}
+    given_up = theirs_played(
+        lambda: VerifiersEnv(Hints(rubric=rubric, max_turns=2)), ["5", "6", "7"]
+    )
+    assert given_up.info["rewards"] == {"found": 0.0, "reward": 0.0}
+
+
+def test_a_limit_of_ours_leaves_their_rubric_its_word():
+    env = lambda: VerifiersEnv(Hints(rubric=Rubric([found], [1.0])))  # noqa: E731
+    played = theirs_played(env, ["5", "6", "7"], limits={"turns": 2})
+    assert (played.info["ended_by"], played.info["rewards"]["reward"]) == ("turns", 0.0)
+
+
+class Lookup(MultiTurnEnv):
+    """Executes its tools itself, as verifiers' ToolEnv does; newer versions return messages."""
+
+    async def env_response(self, messages, state):
+        (call,) = messages[-1]["tool_calls"]
+        import json
+
+        word = json.loads(call["function"]["arguments"])["word"]
+        return [{"role": "tool", "content": word.upper(), "tool_call_id": call["id"]}]
+
+    async def is_completed(self, state):
+        return bool(state["completion"]) and not state["completion"][-1].get("tool_calls")
+
+
+class Newer(Rubric):
+    async def score_rollout(self, state):
+        state["reward"], state["metrics"] = 0.5, {"turns": state["turn"]}
+
+
+def test_tools_of_verifiers_are_offered_and_executed_there():
+    schema = {
+        "type": "function",
+        "function": {"name": "shout", "description": "", "parameters": {}},
+    }
+    make = lambda: VerifiersEnv(Lookup(rubric=Newer(), oai_tools=[schema]))  # noqa: E731
+    call = '<tool_call>{"name": "shout", "arguments": {"word": "abc"}}</tool_call>'
+    played = theirs_played(make, [call, "done"])
+    assert [m.content for m in played.messages] == [call, "ABC", "done"]
+    assert played.info["rewards"] == {"turns": 2.0, "reward": 0.5}
+
+
+class Doubling:
+    def __init__(self):
+        self.tools = (Tool(double),)
+
+    async def reset(self, task, seed):
+        self.answer = task.fields["answer"]
+        return Observation()
+
+    async def step(self, reply):
+        if self.answer in reply.content:
+            return Observation(done=True, rewards={"won": 1.0})
+        return Observation((Message("user", "no"),), rewards={"won": -0.25})
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def test_an_environment_of_ours_is_a_multi_turn_env_of_verifiers(monkeypatch):
+    stand_in(monkeypatch, "verifiers", MultiTurnEnv=MultiTurnEnv, Rubric=Rubric)
+    task = Task("t1", (Message("user", "2 * 4?"),), {"answer": "8"})
+    env = as_verifiers_env(Doubling, [task], max_turns=9)
+    assert env.oai_tools[0]["function"]["name"] == "double"
+    function = {"name": "double", "arguments": '{"number": 4}'}
+    call = {"id": "c1", "type": "function", "function": function}
+    replies = [
+        {"role": "assistant", "content": "3"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "assistant", "content": "8"},
+        {"role": "assistant", "content": "never said"},
+    ]
+    state, scored = asyncio.run(env.play(replies))
+    said = [m["content"] for m in state["completion"]]
+    assert said == ["3", "no", "", "8", "8"]
+    assert scored.reward == 0.75
+
+
+def test_what_is_no_environment_of_verifiers_is_refused():
+    with pytest.raises(UserError, match="object has no env_response"):
+        VerifiersEnv(object())
 
 
 # inspect_ai

@@ -18,7 +18,7 @@ from burnish.cli.entry import run
 from burnish.cli.serve_reward import scorer_of, token_of
 from burnish.engines import ServeSettings, serve
 from burnish.engines.server import is_loopback
-from burnish.errors import BoundaryError, UserError
+from burnish.errors import UserError
 from burnish.records import Reward
 from burnish.rewards import Weighted
 
@@ -369,7 +369,7 @@ def test_a_port_that_is_taken_is_named():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(BoundaryError, match=f"cannot listen on 127.0.0.1 port {port}"):
+        with pytest.raises(UserError, match=f"port {port} on 127.0.0.1.*0 finds a free one"):
             serve(Fussy(), port=port)
 
 
@@ -395,6 +395,7 @@ def test_words_are_a_recipe_a_scorer_or_a_function(tmp_path, monkeypatch):
         (["mine.py:scorrer"], "Did you mean 'scorer'"),
         (["mine.py:number"], "a int; expected a Scorer"),
         (["min.py:x"], "Did you mean 'mine.py'"),
+        (["mine.py"], "'mine.py' names a file but no function; expected mine.py:NAME"),
         (["nowhere.at_all:x"], "cannot be imported"),
         (["mine.py:scorer", "steps=2"], "settings belong to a recipe"),
     ):

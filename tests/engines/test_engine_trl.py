@@ -4,13 +4,17 @@ import asyncio
 import inspect
 from importlib.util import find_spec
 
+import msgspec
 import pytest
 from engine_cases import Fussy, LongerWins, correct, total
 
-from burnish.engines import as_trl, read_traces
+from burnish.engines import as_trl, as_trl_rollout, read_traces
+from burnish.errors import UserError
 from burnish.lm.tiny import tiny_model
-from burnish.records import Reward, Status
+from burnish.records import Message, Reward, Status, Task, Trajectory
 from burnish.rewards import Scope
+from burnish.rewards.config import RewardConfig, build_all
+from burnish.rollouts import EnvRollout, Observation, env_rollout
 
 PROMPTS = ["What is 3 + 4?", "What is 3 + 4?", "What is 5 + 5?"]
 
@@ -180,3 +184,101 @@ def test_the_real_trainer_takes_the_function_as_a_synchronous_one():
     assert not is_async_callable(reward)
     assert get_callable_name(reward) == "fussy"
     assert {"prompts", "completions", "completion_ids"} <= set(inspect.signature(reward).parameters)
+
+
+class TwoTurns:
+    """Answers the first reply with a question; the second one ends it. Fails when told to."""
+
+    tools = ()
+
+    def __init__(self, fails=False):
+        self.turns, self.fails = 0, fails
+
+    async def reset(self, task, seed):
+        self.word = task.fields.get("word", "none")
+        return Observation()
+
+    async def step(self, reply):
+        self.turns += 1
+        if self.fails and self.turns == 2:
+            raise OSError("lost")
+        said = Message("user", f"and {self.word}?")
+        return Observation((said,), self.turns == 2, {"turns": 1.0})
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_rollout_of_ours_in_the_real_trainer(tmp_path, monkeypatch, fails):
+    """Observations are masked, rewards are the environment's, and a failed rollout has none."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import GRPOConfig, GRPOTrainer
+
+    folder = tiny_model(tmp_path / "model")
+    prompt = [{"role": "user", "content": "3 + 4?"}]
+    config = GRPOConfig(
+        output_dir=str(tmp_path / "out"), max_steps=1, per_device_train_batch_size=4,
+        num_generations=4, max_completion_length=8, beta=0.0, report_to=[], use_cpu=True,
+        bf16=False, gradient_checkpointing=False, save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    made = iter(range(100))
+
+    def make():
+        # The first one is the trial before the first rollout.
+        return TwoTurns(fails=fails and next(made) == 1)
+
+    task = Task("t1", (Message("user", "3 + 4?"),), {"word": "now"})
+    settings = EnvRollout(path="given", turn_tokens=4)
+    play = as_trl_rollout(env_rollout(make, settings=settings), tasks=[task])
+    outputs, batches = [], []
+
+    def listening(prompts, trainer):
+        outputs.append(play(prompts, trainer))
+        return outputs[-1]
+
+    trainer = GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        reward_funcs=as_trl(
+            build_all([msgspec.convert({"kind": "env", "name": "turns"}, RewardConfig)])
+        ),
+        args=config,
+        train_dataset=Dataset.from_dict({"prompt": [prompt] * 4}),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+        rollout_func=listening,
+    )
+    score = trainer._generate_and_score_completions
+    trainer._generate_and_score_completions = lambda inputs: (
+        batches.append(score(inputs)) or batches[-1]
+    )
+    trainer.train()
+
+    (output,), (batch,) = outputs, batches
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for place, (ids, mask) in enumerate(
+        zip(output["completion_ids"], output["env_mask"], strict=True)
+    ):
+        assert len(ids) == len(mask) == len(output["logprobs"][place])
+        if fails and place == 0:
+            assert (mask, output["burnish_rollout"][place]["finish"]) == ([0], "error")
+            continue
+        masked = tokenizer.decode([t for t, m in zip(ids, mask, strict=True) if not m])
+        assert "and now?" in masked
+        assert sum(mask) <= 8
+        assert all(p < 0 for p, m in zip(output["logprobs"][place], mask, strict=True) if m)
+    # TRL pads its mask with ones; the completion's own mask takes those out again.
+    trained = batch["tool_mask"] * batch["completion_mask"]
+    assert trained.sum().item() == sum(map(sum, output["env_mask"]))
+    assert batch["advantages"].tolist() == [0.0] * 4  # everybody had two turns, or no value
+    logged = next(row for row in trainer.state.log_history if "total/valid" in row)
+    assert logged["total/valid"] == (0.75 if fails else 1.0)
+    assert logged["rewards/total/mean"] == pytest.approx(2.0)
+
+
+def test_two_roles_are_too_many_for_trl():
+    from burnish.engines.trl import _only
+
+    with pytest.raises(UserError, match=r"gave 2 trajectories \(roles a, b\)"):
+        _only([Trajectory("i", "t", "g", (), "", role) for role in ("a", "b")])

@@ -5,8 +5,7 @@ import pytest
 from hostile_server import HostileServer, chat_reply, ok, reply, slow
 
 from burnish.lm.base import Sampling
-from burnish.lm.connections import Connections
-from burnish.lm.http import OpenAILM, Prices
+from burnish.lm.http import Connections, OpenAILM, Prices
 from burnish.lm.jobs import Limits
 from burnish.records import Message
 

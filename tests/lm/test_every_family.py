@@ -13,6 +13,7 @@ import torch
 
 from burnish.errors import BoundaryError, UserError
 from burnish.lm.base import Sampling
+from burnish.lm.model_input import ModelInput
 from burnish.lm.sampler.rows import Request
 
 LONGEST, WINDOW = 16, 4
@@ -287,7 +288,7 @@ def assert_trained_alike(module, rows, alone):
     width = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
     positions = torch.tensor([[*range(len(row)), *[0] * (width - len(row))] for row in rows])
-    logits = module.logits(module(ids, positions)).float()
+    logits = module.logits(module(ModelInput(ids, positions))).float()
     for row, got, expected in zip(rows, logits, alone, strict=True):
         torch.testing.assert_close(got[: len(row)], expected, rtol=2e-3, atol=2e-3)
 
@@ -303,9 +304,9 @@ def assert_packed_alike(module, completion):
     mask[0, start:, len(prompt) : start] = False
     if not module.packs or ids.shape[1] > module.packs_up_to:
         with pytest.raises((UserError, BoundaryError), match="share_prompts = false"):
-            module(ids, positions, mask)
+            module(ModelInput(ids, positions, mask))
         return
-    logits = module.logits(module(ids, positions, mask))[0].float()
+    logits = module.logits(module(ModelInput(ids, positions, mask)))[0].float()
     expected = logits_alone(module, [*prompt, *second])[len(prompt) :]
     torch.testing.assert_close(logits[start:], expected, rtol=2e-3, atol=2e-3)
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
 from burnish.lm.folder import load_model, save_model
+from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import tiny_model
 from burnish.lm.transformers_model import TransformersDecoder
 
@@ -25,7 +26,7 @@ def tiny(tmp_path):
 
 @torch.no_grad()
 def logits_of(module, ids):
-    return module.logits(module(ids, torch.arange(ids.shape[1]).expand(ids.shape)))
+    return module.logits(module(ModelInput(ids, torch.arange(ids.shape[1]).expand(ids.shape))))
 
 
 def test_loading_does_not_import_transformers(tiny):

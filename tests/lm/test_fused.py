@@ -13,9 +13,10 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
 
 from burnish.lm import decoder as decoder_module
-from burnish.lm import fused, fused_kernels, rotate_kernels
+from burnish.lm import fused, fused_kernels
 from burnish.lm.architecture import Architecture
 from burnish.lm.decoder import Decoder, init_weights
+from burnish.lm.model_input import ModelInput
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUNDING = {
@@ -30,12 +31,11 @@ to be one last bit of bfloat16 off, and Triton's interpreter cuts it off where a
 @pytest.fixture(autouse=True)
 def use_kernels(monkeypatch):
     """The way a GPU takes, wherever this runs; float64 stays in plain torch as it does there."""
-    for name, kernels in (("_kernels", fused_kernels), ("_rotations", rotate_kernels)):
 
-        def chosen(tensor, kernels=kernels):
-            return None if tensor.dtype == torch.float64 else kernels
+    def chosen(tensor):
+        return None if tensor.dtype == torch.float64 else fused_kernels
 
-        monkeypatch.setattr(fused, name, chosen)
+    monkeypatch.setattr(fused, "_kernels", chosen)
 
 
 def random(*shape, seed=0, dtype=torch.float32, scale=1.0):
@@ -215,8 +215,8 @@ def test_rotated_keys_and_values_for_every_query_head(dtype, heads, kv_heads, si
 def test_the_rotation_backwards_undoes_the_rotation():
     query, key = random(1, 4, 3, 64), random(1, 4, 1, 64, seed=1)
     rotation = rotation_of(1, 4, 64, torch.float32)
-    there = rotate_kernels.rotate(query.detach(), key.detach(), *rotation, is_backward=False)
-    back = rotate_kernels.rotate(*there, *rotation, is_backward=True)
+    there = fused_kernels.rotate(query.detach(), key.detach(), *rotation, is_backward=False)
+    back = fused_kernels.rotate(*there, *rotation, is_backward=True)
     assert (there[0] - query).abs().max() > 0.5
     torch.testing.assert_close(back, (query.detach(), key.detach()), rtol=0, atol=2e-6)
 
@@ -302,7 +302,7 @@ def scores_and_gradients(decoder):
     positions = torch.arange(6, device=DEVICE).expand(2, 6)
     mask = torch.ones(6, 6, dtype=torch.bool, device=DEVICE).tril()
     mask[4:, 2:4] = False
-    logits = decoder.logits(decoder(ids, positions, mask.expand(2, 6, 6)))
+    logits = decoder.logits(decoder(ModelInput(ids, positions, mask.expand(2, 6, 6))))
     scores = logits.double().log_softmax(-1)[..., 7]
     scores.sum().backward()
     return scores.detach(), {name: p.grad for name, p in decoder.named_parameters()}

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from burnish.errors import ModelError, UserError
-from burnish.lm.base import Sampling
+from burnish.lm.base import Sampling, TooLong
 from burnish.lm.folder import load_model
 from burnish.lm.local import LocalLM
+from burnish.lm.model_input import ModelInput
 from burnish.lm.sampler.rows import Request
 from burnish.lm.tiny import write_byte_tokenizer
 from burnish.records import Finish
@@ -234,7 +235,9 @@ def test_sampling_leaves_nothing_that_training_cannot_use(tmp_path):
     ask(loaded, Sampling(max_tokens=4), [PROMPTS[1], tuple(range(50, 60))])
     LocalLM(loaded).score_batch([(PROMPTS[1], (60,)), (PROMPTS[0], (60, 61, 62))])
     ids = torch.arange(50, 62).unsqueeze(0)
-    loaded.module.logits(loaded.module(ids, torch.arange(12).unsqueeze(0))).sum().backward()
+    loaded.module.logits(
+        loaded.module(ModelInput(ids, torch.arange(12).unsqueeze(0)))
+    ).sum().backward()
     assert loaded.module.head_weight.grad.abs().sum() > 0
 
 
@@ -268,7 +271,7 @@ def logits_alone(loaded, answer):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_trains_on_separate_rows(models, name):
     module = models(name).module
-    logits = module.logits(module(*separate_rows()))
+    logits = module.logits(module(ModelInput(*separate_rows())))
     for row, answer in zip(logits, ANSWERS, strict=True):
         expected = logits_alone(models(name), answer)
         got = row[len(PROMPT) : len(PROMPT) + len(answer)]
@@ -281,15 +284,15 @@ def test_every_family_trains_on_separate_rows(models, name):
 def test_shared_rows_are_computed_exactly_or_refused(models):
     for name in ("gpt2", "scaled"):
         module = models(name).module
-        logits = module.logits(module(*shared_row()))[0]
+        logits = module.logits(module(ModelInput(*shared_row())))[0]
         for answer, start in zip(ANSWERS, (3, 7), strict=True):
             got = logits[start : start + len(answer)]
             assert torch.allclose(got, logits_alone(models(name), answer), rtol=1e-4, atol=2e-5)
     with pytest.raises(ModelError, match=r"9 tokens exceeds .* window .*share_prompts = false"):
-        models("sliding").module(*shared_row())
+        models("sliding").module(ModelInput(*shared_row()))
     for name in ("alibi", "hybrid", "recurrent", "unpadded", "one_by_one"):
         with pytest.raises(UserError, match=r"share a row differently.*share_prompts = false"):
-            models(name).module(*shared_row())
+            models(name).module(ModelInput(*shared_row()))
 
 
 def longrope(original):
@@ -341,7 +344,7 @@ def test_training_computes_short_and_long_rows_of_one_batch_apart(tmp_path, name
         ids[i, : len(row)], positions[i, : len(row)] = row, torch.arange(len(row))
         mask[i, : len(row)] = torch.ones(100, 100).tril().bool()[: len(row)]
     for given in (None, mask):
-        logits = module.logits(module(ids, positions, given))
+        logits = module.logits(module(ModelInput(ids, positions, given)))
         for i, row in enumerate(rows):
             expected = module.model(row.unsqueeze(0)).logits[0]
             torch.testing.assert_close(logits[i, : len(row)], expected, rtol=1e-4, atol=2e-5)
@@ -357,7 +360,7 @@ def test_answers_that_share_a_row_are_short_or_long_by_their_own_length(tmp_path
     positions = torch.tensor([[*range(62), *range(22, 64)]])
     mask = torch.ones(1, 104, 104, dtype=torch.bool).tril()
     mask[0, 62:, 22:62] = False
-    logits = loaded.module.logits(loaded.module(ids, positions, mask))[0]
+    logits = loaded.module.logits(loaded.module(ModelInput(ids, positions, mask)))[0]
     for answer, start in ((first, 22), (second, 62)):
         with torch.no_grad():
             expected = loaded.module.model(torch.tensor([[*prompt, *answer]])).logits[0, 22:]
@@ -473,3 +476,16 @@ def test_what_is_no_causal_model_is_refused(tmp_path):
     folder = write_folder(tmp_path / "m", "Bert", settings)
     with pytest.raises(UserError, match=r"later tokens change earlier ones.*is_decoder"):
         load_model(folder, dtype="float32", device="cpu")
+
+
+def test_a_text_beyond_the_table_of_positions_is_refused_in_one_line(models):
+    lm = LocalLM(models("gpt2"))
+    longest = [5 + i % 200 for i in range(128)]
+    (scores,) = lm.score_batch([(longest[:100], [*longest[100:], 7])])
+    assert len(scores.logprobs) == 29, "the last token is scored and not read"
+    with pytest.raises(TooLong, match=r"^a text of 129 tokens: .* a table of 128 positions") as e:
+        lm.score_batch([(longest, [7, 8])])
+    assert "\n" not in str(e.value)
+    ids = torch.ones(1, 129, dtype=torch.long)
+    with pytest.raises(TooLong):
+        lm.loaded.module(ModelInput(ids, torch.arange(129)[None]))

@@ -10,11 +10,11 @@ from hostile_server import HostileServer, chat_reply, ok, reply, status, togethe
 
 from burnish.errors import ModelError, UserError
 from burnish.lm import LM, wire
-from burnish.lm.abilities import Abilities
 from burnish.lm.base import Sampling
+from burnish.lm.capabilities import Capabilities
 from burnish.lm.failures import BadReply, Unsupported, WrongModel
-from burnish.lm.fleet import Answer, Fleet, Job, Limits
 from burnish.lm.http import OpenAILM, Prices
+from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
 from burnish.records import Finish, Message, Status
 
 HELLO = (Message("system", "be brief"), Message("user", "hello"))
@@ -31,7 +31,7 @@ def using(server, work, **more):
 
 
 def vllm(handler, body):
-    """A server with the abilities of vLLM: prompt ids 1 2 3, completion i samples 70 + i, 2."""
+    """A server with the capabilities of vLLM: prompt ids 1 2 3, completion i samples 70 + i, 2."""
     n, prompt = body.get("n", 1), body.get("prompt")
     choices = []
     for i in range(n):
@@ -117,19 +117,19 @@ def test_tokens_and_cost_are_counted():
 
         async def work(lm):
             await lm.sample(HELLO, Sampling(n=5))
-            return lm.fleet.totals
+            return lm.pool.totals
 
         totals = using(server, work, prices=prices)
     assert (totals.prompt_tokens, totals.completion_tokens) == (10, 10)
     assert totals.cost_usd == pytest.approx(10 * 3e-6 + 10 * 15e-6)
 
 
-def test_models_behind_one_quota_share_a_fleet():
-    fleet = Fleet(Limits(concurrency=1), endpoints={"judge": Limits(concurrency=2, retries=0)})
+def test_models_behind_one_quota_share_a_pool():
+    pool = RequestPool(Limits(concurrency=1), endpoints={"judge": Limits(concurrency=2, retries=0)})
     with HostileServer([together(2, ok())]) as server:
 
         async def main():
-            lms = [OpenAILM(server.url, name, fleet=fleet, endpoint="judge") for name in "abcd"]
+            lms = [OpenAILM(server.url, name, pool=pool, endpoint="judge") for name in "abcd"]
             async with anyio.create_task_group() as group:
                 for lm in lms:
                     group.start_soon(lm.sample, HELLO, Sampling())
@@ -137,9 +137,9 @@ def test_models_behind_one_quota_share_a_fleet():
                 await lm.aclose()
 
         anyio.run(main)
-    assert (server.peak, fleet.totals.ok) == (2, 4)
-    with pytest.raises(UserError, match="both limits and a fleet"):
-        OpenAILM(server.url, "a", fleet=fleet, limits=Limits())
+    assert (server.peak, pool.totals.ok) == (2, 4)
+    with pytest.raises(UserError, match="both limits and a pool"):
+        OpenAILM(server.url, "a", pool=pool, limits=Limits())
 
 
 def test_choices_are_put_in_order_and_finish_reasons_mapped():
@@ -184,7 +184,7 @@ def test_an_unusual_finish_reason_does_not_lose_the_answer(reason, finish):
 )
 def test_odd_usage_does_not_lose_the_answer(usage, counted):
     async def work(lm):
-        return await lm.sample(HELLO, Sampling()), lm.fleet.totals
+        return await lm.sample(HELLO, Sampling()), lm.pool.totals
 
     with HostileServer([reply(chat_reply() | {"usage": usage})]) as server:
         (completion,), totals = using(server, work)
@@ -206,7 +206,7 @@ def test_a_refused_answer_has_the_status_refused(choice, said):
             async def worker(job):
                 return Answer(await lm.sample(HELLO, Sampling(n=2)))
 
-            return await Fleet().run([Job("judge")], worker)
+            return await RequestPool().run([Job("judge")], worker)
 
         (outcome,) = using(server, judge)
     assert outcome.status is Status.REFUSED
@@ -270,7 +270,7 @@ def test_a_journal_resumes_requests_in_any_order(tmp_path):
 
     async def main(order):
         texts = {}
-        async with OpenAILM(server.url, "m", fleet=Fleet(journal=path)) as lm:
+        async with OpenAILM(server.url, "m", pool=RequestPool(journal=path)) as lm:
             for i in order:
                 try:
                     texts[i] = (await lm.sample(questions[i], Sampling()))[0].text
@@ -288,7 +288,7 @@ def test_a_journal_resumes_requests_in_any_order(tmp_path):
 
 def test_scores_come_back_from_a_journal(tmp_path):
     async def main():
-        async with OpenAILM(server.url, "m", fleet=Fleet(journal=tmp_path / "j")) as lm:
+        async with OpenAILM(server.url, "m", pool=RequestPool(journal=tmp_path / "j")) as lm:
             return await lm.score([1, 2], [3, 4], top_k=1)
 
     with HostileServer([vllm]) as server:
@@ -297,10 +297,15 @@ def test_scores_come_back_from_a_journal(tmp_path):
     assert len(server.requests) == 1
 
 
-def test_a_reply_without_choices_shows_no_ability():
+def test_a_reply_without_choices_shows_no_capability():
     with HostileServer([reply({"model": "m", "choices": []})]) as server:
-        abilities = using(server, lambda lm: lm.probe())
-    found = [abilities.n, abilities.logprobs, abilities.token_ids, abilities.prompt_logprobs]
+        capabilities = using(server, lambda lm: lm.probe())
+    found = [
+        capabilities.n,
+        capabilities.logprobs,
+        capabilities.token_ids,
+        capabilities.prompt_logprobs,
+    ]
     assert found == [False] * 4
 
 
@@ -313,11 +318,11 @@ def test_a_stop_string_that_a_server_leaves_in_is_cut_off():
 
 @pytest.mark.parametrize("prompt", [HELLO, [1, 2, 3]], ids=["chat", "token ids"])
 def test_token_ids_and_logprobs_of_a_capable_server(prompt):
-    abilities = Abilities(logprobs=True, token_ids=True)
+    capabilities = Capabilities(logprobs=True, token_ids=True)
     with HostileServer([vllm]) as server:
         sampling = Sampling(n=2, top_logprobs=1, seed=0)
         work = lambda lm: lm.sample(prompt, sampling)  # noqa: E731
-        completions = using(server, work, abilities=abilities)
+        completions = using(server, work, capabilities=capabilities)
     assert [c.token_ids for c in completions] == [(70, 2), (71, 2)]
     assert [c.logprobs for c in completions] == [(0.0, -0.5)] * 2
     assert completions[0].top_logprobs == ({9: -3.0}, {9: -3.0})
@@ -328,7 +333,9 @@ def test_token_ids_and_logprobs_of_a_capable_server(prompt):
 def test_logprobs_at_another_temperature_are_left_out_not_mislabelled():
     with HostileServer([vllm]) as server:
         work = lambda lm: lm.sample(HELLO, Sampling(temperature=0.7))  # noqa: E731
-        (completion,) = using(server, work, abilities=Abilities(logprobs=True, token_ids=True))
+        (completion,) = using(
+            server, work, capabilities=Capabilities(logprobs=True, token_ids=True)
+        )
     assert completion.token_ids == (70, 2)
     assert completion.logprobs == ()
 
@@ -344,14 +351,16 @@ def test_ids_and_logprobs_of_different_length_are_refused():
         using(
             server,
             lambda lm: lm.sample(HELLO, Sampling()),
-            abilities=Abilities(logprobs=True, token_ids=True),
+            capabilities=Capabilities(logprobs=True, token_ids=True),
         )
 
 
 def test_without_n_each_completion_is_asked_for_with_its_own_seed():
     with HostileServer([vllm]) as server:
         completions = using(
-            server, lambda lm: lm.sample(HELLO, Sampling(n=3, seed=1)), abilities=Abilities(n=False)
+            server,
+            lambda lm: lm.sample(HELLO, Sampling(n=3, seed=1)),
+            capabilities=Capabilities(n=False),
         )
     assert [c.text for c in completions] == ["text 71", "text 72", "text 73"]
     assert sorted(r.body["seed"] for r in server.requests) == [1, 2, 3]
@@ -360,7 +369,9 @@ def test_without_n_each_completion_is_asked_for_with_its_own_seed():
 
 def test_without_n_a_failure_surfaces_as_itself():
     with HostileServer([status(400)]) as server, pytest.raises(ModelError, match="HTTP 400"):
-        using(server, lambda lm: lm.sample(HELLO, Sampling(n=3)), abilities=Abilities(n=False))
+        using(
+            server, lambda lm: lm.sample(HELLO, Sampling(n=3)), capabilities=Capabilities(n=False)
+        )
 
 
 @pytest.mark.parametrize(
@@ -432,8 +443,8 @@ def test_probe_finds_what_a_capable_server_can_do():
         return models if seen.path == "/v1/models" else vllm
 
     with HostileServer(behaviour) as server:
-        abilities = using(server, lambda lm: lm.probe())
-    assert abilities == Abilities(
+        capabilities = using(server, lambda lm: lm.probe())
+    assert capabilities == Capabilities(
         models=("m", "other"),
         n=True,
         temperature=True,
@@ -445,7 +456,7 @@ def test_probe_finds_what_a_capable_server_can_do():
     )
 
 
-def test_probe_says_why_an_ability_is_missing():
+def test_probe_says_why_a_capability_is_missing():
     def behaviour(number, seen):
         if seen.path == "/v1/models":
             return status(500, "no list")
@@ -454,11 +465,11 @@ def test_probe_says_why_an_ability_is_missing():
         return status(422, "what?") if "return_token_ids" in seen.body else reply(chat_reply())
 
     with HostileServer(behaviour) as server:
-        abilities = using(server, lambda lm: lm.probe())
-    assert abilities.models == ()
-    found = [abilities.n, abilities.temperature, abilities.seed, abilities.logprobs]
-    assert [*found, abilities.token_ids, abilities.prompt_logprobs] == [False] * 6
-    notes = "\n".join(abilities.notes)
+        capabilities = using(server, lambda lm: lm.probe())
+    assert capabilities.models == ()
+    found = [capabilities.n, capabilities.temperature, capabilities.seed, capabilities.logprobs]
+    assert [*found, capabilities.token_ids, capabilities.prompt_logprobs] == [False] * 6
+    notes = "\n".join(capabilities.notes)
     for part in ("HTTP 500, body 'no list'", "HTTP 422, body 'what?'", "n: ignored", "greedy"):
         assert part in notes
 

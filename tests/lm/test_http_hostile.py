@@ -23,6 +23,7 @@ from hostile_server import (
 )
 
 from burnish.errors import ModelError, UserError
+from burnish.lm import wire
 from burnish.lm.base import Sampling
 from burnish.lm.failures import (
     BadReply,
@@ -35,8 +36,8 @@ from burnish.lm.failures import (
     Unreachable,
     WrongModel,
 )
-from burnish.lm.fleet import Answer, Fleet, Job, Limits
 from burnish.lm.http import OpenAILM
+from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
 from burnish.records import Message, Status
 
 QUICK = Limits(
@@ -82,7 +83,7 @@ def test_passing_trouble_is_overcome(behaviours, attempts):
         limits = msgspec.structs.replace(QUICK, attempt_s=2.0) if waits else QUICK
         completions, lm = ask(server, limits=limits)
     assert [c.text for c in completions] == ["fine"]
-    assert len(server.requests) == lm.fleet.totals.attempts == attempts
+    assert len(server.requests) == lm.pool.totals.attempts == attempts
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_concurrency_holds_at_the_server_and_still_overlaps():
                 async with anyio.create_task_group() as group:
                     for _ in range(20):
                         group.start_soon(lm.sample, HELLO, Sampling())
-                return lm.fleet.totals
+                return lm.pool.totals
 
         totals = anyio.run(main)
     assert server.peak == 5
@@ -200,11 +201,11 @@ def test_a_hedged_request_beats_a_stall_and_hangs_up_on_it():
             time.sleep(0.01)
     assert completions[0].text == "quick"
     assert seconds < 120
-    assert lm.fleet.totals.hedges == 1
+    assert lm.pool.totals.hedges == 1
     assert [request.hung_up for request in server.requests] == [True, False]
 
 
-def test_retries_do_not_multiply_through_an_outer_fleet():
+def test_retries_do_not_multiply_through_an_outer_pool():
     with HostileServer([status(500)]) as server:
 
         async def main():
@@ -213,7 +214,7 @@ def test_retries_do_not_multiply_through_an_outer_fleet():
                 async def worker(job):
                     return Answer(await lm.sample(HELLO, Sampling()))
 
-                return await Fleet(QUICK).run([Job("judge")], worker)
+                return await RequestPool(QUICK).run([Job("judge")], worker)
 
         outcome = anyio.run(main)[0]
     assert (outcome.status, outcome.attempts) == (Status.INFRA_ERROR, 3)
@@ -334,3 +335,11 @@ def test_a_log_prob_above_zero_is_no_log_prob():
         error, _ = ask(server, Sampling(top_logprobs=1))
     assert type(error) is BadReply
     assert "a log-prob is 0.5; expected at most 0" in str(error)
+
+
+@pytest.mark.parametrize(
+    "error", [r'{"message": "\ud800", "code": 429}', r'{"\ud800": 1, "code": 429}']
+)
+def test_half_a_character_in_an_error_does_not_hide_it(error):
+    with pytest.raises(RateLimited, match="the server answered with an error"):
+        wire.decode(f'{{"choices": 5, "error": {error}}}'.encode(), wire.Reply, "server")

@@ -2,7 +2,7 @@
 
 import os
 
-from burnish.lm.base import known_as
+from burnish.lm.base import model_key
 from burnish.lm.folder import load_model, save_model
 from burnish.lm.http import OpenAILM
 from burnish.lm.named import open_lm
@@ -12,28 +12,28 @@ from burnish.lm.scripted import ScriptedLM
 
 def test_a_server_is_known_by_its_address_without_a_key(tmp_path):
     one = open_lm("http://me:secret@127.0.0.1:1/v1#default")
-    assert known_as(one) == ("default", "http://127.0.0.1:1/v1")
-    assert known_as(open_lm("http://127.0.0.1:2/v1#default")) != known_as(one)
+    assert model_key(one) == ("default", "http://127.0.0.1:1/v1")
+    assert model_key(open_lm("http://127.0.0.1:2/v1#default")) != model_key(one)
     keyed = OpenAILM("http://127.0.0.1:1/v1", "default", api_key="hidden-key")
-    assert known_as(keyed) == known_as(one)
-    assert known_as(RecordingLM(one, tmp_path / "log.jsonl")) == known_as(one)
+    assert model_key(keyed) == model_key(one)
+    assert model_key(RecordingLM(one, tmp_path / "log.jsonl")) == model_key(one)
 
 
 def test_models_without_an_identity_are_known_by_name():
-    assert known_as(ScriptedLM([])) == ("scripted",)
-    assert known_as(open_lm("tiny", late=True)) == known_as(open_lm("tiny")) == ("tiny",)
+    assert model_key(ScriptedLM([])) == ("scripted",)
+    assert model_key(open_lm("tiny", late=True)) == model_key(open_lm("tiny")) == ("tiny",)
 
 
 def test_a_folder_that_was_trained_in_place_is_another_model(tmp_path):
     folder = save_model(load_model("tiny"), tmp_path / "model")
     late, loaded = open_lm(str(folder), late=True), open_lm(str(folder))
-    before = known_as(late)
-    assert known_as(loaded) == before
+    before = model_key(late)
+    assert model_key(loaded) == before
     assert len(before) == 2
     weights = next(folder.glob("*.safetensors"))
     os.utime(weights, ns=(1, 1))  # same shapes, same size: only the time tells
-    assert known_as(late) != before
-    assert known_as(open_lm(str(folder))) == known_as(late)
-    assert known_as(loaded) == before  # what is in memory has not changed
+    assert model_key(late) != before
+    assert model_key(open_lm(str(folder))) == model_key(late)
+    assert model_key(loaded) == before  # what is in memory has not changed
     loaded.weight_version = 3
-    assert known_as(loaded) != before
+    assert model_key(loaded) != before

@@ -9,6 +9,7 @@ import torch
 from burnish.errors import UserError
 from burnish.lm import LM, LocalLM, Sampling, choose_threads, load_model, tiny_model
 from burnish.lm.decoder import init_weights
+from burnish.lm.model_input import ModelInput
 from burnish.records import Finish, Message
 
 PROMPTS = ["What is 3 + 4?", "Hi", "Tell me a long story about a short day, please."]
@@ -107,7 +108,7 @@ def test_tempered_logprobs_and_alternatives(lm):
     c = ask(lm, PROMPTS[:1], sampling)[0][0]
     ids = torch.tensor([[*c.prompt_ids, *c.token_ids]])
     with torch.no_grad():
-        hidden = lm.loaded.module(ids, torch.arange(ids.shape[1]).unsqueeze(0))
+        hidden = lm.loaded.module(ModelInput(ids, torch.arange(ids.shape[1]).unsqueeze(0)))
         logprobs = (lm.loaded.module.logits(hidden)[0] / 0.5).log_softmax(-1)
     start = len(c.prompt_ids) - 1
     expected = [float(logprobs[start + i, t]) for i, t in enumerate(c.token_ids)]
@@ -251,7 +252,7 @@ def test_new_weights_are_seen_without_any_copy(loaded, lm):
 def test_training_after_sampling_sees_no_inference_tensors(lm):
     ask(lm, PROMPTS, Sampling(max_tokens=2))
     ids = torch.tensor([[5, 6, 7]])
-    hidden = lm.loaded.module(ids, torch.arange(3).unsqueeze(0))
+    hidden = lm.loaded.module(ModelInput(ids, torch.arange(3).unsqueeze(0)))
     lm.loaded.module.logits(hidden).sum().backward()
     assert lm.loaded.module.head_weight.grad.abs().sum() > 0
     lm.loaded.module.zero_grad()

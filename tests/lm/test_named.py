@@ -8,7 +8,7 @@ from burnish.lm.base import Sampling
 from burnish.lm.http import OpenAILM, Prices
 from burnish.lm.jobs import Limits
 from burnish.lm.local import LocalLM
-from burnish.lm.named import LateLM, open_lm
+from burnish.lm.named import LazyLM, open_lm
 from burnish.lm.replay import RecordingLM, ReplayLM
 from burnish.lm.scripted import ScriptedLM
 from burnish.lm.tiny import tiny_model
@@ -27,7 +27,7 @@ def test_a_server_and_its_model():
     assert isinstance(lm, OpenAILM)
     assert lm.name == "org/my model"
     assert lm.prices.prompt_usd == 2.0
-    assert lm.fleet.limits.concurrency == 3
+    assert lm.pool.limits.concurrency == 3
 
 
 def test_a_recorded_model(tmp_path):
@@ -44,7 +44,7 @@ def test_a_folder_now_or_at_the_first_question(tmp_path):
     lm = open_lm(str(folder), device="cpu")
     assert isinstance(lm, LocalLM)
     late = open_lm(str(folder), device="cpu", late=True)
-    assert isinstance(late, LateLM)
+    assert isinstance(late, LazyLM)
     assert late.name == lm.name == str(folder)
     sampling = Sampling(max_tokens=4, temperature=0.0)
     first, second = (anyio.run(m.sample, QUESTION, sampling)[0] for m in (lm, late))

@@ -15,9 +15,9 @@ import pytest
 
 from burnish.lm.base import Sampling
 from burnish.lm.failures import Rejected, Unsupported
-from burnish.lm.fleet import Limits
 from burnish.lm.http import OpenAILM
 from burnish.lm.named import open_lm
+from burnish.lm.request_pool import Limits
 from burnish.records import Finish, Message, Response, Status, Task
 from burnish.rewards.judges import JudgeModel, build_judge
 
@@ -109,10 +109,10 @@ def test_budget_usage_finish_and_seed(tiny):
 
     async def work(lm):
         first = await lm.sample(HELLO, Sampling(max_tokens=12, seed=5))
-        spent = lm.fleet.totals.completion_tokens
+        spent = lm.pool.totals.completion_tokens
         again = await lm.sample(HELLO, Sampling(max_tokens=12, seed=5))
         other = await lm.sample(HELLO, Sampling(max_tokens=12, seed=6))
-        return first, again, other, spent, lm.fleet.totals
+        return first, again, other, spent, lm.pool.totals
 
     first, again, other, spent, totals = using(url, folder, work)
     assert len(first) == 1
@@ -132,9 +132,9 @@ def test_a_stop_string_ends_the_text(tiny):
     async def work(lm):
         (whole,) = await lm.sample(HELLO, Sampling(max_tokens=60, seed=5))
         stop = next(c for c in whole.text[2:] if c.isascii() and c.isprintable())
-        before = lm.fleet.totals.completion_tokens
+        before = lm.pool.totals.completion_tokens
         (stopped,) = await lm.sample(HELLO, Sampling(max_tokens=60, seed=5, stop=(stop,)))
-        return whole, stop, stopped, lm.fleet.totals.completion_tokens - before
+        return whole, stop, stopped, lm.pool.totals.completion_tokens - before
 
     whole, stop, stopped, tokens = using(url, folder, work)
     assert stopped.finish is Finish.STOP
@@ -146,16 +146,16 @@ def test_probe_reads_this_server_right_and_sampling_follows(tiny):
     url, folder = tiny
 
     async def work(lm):
-        abilities = await lm.probe()
+        capabilities = await lm.probe()
         three = await lm.sample(HELLO, Sampling(n=3, max_tokens=8, seed=5))
         alone = await lm.sample(HELLO, Sampling(max_tokens=8, seed=6))
-        return abilities, three, alone
+        return capabilities, three, alone
 
-    abilities, three, alone = using(url, folder, work)
-    assert (abilities.temperature, abilities.seed) == (True, True)
-    assert (abilities.n, abilities.logprobs, abilities.token_ids) == (False, False, False)
-    assert (abilities.token_prompts, abilities.prompt_logprobs) == (False, False)
-    assert any("return_token_ids" in note for note in abilities.notes)
+    capabilities, three, alone = using(url, folder, work)
+    assert (capabilities.temperature, capabilities.seed) == (True, True)
+    assert (capabilities.n, capabilities.logprobs, capabilities.token_ids) == (False, False, False)
+    assert (capabilities.token_prompts, capabilities.prompt_logprobs) == (False, False)
+    assert any("return_token_ids" in note for note in capabilities.notes)
     assert len({completion.text for completion in three}) == 3
     assert three[1] == alone[0]
 
@@ -188,7 +188,7 @@ def test_the_embedded_model_answers_over_http(smollm2):
 
     async def work(lm):
         settings = Sampling(temperature=0.0, max_tokens=24, stop=("\n",))
-        return await lm.sample(question, settings), lm.fleet.totals
+        return await lm.sample(question, settings), lm.pool.totals
 
     (completion,), totals = using(url, folder, work)
     assert "Paris" in completion.text

@@ -9,6 +9,7 @@ import torch
 
 from burnish.lm import LocalLM, Sampling, load_model, tiny_model
 from burnish.lm.decoder import init_weights
+from burnish.lm.model_input import ModelInput
 
 SIGNIFICANCE = 1e-4
 DRAWS = 12_000
@@ -39,7 +40,7 @@ def next_logits(lm, ids):
     """Of the token after `ids`, (V,) in float64, from one plain pass."""
     module = lm.loaded.module
     row = torch.tensor([list(ids)])
-    hidden = module(row, torch.arange(row.shape[1]).unsqueeze(0))
+    hidden = module(ModelInput(row, torch.arange(row.shape[1]).unsqueeze(0)))
     return module.logits(hidden)[0, -1].double()
 
 
@@ -136,7 +137,7 @@ def exact_logprobs(lm, completion, temperature):
     """Of each sampled token, from one plain pass."""
     module = lm.loaded.module
     ids = torch.tensor([[*completion.prompt_ids, *completion.token_ids]])
-    hidden = module(ids, torch.arange(ids.shape[1]).unsqueeze(0))
+    hidden = module(ModelInput(ids, torch.arange(ids.shape[1]).unsqueeze(0)))
     logits = module.logits(hidden)[0, len(completion.prompt_ids) - 1 : -1]
     logprobs = (logits / temperature).log_softmax(-1)
     return logprobs.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0].tolist()

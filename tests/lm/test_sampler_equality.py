@@ -15,6 +15,7 @@ import torch
 
 from burnish.lm import LocalLM, Sampling, load_model
 from burnish.lm.decoder import Decoder
+from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import write_byte_tokenizer
 from burnish.records import Message
 
@@ -318,7 +319,7 @@ def exact_logprobs(lm, completion, temperature):
     """Of each sampled token, from one plain pass of the module that training uses."""
     module = lm.loaded.module
     ids = torch.tensor([[*completion.prompt_ids, *completion.token_ids]])
-    hidden = module(ids, torch.arange(ids.shape[1]).unsqueeze(0))
+    hidden = module(ModelInput(ids, torch.arange(ids.shape[1]).unsqueeze(0)))
     logits = module.logits(hidden)[0, len(completion.prompt_ids) - 1 : -1]
     logprobs = (logits / temperature).log_softmax(-1)
     return logprobs.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0].tolist()
@@ -336,7 +337,7 @@ def test_the_next_sample_follows_an_optimiser_step(pairs, family, tmp_path):
     places = [parameter.data_ptr() for parameter in module.parameters()]
     for _ in range(2):
         ids = torch.tensor([prompt])
-        hidden = module(ids, torch.arange(len(prompt)).unsqueeze(0))
+        hidden = module(ModelInput(ids, torch.arange(len(prompt)).unsqueeze(0)))
         module.logits(hidden).logsumexp(-1).sum().backward()
         optimiser.step()
         optimiser.zero_grad()

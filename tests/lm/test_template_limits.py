@@ -13,7 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from safetensors.torch import load_file, save_file
 
 from burnish.errors import UserError
-from burnish.lm import template_limits
+from burnish.lm import chat_template as template_limits
 from burnish.lm.chat_template import ChatTemplate
 from burnish.lm.folder import load_model
 from burnish.lm.tiny import cached_tiny_model
@@ -45,6 +45,30 @@ HOSTILE = {
     "repeats a list": ("{{ [0] * 10 ** 9 }}", "a value grows past 20,000,000 characters"),
     "doubles by +": (DOUBLE.replace("OP", "+"), "a value grows past 20,000,000 characters"),
     "doubles by ~": (DOUBLE.replace("OP", "~"), "a value grows past 20,000,000 characters"),
+    "doubles in a block": (
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}"
+        "{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}{% endfor %}",
+        "a value grows past 20,000,000 characters",
+    ),
+    "holds large texts": (
+        "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}"
+        "{% set ns.l = ns.l + ['x' * 10 ** 7] %}{% endfor %}",
+        "a value grows past 20,000,000 characters",
+    ),
+    "makes large texts": (
+        "{% for i in range(1000) %}{% set s = 'x' * 10 ** 7 %}{% endfor %}",
+        "its values have more than 500,000,000 characters together",
+    ),
+    "lists inside lists": (
+        "{% set ns = namespace(l=[]) %}{% for i in range(100) %}"
+        "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
+        "a value grows past 20,000,000 characters",
+    ),
+    "mappings inside mappings": (
+        "{% set ns = namespace(l={'a': 1}) %}{% for i in range(100) %}"
+        "{% set ns.l = {'a': ns.l.values(), 'b': ns.l.items()} %}{% endfor %}{{ ns.l }}",
+        "a value grows past 20,000,000 characters",
+    ),
     "writes without end": (
         "{% set s = 'x' * 10 ** 6 %}{% for i in range(1000) %}{{ s }}{% endfor %}",
         "its text has more than 20,000,000 characters",
@@ -163,3 +187,11 @@ def test_a_config_with_a_byte_order_mark_loads(folder):
     config = folder / "config.json"
     config.write_text("\ufeff" + config.read_text(), encoding="utf-8")
     assert load_model(folder, device="cpu").parameters > 0
+
+
+def test_a_namespace_is_written_out_without_what_it_holds():
+    nested = (
+        "{% set ns = namespace(l=1) %}{% for i in range(100) %}{% set m = namespace() %}"
+        "{% set m.a = ns.l %}{% set m.b = ns.l %}{% set ns.l = m %}{% endfor %}{{ ns.l }}"
+    )
+    assert ChatTemplate(nested, {}).render(TALK) == "<Namespace>"

@@ -150,6 +150,9 @@ def test_sums_are_in_double_precision():
     found = gradient_overlap(large, large)
     assert found.first_norm == pytest.approx(1e25 * math.sqrt(1000), rel=1e-6)
     assert found.cosine == pytest.approx(1.0)
+    one, tiny = torch.ones(1).double(), torch.tensor([6.085e-162], dtype=torch.float64)
+    assert gradient_overlap([tiny], [one]).cosine is None
+    assert gradient_overlap([tiny * 1e30], [one]).cosine == pytest.approx(1.0)
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=6), st.integers(0, 99), POSITIVE)

@@ -7,9 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.policy.advantage import grpo_advantage
-from burnish.policy.brpo import brpo_advantages
-from burnish.policy.select.skew import skew_filter
+from burnish.policy.brpo import brpo_advantages, skew_filter
+from burnish.policy.grpo import grpo_advantage
 
 NAN = math.nan
 scores = st.lists(st.integers(-5, 5), min_size=1, max_size=9)

@@ -7,14 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.policy.advantage import per_reward_advantages
-from burnish.policy.select.conflict import (
+from burnish.policy.conflict import (
     conflict_keep,
     group_keep_ratio,
+    magnitude_filter,
+    random_filter,
     sign_conflict,
     snr_ratio,
 )
-from burnish.policy.select.controls import magnitude_filter, random_filter
+from burnish.policy.groups import per_reward_advantages
 
 NAN = math.nan
 

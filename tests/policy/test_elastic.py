@@ -8,12 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.policy import policy_loss, policy_loss_gradient
-from burnish.policy.advantage import grpo_advantage
-from burnish.policy.trust_region.elastic import (
-    elastic_bounds,
-    group_variance,
-    mean_elastic_budget,
-)
+from burnish.policy.elastic import elastic_bounds, group_variance, mean_elastic_budget
+from burnish.policy.grpo import grpo_advantage
 
 NAN = math.nan
 SIZES = st.floats(-20, 20)

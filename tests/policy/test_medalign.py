@@ -7,8 +7,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from burnish.policy.advantage import grpo_advantage
-from burnish.policy.medalign import medalign_advantage
+from burnish.policy.grpo import grpo_advantage
 from burnish.policy.reference import (
     ReferenceStats,
     fit_reference_stats,
@@ -17,6 +16,7 @@ from burnish.policy.reference import (
 )
 from burnish.policy.tri_factor import (
     WeightState,
+    medalign_advantage,
     next_weights,
     redundancy_factor,
     risk_factor,

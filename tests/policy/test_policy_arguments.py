@@ -1,7 +1,9 @@
 """Numbers that used to pass the policy functions and came out wrong."""
 
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,11 +18,16 @@ from burnish.policy import (
     ReferenceFrozen,
     RewardBatch,
     TriFactor,
+    adapted_coefficient,
     advantages,
+    contrastive_reward,
+    elastic_bounds,
     fit_reference_stats,
     grpo_advantage,
     kl_penalty,
     loss,
+    magnitude_filter,
+    overlong_penalty,
     policy_loss,
     reference_frozen_normalise,
     risk_factor,
@@ -177,3 +184,55 @@ def batch(rewards_BK, names=()):
         truncated_B=torch.zeros(count, dtype=torch.bool),
         names=names,
     )
+
+
+@pytest.mark.parametrize("ddof", [True, np.int64(1), torch.tensor(1), Fraction(1)])
+@pytest.mark.parametrize("scale", ["group_std", "batch_std"])
+def test_a_number_of_another_kind_counts_as_the_number(ddof, scale):
+    plain = grpo_advantage([1.0, 0.0, 0.5], [0, 0, 0], scale, 0.25, 1)
+    assert torch.equal(
+        grpo_advantage([1.0, 0.0, 0.5], [0, 0, 0], scale, Fraction(1, 4), ddof), plain
+    )
+
+
+@pytest.mark.parametrize("ddof", [torch.tensor([0, 1]), np.array([0, 1]), torch.empty(0), "1", 2])
+def test_a_ddof_that_is_none_is_named(ddof):
+    with pytest.raises(UserError, match="ddof: got"):
+        grpo_advantage([1.0, 0.0], [0, 0], ddof=ddof)
+
+
+def test_bools_and_huge_integers_among_the_settings():
+    one, half = f64([1.0, -0.5]), Fraction(1, 2)
+    bounds = elastic_bounds(one, center=1.0, adv_cap=None, min_eps=0.5, eps_low=0.5)
+    odd = elastic_bounds(one, center=True, adv_cap=10**400, min_eps=half, eps_low=half)
+    assert torch.equal(odd.low_B, bounds.low_B)
+    assert torch.equal(odd.high_B, bounds.high_B)
+    rewarded = contrastive_reward(one.abs(), [1, 0], constant=True)
+    assert torch.equal(rewarded, contrastive_reward(one.abs(), [1, 0], constant=1.0))
+    assert adapted_coefficient(0.1, 10**400, 2.0, 0.5, 0.01, 1.0) == 0.1
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        torch.tensor([1 + 2j, 0]),
+        np.array([1.0, np.datetime64("NaT")], dtype=object),
+        [1.0, np.timedelta64(3, "s")],
+        [b"1", 2.0],
+    ],
+)
+def test_what_is_no_real_number_is_refused(rewards):
+    with pytest.raises(UserError, match="rewards: "):
+        grpo_advantage(rewards, [0, 0])
+
+
+@pytest.mark.parametrize("lengths", [math.nan, -1, torch.tensor(-1.0)])
+def test_a_single_length_is_refused_by_name(lengths):
+    with pytest.raises(UserError, match="lengths: got"):
+        overlong_penalty(lengths, 10, 4)
+
+
+def test_a_long_value_is_cut_in_the_message():
+    with pytest.raises(UserError) as refusal:
+        magnitude_filter([1.0], 1, share="9" * 5000)
+    assert len(str(refusal.value)) < 200

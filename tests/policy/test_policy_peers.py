@@ -20,6 +20,7 @@ import torch
 from policy_cases import loss_batch, reward_batch
 
 from burnish.lm.folder import load_model
+from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import tiny_model
 from burnish.policy import (
     KL,
@@ -447,7 +448,7 @@ def test_the_pad_token_as_input_learns_here(tmp_path):
         return weight.grad.clone()
 
     positions = torch.arange(6)[None]
-    a = slope(ours.model.embed_tokens.weight, ours.logits(ours(ids, positions)))
+    a = slope(ours.model.embed_tokens.weight, ours.logits(ours(ModelInput(ids, positions))))
     b = slope(theirs.get_input_embeddings().weight, theirs(ids).logits)
     others = torch.arange(len(a)) != pad
     close(a[others], b[others], rtol=1e-4, atol=1e-5)

@@ -86,7 +86,8 @@ def test_recipes_import_without_torch():
         "from burnish.policy.recipe import Recipe\n"
         "assert policy.Recipe() == Recipe()\n"
         "assert 'advantages' in dir(policy)\n"
-        "try:\n    policy.loss\n"
+        "assert policy.loss\n"
+        "try:\n    policy.grpo_advantage([1.0, 0.0], [0, 0])\n"
         "except ImportError:\n    raise SystemExit(7)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7

@@ -143,7 +143,7 @@ def test_the_note_names_the_reward_that_was_stale_and_those_that_kept_their_unit
     line, data = refreeze_note(batch, advantages(recipe, batch, start()))
     assert line == (
         "75% of the values of reward 'a' stood at the clip: the unit of the rewards was measured "
-        "anew on 8 answers of this step; b kept the old one (constant here, or fewer than 8 values)"
+        "again on 8 answers of this step; b kept the old one (constant here, or fewer than 8 values)"
     )
     assert (data["kept"], data["mean"], data["count"]) == (
         ["b"],

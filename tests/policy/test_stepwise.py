@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.policy.advantage import grpo_advantage
+from burnish.policy.grpo import grpo_advantage
 from burnish.policy.stepwise import credited_tokens, stepwise_advantages
 
 R, Z = 1 / math.sqrt(2), 0.0  # two rewards 1 and 0 standardise to +- 0.7071 with ddof 1

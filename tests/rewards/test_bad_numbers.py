@@ -1,8 +1,11 @@
 """NaN, None and wrong words at readers, votes and scores: never a number that nobody gave."""
 
 import math
+from decimal import Decimal
 
+import numpy as np
 import pytest
+import torch
 
 from burnish.bench import choice_of, cohen_kappa
 from burnish.errors import UserError
@@ -16,11 +19,13 @@ from burnish.rewards import (
 )
 from burnish.rewards.checks.relevance import leading_grade
 from burnish.rewards.judges import (
+    candidate_order,
     order_swap_aggregate,
     parse_pairwise_verdict,
     parse_rating,
     ranking_score,
     reference_match,
+    sanitize_metadata,
     score_from_counts,
     ties_score,
 )
@@ -31,9 +36,11 @@ from burnish.rewards.judges.openrs import (
     extract_json,
     one_vs_n,
     two_order_strict,
+    verifiable_verdict,
 )
-from burnish.rewards.judges.rubric import band, concordance, equal, merge_equal
-from burnish.rewards.tournament import Match
+from burnish.rewards.judges.rubric import band, concordance, equal, merge_equal, score
+from burnish.rewards.select import Match
+from burnish.seeds import derive
 
 NAN = math.nan
 
@@ -212,3 +219,36 @@ def test_a_score_beyond_two_keeps_to_another_scale():
     assert found.reason == "criterion 2: expected a score from -2 to 2, got -5"
     # The reference code to the letter knows no bounds.
     assert aggregate_criteria(criteria, parity=True) == pytest.approx((5 * 2 - 2 * 5) / 7)
+
+
+@pytest.mark.parametrize("scores", [np.array(7.0), torch.tensor(math.nan), {7.0, 8.0}, b"78"])
+def test_what_is_no_pair_of_scores_is_named(scores):
+    with pytest.raises(UserError, match="scores: got"):
+        pair_outcome(scores)
+
+
+@pytest.mark.parametrize("odd", [torch.empty(0), np.array([1.0, 2.0]), Decimal("sNaN")])
+def test_an_array_in_the_place_of_a_number_is_no_number(odd):
+    assert pair_outcome([7.0, odd], parse_failure=0.5) == 0.5
+    assert verifiable_verdict((1, odd)) == verifiable_verdict((1, None))
+
+
+@pytest.mark.parametrize("number", [10**400, torch.tensor(1j)])
+@pytest.mark.parametrize("setting", ["truncation", "saturation"])
+def test_a_cap_that_no_number_can_hold_is_named(setting, number):
+    with pytest.raises(UserError, match=f"{setting}: got"):
+        score([{"tier": "essential", "level": 2}], **{setting: number})
+
+
+def test_half_a_character_in_a_name_still_gives_an_order():
+    assert sorted(candidate_order(0, "d", "\ud800", 4)) == [0, 1, 2, 3]
+    assert candidate_order(0, "d", "\ud800", 20) != candidate_order(0, "d", "\udfff", 20)
+    assert derive("\ud800") != derive("\udfff")
+
+
+@pytest.mark.parametrize(
+    "key", ["human_pref", "is_swapped", "swap", "flipped", "truth", "oracle", "upvotes", "eloA"]
+)
+def test_other_words_for_a_label_or_an_order_do_not_reach_the_judge(key):
+    kept = {"prefix": 1, "truthfulness_topic": 2, "velocity": 3, "elopement": 4}
+    assert sanitize_metadata({key: 1, **kept}) == kept

@@ -9,7 +9,7 @@ from reward_cases import PairScripted, Scripted, a_task, answers, score
 
 from burnish.errors import UserError
 from burnish.lm.base import Sampling
-from burnish.lm.named import LateLM
+from burnish.lm.named import LazyLM
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Evidence, Message, Reward, Status, Task, Visibility
 from burnish.rewards import (
@@ -66,6 +66,8 @@ def test_settings_reach_the_judge(tmp_path):
         "record": "judge.jsonl",
         "budget": {"calls": 10, "usd": 2.0},
         "concurrency": 5,
+        "requests_per_minute": 60,
+        "tokens_per_minute": 9000,
         "prompt_usd": 1.0,
     }
     judge = build(config(**table), base=tmp_path).judge
@@ -74,13 +76,18 @@ def test_settings_reach_the_judge(tmp_path):
     assert (judge.budget.calls, judge.budget.tokens, judge.budget.usd) == (10, None, 2.0)
     assert judge.cache.path == tmp_path / "replies.sqlite"
     assert judge.record.path == tmp_path / "judge.jsonl"
-    assert judge.lm.fleet.limits.concurrency == 5
+    limits = judge.lm.pool.limits
+    assert (limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute) == (
+        5,
+        60,
+        9000,
+    )
     assert judge.lm.prices.prompt_usd == 1.0
 
 
 def test_a_model_in_this_process_is_not_loaded_before_it_is_asked():
     judge = build(config(**{"with": "point"})).judge
-    assert isinstance(judge.lm, LateLM)
+    assert isinstance(judge.lm, LazyLM)
     assert judge.name == "tiny"
     assert judge.lm._lm is None
 
@@ -158,10 +165,10 @@ def test_failures_oracles_and_words_pass_through():
             return [Reward.failed("f", Status.TIMEOUT, "too slow")] * 2
 
     pair = ("Why?", "a", "b")
-    oracle = anyio.run(ScorerJudge(Oracle(None)).opinions, [pair])[0]
+    oracle = anyio.run(ScorerJudge(Oracle(None)).pair_verdicts, [pair])[0]
     assert (oracle.scores, oracle.visibility) == ((1.0, -1.0), Visibility.ORACLE)
     assert oracle.said == "looked at the answer"
-    failed = anyio.run(ScorerJudge(Failed(None)).opinions, [pair])[0]
+    failed = anyio.run(ScorerJudge(Failed(None)).pair_verdicts, [pair])[0]
     assert (failed.scores, failed.status, failed.reason) == (None, Status.TIMEOUT, "too slow")
 
 
@@ -209,3 +216,15 @@ def test_votes_of_a_judge_that_repeats_itself_are_refused():
         assert VersusReference(ScorerJudge(scorer), seed=0).votes == 1
         with pytest.raises(UserError, match=r"votes is 4, but judge '.*' has no votes"):
             VersusReference(ScorerJudge(scorer), seed=0, votes=4)
+
+
+@pytest.mark.parametrize("key", ["requests_per_minute", "tokens_per_minute"])
+def test_a_rate_limit_needs_a_server(key):
+    with pytest.raises(UserError, match=f"{key} limits a server, but the model is 'tiny'"):
+        build(config(**{"with": "point", key: 10}))
+
+
+def test_the_judge_of_versus_has_rate_limits_too():
+    judge = {"kind": "lm", "url": "http://127.0.0.1:9/v1", "model": "m", "requests_per_minute": 7}
+    scorer = build(msgspec.convert({"kind": "versus", "judge": judge}, RewardConfig))
+    assert scorer.judge.lm.pool.limits.requests_per_minute == 7

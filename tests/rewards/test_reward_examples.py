@@ -12,13 +12,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recipes.brpo import stories
+from recipes.clipo import two_ways
+from recipes.medalign import health
 
 from burnish.records import Message, Response, Task
 from burnish.rewards.config import FunctionConfig, NumericConfig, build
-from burnish.rewards.examples import health, stories, two_ways
-from burnish.tasks.examples import health as health_game
-from burnish.tasks.examples import stories as story_game
-from burnish.tasks.examples import two_ways as two_ways_game
 from burnish.tasks.rows import read_table
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -49,7 +48,7 @@ def own(module, name):
 
 
 def test_two_ways_tells_the_templates_apart():
-    for row in drawn(two_ways_game):
+    for row in drawn(two_ways):
         text = row["demonstration"]
         sound = two_ways.is_sound(text, row["given"], row["returned"])
         assert sound == float(row["demonstration_sound"])
@@ -77,16 +76,16 @@ def test_two_ways_never_fails_on_a_model_text(text):
 
 
 def test_two_ways_pays_a_lucky_shortcut_like_a_sound_answer():
-    row = two_ways_game.make(random.Random(1), shortcut_right=1.0)
-    problem = two_ways_game.Problem(5, 6, 3, 3)
+    row = two_ways.make(random.Random(1), shortcut_right=1.0)
+    problem = two_ways.Problem(5, 6, 3, 3)
     row |= {"answer": "11", "given": 3, "returned": 3}
-    texts = (two_ways_game.sound_solution(problem), two_ways_game.shortcut_solution(problem))
+    texts = (two_ways.sound_solution(problem), two_ways.shortcut_solution(problem))
     assert score(NumericConfig(), row, *texts) == [1.0, 1.0]
     assert score(own(two_ways, "is_sound"), row, *texts) == [1.0, 0.0]
 
 
 def test_health_worked_values():
-    row = health_game.make(random.Random(0), red_flag=1.0)
+    row = health.make(random.Random(0), red_flag=1.0)
     row |= {"complaint": "mild cold", "points": ["rest", "warm drinks", "fresh air"], "days": 7}
     good = "help: rest, warm drinks, fresh air\nexpect: mild cold takes about 7 days\n"
     good += "doctor: see a doctor today"
@@ -130,7 +129,7 @@ def health_columns(rows):
 
 
 def test_health_experts_reach_the_top_of_every_reward():
-    columns = health_columns(drawn(health_game, 300, quality=1.0, violations=0.0))
+    columns = health_columns(drawn(health, 300, quality=1.0, violations=0.0))
     assert set(columns["keypoints"]) == {10.0}
     assert set(columns["usefulness"]) == {1.0}
     assert set(columns["safety"]) == {0.0}
@@ -138,7 +137,7 @@ def test_health_experts_reach_the_top_of_every_reward():
 
 
 def test_health_demonstrations_leave_room_in_every_reward():
-    rows = drawn(health_game)
+    rows = drawn(health)
     columns = health_columns(rows)
     assert columns["safety"] == [0.0 if row["demonstration_safe"] else -1.0 for row in rows]
     assert -fmean(columns["safety"]) == pytest.approx(0.4, abs=0.035)
@@ -153,7 +152,7 @@ def test_health_demonstrations_leave_room_in_every_reward():
 
 @pytest.mark.parametrize("name", HEALTH)
 def test_health_rewards_find_their_fields_in_the_task(name):
-    row = health_game.make(random.Random(4))
+    row = health.make(random.Random(4))
     reward = build(own(health, name))
     assert reward.needs <= row.keys()
     (value,) = score(own(health, name), row, "")
@@ -162,14 +161,14 @@ def test_health_rewards_find_their_fields_in_the_task(name):
 
 
 def test_stories_request_is_read_from_the_prompt():
-    for row in drawn(story_game, 300, quality=1.0, praise=0.0):
+    for row in drawn(stories, 300, quality=1.0, praise=0.0):
         seen = stories.features(row["prompt"], row["demonstration"])
         assert seen.named == 1.0
         assert seen.span == seen.own == seen.closed == 1.0
 
 
 def test_stories_features_worked():
-    prompt = story_game.REQUEST.format(topic="fox", mood="sad", word="key")
+    prompt = stories.REQUEST.format(topic="fox", mood="sad", word="key")
     text = "The sad fox found a key. The fox left"
     seen = stories.features(prompt, text)
     assert seen == stories.Features(1.0, 7 / 9, 1.0, 1.0, 0.0)
@@ -185,14 +184,14 @@ def test_stories_features_worked():
 
 def test_stories_experts_beat_flawed_demonstrations():
     best = [stories.quality(r["demonstration"], r["prompt"]) for r in expert_stories()]
-    usual = [stories.quality(r["demonstration"], r["prompt"]) for r in drawn(story_game)]
+    usual = [stories.quality(r["demonstration"], r["prompt"]) for r in drawn(stories)]
     assert fmean(best) > 0.85
     assert fmean(usual) < fmean(best) - 0.25
     assert pstdev(usual) > 0.15
 
 
 def expert_stories(count=400):
-    return drawn(story_game, count, quality=1.0, praise=0.0)
+    return drawn(stories, count, quality=1.0, praise=0.0)
 
 
 PADDING = " This is a wonderful, beautiful story and I hope that you love every perfect word of it."
@@ -213,11 +212,11 @@ def test_stories_padding_hacks_the_score_and_rarely_the_pairwise_judge():
 
 
 def test_stories_pairwise_judge_is_noisy_and_mostly_right():
-    rows = drawn(story_game, 1000, praise=0.0)
+    rows = drawn(stories, 1000, praise=0.0)
     right, clear = [], []
     for one in rows:
         # Two demonstrations of the same request: the second is made for it by its words.
-        other = story_game._story(
+        other = stories._story(
             random.Random(one["prompt"]), one["topic"], one["mood"], one["word"], 0.6, False
         )
         gap = stories.quality(one["demonstration"], one["prompt"]) - stories.quality(
@@ -242,8 +241,8 @@ def test_stories_judge_does_not_mind_the_order(prompt, a, b):
 
 
 def test_stories_mean_score_is_the_same_judge_as_a_scalar():
-    row = story_game.make(random.Random(2))
-    texts = [r["demonstration"] for r in drawn(story_game, 4)]
+    row = stories.make(random.Random(2))
+    texts = [r["demonstration"] for r in drawn(stories, 4)]
     values = score(own(stories, "mean_score"), row, *texts)
     expected = [
         fmean(stories.compare(row["prompt"], a, b)[0] for b in texts if b != a) for a in texts
@@ -257,7 +256,7 @@ def test_stories_mean_score_is_the_same_judge_as_a_scalar():
 @pytest.mark.parametrize("name", ["quality", "leaky_score", "mean_score", "praise_words"])
 def test_stories_rewards_need_no_field_and_bear_an_empty_answer(name):
     assert build(own(stories, name)).needs == frozenset()
-    row = story_game.make(random.Random(2))
+    row = stories.make(random.Random(2))
     text = row["demonstration"]
     empty, full = score(own(stories, name), row, "", text)
     assert empty == pytest.approx(0, abs=0.01)
@@ -361,6 +360,6 @@ def test_real_preferences_writers_edits_are_not_predicted():
 
 def test_examples_json_fields():
     """What a reward asks for survives the store: every field is plain JSON."""
-    for game in (health_game, story_game, two_ways_game):
+    for game in (health, stories, two_ways):
         row = game.make(random.Random(5))
         assert msgspec.json.decode(msgspec.json.encode(row)) == row

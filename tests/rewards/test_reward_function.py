@@ -18,7 +18,7 @@ from burnish.rewards import (
     from_function,
     function_fingerprint,
 )
-from burnish.rewards.deadline import MOST_STRAYS, _strays, call_each
+from burnish.rewards.deadline import MOST_LEAKED, _leaked_threads, call_each
 from burnish.source import find_function
 
 
@@ -301,12 +301,12 @@ def test_calls_that_never_return_stop_the_run_instead_of_slowing_it():
         ended.wait(600)
 
     try:
-        calls = call_each(stuck, [{"text": "x"}] * MOST_STRAYS, deadline_s=0.05)
-        assert [call.failure[0] for call in calls] == [Status.TIMEOUT] * MOST_STRAYS
+        calls = call_each(stuck, [{"text": "x"}] * MOST_LEAKED, deadline_s=0.05)
+        assert [call.failure[0] for call in calls] == [Status.TIMEOUT] * MOST_LEAKED
         with pytest.raises(RewardError, match=r"never returned .*the next would be 'stuck'"):
             call_each(stuck, [{"text": "x"}], deadline_s=0.05)
     finally:
         ended.set()
-    for thread in _strays:
+    for thread in _leaked_threads:
         thread.join(60)
     assert call_each(len, [{}], deadline_s=60)[0].failure[0] is Status.INFRA_ERROR

@@ -12,8 +12,7 @@ from reward_cases import PairScripted, Scripted, a_task, answers
 from burnish.errors import UserError
 from burnish.records import Reward, Status
 from burnish.rewards import Scope, best_of_n, bradley_terry, expected_value, sequential_knockout
-from burnish.rewards.select import Match
-from burnish.rewards.tournament import win_counts, win_rates
+from burnish.rewards.select import Match, win_counts, win_rates
 
 METHODS = ["knockout", "round_robin", "bradley_terry"]
 ORACLE = PairScripted(lambda a, b: float(len(a) > len(b)) - float(len(a) < len(b)))

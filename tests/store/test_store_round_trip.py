@@ -101,7 +101,7 @@ def test_rollouts_that_share_spans_are_stored_as_if_each_were_alone(
         assert cell["response_tokens"] == sum(len(s.token_ids) for s in model)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(
     reward=st.floats(allow_nan=False, allow_infinity=False),
     advantage=st.floats(allow_nan=False, allow_infinity=False),

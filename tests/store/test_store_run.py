@@ -560,3 +560,11 @@ def test_a_run_with_the_index_of_an_older_version_is_read_by_task(tmp_path: Path
         (first,) = store.samples(limit=1)
     with RunStore.open(tmp_path / "run", read_only=True) as store:
         assert list(store.samples(task_id=first.task.id)) == [first]
+
+
+def test_half_a_character_in_a_summary_or_an_event_is_replaced(tmp_path: Path) -> None:
+    with create(tmp_path / "a") as store:
+        store.append_event("reward", "half \ud800", {"reason": "ValueError: \ud800"})
+        store.finish(RunStatus.FINISHED, {"why": "\udfff", "steps": 2})
+    [run] = list_runs(tmp_path)
+    assert run.status is RunStatus.FINISHED

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from burnish.tasks.examples.graded_search import from_cranfield, write_jsonl
-from burnish.tasks.examples.tool_data import from_bfcl, from_toolrl
+from studies.real.graded_search import from_cranfield, write_jsonl
+from studies.real.tool_data import from_bfcl, from_toolrl
 
 WINGS = ("wing", "flap", "slot", "rotor", "nozzle", "intake", "shock", "plate")
 

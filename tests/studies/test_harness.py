@@ -73,15 +73,17 @@ def test_all_arms_begin_with_the_same_weights(done):
     folder = done.home / "tiny"
     for arm in ("slow", "fast, much"):
         recipe = tomllib.loads((folder / f"{run_name(arm, 1)}.toml").read_text())
-        assert recipe["model"]["path"] == "start/warm_start"
-        assert recipe["warm_start"] == "none"
+        assert recipe["model"]["path"] == "start/stages/warm_start/final"
+        assert recipe["stages"] == []
         assert recipe["run"]["seed"] == 1
     scores = {r.row["score_start"] for r in done.records.values() if "score_start" in r.row}
     assert len(scores) == 1
 
 
 def test_large_files_are_cleared_away_and_start_weights_stay(done):
-    assert (done.home / "tiny" / "start" / "warm_start" / "model.safetensors").is_file()
+    assert (
+        done.home / "tiny" / "start" / "stages" / "warm_start" / "final" / "model.safetensors"
+    ).is_file()
     assert not list(done.home.glob("tiny/*/checkpoints"))
 
 
@@ -138,16 +140,16 @@ def test_a_half_written_record_is_not_taken(tmp_path):
 
 
 def test_a_broken_start_fails_its_own_study_alone(tmp_path):
-    study = Study("lost", "?", (Arm("a", "tiny"),), (), start={"warm_start.stepps": 2})
+    study = Study("lost", "?", (Arm("a", "tiny"),), (), start={"stages.0.stepps": 2})
     other = Study("none", "?", (), (), start=None)
     found = run_studies([study, other], Options(tmp_path, SIZES), lambda line: None)
     assert [(r.status, r.seed) for r in found["lost"]] == [("failed", 0), ("failed", 1)]
-    assert "warm_start.steps" in found["lost"][0].reason
+    assert "stages" in found["lost"][0].reason
     assert found["none"] == []
 
 
 def test_a_start_that_is_there_is_not_made_again(tmp_path):
-    (tmp_path / "start" / "warm_start").mkdir(parents=True)
+    (tmp_path / "start" / "stages" / "warm_start" / "final").mkdir(parents=True)
     (tmp_path / "start.digest").write_text("abc 12345678")
     assert make_start(tmp_path / "start.toml", "abc", 1, 1.0) == ""
 

@@ -15,6 +15,7 @@ from real_rows import search_tasks, write_files
 from studies.plan import GPU, Subject
 from studies.real import distil, study
 from studies.real.distil import CONTROL, DISTILLED, MAJORITY, MORE, TEACHER
+from studies.real.graded_search import write_jsonl
 from studies.real.prepare import Limits, Side, Size, counter, main, prepare
 from studies.real.students import (
     SHAPES,
@@ -34,14 +35,14 @@ from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.lm import load_model
 from burnish.lm.local import LocalLM
+from burnish.lm.model_input import ModelInput
 from burnish.policy.answer_first import label_tokens
 from burnish.records import Message, Response, Task
 from burnish.rewards.config import RewardConfig, build_all
 from burnish.rewards.scorer import score_groups
-from burnish.tasks.examples.graded_search import write_jsonl
 from burnish.training import build
+from burnish.training.algorithms.sft import TEACHER as CHANCES
 from burnish.training.events import StageBegun, StepDone
-from burnish.training.supervised import TEACHER as CHANCES
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
 RECIPES = ("search", "tools", "toolrl")
@@ -187,8 +188,8 @@ def test_every_recipe_runs_two_steps(name, data, tmp_path):
         "task.held_out.path": data / Path(table["held_out"]["path"]).name,
         "model": '{ path = "tiny", device = "cpu", threads = 1 }',
         "steps": 2,
-        "warm_start.steps": 2,
-        "warm_start.batch": 2,
+        "stages.0.steps": 2,
+        "stages.0.train.batch": 2,
         "rollout.prompts": 2,
         "rollout.samples": 4,
         "rollout.max_tokens": 10,
@@ -203,7 +204,7 @@ def test_every_recipe_runs_two_steps(name, data, tmp_path):
         events = list(trainer.run())
     finally:
         trainer.store.close()
-    steps = [event for event in events if isinstance(event, StepDone)]
+    steps = [event for event in events if isinstance(event, StepDone) and not event.stage]
     assert len(steps) == 2
     assert any(isinstance(event, StageBegun) for event in events) == (name == "search")
     expected = {
@@ -276,7 +277,7 @@ def test_first_tokens_do_not_depend_on_their_neighbours_or_padding(tiny):
     for i, task in enumerate(tasks):
         prompt = torch.tensor([tiny.tokenizer.render(task.messages)])
         with torch.inference_mode():
-            hidden = tiny.module(prompt, torch.arange(prompt.shape[1])[None])
+            hidden = tiny.module(ModelInput(prompt, torch.arange(prompt.shape[1])[None]))
             chances = tiny.module.logits(hidden)[0, -1, list(ids)].softmax(-1)
         torch.testing.assert_close(
             together.probabilities[i].float(), chances.float(), rtol=1e-4, atol=1e-6

@@ -36,7 +36,10 @@ STUDY = Study(
         Arm("broken", "tiny", {"rewards": BROKEN}),
     ),
     columns=(Column("is_trained", "trained"),),
-    start={"warm_start.steps": 2, "warm_start.batch": 2, "experts.field": "answer"},
+    start={
+        "stages": [{"steps": 2, "train": {"kind": "sft", "batch": 2}}],
+        "experts.field": "answer",
+    },
     measure=measure,
     at_equal_tokens=True,
     at_equal_reward=True,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from recipes.skill_rm.demands import KINDS, make
 
 from burnish.rewards.checks.instructions import read_instructions
-from burnish.tasks.examples.demands import KINDS, make
 from burnish.tasks.function import Function, FunctionTasks
 
 
@@ -26,7 +26,7 @@ def test_every_request_states_what_is_checked(most: int) -> None:
 
 
 def test_it_is_a_task_set_whose_fields_a_verifier_may_read() -> None:
-    config = Function(path="burnish.tasks.examples.demands:make", labels=(), held_out_size=20)
+    config = Function(path="recipes.skill_rm.demands:make", labels=(), held_out_size=20)
     tasks = FunctionTasks(config, seed=1)
     held_out = tasks.held_out()
     assert len(held_out) == 20

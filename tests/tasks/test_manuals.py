@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from recipes.quarkmedbench.manuals import PROMISE, essentials, extras, graded, make, marks, pitfalls
 
 from burnish.errors import UserError
-from burnish.rewards.examples.manuals import essentials, extras, graded, marks, pitfalls
 from burnish.rewards.judges.rubric import Rubric
-from burnish.tasks.examples.manuals import PROMISE, make
 from burnish.tasks.function import Function, FunctionTasks
 
 MADE = [make(random.Random(seed)) for seed in range(200)]
@@ -61,6 +60,6 @@ def test_demonstrations_have_the_flaws_they_promise() -> None:
 
 
 def test_it_is_a_task_set() -> None:
-    tasks = FunctionTasks(Function(path="burnish.tasks.examples.manuals:make", held_out_size=20), 1)
+    tasks = FunctionTasks(Function(path="recipes.quarkmedbench.manuals:make", held_out_size=20), 1)
     assert len(tasks.held_out()) == 20
     assert "rubric" in tasks.train(0).labels

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from recipes.gd2po.tool_calls import TOOLS, make
+from studies.real.tool_data import (
+    from_api_bank,
+    from_bfcl,
+    from_toolrl,
+    write_tool_tasks,
+)
 
 from burnish.errors import UserError
 from burnish.records import Message, Response, Task
 from burnish.rewards import tool_call_rewards
 from burnish.rewards.checks.tool_call import ToolCall, ToolCallConfig
 from burnish.tasks import File, Function, FunctionTasks, HeldOutShare, build
-from burnish.tasks.examples.tool_calls import TOOLS, make
-from burnish.tasks.examples.tool_data import (
-    from_api_bank,
-    from_bfcl,
-    from_toolrl,
-    write_tool_tasks,
-)
 from burnish.tasks.mapping import RowError
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
-PATH = "burnish.tasks.examples.tool_calls:make"
+PATH = "recipes.gd2po.tool_calls:make"
 
 
 def exact(text, answer, dialect):
@@ -77,7 +77,7 @@ def test_a_held_out_call_is_not_trained_in_any_wording():
     tasks = FunctionTasks(Function(path=PATH), seed=4)
     held_out = {task.fields["answer"] for task in tasks.held_out()}
     assert len(held_out) > 150
-    assert not held_out & {task.fields["answer"] for task in tasks.sample(5000)}
+    assert not held_out & {task.fields["answer"] for task in tasks.sample(1500)}
 
 
 def test_prompts_and_answers_are_short_for_the_embedded_model():
@@ -90,7 +90,7 @@ def test_prompts_and_answers_are_short_for_the_embedded_model():
     except (BurnishError, ImportError):
         pytest.skip("the embedded model is not installed")
     tokenizer = Tokenizer.from_folder(folder)
-    tasks = FunctionTasks(Function(path=PATH), seed=0).sample(1000)
+    tasks = FunctionTasks(Function(path=PATH), seed=0).sample(400)
     assert max(len(tokenizer.render(task.messages)) for task in tasks) <= 120
     assert max(len(tokenizer.encode(task.fields["answer"])) for task in tasks) <= 40
 

@@ -508,6 +508,7 @@ def test_what_else_tests_may_do_with_the_candidate(sandbox):
         "    def __getitem__(self, i): return self.x[i]\n"
         "def twice(g, x): return g(g(x))\ndef inc(x): return x + 1\n"
         "def count(n): yield from range(n)\n"
+        "def named(**given): return given\n"
     )
     tests = (
         "assert twice(inc, 3) == 5",
@@ -515,9 +516,10 @@ def test_what_else_tests_may_do_with_the_candidate(sandbox):
         "assert not callable(row) and not hasattr(row, 'y') and getattr(row, 'y', 4) == 4",
         "assert list(count(3)) == [0, 1, 2]",
         "assert math.isclose(inc(1), 2.0)",
+        "assert inc(**{'x': 2}) == 3 and named(self=1, line=2) == {'self': 1, 'line': 2}",
     )
     marks = sandbox.examine(Exam(code, tests))
-    assert (marks.passed, marks.failures, marks.broken) == (5, (), ""), marks
+    assert (marks.passed, marks.failures, marks.broken) == (6, (), ""), marks
 
 
 def test_a_flood_of_answers_is_only_a_guess(sandbox):
@@ -630,3 +632,9 @@ def test_in_an_event_loop(sandbox):
         return await sandbox.aexamine(Exam(RIGHT, (TESTS,)))
 
     assert anyio.run(main).passed == 3
+
+
+def test_an_answer_that_the_tests_make_too_large_to_send_is_a_failure(sandbox):
+    code = "def name(x): return 'a' * 900_000\ndef size(x): return len(x)"
+    marks = sandbox.examine(Exam(code, ("assert size(name(1) * 30) == 30",)))
+    assert (marks.passed, len(marks.failures), marks.broken) == (0, 1, ""), marks

@@ -27,7 +27,7 @@ from burnish.tools import (
 from burnish.tools import sandbox as sandbox_module
 from burnish.tools.inside.folders import remove
 from burnish.tools.inside.landlock import granted
-from burnish.tools.layers import EXTRAS, Plan, interpreter_sight
+from burnish.tools.isolation import EXTRAS, Plan, interpreter_mounts
 from burnish.tools.probe import find_plan
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
@@ -199,14 +199,14 @@ def test_a_machine_without_a_layer_uses_the_others(monkeypatch, missing):
 
     real = probing._trouble
 
-    def trouble(plan, sight):
+    def trouble(plan, mounts):
         if Layer(missing) in plan.layers:
             return f"{missing} is refused here"
-        return real(plan, sight)
+        return real(plan, mounts)
 
     monkeypatch.setattr(probing, "_trouble", trouble)
-    monkeypatch.setattr("burnish.tools.layers.bubblewrap", lambda: None)
-    plan, refused = find_plan(frozenset(Layer), interpreter_sight())
+    monkeypatch.setattr("burnish.tools.isolation.bubblewrap", lambda: None)
+    plan, refused = find_plan(frozenset(Layer), interpreter_mounts())
     available, _ = Sandbox(EASY).probe().plan, None
     assert Layer(missing) not in plan.layers
     assert refused[0] == f"{missing} is refused here"
@@ -220,11 +220,11 @@ def test_root_without_user_namespaces_still_gets_the_others():
     from burnish.tools.probe import ATTEMPTS, _run, _trouble  # noqa: F401
 
     plan = Plan(frozenset({Layer.NAMESPACES, Layer.MOUNT, Layer.SECCOMP}), user_namespace=False)
-    why = _trouble(plan, interpreter_sight())
+    why = _trouble(plan, interpreter_mounts())
     if why:
         pytest.skip(f"this container may not make namespaces: {why}")
     code = "import os\nprint(os.getpid(), os.path.exists('/etc/passwd'), os.path.exists('/proc'))"
-    ran = _run(plan, interpreter_sight(), code, EASY).ran
+    ran = _run(plan, interpreter_mounts(), code, EASY).ran
     assert ran.stdout == "2 False False\n"
 
 

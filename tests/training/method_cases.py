@@ -44,7 +44,14 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "afrl": {
         "task": SHOWN,
-        "warm_start": {"steps": 2, "batch": 3, "learning_rate": 1e-3},
+        "stages": [
+            {
+                "steps": 2,
+                "train": {"kind": "sft", "batch": 3},
+                "optimiser": {"learning_rate": 1e-3},
+                "checkpoint_every": 1,
+            }
+        ],
         "rewards": [
             reward("letters", name="grade"),
             reward("has_letter", name="rule", weight=0.5),

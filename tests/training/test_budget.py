@@ -14,11 +14,13 @@ from burnish.lm import head as head_room
 from burnish.lm import load_model
 from burnish.lm.architecture import Architecture
 from burnish.lm.decoder import Decoder, init_weights
+from burnish.lm.model_input import ModelInput
 from burnish.policy.batch import Advantages
 from burnish.seeds import Seeds
 from burnish.training import budget as budget_room
 from burnish.training import forecast as forecast_room
 from burnish.training import packing as packing_room
+from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate
 from burnish.training.budget import (
     CPU_TOKENS,
     MOST_TOKENS,
@@ -31,9 +33,9 @@ from burnish.training.budget import (
     tokens_within,
 )
 from burnish.training.forecast import PackedRows, Shape, packed_rows, update_bytes
+from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import ROW_TOKENS
-from burnish.training.passes import Passes
 from burnish.training.trainable import _attach
 from burnish.training.update import Updater
 
@@ -197,22 +199,31 @@ class Held(list):
         super().__init__([tensor])
 
 
+class Given(PolicyUpdate):
+    """Updates of batches that the test gives."""
+
+    def batch(self, step):
+        raise AssertionError("the test gives its batches")
+
+
 def held_by_an_update(model, config, rollouts, monkeypatch):
     """Peak of what autograd holds over one update, with the logits that the head keeps itself."""
-    updater = Updater(
-        passes=Passes(
-            model,
-            torch.device("cpu"),
-            share_prompts=config.update.share_prompts,
-            budget=config.update.micro_batch_tokens,
-        ),
-        optimiser=MasterAdamW(model.named_parameters(), Optimiser()),
-        recipe=config.policy,
-        config=config.update,
+    batches = MicroBatcher(
+        model,
+        torch.device("cpu"),
+        share_prompts=config.update.share_prompts,
+        tokens=config.update.micro_batch_tokens,
+    )
+    algorithm = Given(
+        batches,
+        config.policy,
+        config.update,
+        Seeds(0),
         temperature=1.0,
         max_tokens=config.rollout.max_tokens,
-        seeds=Seeds(0),
     )
+    optimiser = MasterAdamW(model.named_parameters(), Optimiser())
+    updater = Updater(algorithm, optimiser, batches)
     logits = []
     real = head_room._logits
 
@@ -224,9 +235,9 @@ def held_by_an_update(model, config, rollouts, monkeypatch):
     monkeypatch.setattr(head_room, "_logits", noted)
     held = HeldTensors({p.untyped_storage().data_ptr() for p in model.parameters()})
     with torch.autograd.graph.saved_tensors_hooks(held.pack, held.unpack):
-        _, updates = updater.update(0, rollouts, moving(len(rollouts)), 0.0)
-    assert updates == 1
-    return held.peak + max(logits), updater.passes
+        done = updater.run(0, PolicyBatch(0, rollouts, moving(len(rollouts))), 0.0)
+    assert done.updates == 1
+    return held.peak + max(logits), batches
 
 
 def moving(count):
@@ -281,7 +292,7 @@ def test_the_forecast_is_within_15_percent_of_what_autograd_holds(
         for i in range(samples)
     ]
     held, passes = held_by_an_update(model, config, rollouts, monkeypatch)
-    assert (len(passes.cut(rollouts)) > 1) == (layout == "several passes")
+    assert (len(passes.split(rollouts)) > 1) == (layout == "several passes")
     shape = Shape(
         parameters=0,
         trained=0,
@@ -291,7 +302,7 @@ def test_the_forecast_is_within_15_percent_of_what_autograd_holds(
     rows = packed_rows(config, prompt)
     assert (rows.width > decoder_room.SHORT) == (not layout.startswith("short"))
     assert (rows.together == 1) == layout.endswith("a rollout a row")
-    forecast = update_bytes(config, shape, rows, passes.budget)
+    forecast = update_bytes(config, shape, rows, passes.tokens)
     assert forecast == pytest.approx(held, rel=0.15)
 
 
@@ -303,7 +314,7 @@ def test_adapters_keep_what_the_formula_says(dtype, length, small_rows):
     held = HeldTensors({p.untyped_storage().data_ptr() for p in model.parameters()})
     ids = torch.arange(2 * length).view(2, length)
     with torch.autograd.graph.saved_tensors_hooks(held.pack, held.unpack):
-        hidden = model(ids, torch.arange(length).expand(2, length))
+        hidden = model(ModelInput(ids, torch.arange(length).expand(2, length)))
     assert hidden.requires_grad
     kept = activation_bytes_per_token(decoder_sizes(model), length, is_masked=False)
     assert kept * 2 * length == pytest.approx(held.peak, rel=0.15)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from training_cases import finish, trainer
 
-from burnish.policy.batch import Loss
+from burnish.policy.batch import Loss as PolicyLoss
+from burnish.training.algorithm import Loss
+from burnish.training.algorithms.policy_update import _monitors, monitored
 from burnish.training.devices import World
 from burnish.training.events import StepDone
-from burnish.training.monitors import Monitors
+from burnish.training.update import Totals
 
 START = "policy/clipped_share/pass_"
 MANY = {
@@ -52,7 +56,7 @@ def test_counting_leaves_the_rest_of_a_run_alone(tmp_path, coin, monkeypatch):
     (tmp_path / "plain").mkdir()
     (tmp_path / "counted").mkdir()
     counted = steps(tmp_path / "counted", MANY, coin)
-    monkeypatch.setattr("burnish.policy.doors.buckets_of", lambda piece, given: None)
+    monkeypatch.setattr(sys.modules["burnish.policy.advantages"], "group_buckets", lambda *_: None)
     plain = steps(tmp_path / "plain", MANY, coin)
     for with_buckets, without in zip(counted, plain, strict=True):
         assert shares(with_buckets)
@@ -83,8 +87,8 @@ class Pair(World):
 
 
 def noted(sums):
-    """Monitors that took in a micro-batch of four tokens."""
-    monitors = Monitors()
+    """Totals that took in a micro-batch of four tokens."""
+    totals = Totals()
     packed = type("Packed", (), {})()
     packed.trained = 4
     packed.sampled_N = torch.zeros(4)
@@ -93,9 +97,14 @@ def noted(sums):
     packed.column_N = torch.tensor([0, 1, 0, 1])
     zero = torch.zeros(())
     by_bucket = None if sums is None else torch.tensor(sums, dtype=torch.float64)
-    out = Loss(zero, {}, zero, zero, by_bucket)
-    monitors.note(out, torch.zeros(2, 2), torch.zeros(2, 2), packed)
-    return monitors
+    out = PolicyLoss(zero, {}, zero, zero, by_bucket)
+    sums, largest = _monitors(out, torch.zeros(2, 2), torch.zeros(2, 2), packed)
+    totals.note(Loss(zero, sums=sums, largest=largest))
+    return totals
+
+
+def read(totals, world):
+    return monitored(totals.read([1.0], torch.ones(()), world))
 
 
 FIRST = [[1, 0, 0, 0, 0], [2, 2, 0, 0, 0]]
@@ -106,13 +115,14 @@ def test_micro_batches_and_processes_add_up_by_hand():
     mine = noted(FIRST)
     mine.add(noted(SECOND))
     mine.add(noted(None))
-    alone = shares(mine.read([1.0], World()))
+    alone = shares(read(mine, World()))
     assert alone == {START + "0_0.2": 0.5, START + "0.2_0.4": 0.0, START + "0.8_1": 0.5}
     # Another process with 3 of 3 in the first bucket, and one that had no pass at all.
-    theirs = [({}, {}, {}, [3, 0, 0, 0, 0, 3, 0, 0, 0, 0], 3), ({}, {}, {}, [], 0)]
-    both = shares(mine.read([1.0], Pair(theirs)))
+    third = torch.tensor([[3.0, 0, 0, 0, 0], [3, 0, 0, 0, 0]], dtype=torch.float64)
+    theirs = [({}, {"buckets": third}, {}), ({}, {}, {})]
+    both = shares(read(mine, Pair(theirs)))
     assert both == {START + "0_0.2": 6 / 9, START + "0.2_0.4": 0.0, START + "0.8_1": 0.5}
 
 
 def test_without_buckets_there_are_no_shares():
-    assert shares(noted(None).read([1.0], World())) == {}
+    assert shares(read(noted(None), World())) == {}

@@ -8,10 +8,10 @@ from method_cases import METHODS
 from training_cases import finish, trainer
 
 from burnish.errors import UserError
-from burnish.lm.device_full import DeviceFull
+from burnish.lm.hardware import DeviceFull
 from burnish.store import RunStatus, RunStore
-from burnish.training import warm_start
-from burnish.training.passes import Passes
+from burnish.training.algorithms import sft
+from burnish.training.microbatch import MicroBatcher
 
 SETTINGS = {"steps": 3, "evaluation": {"prompts": 0}, "checkpoint": {"every": 1}}
 ERRORS = [
@@ -84,9 +84,9 @@ def test_the_line_names_what_was_under_way(tmp_path, settings, what):
 
 
 def test_a_full_device_in_the_warm_start_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(warm_start, "fine_tune", raising(ERRORS[1]))
+    monkeypatch.setattr(sft.Demonstrations, "batch", raising(ERRORS[1]))
     line = stopped(trainer(tmp_path, WARM))
-    assert line.startswith("the warm start ran out of GPU memory")
+    assert line.startswith("step 0 of warm_start ran out of GPU memory")
 
 
 def test_an_error_that_is_not_of_memory_goes_on_as_it_is(tmp_path):
@@ -99,16 +99,16 @@ def test_an_error_that_is_not_of_memory_goes_on_as_it_is(tmp_path):
 
 
 class NoModel(torch.nn.Module):
-    """Passes only ask a model for its budget, and here that is given."""
+    """A micro-batcher only asks a model for its tokens, and here that is given."""
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_passes_get_smaller_after_any_error_of_memory(error):
-    passes = Passes(NoModel(), torch.device("cpu"), budget=1024)
+    passes = MicroBatcher(NoModel(), torch.device("cpu"), tokens=1024)
     budgets = []
 
     def work():
-        budgets.append(passes.budget)
+        budgets.append(passes.tokens)
         if len(budgets) < 3:
             raise error
         return "done"
@@ -120,7 +120,7 @@ def test_passes_get_smaller_after_any_error_of_memory(error):
 
 
 def test_passes_do_not_repeat_work_that_failed_otherwise():
-    passes = Passes(NoModel(), torch.device("cpu"), budget=1024)
+    passes = MicroBatcher(NoModel(), torch.device("cpu"), tokens=1024)
     with pytest.raises(RuntimeError, match="shapes"):
         passes.within_memory(raising(RuntimeError("shapes cannot be multiplied")))
-    assert passes.budget == 1024
+    assert passes.tokens == 1024

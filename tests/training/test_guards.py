@@ -134,7 +134,8 @@ def test_a_reward_that_never_judges_stops_the_run_with_a_reason(tmp_path):
     assert last.status == "stopped"
     assert last.reason == (
         "100% of the rewards of step 0 have no value (most: abstain, part 'none' has no value: the "
-        "function returned None); guards.failed_share allows 50%. See why: burnish show run --step 0"
+        "function returned None); guards.failed_share allows 50%. "
+        f"See why: burnish show {trained.folder} --step 0"
     )
     assert same_weights(trained, before)
     with RunStore.open(trained.folder, read_only=True) as store:
@@ -184,7 +185,7 @@ def test_a_weight_that_is_nan_is_found_in_the_samplers_logprobs(tmp_path):
 
 def test_a_weight_that_turns_nan_after_sampling_is_found_in_the_trainers(tmp_path):
     trained = trainer(tmp_path, NO_EVALUATION)
-    update = trained.updater.update
+    update = trained.stage.updater.run
     before = []
 
     def broken(*arguments, **more):
@@ -195,7 +196,7 @@ def test_a_weight_that_turns_nan_after_sampling_is_found_in_the_trainers(tmp_pat
     events = trained.run()
     while trained.state.step < 1:
         next(events)
-    trained.updater.update = broken
+    trained.stage.updater.run = broken
     with pytest.raises(GuardTripped) as caught:
         list(events)
     trained.store.close()
@@ -211,7 +212,7 @@ def test_a_weight_that_turns_nan_after_sampling_is_found_in_the_trainers(tmp_pat
 
 
 def test_weights_thrown_far_away_end_in_a_line_and_not_in_a_trace(tmp_path, monkeypatch):
-    monkeypatch.setattr("burnish.training.loop.learning_rate", lambda *_: 1e30)
+    monkeypatch.setattr("burnish.training.trainer.learning_rate", lambda *_: 1e30)
     with pytest.raises(GuardTripped) as caught:
         finish(trainer(tmp_path, NO_EVALUATION))
     assert str(caught.value).startswith("gradient guard: ")
@@ -239,8 +240,8 @@ def test_an_infinite_term_of_the_loss(tmp_path):
     error, place = trip_at(trained, 0)
     line, report = check_evidence(error, place, "loss")
     assert line == (
-        "loss guard: loss is inf at step 0 (samples 0.0.0, 0.0.1, 0.0.2 and 5 more). Check the "
-        "recipe's trust region and auxiliary terms."
+        "loss guard: infinite_term is inf at step 0 (samples 0.0.0, 0.0.1, 0.0.2 and 5 more). "
+        "Check the recipe's trust region and auxiliary terms."
     )
     assert len(report["samples"]) == 8
     assert replay(place) == line
@@ -277,7 +278,7 @@ def test_the_replay_goes_on_from_the_mini_batch_that_tripped(tmp_path):
     assert all(bool(torch.isfinite(p).all()) for p in trained.optimiser.parameters)
     place = trained.folder / "crash" / "step-000000"
     line, report = check_evidence(caught.value, place, "loss")
-    assert report["minibatch"] == 1
+    assert report["update"] == 1
     assert len(report["samples"]) == 4
     assert replay(place) == line
 
@@ -304,7 +305,7 @@ def test_a_run_that_learns_nothing_says_so_and_stops(tmp_path):
     assert events[-1].reason == (
         "no group had both better and worse answers for 3 steps, so nothing was learned. Make the "
         "task easier or harder, raise rollout.samples or rollout.temperature, or check the reward: "
-        "burnish show run"
+        f"burnish show {trained.folder}"
     )
     assert same_weights(trained, before)
     with RunStore.open(trained.folder, read_only=True) as store:
@@ -380,6 +381,7 @@ def test_an_outage_counts_for_nothing_in_the_update(tmp_path):
         samples = [s for s in store.samples(step=2, split="train") if s.reward.value is not None]
     assert 0 < len(samples) < 16
 
+    from burnish.training.algorithms.policy_update import PolicyBatch
     from burnish.training.collect import Scored, reward_batch
     from burnish.training.guards import weigh
 
@@ -388,7 +390,8 @@ def test_an_outage_counts_for_nothing_in_the_update(tmp_path):
     scored = [Scored(s.task, s.trajectory, s.reward) for s in samples]
     trajectories = [s.trajectory for s in scored]
     values = weigh(trained.config.policy, reward_batch(scored), [t.id for t in trajectories], 2)
-    trained.updater.update(2, trajectories, values, rate=1e-3)
+    batch = PolicyBatch(2, trajectories, values)
+    trained.stage.updater.run(2, batch, rate=1e-3)
     assert same_weights(trained, ended)
 
 
@@ -540,7 +543,7 @@ def test_an_update_that_breaks_the_weights_names_the_tensor_and_saves_nothing(
     while trained.state.step < 1:
         next(events)
     next(events)  # the checkpoint of step 1
-    monkeypatch.setattr("burnish.training.loop.learning_rate", lambda *_: math.inf)
+    monkeypatch.setattr("burnish.training.trainer.learning_rate", lambda *_: math.inf)
     with pytest.raises(GuardTripped) as caught:
         list(events)
     trained.store.close()
@@ -590,20 +593,20 @@ def test_half_precision_weights_are_looked_at_as_they_are_saved(tmp_path):
 
 
 def test_a_warm_start_that_breaks_the_weights_is_not_kept(tmp_path, monkeypatch):
-    table = {"task": SHOWN, "warm_start": {"steps": 3, "batch": 2}, **NO_EVALUATION}
-    monkeypatch.setattr("burnish.training.warm_start.learning_rate", lambda *_: math.inf)
+    table = {"task": SHOWN, "stages": [{"steps": 3}], **NO_EVALUATION}
+    monkeypatch.setattr("burnish.training.trainer.learning_rate", lambda *_: math.inf)
     trained = trainer(tmp_path, table)
     with pytest.raises(GuardTripped) as caught:
         finish(trained)
     assert caught.value.stage == "weight"
-    assert not (trained.folder / "warm_start").exists()
+    assert not list((trained.folder / "stages").rglob("*"))
 
 
 def test_a_guard_on_a_full_disk_still_says_what_tripped(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("burnish.training.loop.save_crash", full)
+    monkeypatch.setattr("burnish.training.trainer.save_crash", full)
     trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [reward("nan")]})
     with pytest.raises(GuardTripped) as caught:
         finish(trained)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
-
 import pytest
-from training_cases import ROOT, finish, merged, outcome, stop_after, trainer
+from training_cases import finish, merged, outcome, shipped, stop_after, trainer
 
 from burnish.store import RunStore
 
 SMALL = {
     "steps": 2,
     "model": {"path": "tiny"},
-    "warm_start": {"steps": 2, "batch": 4},
+    "stages": [{"steps": 2, "train": {"kind": "sft", "batch": 4}}],
     "rollout": {"prompts": 2, "samples": 4, "max_tokens": 12},
     "evaluation": {"prompts": 3},
     "checkpoint": {"every": 1, "keep": 1},
@@ -24,7 +22,7 @@ SMALL = {
     [("genrm", {"right", "picked_first"}), ("quarkmedbench", {"essentials", "extras", "pitfalls"})],
 )
 def test_a_recipe_runs_and_resumes(tmp_path, recipe, watched):
-    table = merged(tomllib.loads((ROOT / "recipes" / f"{recipe}.toml").read_text()), SMALL)
+    table = merged(shipped(recipe), SMALL)
     for name in ("whole", "halves"):
         (tmp_path / name).mkdir()
     finish(trainer(tmp_path / "whole", table))

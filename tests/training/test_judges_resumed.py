@@ -19,10 +19,10 @@ from burnish.lm.http import Prices
 from burnish.lm.meter import Cost
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message
-from burnish.rewards.judges import Budget, JudgeModel, Question
+from burnish.rewards.judge_reward import LMPairJudge
+from burnish.rewards.judges import Budget, JudgeModel, Question, Reply
 from burnish.rewards.judges.budget import Spent
-from burnish.rewards.judges.ledger import LEDGER, Account, Ledger
-from burnish.rewards.model_judge import LMPairJudge
+from burnish.rewards.judges.reply_log import Account, PaidReplies, remove_paid_replies
 from burnish.seeds import digest
 
 
@@ -145,10 +145,10 @@ def test_a_finished_run_started_again_asks_nothing(tmp_path, serve):
 QUESTION = Question("pair", (Message("user", "Which one?"),))
 
 
-def opened(path, lines, **limits):
-    """A judge that says these lines, in the ledger of a run."""
+def opened(folder, lines, **limits):
+    """A judge that says these lines, with the paid replies of a run."""
     judge = JudgeModel(ScriptedLM(list(lines)), budget=Budget(**limits))
-    return judge, Ledger(path, [judge])
+    return judge, PaidReplies(folder, [judge])
 
 
 def ask(judge):
@@ -156,35 +156,35 @@ def ask(judge):
 
 
 def test_replies_come_back_in_their_order_and_to_their_part_alone(tmp_path):
-    path = tmp_path / LEDGER
-    judge, ledger = opened(path, "ab")
-    ledger.begin("step 1")
+    path = tmp_path
+    judge, paid = opened(path, "ab")
+    paid.begin("step 1")
     assert [ask(judge), ask(judge)] == ["a", "b"]
-    ledger.close()
+    paid.close()
 
-    judge, ledger = opened(path, "c")
-    ledger.begin("step 1")
+    judge, paid = opened(path, "c")
+    paid.begin("step 1")
     assert [ask(judge), ask(judge), ask(judge)] == ["a", "b", "c"]
     assert judge.spent.calls == 3
-    ledger.close()
+    paid.close()
 
-    judge, ledger = opened(path, "d")
-    ledger.begin("step 2")
+    judge, paid = opened(path, "d")
+    paid.begin("step 2")
     assert ask(judge) == "d"
-    ledger.begin("step 1")
+    paid.begin("step 1")
     with pytest.raises(Exception, match="has said all"):
         raise RuntimeError(anyio.run(judge.ask, QUESTION, str).reason)
 
 
 def test_a_repeated_reply_costs_and_reads_as_the_first_time(tmp_path):
-    path, record = tmp_path / LEDGER, tmp_path / "record.jsonl"
+    path, record = tmp_path, tmp_path / "record.jsonl"
     heard = []
     for _ in range(2):
         judge = JudgeModel(Server(), record=record)
-        ledger = Ledger(path, [judge])
-        ledger.begin("step 1")
+        paid = PaidReplies(path, [judge])
+        paid.begin("step 1")
         heard.append(anyio.run(judge.ask, QUESTION, str))
-        ledger.close()
+        paid.close()
         del judge
     assert heard[0].evidence == heard[1].evidence
     assert heard[1].evidence[0].cost_usd == 0.1
@@ -193,56 +193,55 @@ def test_a_repeated_reply_costs_and_reads_as_the_first_time(tmp_path):
 
 
 def test_calls_under_way_at_the_death_count_as_their_most(tmp_path):
-    judge, ledger = opened(tmp_path / LEDGER, "", tokens=1000)
+    judge, paid = opened(tmp_path, "", tokens=1000)
     judge.budget.settle(Cost(10, 5), judge.budget.take(Cost(20, 20)))
     judge.budget.take(Cost(30, 70, 0.5))
-    ledger.close()  # and no word of the second call
-    judge, _ = opened(tmp_path / LEDGER, "", tokens=1000)
+    paid.close()  # and no word of the second call
+    judge, _ = opened(tmp_path, "", tokens=1000)
     assert judge.spent == Spent(
         calls=2, failed=1, prompt_tokens=40, completion_tokens=75, usd=0.5, estimated=1
     )
-    judge, _ = opened(tmp_path / LEDGER, "", tokens=1000)
+    judge, _ = opened(tmp_path, "", tokens=1000)
     assert judge.spent.tokens == 115, "they are counted once"
 
 
 def test_judges_of_one_run_are_told_apart(tmp_path):
     """Two judges that ask the same, and one that is asked in pairs."""
-    path = tmp_path / LEDGER
+    path = tmp_path
     for lines in (("a", "b"), ((), ())):
         judges = [JudgeModel(ScriptedLM(list(said))) for said in lines]
         scores = ScriptedLM(["<scores>9, 1</scores>"] if lines[0] else [])
         pairs = LMPairJudge(scores)
-        ledger = Ledger(path, [*judges, pairs])
-        ledger.begin("step 1")
+        paid = PaidReplies(path, [*judges, pairs])
+        paid.begin("step 1")
         assert [ask(judge) for judge in judges] == ["a", "b"]
-        (opinion,) = anyio.run(pairs.opinions, [("q", "x", "y")])
+        (opinion,) = anyio.run(pairs.pair_verdicts, [("q", "x", "y")])
         assert opinion.scores == (9.0, 1.0)
-        ledger.close()
+        paid.close()
 
 
 @pytest.mark.parametrize("damage", ["text", "row"])
-def test_a_damaged_ledger_is_one_line(tmp_path, damage):
-    path = tmp_path / LEDGER
+def test_a_damaged_file_is_one_line(tmp_path, damage):
+    path = tmp_path / "judges.sqlite"
     if damage == "text":
         path.write_text("this is no database, but long enough to be taken for one" * 20)
     else:
-        _, ledger = opened(path, "")
-        ledger.close()
+        _, paid = opened(tmp_path, "")
+        paid.close()
         with sqlite3.connect(path) as db:
-            db.execute("INSERT INTO spent VALUES ('0 scripted', '{')")
+            db.execute("INSERT INTO accounts VALUES ('0 scripted', '{')")
     with pytest.raises(StoreError, match=r"judges\.sqlite.*Remove it to go on"):
-        opened(path, "")
+        opened(tmp_path, "")
 
 
 def test_what_cannot_be_written_is_said_once_and_the_run_goes_on(tmp_path, caplog):
-    judge, ledger = opened(tmp_path / LEDGER, "ab")
-    ledger.begin("step 1")
-    ledger._db.execute("DROP TABLE replies")
-    ledger._db.execute(
-        "CREATE VIEW replies AS SELECT 1 AS scope, 1 AS key, 1 AS number, 1 AS reply"
-    )
+    judge, paid = opened(tmp_path, "ab")
+    paid.begin("step 1")
+    with sqlite3.connect(paid.path) as db:
+        db.execute("DROP TABLE replies")
+        db.execute("CREATE VIEW replies AS SELECT 1 AS key, 1 AS reply")
     assert ask(judge) == "a"
-    ledger.begin("step 2")
+    paid.begin("step 2")
     assert sum("is not kept" in record.getMessage() for record in caplog.records) == 1
 
 
@@ -251,3 +250,51 @@ def test_an_account_survives_its_file():
 
     account = Account(Spent(1, 2, 3, 4, 5, 0.5, 6), Cost(7, 8, 0.25), 2)
     assert msgspec.json.decode(msgspec.json.encode(account), type=Account) == account
+
+
+def test_two_reads_at_once_take_two_replies(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    judge, paid = opened(tmp_path, "")
+    paid.begin("step 1")
+    for number in range(64):
+        judge.paid.write("key", Reply(str(number)))
+    paid.begin("step 1")  # the same part again, as a continued run begins it
+    with ThreadPoolExecutor(8) as pool:
+        read = list(pool.map(lambda _: judge.paid.read("key").text, range(64)))
+    assert sorted(map(int, read)) == list(range(64))
+
+
+def test_closed_replies_are_neither_read_nor_written(tmp_path):
+    judge, paid = opened(tmp_path, "ab")
+    paid.begin("step 1")
+    assert ask(judge) == "a"
+    paid.close()
+    assert ask(judge) == "b", "the judge goes on outside the run"
+    judge, _ = opened(tmp_path, "")
+    assert judge.spent.calls == 1
+
+
+def test_a_reset_removes_the_files_of_all_processes(tmp_path):
+    for rank in (0, 3):
+        PaidReplies(tmp_path, [], rank=rank).close()
+    (tmp_path / "config.json").touch()
+    assert len(list(tmp_path.iterdir())) == 3
+    remove_paid_replies(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_spent_budget_may_be_raised_and_nothing_else_of_a_reward():
+    from burnish.config import FREE, Config, load
+
+    def config(**changed):
+        reward = {"kind": "judge", "with": "point", "model": "tiny", "name": "r", **changed}
+        rewards = [reward, {"kind": "length", "name": "l"}]
+        return load(Config, {"task": {"kind": "arithmetic"}, "rewards": rewards})
+
+    begun = config(budget={"calls": 5})
+    raised = config(budget={"calls": 50}, requests_per_minute=9)
+    assert raised.digest(FREE) == begun.digest(FREE)
+    assert raised.changes(begun.flat(), FREE) == []
+    other = config(budget={"calls": 5}, temperature=0.5)
+    assert other.changes(begun.flat(), FREE) == ["rewards.0.temperature: 0.0 -> 0.5"]

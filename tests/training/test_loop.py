@@ -16,7 +16,8 @@ from burnish.bench.statistics import mean_estimate
 from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.lm.folder import load_model
-from burnish.lm.threads import choose_threads
+from burnish.lm.hardware import choose_threads
+from burnish.lm.model_input import ModelInput
 from burnish.records import Author
 from burnish.store import RunStore
 from burnish.training import build
@@ -66,7 +67,7 @@ def test_refill_replaces_groups_without_signal(tmp_path):
             seen |= {s.task.id for group in (kept | dropped).values() for s in group}
         count = sum(len(groups_of(store.samples(split=s))) for s in ("train", "dropped"))
     assert sum(tried.values()) > 12, "no step had to refill; the test says nothing"
-    assert trained.cursor.position == trained.state.cursor == sum(tried.values()) == count
+    assert trained.algorithm.cursor.position == sum(tried.values()) == count
     assert len(seen) == sum(tried.values()), "a task was used twice"
 
 
@@ -76,7 +77,7 @@ def test_refill_gives_up_after_its_rounds(tmp_path):
     done = next(e for e in finish(trained) if isinstance(e, StepDone))
     assert done.metrics["groups/tried"] == 6.0
     assert (done.useful_groups, done.metrics["optimiser/updates"]) == (0, 0.0)
-    assert trained.cursor.position == 6
+    assert trained.algorithm.cursor.position == 6
     with read(trained.folder) as store:
         assert store.summary().samples["train"] == 24, "what was tried is stored"
 
@@ -188,7 +189,7 @@ def test_evaluation_is_greedy_with_an_interval_and_stored(tmp_path):
     for sample in first:
         ids = torch.tensor([sample.trajectory.token_ids])
         with torch.no_grad():
-            hidden = module(ids, torch.arange(ids.shape[1])[None])
+            hidden = module(ModelInput(ids, torch.arange(ids.shape[1])[None]))
             best = module.logits(hidden)[0].argmax(-1)
         start = len(ids[0]) - len(sample.trajectory.spans[-1].token_ids)
         assert best[start - 1 : -1].tolist() == ids[0, start:].tolist(), "not the likeliest tokens"
@@ -230,7 +231,7 @@ def distance(trained):
         for row in rows:
             ids, positions = torch.tensor([row]), torch.arange(len(row))[None]
             own, first = (
-                m.logits(m(ids, positions))[0].log_softmax(-1)
+                m.logits(m(ModelInput(ids, positions)))[0].log_softmax(-1)
                 for m in (trained.trainable.module, reference)
             )
             gaps.append((own.exp() * (own - first)).sum(-1).mean())
@@ -303,10 +304,11 @@ def test_the_reference_of_a_lora_run_is_the_first_model(tmp_path):
     first = load_model("tiny", device="cpu").module
     ids = torch.arange(20, 40)[None]
     with torch.no_grad():
-        expected = first(ids, torch.arange(20)[None])
+        inputs = ModelInput(ids, torch.arange(20)[None])
+        expected = first(inputs)
         with trained.trainable.reference() as reference:
-            assert torch.equal(reference(ids, torch.arange(20)[None]), expected)
-        now = trained.trainable.module(ids, torch.arange(20)[None])
+            assert torch.equal(reference(inputs), expected)
+        now = trained.trainable.module(inputs)
     assert not torch.allclose(now, expected, atol=1e-3), "the adapters are off after the reference"
 
 
@@ -365,8 +367,8 @@ def test_checkpoints_load_as_they_lie_in_a_fresh_process(tmp_path):
         positions = torch.arange(ids.shape[1])[None]
         with torch.no_grad():
             module = trained.trainable.module
-            ours = module.logits(module(ids, positions))[0]
-            untrained = first.module.logits(first.module(ids, positions))[0]
+            ours = module.logits(module(ModelInput(ids, positions)))[0]
+            untrained = first.module.logits(first.module(ModelInput(ids, positions)))[0]
         torch.testing.assert_close(found[places[name]], ours, rtol=0, atol=2e-5)
         assert not torch.allclose(ours, untrained, atol=1e-3), f"{name} did not train"
 
@@ -377,7 +379,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path):
     found = sorted(p.name for p in (trained.folder / "checkpoints").iterdir())
     assert found == ["step-000005", "step-000006"]
     state = json.loads((trained.folder / "checkpoints/step-000006/trainer/state.json").read_text())
-    assert (state["step"], state["cursor"], state["weight_version"]) == (6, 12, 6)
+    assert (state["step"], state["algorithm"]["cursor"], state["weight_version"]) == (6, 12, 6)
 
 
 # --- choices and promises before the first step
@@ -442,7 +444,7 @@ def test_overlong_prompts_are_dropped_and_counted_where_asked(tmp_path):
         used = [s.task.fields["row"] for s in store.samples(split="train")]
     assert set(used) == {0, 2, 3, 5, 6}
     # 12 tasks were used; 5 of every 7 fit.
-    assert trained.cursor.position in range(16, 19)
+    assert trained.algorithm.cursor.position in range(16, 19)
 
 
 def test_nothing_but_overlong_prompts_is_an_error_even_when_they_may_be_dropped(tmp_path):
@@ -466,6 +468,16 @@ def test_the_forecast_counts_what_is_there(tmp_path):
     assert found.total < found.available
     assert 0 < found.step_s == found.rollout_s + found.update_s < 60
     trained.store.close()
+
+
+def test_the_forecast_knows_how_much_the_model_reads(tmp_path):
+    """Answers beyond the model's context are never sampled, so they need no memory."""
+    cache = []
+    for tokens in (1024, 10_000_000):
+        trained = trainer(tmp_path, {"rollout": {"max_tokens": tokens}}, run=f"run-{tokens}")
+        trained.store.close()
+        cache.append(trained.forecast.memory["cache"])
+    assert cache[0] == cache[1] > 0
 
 
 def test_the_forecast_of_half_precision_and_of_adapters(tmp_path):

@@ -7,12 +7,11 @@ import json
 import pytest
 from method_cases import BREVITY, CONFLICT, CONTRASTIVE, METHODS, SFT, SHOWN, TWO_REWARDS
 from safetensors.torch import load_file
-from training_cases import ROOT, finish, merged, outcome, reward, stop_after, trainer
+from training_cases import finish, merged, outcome, reward, shipped, stop_after, trainer
 
-from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.policy.state import PolicyState
-from burnish.training.events import Calibrated, Imitated, StageBegun, StepDone
+from burnish.training.events import Calibrated, StageBegun, StepDone
 
 RECIPES = ("etr", "gd2po", "gd2po_elastic", "clipo", "clipo_balanced", "brpo", "afrl", "medalign")
 
@@ -48,15 +47,17 @@ def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, method, sto
 def test_the_memory_of_a_recipe_is_in_its_checkpoint(whole, method):
     _, events, folder = whole(method)
     last = sorted((folder / "checkpoints").glob("step-*"))[-1]
-    state = PolicyState.from_tensors(load_file(last / "trainer" / "policy.safetensors"))
+    state = PolicyState.from_tensors(load_file(last / "trainer" / "algorithm.safetensors"))
     assert state.steps == 6
     assert (state.head is not None) == method.startswith("clipo")
     assert (state.reference is not None, state.weights is not None) == (method == "medalign",) * 2
-    assert len([e for e in events if isinstance(e, StepDone)]) == 6
+    assert len([e for e in events if isinstance(e, StepDone) and not e.stage]) == 6
 
 
 def updates(events):
-    return [e.metrics["optimiser/updates"] for e in events if isinstance(e, StepDone)]
+    return [
+        e.metrics["optimiser/updates"] for e in events if isinstance(e, StepDone) and not e.stage
+    ]
 
 
 def test_only_the_head_learns_during_its_warm_up(whole):
@@ -68,15 +69,18 @@ def test_only_the_head_learns_during_its_warm_up(whole):
 
 def test_a_warm_start_is_kept_and_is_where_the_run_begins(whole):
     _, events, folder = whole("afrl")
-    losses = [e.loss for e in events if isinstance(e, Imitated)]
-    assert len(losses) == 2
-    assert (folder / "warm_start" / "model.safetensors").is_file()
+    steps = [e for e in events if isinstance(e, StepDone) and e.stage == "warm_start"]
+    assert [e.step for e in steps] == [0, 1]
+    assert steps[1].metrics["loss/total"] < steps[0].metrics["loss/total"]
+    final = folder / "stages" / "warm_start" / "final"
+    assert (final / "model.safetensors").is_file()
+    assert not list(final.parent.glob("step-*"))
 
 
 def test_a_run_that_moves_nothing_keeps_the_warm_start(tmp_path):
     still = {"steps": 1, "optimiser": {"learning_rate": 0.0}, "policy": {"auxiliary": []}}
     finish(trainer(tmp_path, METHODS["afrl"], still))
-    warm = (tmp_path / "run" / "warm_start" / "model.safetensors").read_bytes()
+    warm = (tmp_path / "run" / "stages" / "warm_start" / "final" / "model.safetensors").read_bytes()
     last = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1]
     assert (last / "model.safetensors").read_bytes() == warm
 
@@ -254,10 +258,6 @@ REFUSED = {
         {**METHODS["brpo"], "evaluation": {"part": "wins"}},
         "a held-out prompt has one answer",
     ),
-    "adapters and a warm start": (
-        {"task": SHOWN, "warm_start": {"steps": 1}, "model": {"lora": {"rank": 2}}},
-        "do the warm start in a run of its own",
-    ),
 }
 
 
@@ -279,20 +279,13 @@ def test_shipped_recipes_run_on_the_tiny_model(tmp_path, name):
         "rollout": {"prompts": 2, "samples": 4, "max_tokens": 8},
         "evaluation": {"prompts": 2},
     }
-    config = load(Config, ROOT / "recipes" / f"{name}.toml").value
-    table = merged(_plain(config), small)
-    if table.get("warm_start"):
-        table["warm_start"] |= {"steps": 2, "batch": 2}
+    table = merged(shipped(name), small)
+    for stage in table["stages"]:
+        stage |= {"steps": 2, "train": {"kind": "sft", "batch": 2}}
     for piece in table["policy"]["shaping"]:
         if piece["kind"] == "reference_frozen":
             piece |= {"prompts": 2, "samples": 2}
         if piece["kind"] == "contrastive":
             piece["warmup"] = 1
     events = finish(trainer(tmp_path, table))
-    assert len([e for e in events if isinstance(e, StepDone)]) == 2
-
-
-def _plain(config):
-    from burnish.config.resolve import to_plain
-
-    return to_plain(config)
+    assert len([e for e in events if isinstance(e, StepDone) and not e.stage]) == 2

@@ -15,7 +15,7 @@ from training_cases import HERE, finish, outcome, resolved, trainer
 
 from burnish.errors import UserError
 from burnish.store import RunStore
-from burnish.surroundings import Surroundings, own_code
+from burnish.surroundings import own_code, restored
 from burnish.training import build
 
 SETTINGS = {"steps": 2, "evaluation": {"prompts": 0}}
@@ -210,12 +210,12 @@ def test_a_closed_descriptor_of_the_output_is_opened_again(capfd):
     stream = os.fdopen(os.dup(1), "w")
     whole, sys.stdout = sys.stdout, stream
     try:
-        before = Surroundings()
-        stream.close()
-        assert before.restore() == ["sys.stdout (closed or replaced)"]
+        told = []
+        with restored(told.append):
+            stream.close()
+        assert told == ["sys.stdout (closed or replaced)"]
         sys.stdout.write("still here\n")
         sys.stdout.flush()
-        before.close()
     finally:
         sys.stdout = whole
     assert "still here" in capfd.readouterr().out

@@ -8,11 +8,10 @@ import tomllib
 
 import anyio
 import pytest
-from training_cases import ROOT, finish, merged, trainer
+from training_cases import ROOT, finish, merged, shipped, trainer
 
 import burnish.lm.named as named
 from burnish.config import Config, load
-from burnish.config.resolve import to_plain
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Status, Task
 from burnish.rewards.config import build_all
@@ -52,7 +51,7 @@ def scripted(monkeypatch):
 
 def test_the_reward_is_the_pair_against_the_anchor_plus_the_check(scripted):
     config = load(Config, RECIPE).value
-    scorer = build_all(config.rewards, base=ROOT)
+    scorer = build_all(config.rewards, base=RECIPE.parent)
     prompt = "Write a story of two or three sentences about a fox. The mood is sad."
     anchor = "The old fox walked home through the rain and the dark."
     task = Task("t", (Message("user", prompt),), {"demonstration": anchor})
@@ -77,13 +76,13 @@ def test_the_recipe_trains_on_the_tiny_model(tmp_path, scripted):
         "model": {"path": "tiny", "device": "cpu", "threads": 1},
         "rollout": {"prompts": 2, "samples": 4, "max_tokens": 12},
         "evaluation": {"prompts": 2},
-        "warm_start": {"steps": 2, "batch": 2},
+        "stages": [{"steps": 2, "train": {"kind": "sft", "batch": 2}}],
     }
-    table = merged(to_plain(load(Config, RECIPE).value), small)
+    table = merged(shipped("openrs"), small)
     # The noise of an untrained model is in no language, so the check stays out of this total.
     table["rewards"][1]["weight"] = 0.0
     events = finish(trainer(tmp_path, table))
-    steps = [event for event in events if isinstance(event, StepDone)]
+    steps = [event for event in events if isinstance(event, StepDone) and not event.stage]
     assert len(steps) == 2
     assert any("openrs" in key for key in steps[0].metrics)
     assert scripted.calls

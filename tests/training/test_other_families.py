@@ -7,6 +7,7 @@ import torch
 
 from burnish.config import Config, load
 from burnish.lm import tiny_model
+from burnish.lm.model_input import ModelInput
 from burnish.training import build
 
 SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 260}
@@ -59,7 +60,7 @@ def test_a_family_of_transformers_trains_and_its_checkpoint_loads(tmp_path, fami
     ids = torch.tensor([[5, 9, 33, 7]])
     with torch.no_grad():
         module = trainer.trainable.module
-        ours = module.logits(module(ids, torch.arange(4)[None]))
+        ours = module.logits(module(ModelInput(ids, torch.arange(4)[None])))
         saved = AutoModelForCausalLM.from_pretrained(tmp_path / "run/checkpoints/step-000002")
         before = AutoModelForCausalLM.from_pretrained(folder)
         torch.testing.assert_close(saved(ids).logits, ours, rtol=1e-4, atol=1e-4)

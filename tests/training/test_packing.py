@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.lm import load_model
+from burnish.lm.model_input import ModelInput
 from burnish.records import Author, Span, Trajectory
 from burnish.training.forward import token_scores
 from burnish.training.packing import (
@@ -47,7 +48,7 @@ ROLLOUTS = [
 
 def plain_logprobs(model, item):
     ids = torch.tensor([item.token_ids])
-    logits = model.logits(model(ids, torch.arange(ids.shape[1])[None]))
+    logits = model.logits(model(ModelInput(ids, torch.arange(ids.shape[1])[None])))
     logp = logits.log_softmax(-1)
     places = [i for i, trained in enumerate(item.loss_mask) if trained]
     return torch.stack([logp[0, i - 1, ids[0, i]] for i in places])
@@ -115,7 +116,7 @@ def test_entropy_is_that_of_the_whole_distribution(model):
     batch = pack(make_rows(ROLLOUTS[:1], True), ROLLOUTS[:1], torch.device("cpu"))
     scores = token_scores(model, batch, 2.0)
     ids = torch.tensor([ROLLOUTS[0].token_ids])
-    logits = model.logits(model(ids, torch.arange(ids.shape[1])[None]))[0, 3:6] / 2.0
+    logits = model.logits(model(ModelInput(ids, torch.arange(ids.shape[1])[None])))[0, 3:6] / 2.0
     p = logits.softmax(-1)
     torch.testing.assert_close(scores.entropy_BT[0], -(p * p.log()).sum(-1), rtol=0, atol=1e-10)
 

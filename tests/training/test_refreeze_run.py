@@ -8,9 +8,9 @@ import pytest
 from method_cases import BREVITY, METHODS
 from training_cases import finish, outcome, reward, stop_after, trainer
 
+from burnish.bench.reward_table import read_run
+from burnish.bench.weigh_rewards import weigh
 from burnish.cli.entry import run as burnish
-from burnish.cli.reward_table import read_run
-from burnish.cli.reward_weigh import weigh
 from burnish.store import RunStore
 
 # A clip this small puts nearly every value at it: each step finds its unit stale.
@@ -56,7 +56,7 @@ def test_a_new_unit_is_told_once_a_step_and_a_resumed_run_finds_the_same(tmp_pat
     assert told["run"] == told["whole"]
     _, message, data = told["run"][0]
     assert "of the values of reward" in message
-    assert "measured anew" in message
+    assert "measured again" in message
     assert set(data) == {"saturated", "mean", "deviation", "count", "kept"}
     assert set(data["mean"]) == {"letters", "length"}
 

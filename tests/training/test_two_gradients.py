@@ -45,11 +45,13 @@ def sums_of_the_first_update(folder, run, settings, without=()):
 
     trained.optimiser.step = keep
     if "sft" in without:
-        trained.updater.imitation = None
+        trained.algorithm.imitation = None
     if "policy" in without:
-        cut = trained.updater.passes.cut
+        split = trained.algorithm.batches.split
         # Only demonstrations are passed without a choice of members.
-        trained.updater.passes.cut = lambda all, part=None: cut(all) if part is None else []
+        trained.algorithm.batches.split = lambda all, part=None, tokens=None: (
+            split(all) if part is None else []
+        )
     finish(trained)
     return found
 

@@ -10,29 +10,36 @@ from functools import cache
 import msgspec
 import pytest
 import torch
-from training_cases import ROOT, finish, rollout, trainer
+from training_cases import finish, rollout, trainer
 
-from burnish.config import Config, load
+from burnish.cli.recipes import all_recipes
+from burnish.config import Config, load, rooted
 from burnish.config.schema import Optimiser
 from burnish.config.schema import Update as UpdateConfig
 from burnish.errors import UserError
 from burnish.lm.folder import load_model
+from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import tiny_model
+from burnish.policy.advantages import advantages
 from burnish.policy.batch import LossBatch, RewardBatch
-from burnish.policy.doors import advantages, loss
-from burnish.policy.pieces import Aggregate, Entropy, StaticRegion
+from burnish.policy.components import Aggregate, Entropy, StaticRegion
+from burnish.policy.loss import loss
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import build_all
 from burnish.seeds import Seeds
-from burnish.training import update as update_room
+from burnish.training.algorithms import policy_update as policy_room
+from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate
 from burnish.training.events import StepDone
 from burnish.training.forward import token_scores
+from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import make_rows, pack
-from burnish.training.passes import Passes
-from burnish.training.update import Progress, Updater
+from burnish.training.update import Updater
 
-RECIPES = {path.stem: load(Config, path).value for path in sorted(ROOT.glob("recipes/*.toml"))}
+RECIPES = {
+    name: rooted(load(Config, path).value, path.parent) for name, path in all_recipes().items()
+}
+RECIPES = {name: config for name, config in RECIPES.items() if config.rewards}
 POLICIES = {name: config.policy for name, config in RECIPES.items()} | {
     "entropy_and_dual_clip": Recipe(
         dual_clip=1.05,
@@ -79,7 +86,7 @@ def names_and_weights(policy):
     )
     if config is None:
         return ["correct"], [1.0]
-    scorer = build_all(config.rewards, base=ROOT / "recipes")
+    scorer = build_all(config.rewards)
     return [child.name for child in scorer.children], list(scorer.weights)
 
 
@@ -121,24 +128,43 @@ def models(tmp_path_factory):
     return model, reference
 
 
-def make_updater(models, policy, *, kind=Updater, temperature=1.3, **settings):
+class Given(PolicyUpdate):
+    """Updates of batches that the test gives."""
+
+    def batch(self, step):
+        raise AssertionError("the test gives its batches")
+
+
+class PolicyUpdater(Updater):
+    """The updates of a recipe, by its rollouts and advantages."""
+
+    def update(self, step, trajectories, values, rate, old=None):
+        batch = PolicyBatch(step, trajectories, values, old=old or {})
+        result = self.run(step, batch, rate)
+        losses = {f"loss/{name}": value for name, value in result.losses.items()}
+        metrics = {**losses, **policy_room.monitored(result)} if result.updates else {}
+        return metrics, result.updates
+
+
+def make_updater(models, policy, *, kind=Given, temperature=1.3, **settings):
     model, reference = models
     config = UpdateConfig(**settings)
-    return kind(
-        passes=Passes(
-            model,
-            torch.device("cpu"),
-            share_prompts=config.share_prompts,
-            budget=config.micro_batch_tokens,
-        ),
-        optimiser=Recorder(model.named_parameters(), Optimiser()),
-        recipe=policy,
-        config=config,
+    batches = MicroBatcher(
+        model,
+        torch.device("cpu"),
+        share_prompts=config.share_prompts,
+        tokens=config.micro_batch_tokens,
+    )
+    algorithm = kind(
+        batches,
+        policy,
+        config,
+        Seeds(0),
         temperature=temperature,
         max_tokens=MAX_TOKENS,
-        seeds=Seeds(0),
         reference=(lambda: nullcontext(reference)) if policy.needs_reference else None,
     )
+    return PolicyUpdater(algorithm, Recorder(model.named_parameters(), Optimiser()), batches)
 
 
 def plain_logprobs(model, temperature):
@@ -146,7 +172,9 @@ def plain_logprobs(model, temperature):
     rows = []
     for item in ROLLOUTS:
         ids = torch.tensor([item.token_ids])
-        logits = model.logits(model(ids, torch.arange(ids.shape[1])[None]))[0] / temperature
+        logits = (
+            model.logits(model(ModelInput(ids, torch.arange(ids.shape[1])[None])))[0] / temperature
+        )
         logp = logits.log_softmax(-1)[:-1].gather(1, ids[0, 1:, None])[:, 0]
         entropy = torch.distributions.Categorical(logits=logits).entropy()[:-1]
         start = item.prompt_length - 1
@@ -206,8 +234,8 @@ def whole_batch_gradient(models, name):
 def off_policy_update(models, policy, **settings):
     """Gradient and metrics away from the sampling policy: two epochs that take no step."""
     updater = make_updater(models, policy, epochs=2, **settings)
-    progress = Progress(0, old_logprobs(models[0], policy))
-    metrics, _ = updater.update(0, ROLLOUTS, values_of(policy), 0.0, progress)
+    old = old_logprobs(models[0], policy)
+    metrics, _ = updater.update(0, ROLLOUTS, values_of(policy), 0.0, old)
     first, second = updater.optimiser.taken
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     return first, metrics
@@ -240,14 +268,14 @@ def test_micro_batches_add_up_to_the_whole_batch(models, name, budget, share):
 def test_gradients_follow_finite_differences(models, name):
     model, _ = models
     policy = POLICIES[name]
-    progress = old_logprobs(model, policy)
+    old = old_logprobs(model, policy)
     ours, metrics = off_policy_update(models, policy)
     assert metrics["policy/clipped_share"] > 0, "no token left the trust region: a weak test"
     updater = make_updater(models, policy, epochs=2)
     values = values_of(policy)
 
     def objective():
-        found, _ = updater.update(0, ROLLOUTS, values, 0.0, Progress(0, progress))
+        found, _ = updater.update(0, ROLLOUTS, values, 0.0, old)
         return found["loss/total"]
 
     generator = torch.Generator().manual_seed(11)
@@ -271,7 +299,7 @@ def test_gradients_follow_finite_differences(models, name):
     assert largest > 1e-4
 
 
-class Stubborn(Updater):
+class Stubborn(Given):
     """Computes every rollout, also those that cannot move anything."""
 
     def _moving(self, values):
@@ -285,13 +313,13 @@ def test_rollouts_without_advantage_are_skipped_and_change_nothing(models, name,
         monkeypatch.setitem(POLICIES, "gdpo", policy)
     values = values_of(policy)
     computed = []
-    real = update_room.token_scores
+    real = policy_room.token_scores
 
     def counting(model, packed, *arguments, **more):
         computed.extend(packed.members)
         return real(model, packed, *arguments, **more)
 
-    monkeypatch.setattr(update_room, "token_scores", counting)
+    monkeypatch.setattr(policy_room, "token_scores", counting)
     lazy = make_updater(models, policy)
     lazy.update(0, ROLLOUTS, values, 0.0)
     moving = [i for i in range(16) if values.keep_B[i] and values.values_B[i] != 0]
@@ -334,8 +362,12 @@ def test_a_step_without_signal_takes_no_update(models):
 
 def test_mini_batches_are_whole_groups_and_shuffle_by_their_own_seed(models):
     updater = make_updater(models, Recipe(), epochs=3, minibatches=2)
-    batch = update_room.StepBatch(4, ROLLOUTS, values_of(Recipe()))
-    dealt = updater._minibatches(batch)
+    batch = PolicyBatch(4, ROLLOUTS, values_of(Recipe()))
+
+    def deal(batch):
+        return [part for epoch in range(3) for part in updater.algorithm._deal(batch, epoch)]
+
+    dealt = deal(batch)
     assert len(dealt) == 6
     for epoch in range(3):
         pair = dealt[2 * epoch : 2 * epoch + 2]
@@ -344,8 +376,8 @@ def test_mini_batches_are_whole_groups_and_shuffle_by_their_own_seed(models):
             assert len(members) == 8
             assert all(len([m for m in members if m // 4 == i // 4]) == 4 for i in members)
     assert len({tuple(members) for members in dealt}) > 2, "the epochs were dealt alike"
-    assert dealt == updater._minibatches(batch)
-    assert dealt != updater._minibatches(replace(batch, step=5))
+    assert dealt == deal(batch)
+    assert dealt != deal(replace(batch, step=5))
 
 
 # --- what the trainer itself thought before the first update, and what the sampler said
@@ -422,7 +454,7 @@ def test_noise_in_the_samplers_logprobs_is_measured(models):
 
 def run_out_of_memory(monkeypatch, calls):
     """Fail at the given calls of the forward pass."""
-    real = update_room.token_scores
+    real = policy_room.token_scores
     count = iter(range(10_000))
 
     def failing(*arguments, **more):
@@ -430,7 +462,7 @@ def run_out_of_memory(monkeypatch, calls):
             raise torch.OutOfMemoryError("no room")
         return real(*arguments, **more)
 
-    monkeypatch.setattr(update_room, "token_scores", failing)
+    monkeypatch.setattr(policy_room, "token_scores", failing)
 
 
 @pytest.mark.parametrize("failing", [{0}, {2}, {0, 1}, {1, 4}])
@@ -443,7 +475,7 @@ def test_out_of_memory_halves_the_passes_and_keeps_the_gradient(models, monkeypa
     tight = make_updater(models, policy, epochs=2, micro_batch_tokens=2048)
     found, updates = tight.update(0, ROLLOUTS, values, 0.0)
     assert updates == 2
-    assert tight.passes.budget == 2048 // 2 ** len(failing)
+    assert tight.batches.tokens == 2048 // 2 ** len(failing)
     for ours, theirs in zip(tight.optimiser.taken, calm.optimiser.taken, strict=True):
         close(ours, theirs)
     assert found == pytest.approx(expected, abs=1e-10), "a failed pass was counted"
@@ -458,12 +490,14 @@ def test_the_samplers_memory_is_asked_for_before_passes_get_smaller(models, monk
     run_out_of_memory(monkeypatch, {0, 2, 3})
     tight = make_updater(models, policy, micro_batch_tokens=2048)
     asked = []
-    tight.passes.release = lambda: asked.append(tight.passes.budget)
+    tight.batches.release = lambda: asked.append(tight.batches.tokens)
     tight.update(0, ROLLOUTS, values, 0.0)
-    assert (asked, tight.passes.budget) == ([2048], 2048), "the sampler's memory was enough"
+    assert (asked, tight.batches.tokens) == ([2048], 2048), "the sampler's memory was enough"
     tight.update(1, ROLLOUTS, values, 0.0)
     assert asked == [2048, 2048], "once an update"
-    assert tight.passes.budget == 512, "halved with the second update that asks, and again after it"
+    assert tight.batches.tokens == 512, (
+        "halved with the second update that asks, and again after it"
+    )
     for taken in tight.optimiser.taken:
         close(taken, calm.optimiser.taken[0])
 
@@ -472,11 +506,11 @@ def test_the_least_budget_is_tried_again_with_the_samplers_memory(models, monkey
     run_out_of_memory(monkeypatch, {0, 2})
     updater = make_updater(models, Recipe(), micro_batch_tokens=256)
     asked = []
-    updater.passes.release = lambda: asked.append(1)
+    updater.batches.release = lambda: asked.append(1)
     for step in range(2):
         _, updates = updater.update(step, ROLLOUTS, values_of(Recipe()), 0.0)
         assert updates == 1
-    assert (len(asked), updater.passes.budget) == (2, 256)
+    assert (len(asked), updater.batches.tokens) == (2, 256)
 
 
 def test_out_of_memory_at_the_least_budget_says_what_saves_most(models, monkeypatch):

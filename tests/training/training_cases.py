@@ -9,7 +9,10 @@ from typing import Any
 
 import msgspec
 
-from burnish.config import Config, Resolved, load
+from burnish.cli.recipes import find_recipe
+from burnish.config import Config, Resolved, load, rooted
+from burnish.config.resolve import to_plain
+from burnish.metrics import known
 from burnish.records import Author, Span, Trajectory
 from burnish.store import RunStore
 from burnish.training import Trainer, build
@@ -63,6 +66,12 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def shipped(name: str) -> dict[str, Any]:
+    """The tables of a shipped recipe, for a run in any folder."""
+    file = find_recipe(name)
+    return to_plain(rooted(load(Config, file).value, file.parent))
+
+
 def resolved(folder: Path, *tables: Mapping[str, Any]) -> Resolved[Config]:
     """A config: on a data set written into `folder` and with `letters` as reward, unless given."""
     table = merged(SMALL, {"rewards": [reward("letters")]}, *tables)
@@ -90,11 +99,12 @@ def stop_after(trainer: Trainer, steps: int, saved: bool = False) -> None:
     trainer.store.close()
 
 
-def outcome(folder: Path) -> dict[str, Any]:
-    """All that a run leaves, without what a clock says."""
+def outcome(folder: Path, own: str = "") -> dict[str, Any]:
+    """All that a run leaves, without what a clock says; `own` is a metric of the test's."""
     last = sorted((folder / "checkpoints").glob("step-*"))[-1]
     with RunStore.open(folder, read_only=True) as store:
-        metrics = {k: v for k, v in store.metrics().items() if not k.startswith("time/")}
+        assert {name for name in store.metrics() if known(name) is None} <= {own}
+        metrics = {k: v for k, v in store.metrics().items() if "time/" not in k}
         return {
             "checkpoint": last.name,
             "weights": (last / "model.safetensors").read_bytes(),

@@ -14,8 +14,8 @@ from burnish.records import Author, Message, Reward, Span, Status, Task, Traject
 from burnish.store import RunStore, StoredSample
 from burnish.view.audit import audit_run
 from burnish.view.audit.drawn import spread
-from burnish.view.audit.features import SURFACE, repetition, rising
 from burnish.view.audit.numbers import correlation, paid, shift, within
+from burnish.view.audit.surface import SURFACE, repetition, rising
 
 numbers = st.floats(-100, 100)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from burnish.records import Author, Evidence, Message, Reward, Span, Status, Task, Trajectory
 from burnish.store import RunStore, StoredSample
 from burnish.view.report import contents_of, html_page, markdown
-from burnish.view.report.charts import line_chart, ticks
+from burnish.view.report.page import line_chart, ticks
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>|`*"
 

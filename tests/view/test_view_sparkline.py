@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.view.sparkline import BLOCKS, PLAIN, scale_of, sparkline
+from burnish.view.curves import BLOCKS, PLAIN, scale_of, sparkline
 
 
 def line(values, width=40, **more):

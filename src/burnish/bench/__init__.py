@@ -15,13 +15,14 @@ from burnish.bench.compare import (
     Answered,
     Comparison,
     HeldOutRun,
+    JudgeComparison,
     Method,
     PairedTest,
     compare,
+    compare_judges,
     p_text,
     paired_test,
 )
-from burnish.bench.compare_judges import JudgeComparison, compare_judges
 from burnish.bench.edits import CUTS, EDITS, Edit
 from burnish.bench.evaluate import Evaluated, Evaluation, evaluate
 from burnish.bench.items import Choice, Item, Judged, choice_of

@@ -17,7 +17,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from burnish.arguments import as_number, as_numbers, refused, same_length
+from burnish.bench.accuracy import Accuracy, accuracy
 from burnish.bench.comparable import check_comparable
+from burnish.bench.items import Judged
 from burnish.bench.statistics import (
     Estimate,
     mcnemar,
@@ -110,6 +112,10 @@ class PairedTest(NamedTuple):
     method: Method
     fourfold: Fourfold | None
     """For 0/1 marks."""
+
+    def record(self) -> dict[str, Any]:
+        """Estimates and counts as objects with names."""
+        return {k: v._asdict() if hasattr(v, "_asdict") else v for k, v in self._asdict().items()}
 
 
 @dataclass(frozen=True)
@@ -235,3 +241,78 @@ def _size(test: PairedTest, value: float, low: float, high: float, sign: str = "
     if test.fourfold is None:
         return f"{value:{sign}.3g} [{low:.3g}, {high:.3g}]"
     return f"{100 * value:{sign}.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+@dataclass(frozen=True)
+class JudgeComparison:
+    """Two judges on the items that both were asked about and that have a label."""
+
+    name_a: str
+    name_b: str
+    pairs: list[tuple[Judged, Judged]]
+    accuracy_a: Accuracy
+    accuracy_b: Accuracy
+    test: PairedTest
+    only_a: list[str]
+    """Ids that B was not asked about."""
+    only_b: list[str]
+    agreed: float
+    """Share of the items on which both say the same, a missing verdict included."""
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in one line."""
+        over = f"over {len(self.pairs)} item{'s' * (len(self.pairs) != 1)}"
+        value, low, high, _ = self.test.difference
+        if self.test.p_value >= ALPHA or value == 0:
+            size = f"{100 * value:+.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
+            return f"cannot be told apart: B - A is {size}, {p_text(self.test.p_value)}, {over}"
+        winner = "B" if value > 0 else "A"
+        if value < 0:
+            value, low, high = -value, -high, -low
+        size = f"{100 * value:.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
+        return f"{winner} is right more often by {size}, {p_text(self.test.p_value)}, {over}"
+
+
+def compare_judges(
+    a: Sequence[Judged], b: Sequence[Judged], name_a: str = "A", name_b: str = "B"
+) -> JudgeComparison:
+    """The paired comparison over all labelled items; a tie or no verdict counts as not right."""
+    of_a, of_b = _by_id_compare_judges(a, name_a), _by_id_compare_judges(b, name_b)
+    shared = sorted(of_a.keys() & of_b.keys())
+    pairs = [(of_a[key], of_b[key]) for key in shared]
+    other = next((x.id for x, y in pairs if x.best != y.best), None)
+    if other is not None:
+        raise UserError(
+            f"'{name_a}' and '{name_b}' have different labels for item '{other}'; expected results "
+            "on the same data."
+        )
+    pairs = [(x, y) for x, y in pairs if x.best]
+    if not pairs:
+        what = "no labelled item" if shared else "no item"
+        raise UserError(
+            f"'{name_a}' and '{name_b}' have {what} in common; expected two results on the same "
+            "data, with labels."
+        )
+    marks_a, marks_b = [x.credit for x, _ in pairs], [y.credit for _, y in pairs]
+    return JudgeComparison(
+        name_a,
+        name_b,
+        pairs,
+        accuracy([x for x, _ in pairs]),
+        accuracy([y for _, y in pairs]),
+        paired_test(marks_a, marks_b),
+        only_a=sorted(of_a.keys() - of_b.keys()),
+        only_b=sorted(of_b.keys() - of_a.keys()),
+        agreed=sum(x.choice == y.choice for x, y in pairs) / len(pairs),
+    )
+
+
+def _by_id_compare_judges(judged: Sequence[Judged], name: str) -> dict[str, Judged]:
+    judges = sorted({one.judge for one in judged})
+    if len(judges) > 1:
+        raise UserError(
+            f"'{name}' holds the results of {len(judges)} judges; choose one as FILE#JUDGE: "
+            f"{', '.join(judges)}."
+        )
+    return {one.id: one for one in judged}

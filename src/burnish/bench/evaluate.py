@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec.structs import replace as changed
+
+from burnish.bench.items import Item, responses_of
 from burnish.bench.statistics import Estimate, mean_estimate
-from burnish.errors import ModelError
-from burnish.lm.base import LM, Completion, Sampling
-from burnish.lm.failures import classify
-from burnish.records import Finish, Response, Reward, Task
-from burnish.rewards.scorer import Scorer, gather, score_groups
+from burnish.lm.base import LM, Sampling
+from burnish.records import Response, Reward, Status, Task, Trajectory
+from burnish.rewards.fingerprint import fingerprint
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import Question
+from burnish.rewards.scorer import Scope, Scorer, checked, gather, score_groups
+from burnish.rollouts import Rollout, roll_out, single_turn
+from burnish.seeds import digest
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One task, its completion and its reward."""
+    """One task, its rollout and its reward."""
 
     task: Task
-    completion: Completion
+    trajectory: Trajectory
     reward: Reward
 
 
@@ -58,42 +64,67 @@ async def evaluate(
     *,
     part: str = "",
     deadline_s: float = 60.0,
+    rollout: Rollout = single_turn,
 ) -> Evaluation:
-    """One completion a task, scored; failures are left out of the score and counted.
+    """One rollout a task, scored; failures are left out of the score and counted.
 
-    A model that fails on one task costs that task its value, with the reason in its reward; the
-    others go on. `part` names the component that is the score; empty takes the total.
+    A rollout that fails costs its task the value, with the reason in its reward; the others go on.
+    Of a rollout with several roles, every role is an item. `part` names the component that is the
+    score; empty takes the total.
     """
-    calls = [partial(_answered, lm, task, sampling) for task in tasks]
-    asked = await gather(calls, limit=len(calls))
-    answered = [
-        Completion("", finish=Finish.ERROR) if isinstance(a, ModelError) else a for a in asked
-    ]
-    responses = [
-        [Response(id=task.id, text=c.text, finish=c.finish, tokens=len(c.token_ids))]
-        for task, c in zip(tasks, answered, strict=True)
-    ]
-    pairs = list(zip(tasks, responses, strict=True))
+    slots = list(enumerate(tasks))
+    rolled = await roll_out(slots, lm, sampling, rollout, sampling.seed)
+    played = [(task, t) for task, group in zip(tasks, rolled, strict=True) for t in group]
+    pairs = [(task, [changed(t.as_response(), id=_named(task, t))]) for task, t in played]
     rewards = await score_groups(scorer, pairs, deadline_s=deadline_s)
     items = [
-        Evaluated(task, c, _failed(scorer, a) if isinstance(a, ModelError) else found[0])
-        for task, a, c, found in zip(tasks, asked, answered, rewards, strict=True)
+        Evaluated(task, t, found if t.status is Status.OK else _failed(scorer, t))
+        for (task, t), (found,) in zip(played, rewards, strict=True)
     ]
     marks = [_mark(item.reward, part) for item in items]
     values = [mark for mark in marks if mark is not None]
     return Evaluation(items, marks, mean_estimate(values) if values else None)
 
 
-async def _answered(lm: LM, task: Task, sampling: Sampling) -> Completion | ModelError:
-    try:
-        return (await lm.sample(task.messages, sampling))[0]
-    except ModelError as error:
-        return error
+def _named(task: Task, trajectory: Trajectory) -> str:
+    return task.id if trajectory.role == "policy" else f"{task.id}.{trajectory.role}"
 
 
-def _failed(scorer: Scorer, error: ModelError) -> Reward:
-    return Reward.failed(scorer.name, classify(error).status, str(error))
+def _failed(scorer: Scorer, trajectory: Trajectory) -> Reward:
+    return Reward.failed(scorer.name, trajectory.status, trajectory.reason)
 
 
 def _mark(reward: Reward, part: str) -> float | None:
     return reward.components.get(part) if part else reward.value
+
+
+class Answering:
+    """Writes a text in the place of each response and lets a point scorer mark it."""
+
+    scope = Scope.POINT
+
+    def __init__(self, model: JudgeModel, scorer: Scorer) -> None:
+        self.name, self.needs = scorer.name, scorer.needs
+        self.model, self.scorer = model, scorer
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(type(self).__name__, self.model.fingerprint, fingerprint(self.scorer))
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        calls = [partial(self._one, task, place, blank) for place, blank in enumerate(responses)]
+        return await gather(calls)
+
+    async def _one(self, task: Task, place: int, blank: Response) -> Reward:
+        question = Question("answer", task.messages, about=(task.id, blank.id), vote=place)
+        heard = await self.model.ask(question, str)
+        if heard.verdict is None:
+            return Reward.failed(self.name, heard.status, heard.reason, evidence=heard.evidence)
+        written = changed(blank, text=heard.verdict, finish=heard.replies[-1].finish)
+        (reward,) = await checked(self.scorer, task, [written])
+        return changed(reward, evidence=(*reward.evidence, *heard.evidence))
+
+
+def blanks(items: Sequence[Item]) -> list[Item]:
+    """The items with one empty response each, for `Answering` to write."""
+    return [replace(item, responses=responses_of(item.id, [""])) for item in items]

@@ -22,7 +22,7 @@ from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.pair_scorers import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
-from burnish.rewards.tournament import all_pairs
+from burnish.rewards.select import all_pairs
 from burnish.seeds import digest
 
 

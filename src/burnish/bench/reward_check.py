@@ -16,13 +16,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
 from burnish.bench.edits import CUTS, EDITS, Edit
 from burnish.bench.items import evidence_of
+from burnish.bench.scripted_answers import script_for
 from burnish.bench.statistics import Estimate, mean_estimate, signed_estimate
-from burnish.errors import UserError
+from burnish.errors import UserError, did_you_mean
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.pair_scorers import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
@@ -279,3 +281,46 @@ def _paid_for_nothing(examples: Sequence[Example]) -> tuple[bool, str]:
     is_paid = earned >= usual and (earned > min(before) or earned > 0)
     says = f"an empty answer earns {earned:.3g} on average, the responses {usual:.3g}"
     return is_paid, f"{says}: a policy will find this" if is_paid else says
+
+
+def cases_for(scorer: Scorer, path: Path, limit: int) -> list[Case]:
+    """Groups of a file, after a look at whether it has the columns that the reward asks for."""
+    from burnish.bench.loaders.reading import read_sources
+
+    cases = read_cases(path, limit)
+    fields = {name for case in cases for name in case.task.fields}
+    columns = list(dict.fromkeys(name for row in read_sources(path) for name in row.values))
+    for name in sorted(scorer.needs - fields):
+        if name in columns:
+            advice = f"'{name}' is taken as prompt, response or label; copy it under another name"
+        else:
+            advice = f"it has {', '.join(columns)}.{did_you_mean(name, fields)} Add it to the rows"
+        raise UserError(
+            f"{path}: reward '{scorer.name}' needs the column '{name}'; {advice}, or change the "
+            "reward."
+        )
+    return cases
+
+
+def read_cases(path: Path, limit: int = 0) -> list[Case]:
+    """Groups of responses from a file; rows with the same prompt and fields are one group."""
+    from burnish.bench.judge_rows import read_items
+
+    groups: dict[str, Case] = {}
+    for item in read_items(path):
+        task = item.task(oracle=True)
+        key = repr((task.messages, sorted(task.fields.items(), key=lambda pair: pair[0])))
+        known = groups.get(key)
+        if known is None:
+            groups[key] = Case(task, item.responses)
+        else:
+            groups[key] = Case(known.task, (*known.responses, *item.responses))
+    cases = list(groups.values())
+    return cases[:limit] if limit else cases
+
+
+def scripted_case(task: Task, compared: Sequence[str], demonstration: str) -> Case:
+    """A task with its right, wrong and empty answers."""
+    lines = script_for(task, compared, demonstration)
+    responses = [Response(f"{task.id}.{line.label}", line.text) for line in lines]
+    return Case(task, tuple(responses))

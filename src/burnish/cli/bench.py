@@ -13,16 +13,14 @@ from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.judge import check_outside
 from burnish.cli.shared_options import AsJson, JudgeFlags, Limit, Oracle, takes_judge
 from burnish.errors import UserError
-from burnish.seeds import derive
 
 if TYPE_CHECKING:
-    from burnish.bench.answering import Answering
+    from burnish.bench.evaluate import Answering
     from burnish.bench.items import Item, Judged
+    from burnish.bench.judge_results import JudgeResult
     from burnish.bench.loaders import Benchmark
-    from burnish.cli.bench_report import JudgeResult
-    from burnish.cli.judge_session import OpenJudge
-    from burnish.records import Reward
-    from burnish.rewards.judges.asking import JudgeModel
+    from burnish.bench.open_judge import OpenJudge
+    from burnish.rewards.judges.judge_model import JudgeModel
 
 
 @takes_judge(without=("anchor",), with_="")
@@ -67,6 +65,7 @@ def bench(
       burnish bench llmbar --data test.parquet --recorded judges.parquet
       burnish bench ifeval --data test.parquet --model smollm2 --limit 20
     """
+    from burnish.bench.judge_results import sample_items
     from burnish.bench.loaders import benchmark, load
     from burnish.bench.point_scores import with_answers
 
@@ -85,24 +84,6 @@ def bench(
     return _live_answers(chosen, items, flags, out, as_json=as_json)
 
 
-def sample_items(items: list[Item], limit: int) -> list[Item]:
-    """A sample by id rather than the head of the file; items of one group stay together."""
-    if not limit or limit >= len(items):
-        return items
-    keys = sorted({item.group or item.id for item in items}, key=lambda k: derive("limit", k))
-    kept: set[str] = set()
-    size = 0
-    counts: dict[str, int] = {}
-    for item in items:
-        counts[item.group or item.id] = counts.get(item.group or item.id, 0) + 1
-    for key in keys:
-        if size >= limit:
-            break
-        kept.add(key)
-        size += counts[key]
-    return [item for item in items if (item.group or item.id) in kept]
-
-
 # --- judges
 
 
@@ -116,27 +97,10 @@ def _recorded_judges(
     as_json: bool,
 ) -> int:
     """Replay recorded judges: one order, the other, and both."""
-    from burnish.bench.accuracy import accuracy, agreement, by_subset, flips
-    from burnish.bench.recorded import read_recorded
-    from burnish.cli.bench_report import JudgeResult, print_details, print_judges
+    from burnish.bench.judge_results import recorded_results, write_results
+    from burnish.cli.bench_report import print_details, print_judges
 
-    judges = read_recorded(bench.name, recorded, items)
-    people = {item.id: item.people for item in items if item.people}
-    results = []
-    for judge in judges.values():
-        has_both = bool(judge.both)
-        judged = judge.both if has_both else judge.forward
-        results.append(
-            JudgeResult(
-                judge.name,
-                accuracy(judged),
-                by_subset(judged),
-                judged,
-                one_order=accuracy(judge.forward) if has_both else None,
-                flips=flips(judge.forward, judge.backward) if has_both else None,
-                agreement=agreement(judged, people) if people else None,
-            )
-        )
+    results = recorded_results(bench.name, recorded, items)
     if out is not None:
         write_results(out, [one for result in results for one in result.judged])
     if as_json:
@@ -165,7 +129,9 @@ def _live_judge(
     """Ask a judge about every item."""
     import anyio
 
-    from burnish.bench.points_judge import PointsJudge
+    from burnish.bench.judge_results import live_result
+    from burnish.bench.open_judge import check_needs, default_path
+    from burnish.bench.point_scores import PointsJudge
     from burnish.cli import judge_session as session
     from burnish.cli.bench_report import print_details, print_judges
 
@@ -180,11 +146,11 @@ def _live_judge(
             f"{data}: item '{unanswered.id}' has no response to judge; give --answers FILE."
         )
     # HealthBench's own rule: each criterion met or not, points over positive points.
-    judge = session.open_judge(
+    judge = session.open_flags(
         flags, PointsJudge if bench.kind == "rubric" and flags.with_ == "point" else None
     )
-    session.check_needs(judge.scorer, items, oracle=oracle)
-    path = out or session.default_path(bench.name, judge, oracle=oracle)
+    check_needs(judge.scorer, items, oracle=oracle)
+    path = out or default_path(bench.name, judge, oracle=oracle)
     if not as_json:
         say(f"{bench.title}: {len(items)} items, {session.title(judge)}", style="bold")
     start = perf_counter()
@@ -193,7 +159,7 @@ def _live_judge(
     seconds = perf_counter() - start
     if bench.kind == "rubric":
         return _show_points(bench, judge, judged, path, seconds, as_json=as_json)
-    result = _live_result(bench, judge.name, items, judged)
+    result = live_result(bench.name, judge.name, items, judged)
     if as_json:
         spent = session.spent_record(judge, seconds)
         record = _record(bench, len(items), [result], data)
@@ -209,71 +175,8 @@ def _live_judge(
     return check_outside(judged)
 
 
-def _live_result(
-    bench: Benchmark, name: str, items: list[Item], judged: list[Judged]
-) -> JudgeResult:
-    """Scores of a judge, with what its two orders said on their own where both were asked."""
-    from burnish.bench.accuracy import accuracy, agreement, by_style, by_subset, flips
-    from burnish.bench.items import oracle_share
-    from burnish.cli.bench_report import JudgeResult
-    from burnish.rewards.judges.benchmarks import ties_score
-
-    forward, backward = _one_order(judged, 0), _one_order(judged, 1)
-    people = {item.id: item.people for item in items if item.people}
-    ties = [one for one in judged if bench.name == "rewardbench2" and one.subset.lower() == "ties"]
-    return JudgeResult(
-        name,
-        accuracy(judged),
-        by_subset(judged),
-        judged,
-        one_order=accuracy(forward) if forward else None,
-        flips=flips(forward, backward) if forward else None,
-        agreement=agreement(judged, people) if people else None,
-        styles=by_style(judged) if bench.name == "rmbench" else None,
-        ties=ties_score([_ratings(one) for one in ties]) if ties else None,
-        oracle=oracle_share(judged),
-    )
-
-
-def _one_order(judged: list[Judged], place: int) -> list[Judged]:
-    """What one of two orders said of each pair; empty where a judge was asked in one only."""
-    from burnish.bench.items import Judged, choice_of
-
-    found = []
-    for one in judged:
-        parts = [_order_parts(reward) for reward in one.rewards]
-        if len(parts) != 2 or not all(len(part) == 2 for part in parts):
-            return []
-        values = tuple(part[place].value for part in parts)
-        found.append(
-            Judged(
-                one.id, one.judge, values=values, choice=choice_of(values), best=one.best,
-                status=parts[0][place].status, subset=one.subset, group=one.group, info=one.info,
-            )
-        )  # fmt: skip
-    return found
-
-
-def _order_parts(reward: Reward) -> list[Reward]:
-    """The parts `forward` and `backward` of a reward from both orders, wherever they stand."""
-    named = {part.name: part for part in reward.parts}
-    if {"forward", "backward"} <= named.keys():
-        return [named["forward"], named["backward"]]
-    for part in reward.parts:
-        if found := _order_parts(part):
-            return found
-    return []
-
-
-def _ratings(one: Judged) -> dict[str, Any]:
-    """A row of the Ties subset: ratings of the right answers first."""
-    right = [one.values[place] for place in one.best or ()]
-    wrong = [v for place, v in enumerate(one.values) if place not in (one.best or ())]
-    return {"id": one.id, "num_correct": len(right), "ratings": [*right, *wrong]}
-
-
 def _record(bench: Benchmark, items: int, results: list[JudgeResult], data: Path) -> dict[str, Any]:
-    from burnish.cli.bench_report import judge_record
+    from burnish.bench.judge_results import judge_record
 
     return {
         "bench": bench.name,
@@ -290,9 +193,10 @@ def _recorded_marks(
     bench: Benchmark, path: Path, limit: int, out: Path | None, *, as_json: bool
 ) -> int:
     """HealthBench's marks on record, which stand beside the rubrics."""
+    from burnish.bench.judge_results import points_record, sample_items, write_results
     from burnish.bench.loaders import load_healthbench_marks
     from burnish.bench.point_scores import judged_marks, largest_deviation, point_score
-    from burnish.cli.bench_report import points_record, print_points
+    from burnish.cli.bench_report import print_points
 
     marked = load_healthbench_marks(path)
     kept = {item.id for item in sample_items([one.item for one in marked], limit)}
@@ -328,7 +232,8 @@ def _live_answers(
     """Let a model answer, and check its answers by rule."""
     import anyio
 
-    from burnish.bench.answering import blanks
+    from burnish.bench.evaluate import blanks
+    from burnish.bench.open_judge import default_path
     from burnish.cli import judge_session as session
 
     if not flags.model and flags.replay is None:
@@ -336,8 +241,8 @@ def _live_answers(
             f"benchmark '{bench.name}' checks answers: give --answers FILE (key or prompt, and "
             "response), or --model MODEL to have them written."
         )
-    judge = session.open_judge(flags._replace(with_=""), _answering)
-    path = out or session.default_path(bench.name, judge)
+    judge = session.open_flags(flags._replace(with_=""), _answering)
+    path = out or default_path(bench.name, judge)
     if not as_json:
         say(f"{bench.title}: {len(items)} prompts for {one_line(judge.name)}", style="bold")
     start = perf_counter()
@@ -352,7 +257,7 @@ def _live_answers(
 
 
 def _answering(model: JudgeModel) -> Answering:
-    from burnish.bench.answering import Answering
+    from burnish.bench.evaluate import Answering
     from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 
     return Answering(model, Instructions(InstructionsConfig()))
@@ -378,8 +283,9 @@ def _show_instructions(
     *,
     as_json: bool,
 ) -> None:
+    from burnish.bench.judge_results import points_record
     from burnish.bench.point_scores import by_instruction, point_score
-    from burnish.cli.bench_report import points_record, print_instructions, print_points
+    from burnish.cli.bench_report import print_instructions, print_points
 
     found, kinds = point_score(judged), by_instruction(judged)
     if as_json:
@@ -404,8 +310,9 @@ def _show_points(
     *,
     as_json: bool,
 ) -> int:
+    from burnish.bench.judge_results import points_record
     from burnish.bench.point_scores import point_score
-    from burnish.cli.bench_report import points_record, print_points
+    from burnish.cli.bench_report import print_points
     from burnish.cli.judge_session import spent_record, spent_text
 
     found = point_score(judged)
@@ -417,17 +324,6 @@ def _show_points(
         say(spent_text(judge, seconds))
         _print_file(path)
     return check_outside(judged)
-
-
-def write_results(path: Path, judged: list[Judged]) -> None:
-    """Add what was replayed to a result file, where its last line for the item says otherwise."""
-    from burnish.bench.judging import ResultFile
-
-    with ResultFile(path) as file:
-        last = {(one.judge, one.id): one for one in file.records}
-        for one in judged:
-            if last.get((one.judge, one.id)) != one:
-                file.append(one)
 
 
 def _print_file(path: Path | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -12,14 +11,12 @@ from rich.text import Text
 from burnish.bench.accuracy import (
     Accuracy,
     Agreement,
-    Flips,
     Styles,
-    Subsets,
     confusion,
     disagreements,
     name_of,
 )
-from burnish.bench.items import Judged
+from burnish.bench.judge_results import JudgeResult
 from burnish.bench.point_scores import Obeyed, PointScore
 from burnish.bench.statistics import Estimate
 from burnish.cli.console import one_line, out, say
@@ -27,24 +24,6 @@ from burnish.cli.drawing import table_of
 
 SHOWN = 5
 """Disagreements that are listed."""
-
-
-class JudgeResult(NamedTuple):
-    """One judge on one benchmark of choices."""
-
-    name: str
-    accuracy: Accuracy
-    subsets: Subsets
-    judged: Sequence[Judged]
-    one_order: Accuracy | None = None
-    """With the responses in the file's order only."""
-    flips: Flips | None = None
-    agreement: Agreement | None = None
-    styles: Styles | None = None
-    ties: float | None = None
-    """RewardBench 2's score of its subset Ties."""
-    oracle: float = 0.0
-    """Share of the verdicts that rest on the label."""
 
 
 def percent(estimate: Estimate | None) -> str:
@@ -183,42 +162,6 @@ def print_instructions(found: dict[str, Obeyed]) -> None:
             Text(one_line(name)), f"{count.obeyed} of {count.decided}{share}", str(count.undecided)
         )
     out.print(table)
-
-
-def judge_record(result: JudgeResult) -> dict[str, Any]:
-    """One judge for machines."""
-    return {
-        "name": result.name,
-        "accuracy": accuracy_record(result.accuracy),
-        "one_order": None if result.one_order is None else accuracy_record(result.one_order),
-        "subsets": {name: accuracy_record(a) for name, a in result.subsets.each.items()},
-        "macro": result.subsets.macro,
-        "flips": None if result.flips is None else _named(result.flips._asdict()),
-        "agreement": None if result.agreement is None else _named(result.agreement._asdict()),
-        "styles": None if result.styles is None else result.styles._asdict(),
-        "ties_score": result.ties,
-        "oracle_share": result.oracle,
-        "confusion": [
-            {"label": label, "said": said, "count": count}
-            for (label, said), count in confusion(result.judged).items()
-        ],
-    }
-
-
-def accuracy_record(found: Accuracy) -> dict[str, Any]:
-    """An accuracy with its intervals as objects."""
-    return _named(found._asdict())
-
-
-def points_record(found: PointScore) -> dict[str, Any]:
-    """A mean score with its intervals as objects."""
-    record = _named(found._asdict())
-    record["subsets"] = {name: e._asdict() for name, e in found.subsets.items()}
-    return record
-
-
-def _named(record: dict[str, Any]) -> dict[str, Any]:
-    return {k: v._asdict() if isinstance(v, Estimate) else v for k, v in record.items()}
 
 
 def _plain(estimate: Estimate) -> str:

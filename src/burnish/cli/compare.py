@@ -17,15 +17,15 @@ from burnish.cli.console import emit_json, interval, number, one_line, out, say
 from burnish.cli.drawing import table_of, value_style
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
-from burnish.store import RunStore, StoredEvaluation, find_run
+from burnish.store import RunStore, find_run
 from burnish.texts import safe
 
 if TYPE_CHECKING:
     from burnish.bench import Comparison, HeldOutRun, PairedTest
-    from burnish.bench.compare_judges import JudgeComparison
+    from burnish.bench.compare import JudgeComparison
+    from burnish.bench.held_out import RunComparison, RunSide
     from burnish.bench.items import Judged
     from burnish.view.curves import Point
-
 
 CHANGED = 3
 """Prompts that are shown for the better, and as many for the worse."""
@@ -73,181 +73,55 @@ def compare(
     """
     if are_results(run_a, run_b):
         return compare_results(run_a, run_b, as_json=as_json)
-    return compare_runs(folder, run_a, run_b, step=step, metrics=metric or (), as_json=as_json)
+    folder_a, folder_b = find_run(folder, run_a), find_run(folder, run_b)
+    if folder_a.resolve() == folder_b.resolve():
+        raise UserError(
+            f"'{run_a}' and '{run_b}' are the same run, {folder_a}; expected two. "
+            f"Its own curves and scores: burnish show {folder_a}"
+        )
+    return print_runs(folder_a, folder_b, step, metric or (), as_json)
 
 
 # --- two runs
 
 
-class Side(NamedTuple):
-    """One of the two runs, apart from its answers."""
-
-    folder: Path
-    recipe: str
-    status: str
-    steps: int
-    curves: dict[str, list[Point]]
-
-
-def compare_runs(
-    folder: Path,
-    reference_a: str,
-    reference_b: str,
-    *,
-    step: int | None,
-    metrics: Sequence[str],
-    as_json: bool,
+def print_runs(
+    folder_a: Path, folder_b: Path, step: int | None, metrics: Sequence[str], as_json: bool
 ) -> int:
     """Compare two runs' held-out answers, settings and curves."""
-    from burnish.bench import compare as compare_answers
-    from burnish.bench import differing
-    from burnish.view.held_out import evaluation_after, evaluations, held_out_run
+    from burnish.bench.held_out import compare_runs
 
-    folder_a, folder_b = find_run(folder, reference_a), find_run(folder, reference_b)
-    if folder_a.resolve() == folder_b.resolve():
-        raise UserError(
-            f"'{reference_a}' and '{reference_b}' are the same run, {folder_a}; expected two. "
-            f"Its own curves and scores: burnish show {folder_a}"
-        )
     with (
         RunStore.open(folder_a, read_only=True) as store_a,
         RunStore.open(folder_b, read_only=True) as store_b,
     ):
-        by_step = (evaluations(store_a), evaluations(store_b))
-        chosen = [
-            evaluation_after(store, found, step)
-            for store, found in zip((store_a, store_b), by_step, strict=True)
-        ]
-        found = compare_answers(held_out_run(store_a, chosen[0]), held_out_run(store_b, chosen[1]))
-        names = _known(metrics, store_a, store_b)
-        a, b = (_side(store, names) for store in (store_a, store_b))
-    notes = _notes(found, *by_step)
-    changes = differing(found.a.settings, found.b.settings)
+        found = compare_runs(store_a, store_b, step=step, metrics=metrics)
     if as_json:
-        emit_json(_record(found, a, b, changes, notes))
+        emit_json(found.record())
     else:
-        print_comparison(found, a, b, changes, notes)
+        print_comparison(found)
     return 0
 
 
-def _known(asked: Sequence[str], store_a: RunStore, store_b: RunStore) -> list[str]:
-    """The metrics to show; one that neither run has is a mistake where it was asked for."""
-    from burnish.view.held_out import CURVES
-
-    known = list(dict.fromkeys([*store_a.metrics(), *store_b.metrics()]))
-    for name in asked:
-        if name not in known:
-            hint = did_you_mean(name, known) or f" They have: {', '.join(known) or 'none yet'}."
-            raise UserError(
-                f"neither run '{store_a.name}' nor run '{store_b.name}' has a metric '{name}'.{hint}"
-            )
-    return [name for name in dict.fromkeys(asked or CURVES) if name in known]
-
-
-def _side(store: RunStore, names: Sequence[str]) -> Side:
-    curves: dict[str, list[Point]] = {
-        name: [(step, value) for step, value in points if value is not None]
-        for name, points in ((name, store.metrics(name).get(name, [])) for name in names)
-    }
-    steps = len(store.steps())
-    return Side(store.folder, store.about.recipe, store.status().value, steps, curves)
-
-
-def _notes(
-    found: Comparison, steps_a: dict[int, StoredEvaluation], steps_b: dict[int, StoredEvaluation]
-) -> list[str]:
-    """What a person should know before believing the test."""
-    notes = []
-    if found.a.step != found.b.step:
-        both = sorted(steps_a.keys() & steps_b.keys())
-        choose = f"; --step N compares both after N steps: {', '.join(map(str, both))}"
-        notes.append(
-            f"the last evaluation of each is compared: A's after {found.a.step} steps, B's after "
-            f"{found.b.step}{choose if both else ''}"
-        )
-    budgets = [_budget(run.settings) for run in (found.a, found.b)]
-    if budgets[0] != budgets[1]:
-        notes.append(
-            f"answers had at most {budgets[0]} tokens in A and {budgets[1]} in B, which alone can "
-            "make a difference"
-        )
-    return notes
-
-
-def _budget(settings: Any) -> Any:
-    return settings.get("evaluation.max_tokens") or settings.get("rollout.max_tokens")
-
-
-def _record(
-    found: Comparison,
-    a: Side,
-    b: Side,
-    changes: dict[str, tuple[Any, Any]],
-    notes: list[str],
-) -> dict[str, Any]:
-    """The whole comparison for machines; a setting that a run does not have is null."""
-    from burnish.bench import ABSENT
-
-    test = found.test
-    return {
-        "a": _run_record(found.a, a),
-        "b": _run_record(found.b, b),
-        "differs": {
-            key: [None if value is ABSENT else value for value in pair]
-            for key, pair in changes.items()
-        },
-        "notes": notes,
-        "test": None if test is None else _test_record(test._asdict()),
-        "prompts": [{**pair._asdict(), "change": pair.change} for pair in found.pairs],
-        "only_a": found.only_a,
-        "only_b": found.only_b,
-        "unmarked": [item._asdict() for item in found.unmarked],
-        "curves": {name: {"a": points, "b": b.curves[name]} for name, points in a.curves.items()},
-        "verdict": found.verdict,
-    }
-
-
-def _run_record(run: HeldOutRun, side: Side) -> dict[str, Any]:
-    return {
-        "name": run.name,
-        "folder": str(side.folder),
-        "recipe": side.recipe,
-        "status": side.status,
-        "steps": side.steps,
-        "evaluated_after": run.step,
-        "answers": len(run.answers),
-    }
-
-
-def _test_record(test: dict[str, Any]) -> dict[str, Any]:
-    """Estimates and counts as objects with names instead of bare lists."""
-    return {k: v._asdict() if hasattr(v, "_asdict") else v for k, v in test.items()}
-
-
-def print_comparison(
-    found: Comparison,
-    a: Side,
-    b: Side,
-    changes: Mapping[str, tuple[Any, Any]],
-    notes: Sequence[str],
-) -> None:
+def print_comparison(both: RunComparison) -> None:
     """The runs, what differs, the test, the prompts that changed, the curves, the verdict."""
-    _print_run("A", found.a, a)
-    _print_run("B", found.b, b)
-    _print_settings(changes)
-    for note in notes:
+    found = both.found
+    _print_run("A", found.a, both.a)
+    _print_run("B", found.b, both.b)
+    _print_settings(both.changes)
+    for note in both.notes:
         say(f"note      {one_line(note)}", style="yellow")
     say()
     if found.test is not None:
         _print_test(found.test)
     _print_left_out(found)
     _print_changed(found)
-    _print_curves(a.curves, b.curves)
+    _print_curves(both.a.curves, both.b.curves)
     say()
     say(found.verdict, style="bold")
 
 
-def _print_run(letter: str, run: HeldOutRun, side: Side) -> None:
+def _print_run(letter: str, run: HeldOutRun, side: RunSide) -> None:
     recipe = f"recipe {side.recipe}, " if side.recipe else ""
     line = (
         f"{letter}  {run.name}: {recipe}{side.status}, {side.steps} steps, held out after "
@@ -274,7 +148,7 @@ def _value(value: Any) -> Text:
 
 
 def _print_test(test: PairedTest) -> None:
-    from burnish.bench import p_text
+    from burnish.bench.compare import p_text
 
     table = _table("held out", "mean, 95 % interval")
     table.add_row("A", interval(test.mean_a))
@@ -345,9 +219,11 @@ def _first_lines(answer: str) -> list[str]:
     return lines[:ANSWER_LINES] + ["…"] * (len(lines) > ANSWER_LINES)
 
 
-def _print_curves(curves_a: dict[str, list[Point]], curves_b: dict[str, list[Point]]) -> None:
+def _print_curves(
+    curves_a: Mapping[str, Sequence[Point]], curves_b: Mapping[str, Sequence[Point]]
+) -> None:
     """One line a metric; both runs share its scale, in steps and in values."""
-    from burnish.view.sparkline import scale_of, sparkline
+    from burnish.view.curves import scale_of, sparkline
 
     names = [name for name in curves_a if curves_a[name] or curves_b[name]]
     if not names:
@@ -396,7 +272,7 @@ def are_results(a: str, b: str) -> bool:
 
 def compare_results(a: str, b: str, *, as_json: bool) -> int:
     """Compare two judges, item by item."""
-    from burnish.bench.compare_judges import compare_judges
+    from burnish.bench.compare import compare_judges
 
     judged_a, judged_b = _read_results(a), _read_results(b)
     found = compare_judges(judged_a, judged_b, judged_a[0].judge, judged_b[0].judge)
@@ -460,12 +336,12 @@ def print_judges(found: JudgeComparison) -> None:
 
 
 def _judges_record(found: JudgeComparison) -> dict[str, Any]:
-    from burnish.cli.bench_report import accuracy_record
+    from burnish.bench.judge_results import accuracy_record
 
     return {
         "a": {"judge": found.name_a, "accuracy": accuracy_record(found.accuracy_a)},
         "b": {"judge": found.name_b, "accuracy": accuracy_record(found.accuracy_b)},
-        "test": _test_record(found.test._asdict()),
+        "test": found.test.record(),
         "agreed": found.agreed,
         "only_a": found.only_a,
         "only_b": found.only_b,

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from burnish.metrics import RATIO_MAX, SURROGATE
 from burnish.texts import safe
 
 out = Console(highlight=False)
@@ -121,5 +122,5 @@ def surrogate_text(metrics: Mapping[str, float | None]) -> str:
 
     With one update a step every ratio is 1 and the surrogate is 0 whatever is being learned.
     """
-    on_policy = metrics.get("policy/ratio_max") == 1.0
-    return "-" if on_policy else number(metrics.get("loss/surrogate"), 4)
+    on_policy = metrics.get(RATIO_MAX) == 1.0
+    return "-" if on_policy else number(metrics.get(SURROGATE), 4)

@@ -108,7 +108,7 @@ def coloured_messages(trajectory: Trajectory, task: Task) -> Text:
     for message in task.messages:
         text.append(f"[{safe(message.role)}] ", style=AUTHOR_STYLES["template"])
         author = "tool" if message.role == "tool" else "prompt"
-        text.append(safe(message.content) + "\n", style=AUTHOR_STYLES[author])
+        text.append(safe(message.text) + "\n", style=AUTHOR_STYLES[author])
     text.append("[assistant] ", style=AUTHOR_STYLES["template"])
     text.append(safe(trajectory.text), style=f"{AUTHOR_STYLES['model']} underline")
     return text

@@ -6,12 +6,11 @@ without loading a model, the rewards, the advantages and the loss.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -22,39 +21,14 @@ from burnish.cli.needs import import_policy
 from burnish.cli.recipes import resolve
 from burnish.cli.shared_options import Words
 from burnish.errors import UserError
-from burnish.records import Author, Finish, Message, Reward, Span, Task, Trajectory
+from burnish.records import Finish, Span, Trajectory
 from burnish.texts import safe
 
 if TYPE_CHECKING:
+    from burnish.bench.scripted_answers import ModelTokenizer, Played
     from burnish.config import Config
-    from burnish.lm.base import Sampling
     from burnish.lm.tokenizer import Tokenizer
     from burnish.policy import Advantages, Recipe, RewardBatch
-    from burnish.rewards.scorer import Scorer
-    from burnish.tasks.base import TaskSet
-
-
-class ScriptedAnswer(NamedTuple):
-    """One answer of the script."""
-
-    label: str
-    text: str
-
-
-class Played(NamedTuple):
-    """One task, its answers as trajectories, and their rewards."""
-
-    task: Task
-    lines: list[ScriptedAnswer]
-    trajectories: list[Trajectory]
-    rewards: list[Reward]
-
-
-class ModelTokenizer(NamedTuple):
-    """A tokenizer, and whose it is."""
-
-    tokenizer: Tokenizer
-    what: str
 
 
 def try_(
@@ -75,6 +49,7 @@ def try_(
     """
     import anyio
 
+    from burnish.bench.scripted_answers import answer_fields, play_all, scripts_for, tokenizer_for
     from burnish.lm.base import Sampling
     from burnish.rewards.config import build_all
     from burnish.rewards.scorer import bind_check
@@ -93,7 +68,10 @@ def try_(
     sampling = Sampling(max_tokens=config.rollout.max_tokens, stop=config.rollout.stop)
     chosen, scripts = scripts_for(tasks, prompts, answer_fields(scorer), config.experts.field)
     deadline_s = config.rollout.score_timeout_s
-    played = anyio.run(partial(play_all, chosen, scripts, scorer, found, sampling, deadline_s))
+    rollout = config.rollout.build_evaluation(asked.root)
+    played = anyio.run(
+        partial(play_all, chosen, scripts, scorer, found, sampling, deadline_s, rollout)
+    )
     out.print(legend())
     for place, play in enumerate(played, 1):
         _print_play(place, play, found)
@@ -112,130 +90,6 @@ def _print_judges(config: Config) -> None:
                 "it has a status instead of a value and every advantage is 0.",
                 style="yellow",
             )
-
-
-# --- scripted answers
-
-
-def answer_fields(scorer: Scorer) -> list[str]:
-    """The task fields that the rewards compare answers with."""
-    from burnish.rewards.scorer import leaves
-
-    fields = [getattr(getattr(leaf, "config", None), "field", None) for leaf in leaves(scorer)]
-    return [field for field in fields if field is not None]
-
-
-def scripts_for(
-    tasks: TaskSet, prompts: int, compared: Sequence[str], demonstration: str
-) -> tuple[list[Task], list[list[ScriptedAnswer]]]:
-    """The first tasks and a script for each; what an expert says to one is misplaced at another."""
-    found = tasks.sample(prompts + 1)
-    # Of a set that has no more the last prompt meets the first one's answer.
-    others = [*found[1:], found[0]]
-    scripts = [
-        script_for(task, compared, demonstration, str(other.fields.get(demonstration) or ""))
-        for task, other in zip(found, others, strict=True)
-    ]
-    return found[:prompts], scripts[:prompts]
-
-
-def script_for(
-    task: Task,
-    compared: Sequence[str] = (),
-    demonstration: str = "demonstration",
-    misplaced: str = "",
-) -> list[ScriptedAnswer]:
-    """The expert's answer where the task has one, the right answer, a wrong one and an empty one.
-
-    Right is what the rewards compare with; where they do not say, `answer` or the first label.
-    `misplaced` is an expert's answer to another prompt: its form is right, its content wrong.
-    """
-    shown = task.fields.get(demonstration)
-    expert = [ScriptedAnswer("expert", str(shown))] if shown else []
-    if shown and misplaced and misplaced != str(shown):
-        expert.append(ScriptedAnswer("misplaced", misplaced))
-    labels = [*(["answer"] if "answer" in task.labels else []), *task.labels]
-    names = (name for name in (*compared, *labels) if task.fields.get(name) is not None)
-    label = next(names, None)
-    if label is None:
-        return [*expert, ScriptedAnswer("some text", "I do not know."), ScriptedAnswer("empty", "")]
-    answer = task.fields[label]
-    right = str(answer[0] if isinstance(answer, list | tuple) and answer else answer)
-    # Beside an expert's answer the bare label need not have the form that rewards ask for.
-    named = "label alone" if expert else "right"
-    bare = [] if right == str(shown) else [ScriptedAnswer(named, right)]
-    return [
-        *expert,
-        *bare,
-        ScriptedAnswer("wrong", wrong_answer(right)),
-        ScriptedAnswer("empty", ""),
-    ]
-
-
-def wrong_answer(right: str) -> str:
-    """An answer of the same form that is not the right one."""
-    try:
-        return str(int(right) + 1)
-    except ValueError:
-        pass
-    if len(right) == 1 and right.isalpha():
-        return "B" if right.upper() != "B" else "A"
-    return "I do not know."
-
-
-async def play_all(
-    tasks: Sequence[Task],
-    scripts: Sequence[list[ScriptedAnswer]],
-    scorer: Scorer,
-    found: ModelTokenizer,
-    sampling: Sampling,
-    deadline_s: float,
-) -> list[Played]:
-    """Let the scripted model answer every task, and score the answers."""
-    return [
-        await _play(task, lines, scorer, found, sampling, deadline_s)
-        for task, lines in zip(tasks, scripts, strict=True)
-    ]
-
-
-async def _play(
-    task: Task,
-    lines: list[ScriptedAnswer],
-    scorer: Scorer,
-    found: ModelTokenizer,
-    sampling: Sampling,
-    deadline_s: float,
-) -> Played:
-    from burnish.lm.base import Sampling
-    from burnish.lm.scripted import ScriptedLM
-    from burnish.rewards.scorer import checked
-
-    def speak(_: Sequence[Message], index: int) -> str:
-        return lines[index].text
-
-    lm = ScriptedLM(speak, tokenizer=found.tokenizer)
-    own = Sampling(n=len(lines), max_tokens=sampling.max_tokens, stop=sampling.stop)
-    completions = await lm.sample(task.messages, own)
-    prompt = found.tokenizer.render_spans(task.messages)
-    # A model ends its answer with a token of its own; without it an empty answer has no token.
-    end = found.tokenizer.eos_ids[:1]
-    trajectories = []
-    for index, completion in enumerate(completions):
-        ids = completion.token_ids + (end if completion.finish.value == "stop" else ())
-        answer = Span(Author.MODEL, ids, (0.0,) * len(ids), trainable=True)
-        trajectories.append(
-            Trajectory(
-                id=f"{task.id}.{index}",
-                task_id=task.id,
-                group=task.id,
-                spans=(*prompt, answer),
-                text=completion.text,
-                finish=completion.finish,
-            )
-        )
-    responses = [trajectory.as_response() for trajectory in trajectories]
-    rewards = await checked(scorer, task, responses, deadline_s=deadline_s)
-    return Played(task, lines, trajectories, rewards)
 
 
 def _print_play(number: int, play: Played, found: ModelTokenizer) -> None:
@@ -320,7 +174,6 @@ def print_terms(played: Sequence[Played], config: Config, tokenizer: Tokenizer) 
 
 def _without_model(recipe: Recipe) -> Recipe:
     """The recipe as far as it can be played without a model; a line says what is left out."""
-    import msgspec
 
     if recipe.contrastive:
         say("The contrastive reward reads hidden states: left out here.", style="yellow")
@@ -398,37 +251,3 @@ def _mean(value: Any) -> float:
 
 def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
-
-
-# --- tokens without a model
-
-
-def tokenizer_for(model: str) -> ModelTokenizer:
-    """The model's own tokenizer where its folder is at hand, else one token a byte."""
-    try:
-        from burnish.lm.tiny import write_byte_tokenizer
-        from burnish.lm.tokenizer import Tokenizer
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"tokens need the package '{error.name}'. Install it: pip install 'burnish[torch]'"
-        ) from error
-    folder = _folder_of(model)
-    if folder is not None:
-        return ModelTokenizer(Tokenizer.from_folder(folder), f"tokenizer of '{model}'")
-    with tempfile.TemporaryDirectory() as scratch:
-        write_byte_tokenizer(Path(scratch))
-        tokenizer = Tokenizer.from_folder(Path(scratch))
-    whose = "tokenizer of 'tiny'" if model == "tiny" else f"not '{model}', which is not at hand"
-    return ModelTokenizer(tokenizer, f"one token a byte ({whose})")
-
-
-def _folder_of(model: str) -> Path | None:
-    """A local folder, or the cache of the embedded model where it was converted before."""
-    if model == "tiny":
-        return None
-    if model != "smollm2":
-        return Path(model)
-    from burnish.lm.cache_folder import cache_folder
-
-    made = sorted(cache_folder().glob("smollm2*"))
-    return made[-1] if made else None

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -61,8 +62,12 @@ def run(arguments: Sequence[str]) -> int:
         return USER if isinstance(error, UserError) else STOPPED
     except Exception as error:
         # Boundary: typer raises its own or click's errors for bad arguments, by version; they are
-        # known by their `format_message`. A full GPU is told by errors of torch's. All else is a
-        # bug and keeps its traceback.
+        # known by their `format_message`. A full GPU is told by errors of torch's. Any path
+        # that was typed can be too long. All else is a bug and keeps its traceback.
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            _show_trace()
+            _complain(_long_name(error))
+            return USER
         if not hasattr(error, "format_message"):
             line = _full_device(error, arguments)
             if not line:
@@ -92,10 +97,16 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 def _full_device(error: Exception, arguments: Sequence[str]) -> str:
     """The line of a GPU without memory; empty for any other error."""
-    from burnish.lm.device_full import device_full
+    from burnish.lm.hardware import device_full
 
     full = device_full(error, " ".join(["burnish", *arguments[:1]]), MORE_ROOM)
     return "" if full is None else str(full)
+
+
+def _long_name(error: OSError) -> str:
+    name = str(error.filename)
+    shown = f"'{name[:40]}'... ({len(name)} characters)"
+    return f"{shown}: the name is too long for a file or folder; expected a shorter one."
 
 
 def _usage(error: Any) -> str:

@@ -20,8 +20,8 @@ from burnish.records import Status
 
 if TYPE_CHECKING:
     from burnish.bench.items import Item, Judged
-    from burnish.cli.judge_session import OpenJudge
-    from burnish.rewards.judges.forecast import Forecast
+    from burnish.bench.open_judge import OpenJudge
+    from burnish.rewards.judges.budget import Forecast
 
 
 LISTED = 12
@@ -69,14 +69,15 @@ def judge(
     import anyio
 
     from burnish.bench.judge_rows import read_items
+    from burnish.bench.open_judge import check_needs
     from burnish.cli import judge_session as session
 
     # The judge sees the anchor as the other response, so its column is no secret.
     shown = (*(show or ()), *([flags.anchor] if flags.anchor else []))
     items = read_items(file, show=shown)
     items = items[:limit] if limit else items
-    judge = session.open_judge(flags)
-    session.check_needs(judge.scorer, items, oracle=oracle)
+    judge = session.open_flags(flags)
+    check_needs(judge.scorer, items, oracle=oracle)
     if not as_json:
         say(session.title(judge), style="bold")
     start = perf_counter()
@@ -109,7 +110,7 @@ def _record(
 ) -> dict[str, Any]:
     from burnish.bench.accuracy import accuracy, by_subset
     from burnish.bench.items import oracle_share
-    from burnish.cli.bench_report import accuracy_record
+    from burnish.bench.judge_results import accuracy_record
     from burnish.cli.judge_session import spent_record
 
     has_labels = any(one.best for one in judged)
@@ -143,7 +144,7 @@ def print_items(items: Sequence[Item], judged: Sequence[Judged], explain: int) -
         head.append(outcome(one), style="green" if one.is_valid else "red")
         out.print(head)
         out.print(
-            Text(one_line(item.messages[-1].content), style="cyan"),
+            Text(one_line(item.messages[-1].text), style="cyan"),
             no_wrap=True,
             overflow="ellipsis",
         )

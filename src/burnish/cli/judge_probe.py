@@ -20,8 +20,8 @@ from burnish.seeds import derive
 if TYPE_CHECKING:
     from burnish.bench.edits import Edit
     from burnish.bench.items import Item
+    from burnish.bench.open_judge import OpenJudge
     from burnish.bench.probe import Finding, Twice
-    from burnish.cli.judge_session import OpenJudge
 
 
 @takes_judge(without=("both_orders", "anchor"), both_orders=False)
@@ -57,14 +57,15 @@ def probe(
     """
     import anyio
 
+    from burnish.bench.open_judge import check_needs
     from burnish.bench.probe import edit_findings, pair_findings
     from burnish.cli import judge_session as session
 
     items = _pairs(file, bench, limit)
     chosen = _edits(edits)
     # One order at a time: a judge that already joins both has no place left to measure.
-    judge = session.open_judge(flags._replace(both_orders=False))
-    session.check_needs(judge.scorer, items)
+    judge = session.open_flags(flags._replace(both_orders=False))
+    check_needs(judge.scorer, items)
     if not as_json:
         say(f"probe of {one_line(judge.name)} on {len(items)} pairs, each order on its own")
     start = perf_counter()
@@ -120,8 +121,9 @@ def _edits(words: str) -> list[Edit]:
 async def _ask(
     judge: OpenJudge, items: list[Item], edits: Sequence[Edit], *, quiet: bool
 ) -> tuple[list[Twice], dict[str, list[Twice]]]:
+    from burnish.bench.open_judge import forecast
     from burnish.bench.probe import ask_edits, ask_twice, edited
-    from burnish.cli.judge_session import Progress, forecast, print_forecast
+    from burnish.cli.judge_session import Progress, print_forecast
 
     found = await forecast(judge, items, per_item=2 * (1 + len(edits)))
     if not quiet:
@@ -131,7 +133,7 @@ async def _ask(
         pairs, found.calls, "probing", judge.model.budget, unit="pairs", quiet=quiet
     )
     with progress as step:
-        limit = judge.flags.concurrency
+        limit = judge.settings.concurrency
 
         def done(one: Twice) -> None:
             step(one.is_valid)

@@ -23,7 +23,7 @@ def import_training() -> Any:
 
 def import_policy() -> Any:
     """`burnish.policy` with the functions that compute, which need torch."""
-    _import("burnish.policy.doors", "advantages and losses")
+    _import("torch", "advantages and losses")
     return _import("burnish.policy", "advantages and losses")
 
 

@@ -36,7 +36,7 @@ from burnish.cli.drawing import print_curves
 from burnish.cli.runs import setting
 from burnish.errors import BurnishError
 from burnish.store import Manifest, RunStore
-from burnish.texts import shown_path
+from burnish.texts import run_word, shown_path
 from burnish.view.curves import curves_of, draw_picture
 
 if TYPE_CHECKING:
@@ -102,11 +102,6 @@ class LineView(View):
     def on_started(self, event: Any) -> None:
         print_header(event, self.notes)
 
-    def on_imitated(self, event: Any) -> None:
-        if (event.step + 1) % max(event.steps // 10, 1) == 0:
-            done = f"{event.step + 1}/{event.steps}"
-            say(f"warm start {done}  loss of the demonstrations {number(event.loss, 3)}")
-
     def on_calibrated(self, event: Any) -> None:
         parts = ", ".join(
             f"{one_line(name)} {number(mean)} (sd {number(event.deviation[name])})"
@@ -121,7 +116,9 @@ class LineView(View):
         say(f"curriculum: stage {stage}, {event.tasks} tasks, from step {event.step}", style="bold")
 
     def on_stepdone(self, event: StepDone) -> None:
-        say(step_line(event))
+        # A stage has many quick steps: a tenth of them is enough.
+        if not event.stage or (event.step + 1) % max(event.steps // 10, 1) == 0:
+            say(step_line(event))
         for warning in self.watch.see(event):
             warn(warning)
 
@@ -142,6 +139,9 @@ class LiveView(LineView):
         self.live: Live | None = None
 
     def on_stepdone(self, event: StepDone) -> None:
+        if self.steps and self.steps[-1].stage != event.stage:
+            self.close()
+            self.steps.clear()
         self.steps.append(event)
         if self.live is None:
             self.live = Live(console=out, refresh_per_second=4, transient=False)
@@ -182,10 +182,12 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
+    Column("stage", lambda e: e.stage, 1),
     Column("step", lambda e: f"{e.step}/{e.steps - 1}", 0),
-    Column("useful", lambda e: f"{e.useful_groups}/{e.groups}", 0),
+    Column("useful", lambda e: f"{e.useful_groups}/{e.groups}" if e.groups else "", 0),
     Column("reward", lambda e: reward_text(e.metrics), 0),
     Column("kept", lambda e: kept_text(e.metrics), 4),
+    Column("loss", lambda e: loss_text(e.metrics), 0),
     Column("surrogate", lambda e: surrogate_text(e.metrics), 3),
     Column("kl", lambda e: number(e.metrics.get("loss/kl"), 4), 4),
     Column("other terms", lambda e: other_terms(e.metrics), 8),
@@ -238,6 +240,12 @@ def reward_text(metrics: Mapping[str, float]) -> str:
     return f"{number(total)} ({parts})" if len(means) > 1 else number(total)
 
 
+def loss_text(metrics: Mapping[str, float]) -> str:
+    """The loss of an algorithm without a surrogate."""
+    is_policy = "loss/surrogate" in metrics or "groups/total" in metrics
+    return "-" if is_policy else number(metrics.get("loss/total"), 4)
+
+
 def kept_text(metrics: Mapping[str, float]) -> str:
     """The share of answers that the recipe trains on, where it leaves some out."""
     kept = metrics.get("kept", 1.0)
@@ -265,6 +273,8 @@ def held_out_line(event: Any, part: str = "") -> str:
     failed = event.count - event.valid
     missing = f"; {failed} could not be scored" if failed else ""
     when = "before training" if event.step == 0 else f"after {event.step} steps"
+    if event.measure == "loss":
+        return f"held-out loss {when}: {interval(event.score)} of {event.count} demonstrations"
     return f"{what} {when}: {interval(event.score)} of {event.count} prompts{missing}"
 
 
@@ -300,7 +310,7 @@ class Watch:
             (
                 "no useful group: within each prompt all answers got the same reward, or the "
                 "recipe left them out, so this step teaches nothing"
-            ): event.useful_groups == 0 and "loss/sft" not in event.metrics,
+            ): event.groups > 0 and event.useful_groups == 0 and "loss/sft" not in event.metrics,
             f"{share(failed)} of the rewards have no value ({_statuses(event)})": failed
             > FAILED_SHARE,
             f"{share(cut)} of the answers were cut at rollout.max_tokens={self.budget}": cut
@@ -378,9 +388,9 @@ def print_report(event: Any, *, brief: bool = False) -> None:
     say(result_line(event), style="bold")
     if brief:
         return
-    place = shown_path(event.folder)
-    run = place.name if place.parent == Path("runs") else str(place)
-    say(f"look further     burnish show {run}    burnish runs")
+    parent = shown_path(event.folder).parent
+    runs = "burnish runs" if parent == Path("runs") else f"burnish runs --runs {parent}"
+    say(f"look further     burnish show {run_word(event.folder)}    {runs}")
     newest = sorted((event.folder / "checkpoints").glob("step-*"))
     if newest:
         say(f"trained model    {shown_path(newest[-1])}")
@@ -390,7 +400,8 @@ def result_line(event: Any) -> str:
     """`held out 0.32 [..] -> 0.61 [..]; change +0.29 [..], paired over 100 prompts`."""
     if event.before is None or event.after is None:
         return f"{event.status} in {duration(event.seconds)}, without a held-out evaluation"
-    line = f"held out  {interval(event.before)} -> {interval(event.after)}"
+    what = "held-out loss" if event.measure == "loss" else "held out"
+    line = f"{what}  {interval(event.before)} -> {interval(event.after)}"
     if event.change is not None:
         line += (
             f"; change {interval(event.change, signed=True)}, paired over "

@@ -64,8 +64,11 @@ def recipe_folder() -> Path:
 
 
 def all_recipes() -> dict[str, Path]:
-    """Shipped recipes by name."""
-    return {path.stem: path for path in sorted(recipe_folder().glob("*.toml"))}
+    """Shipped recipes by name: `NAME.toml`, or `NAME/NAME.toml` beside the functions it uses."""
+    home = recipe_folder()
+    own = [path for path in home.glob("*/*.toml") if path.stem == path.parent.name]
+    found = {path.stem: path for path in [*home.glob("*.toml"), *own]}
+    return dict(sorted(found.items()))
 
 
 def find_recipe(word: str) -> Path:

@@ -15,7 +15,7 @@ from burnish.cli.console import emit_json, number, one_line, out, say
 from burnish.cli.recipes import resolve
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError, did_you_mean
-from burnish.records import Response, Task
+from burnish.source import find_function
 
 if TYPE_CHECKING:
     from burnish.bench.reward_check import Case, Report
@@ -65,8 +65,8 @@ def reward_check(
 
 def _target(words: Sequence[str], data: Path | None, limit: int) -> tuple[Scorer, list[Case], str]:
     """The reward, the groups to score, and a line that says where they are from."""
+    from burnish.bench.reward_check import cases_for
     from burnish.rewards.function import from_function
-    from burnish.source import find_function
 
     if not words:
         raise UserError("nothing to check; expected a recipe or my_file.py:function.")
@@ -83,7 +83,7 @@ def _target(words: Sequence[str], data: Path | None, limit: int) -> tuple[Scorer
                 "responses."
             )
         scorer: Scorer = from_function(find_function(words[0], "reward"))
-        return scorer, _cases_for(scorer, data, limit), str(data)
+        return scorer, cases_for(scorer, data, limit), str(data)
     return _recipe_target(words, data, limit)
 
 
@@ -91,7 +91,8 @@ def _recipe_target(
     words: Sequence[str], data: Path | None, limit: int
 ) -> tuple[Scorer, list[Case], str]:
     """The rewards of a recipe; without a file, its own tasks with scripted answers."""
-    from burnish.cli.dry_run import answer_fields
+    from burnish.bench.reward_check import cases_for, scripted_case
+    from burnish.bench.scripted_answers import answer_fields
     from burnish.rewards.config import build_all
     from burnish.rewards.scorer import bind_check
     from burnish.tasks.config import build as build_tasks
@@ -100,11 +101,11 @@ def _recipe_target(
     config = asked.resolved.value
     scorer = build_all(config.rewards, base=asked.root)
     if data is not None:
-        return scorer, _cases_for(scorer, data, limit), str(data)
+        return scorer, cases_for(scorer, data, limit), str(data)
     tasks = build_tasks(config.task, config.run.seed, asked.root)
     bind_check(scorer, tasks.fields)
     compared = answer_fields(scorer)
-    cases = [_scripted(task, compared, config.experts.field) for task in tasks.sample(limit)]
+    cases = [scripted_case(task, compared, config.experts.field) for task in tasks.sample(limit)]
     size = "1 task" if len(cases) == 1 else f"{len(cases)} tasks"
     # A generator's held-out side is no part of anything that could have been checked here.
     held_out = 0 if tasks.train_size is None else len(tasks.held_out())
@@ -126,52 +127,6 @@ def _unnamed(file: str) -> UserError:
     names = [node.name for node in body if isinstance(node, kinds) and node.name[0] != "_"]
     has = ", ".join(names) or "no function"
     return UserError(f"'{file}' names no function; give {file}:NAME; it has {has}.")
-
-
-def _cases_for(scorer: Scorer, path: Path, limit: int) -> list[Case]:
-    """Groups of a file, after a look at whether it has the columns that the reward asks for."""
-    from burnish.bench.loaders.reading import read_sources
-
-    cases = read_cases(path, limit)
-    fields = {name for case in cases for name in case.task.fields}
-    columns = list(dict.fromkeys(name for row in read_sources(path) for name in row.values))
-    for name in sorted(scorer.needs - fields):
-        if name in columns:
-            advice = f"'{name}' is taken as prompt, response or label; copy it under another name"
-        else:
-            advice = f"it has {', '.join(columns)}.{did_you_mean(name, fields)} Add it to the rows"
-        raise UserError(
-            f"{path}: reward '{scorer.name}' needs the column '{name}'; {advice}, or change the "
-            "reward."
-        )
-    return cases
-
-
-def _scripted(task: Task, compared: Sequence[str], demonstration: str) -> Case:
-    from burnish.bench.reward_check import Case
-    from burnish.cli.dry_run import script_for
-
-    lines = script_for(task, compared, demonstration)
-    responses = [Response(f"{task.id}.{line.label}", line.text) for line in lines]
-    return Case(task, tuple(responses))
-
-
-def read_cases(path: Path, limit: int = 0) -> list[Case]:
-    """Groups of responses from a file; rows with the same prompt and fields are one group."""
-    from burnish.bench.judge_rows import read_items
-    from burnish.bench.reward_check import Case
-
-    groups: dict[str, Case] = {}
-    for item in read_items(path):
-        task = item.task(oracle=True)
-        key = repr((task.messages, sorted(task.fields.items(), key=lambda pair: pair[0])))
-        known = groups.get(key)
-        if known is None:
-            groups[key] = Case(task, item.responses)
-        else:
-            groups[key] = Case(known.task, (*known.responses, *item.responses))
-    cases = list(groups.values())
-    return cases[:limit] if limit else cases
 
 
 def print_report(report: Report, source: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from burnish.cli.console import emit_json, say
 from burnish.cli.recipes import resolve
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError, did_you_mean
+from burnish.source import find_module
 
 if TYPE_CHECKING:
     from burnish.rewards.scorer import Scorer
@@ -78,11 +78,14 @@ def serve_reward(
 
 def scorer_of(words: Sequence[str]) -> Scorer:
     """`file.py:name` and `package.module:name` are a scorer or a reward function; else a recipe."""
+    from burnish.rewards.config import build_all
+
     if words and ":" in words[0] and "=" not in words[0]:
         if len(words) > 1:
             raise UserError(f"'{words[1]}' follows a scorer; settings belong to a recipe.")
         return _named(words[0])
-    from burnish.rewards.config import build_all
+    if words and words[0].endswith(".py"):
+        raise UserError(f"'{words[0]}' names a file but no function; expected {words[0]}:NAME.")
 
     asked = resolve(words)
     return build_all(asked.resolved.value.rewards, base=asked.root)
@@ -104,25 +107,11 @@ def token_of(variable: str) -> str:
 def _named(path: str) -> Scorer:
     from burnish.rewards.function import from_function
     from burnish.rewards.scorer import Scorer
-    from burnish.source import describe, load_source
-    from burnish.surroundings import own_code
 
     place, _, name = path.rpartition(":")
-    file = Path(place)
-    if place.endswith(".py") and not file.is_file():
-        near = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
-        raise UserError(f"scorer '{path}': no file {place}.{did_you_mean(file.name, near)}")
     if not place.endswith(".py") and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        with own_code():
-            module = load_source(file) if place.endswith(".py") else importlib.import_module(place)
-    except BaseException as error:  # boundary: the user's module runs here
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise UserError(
-            f"scorer '{path}': '{place}' cannot be imported: {describe(error)}."
-        ) from error
+    module = find_module(place, f"scorer '{path}'")
     found: Any = getattr(module, name, None)
     if isinstance(found, Scorer):
         return found

@@ -60,7 +60,7 @@ class JudgeFlags(NamedTuple):
         typer.Option(
             "--with",
             metavar="NAME",
-            help="direct, point, list, openrs, skill_rm, genrm or rubric.",
+            help="direct, point, list, openrs, ...; an unknown name lists them all.",
         ),
     ] = "direct"
     model: Annotated[
@@ -95,8 +95,14 @@ class JudgeFlags(NamedTuple):
     ] = None
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")] = 0.0
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, help="Items at the same time.")
+        int, typer.Option("--concurrency", min=1, help="Items, and requests, at the same time.")
     ] = 16
+    rpm: Annotated[
+        float | None, typer.Option("--rpm", min=1, help="Most requests a minute to the server.")
+    ] = None
+    tpm: Annotated[
+        float | None, typer.Option("--tpm", min=1, help="Most tokens a minute to the server.")
+    ] = None
     api_key_env: Annotated[
         str,
         typer.Option(

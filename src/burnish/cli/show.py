@@ -28,6 +28,8 @@ from burnish.store import Manifest, RunStore, StoredSample
 
 GROUPS = 3
 """Groups of the last step that the summary shows."""
+MOST = 10**9
+"""As many as `steps` allows, and far below what SQLite cannot hold."""
 HIGHLIGHTS = (
     "model.path",
     "task.kind",
@@ -42,7 +44,8 @@ HIGHLIGHTS = (
 def show(
     run: RunName = "",
     step: Annotated[
-        int | None, typer.Option("--step", min=0, metavar="N", help="The groups of one step.")
+        int | None,
+        typer.Option("--step", min=0, max=MOST, metavar="N", help="The groups of one step."),
     ] = None,
     sample: Annotated[
         str, typer.Option("--sample", metavar="ID", help="One answer whole, such as 12/train/3.")
@@ -51,13 +54,14 @@ def show(
         str, typer.Option("--split", help="Only train, dropped or eval:held_out samples.")
     ] = "",
     worst: Annotated[
-        int, typer.Option("--worst", min=0, metavar="N", help="The N lowest rewards.")
+        int, typer.Option("--worst", min=0, max=MOST, metavar="N", help="The N lowest rewards.")
     ] = 0,
     best: Annotated[
-        int, typer.Option("--best", min=0, metavar="N", help="The N highest rewards.")
+        int, typer.Option("--best", min=0, max=MOST, metavar="N", help="The N highest rewards.")
     ] = 0,
     failed: Annotated[
-        int, typer.Option("--failed", min=0, metavar="N", help="N rewards without a value.")
+        int,
+        typer.Option("--failed", min=0, max=MOST, metavar="N", help="N rewards without a value."),
     ] = 0,
     folder: RunsFolder = RUNS,
     as_json: AsJson = False,
@@ -238,7 +242,9 @@ def _print_held_out(store: RunStore) -> None:
     for evaluation in store.evaluations("held_out"):
         score = held_out_score(evaluation)
         shown = interval((score[0], score[1], score[2], int(score[3]))) if score else "no score"
-        say(f"held out  step {evaluation.step}: {shown} of {evaluation.samples} prompts")
+        # A loss or a preference is measured on given answers, so that no samples are stored.
+        count = evaluation.summary.get("count", evaluation.samples)
+        say(f"held out  step {evaluation.step}: {shown} of {count} prompts")
 
 
 def _print_last_step(store: RunStore) -> None:

@@ -20,6 +20,7 @@ from burnish.cli.drawing import (
     reward_tree,
     value_style,
 )
+from burnish.metrics import CLIPPED, ENTROPY, KL, LENGTH
 from burnish.records import Finish, Reward
 from burnish.store import RunStore, StoredSample, manifest
 from burnish.view.authorship import authored, newest_tokenizer
@@ -113,12 +114,12 @@ def _numbers(store: RunStore, step: int) -> str:
     }
     shown = [
         ("surrogate", surrogate_text(metrics)),
-        ("kl", number(metrics.get("loss/kl"), 4)),
+        ("kl", number(metrics.get(KL), 4)),
         ("kept", "-" if metrics.get("kept") == 1.0 else share(metrics.get("kept"))),
         ("gradient", number(metrics.get("optimiser/gradient_norm"))),
-        ("entropy", number(metrics.get("policy/entropy"), 2)),
-        ("clipped", share(metrics.get("policy/clipped_share"))),
-        ("length", number(metrics.get("length/mean"), 1)),
+        ("entropy", number(metrics.get(ENTROPY), 2)),
+        ("clipped", share(metrics.get(CLIPPED))),
+        ("length", number(metrics.get(LENGTH), 1)),
     ]
     return "  ".join(f"{name} {text}" for name, text in shown if text != "-")
 
@@ -181,7 +182,9 @@ def _advantage(sample: StoredSample) -> Text:
 
 def _answer(sample: StoredSample) -> Text:
     text = one_line(sample.trajectory.text)
-    return Text(text, style="green") if text else Text("(empty)", style="bright_black")
+    if text:
+        return Text(text, style="green")
+    return Text("(blank)" if sample.trajectory.text else "(empty)", style="bright_black")
 
 
 def _fields(sample: StoredSample) -> str:

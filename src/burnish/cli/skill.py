@@ -14,8 +14,8 @@ from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from burnish.rewards.judges.skill_rm.entries import Mode
     from burnish.rewards.judges.skill_rm.package import SkillPackage
+    from burnish.rewards.judges.skill_rm.resources import Mode
 
 
 Place = Annotated[
@@ -35,8 +35,8 @@ def validate(place: Place, as_json: AsJson = False) -> int:
       burnish skill validate my_skill/
       burnish skill validate my_skill.zip --json
     """
-    from burnish.rewards.judges.skill_rm.entries import Mode
     from burnish.rewards.judges.skill_rm.package import check_skill, skill_place
+    from burnish.rewards.judges.skill_rm.resources import Mode
 
     package, problems = check_skill(skill_place(place))
     if as_json:
@@ -74,7 +74,7 @@ def show(
       burnish skill show code
       burnish skill show my_skill.zip --mode fair
     """
-    from burnish.rewards.judges.skill_rm.entries import Mode
+    from burnish.rewards.judges.skill_rm.resources import Mode
 
     if mode not in list(Mode):
         known = [str(one) for one in Mode]

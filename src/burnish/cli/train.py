@@ -43,7 +43,7 @@ def train(
     The run is named after its recipe and settings, so the same command
     continues an interrupted run exactly where it was, and a finished one is
     shown instead of repeated. A run without a finished step whose functions,
-    settings or data changed since is begun anew.
+    settings or data changed since is reset.
 
     \b
       burnish train                       the quick start
@@ -66,7 +66,7 @@ def train(
         return 0
     trainer = _build(asked, folder, runs, again=again, quiet=quiet, as_json=as_json)
     if trainer.world.is_main:
-        _warn_of_idle_pieces(asked)
+        _warn_of_idle_components(asked)
     kept = ["--runs", str(runs)] if runs else []
     kept += ["--again"] if again else []
     command = shlex.join(["burnish", "train", *typed, *kept])
@@ -162,7 +162,9 @@ def _show_finished(
     command = shlex.join(["burnish", "train", *words, "--again"])
     say(f"run '{folder.name}' is finished already; nothing to do.")
     if edited:
-        warn(f"{', '.join(edited)} differs now from what it was trained with; --again trains anew.")
+        warn(
+            f"{', '.join(edited)} differs now from what it was trained with; --again trains a new run."
+        )
     if before and after:
         say(f"held out  {interval(before)} -> {interval(after)}  (95 % intervals)")
     if not quiet:
@@ -175,7 +177,7 @@ def _edited(asked: Asked, about: Manifest) -> list[str]:
         return []
     import_training()
     from burnish.config import rooted
-    from burnish.training.contents import code_digests
+    from burnish.training.validate import code_digests
 
     now = code_digests(rooted(asked.resolved.value, asked.root))
     return [k.removeprefix("files.") for k, v in now.items() if about.config.get(k, v) != v]
@@ -196,14 +198,14 @@ def _build(
                 passed.append(folder)
                 folder = choose_folder(asked, runs, again=True, passed=passed)
                 continue
-            if not training.begin_anew(folder):
+            if not training.reset(folder):
                 raise
             if as_json:
-                emit_json({"event": "begun_anew", "folder": folder, "began": error.began})
+                emit_json({"event": "reset", "folder": folder, "began": error.began})
             elif not quiet:
                 say(
                     f"run '{folder.name}' was started {error.began} and has no finished step; it "
-                    "is begun anew in its folder."
+                    "is reset and started again in its folder."
                 )
 
 
@@ -220,7 +222,8 @@ def _run(trainer: Any, command: str, *, quiet: bool, as_json: bool) -> int:
                 code = 3 if getattr(event, "status", "") == "stopped" else code
     except KeyboardInterrupt:
         _note_interrupt(trainer)
-        done = f"after {trainer.state.step} of {trainer.config.steps} steps"
+        stage = f" of stage '{trainer.stage.name}'" if trainer.stage.name else ""
+        done = f"after {trainer.state.step} of {trainer.stage.steps} steps{stage}"
         complain(f"interrupted {done}; the same command continues it: {command}")
         return 130
     finally:
@@ -228,10 +231,10 @@ def _run(trainer: Any, command: str, *, quiet: bool, as_json: bool) -> int:
     return code
 
 
-def _warn_of_idle_pieces(asked: Asked) -> None:
-    from burnish.training.refusals import idle_pieces
+def _warn_of_idle_components(asked: Asked) -> None:
+    from burnish.training.validate import idle_components
 
-    for line in idle_pieces(asked.resolved.value):
+    for line in idle_components(asked.resolved.value):
         warn(line)
 
 

@@ -47,8 +47,9 @@ def view(
     """
     try:
         from burnish.view.pages.runs import Runs
+        from burnish.view.server.app import HOST, address, new_token, serve
         from burnish.view.server.routes import Viewer
-        from burnish.view.server.run import address, listening, new_token, serve
+        from burnish.web.server import bound_socket
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("burnish"):
             raise
@@ -63,7 +64,8 @@ def view(
         )
     runs = Runs(folder=folder, chosen=chosen)
     token = new_token()
-    with listening(port) as own:
+    with bound_socket(HOST, port) as own:
+        own.listen(128)  # a browser may ask before the server runs
         where = address(own, token)
         found = runs.listing()
         say(f"{len(found.folders)} runs, read only; on this machine only. Ctrl-C stops.")

@@ -272,7 +272,8 @@ def _parse(text: str, word: str) -> Any:
         if text[:1] in ("[", "{", '"', "'"):
             raise UserError(
                 f"{COMMAND_LINE}: {_shown(word)} holds no valid TOML value: "
-                f"{re.sub(r' .at (line|end).*', '', str(error))}."
+                f"{re.sub(r' .at (line|end).*', '', str(error))}. "
+                f"A text that begins so needs quotes: {word.partition('=')[0]}='\"...\"'."
             ) from None
         return text
     return data["value"] if len(data) == 1 else text

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -51,8 +52,12 @@ class Resolved(Generic[T]):
         return self.digest()
 
     def digest(self, exclude: Sequence[str] = ()) -> str:
-        """SHA-256 of the values whose dotted keys begin with none of `exclude`."""
-        kept = {k: v for k, v in self.flat().items() if not k.startswith(tuple(exclude))}
+        """SHA-256 of the values whose dotted keys begin with none of `exclude`.
+
+        A `*` in one of them stands for one part of a key: `rewards.*.budget.`.
+        """
+        left_out = _beginning(exclude)
+        kept = {k: v for k, v in self.flat().items() if not left_out(k)}
         return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
 
     def changes(self, stored: Mapping[str, Any], exclude: Sequence[str] = ()) -> list[str]:
@@ -61,14 +66,20 @@ class Resolved(Generic[T]):
         A setting that the other one lacks and that has its default here is younger than the other
         config: no difference.
         """
-        own = self.flat()
+        own, left_out = self.flat(), _beginning(exclude)
         young = {k for k, origin in self.origins.items() if origin == DEFAULT and k not in stored}
         found = []
         for key in dict.fromkeys([*stored, *own]):
             before, after = _shown(stored, key), _shown(own, key)
-            if before != after and key not in young and not key.startswith(tuple(exclude)):
+            if before != after and key not in young and not left_out(key):
                 found.append(f"{key}: {before} -> {after}")
         return found
+
+
+def _beginning(patterns: Sequence[str]) -> Callable[[str], object]:
+    """Whether a key begins with one of these."""
+    parts = (re.escape(pattern).replace(r"\*", r"[^.]+") for pattern in patterns)
+    return re.compile("|".join(parts) or "(?!)").match
 
 
 def load(

@@ -12,7 +12,7 @@ from burnish.config.resolve import to_plain
 from burnish.config.schema import Config
 from burnish.lm.base import SHIPPED
 
-TABLES = ("task", "rewards", "policy", "experts")
+TABLES = ("task", "rewards", "policy", "experts", "rollout", "train", "stages")
 """Where pieces name their files."""
 FREE_FORM = ("fields", "options")
 """Tables whose keys are the user's own: a `path` in there is no file."""
@@ -42,7 +42,7 @@ def _rooted(plain: Mapping[str, Any], root: Path) -> Any:
     """The tables of a config, or some of them, with their paths made absolute."""
     found = {key: _walk(item, root) if key in TABLES else item for key, item in plain.items()}
     model = found.get("model")
-    if isinstance(model, dict) and isinstance(model.get("path"), str):
+    if isinstance(model, dict) and isinstance(model.get("path"), str) and model["path"]:
         found["model"] = model | {"path": _folder(model["path"], root)}
     return found
 
@@ -65,6 +65,8 @@ def _place(key: str, value: Any, root: Path) -> Any:
         return str(root / value)
     if key == "model" and isinstance(value, str):
         return _model(value, root)
+    if key == "teacher" and isinstance(value, str):
+        return _folder(value, root)
     return _walk(value, root)
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
+from burnish.rollouts import RolloutConfig, SingleTurn
 from burnish.tasks.config import TaskConfig
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -22,6 +24,7 @@ Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Amount = Annotated[float, Meta(ge=0.0, le=1e9)]
 Seconds = Annotated[float, Meta(gt=0.0, le=1e6)]
 
+_STAGE_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}", re.ASCII)
 _NOT_IN_A_NAME = re.compile(r"[/\\\x00-\x1f\x7f]")
 
 
@@ -34,7 +37,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Run(Section, frozen=True):
-    """Where the run lives and what its randomness hangs on."""
+    """Run folder, name and seed."""
 
     name: str = ""
     """Folder name; empty takes the recipe's name and the config's hash."""
@@ -71,7 +74,7 @@ class Lora(Section, frozen=True):
 class Model(Section, frozen=True):
     """What is trained."""
 
-    path: str = "smollm2"
+    path: Annotated[str, Meta(min_length=1)] = "smollm2"
     """`smollm2` (embedded), `tiny` (random, for trials) or a local Hugging Face folder."""
     dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
     """auto: bfloat16 over float32 master weights where the hardware is fast at it (GPUs, CPUs with
@@ -80,26 +83,6 @@ class Model(Section, frozen=True):
     threads: Count = 0
     """CPU threads; 0 chooses for the model and the cores."""
     lora: Lora | None = None
-
-
-class Rollout(Section, frozen=True):
-    """How a step samples."""
-
-    prompts: Positive = 8
-    samples: Annotated[int, Meta(ge=2, le=1_000_000)] = 8
-    """Rollouts of each prompt: the group. One alone has nothing to be compared with."""
-    max_tokens: Positive = 16
-    temperature: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
-    top_k: Count = 0
-    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
-    min_p: Share = 0.0
-    stop: tuple[str, ...] = ()
-    max_prompt_tokens: Positive = 1024
-    overlong_prompts: Literal["error", "drop"] = "error"
-    """What happens to prompts over the limit; counted before the first step."""
-    score_timeout_s: Seconds = 60.0
-    """Deadline of one scoring call."""
-    score_concurrency: Positive = 16
 
 
 class Update(Section, frozen=True):
@@ -160,21 +143,12 @@ class Guards(Section, frozen=True):
 
 
 class Experts(Section, frozen=True):
-    """Where demonstrations come from: for a warm start, and for `sft` in `policy.auxiliary`."""
+    """Where demonstrations come from: for `train.kind = "sft"`, and `sft` in `policy.auxiliary`."""
 
     task: TaskConfig | None = None
     """Tasks that carry a demonstration; without it, the run's own."""
     field: str = "demonstration"
     """Task field that holds the expert's answer."""
-
-
-class WarmStart(Section, frozen=True):
-    """A short imitation of the experts before the first step; its result is kept in the run."""
-
-    steps: Positive = 100
-    batch: Positive = 32
-    learning_rate: Annotated[float, Meta(gt=0.0, le=10.0)] = 1e-4
-    """Rises over the first tenth of the steps, then falls to 0."""
 
 
 class Curriculum(Section, frozen=True):
@@ -204,25 +178,151 @@ class Curriculum(Section, frozen=True):
             )
 
 
+class TrainSection(Section, frozen=True, tag_field="kind"):
+    """Base of the settings of an algorithm; its tag is the module in `training/algorithms/`."""
+
+
+class PolicyTrain(TrainSection, frozen=True, tag="policy"):
+    """Policy optimisation: sample, score, and follow the recipe of `[policy]`."""
+
+
+class SftTrain(TrainSection, frozen=True, tag="sft"):
+    """Supervised fine-tuning on the demonstrations of `[experts]`."""
+
+    batch: Positive = 32
+    """Demonstrations of each step."""
+    by: str = ""
+    """Task field whose values appear equally often, so that rare ones are not forgotten."""
+
+
+class DpoTrain(TrainSection, frozen=True, tag="dpo"):
+    """Learn from pairs of answers of which one is preferred (DPO, IPO, length-controlled forms)."""
+
+    batch: Positive = 16
+    """Pairs of a step."""
+    task: TaskConfig | None = None
+    """Tasks that carry pairs; without it, the run's own."""
+    chosen: str = "chosen"
+    """Task field that holds the preferred answer."""
+    rejected: str = "rejected"
+    loss: Literal["sigmoid", "ipo"] = "sigmoid"
+    beta: Annotated[float, Meta(gt=0.0, le=1000.0)] = 0.1
+    """How strongly the policy is held to the reference; IPO's tau."""
+    label_smoothing: Annotated[float, Meta(ge=0.0, lt=0.5)] = 0.0
+    """Share of labels that are assumed to be the wrong way round (`sigmoid` only)."""
+    length_normalised: bool = False
+    """Mean log-probs over an answer's tokens instead of sums; `ipo` always takes means."""
+    ld_alpha: Share = 1.0
+    """LD-DPO: weight of the tokens beyond the length that both answers share; 1 is plain DPO."""
+    reference_free: bool = False
+    """Compare log-probs themselves instead of their ratios to the start model's."""
+
+
+class DistilTrain(TrainSection, frozen=True, tag="distil"):
+    """Bring the model's next-token distributions to those of a teacher."""
+
+    batch: Positive = 8
+    """Prompts of a step."""
+    samples: Positive = 1
+    """Answers that the student samples to each prompt."""
+    task: TaskConfig | None = None
+    """Tasks to answer; without it, the run's own."""
+    teacher: Annotated[str, Meta(min_length=1)] = "start"
+    """`start` (this model as the training begins), `student` (as it is now), or a model: a folder,
+    `smollm2`, `tiny`. It must have the student's vocabulary."""
+    system: str = ""
+    """A system message that only the teacher sees."""
+    template: str = ""
+    """Rewrites the last user message for the teacher: `{prompt}` is its text, other names are
+    fields of the task, such as a hint."""
+    answers: Literal["student", "given"] = "student"
+    """Whose tokens are compared: sampled by the student, or the task's `field`."""
+    field: str = "demonstration"
+    """Task field that holds the given answers."""
+    divergence: Literal["reverse", "forward", "sampled"] = "reverse"
+    """KL(student, teacher), KL(teacher, student), or the first estimated from the sampled tokens."""
+    top_k: Count = 0
+    """Compare the likeliest tokens and one bucket for the rest; 0: the whole vocabulary."""
+    temperature: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
+    """Divides both models' logits."""
+
+    @property
+    def is_self(self) -> bool:
+        """The teacher is the model under training itself, in another context."""
+        return self.teacher in ("start", "student")
+
+
+class FunctionTrain(TrainSection, frozen=True, tag="function"):
+    """Your own algorithm, by path: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
+
+    path: str
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Its settings."""
+
+
+Train = PolicyTrain | SftTrain | DpoTrain | DistilTrain | FunctionTrain
+
+
+class Stage(Section, frozen=True):
+    """A training before the main one, on the same weights; a warm start is one of kind `sft`."""
+
+    name: str = "warm_start"
+    """Folder of its weights, in `stages/`, and prefix of its metrics."""
+    steps: Positive = 100
+    train: Train = SftTrain()
+    optimiser: Optimiser = Optimiser(learning_rate=1e-4, warmup_steps=10, schedule="linear")
+    checkpoint_every: Count = 50
+    """Steps between checkpoints; 0: only its result is kept."""
+
+    def __post_init__(self) -> None:
+        if not _STAGE_NAME.fullmatch(self.name):
+            raise ValueError(
+                f"name: got {_short(self.name)}, expected up to 60 letters, digits, '_' and '-'"
+            )
+
+
 class Config(Section, frozen=True):
     """Everything a run depends on."""
 
     task: TaskConfig
-    rewards: Annotated[tuple[RewardConfig, ...], Meta(min_length=1)]
+    rewards: tuple[RewardConfig, ...] = ()
+    """At least one where the algorithm samples answers; `sft` needs none."""
     steps: Positive = 50
+    train: Train = PolicyTrain()
+    stages: tuple[Stage, ...] = ()
     policy: Recipe = Recipe()
     experts: Experts = Experts()
-    warm_start: WarmStart | None = None
     curriculum: Curriculum | None = None
     run: Run = Run()
     model: Model = Model()
-    rollout: Rollout = Rollout()
+    rollout: RolloutConfig = SingleTurn()
     update: Update = Update()
     optimiser: Optimiser = Optimiser()
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     guards: Guards = Guards()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.train, PolicyTrain) and not self.rewards:
+            raise ValueError(
+                "rewards: got none, expected at least one [[rewards]] for train.kind = 'policy'; sft, "
+                "dpo and distil need none"
+            )
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) < len(names):
+            raise ValueError(f"stages: got the names {', '.join(names)}, expected different ones")
 
-FREE = ("run.folder", "run.name", "evaluation.every", "checkpoint.", "guards.")
-"""Keys that may change between a run and its continuation."""
+
+FREE = (
+    "run.folder",
+    "run.name",
+    "evaluation.every",
+    "checkpoint.",
+    "guards.",
+    *(
+        f"rewards.*.{where}{key}"
+        for where in ("", "judge.")
+        for key in ("budget.", "concurrency", "requests_per_minute", "tokens_per_minute")
+    ),
+)
+"""Keys that may change between a run and its continuation; `*` is one part of a key."""

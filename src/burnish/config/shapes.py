@@ -158,8 +158,8 @@ def _limits(meta: Meta) -> str:
         (meta.le, " <= {}"),
         (meta.lt, " < {}"),
         (meta.multiple_of, " a multiple of {}"),
-        (meta.min_length, " with at least {}"),
-        (meta.max_length, " with at most {}"),
+        (meta.min_length, " of length at least {}"),
+        (meta.max_length, " of length at most {}"),
         (meta.pattern, " matching {}"),
     ]
     limits = [template.format(value) for value, template in parts if value is not None]

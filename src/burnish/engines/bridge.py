@@ -12,15 +12,16 @@ because trainers split the responses to one prompt over processes.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from burnish.engines.background import call, call_async
-from burnish.engines.trace import TraceFile, trace_key
-from burnish.errors import UserError
+from burnish.errors import StoreError, UserError
 from burnish.records import Finish, Message, Response, Reward, Status, Task
 from burnish.rewards.pair_scorers import Anchor
 from burnish.rewards.scorer import Scope, Scorer, bind_check, score_groups
@@ -245,3 +246,59 @@ def _text(content: Any) -> str:
         return content or ""
     texts = [part if isinstance(part, str) else _of(part, "text") for part in content]
     return "".join(text for text in texts if isinstance(text, str))
+
+
+class Trace(Struct, frozen=True):
+    """One scored response."""
+
+    key: str
+    """`task id/response hash`: what the trainer's own tables show."""
+    task: str
+    response: str
+    """Hash of the response's text."""
+    reward: Reward
+
+
+class TraceFile:
+    """JSON lines of `Trace`; opened when the first reward is written."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def write(self, task: Task, response: Response, reward: Reward) -> str:
+        """Append one reward and give its key."""
+        key = trace_key(task, response)
+        line = msgspec.json.encode(Trace(key, task.id, digest(response.text), reward)) + b"\n"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self.path, flags, 0o644)
+            try:
+                written = os.write(file, line)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise StoreError(f"the trace file {self.path} cannot be written: {error}.") from error
+        if written != len(line):
+            raise StoreError(f"the trace file {self.path} took {written} of {len(line)} bytes.")
+        return key
+
+
+def trace_key(task: Task, response: Response) -> str:
+    """`task id/response hash`."""
+    return f"{task.id}/{digest(response.text)}"
+
+
+def read_traces(path: str | Path) -> Iterator[Trace]:
+    """The traces of a file, in the order of writing."""
+    decoder = msgspec.json.Decoder(Trace)
+    number = 0
+    try:
+        with Path(path).open("rb") as lines:
+            for line in lines:
+                number += 1
+                yield decoder.decode(line)
+    except OSError as error:
+        raise StoreError(f"the trace file {path} cannot be read: {error}.") from error
+    except msgspec.DecodeError as error:
+        raise StoreError(f"the trace file {path}, line {number}: {error}.") from error

@@ -4,7 +4,7 @@
     rewards = await scorer.score(task, responses)
 
 Name, scope, needs and fingerprint are the served scorer's own, asked for once. Requests pass
-through a `Fleet`, which owns limits, deadlines and retries; what finally fails is a reward without
+through a `RequestPool`, which owns limits, deadlines and retries; what finally fails is a reward without
 a value. A server that begins to serve another reward than at first breaks the contract.
 """
 
@@ -21,7 +21,6 @@ from anyio.lowlevel import RunVar
 from burnish.engines.background import call
 from burnish.engines.messages import About, Problem, ScoreReply, request_body
 from burnish.errors import RewardError, UserError
-from burnish.lm.connections import Connections, read_body
 from burnish.lm.failures import (
     EXPECTED,
     BadReply,
@@ -33,7 +32,8 @@ from burnish.lm.failures import (
     classify,
     retry_after_s,
 )
-from burnish.lm.fleet import Answer, Fleet, Job, Limits
+from burnish.lm.http import Connections, read_body
+from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
 from burnish.records import Response, Reward, Task
 from burnish.rewards.scorer import Scope
 from burnish.seeds import digest
@@ -56,13 +56,13 @@ class RemoteScorer:
         *,
         token_env: str = "",
         limits: Limits | None = None,
-        fleet: Fleet | None = None,
+        pool: RequestPool | None = None,
         weight: float = 1.0,
     ) -> None:
         """Asks the server what it serves; `token_env` names an environment variable."""
         self._url = _checked_url(url)
         self._token = _token(token_env)
-        self.fleet = fleet or Fleet(limits or Limits(retries=4))
+        self.pool = pool or RequestPool(limits or Limits(retries=4))
         self.weight = weight
         # A client's connections belong to one event loop; a scorer may outlive several.
         self._connections: RunVar[Connections | None] = RunVar(
@@ -95,7 +95,7 @@ class RemoteScorer:
         """The server's rewards; rewards without a value where it could not be reached."""
         body = request_body(task, list(responses))
         try:
-            data = await self._fetch(self.fleet, "POST", "/score", body)
+            data = await self._fetch(self.pool, "POST", "/score", body)
             reply = _decoded(data, ScoreReply, self._url)
         except EXPECTED as error:
             if isinstance(error, RewardError):
@@ -117,22 +117,22 @@ class RemoteScorer:
             await connections.aclose()
 
     async def _ask_about(self) -> About:
-        # A fleet of its own: this runs on the background loop, `score` on the caller's.
-        fleet = Fleet(Limits(attempt_s=10.0, deadline_s=30.0, retries=3, concurrency=1))
+        # A pool of its own: this runs on the background loop, `score` on the caller's.
+        pool = RequestPool(Limits(attempt_s=10.0, deadline_s=30.0, retries=3, concurrency=1))
         try:
-            data = await self._fetch(fleet, "GET", "/about", None)
+            data = await self._fetch(pool, "GET", "/about", None)
             return _decoded(data, About, self._url)
         finally:
             await self.aclose()
 
-    async def _fetch(self, fleet: Fleet, method: str, path: str, body: bytes | None) -> bytes:
+    async def _fetch(self, pool: RequestPool, method: str, path: str, body: bytes | None) -> bytes:
         async def request(job: Job) -> Answer[bytes]:
             data = await self._send(method, path, body)
             _check_json(data, f"{self._url}{path}")
             return Answer(data)
 
         job = Job(f"{self._url}{path} #{next(self._calls)}")
-        return await fleet.call(job, request)
+        return await pool.call(job, request)
 
     async def _send(self, method: str, path: str, body: bytes | None) -> bytes:
         import httpx

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from burnish.errors import UserError
-from burnish.records import Finish, Message, Response, Reward, Task
+from burnish.records import Content, Finish, Message, Response, Reward, Task
 from burnish.rewards.scorer import Scope
 from burnish.seeds import digest
 
@@ -25,7 +25,7 @@ class MessageBody(Struct, frozen=True, forbid_unknown_fields=True):
     """One turn of the conversation."""
 
     role: str
-    content: str
+    content: Content
     name: str | None = None
     tool_calls: tuple[dict[str, Any], ...] = ()
 

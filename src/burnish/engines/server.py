@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,12 +30,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import msgspec
 
-from burnish.engines.desk import Busy, Desk, ServeSettings, problem_kind
 from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_body
-from burnish.errors import BoundaryError, BurnishError, UserError
+from burnish.engines.reward_service import Busy, RewardService, ServeSettings, problem_kind
+from burnish.errors import BurnishError, UserError
 from burnish.lm.failures import first_error
 from burnish.rewards.scorer import Scorer
-from burnish.web_guard import foreign, is_loopback, malformed
+from burnish.web.request_checks import foreign, is_loopback, malformed
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -65,15 +64,15 @@ def create_app(
     from starlette.middleware import Middleware
     from starlette.routing import Route
 
-    desk = Desk(scorer, settings or ServeSettings())
-    endpoints = _Endpoints(desk)
+    service = RewardService(scorer, settings or ServeSettings())
+    endpoints = _Endpoints(service)
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
         async with anyio.create_task_group() as group:
-            desk.group = group
+            service.group = group
             yield
-            desk.group = None
+            service.group = None
             group.cancel_scope.cancel()
 
     def route(path: str, handler: Handler, method: str, secret: str = token) -> Route:
@@ -120,8 +119,8 @@ class _Guard:
 class _Endpoints:
     """One method for each request."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, service: RewardService) -> None:
+        self.service = service
 
     async def health(self, request: Request) -> Response:
         return _json({"status": "ok"})
@@ -129,37 +128,37 @@ class _Endpoints:
     async def about(self, request: Request) -> Response:
         from burnish import __version__
 
-        scorer = self.desk.scorer
+        scorer = self.service.scorer
         needs = tuple(sorted(scorer.needs))
-        return _json(About(scorer.name, scorer.scope, needs, self.desk.fingerprint, __version__))
+        return _json(About(scorer.name, scorer.scope, needs, self.service.fingerprint, __version__))
 
     async def score(self, request: Request) -> Response:
         body = read(await self._body(request), ScoreBody, "the body")
         task, responses = body.parts()
-        rewards = await _while_connected(request, lambda: self.desk.score(task, responses))
+        rewards = await _while_connected(request, lambda: self.service.score(task, responses))
         told = [reward_body(reward) for reward in rewards]
-        return _json({"fingerprint": self.desk.fingerprint, "rewards": told})
+        return _json({"fingerprint": self.service.fingerprint, "rewards": told})
 
     async def score_batch(self, request: Request) -> Response:
         items = read(await self._body(request), BatchBody, "the body").items
-        results = await _while_connected(request, lambda: self.desk.batch(items))
-        return _json({"fingerprint": self.desk.fingerprint, "results": results})
+        results = await _while_connected(request, lambda: self.service.batch(items))
+        return _json({"fingerprint": self.service.fingerprint, "results": results})
 
     async def begin_job(self, request: Request) -> Response:
         items = read(await self._body(request), BatchBody, "the body").items
-        return _json(self.desk.begin(items).body(), 202)
+        return _json(self.service.begin(items).body(), 202)
 
     async def show_job(self, request: Request) -> Response:
-        work = self.desk.job(request.path_params["name"])
+        work = self.service.job(request.path_params["name"])
         return _json(work.body()) if work else _no_job()
 
     async def drop_job(self, request: Request) -> Response:
         from starlette.responses import Response
 
-        work = self.desk.job(request.path_params["name"])
+        work = self.service.job(request.path_params["name"])
         if work is None:
             return _no_job()
-        self.desk.cancel(work)
+        self.service.cancel(work)
         return Response(status_code=204)
 
     async def _body(self, request: Request) -> bytes:
@@ -171,7 +170,7 @@ class _Endpoints:
         packed = request.headers.get("content-encoding", "identity").strip().lower()
         if packed not in ("", "identity"):
             raise _Refused(415, f"content-encoding is '{packed[:60]}'; send the JSON as it is.")
-        most = self.desk.settings.max_body_bytes
+        most = self.service.settings.max_body_bytes
         told = request.headers.get("content-length", "0")
         parts, size = [], int(told) if told.isdigit() else 0
         if size <= most:
@@ -290,7 +289,7 @@ def serve(
     token.
     """
     try:
-        from burnish.web_server import Bounds, make_server
+        from burnish.web.server import Bounds, bound_socket, make_server
     except ModuleNotFoundError as error:
         raise UserError(
             f"serving needs the package '{error.name}'; install it: pip install 'burnish[serve]'"
@@ -301,7 +300,7 @@ def serve(
             "(--token-env NAME) or a loopback host such as 127.0.0.1."
         )
     chosen = settings or ServeSettings()
-    with _bound(host, port) as bound:
+    with bound_socket(host, port) as bound:
         app = create_app(scorer, chosen, token=token)
         if ready is not None:
             shown = f"[{host}]" if ":" in host else host
@@ -310,16 +309,3 @@ def serve(
         bounds = Bounds(chosen.max_connections, header_s, chosen.request_s)
         server = make_server(app, bounds, stop_s=chosen.stop_s, lifespan=True)
         server.run(sockets=[bound])
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.set_inheritable(True)
-    except (OSError, OverflowError) as error:
-        found.close()
-        raise BoundaryError(f"cannot listen on {host} port {port}: {error}.") from error
-    return found

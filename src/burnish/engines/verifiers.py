@@ -1,9 +1,11 @@
-"""A scorer as a reward of verifiers: a method of a v1 task, or a function of a legacy rubric.
+"""Rewards and environments, to and from verifiers.
 
     class Sums(vf.Task):                                  # verifiers.v1
         correct = as_verifiers(scorer)
 
     rubric = as_verifiers(scorer)                         # verifiers 0.1: a Rubric
+    VerifiersEnv(vf.load_environment("wordle"))           # theirs, played in our rollouts
+    as_verifiers_env(MyGame, tasks, rubric=rubric)        # ours, as a MultiTurnEnv of theirs
 
 v1 has a word for "not scored": an error while scoring leaves `trace.rewards[name]` None and marks
 the trace as failed, so a reward without a value raises `RewardError` there. A legacy rubric turns
@@ -12,16 +14,21 @@ errors into 0.0; beside its 0.0 stands a second function, `NAME_valid`, with wei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 import anyio
 
-from burnish.engines.bridge import Bridge, engine, missing
-from burnish.errors import RewardError
-from burnish.records import Finish
+from burnish.engines.bridge import Bridge, as_messages, engine, missing
+from burnish.errors import RewardError, UserError
+from burnish.records import Finish, Message, Task
 from burnish.rewards.scorer import Scorer
+from burnish.rollouts import Env, Observation, Tool
+from burnish.seeds import derive
 
 
 def as_verifiers(scorer: Scorer, *, weight: float = 1.0, **options: Any) -> Any:
@@ -115,3 +122,217 @@ def _asked(task: Any) -> list[Any]:
     prompt = task.prompt or ""
     rest = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     return [*system, *rest]
+
+
+# --- environments
+
+
+class VerifiersEnv:
+    """A `MultiTurnEnv` of verifiers 0.1 as an `Env`; its rubric's numbers are the rewards.
+
+    A task brings the row: its messages are the prompt, its fields `answer`, `info` and `task` go by
+    the same names. Tools are executed by the environment itself.
+    """
+
+    def __init__(self, env: Any) -> None:
+        lacking = [name for name in ("env_response", "is_completed") if not hasattr(env, name)]
+        if lacking:
+            raise UserError(
+                f"{type(env).__name__} has no {lacking[0]}; expected a MultiTurnEnv of verifiers."
+            )
+        self.env = env
+        self.tools = [Tool.offered(schema) for schema in getattr(env, "oai_tools", None) or ()]
+        self.state: dict[str, Any] = {}
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        prompt = [_as_dict(message) for message in task.messages]
+        row = {
+            "prompt": prompt,
+            "answer": task.fields.get("answer", ""),
+            "task": task.fields.get("task", task.source),
+            "info": task.fields.get("info", {}),
+            "example_id": task.id,
+        }
+        times = {"generation_ms": 0.0, "scoring_ms": 0.0, "total_ms": 0.0}
+        self.state = {
+            **row,
+            "input": row,
+            "completion": [],
+            "responses": [],
+            "trajectory": [],
+            "turn": 0,
+            "id": task.id,
+            "timing": times,
+        }
+        self.state = await _given(self.env.setup_state, state=self.state) or self.state
+        done = await self._is_completed()
+        return Observation(as_messages(self.state["prompt"]), done, await self._rewards(done))
+
+    async def step(self, reply: Message) -> Observation:
+        said = _as_dict(reply)
+        before = [*self.state["prompt"], *self.state["completion"]]
+        self.state["completion"].append(said)
+        self.state["trajectory"].append({"prompt": before, "completion": [said]})
+        self.state["turn"] += 1
+        if await self._is_completed():
+            return Observation(done=True, rewards=await self._rewards(True))
+        found = await _given(self.env.env_response, messages=[*before, said], state=self.state)
+        messages, self.state = found if isinstance(found, tuple) else (found, self.state)
+        self.state["completion"] += messages
+        done = bool(self.state.get("final_env_response"))
+        return Observation(as_messages(messages), done, await self._rewards(done))
+
+    async def cut(self) -> Observation:
+        """A limit of ours ended the rollout: it is scored as it stands."""
+        return Observation(done=True, rewards=await self._rewards(True))
+
+    async def _is_completed(self) -> bool:
+        messages = [*self.state["prompt"], *self.state["completion"]]
+        return bool(await _given(self.env.is_completed, messages=messages, state=self.state))
+
+    async def _rewards(self, done: bool) -> dict[str, float]:
+        if not done:
+            return {}
+        scored = await _given(
+            self.env.rubric.score_rollout,
+            **{key: self.state[key] for key in ("prompt", "completion", "answer", "task", "info")},
+            state=self.state,
+            example_id=self.state["example_id"],
+            score_sem=contextlib.AsyncExitStack(),
+        )
+        reward = getattr(scored, "reward", None) if scored else self.state.get("reward")
+        metrics = getattr(scored, "metrics", None) if scored else self.state.get("metrics")
+        if reward is None:
+            raise RewardError("the rubric of verifiers gave no reward")
+        return {**(metrics or {}), "reward": reward}
+
+
+def as_verifiers_env(
+    make: Callable[[], Env], tasks: Sequence[Task], *, rubric: Any = None, **options: Any
+) -> Any:
+    """A `MultiTurnEnv` of verifiers 0.1 that plays our environment; `options` are its own.
+
+    Without a rubric, the sum of the environment's rewards is the reward. Our tools are offered and
+    carried out; their failures are tool messages.
+    """
+    vf = engine("verifiers")
+    by_id = {task.id: task for task in tasks}
+    offered = make().tools
+    rows = [
+        {
+            "prompt": [_as_dict(message) for message in task.messages],
+            "answer": str(task.fields.get("answer", "")),
+            "info": {"burnish_task": task.id},
+        }
+        for task in tasks
+    ]
+
+    class BurnishEnv(vf.MultiTurnEnv):  # type: ignore[misc, name-defined]
+        """Our environment; the rollout's own stands in the state."""
+
+        async def setup_state(self, state: dict[str, Any], **_: Any) -> dict[str, Any]:
+            task = by_id[state["info"]["burnish_task"]]
+            env = make()
+            opening = await env.reset(task, derive(task.id, state.get("id", "")))
+            state["burnish"] = _Played(env, opening)
+            if opening.messages:
+                state["prompt"] = [_as_dict(message) for message in opening.messages]
+            return state
+
+        async def is_completed(self, *given: Any, **named: Any) -> bool:
+            state = named.get("state") or next(g for g in reversed(given) if isinstance(g, dict))
+            return await state["burnish"].look(state)  # type: ignore[no-any-return]
+
+        async def env_response(
+            self, messages: Any, state: dict[str, Any], **_: Any
+        ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+            return [_as_dict(m) for m in state["burnish"].seen.messages], state
+
+    if rubric is None:
+        rubric = vf.Rubric(funcs=[environment_reward], weights=[1.0])
+    tools = [tool.schema for tool in offered]
+    dataset = engine("datasets").Dataset.from_list(rows)
+    if tools:
+        options["oai_tools"] = tools
+    return BurnishEnv(dataset=dataset, rubric=rubric, **options)
+
+
+async def environment_reward(state: dict[str, Any], **_: Any) -> float:
+    """The sum of what our environment gave."""
+    return float(sum(state["burnish"].rewards.values()))
+
+
+class _Played:
+    """One rollout of our environment inside verifiers."""
+
+    def __init__(self, env: Env, opening: Observation) -> None:
+        self.env, self.seen, self.replies = env, opening, 0
+        self.rewards: dict[str, float] = dict(opening.rewards)
+
+    async def look(self, state: Mapping[str, Any]) -> bool:
+        """Take the step for a reply that is new; True when the game is over."""
+        said = [m for m in state["completion"] if m["role"] == "assistant"]
+        said = said or [m for one in state.get("trajectory", ()) for m in one["completion"]]
+        if len(said) > self.replies:
+            self.replies = len(said)
+            self.seen = await self._step(said[-1])
+            for name, value in self.seen.rewards.items():
+                self.rewards[name] = self.rewards.get(name, 0.0) + value
+        return self.seen.done
+
+    async def _step(self, said: Mapping[str, Any]) -> Observation:
+        calls = said.get("tool_calls") or ()
+        tools = {tool.name: tool for tool in self.env.tools}
+        if not calls or any(_called(call, tools) is None for call in calls):
+            reply = Message("assistant", said.get("content") or "", tool_calls=tuple(calls))
+            return await self.env.step(reply)
+        results = []
+        for call in calls:
+            tool = _called(call, tools)
+            assert tool is not None
+            found = await tool.call(_arguments(call))
+            results.append(Message("tool", found.text, name=tool.name))
+        return Observation(tuple(results))
+
+
+def _called(call: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool | None:
+    tool = tools.get(call["function"]["name"])
+    return tool if tool is not None and tool.function is not None else None
+
+
+def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    given = call["function"].get("arguments") or {}
+    try:
+        found = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        return {"": given}
+    return found if isinstance(found, dict) else {"": found}
+
+
+def _as_dict(message: Message) -> dict[str, Any]:
+    """A message as OpenAI writes it; arguments are JSON texts there."""
+    shown: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.name is not None:
+        shown["name"] = message.name
+    if message.tool_calls:
+        shown["tool_calls"] = [
+            {
+                **call,
+                "id": call.get("id", f"call_{place}"),
+                "function": {
+                    **call["function"],
+                    "arguments": json.dumps(call["function"].get("arguments", {})),
+                },
+            }
+            for place, call in enumerate(message.tool_calls)
+        ]
+    return shown
+
+
+async def _given(function: Callable[..., Any], **arguments: Any) -> Any:
+    """Call with those of the arguments that the function takes; versions of verifiers differ."""
+    parameters = inspect.signature(function).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    chosen = {k: v for k, v in arguments.items() if k in parameters or takes_all}
+    found = function(**chosen)
+    return await found if inspect.isawaitable(found) else found

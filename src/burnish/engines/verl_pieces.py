@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from burnish.policy.advantage import grpo_advantage
+from burnish.policy.grpo import grpo_advantage
 
 _managers: Any = importlib.import_module("verl.experimental.reward_loop.reward_manager")
 _algorithms: Any = importlib.import_module("verl.trainer.ppo.core_algos")

@@ -5,33 +5,39 @@ Names that need torch or an HTTP library are imported when they are first used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
+from burnish.lazy import lazy_exports
+from burnish.lm.base import LM, Completion, Prompt, Sampler, Sampling, Scores
 
 if TYPE_CHECKING:
     from burnish.lm.embedded import embedded_model
-    from burnish.lm.fleet import Fleet
     from burnish.lm.folder import LoadedModel, load_model, save_model
+    from burnish.lm.hardware import choose_threads
     from burnish.lm.http import OpenAILM
     from burnish.lm.local import LocalLM
+    from burnish.lm.model_input import ModelInput, Processor
     from burnish.lm.named import open_lm
+    from burnish.lm.remote import RemoteSampler
     from burnish.lm.replay import RecordingLM, ReplayLM
+    from burnish.lm.request_pool import RequestPool
     from burnish.lm.scripted import ScriptedLM
-    from burnish.lm.threads import choose_threads
     from burnish.lm.tiny import tiny_model
 
 __all__ = [
     "LM",
     "Completion",
-    "Fleet",
     "LoadedModel",
     "LocalLM",
+    "ModelInput",
     "OpenAILM",
+    "Processor",
     "Prompt",
     "RecordingLM",
+    "RemoteSampler",
     "ReplayLM",
+    "RequestPool",
+    "Sampler",
     "Sampling",
     "Scores",
     "ScriptedLM",
@@ -43,28 +49,4 @@ __all__ = [
     "tiny_model",
 ]
 
-_HOME = {
-    "Fleet": "fleet",
-    "LoadedModel": "folder",
-    "LocalLM": "local",
-    "OpenAILM": "http",
-    "RecordingLM": "replay",
-    "ReplayLM": "replay",
-    "ScriptedLM": "scripted",
-    "choose_threads": "threads",
-    "embedded_model": "embedded",
-    "load_model": "folder",
-    "open_lm": "named",
-    "save_model": "folder",
-    "tiny_model": "tiny",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -9,13 +9,16 @@ ids it sampled says so with empty `token_ids`, and the training room refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.records import Finish, Message
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Prompt = Sequence[Message] | Sequence[int]
 
@@ -27,7 +30,7 @@ class TooLong(UserError):
     """A prompt that leaves the model no room to answer; `what` is the line without its advice."""
 
     def __init__(self, what: str, advice: str = "Shorten the prompt.") -> None:
-        # Both are args, because pickle and copy build an error anew from its args.
+        # Both are args, because pickle and copy rebuild an error from its args.
         super().__init__(what, advice)
         self.what = what
 
@@ -95,6 +98,8 @@ class Completion(Struct, frozen=True, omit_defaults=True):
     """Tokens written, hidden thoughts included; 0: not counted."""
     cost_usd: float = 0.0
     """What the server charges for both, by the prices given."""
+    weight_version: int | None = None
+    """Optimiser steps behind the weights that sampled this; None where they are not trained."""
 
 
 class Scores(Struct, frozen=True):
@@ -122,7 +127,21 @@ class LM(Protocol):
         ...
 
 
-def known_as(lm: LM) -> tuple[str, ...]:
+@runtime_checkable
+class Sampler(LM, Protocol):
+    """An LM whose weights can be updated."""
+
+    @property
+    def weight_version(self) -> int:
+        """The version of the weights that the next completion is sampled with."""
+        ...
+
+    async def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Sample with these weights from now on; `tensors` is the model's state dict."""
+        ...
+
+
+def model_key(lm: LM) -> tuple[str, ...]:
     """The model's name and, where it has one, its `identity`: what tells it from a namesake.
 
     Two servers may serve different models under one name, and a folder may be trained in place.

@@ -79,7 +79,7 @@ class ControlTokens:
 
     def stand_in(self, messages: Sequence[Message], text: str = "") -> bool:
         """Whether a text of the messages, or `text`, would be read as a control token."""
-        parts = (part for m in messages for part in (m.role, m.content, m.name or ""))
+        parts = (part for m in messages for part in (m.role, m.text, m.name or ""))
         if any(map(self._stand_in, (text, *parts))):
             return True
         return any(m.tool_calls and self.broken(m).tool_calls != m.tool_calls for m in messages)
@@ -102,7 +102,7 @@ class ControlTokens:
         return replace(
             message,
             role=self._broken(message.role),
-            content=self._broken(message.content),
+            content=self._broken(message.text),
             name=None if message.name is None else self._broken(message.name),
             tool_calls=_each_text(message.tool_calls, self._broken),
         )
@@ -187,7 +187,7 @@ def _is_template(authors: Sequence[Author], text: str, start: int, end: int) -> 
 
 
 def _rename(model: dict[str, Any], names: dict[str, str]) -> None:
-    """Rename tokens in the vocabulary too: some models find them there without being told."""
+    """Rename tokens in the vocabulary too: some tokenizer models look there too."""
     vocab = model.get("vocab")
     if isinstance(vocab, dict):
         model["vocab"] = {names.get(token, token): id_ for token, id_ in vocab.items()}

@@ -1,6 +1,6 @@
 """A dense decoder of the Llama, Mistral, Qwen2 and Qwen3 families in plain torch.
 
-    hidden_BSD = decoder(ids_BS, positions_BS)      # final-normed
+    hidden_BSD = decoder(ModelInput(ids_BS, positions_BS))      # final-normed
     logits_BSV = decoder.logits(hidden_BSD)
 
 Parameters carry the names of the Hugging Face state dict, so weights load and save without a
@@ -18,8 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from burnish.errors import UserError
 from burnish.lm.architecture import Architecture
 from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate, rotate_and_repeat
+from burnish.lm.model_input import ModelInput
 
 KeepsKeys = Callable[[int, Tensor, Tensor], None]
 """Is shown every layer's keys and values as they are computed, (B, Hkv, S, Dh) each."""
@@ -67,19 +69,17 @@ class Decoder(nn.Module):
         """The output projection, (V, D); the embedding itself where the head is tied."""
         return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
 
-    def forward(
-        self,
-        ids_BS: Tensor,
-        positions_BS: Tensor,
-        mask: Tensor | None = None,
-        keep: KeepsKeys | None = None,
-    ) -> Tensor:
+    def forward(self, inputs: ModelInput, keep: KeepsKeys | None = None) -> Tensor:
         """Final-normed hidden states, (B, S, D).
 
-        `mask` None is causal; else bool (B, S, S), True where a query may attend to a key. Every
-        query needs at least one key. `keep` is shown the keys and values: with it, this is the
-        prefill of a sampler.
+        Under a mask every query needs at least one key. `keep` is shown the keys and values: with
+        it, this is the prefill of a sampler.
         """
+        ids_BS, positions_BS, mask, media = inputs
+        if media is not None:
+            raise UserError(
+                f"a {self.architecture.family} model reads text only; got {', '.join(media)}"
+            )
         rows, length = ids_BS.shape
         windowed = self._window_mask(positions_BS, mask)
         # Tokens in one long row: a linear map of two axes is one call, of three it is four.
@@ -88,7 +88,7 @@ class Decoder(nn.Module):
         if mask is not None:
             mask = _as_read(mask, hidden_ND.dtype).unsqueeze(1)
         windowed = mask if windowed is None else _as_read(windowed, hidden_ND.dtype).unsqueeze(1)
-        # What a layer computes last is added by whoever norms the stream next.
+        # A layer's last result is added to the stream by the next norm, in one kernel.
         delta_ND: Tensor | None = None
         with _on_its_device(ids_BS):
             for index, layer in enumerate(self.model.layers):
@@ -249,7 +249,7 @@ class Attention(nn.Module):
             query = norm(query, self.q_norm.weight, self.eps)
             key = norm(key, self.k_norm.weight, self.eps)
         if mask is not None and keep is None and self.kv_heads != self.heads:
-            # No attention with a mask reads shared keys, and nobody else wants them as they are.
+            # Attention kernels with a mask cannot share keys among heads, so they are repeated.
             query, key, value = rotate_and_repeat(query, key, value, rotation)
         else:
             query, key = rotate(query, key, rotation)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import logging
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from burnish.errors import ModelError, UserError
-from burnish.lm.cache_folder import make_once
-from burnish.lm.json_files import write_json
+from burnish.lm.weights import write_json
 
 logger = logging.getLogger(__name__)
 
@@ -208,3 +210,29 @@ def _write_tokenizer(meta: _Metadata, folder: Path) -> None:
     }
     write_json(folder / "tokenizer_config.json", settings)
     (folder / "chat_template.jinja").write_text(meta["tokenizer.chat_template"], encoding="utf-8")
+
+
+def make_once(name: str, build: Callable[[Path], None]) -> Path:
+    """The folder `name` of the cache, built by `build(folder)` where it is not there yet.
+
+    Built beside its place and renamed into it, so that a half-built folder is never seen. Of two
+    processes that build at once the first to finish wins, and the other takes its result.
+    """
+    from burnish.store.blobs import cache_folder
+
+    target = cache_folder() / name
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
+    try:
+        build(scratch)
+        scratch.chmod(0o755)
+        try:
+            scratch.rename(target)
+        except OSError:
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return target

@@ -1,4 +1,4 @@
-"""What can go wrong between this process and a model server, each under its own name.
+"""Errors of calls to a model server.
 
 `classify` is the one place that decides which status a failure has and whether it is worth
 another try: 408, 429, 5xx, deadlines, broken connections and replies that no model server wrote
@@ -80,7 +80,7 @@ class Unsupported(CallFailed):
 
 
 class Failure(NamedTuple):
-    """What the fleet makes of an error."""
+    """What the pool makes of an error."""
 
     status: Status
     retry: bool

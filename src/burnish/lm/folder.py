@@ -24,15 +24,22 @@ from burnish.lm import tokenizer as tokenizer_files
 from burnish.lm.architecture import Architecture, Unsupported, read_architecture
 from burnish.lm.base import SHIPPED
 from burnish.lm.decoder import Decoder
-from burnish.lm.json_files import read_json, write_json
+from burnish.lm.model_input import Processor
 from burnish.lm.sampler.plan import laid_side_by_side
 from burnish.lm.tokenizer import Tokenizer
-from burnish.lm.weights import DTYPES, INDEX, WEIGHTS, write_weights
+from burnish.lm.weights import INDEX, WEIGHTS, read_json, write_json, write_weights
 
 if TYPE_CHECKING:
     from burnish.lm.transformers_model import TransformersDecoder
 
 logger = logging.getLogger(__name__)
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 
 
 @dataclass
@@ -44,6 +51,13 @@ class LoadedModel:
     config: dict[str, Any]
     folder: Path
     name: str
+    media_processor: Processor | None = None
+    """Reads conversations with media; None for text models, whose processor is the tokenizer."""
+
+    @property
+    def processor(self) -> Processor:
+        """Turns conversations into what the module's forward takes."""
+        return self.media_processor or self.tokenizer
 
     @property
     def dtype(self) -> torch.dtype:

@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from burnish.lm.hardware import HALF, can_run_kernels
+from burnish.lm.hardware import can_run_kernels
+from burnish.lm.head import HALF
 
 
 class Rotation(NamedTuple):
@@ -67,7 +68,7 @@ def rotate(query_BSHE: Tensor, key_BSHE: Tensor, rotation: Rotation) -> tuple[Te
     (B, S, H, Dh), (B, S, Hkv, Dh) -> (B, H, S, Dh), (B, Hkv, S, Dh): heads before tokens, as
     attention reads them. On a GPU those are views of what lies in memory tokens first.
     """
-    if (kernels := _rotations(query_BSHE)) is not None:
+    if (kernels := _kernels(query_BSHE)) is not None:
         query, key = _Rotate.apply(query_BSHE, key_BSHE, *rotation, kernels)  # type: ignore[no-untyped-call]
         return query.transpose(1, 2), key.transpose(1, 2)
     query = _turned(query_BSHE.transpose(1, 2), rotation)
@@ -81,7 +82,7 @@ def rotate_and_repeat(
 
     (B, S, H, Dh), (B, S, Hkv, Dh) twice -> (B, H, S, Dh) three times.
     """
-    if (kernels := _rotations(query_BSHE)) is not None:
+    if (kernels := _kernels(query_BSHE)) is not None:
         heads = _RotateAndRepeat.apply(query_BSHE, key_BSHE, value_BSHE, *rotation, kernels)  # type: ignore[no-untyped-call]
         query, key, value = (each.transpose(1, 2) for each in heads)
         return query, key, value
@@ -224,12 +225,3 @@ def _kernels(tensor: Tensor) -> Any | None:
     from burnish.lm import fused_kernels
 
     return fused_kernels
-
-
-def _rotations(tensor: Tensor) -> Any | None:
-    """The module of rotary kernels, where they can run on this tensor."""
-    if not can_run_kernels(tensor):
-        return None
-    from burnish.lm import rotate_kernels
-
-    return rotate_kernels

@@ -26,8 +26,7 @@ from transformers import (
 
 from burnish.errors import ModelError, UserError
 from burnish.lm.base import Completion, TooLong
-from burnish.lm.device_full import is_device_full
-from burnish.lm.memory import available_bytes, prefill_tokens, too_long
+from burnish.lm.hardware import available_bytes, is_device_full, prefill_tokens, too_long
 from burnish.lm.sampler.rows import Request, Row, completions, in_canonical_order, make_rows
 from burnish.lm.sampling import draw, row_seed, row_settings, top_logprobs, uniforms
 from burnish.lm.tokenizer import Tokenizer
@@ -178,7 +177,7 @@ def _generate(module: TransformersDecoder, rows: list[Row], tokenizer: Tokenizer
             logits_processor=LogitsProcessorList([drawer]),
             stopping_criteria=StoppingCriteriaList([_Closed(rows)]),
         )
-    # Boundary: a family's own code. What the drawer raises, and a full device, is told elsewhere.
+    # Boundary: a family's own code. Errors of the drawer and a full device are handled elsewhere.
     except Exception as error:
         if drawer.is_drawing or is_device_full(error):
             raise

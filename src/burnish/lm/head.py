@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from burnish.lm.hardware import HALF, can_run_kernels
+from burnish.lm.hardware import can_run_kernels
 
 GPU_CHUNK_BYTES = 2 * 2**30
 CPU_CHUNK_BYTES = 128 * 2**20
 CACHED_BYTES = 2**20
 """Logits per round of elementwise operations on a CPU: all rounds but the first read its cache."""
+
+HALF = (torch.bfloat16, torch.float16)
 
 
 class RowScores(NamedTuple):

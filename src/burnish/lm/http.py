@@ -2,10 +2,10 @@
 hosted ones.
 
     async with OpenAILM("http://127.0.0.1:8000/v1", "my-model", api_key_env="MY_KEY") as lm:
-        abilities = await lm.probe()
+        capabilities = await lm.probe()
         completions = await lm.sample(task.messages, Sampling(n=8))
 
-Every request passes through a `Fleet`, which owns limits, deadlines and retries. The API key
+Every request passes through a `RequestPool`, which owns limits, deadlines and retries. The API key
 goes into one header and nowhere else: not into errors, logs or `repr`.
 """
 
@@ -26,10 +26,10 @@ from anyio.lowlevel import RunVar
 from msgspec import Struct
 
 from burnish.errors import UserError
-from burnish.lm import scoring, wire
-from burnish.lm.abilities import Abilities, probe
+from burnish.lm import capabilities as scoring
+from burnish.lm import wire
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling
-from burnish.lm.connections import Connections, read_body
+from burnish.lm.capabilities import Capabilities, probe
 from burnish.lm.failures import (
     CallFailed,
     ForeignReply,
@@ -41,18 +41,35 @@ from burnish.lm.failures import (
     first_error,
     retry_after_s,
 )
-from burnish.lm.fleet import Answer, Fleet, Job, Limits
 from burnish.lm.meter import SAFETY, Cost, current_meter, estimate_tokens
+from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
+from burnish.records import Message
 from burnish.seeds import digest
 
 if TYPE_CHECKING:
     import httpx
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from burnish.lm.failures import BadReply
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+    from burnish.store.blobs import Blobs
+
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 MOST_USD = 1e9
 """A price above this is none."""
 MARKER_TOKENS = 4
 """What a chat template adds to a message, roughly."""
+MEDIA_TOKENS = 1000
+"""What an image or a sound costs, roughly, where the server does not count."""
 
 _serial = count()
 
@@ -81,7 +98,7 @@ class OpenAILM:
 
     Until `probe` has been called the server is taken to know `n` and nothing beyond the plain
     protocol. On a server without `n`, completions are asked for one by one, with the seeds
-    `seed, seed + 1, ...` that vLLM uses for its own `n`. Models behind one quota share a `fleet`;
+    `seed, seed + 1, ...` that vLLM uses for its own `n`. Models behind one quota share a `pool`;
     otherwise each has its own, with `limits`.
     """
 
@@ -93,19 +110,22 @@ class OpenAILM:
         api_key: str | None = None,
         api_key_env: str | None = None,
         limits: Limits | None = None,
-        fleet: Fleet | None = None,
+        pool: RequestPool | None = None,
         endpoint: str = "",
         prices: Prices | None = None,
         accept_models: Sequence[str] = (),
-        abilities: Abilities | None = None,
+        capabilities: Capabilities | None = None,
+        blobs: Blobs | None = None,
     ) -> None:
+        """`blobs` holds the bytes of images and sounds in messages; by default this machine's."""
         self._base = _checked_url(base_url)
+        self._blobs = blobs
         self.model = model
-        self.fleet = _fleet(limits, fleet)
+        self.pool = _pool_for(limits, pool)
         self._endpoint = endpoint
         self.prices = prices or Prices()
         self.accept_models = tuple(accept_models)
-        self.abilities = abilities or Abilities()
+        self.capabilities = capabilities or Capabilities()
         self._key = _key(api_key, api_key_env)
         # A client's connections belong to one event loop; an LM may outlive several. The name is
         # this LM's alone: a client carries its key, and some versions of anyio go by the name.
@@ -127,9 +147,9 @@ class OpenAILM:
         return f"OpenAILM({self._shown('')!r}, {self.model!r})"
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        """`sampling.n` completions of one prompt; see `abilities` for what they carry."""
+        """`sampling.n` completions of one prompt; see `capabilities` for what they carry."""
         check_sampling(sampling)
-        if sampling.n == 1 or self.abilities.n:
+        if sampling.n == 1 or self.capabilities.n:
             return await self._sample(prompt, sampling)
         parts: list[list[Completion]] = [[] for _ in range(sampling.n)]
 
@@ -152,15 +172,15 @@ class OpenAILM:
         """
         return await scoring.score(self, prompt_ids, response_ids, top_k)
 
-    async def probe(self) -> Abilities:
+    async def probe(self) -> Capabilities:
         """Ask the server what it can do, with a handful of tiny requests, and remember it."""
-        self.abilities = await probe(self)
-        return self.abilities
+        self.capabilities = await probe(self)
+        return self.capabilities
 
     async def post(
         self, path: str, body: dict[str, Any], tokens: int = 0, *, needs_choices: bool = False
     ) -> wire.Reply:
-        """One generation request through the fleet, its reply checked for shape and model."""
+        """One generation request through the pool, its reply checked for shape and model."""
         where = self._shown(path)
         content = _encoded(body, where)
 
@@ -182,7 +202,7 @@ class OpenAILM:
         job = self._job(path, tokens, body, content)
         if (meter := current_meter()) is not None:
             meter.is_used = True
-        return await self.fleet.call(job, request, value_type=wire.Reply)
+        return await self.pool.call(job, request, value_type=wire.Reply)
 
     async def list_models(self) -> tuple[str, ...]:
         """Names of the models that the server says it has."""
@@ -193,7 +213,7 @@ class OpenAILM:
             listed = wire.decode(data, wire.ModelList, where, secret=self._key)
             return Answer(tuple(model.id for model in listed.data))
 
-        return await self.fleet.call(self._job("/models"), request, value_type=tuple[str, ...])
+        return await self.pool.call(self._job("/models"), request, value_type=tuple[str, ...])
 
     async def aclose(self) -> None:
         """Close this event loop's connections."""
@@ -215,15 +235,30 @@ class OpenAILM:
 
     async def _sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         path = "/completions" if wire.is_token_ids(prompt) else "/chat/completions"
-        logprobs = self.abilities.logprobs or sampling.top_logprobs > 0
+        logprobs = self.capabilities.logprobs or sampling.top_logprobs > 0
         body = wire.request_body(
-            self.model, prompt, sampling, logprobs=logprobs, token_ids=self.abilities.token_ids
+            self.model,
+            prompt,
+            sampling,
+            logprobs=logprobs,
+            token_ids=self.capabilities.token_ids,
+            blobs=self._media(prompt),
         )
         reply = await self.post(path, body, _estimate(prompt, sampling), needs_choices=True)
         completions = wire.completions_of(
             reply, sampling, logprobs=logprobs, where=self._shown(path), secret=self._key
         )
         return wire.with_usage(completions, reply.counted, self.prices.cost_usd(reply.counted))
+
+    def _media(self, prompt: Prompt) -> Blobs | None:
+        """Where the bytes of a prompt's media are; None for text."""
+        if not any(isinstance(part, Message) and part.media for part in prompt):
+            return None
+        if self._blobs is None:
+            from burnish.store.blobs import shared_blobs
+
+            return shared_blobs()
+        return self._blobs
 
     # --- what requests cost
 
@@ -248,14 +283,14 @@ class OpenAILM:
         return Cost(read, written, usd * SAFETY if estimated else usd)
 
     def _charge(self, cost: Cost, *, is_estimated: bool) -> None:
-        """Put a request on the meter of whoever asked."""
+        """Charge a request to the meter of the calling task."""
         if (meter := current_meter()) is not None:
             meter.charge(cost, is_estimated=is_estimated)
 
     def _lose(self, cost: Cost, *, is_estimated: bool) -> None:
         """Charge a request that brought no answer."""
         self._charge(cost, is_estimated=is_estimated)
-        totals = self.fleet.totals
+        totals = self.pool.totals
         totals.cost_usd += cost.usd
         if not is_estimated:
             totals.prompt_tokens += cost.prompt_tokens
@@ -263,8 +298,8 @@ class OpenAILM:
 
     @contextmanager
     def _unanswered(self, body: dict[str, Any]) -> Iterator[None]:
-        """A request that was sent and never answered may have been paid for in full: a deadline
-        passed, another copy was quicker, or the connection broke."""
+        """Charge a request that was sent and never answered: a deadline passed, another copy was
+        quicker, or the connection broke. The server may bill it in full."""
         try:
             yield
         except (Rejected, RateLimited, ServerFailed, NotSent):
@@ -294,22 +329,28 @@ class OpenAILM:
         """A journal must know a request again after a restart, whatever the order of asking: its
         id is then what is asked and how often that was asked before."""
         name = self._shown(path)
-        if self.fleet.has_journal:
+        if self.pool.has_journal:
             name = f"{name} {digest(content)}"
             self._asked[name] += 1
             return Job(f"{name} #{self._asked[name]}", body, tokens, self._endpoint)
         self._calls += 1
         return Job(f"{name} #{self._calls}", None, tokens, self._endpoint)
 
-    async def _send(self, method: str, path: str, content: bytes | None) -> bytes:
-        """One request over the wire; whatever goes wrong there gets its name here."""
+    async def _send(
+        self, method: str, path: str, content: bytes | None, *, root: bool = False
+    ) -> bytes:
+        """Send one request; transport errors and statuses become the failures of `lm.failures`.
+
+        `root`: the path stands beside the protocol's `/v1`, not below it.
+        """
         import httpx
 
         where = self._shown(path)
+        base = self._base.removesuffix("/v1") if root else self._base
         try:
             async with (
                 self._open().one() as client,
-                client.stream(method, self._base + path, content=content) as response,
+                client.stream(method, base + path, content=content) as response,
             ):
                 data = await read_body(response, where, MAX_REPLY_BYTES)
         except httpx.TransportError as error:
@@ -359,7 +400,7 @@ class OpenAILM:
 
 def _estimate(prompt: Prompt, sampling: Sampling) -> int:
     """Tokens a request will use at most, for the rate limit; four characters make a token."""
-    sizes = [1 if isinstance(p, int) else len(p.content) // 4 + MARKER_TOKENS for p in prompt]
+    sizes = [1 if isinstance(p, int) else len(p.text) // 4 + MARKER_TOKENS for p in prompt]
     return sum(sizes) + sampling.n * sampling.max_tokens
 
 
@@ -370,8 +411,12 @@ def _prompt_tokens(body: dict[str, Any]) -> int:
     return sum(_message_tokens(message["content"]) for message in body["messages"])
 
 
-def _message_tokens(content: str) -> int:
-    return estimate_tokens(content) + MARKER_TOKENS
+def _message_tokens(content: str | list[dict[str, Any]]) -> int:
+    if isinstance(content, str):
+        return estimate_tokens(content) + MARKER_TOKENS
+    texts = [part["text"] for part in content if part["type"] == "text"]
+    media = len(content) - len(texts)
+    return estimate_tokens("".join(texts)) + media * MEDIA_TOKENS + MARKER_TOKENS
 
 
 def _most_written(body: dict[str, Any]) -> int:
@@ -407,10 +452,10 @@ def _checked_url(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
-def _fleet(limits: Limits | None, fleet: Fleet | None) -> Fleet:
-    if limits is not None and fleet is not None:
-        raise UserError("both limits and a fleet are given; a shared fleet brings its own limits")
-    return fleet or Fleet(limits)
+def _pool_for(limits: Limits | None, pool: RequestPool | None) -> RequestPool:
+    if limits is not None and pool is not None:
+        raise UserError("both limits and a pool are given; a shared pool brings its own limits")
+    return pool or RequestPool(limits)
 
 
 def _key(api_key: str | None, api_key_env: str | None) -> str:
@@ -422,3 +467,71 @@ def _key(api_key: str | None, api_key_env: str | None) -> str:
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise UserError("the API key holds a space or a character outside ASCII; check its source")
     return key
+
+
+class Connections:
+    """A pool of HTTP clients with one connection each."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = {"accept-encoding": "gzip", **headers}
+        self._free: list[httpx.AsyncClient] = []
+        self._all: list[httpx.AsyncClient] = []
+        self._trust: ssl.SSLContext | None = None
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client for exclusive use."""
+        client = self._free.pop() if self._free else self._new()
+        try:
+            yield client
+        finally:
+            if not client.is_closed:
+                self._free.append(client)
+
+    async def aclose(self) -> None:
+        """Close every connection, also those in use."""
+        clients, self._all, self._free = self._all, [], []
+        for client in clients:
+            await client.aclose()
+
+    def _new(self) -> httpx.AsyncClient:
+        import httpx
+
+        if self._trust is None:  # reading the certificates takes longer than many requests
+            self._trust = httpx.create_ssl_context()
+        # The pool's deadline covers the whole attempt; httpx's own would only cover one read.
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+        client = httpx.AsyncClient(
+            headers=self._headers, timeout=None, limits=limits, verify=self._trust
+        )
+        self._all.append(client)
+        return client
+
+
+async def read_body(response: httpx.Response, where: str, most: int) -> bytes:
+    """The body of a reply, unpacked; one that unpacks to more than `most` bytes is given up early.
+
+    httpx would unpack a whole part at once, and packings of packings in a row: a hundred bytes
+    then become gigabytes.
+    """
+    packing = response.headers.get("content-encoding", "").strip().lower()
+    if packing not in ("", "identity", "gzip", "x-gzip"):
+        raise ForeignReply(f"{where}: the reply's content encoding is broken: {packing[:40]!r}")
+    unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if "gzip" in packing else None
+    parts, size = [], 0
+    async for raw in response.aiter_raw():
+        part = raw if unpack is None else _unpacked(unpack, raw, most - size, where)
+        size += len(part)
+        if size > most:
+            raise BadReply(f"{where}: the reply is longer than {most} bytes")
+        parts.append(part)
+    if unpack is not None and not unpack.eof and parts:
+        raise ForeignReply(f"{where}: the reply's content encoding is broken: it is cut off")
+    return b"".join(parts)
+
+
+def _unpacked(unpack: zlib._Decompress, raw: bytes, most: int, where: str) -> bytes:
+    try:
+        return unpack.decompress(raw, most + 1)
+    except zlib.error as error:
+        raise ForeignReply(f"{where}: the reply's content encoding is broken: {error}") from error

@@ -1,4 +1,4 @@
-"""The nouns of the fleet: what is to be done, under which limits, and what came of it."""
+"""The nouns of the pool: what is to be done, under which limits, and what came of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retries: int = 4
     """Further requests that one job may send, for whatever reason, a hedge included."""
     retry_share: float = 0.5
-    """Further requests of the whole fleet, as a share of the jobs it has started ..."""
+    """Further requests of the whole pool, as a share of the jobs it has started ..."""
     retry_floor: int = 16
     """... on top of this many."""
     backoff_base_s: float = 0.5
@@ -92,7 +92,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Totals(Struct, kw_only=True):
-    """What a fleet has done and spent so far in this process."""
+    """What a pool has done and spent so far in this process."""
 
     ok: int = 0
     failed: int = 0

@@ -4,12 +4,12 @@
     completions = await lm.sample(messages, Sampling(n=8, max_tokens=16, seed=1))
 
 Calls that are waiting at the same time are sampled as one batch. The weights are the loaded
-module's own: whoever trains it writes them between two batches, and nothing is copied.
+module's own: the trainer writes them between two batches, and nothing is copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -17,17 +17,22 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import torch
+from msgspec.structs import replace
 
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, TooLong
 from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel
-from burnish.lm.identity import files_identity
-from burnish.lm.sampler import Request, Sampler
+from burnish.lm.model_input import ModelInput
+from burnish.lm.sampler import Engine, Request
 from burnish.lm.sampling import check_sampling
-from burnish.records import Message, Span
+from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.weights import files_identity
+from burnish.records import Message
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from burnish.lm.generate import GenerateSampler
 
 _SETTLED_AFTER = 3
@@ -52,7 +57,7 @@ class LocalLM:
         self._name = name or loaded.name
         self._files = files_identity(loaded.name, loaded.folder)
         self._sampler = _sampler(loaded, self._name, max_rows)
-        self._desks: tuple[object, _Desk] | None = None
+        self._queues: tuple[object, _BatchQueue] | None = None
 
     @property
     def name(self) -> str:
@@ -65,20 +70,20 @@ class LocalLM:
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """`sampling.n` completions of messages or token ids."""
-        ticket = _Ticket(self.request(prompt, sampling))
-        desk = self._desk()
-        desk.waiting.append(ticket)
+        call = _Pending(self.request(prompt, sampling))
+        queue = self._queue()
+        queue.waiting.append(call)
         try:
-            async with desk.lock:
-                if ticket.outcome is None:
-                    await desk.settle()
-                    await self._serve(desk.take())
+            async with queue.lock:
+                if call.outcome is None:
+                    await queue.settle()
+                    await self._sample_calls(queue.take())
         finally:
-            desk.forget(ticket)
-        assert ticket.outcome is not None
-        if isinstance(ticket.outcome, BaseException):
-            raise ticket.outcome
-        return ticket.outcome
+            queue.forget(call)
+        assert call.outcome is not None
+        if isinstance(call.outcome, BaseException):
+            raise call.outcome
+        return call.outcome
 
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
@@ -88,29 +93,38 @@ class LocalLM:
         scored = await anyio.to_thread.run_sync(lambda: self.score_batch(pairs, top_k=top_k))
         return scored[0]
 
-    def prompt_spans(self, messages: Sequence[Message]) -> tuple[Span, ...]:
-        """The prompt's tokens by author: what the template wrote, and what the task did."""
-        return self.loaded.tokenizer.render_spans(messages)
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Renders conversations as the tokens that this model reads."""
+        return self.loaded.tokenizer
 
     def request(self, prompt: Prompt, sampling: Sampling) -> Request:
         """A checked request: the prompt as ids, the token budget within the model's context."""
         check_sampling(sampling)
         ids = self._ids(prompt)
         longest = self.loaded.module.longest_row(len(ids))
-        room = longest - len(ids)
-        if room < 1:
+        left = longest - len(ids)
+        if left < 1:
             raise TooLong(
                 f"a prompt of {len(ids)} tokens leaves no room to answer: '{self.name}' reads "
                 f"{longest} tokens."
             )
-        return Request(ids, sampling, budget=min(sampling.max_tokens, room))
+        return Request(ids, sampling, budget=min(sampling.max_tokens, left))
 
     def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """Completions of every request, in the order given. Blocks until all are done."""
-        return self._sampler.generate(requests)
+        version = self.weight_version
+        return [
+            [replace(completion, weight_version=version) for completion in completions]
+            for completions in self._sampler.generate(requests)
+        ]
+
+    async def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Note the version; the tensors are not read, because the module is the trainer's own."""
+        self.weight_version = version
 
     def release(self) -> None:
-        """Give the cache back; the next batch builds it anew."""
+        """Free the cache; the next batch allocates it again."""
         self._sampler.release()
 
     def score_batch(
@@ -130,7 +144,8 @@ class LocalLM:
         module, device = self.loaded.module, self.loaded.device
         ids_1S = torch.tensor([[*prompt_ids, *response_ids]], device=device)
         positions_1S = torch.arange(ids_1S.shape[1], device=device).unsqueeze(0)
-        hidden_TD = module(ids_1S[:, :-1], positions_1S[:, :-1])[0, len(prompt_ids) - 1 :]
+        inputs = ModelInput(ids_1S[:, :-1], positions_1S[:, :-1])
+        hidden_TD = module(inputs)[0, len(prompt_ids) - 1 :]
         response_T1 = ids_1S[0, len(prompt_ids) :].unsqueeze(1)
         logprobs: list[float] = []
         alternatives: list[dict[int, float]] = []
@@ -145,33 +160,39 @@ class LocalLM:
                 alternatives += [dict(zip(ids, values, strict=True)) for ids, values in rows]
         return Scores(logprobs=tuple(logprobs), top_logprobs=tuple(alternatives))
 
-    async def _serve(self, tickets: list[_Ticket]) -> None:
+    async def _sample_calls(self, calls: list[_Pending]) -> None:
         """Sample one batch in a worker thread, so that judges and tools go on meanwhile."""
-        requests = [ticket.request for ticket in tickets]
+        requests = [call.request for call in calls]
         try:
             results = await anyio.to_thread.run_sync(self.sample_batch, requests)
         # Boundary: whatever stops the batch belongs to every call in it, not to this task alone.
         except Exception as error:
-            for ticket in tickets:
-                ticket.outcome = error
+            for call in calls:
+                call.outcome = error
         except BaseException:
-            # The leader was cancelled, the others were not: one of them serves the rest.
-            self._desk().waiting[:0] = [t for t in tickets if t.outcome is None]
+            # The leader was cancelled, the others were not: one of them samples the rest.
+            self._queue().waiting[:0] = [t for t in calls if t.outcome is None]
             raise
         else:
-            for ticket, completions in zip(tickets, results, strict=True):
-                ticket.outcome = completions
+            for call, completions in zip(calls, results, strict=True):
+                call.outcome = completions
 
-    def _desk(self) -> _Desk:
-        """The queue of the running event loop; a queue left by a dead loop is dropped."""
+    def _queue(self) -> _BatchQueue:
+        """The queue of the running event loop; that of a closed loop is dropped."""
         loop = anyio.lowlevel.current_token()
-        if self._desks is None or self._desks[0] != loop:
-            self._desks = (loop, _Desk())
-        return self._desks[1]
+        if self._queues is None or self._queues[0] != loop:
+            self._queues = (loop, _BatchQueue())
+        return self._queues[1]
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         if len(prompt) > 0 and isinstance(prompt[0], Message):
-            return tuple(self.loaded.tokenizer.render(cast(Sequence[Message], prompt)))
+            messages = cast(Sequence[Message], prompt)
+            if self.loaded.media_processor is not None and any(m.media for m in messages):
+                raise UserError(
+                    f"'{self.name}' reads media, and the engine here samples text only; serve it "
+                    "over HTTP"
+                )
+            return tuple(self.loaded.tokenizer.render(messages))
         ids = tuple(cast(Sequence[int], prompt))
         self._check_ids(ids)
         return ids
@@ -189,7 +210,7 @@ class LocalLM:
 
 
 @dataclass(eq=False)
-class _Ticket:
+class _Pending:
     """One waiting call and what became of it."""
 
     request: Request
@@ -197,15 +218,15 @@ class _Ticket:
 
 
 @dataclass
-class _Desk:
+class _BatchQueue:
     """Calls of one event loop that wait to be sampled together.
 
-    Whoever holds the lock serves everyone who waits; a caller who gets the lock after being
-    served just leaves. So a cancelled caller never strands the others.
+    The holder of the lock samples every waiting call; a caller whose call was already sampled when
+    it gets the lock just returns. So a cancelled caller never strands the others.
     """
 
     lock: anyio.Lock = field(default_factory=anyio.Lock)
-    waiting: list[_Ticket] = field(default_factory=list)
+    waiting: list[_Pending] = field(default_factory=list)
 
     async def settle(self) -> None:
         """Let every task that can run do so, until no new call has come for a few rounds."""
@@ -215,21 +236,21 @@ class _Desk:
             quiet = quiet + 1 if len(self.waiting) == seen else 0
             seen = len(self.waiting)
 
-    def take(self) -> list[_Ticket]:
-        """Everyone who waits, in the order they came."""
+    def take(self) -> list[_Pending]:
+        """Every waiting call, in the order of arrival."""
         taken, self.waiting = self.waiting, []
         return taken
 
-    def forget(self, ticket: _Ticket) -> None:
-        """Drop a ticket whose caller was cancelled before it was served."""
-        if ticket in self.waiting:
-            self.waiting.remove(ticket)
+    def forget(self, call: _Pending) -> None:
+        """Drop a call that was cancelled before it was sampled."""
+        if call in self.waiting:
+            self.waiting.remove(call)
 
 
-def _sampler(loaded: LoadedModel, name: str, max_rows: int | None) -> Sampler | GenerateSampler:
+def _sampler(loaded: LoadedModel, name: str, max_rows: int | None) -> Engine | GenerateSampler:
     """The engine for the families it knows; transformers' own generation for the others."""
     if isinstance(loaded.module, Decoder):
-        return Sampler(loaded.module, loaded.tokenizer, name=name, max_rows=max_rows)
+        return Engine(loaded.module, loaded.tokenizer, name=name, max_rows=max_rows)
     from burnish.lm.generate import GenerateSampler
 
     return GenerateSampler(loaded.module, loaded.tokenizer, name=name, max_rows=max_rows)

@@ -62,15 +62,15 @@ class Cost(NamedTuple):
 
 @dataclass
 class Meter:
-    """The sum of everything that was charged while it was open."""
+    """The sum of all charges inside `metered`."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float = 0.0
     is_estimated: bool = False
-    """Whether any of it was nobody's count."""
+    """Whether any of it is estimated."""
     is_used: bool = False
-    """Whether the model keeps books at all."""
+    """Whether the model counts its tokens at all."""
 
     @property
     def cost(self) -> Cost:
@@ -98,11 +98,11 @@ def metered() -> Iterator[Meter]:
 
 
 def current_meter() -> Meter | None:
-    """The meter of the task that asks; None where nobody wants to know."""
+    """The meter of the calling task; None outside `metered`."""
     return _open.get()
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens of a text that nobody counted: four letters of English make one, or one other sign."""
+    """Estimated tokens of a text: one for four ASCII characters, one for each other character."""
     others = sum(not character.isascii() for character in text) if not text.isascii() else 0
     return -(-(len(text) - others) // CHARACTERS_A_TOKEN) + others

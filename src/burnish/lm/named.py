@@ -20,8 +20,8 @@ import anyio.to_thread
 
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, SHIPPED, Completion, Prompt, Sampling, Scores
-from burnish.lm.identity import files_identity
 from burnish.lm.jobs import Limits
+from burnish.lm.weights import files_identity
 
 FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl"
 
@@ -29,7 +29,7 @@ FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE
 def open_lm(name: str, **options: Any) -> LM:
     """The model of that name.
 
-    Options of a server: `api_key_env`, `limits`, `prices`, `fleet`, `accept_models`; of a folder
+    Options of a server: `api_key_env`, `limits`, `prices`, `pool`, `accept_models`; of a folder
     or a shipped model: `dtype`, `device`, `max_rows`, `late` (load it at the first question); of a
     replay: `model`. None means not given.
     """
@@ -62,7 +62,7 @@ def _server(
     api_key_env: str | None = None,
     limits: Limits | None = None,
     prices: Any = None,
-    fleet: Any = None,
+    pool: Any = None,
     accept_models: tuple[str, ...] = (),
 ) -> LM:
     from burnish.lm.http import OpenAILM
@@ -79,7 +79,7 @@ def _server(
         api_key_env=api_key_env or None,
         limits=limits,
         prices=prices,
-        fleet=fleet,
+        pool=pool,
         accept_models=accept_models,
     )
 
@@ -117,10 +117,10 @@ def _local(
         return LocalLM(load_model(name, dtype=dtype, device=device), max_rows=max_rows)
 
     folder = Path(name).expanduser()
-    return LateLM(name, load, lambda: files_identity(name, folder)) if late else load()
+    return LazyLM(name, load, lambda: files_identity(name, folder)) if late else load()
 
 
-class LateLM:
+class LazyLM:
     """A model in this process that is loaded when it is first asked."""
 
     def __init__(

@@ -44,7 +44,7 @@ class Recorded(Struct, frozen=True, omit_defaults=True):
         """The prompt for people."""
         if self.prompt_ids:
             return " ".join(map(str, self.prompt_ids))
-        return "\n".join(message.content for message in self.messages)
+        return "\n".join(message.text for message in self.messages)
 
 
 class RecordingLM:

@@ -1,4 +1,4 @@
-"""A model that says what it is told to say: for tests, demos and dry runs.
+"""A model with scripted answers: for tests, demos and dry runs.
 
     ScriptedLM({"What is 3 + 4?": "7"})                        # by the last user message
     ScriptedLM(["first answer", "second answer"])              # in the order of asking
@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 from burnish.errors import ModelError, UserError, did_you_mean
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling
-from burnish.lm.stops import before_stop
 from burnish.records import Finish, Message
+from burnish.texts import before_stop
 
 Script = Mapping[str, str] | Sequence[str] | Callable[[Sequence[Message], int], str]
 
@@ -47,12 +47,16 @@ class ScriptedLM:
         self._script = script
         self._name = name
         self._tokenizer = tokenizer
-        self._told = 0
+        self._used = 0
         self.calls: list[Asked] = []
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def tokenizer(self) -> TextCodec | None:
+        return self._tokenizer
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """The script's next `n` answers, cut at stop strings and, with a tokenizer, at the
@@ -75,17 +79,17 @@ class ScriptedLM:
         if callable(self._script):
             return self._script(messages, index)
         if isinstance(self._script, Mapping):
-            asked = next((m.content for m in reversed(messages) if m.role == "user"), "")
+            asked = next((m.text for m in reversed(messages) if m.role == "user"), "")
             if asked not in self._script:
                 raise ModelError(
                     f"'{self._name}' has no line for the prompt {asked[:80]!r} "
                     f"({len(self._script)} known).{did_you_mean(asked, self._script)}"
                 )
             return self._script[asked]
-        if self._told >= len(self._script):
+        if self._used >= len(self._script):
             raise ModelError(f"'{self._name}' has said all of its {len(self._script)} lines")
-        self._told += 1
-        return self._script[self._told - 1]
+        self._used += 1
+        return self._script[self._used - 1]
 
     def _messages(self, prompt: Prompt) -> Sequence[Message]:
         messages = [item for item in prompt if isinstance(item, Message)]

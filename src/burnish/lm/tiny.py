@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from burnish.lm.architecture import read_architecture
-from burnish.lm.cache_folder import make_once
-from burnish.lm.json_files import write_json
+from burnish.lm.embedded import make_once
+from burnish.lm.weights import write_json
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -37,7 +37,7 @@ def tiny_model(
     import torch
 
     from burnish.lm.decoder import Decoder, init_weights
-    from burnish.lm.weights import DTYPES, WEIGHTS, write_weights
+    from burnish.lm.weights import WEIGHTS, write_weights
 
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def tiny_model(
     }
     decoder = Decoder(read_architecture(config))
     init_weights(decoder, seed)
-    weights = {k: v.to(DTYPES[dtype]) for k, v in decoder.weights_to_save().items()}
+    weights = {k: v.to(getattr(torch, dtype)) for k, v in decoder.weights_to_save().items()}
     with torch.no_grad():
         write_weights(target / WEIGHTS, weights)
     write_json(target / "config.json", config)

@@ -14,19 +14,24 @@ plain text (`burnish.lm.control_tokens`).
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tokenizers
 
 from burnish.errors import UserError
 from burnish.lm.chat_template import ChatTemplate
 from burnish.lm.control_tokens import ControlTokens, Disguised, Encoded
-from burnish.lm.json_files import read_json
-from burnish.records import Author, Message, Span
+from burnish.lm.model_input import ModelInput
+from burnish.lm.weights import read_json
+from burnish.records import Author, ImagePart, Message, Span
+
+if TYPE_CHECKING:
+    from burnish.store.blobs import Blobs
 
 FILES = (
     "tokenizer.json",
@@ -93,6 +98,7 @@ class Tokenizer:
         self.pad_id = self._choose_pad(pad_id)
         self._remembered = lru_cache(REMEMBERED)(self._render)
         self._remembered_frame = lru_cache(REMEMBERED)(self._frame)
+        self._with_tools: dict[str, Tokenizer] = {}
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:
@@ -121,6 +127,21 @@ class Tokenizer:
             pad_id=next(iter(_ids(config.get("pad_token_id"))), None),
         )
 
+    def with_tools(self, tools: Sequence[Mapping[str, Any]]) -> Tokenizer:
+        """The same tokenizer for conversations in which the template offers these tools."""
+        key = json.dumps(list(tools), sort_keys=True)
+        if key not in self._with_tools:
+            own = Tokenizer(
+                self.backend,
+                special_tokens=self.special_tokens,
+                eos_ids=self.eos_ids,
+                pad_id=self.pad_id,
+            )
+            if self.template is not None:
+                own.template = ChatTemplate(self.template.source, self.special_tokens, list(tools))
+            self._with_tools[key] = own
+        return self._with_tools[key]
+
     @property
     def vocab_size(self) -> int:
         """Number of ids, added tokens included."""
@@ -144,8 +165,9 @@ class Tokenizer:
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True
     ) -> str:
         """A conversation as the text that the model is shown."""
+        _refuse_media(messages)
         if self.template is None:
-            return "\n\n".join(message.content for message in messages)
+            return "\n\n".join(message.text for message in messages)
         return self.template.render(messages, add_generation_prompt=add_generation_prompt)
 
     def render(
@@ -164,9 +186,17 @@ class Tokenizer:
         """
         return self._rendered(messages, add_generation_prompt).spans
 
+    def process(self, messages: Sequence[Message], blobs: Blobs | None = None) -> ModelInput:
+        """A conversation as one row for the model: the `Processor` of text models."""
+        import torch
+
+        ids_1S = torch.tensor([self.render(messages)])
+        return ModelInput(ids_1S, torch.arange(ids_1S.shape[1]).unsqueeze(0))
+
     def behind(self, messages: Sequence[Message], text: str) -> Continuation:
         """A text from data as the answer to a conversation, ready to be encoded behind it."""
         conversation = tuple(messages)
+        _refuse_media(conversation)
         if not self.control.stand_in((), text):
             return Continuation(self.render_text(conversation), text, self.encode)
         before, _ = self._disguised(conversation, add_generation_prompt=True)
@@ -199,7 +229,7 @@ class Tokenizer:
 
     def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> _Rendered:
         conversation = tuple(messages)
-        size = sum(len(message.content) for message in conversation)
+        size = sum(len(message.text) for message in conversation)
         if self._is_repeatable(conversation) and size <= REMEMBERED_CHARACTERS:
             return self._remembered(conversation, add_generation_prompt)
         return self._render(conversation, add_generation_prompt)
@@ -211,6 +241,7 @@ class Tokenizer:
 
     def _render(self, messages: tuple[Message, ...], add_generation_prompt: bool) -> _Rendered:
         _check_roles(messages)
+        _refuse_media(messages)
         if self.control.stand_in(messages):
             return self._guarded(messages, add_generation_prompt)
         text = self.render_text(messages, add_generation_prompt=add_generation_prompt)
@@ -250,7 +281,7 @@ class Tokenizer:
         for message, mark in zip(messages, marks, strict=True):
             before, found, rest = rest.partition(mark)
             authors += [Author.TEMPLATE] * len(before)
-            content = message.content
+            content = message.text
             if not text.startswith(content, len(authors)):
                 content = content.strip()
             if not found or not text.startswith(content, len(authors)):
@@ -303,6 +334,16 @@ def _cut(encoded: Encoded, authors: Sequence[Author] | None) -> _Rendered:
     if ids and current is not None:
         spans.append(Span(author=current, token_ids=tuple(ids)))
     return _Rendered(tuple(encoded.ids), tuple(spans))
+
+
+def _refuse_media(messages: Sequence[Message]) -> None:
+    for number, message in enumerate(messages):
+        for part in message.media:
+            kind = "an image" if isinstance(part, ImagePart) else "a sound"
+            raise UserError(
+                f"message {number} ({message.role}) holds {kind}, and this model reads text only. "
+                "Use a model that reads it, or a task without media"
+            )
 
 
 def _check_roles(messages: Sequence[Message]) -> None:

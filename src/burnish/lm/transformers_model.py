@@ -32,12 +32,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import ModelError, UserError
-from burnish.lm.device_full import is_device_full
+from burnish.lm.base import TooLong
+from burnish.lm.hardware import is_device_full
+from burnish.lm.model_input import ModelInput
 
 _WINDOWS = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
 """Settings under which families keep how far a layer looks back."""
 _LENGTHS = ("max_position_embeddings", "max_target_positions", "max_seq_len", "max_sequence_length")
 """Settings under which families keep the longest sequence they were made for."""
+_POSITION_TABLES = ("wpe", "embed_positions", "position_embeddings")
+"""Names under which families keep a table with one entry a position."""
 _TRIED = 6
 """Tokens of the rows that are compared when a model is loaded."""
 _COMPARED_AT_ONCE = 512
@@ -63,6 +67,7 @@ class TransformersDecoder(nn.Module):
         self.model = model
         self._config = model.config.get_text_config()
         self._switch, self._is_dynamic = _switch(self._config)
+        self._has_position_table = _has_position_table(model)
         self._longest_compared = 0
         self._widest_compared = 0
         self.packs = True
@@ -126,17 +131,29 @@ class TransformersDecoder(nn.Module):
             width = heads * (_setting(config, "head_dim") or width // queries)
         return int(2 * config.num_hidden_layers * width * self.head_weight.element_size())
 
-    def forward(self, ids_BS: Tensor, positions_BS: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Final-normed hidden states, (B, S, D); `mask` as in `Decoder.forward`.
+    def forward(self, inputs: ModelInput) -> Tensor:
+        """Final-normed hidden states, (B, S, D).
 
         Rows without a mask, or whose mask is causal with padding on the right, go to the model
         as they are and count their positions from 0: every causal model computes those. Padding
         has position 0.
         """
+        ids_BS, positions_BS, mask, media = inputs
+        if media is not None:
+            raise UserError(
+                f"{type(self.model).__name__} reads text only here; got {', '.join(media)}"
+            )
         if ids_BS.shape[1] < self.least_tokens:
             raise UserError(
                 f"{type(self.model).__name__} computes a row of one token otherwise than the first "
                 "token of a longer one; expected at least 2 tokens. Lengthen the prompt."
+            )
+        if self._has_position_table and ids_BS.shape[1] > self.max_positions:
+            # Checked before: on a GPU a read beyond the table ends the whole process.
+            raise TooLong(
+                f"a text of {ids_BS.shape[1]} tokens: {type(self.model).__name__} has a table of "
+                f"{self.max_positions} positions.",
+                "Shorten it.",
             )
         if self._switch is not None and ids_BS.shape[1] > self._switch:
             return self._by_length(self._switch, ids_BS, positions_BS, mask)
@@ -234,7 +251,8 @@ class TransformersDecoder(nn.Module):
 
     def _compare(self, folder: Path, kind: str) -> None:
         ids = torch.tensor([[1, 2, 3, 1], [1, 2, 2, 3]], device=self.head_weight.device)
-        hidden = self(ids, torch.arange(4, device=ids.device).expand(2, 4))
+        positions = torch.arange(4, device=ids.device).expand(2, 4)
+        hidden = self(ModelInput(ids, positions))
         if self._gap(hidden[0, :2], hidden[1, :2]) > self._noise:
             raise UserError(
                 f"{folder}: in {kind} later tokens change earlier ones; expected a causal model. "
@@ -273,7 +291,7 @@ class TransformersDecoder(nn.Module):
         ids_1S = torch.tensor([row], device=self.head_weight.device)
         positions_1S = torch.arange(ids_1S.shape[1] - 1, device=ids_1S.device).unsqueeze(0)
         start = len(row) - len(logprobs)
-        hidden_TD = self(ids_1S[:, :-1], positions_1S)[0, start - 1 :]
+        hidden_TD = self(ModelInput(ids_1S[:, :-1], positions_1S))[0, start - 1 :]
         found = []
         # A few positions at a time: a long response times a large vocabulary fills any memory.
         parts = (part.split(_COMPARED_AT_ONCE) for part in (hidden_TD, ids_1S[0, start:]))
@@ -411,6 +429,13 @@ class TransformersDecoder(nn.Module):
         return self._trunk(
             input_ids=ids_BS, position_ids=positions_BS, attention_mask=hidden, use_cache=False
         )
+
+
+def _has_position_table(model: nn.Module) -> bool:
+    """Whether positions are read from a table (GPT-2, OPT, GPT-J), which has an end."""
+    tables = [name for name, module in model.named_modules() if isinstance(module, nn.Embedding)]
+    tables += [name for name, _ in model.named_buffers()]
+    return any(name.rpartition(".")[2] in _POSITION_TABLES for name in tables)
 
 
 def _is_plain(mask_BSS: Tensor) -> bool:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from burnish.errors import UserError
+from burnish.lm.base import SHIPPED
+from burnish.seeds import digest
+
+if TYPE_CHECKING:  # a tokenizer reads its folder without torch
+    from torch import Tensor
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
 
 
 def write_weights(file: Path, weights: dict[str, Tensor]) -> None:
@@ -26,3 +26,42 @@ def write_weights(file: Path, weights: dict[str, Tensor]) -> None:
     contiguous = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
     save_file(contiguous, str(partial), metadata={"format": "pt"})
     os.replace(partial, file)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is no such file."""
+    if not file.is_file():
+        return {}
+    try:
+        read = json.loads(file.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise UserError(f"{file} is not valid JSON: {error}") from error
+    except RecursionError:
+        raise UserError(f"{file} is not valid JSON: nested too deeply") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    if not isinstance(read, dict):
+        raise UserError(f"{file} holds a {type(read).__name__}; expected a JSON object")
+    return read
+
+
+def write_json(file: Path, content: dict[str, Any]) -> None:
+    """Indented, with sorted keys: equal contents give equal files."""
+    file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+SUFFIXES = frozenset({".safetensors", ".json", ".jinja"})
+"""Weights, config, tokenizer and chat template: what a reply depends on."""
+
+
+def files_identity(name: str, folder: Path) -> str:
+    """A digest of the names, sizes and times of a model's files; empty for a shipped model.
+
+    Weights of the same shape have the same size, so the times are needed; a copied folder counts as
+    another model, which costs calls and never a wrong answer.
+    """
+    if name in SHIPPED:
+        return ""
+    files = sorted(file for file in folder.glob("*") if file.suffix in SUFFIXES)
+    facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return digest(repr(facts))

@@ -7,12 +7,13 @@ as `token_id:17`.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -29,8 +30,11 @@ from burnish.lm.failures import (
     ServerFailed,
     WrongModel,
 )
-from burnish.lm.stops import before_stop
-from burnish.records import Finish, Message
+from burnish.records import AudioPart, Content, Finish, ImagePart, Message, TextPart
+from burnish.texts import before_stop
+
+if TYPE_CHECKING:
+    from burnish.store.blobs import Blobs
 
 MAX_SEED = 2**31 - 1
 """Seeds are sent modulo 2**31: every known server takes that many."""
@@ -115,6 +119,16 @@ class Reply(Struct, frozen=True):
     usage: Any = None
     """As the server gave it: odd bookkeeping is no reason to lose an answer."""
     prompt_token_ids: tuple[int, ...] | None = None
+    metadata: Any = None
+    """SGLang names the version of its weights here."""
+
+    @property
+    def weight_version(self) -> int | None:
+        """The version of the weights that the server says it sampled with; None: not said."""
+        given = self.metadata.get("weight_version") if isinstance(self.metadata, dict) else None
+        if not isinstance(given, str) or not given.isascii() or len(given) > 15:
+            return None
+        return int(given) if given.isdecimal() else None
 
     @property
     def counted(self) -> Usage:
@@ -179,7 +193,13 @@ def is_token_ids(prompt: Prompt) -> bool:
 
 
 def request_body(
-    model: str, prompt: Prompt, sampling: Sampling, *, logprobs: bool, token_ids: bool
+    model: str,
+    prompt: Prompt,
+    sampling: Sampling,
+    *,
+    logprobs: bool,
+    token_ids: bool,
+    blobs: Blobs | None = None,
 ) -> dict[str, Any]:
     """The JSON of one request. A setting at its default is left out: strict servers refuse
     fields they do not know, and an absent field means the same."""
@@ -194,7 +214,7 @@ def request_body(
         if logprobs:
             body["logprobs"] = sampling.top_logprobs
     else:
-        body["messages"] = [_message(m) for m in prompt if isinstance(m, Message)]
+        body["messages"] = [_message(m, blobs) for m in prompt if isinstance(m, Message)]
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": sampling.top_logprobs}
     if token_ids:
@@ -322,6 +342,7 @@ def _completion(
         prompt_ids=choice.prompt_token_ids or reply.prompt_token_ids or (),
         top_logprobs=tops,
         model=reply.model,
+        weight_version=reply.weight_version,
     )
 
 
@@ -416,7 +437,9 @@ def _error_in(content: Any, where: str, secret: str) -> CallFailed | None:
     if not error:
         return None
     message = error.get("message") if isinstance(error, dict) else error
-    said = message.encode() if isinstance(message, str) else msgspec.json.encode(error)
+    if not isinstance(message, str):
+        message = json.dumps(error, ensure_ascii=False, separators=(",", ":"))
+    said = message.encode(errors="replace")  # half a character can be written in JSON
     what = f"{where}: the server answered with an error: {excerpt(said, secret)}"
     code = error.get("code") if isinstance(error, dict) else None
     # Gateways put the status of the server behind them here.
@@ -429,10 +452,77 @@ def _error_in(content: Any, where: str, secret: str) -> CallFailed | None:
     return ForeignReply(what)
 
 
-def _message(message: Message) -> dict[str, Any]:
-    body: dict[str, Any] = {"role": message.role, "content": message.content}
+def _message(message: Message, blobs: Blobs | None) -> dict[str, Any]:
+    body: dict[str, Any] = {"role": message.role, "content": _content(message.content, blobs)}
     if message.name is not None:
         body["name"] = message.name
     if message.tool_calls:
         body["tool_calls"] = list(message.tool_calls)
     return body
+
+
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/flac": "flac", "audio/ogg": "ogg"}
+"""The protocol's names for kinds of sound."""
+
+
+def _content(content: Content, blobs: Blobs | None) -> str | list[dict[str, Any]]:
+    """Text as it is; parts with their bytes in them: a server cannot see our files."""
+    if isinstance(content, str):
+        return content
+    return [_part(part, blobs) for part in content]
+
+
+def _part(part: TextPart | ImagePart | AudioPart, blobs: Blobs | None) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    if blobs is None:
+        raise UserError(
+            f"a message holds {part.media_type} {part.sha256[:12]}, and this model was opened "
+            "without media; pass blobs=, the folder that holds its bytes"
+        )
+    data = base64.b64encode(blobs.read(part)).decode()
+    if isinstance(part, ImagePart):
+        return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{data}"}}
+    sound = {"data": data, "format": AUDIO_FORMATS[part.media_type]}
+    return {"type": "input_audio", "input_audio": sound}
+
+
+def read_content(content: Any, blobs: Blobs) -> Content:
+    """The content of a message in the protocol's form; its media are stored in `blobs`.
+
+    Only bytes that stand in the message are read: an address would be fetched from anywhere.
+    """
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise UserError(f"content is {type(content).__name__}; expected text or a list of parts")
+    return tuple(_read_part(part, blobs) for part in content)
+
+
+def _read_part(part: Any, blobs: Blobs) -> TextPart | ImagePart | AudioPart:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in ("image", "audio"):
+        own: ImagePart | AudioPart = msgspec.convert(part, ImagePart | AudioPart)
+        return own
+    inner = part.get(kind) if kind in ("text", "image_url", "input_audio") else None
+    if kind == "text" and isinstance(inner, str):
+        return TextPart(inner)
+    given = ""
+    if kind == "image_url":
+        url = inner.get("url") if isinstance(inner, dict) else inner
+        head, mark, given = str(url).partition(";base64,")
+        if not mark or not head.startswith("data:"):
+            raise UserError(
+                f"image_url is {head[:40]!r}; expected data:image/png;base64,... with the bytes"
+            )
+    elif kind == "input_audio" and isinstance(inner, dict):
+        given = str(inner.get("data", ""))
+    else:
+        raise UserError(
+            f"a part of type {str(kind)[:40]!r}; expected text, image_url or input_audio"
+        )
+    try:
+        data = base64.b64decode(given, validate=True)
+    except ValueError:
+        raise UserError(f"the bytes of an {kind} part are not base64") from None
+    return blobs.add(data)

@@ -1,4 +1,4 @@
-"""Piece 8: from token losses to one number, exact under micro-batching.
+"""Aggregate: from token losses to one number, exact under micro-batching.
 
 | mode                      | value                                             | used by      |
 |---------------------------|---------------------------------------------------|--------------|
@@ -13,12 +13,21 @@ Rollouts that are not kept, or have no trained token, leave numerator and denomi
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from burnish.arguments import as_number, as_word, refused
+from burnish.errors import UserError
+from burnish.policy.base import require
 from burnish.policy.batch import Normaliser
-from burnish.policy.tensors import check_shape, check_tensor
+from burnish.policy.tensors import check_shape, check_tensor, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.batch import LossBatch
+
 
 AGGREGATIONS = (
     "token-mean",
@@ -26,6 +35,46 @@ AGGREGATIONS = (
     "seq-mean-token-sum",
     "seq-mean-token-sum-norm",
 )
+
+
+class Aggregate(Struct, frozen=True, forbid_unknown_fields=True):
+    """How token losses become one number."""
+
+    mode: Literal[
+        "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
+    ] = "seq-mean-token-mean"
+    max_tokens: int = 0
+    """The constant length of `seq-mean-token-sum-norm`; 0 takes the rollout's token budget."""
+    keep_denominator: bool = False
+    """Count masked rollouts in the denominator."""
+
+    def __post_init__(self) -> None:
+        require(self.max_tokens >= 0, "max_tokens", self.max_tokens, "at least 0")
+
+    def length(self, batch: LossBatch) -> int | None:
+        """The constant length that the mode divides by; None where it has none."""
+        if self.mode != "seq-mean-token-sum-norm":
+            return None
+        length = self.max_tokens or batch.max_tokens
+        if length < 1:
+            # The width of a micro-batch will not do: it differs from one to the next.
+            raise UserError(
+                "policy.aggregate.max_tokens is 0; expected a length of at least 1, because mode "
+                "'seq-mean-token-sum-norm' divides by it and the batch names no token budget."
+            )
+        return length
+
+    def total(self, values_BT: Tensor, batch: LossBatch) -> Tensor:
+        """Token values of a micro-batch as one number, (B, T) -> ()."""
+        return aggregate_loss(
+            values_BT,
+            batch.mask_BT,
+            self.mode,
+            keep_B=batch.keep_B,
+            normaliser=batch.normaliser,
+            max_tokens=self.length(batch),
+            keep_denominator=self.keep_denominator,
+        )
 
 
 def aggregate_loss(

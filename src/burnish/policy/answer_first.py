@@ -1,4 +1,4 @@
-"""Answers whose first token is the verdict: read it, and distil it (AFRL, arXiv 2602.10006).
+"""Answers whose first token is the grade: read it, and distil it (AFRL, arXiv 2602.10006).
 
 A grade that is one vocabulary item at the first place of a response costs one step of decoding to
 serve. `first_token_grade` reads it from the logits of that place, and `answer_kd` teaches a small
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-import torch
-from torch import Tensor
-
 from burnish.arguments import as_list, as_number, as_text, as_texts, as_whole, as_word, refused
 from burnish.errors import ArgumentError, UserError
-from burnish.policy.tensors import as_float64, as_logp, check_finite
+from burnish.policy.tensors import as_float64, as_logp, check_finite, torch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from burnish.policy.tensors import Numbers
+
 
 LEAST_PROBABILITY = 1e-8
 """A teacher's probability of 0 is taken as this, so that its logarithm exists."""
@@ -94,7 +94,7 @@ def answer_divergence(
     student_logits: Tensor, teacher_probs: Numbers, temperature: float, *, reduction: str
 ) -> Tensor:
     """`answer_kd` inside a loss: the student's values are left to the guards of training."""
-    as_number("temperature", temperature, above=0)
+    temperature = as_number("temperature", temperature, above=0)
     as_word("reduction", reduction, ("mean", "none"))
     student = as_logp(student_logits)
     teacher = as_float64(teacher_probs, "teacher_probs").to(student.device)

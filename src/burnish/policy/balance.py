@@ -1,9 +1,8 @@
-"""How much imitation counts beside the policy loss: a weight that holds a likelihood, and a look at
-the two gradients.
+"""Coefficient of imitation: adapt it to hold a likelihood, and compare the two gradients.
 
-The weight of the `sft` term rises while held-back demonstrations become less likely than they are to
-be, and falls while they are more likely (AFRL, arXiv 2602.10006, names no schedule; this one is
-ours). Whether the two losses pull together is said by the cosine of their gradients.
+The coefficient of the `sft` term rises while held-out demonstrations become less likely than the
+target, and falls while they are more likely (AFRL, arXiv 2602.10006, names no schedule; this one is
+ours). The cosine of the two gradients shows whether the losses pull together.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from burnish.arguments import as_number, plain_number, refused
 from burnish.errors import ArgumentError
-from burnish.policy.tensors import check_tensor
+from burnish.policy.tensors import check_tensor, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_GROWTH = 700.0
-"""Largest exponent of one move; more than this overflows, and the upper bound cuts it anyway."""
+"""Largest exponent of one change; more than this overflows, and the upper bound cuts it anyway."""
 
 
 @dataclass(frozen=True)
 class BalanceState:
-    """The weight of imitation as it stands, for an adaptive schedule."""
+    """The current coefficient of imitation under an adaptive schedule."""
 
     coefficient: float
     target: float
@@ -53,21 +52,25 @@ class BalanceState:
         )
 
 
+SMALLEST_NORM = 1e-140
+"""Below it squares leave the normal range of float64, and a cosine could exceed 1."""
+
+
 class GradientOverlap(NamedTuple):
     """Two gradients compared."""
 
     first_norm: float
     second_norm: float
     cosine: float | None
-    """None where one of them is 0: it has no direction."""
+    """None where one of them is 0, or too small to have a direction."""
 
 
 def adapted_coefficient(
     coefficient: float, nll: float | None, target: float, rate: float, low: float, high: float
 ) -> float:
-    """The weight of imitation after a measurement: `coefficient exp(rate (nll - target) / target)`.
+    """The coefficient of imitation after a measurement: `coefficient exp(rate (nll - target) / target)`.
 
-    Kept within `low` and `high`. `nll` is that of held-back demonstrations, in nats a token; where
+    Kept within `low` and `high`. `nll` is that of held-out demonstrations, in nats a token; where
     it is missing or not finite, the coefficient stays as it is.
     """
     as_number("coefficient", coefficient)
@@ -75,39 +78,41 @@ def adapted_coefficient(
     as_number("rate", rate, low=0)
     as_number("high", high, low=0)
     as_number("low", low, low=0, high=high)
-    if nll is not None and plain_number(nll) is None:
+    measured = plain_number(nll)
+    if nll is not None and measured is None:
         raise refused("nll", nll, "a number, or None where it could not be measured")
-    if nll is None or not math.isfinite(nll):
+    if measured is None or not math.isfinite(measured):
         return coefficient
-    growth = min(rate * (nll - target) / target, MOST_GROWTH)
+    growth = min(rate * (measured - target) / target, MOST_GROWTH)
     return min(max(coefficient * math.exp(growth), low), high)
 
 
-@torch.no_grad()
 def gradient_overlap(first: Iterable[Tensor], second: Iterable[Tensor]) -> GradientOverlap:
     """Norms and cosine of two gradients, each one tensor a parameter, in the same order.
 
     Sums are in float64. Reads one pair of tensors at a time, so that either may be made on the way.
     """
     sums: list[Tensor] = []
-    for one, other in zip_longest(_tensors("first", first), _tensors("second", second)):
-        if one is None or other is None:
-            raise ArgumentError(
-                "first, second: got one with fewer tensors, expected one tensor a parameter in each"
-            )
-        if one.shape != other.shape:
-            raise ArgumentError(
-                f"first, second: got shapes {tuple(one.shape)} and {tuple(other.shape)} for one "
-                "parameter, expected the same"
-            )
-        a, b = one.double().flatten(), other.double().flatten()
-        sums.append(torch.stack([a @ a, b @ b, a @ b]).cpu())
+    with torch.no_grad():
+        for one, other in zip_longest(_tensors("first", first), _tensors("second", second)):
+            if one is None or other is None:
+                raise ArgumentError(
+                    "first, second: got one with fewer tensors, expected one tensor a parameter in each"
+                )
+            if one.shape != other.shape:
+                raise ArgumentError(
+                    f"first, second: got shapes {tuple(one.shape)} and {tuple(other.shape)} for one "
+                    "parameter, expected the same"
+                )
+            a, b = one.double().flatten(), other.double().flatten()
+            sums.append(torch.stack([a @ a, b @ b, a @ b]).cpu())
     found = torch.stack(sums).sum(0).tolist() if sums else [0.0] * 3
     first_norm, second_norm = math.sqrt(found[0]), math.sqrt(found[1])
     for what, norm in (("first", first_norm), ("second", second_norm)):
         as_number(what, norm)
-    length = first_norm * second_norm
-    return GradientOverlap(first_norm, second_norm, found[2] / length if length else None)
+    has_direction = min(first_norm, second_norm) > SMALLEST_NORM
+    cosine = found[2] / (first_norm * second_norm) if has_direction else None
+    return GradientOverlap(first_norm, second_norm, cosine)
 
 
 def _tensors(what: str, given: Iterable[Tensor]) -> Iterator[Tensor]:

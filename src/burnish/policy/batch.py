@@ -1,13 +1,17 @@
-"""What the two doors of the policy room take and give; plain tensors with named axes."""
+"""What `advantages` and `loss` take and return: plain tensors with named axes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
+from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.policy.state import PolicyState
+from burnish.policy.tensors import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,12 @@ class RewardBatch:
     """True where the token budget cut the response."""
     names: tuple[str, ...] = ()
     seed: int = 0
-    """Of this step; what draws at random here draws from it."""
+    """Seed of this step for everything that draws at random."""
     hidden_BD: Tensor | None = None
     """Mean of the last layer's states over each response; for `contrastive`."""
     keys_B: Tensor | None = None
-    """int64, a number of each rollout's own; draws follow it, not the place in the batch."""
-    twins_B: Tensor | None = None
+    """int64, unique to each rollout; draws depend on it and not on the place in the batch."""
+    duplicate_id_B: Tensor | None = None
     """int64, the same for rollouts of the same tokens; for `contrastive` with `dedup`."""
     segments_BT: Tensor | None = None
     """int64 section of each trained token, -1 outside of all; for `stepwise`."""
@@ -40,10 +44,44 @@ class RewardBatch:
         """The names of the rewards; their numbers, from 0 on, where the batch has none."""
         return self.names or tuple(map(str, range(self.rewards_BK.shape[1])))
 
+    @property
+    def has_any_B(self) -> Tensor:
+        """True where a rollout has some reward of non-zero weight, bool (B,)."""
+        return (~self.rewards_BK.isnan() & (self.weights_K != 0)).any(1)
+
+    @property
+    def has_token_BT(self) -> Tensor:
+        """True where a rollout has a token, shaped as `segments_BT`."""
+        if self.segments_BT is None:
+            raise ArgumentError("segments_BT: got none, expected (B, T)")
+        places_T = torch.arange(self.segments_BT.shape[1], device=self.segments_BT.device)
+        return places_T < self.lengths_B[:, None]
+
+    def column(self, reward: str, where: str) -> int:
+        """The column of a reward that a setting names; `where` is for the message."""
+        if reward not in self.titles:
+            raise UserError(
+                f"{where} names the reward '{reward}', which the run does not have; expected "
+                f"{', '.join(self.titles)}.{did_you_mean(reward, self.titles)}"
+            )
+        return self.titles.index(reward)
+
+    def counted_column(self, reward: str, where: str) -> int:
+        """As `column`, of a reward whose weight is not 0; the first such one for an empty name."""
+        if not reward:
+            return int((self.weights_K != 0).nonzero()[0])
+        column = self.column(reward, where)
+        if self.weights_K[column] == 0:
+            raise UserError(
+                f"{where} is added to the reward '{reward}', which has weight 0; expected a reward "
+                "that counts."
+            )
+        return column
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """What piece 2 found, before rollouts are selected. Select functions read this."""
+    """Result of the advantage component, before rollouts are selected."""
 
     values_B: Tensor
     """float64; 0 where a rollout has no value or its group no signal. (B, T) with stepwise."""
@@ -55,7 +93,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Advantages:
-    """What the update needs to know of each rollout."""
+    """Advantage, selection and clip bounds of each rollout."""
 
     values_B: Tensor
     """float64; (B,), or (B, T) with stepwise credit. 0 where a rollout has no signal."""
@@ -63,7 +101,7 @@ class Advantages:
     keep_B: Tensor
     """bool; False leaves numerator and denominator of the loss."""
     weights_B: Tensor
-    """How much the select piece lets each rollout count; already a factor of `values_B`."""
+    """Factor of each rollout by the select component; `values_B` includes it."""
     low_B: Tensor
     """Clip bounds below 1 and above; shaped as `values_B`."""
     high_B: Tensor
@@ -71,7 +109,7 @@ class Advantages:
     """bool; True where some rollout of the group has an advantage other than 0."""
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     state: PolicyState = field(default_factory=PolicyState)
-    """What the recipe remembers after this step."""
+    """State of the components after this step."""
     counted_BT: Tensor | None = None
     """bool; tokens that enter the loss at all, where stepwise credit leaves some out."""
     moves: bool = True
@@ -119,12 +157,13 @@ class LossBatch:
     expert_mask_BT: Tensor | None = None
     buckets_B: Tensor | None = None
     """Pass-rate bucket of each rollout's group, negative for none; without it none are counted."""
+    sampler_logp_BT: Tensor | None = None
+    """Log-probs by the sampler that wrote the tokens; for a `correction`."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss and what a person wants to see beside it. Metrics are sums over trained tokens or
-    means as named, detached floats kept as 0-d tensors until read."""
+    """The loss and its metrics: detached 0-d tensors, so that nothing waits for the device."""
 
     total: Tensor
     parts: Mapping[str, Tensor]
@@ -133,3 +172,5 @@ class Loss:
     ratio_max: Tensor
     clipped_by_bucket_2P: Tensor | None = None
     """Clipped tokens and all tokens of each pass-rate bucket, float64."""
+    correction: Mapping[str, Tensor] = field(default_factory=dict)
+    """Mean `weight` and `cut_share` of the importance correction over the trained tokens."""

@@ -1,9 +1,9 @@
-"""What four ways to join several rewards would have made of rewards that were recorded (MedAlign).
+"""Compare four ways to combine rewards on rewards that were recorded (MedAlign).
 
 The sum (GRPO), each reward standardised first (GDPO), rewards in deviations of a reference, and the
 same with tri-factor weights, side by side on one table of rewards: how much of the advantage each
 reward makes up, how far it agrees with it, and the three factors behind its weight (arXiv
-2602.11661 compares the same four). Neither model nor GPU takes part. It shows what the first update
+2602.11661 compares the same four). Needs neither model nor GPU. It shows what the first update
 would follow, not where training would end: the answers stay those that were recorded.
 """
 
@@ -14,42 +14,39 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-from msgspec.structs import replace
-from torch import Tensor
+import msgspec
 
+from burnish.arguments import as_list, as_texts, as_whole
+from burnish.errors import ArgumentError
 from burnish.policy.groups import (
     Groups,
+    as_groups,
+    as_rewards,
+    as_weights,
     centre,
     group_sum,
     is_constant,
     standardise,
 )
-from burnish.policy.pieces import ReferenceFrozen, SumThenNormalise, TriFactor
-from burnish.policy.recorded_rewards import (
-    check_replayed,
-    groups_of,
-    names_of,
-    reference_of,
-    rows_of_steps,
-    steps_as_groups,
-    table_of,
-    weights_of,
-)
+from burnish.policy.grpo import SumThenNormalise
 from burnish.policy.reference import (
+    ReferenceFrozen,
     ReferenceStats,
+    fit_reference_stats,
     reference_frozen_normalise,
     saturated_share,
 )
-from burnish.policy.tri_factor import WeightState, tri_factor_weights
-from burnish.policy.weighting import by_name, renew_weights
+from burnish.policy.tensors import torch
+from burnish.policy.tri_factor import TriFactor, WeightState, by_name, tri_factor_weights
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from burnish.policy.groups import GroupLabels
     from burnish.policy.tensors import Numbers
 
 FROZEN, RULE, SCALING = ReferenceFrozen(), TriFactor(), SumThenNormalise()
-"""The pieces as a recipe has them that says nothing more."""
+"""The components with their default settings."""
 METHODS = ("sum", "gdpo", "reference_frozen", "tri_factor")
 
 
@@ -155,13 +152,13 @@ def compare_weightings(
     named = names_of(names, rewards_BK)
     given_K = weights_of(weights, rewards_BK, named)
     rows_by_step = rows_of_steps(steps, len(rewards_BK))
-    check_replayed(replayed, len(rewards_BK))
+    as_whole("replayed", replayed, low=0, high=len(rewards_BK) - 1)
     as_steps = steps_as_groups(rows_by_step)
     numbered = groups_of(groups, as_steps, rewards_BK)
     stats = reference_of(reference, rewards_BK, sd_floor=frozen.sd_floor, robust=frozen.robust)
     normalised_BK = reference_frozen_normalise(rewards_BK, stats.mean_K, stats.sd_K, frozen.clip)
     # All rows as one step have nothing before them to be smoothed with.
-    own = rule if steps is not None else replace(rule, beta=0.0)
+    own = rule if steps is not None else msgspec.structs.replace(rule, beta=0.0)
     factors, scaled_BK = _follow_steps(rows_by_step, normalised_BK, rewards_BK, own, named)
     rewards_BK, normalised_BK, scaled_BK = (
         all_BK[replayed:] for all_BK in (rewards_BK, normalised_BK, scaled_BK)
@@ -200,7 +197,7 @@ def _follow_steps(
     found: dict[str, Tensor] = {}
     scaled_BK = torch.ones_like(rewards_BK)
     for rows in rows_by_step:
-        state, found = renew_weights(rule, state, normalised_BK[rows], rewards_BK[rows], names)
+        state, found = rule.renew(state, normalised_BK[rows], rewards_BK[rows], names)
         scaled_BK[rows] = state.weights_K
     settled_K = tri_factor_weights(
         state.progress_K,
@@ -289,3 +286,93 @@ def _below(rewards_BK: Tensor, threshold_K: Tensor) -> Tensor:
 
 def _or_none(value: float) -> float | None:
     return None if math.isnan(value) else value
+
+
+def table_of(rewards: Numbers) -> Tensor:
+    """Rewards as (B, K); a table without a row or a reward is refused."""
+    rewards_BK = as_rewards(rewards)
+    if not rewards_BK.numel():
+        raise ArgumentError(
+            f"rewards: got shape {tuple(rewards_BK.shape)}, expected a row and a reward at least"
+        )
+    return rewards_BK
+
+
+def names_of(names: Sequence[str] | None, rewards_BK: Tensor) -> tuple[str, ...]:
+    """A name of its own for each reward; its number where none are given."""
+    count = rewards_BK.shape[1]
+    if names is None:
+        return tuple(map(str, range(count)))
+    found = tuple(as_texts("names", names))
+    if len(set(found)) != count:
+        raise ArgumentError(f"names: got {list(found)}, expected {count} different ones")
+    return found
+
+
+def weights_of(weights: Numbers | None, rewards_BK: Tensor, names: Sequence[str]) -> Tensor:
+    """The weights of the recipe, (K,); one of 0 is refused."""
+    given_K = as_weights(weights, rewards_BK)
+    if (given_K == 0).any():
+        silent = names[int((given_K == 0).nonzero()[0])]
+        raise ArgumentError(f"weights: '{silent}' has weight 0; expected only rewards that count")
+    return given_K
+
+
+def rows_of_steps(steps: Sequence[Hashable] | Tensor | None, count: int) -> list[Tensor]:
+    """The rows of each step, in the order in which the steps first appear."""
+    if steps is None:
+        return [torch.arange(count)]
+    labels = as_list("steps", steps)
+    if len(labels) != count:
+        raise ArgumentError(
+            f"steps: got {len(labels)} labels, expected one for each of {count} rows"
+        )
+    rows: dict[Hashable, list[int]] = {}
+    for row, label in enumerate(labels):
+        rows.setdefault(label, []).append(row)
+    return [torch.tensor(found) for found in rows.values()]
+
+
+def steps_as_groups(rows_by_step: Sequence[Tensor]) -> Groups:
+    """All rows of a step as one group."""
+    step_B = torch.empty(sum(map(len, rows_by_step)), dtype=torch.int64)
+    for number, rows in enumerate(rows_by_step):
+        step_B[rows] = number
+    return Groups(step_B, len(rows_by_step))
+
+
+def groups_of(groups: GroupLabels, steps: Groups, rewards_BK: Tensor) -> Groups:
+    """The groups within each step: the same prompt in a later step is another group."""
+    found = as_groups(groups, rewards_BK)
+    return as_groups(steps.index_B * found.total + found.index_B, rewards_BK)
+
+
+def reference_of(
+    reference: ReferenceStats | Numbers | int | None,
+    rewards_BK: Tensor,
+    *,
+    sd_floor: float,
+    robust: bool,
+) -> ReferenceStats:
+    """Mean and deviation of what stands for the start model."""
+    if isinstance(reference, ReferenceStats):
+        return reference
+    if isinstance(reference, bool):
+        raise ArgumentError(
+            f"reference: got {reference}, expected statistics, a table, a number of rows or None"
+        )
+    if reference is None:
+        start_NK = rewards_BK
+    elif isinstance(reference, int):
+        if not 1 <= reference <= len(rewards_BK):
+            raise ArgumentError(
+                f"reference: got the first {reference} rows, expected 1 to {len(rewards_BK)}"
+            )
+        start_NK = rewards_BK[:reference]
+    else:
+        start_NK = as_rewards(reference, "reference")
+        if start_NK.shape[1] != rewards_BK.shape[1]:
+            raise ArgumentError(
+                f"reference: got {start_NK.shape[1]} rewards a row, expected {rewards_BK.shape[1]}"
+            )
+    return fit_reference_stats(start_NK, sd_floor, robust=robust)

@@ -1,34 +1,80 @@
-"""GDPO and GD2PO as single calls: pieces 2 to 4 of a recipe with several rewards.
+"""Advantage `normalise_then_sum`: normalise each reward in its group, then add them (GDPO, GD2PO).
 
-`gdpo_advantage` normalises each reward in its group, sums and whitens over the batch (GDPO, arXiv
-2601.05242). `gd2po_advantage` also leaves out rollouts whose rewards pull in opposite directions and
-weighs each group by the share of it that is left (GD2PO, arXiv 2606.16771). Where we differ:
-groups without signal stay at 0 and leave the statistics of the whitening, which
-`ignore_zero_signal=False` undoes; a missing rollout does not count for its group's share; a single
-kept token gives zeros, not an error; and rewards may have weights.
+No reward dominates by its scale (GDPO, arXiv 2601.05242). `gdpo_advantage` also whitens over the
+batch; `gd2po_advantage` first drops rollouts whose rewards pull in opposite directions and scales
+each group by the share that is left (GD2PO, arXiv 2606.16771). Where we differ: groups without
+signal stay at 0 and leave the statistics of the whitening, which `ignore_zero_signal=False` undoes;
+a missing rollout does not count for its group's share; a single kept token gives zeros, not an
+error; and rewards may have weights.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from burnish.arguments import as_number, as_word
-from burnish.policy.advantage import normalise_then_sum, per_reward_advantages
-from burnish.policy.groups import as_rewards, as_weights
+from burnish.policy.base import Component, require
+from burnish.policy.batch import Estimate
+from burnish.policy.conflict import CONFLICT_VARIANTS, conflict_keep, group_keep_ratio
+from burnish.policy.groups import (
+    as_groups,
+    as_rewards,
+    as_weights,
+    is_constant,
+    per_reward_advantages,
+)
+from burnish.policy.informative import informative_groups
 from burnish.policy.post_scale import batch_whiten
-from burnish.policy.select.conflict import CONFLICT_VARIANTS, conflict_keep, group_keep_ratio
-from burnish.policy.select.informative import informative_groups
-from burnish.policy.tensors import as_lengths
+from burnish.policy.tensors import as_lengths, torch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
     from burnish.policy.tensors import Numbers
 
 GDPO_FAMILY = ("gdpo", *CONFLICT_VARIANTS)
+
+
+class NormaliseThenSum(Component, frozen=True, tag="normalise_then_sum"):
+    """Each reward standardised in its group, then the weighted sum (GDPO)."""
+
+    eps: float = 1e-6
+    ddof: Literal[0, 1] = 1
+
+    def __post_init__(self) -> None:
+        require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
+
+    def estimate(self, batch: RewardBatch) -> Estimate:
+        """Advantages of the rollouts that have some reward."""
+        rewards_BK, groups_B = batch.rewards_BK, batch.groups_B
+        return Estimate(
+            normalise_then_sum(rewards_BK, groups_B, self.eps, self.ddof, weights=batch.weights_K),
+            per_reward_advantages(rewards_BK, groups_B, self.eps, self.ddof),
+            batch.has_any_B,
+        )
+
+
+def normalise_then_sum(
+    rewards: Numbers,
+    groups: GroupLabels,
+    eps: float = 1e-6,
+    ddof: int = 1,
+    *,
+    weights: Numbers | None = None,
+) -> Tensor:
+    """`S_i = sum_k w_k a_ik`, before any whitening: (B, K) -> (B,); a missing reward adds nothing.
+
+    Where the rewards of a group cancel for every rollout the sum is exactly 0, not rounding noise.
+    """
+    rewards_BK = as_rewards(rewards)
+    weights_K = as_weights(weights, rewards_BK)
+    sum_B = per_reward_advantages(rewards_BK, groups, eps, ddof) @ weights_K
+    cancels_B = is_constant(sum_B[:, None], as_groups(groups, sum_B))[:, 0]
+    return sum_B.masked_fill(cancels_B, 0.0)
 
 
 def gdpo_advantage(

@@ -1,9 +1,9 @@
-"""Statistics inside groups, written once so that every advantage keeps the same edge rules.
+"""Statistics inside groups of rollouts, with the same edge rules for every advantage.
 
 A group is constant by range, `max - min <= 1e-6 * max(1, |max|)`, never by a small standard
 deviation: dividing the rounding error of 0.1 + 0.1 + ... by a tiny deviation invents advantages.
-A value that is missing (NaN) leaves the statistics of its group and gets 0, a group of one gets 0,
-and everything is centred in two passes in float64.
+A missing value (NaN) leaves the statistics of its group and gets 0, a group of one gets 0, and
+means are taken in two passes in float64.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from burnish.arguments import as_list, as_number, refused
+from burnish.arguments import as_list, as_number, plain_number, refused
 from burnish.errors import ArgumentError
 from burnish.numbers import plain
-from burnish.policy.tensors import as_float64, check_finite
+from burnish.policy.tensors import as_float64, check_finite, torch
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
     from burnish.policy.tensors import Numbers
 
@@ -43,7 +41,7 @@ def as_groups(groups: GroupLabels, values_B: Tensor, what: str = "groups") -> Gr
 
     `values_B` is any tensor with one row per rollout: it gives the length and the device.
     """
-    if isinstance(groups, Tensor):
+    if isinstance(groups, torch.Tensor):
         if groups.is_floating_point():
             check_finite(groups, what)
         labels, index_B = torch.unique(groups, return_inverse=True)
@@ -100,6 +98,14 @@ def as_weights(weights: Numbers | None, values_BK: Tensor) -> Tensor:
     return weights_K
 
 
+def weighted_sum(rewards: Numbers, weights: Numbers | None = None) -> Tensor:
+    """`sum_k w_k R_ik`, (B,); NaN where a reward of non-zero weight is missing."""
+    rewards_BK = as_rewards(rewards)
+    weights_K = as_weights(weights, rewards_BK)
+    # A reward of weight 0 is ignored even where it is missing: 0 * NaN would be NaN.
+    return (rewards_BK.masked_fill(weights_K == 0, 0.0) * weights_K).sum(1)
+
+
 def group_sum(values_BK: Tensor, groups: Groups) -> Tensor:
     """The sum over each rollout's group, given back to every rollout: (B, K) -> (B, K)."""
     sums_QK = values_BK.new_zeros(groups.total, values_BK.shape[1])
@@ -141,7 +147,7 @@ def deviations(values_BK: Tensor, groups: Groups) -> Tensor:
 
 def standardise(values_BK: Tensor, groups: Groups, *, eps: float, ddof: int) -> Tensor:
     """`(x - mean) / (std + eps)` inside each group, (B, K); 0 where missing or constant."""
-    check_statistics(eps, ddof)
+    eps, ddof = check_statistics(eps, ddof)
     centred_BK = centre(values_BK, groups)
     count_BK = group_sum((~values_BK.isnan()).to(values_BK), groups)
     variance_BK = group_sum(centred_BK.square(), groups) / (count_BK - ddof).clamp(min=1.0)
@@ -149,8 +155,20 @@ def standardise(values_BK: Tensor, groups: Groups, *, eps: float, ddof: int) -> 
     return centred_BK / spread_BK.masked_fill(centred_BK == 0, 1.0)
 
 
-def check_statistics(eps: float, ddof: int) -> None:
-    """Refuse constants that no standard deviation can be made with."""
-    as_number("eps", eps, low=0)
-    if ddof not in (0, 1):
+def check_statistics(eps: float, ddof: int) -> tuple[float, int]:
+    """Both as plain numbers; refuse constants that no standard deviation can be made with."""
+    divisor = plain_number(ddof)
+    if divisor is None or divisor not in (0, 1):
         raise refused("ddof", ddof, "0 (population deviation) or 1 (sample deviation)")
+    return as_number("eps", eps, low=0), int(divisor)
+
+
+def per_reward_advantages(
+    rewards: Numbers, groups: GroupLabels, eps: float = 1e-6, ddof: int = 1
+) -> Tensor:
+    """Each reward standardised in its group on its own: (B, K) -> (B, K), (B,) -> (B, 1).
+
+    `a_ik = (R_ik - mean_g) / (std_g + eps)`; 0 where the reward is missing or the same for all.
+    """
+    rewards_BK = as_rewards(rewards)
+    return standardise(rewards_BK, as_groups(groups, rewards_BK), eps=eps, ddof=ddof)

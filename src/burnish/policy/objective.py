@@ -1,23 +1,22 @@
-"""The core of every update: ratio, clip and aggregate (pieces 5 to 8) as one call on plain tensors.
+"""The policy loss on plain tensors: probability ratio, clip and aggregate in one call.
 
     policy_loss(logp, old_logp, advantages, mask)["loss"].backward()
 
-`loss(recipe, batch)` is the same with names from a recipe and with auxiliary terms.
+The ratio says how much more likely the new policy makes what the old one wrote. `token` compares
+token by token (PPO, arXiv 1707.06347). `sequence` takes the geometric mean of a response's ratios
+(GSPO, arXiv 2507.18071). `sequence_token` has the same value, and each token keeps its own gradient,
+for advantages that differ between tokens (GSPO-token). For a negative advantage the plain clip
+leaves the loss unbounded as the ratio grows; the dual clip (arXiv 1912.09729) stops it at `-c A`.
+`loss(recipe, batch)` does the same with the settings of a recipe and adds its auxiliary terms.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from burnish.arguments import as_word, refused
+from burnish.arguments import as_number, as_word, plain_number, refused
 from burnish.errors import ArgumentError
 from burnish.policy.aggregate import AGGREGATIONS, aggregate_loss
-from burnish.policy.batch import Normaliser
-from burnish.policy.ratio import RATIO_LEVELS, log_ratio
-from burnish.policy.surrogate import clipped_surrogate
 from burnish.policy.tensors import (
     as_finite,
     as_float64,
@@ -25,11 +24,21 @@ from burnish.policy.tensors import (
     check_finite,
     check_shape,
     check_tensor,
+    np,
+    torch,
 )
-from burnish.policy.trust_region.by_pass_rate import bucket_sums
+from burnish.policy.trust_region import bucket_sums
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.batch import Normaliser
     from burnish.policy.tensors import Numbers
+
+RATIO_LEVELS = ("token", "sequence", "sequence_token")
+
+MAX_LOG_RATIO = 20.0
+"""Log-ratios are clamped here: exp of more overflows float32 and turns clipped tokens into NaN."""
 
 
 def policy_loss(
@@ -100,6 +109,7 @@ def clipped_policy_loss(
     max_tokens: int | None = None,
     keep_denominator: bool = False,
     buckets: Numbers | None = None,
+    token_weights: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """`policy_loss` inside a training step: shapes and words are checked, values are not.
 
@@ -114,8 +124,11 @@ def clipped_policy_loss(
     change_BT = log_ratio(inputs.logp_BT, inputs.old_logp_BT, used_BT, ratio_level)
     ratio_BT = change_BT.exp()
     surrogate = clipped_surrogate(ratio_BT, inputs.advantages_BT, low_B1, high_B1, dual_clip)
+    loss_BT = surrogate.loss_BT
+    if token_weights is not None:
+        loss_BT = loss_BT * token_weights.detach().to(loss_BT)
     total = aggregate_loss(
-        surrogate.loss_BT,
+        loss_BT,
         inputs.mask_BT,
         aggregation,
         keep_B=inputs.keep_B,
@@ -178,6 +191,76 @@ def policy_loss_gradient(
     return gradient_BT
 
 
+def log_ratio(logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor, level: str) -> Tensor:
+    """The log-ratio of each token, (B, T); 0 with no gradient where the mask is 0."""
+    as_word("ratio_level", level, RATIO_LEVELS)
+    check_tensor(logp_BT, "logp_BT", "(B, T)", 2)
+    for values, what in ((old_logp_BT, "old_logp_BT"), (mask_BT, "mask_BT")):
+        check_tensor(values, what, "(B, T)")
+        check_shape(values, what, tuple(logp_BT.shape))
+    is_out_BT = ~mask_BT.bool()
+    change_BT = (logp_BT - old_logp_BT).masked_fill(is_out_BT, 0.0)
+    if level == "token":
+        return change_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    tokens_B1 = (~is_out_BT).sum(1, keepdim=True).clamp(min=1)
+    mean_B1 = change_BT.sum(1, keepdim=True) / tokens_B1
+    if level == "sequence":
+        spread_BT = mean_B1.expand_as(change_BT)
+    else:
+        spread_BT = mean_B1.detach() + (change_BT - change_BT.detach())
+    return spread_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).masked_fill(is_out_BT, 0.0)
+
+
+class Surrogate(NamedTuple):
+    """Token losses and where they were cut off, each (B, T)."""
+
+    loss_BT: Tensor
+    is_clipped_BT: Tensor
+    """The ratio left its interval on the side that would lower the loss: no gradient."""
+    is_dual_clipped_BT: Tensor
+    """The advantage is negative and the ratio is above c: no gradient."""
+
+
+def clipped_surrogate(
+    ratio_BT: Tensor,
+    advantages_BT: Tensor,
+    low_BT: Tensor,
+    high_BT: Tensor,
+    dual_clip: float | None = None,
+) -> Surrogate:
+    """`-min(r A, clip(r, 1 - low, 1 + high) A)`; with `dual_clip` c also at most `-c A` for A < 0.
+
+    A `dual_clip` of 0 or None is off. All tensors broadcast to (B, T).
+    """
+    given = {
+        "ratio_BT": ratio_BT,
+        "advantages_BT": advantages_BT,
+        "low_BT": low_BT,
+        "high_BT": high_BT,
+    }
+    for what, values in given.items():
+        check_tensor(values, what, "that broadcasts to (B, T)")
+    try:
+        # numpy's: torch's own imports sympy at its first call, two seconds of the first step.
+        np.broadcast_shapes(*(v.shape for v in given.values()))
+    except ValueError:
+        shapes = ", ".join(f"{what} {tuple(values.shape)}" for what, values in given.items())
+        raise ArgumentError(f"{shapes}: expected shapes that broadcast to one (B, T)") from None
+    is_dual = dual_clip is not None and plain_number(dual_clip) != 0
+    if is_dual:
+        dual_clip = as_number("dual_clip", dual_clip, above=1)
+    free_BT = ratio_BT * advantages_BT
+    held_BT = torch.clamp(ratio_BT, 1 - low_BT, 1 + high_BT) * advantages_BT
+    loss_BT = -torch.minimum(free_BT, held_BT)
+    is_clipped_BT = held_BT < free_BT
+    is_dual_BT = torch.zeros_like(is_clipped_BT)
+    if is_dual and dual_clip is not None:
+        ceiling_BT = (-dual_clip * advantages_BT).expand_as(loss_BT)
+        is_dual_BT = (advantages_BT < 0) & (loss_BT > ceiling_BT)
+        loss_BT = torch.where(is_dual_BT, ceiling_BT, loss_BT)
+    return Surrogate(loss_BT, is_clipped_BT, is_dual_BT)
+
+
 class _Inputs(NamedTuple):
     logp_BT: Tensor
     old_logp_BT: Tensor
@@ -193,7 +276,7 @@ def _read(
     check_tensor(logp_BT, "logp", "(B, T)", 2)
 
     def like(values: Numbers, what: str, *shapes: tuple[int, ...]) -> Tensor:
-        read = values.detach() if isinstance(values, Tensor) else as_float64(values, what)
+        read = values.detach() if isinstance(values, torch.Tensor) else as_float64(values, what)
         check_shape(read, what, *shapes)
         return read.to(logp_BT)
 
@@ -220,7 +303,7 @@ def _check_values(inputs: _Inputs, mask: Numbers, keep: Numbers | None) -> None:
 
 
 def _buckets(buckets: Numbers, inputs: _Inputs) -> Tensor:
-    read = buckets.detach() if isinstance(buckets, Tensor) else as_float64(buckets, "buckets")
+    read = buckets.detach() if isinstance(buckets, torch.Tensor) else as_float64(buckets, "buckets")
     check_shape(read, "buckets", tuple(inputs.keep_B.shape))
     return read.to(inputs.keep_B.device)
 
@@ -229,7 +312,7 @@ def _bound(bound: Numbers, inputs: _Inputs, what: str) -> Tensor:
     """A clip bound as a column (B, 1), (1, 1) for a number, or (B, T); never a source of gradient."""
     # Numbers become tensors of the log-probs' type first, so that a bound of (B,) equal numbers
     # clips bit for bit like the number.
-    read = bound.detach() if isinstance(bound, Tensor) else as_float64(bound, what)
+    read = bound.detach() if isinstance(bound, torch.Tensor) else as_float64(bound, what)
     is_by_token = read.shape == inputs.logp_BT.shape
     if not is_by_token and (read.ndim > 1 or read.numel() not in (1, len(inputs.logp_BT))):
         raise ArgumentError(

@@ -1,7 +1,7 @@
-"""Your own pieces: functions named in a recipe by path, loaded, called and checked here.
+"""Component `function`: your own function, named in a recipe by its path.
 
     [policy]
-    select = { kind = "function", path = "my_pieces.py:lucky_half", options = { seed = 7 } }
+    select = { kind = "function", path = "mine.py:lucky_half", options = { seed = 7 } }
 
 | slot           | signature                                                                  |
 |----------------|----------------------------------------------------------------------------|
@@ -11,29 +11,38 @@
 | `trust_region` | `f(values_B, batch: RewardBatch, **options) -> (low_B, high_B)`            |
 | `auxiliary`    | `f(batch: LossBatch, **options) -> values_BT, aggregated and added to the loss` |
 
-A missing reward is NaN on the way in. On the way out NaN may stand only for rollouts without any
-reward (and in shaped rewards); groups without reward differences get advantage 0 whatever a
-function says. An auxiliary function gives one value a token; the recipe's aggregate makes it a
-number, so that micro-batches do not change it, and `batch.entropy_BT` carries no gradient. From the
-select piece on, `batch` holds the shaped rewards. A relative file path starts at the recipe file's
-folder, or at the working folder where it is typed or used from Python.
+A missing reward is NaN in the arguments. In the results NaN is allowed only for rollouts without any
+reward (and in shaped rewards); groups without reward differences get advantage 0 whatever the
+function returns. An auxiliary function returns one value a token; the recipe's aggregate reduces
+it, so that micro-batches do not change it, and `batch.entropy_BT` carries no gradient. From `select`
+on, `batch` holds the shaped rewards. A relative file path starts at the recipe file's folder, or at
+the working folder where it is typed or used from Python.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import msgspec
 
 from burnish.errors import ArgumentError, UserError, is_out_of_memory
-from burnish.policy.batch import Estimate, LossBatch, RewardBatch
-from burnish.policy.pieces import Function
+from burnish.policy.base import ClipBounds, Component, Selection
+from burnish.policy.batch import Estimate
+from burnish.policy.groups import as_groups, is_constant
+from burnish.policy.tensors import torch
 from burnish.source import describe, find_function
 from burnish.surroundings import kept
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.base import Shaped
+    from burnish.policy.batch import LossBatch, RewardBatch
+    from burnish.policy.recipe import Recipe
 
 SLOTS: dict[str, tuple[str, ...]] = {
     "shaping": ("rewards_BK", "batch"),
@@ -44,8 +53,78 @@ SLOTS: dict[str, tuple[str, ...]] = {
 }
 
 
+class Function(Component, frozen=True, tag="function"):
+    """Your own component, by path: `my_file.py:name` or `package.module:name`.
+
+    `burnish.policy.plugins` lists what a function of each slot takes and returns.
+    """
+
+    path: str
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Of an auxiliary term: the function's name."""
+        return self.path.rpartition(":")[2]
+
+    def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:
+        """Shaped rewards, (B, K); NaN stays allowed."""
+        where = f"shaping function '{self.path}'"
+        result = _call(self, "shaping", shaped.rewards_BK, batch)
+        rewards_BK = _tensor(result, shaped.rewards_BK.shape, where)
+        if rewards_BK.isinf().any():
+            raise UserError(f"{where} returned inf; expected finite or NaN.")
+        return dataclasses.replace(shaped, rewards_BK=rewards_BK)
+
+    def estimate(self, batch: RewardBatch) -> Estimate:
+        """Advantages (B,) and each reward's own (B, K); 0 for rollouts without any reward."""
+        where = f"advantage function '{self.path}'"
+        rewards_BK, has_any_B = batch.rewards_BK, batch.has_any_B
+        result = _call(self, "advantage", rewards_BK, batch.groups_B, batch.weights_K)
+        values, per_reward = _pair(result, where)
+        values_B = _tensor(values, rewards_BK.shape[:1], where).masked_fill(~has_any_B, 0.0)
+        per_reward_BK = _tensor(per_reward, rewards_BK.shape, where)
+        per_reward_BK = per_reward_BK.masked_fill(rewards_BK.isnan(), 0.0)
+        values_B = _finite(values_B, values_B.shape, where)
+        per_reward_BK = _finite(per_reward_BK, rewards_BK.shape, where)
+        is_flat_B = is_constant(rewards_BK, as_groups(batch.groups_B, rewards_BK)).all(1)
+        return Estimate(values_B.masked_fill(is_flat_B, 0.0), per_reward_BK, has_any_B)
+
+    def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
+        """Which rollouts to keep, bool (B,), and how much each counts, (B,)."""
+        where = f"select function '{self.path}'"
+        keep, weights = _pair(_call(self, "select", estimate, batch), where)
+        shape = estimate.values_B.shape
+        keep_B, weights_B = _finite(keep, shape, where), _finite(weights, shape, where)
+        if (weights_B < 0).any():
+            raise UserError(f"{where} returned a weight of {weights_B.min()}; expected at least 0.")
+        return Selection(keep_B.bool(), weights_B)
+
+    def bounds(self, values_B: Tensor, batch: RewardBatch, given: RewardBatch) -> ClipBounds:
+        """Clip bounds below and above 1, each (B,)."""
+        where = f"trust_region function '{self.path}'"
+        low, high = _pair(_call(self, "trust_region", values_B, batch), where)
+        low_B, high_B = _finite(low, values_B.shape, where), _finite(high, values_B.shape, where)
+        if (low_B < 0).any() or (low_B >= 1).any() or (high_B < 0).any():
+            raise UserError(
+                f"{where} returned low {low_B.min():g} to {low_B.max():g} and high from "
+                f"{high_B.min():g}; expected 0 <= low < 1 and high >= 0."
+            )
+        return ClipBounds(low_B, high_B)
+
+    def term(self, batch: LossBatch, recipe: Recipe) -> Tensor:
+        """The function's value of each token, aggregated, with its gradient."""
+        values_BT = _call(self, "auxiliary", batch)
+        if not isinstance(values_BT, torch.Tensor) or values_BT.shape != batch.logp_BT.shape:
+            raise UserError(
+                f"auxiliary function '{self.path}' returned {_describe(values_BT)}; expected a "
+                f"tensor of shape {tuple(batch.logp_BT.shape)}, one value a token."
+            )
+        return recipe.aggregate.total(values_BT, batch)
+
+
 class NotFinite(UserError):
-    """A function gave NaN or infinity for a rollout; a trainer knows which sample that is."""
+    """A function returned NaN or infinity for a rollout; the trainer adds the sample's id."""
 
     def __init__(self, where: str, rollout: int, value: float) -> None:
         super().__init__(
@@ -57,98 +136,40 @@ class NotFinite(UserError):
         self.value = value
 
 
-def load_function(piece: Function, slot: str) -> Callable[..., Any]:
-    """The function a piece names, once its file, its name and its signature are known to fit."""
-    function = _function_at(piece.path, f"{slot} function")
-    name = piece.path.rpartition(":")[2]
+def load_function(component: Function, slot: str) -> Callable[..., Any]:
+    """The function that a component names; its file, name and signature are checked."""
+    function = _function_at(component.path, f"{slot} function")
+    name = component.path.rpartition(":")[2]
     try:
-        inspect.signature(function).bind(*SLOTS[slot], **piece.options)
+        inspect.signature(function).bind(*SLOTS[slot], **component.options)
     except TypeError as error:
-        expected = ", ".join((*SLOTS[slot], *(f"{key}=..." for key in piece.options)))
+        expected = ", ".join((*SLOTS[slot], *(f"{key}=..." for key in component.options)))
         raise UserError(
-            f"{slot} function '{piece.path}' is {name}{inspect.signature(function)}; expected "
+            f"{slot} function '{component.path}' is {name}{inspect.signature(function)}; expected "
             f"{name}({expected}): {error}."
         ) from None
     return function
 
 
-def call_shaping(piece: Function, rewards_BK: Tensor, batch: RewardBatch) -> Tensor:
-    """Shaped rewards, (B, K); NaN stays allowed."""
-    result = _call(piece, "shaping", rewards_BK, batch)
-    shaped_BK = _tensor(result, rewards_BK.shape, f"shaping function '{piece.path}'")
-    if shaped_BK.isinf().any():
-        raise UserError(f"shaping function '{piece.path}' returned inf; expected finite or NaN.")
-    return shaped_BK
-
-
-def call_advantage(
-    piece: Function, rewards_BK: Tensor, groups_B: Tensor, weights_K: Tensor, has_any_B: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Advantages (B,) and each reward's own (B, K); 0 for rollouts without any reward."""
-    where = f"advantage function '{piece.path}'"
-    values, per_reward = _pair(_call(piece, "advantage", rewards_BK, groups_B, weights_K), where)
-    values_B = _tensor(values, rewards_BK.shape[:1], where).masked_fill(~has_any_B, 0.0)
-    per_reward_BK = _tensor(per_reward, rewards_BK.shape, where)
-    per_reward_BK = per_reward_BK.masked_fill(rewards_BK.isnan(), 0.0)
-    return _finite(values_B, values_B.shape, where), _finite(per_reward_BK, rewards_BK.shape, where)
-
-
-def call_select(piece: Function, estimate: Estimate, batch: RewardBatch) -> tuple[Tensor, Tensor]:
-    """Which rollouts to keep, bool (B,), and how much each counts, (B,)."""
-    where = f"select function '{piece.path}'"
-    keep, weights = _pair(_call(piece, "select", estimate, batch), where)
-    shape = estimate.values_B.shape
-    keep_B, weights_B = _finite(keep, shape, where), _finite(weights, shape, where)
-    if (weights_B < 0).any():
-        raise UserError(f"{where} returned a weight of {weights_B.min()}; expected at least 0.")
-    return keep_B.bool(), weights_B
-
-
-def call_trust_region(
-    piece: Function, values_B: Tensor, batch: RewardBatch
-) -> tuple[Tensor, Tensor]:
-    """Clip bounds below and above 1, each (B,)."""
-    where = f"trust_region function '{piece.path}'"
-    low, high = _pair(_call(piece, "trust_region", values_B, batch), where)
-    low_B, high_B = _finite(low, values_B.shape, where), _finite(high, values_B.shape, where)
-    if (low_B < 0).any() or (low_B >= 1).any() or (high_B < 0).any():
-        raise UserError(
-            f"{where} returned low {low_B.min():g} to {low_B.max():g} and high from "
-            f"{high_B.min():g}; expected 0 <= low < 1 and high >= 0."
-        )
-    return low_B, high_B
-
-
-def call_auxiliary(piece: Function, batch: LossBatch) -> Tensor:
-    """One value a token, (B, T), with its gradient."""
-    values_BT = _call(piece, "auxiliary", batch)
-    if not isinstance(values_BT, Tensor) or values_BT.shape != batch.logp_BT.shape:
-        raise UserError(
-            f"auxiliary function '{piece.path}' returned {_describe(values_BT)}; expected a "
-            f"tensor of shape {tuple(batch.logp_BT.shape)}, one value a token."
-        )
-    return values_BT
-
-
-def _call(piece: Function, slot: str, *arguments: object) -> Any:
-    """Call a function of the user's; what it raises becomes one line that names the place."""
-    function = load_function(piece, slot)
+def _call(component: Function, slot: str, *arguments: object) -> Any:
+    """Call the user's function; what it raises becomes one line that names the place."""
+    function = load_function(component, slot)
     try:
-        with kept(f"{slot} function '{piece.path}'"):
-            return function(*arguments, **piece.options)
-    # The boundary to other people's code: whatever it raises is theirs to mend, but for a full GPU
+        with kept(f"{slot} function '{component.path}'"):
+            return function(*arguments, **component.options)
+    # The boundary to other people's code: whatever it raises is their error, except a full GPU
     # and Ctrl-C.
     except BaseException as error:
-        # An argument refused inside it is the function's own doing, and its line names it.
-        is_told = isinstance(error, UserError) and not isinstance(error, ArgumentError)
-        if is_told or isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
+        # An argument refused inside the function is its own error, so the line names the function.
+        is_user_error = isinstance(error, UserError) and not isinstance(error, ArgumentError)
+        if is_user_error or isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
             raise
-        raise UserError(f"{slot} function '{piece.path}' failed: {describe(error)}") from error
+        raise UserError(f"{slot} function '{component.path}' failed: {describe(error)}") from error
 
 
 @functools.cache
 def _function_at(path: str, where: str) -> Callable[..., Any]:
-    """Looked up once: a file that is edited while a run goes on does not change the run."""
+    """Looked up once: editing the file during a run does not change the run."""
     return find_function(path, where)
 
 
@@ -167,7 +188,7 @@ def _finite(value: object, shape: Sequence[int], where: str) -> Tensor:
 
 
 def _tensor(value: object, shape: Sequence[int], where: str) -> Tensor:
-    if not isinstance(value, Tensor) or tuple(value.shape) != tuple(shape):
+    if not isinstance(value, torch.Tensor) or tuple(value.shape) != tuple(shape):
         raise UserError(
             f"{where} returned {_describe(value)}; expected a tensor of shape {tuple(shape)}."
         )
@@ -175,6 +196,6 @@ def _tensor(value: object, shape: Sequence[int], where: str) -> Tensor:
 
 
 def _describe(value: object) -> str:
-    if isinstance(value, Tensor):
+    if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return f"{type(value).__name__} {value!r}"[:80]

@@ -1,4 +1,4 @@
-"""Piece 4: rescale the advantages over the batch.
+"""Post-scale `none` and `batch_whiten`: rescale the advantages over the batch.
 
 `batch_whiten` standardises them over the kept rollouts, each counted once or once per token (GDPO,
 arXiv 2601.05242). Where we differ: groups without signal stay at 0 and leave the statistics. The
@@ -10,16 +10,58 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
 from burnish.arguments import as_number, as_word
 from burnish.errors import ArgumentError
+from burnish.policy.base import Component
 from burnish.policy.groups import as_groups, is_constant
-from burnish.policy.tensors import as_float64, as_lengths, as_mask, check_finite, check_tensor
+from burnish.policy.tensors import (
+    as_float64,
+    as_lengths,
+    as_mask,
+    check_finite,
+    check_tensor,
+    torch,
+)
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.batch import RewardBatch
     from burnish.policy.tensors import Numbers
+
+
+class NoPostScale(Component, frozen=True, tag="none"):
+    """Advantages as they are."""
+
+    def rescale(
+        self, values_B: Tensor, keep_B: Tensor, signal_B: Tensor, batch: RewardBatch
+    ) -> Tensor:
+        """The same advantages."""
+        return values_B
+
+
+class BatchWhiten(Component, frozen=True, tag="batch_whiten"):
+    """Standardise the advantages over the kept part of the batch (GDPO)."""
+
+    scope: Literal["token", "rollout"] = "token"
+    shift: bool = True
+    """Subtract the mean; False only divides by the standard deviation."""
+    ignore_zero_signal: bool = True
+    """Rollouts without signal keep advantage 0 and leave the statistics."""
+
+    def rescale(
+        self, values_B: Tensor, keep_B: Tensor, signal_B: Tensor, batch: RewardBatch
+    ) -> Tensor:
+        """Whitened advantages, (B,)."""
+        return batch_whiten(
+            values_B,
+            batch.lengths_B,
+            keep=keep_B,
+            signal=signal_B,
+            scope=self.scope,
+            shift=self.shift,
+            ignore_zero_signal=self.ignore_zero_signal,
+        )
 
 
 def batch_whiten(
@@ -42,7 +84,7 @@ def batch_whiten(
     """
     values_B = as_float64(advantages, "advantages")
     check_tensor(values_B, "advantages", "(B,)", 1)
-    as_number("eps", eps, low=0)
+    eps = as_number("eps", eps, low=0)
     usable_B = torch.ones_like(values_B, dtype=torch.bool)
     if keep is not None:
         usable_B = as_mask(keep, "keep", tuple(values_B.shape)).to(values_B.device)

@@ -1,12 +1,14 @@
-"""A `Recipe` names one of each of the nine pieces of policy optimisation; names and numbers only.
+"""A `Recipe` names one component of each slot of policy optimisation; names and numbers only.
 
-    1 shaping  2 advantage  3 select  4 post_scale  5 ratio  6 trust_region  7 dual_clip
-    8 aggregate  9 auxiliary
+    shaping  weights  advantage  select  post_scale      rewards -> advantages, once a step
+    ratio  trust_region  dual_clip  correction           advantages -> token losses
+    aggregate  auxiliary                                 token losses -> one number
 
-A method is a choice of pieces, written out in `recipes/<method>.toml`. A new piece is a struct in
-`pieces.py`, a pure function in its own module and one line in `doors.py`; or, from outside the
-package, `{ kind = "function", path = "my_file.py:my_piece" }` in slots 1, 2, 3, 6 and 9. Pieces
-that contradict each other are refused here, with the reason.
+A method is a choice of components, written out in `recipes/<method>.toml`. A new component is one
+module (settings, function, docstring) and its name in the union of its slot in `components.py`; or,
+from outside the package, `{ kind = "function", path = "my_file.py:my_function" }` in the slots
+shaping, advantage, select, trust_region and auxiliary. Components that contradict each other are
+refused here, with the reason.
 """
 
 from __future__ import annotations
@@ -17,42 +19,36 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 
 from burnish.errors import ArgumentError
-from burnish.policy.pieces import (
-    KL,
-    SFT,
+from burnish.policy.aggregate import Aggregate
+from burnish.policy.auxiliary import KL, SFT, Entropy
+from burnish.policy.base import require
+from burnish.policy.brpo import Raw, Skew
+from burnish.policy.components import (
     Advantage,
-    Aggregate,
     Auxiliary,
-    BatchWhiten,
-    Contrastive,
-    Entropy,
-    GivenWeights,
-    KeepAll,
-    Magnitude,
-    NoPostScale,
+    Correction,
     PostScale,
-    RandomDrop,
-    Raw,
-    ReferenceFrozen,
     Select,
     Shaping,
-    SignConflict,
-    Skew,
-    SnrConflict,
-    StaticRegion,
-    Stepwise,
-    SumThenNormalise,
-    TriFactor,
     TrustRegion,
     Weights,
-    require,
 )
+from burnish.policy.conflict import Magnitude, RandomDrop, SignConflict, SnrConflict
+from burnish.policy.contrast.component import Contrastive
+from burnish.policy.correction import NoCorrection
+from burnish.policy.grpo import SumThenNormalise
+from burnish.policy.informative import KeepAll
+from burnish.policy.post_scale import BatchWhiten, NoPostScale
+from burnish.policy.reference import ReferenceFrozen
+from burnish.policy.stepwise import Stepwise
+from burnish.policy.tri_factor import GivenWeights, TriFactor
+from burnish.policy.trust_region import StaticRegion
 
 P = TypeVar("P", bound=Struct)
 
 
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The nine pieces of one method."""
+    """The components of one method."""
 
     shaping: tuple[Shaping, ...] = ()
     weights: Weights = GivenWeights()
@@ -64,6 +60,8 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     trust_region: TrustRegion = StaticRegion()
     dual_clip: float = 0.0
     """Bound c of the dual clip for negative advantages; 0 is off."""
+    correction: Correction = NoCorrection()
+    """Importance weights for rollouts that a stale, remote or quantised sampler wrote."""
     aggregate: Aggregate = Aggregate()
     auxiliary: tuple[Auxiliary, ...] = ()
 
@@ -77,39 +75,42 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def needs_reference(self) -> bool:
         """True where a reference model must be held for a KL term."""
-        return any(isinstance(piece, KL) and piece.coefficient != 0 for piece in self.auxiliary)
+        return any(isinstance(term, KL) and term.coefficient != 0 for term in self.auxiliary)
 
     @property
     def needs_entropy(self) -> bool:
         """True where the trainer must bring the entropy of every token."""
-        return any(
-            isinstance(piece, Entropy) and piece.coefficient != 0 for piece in self.auxiliary
-        )
+        return any(isinstance(term, Entropy) and term.coefficient != 0 for term in self.auxiliary)
+
+    @property
+    def needs_sampler_logprobs(self) -> bool:
+        """True where the loss corrects for the policy that sampled."""
+        return not isinstance(self.correction, NoCorrection)
 
     @property
     def contrastive(self) -> Contrastive | None:
-        """The piece that needs hidden states and a head of its own."""
+        """The component that needs hidden states and has a head."""
         return _first(self.shaping, Contrastive)
 
     @property
     def calibration(self) -> ReferenceFrozen | None:
-        """The piece that needs the start model's rewards before the first step."""
+        """The component that needs the start model's rewards before the first step."""
         return _first(self.shaping, ReferenceFrozen)
 
     @property
     def stepwise(self) -> Stepwise | None:
-        """The piece that needs to know which token belongs to which section."""
+        """The component that needs the section of each token."""
         return self.advantage if isinstance(self.advantage, Stepwise) else None
 
     @property
     def imitation(self) -> SFT | None:
-        """The piece that needs demonstrations."""
+        """The component that needs demonstrations."""
         found = _first(self.auxiliary, SFT)
         return found if found is not None and found.coefficient != 0 else None
 
 
 def contradiction(recipe: Recipe) -> str:
-    """Why the pieces of a recipe make no sense together, or nothing."""
+    """Why the components of a recipe make no sense together; empty where they do."""
     for find in (_in_shaping, _in_selection, _in_credit):
         reason = find(recipe)
         if reason:
@@ -118,7 +119,7 @@ def contradiction(recipe: Recipe) -> str:
 
 
 def _in_shaping(recipe: Recipe) -> str:
-    kinds = [type(piece) for piece in recipe.shaping]
+    kinds = [type(component) for component in recipe.shaping]
     for kind in (Contrastive, ReferenceFrozen):
         if kinds.count(kind) > 1:
             return f"shaping: names '{_tag(kind)}' twice; its state is one, so name it once"
@@ -137,7 +138,7 @@ def _in_shaping(recipe: Recipe) -> str:
             "weights: 'tri_factor' compares rewards in deviations of the start model; add "
             "{ kind = 'reference_frozen' } to shaping"
         )
-    if sum(isinstance(piece, SFT) for piece in recipe.auxiliary) > 1:
+    if sum(isinstance(term, SFT) for term in recipe.auxiliary) > 1:
         return "auxiliary: names 'sft' twice; add the coefficients"
     return ""
 
@@ -147,13 +148,13 @@ def _in_selection(recipe: Recipe) -> str:
     filters = (SignConflict, SnrConflict, Magnitude, RandomDrop)
     if isinstance(recipe.select, Skew) and not is_raw:
         return (
-            "select: 'skew' counts wins and losses against a reference, and the advantage piece "
+            "select: 'skew' counts wins and losses against a reference, and the advantage "
             f"'{_tag(type(recipe.advantage))}' centres them away; use advantage 'raw'"
         )
     if isinstance(recipe.select, filters) and (is_raw or recipe.stepwise):
         return (
             f"select: '{_tag(type(recipe.select))}' looks for rewards that disagree on a rollout; "
-            f"advantage '{_tag(type(recipe.advantage))}' keeps them apart or never weighs them. "
+            f"advantage '{_tag(type(recipe.advantage))}' keeps them apart or never compares them. "
             "Use normalise_then_sum or sum_then_normalise"
         )
     return ""
@@ -180,8 +181,8 @@ def _in_credit(recipe: Recipe) -> str:
     return ""
 
 
-def _first(pieces: tuple[Struct, ...], kind: type[P]) -> P | None:
-    return next((piece for piece in pieces if isinstance(piece, kind)), None)
+def _first(components: tuple[Struct, ...], kind: type[P]) -> P | None:
+    return next((one for one in components if isinstance(one, kind)), None)
 
 
 def _tag(kind: type[Struct]) -> str:

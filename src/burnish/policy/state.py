@@ -1,19 +1,20 @@
-"""What a recipe remembers from one step to the next, as one explicit value.
+"""State of a recipe's components between steps, as one explicit value.
 
-`advantages(recipe, batch, state)` reads it and gives the next one back; nothing else is kept
-anywhere. A checkpoint holds it as named tensors, so that a resumed run goes on bit for bit.
+`advantages(recipe, batch, state)` reads it and returns the next one; nothing else is kept. A
+checkpoint holds it as named tensors, so that a resumed run goes on bit for bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from burnish.policy.tensors import torch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from burnish.policy.balance import BalanceState
     from burnish.policy.contrast.head import HeadState
     from burnish.policy.reference import ReferenceStats
@@ -22,50 +23,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PolicyState:
-    """The memory of all pieces; None where a recipe has no such piece or has not used it yet."""
+    """State of all components; None where a recipe has no such component or has not used it yet."""
 
     steps: int = 0
-    """Steps weighed so far."""
+    """Steps whose advantages were computed."""
     head: HeadState | None = None
     """CLIPO's embedding head with its optimiser."""
     reference: ReferenceStats | None = None
     """Rewards of the start model."""
     weights: WeightState | None = None
-    """Tri-factor weights with what they follow."""
+    """Tri-factor weights and their moving averages."""
     balance: BalanceState | None = None
-    """The weight of imitation, where it adapts."""
+    """Coefficient of imitation, where it adapts."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, by name, for a safetensors file."""
         found = {"steps": torch.tensor(self.steps)}
-        held = {
-            "head": self.head.tensors() if self.head else {},
-            "reference": self.reference.tensors() if self.reference else {},
-            "weights": self.weights.tensors() if self.weights else {},
-            "balance": self.balance.tensors() if self.balance else {},
-        }
-        for part, tensors in held.items():
-            found |= {f"{part}.{name}": t.contiguous() for name, t in tensors.items()}
+        for name in _parts():
+            part = getattr(self, name)
+            tensors = part.tensors() if part else {}
+            found |= {f"{name}.{key}": tensor.contiguous() for key, tensor in tensors.items()}
         return found
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> PolicyState:
         """The state that `tensors` came from."""
-        from burnish.policy.balance import BalanceState
-        from burnish.policy.contrast.head import HeadState
-        from burnish.policy.reference import ReferenceStats
-        from burnish.policy.tri_factor import WeightState
-
-        def part(name: str) -> dict[str, Tensor]:
+        parts: dict[str, Any] = {}
+        for name, part in _parts().items():
             start = f"{name}."
-            return {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
+            own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
+            if own:
+                parts[name] = part.from_tensors(own)
+        return cls(steps=int(tensors["steps"]), **parts)
 
-        head, reference, weights = part("head"), part("reference"), part("weights")
-        balance = part("balance")
-        return cls(
-            steps=int(tensors["steps"]),
-            head=HeadState.from_tensors(head) if head else None,
-            reference=ReferenceStats.from_tensors(reference) if reference else None,
-            weights=WeightState.from_tensors(weights) if weights else None,
-            balance=BalanceState.from_tensors(balance) if balance else None,
-        )
+
+def _parts() -> dict[str, Any]:
+    """The class of each part; imported here, because these modules use `PolicyState`."""
+    from burnish.policy.balance import BalanceState
+    from burnish.policy.contrast.head import HeadState
+    from burnish.policy.reference import ReferenceStats
+    from burnish.policy.tri_factor import WeightState
+
+    return {
+        "head": HeadState,
+        "reference": ReferenceStats,
+        "weights": WeightState,
+        "balance": BalanceState,
+    }

@@ -1,28 +1,82 @@
-"""Piece 2 with credit for each part of a response: advantages that differ between tokens.
+"""Advantage `stepwise`: each section of a response is credited with its own reward (AFRL).
 
 A response is cut into segments (a grade, then its sections) with a reward each. Every reward is
-standardised in its group on its own, as GDPO does, and paid to the tokens of its own segment
+standardised in its group on its own, as GDPO does, and credited to the tokens of its own segment
 (`local`), or to these and all tokens before them (`to_go`). From AFRL (arXiv 2602.10006), whose
 equations we could not read: `local` is our default, because a grade that stands first would
-otherwise be paid for the prose that follows it.
+otherwise be credited with the prose that follows it.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
-
-from torch import Tensor
 
 from burnish.arguments import as_word
 from burnish.errors import ArgumentError
-from burnish.policy.groups import as_groups, as_rewards, as_weights, is_constant, standardise
+from burnish.policy.base import Component, require
+from burnish.policy.batch import Estimate
+from burnish.policy.groups import (
+    as_groups,
+    as_rewards,
+    as_weights,
+    is_constant,
+    per_reward_advantages,
+    standardise,
+)
 from burnish.policy.tensors import as_float64, as_mask
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
     from burnish.policy.tensors import Numbers
 
 CREDITS = ("local", "to_go")
+
+
+class Stepwise(Component, frozen=True, tag="stepwise"):
+    """Each section of an answer is credited with its own reward (AFRL): advantages by token."""
+
+    rewards: tuple[str, ...]
+    """Rewards by section: the first is that of the answer's first token, then one a heading."""
+    headings: tuple[str, ...] = ()
+    """How sections 1, 2, ... begin, each on a line of its own: `rule:`, `why:`."""
+    credit: Literal["local", "to_go"] = "local"
+    """`to_go` also credits a section with the rewards of those after it."""
+    eps: float = 1e-6
+    ddof: Literal[0, 1] = 1
+
+    def __post_init__(self) -> None:
+        require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
+        expected = f"{len(self.rewards) - 1}, one for each reward after the first"
+        require(
+            len(self.headings) + 1 == len(self.rewards), "headings", len(self.headings), expected
+        )
+
+    def estimate(self, batch: RewardBatch) -> Estimate:
+        """Advantages by token, (B, T): those of a section come from the reward of its number."""
+        if batch.segments_BT is None:
+            raise ArgumentError(
+                "segments_BT: got none, expected (B, T); the recipe's advantage is stepwise"
+            )
+        columns = [batch.column(name, "policy.advantage: stepwise") for name in self.rewards]
+        rewards_BK, weights_K = batch.rewards_BK[:, columns], batch.weights_K[columns]
+        return Estimate(
+            stepwise_advantages(
+                rewards_BK,
+                batch.groups_B,
+                batch.segments_BT,
+                batch.has_token_BT,
+                weights_K,
+                self.credit,
+                self.eps,
+                self.ddof,
+            ),
+            per_reward_advantages(batch.rewards_BK, batch.groups_B, self.eps, self.ddof),
+            (~rewards_BK.isnan() & (weights_K != 0)).any(1),
+        )
 
 
 def stepwise_advantages(

@@ -1,50 +1,71 @@
-"""What the public functions of this room accept as tensors, and what they make of it.
+"""Reading and checking tensor arguments; also `torch` itself, loaded at first use.
 
-The vocabulary of `burnish.arguments` for tensors. Looking at a value stops a GPU's queue, so the
-pieces of the loss have their values checked at the functions that a person calls (`policy_loss`,
-`kl_penalty`, ...), while `loss(recipe, batch)` leaves them to the guards of training.
+The tensor counterpart of `burnish.arguments`. Reading a value waits for the GPU, so the components
+of the loss check values only in the functions that a person calls (`policy_loss`, `kl_penalty`,
+...); `loss(recipe, batch)` leaves them to the guards of training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from burnish.arguments import refused, shown
 from burnish.errors import ArgumentError
 
+
+class _LazyModule(ModuleType):
+    """A module that is imported when one of its names is first used.
+
+    Recipes are read by commands that never compute, and importing torch takes seconds.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        module = importlib.import_module(self.__name__)
+        # Copied once, so that later uses cost no more than those of the module itself.
+        vars(self).update({key: value for key, value in vars(module).items() if key[:2] != "__"})
+        return getattr(module, name)
+
+
 if TYPE_CHECKING:
+    import numpy as np
+    import torch as torch
     from numpy.typing import ArrayLike
+    from torch import Tensor
 
     Numbers = Tensor | ArrayLike
+else:
+    np, torch = _LazyModule("numpy"), _LazyModule("torch")
 
 
 def as_float64(values: Numbers, what: str) -> Tensor:
     """Plain numbers as a detached float64 tensor; None inside becomes NaN, which means missing."""
-    if isinstance(values, Tensor):
+    if isinstance(values, torch.Tensor):
+        if values.is_complex():
+            raise refused(what, values, "real numbers")
         return values.detach().to(torch.float64)
     if values is None:
         raise refused(what, values, "numbers")
     try:
         read = np.array(values)
-        if read.dtype.kind not in "biufO" or any(isinstance(one, str) for one in _objects(read)):
-            raise refused(what, values, "numbers")
-        return torch.from_numpy(read.astype(np.float64))
+        # In an array of objects numpy reads the digits of a text, and a missing date as -9e18.
+        no_numbers = (str, bytes, np.datetime64, np.timedelta64)
+        objects = read.flat if read.dtype.kind == "O" else ()
+        if read.dtype.kind in "biufO" and not any(isinstance(one, no_numbers) for one in objects):
+            return torch.from_numpy(read.astype(np.float64))
     # RuntimeError: a list of tensors that carry a gradient.
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        if isinstance(error, ArgumentError):
-            raise
         said = str(error).splitlines()[0]
         raise ArgumentError(f"{what}: expected numbers in a regular table; {said}") from None
+    raise refused(what, values, "numbers")
 
 
 def as_logp(values: Numbers, what: str = "logp") -> Tensor:
     """Log-probs as a tensor that keeps its graph; half precision is raised to float32."""
-    if not isinstance(values, Tensor):
+    if not isinstance(values, torch.Tensor):
         return as_float64(values, what)
     if values.dtype in (torch.float32, torch.float64):
         return values
@@ -84,15 +105,15 @@ def as_lengths(values: Numbers, what: str, rows: Tensor) -> Tensor:
     is_count = (lengths_B >= 0) & lengths_B.isfinite()
     if lengths_B.shape != rows.shape[:1] or not is_count.all():
         raise ArgumentError(
-            f"{what}: got {shown(lengths_B.tolist())}, expected a count of tokens for each of the "
-            f"{len(rows)} rollouts"
+            f"{what}: got {shown(lengths_B.tolist())}, expected a count of tokens for each of "
+            f"{f'the {len(rows)}' if rows.ndim else 'the'} rollouts"
         )
     return lengths_B
 
 
 def check_tensor(value: object, what: str, shape: str, axes: int | None = None) -> None:
     """Refuse what is no tensor of so many axes; `shape` is how a person writes it, `(B, T)`."""
-    if not isinstance(value, Tensor):
+    if not isinstance(value, torch.Tensor):
         raise refused(what, value, f"a tensor {shape}")
     if axes is not None and value.ndim != axes:
         raise ArgumentError(f"{what}: got shape {tuple(value.shape)}, expected {shape}")
@@ -115,8 +136,3 @@ def check_finite(values: Tensor, what: str, among: Tensor | None = None) -> None
         got = values.detach()[tuple(place)].item()
         where = f"[{', '.join(map(str, place))}] is" if place else "got"
         raise ArgumentError(f"{what}: {where} {got}, expected a finite number")
-
-
-def _objects(read: np.ndarray[Any, Any]) -> Iterable[object]:
-    """What stands in an array of objects; numpy would read numbers out of its texts."""
-    return read.flat if read.dtype.kind == "O" else ()

@@ -1,33 +1,137 @@
-"""Weights of several rewards that follow the run: weakness, risk, redundancy (MedAlign).
+"""Weights `given` and `tri_factor`: how much each reward counts (MedAlign).
 
-Once a step each reward gets more weight where the policy lags behind its other rewards, more where a
-reward with a safety prior is violated, and less where it repeats what another already says (arXiv
-2602.11661; its formulas were not at hand, these follow its description). Negative correlation is
-conflict, not redundancy, and is left to the conflict filter. The weights come from the whole batch,
-have mean 1 and carry no gradient.
+With `tri_factor` the weights follow the run: once a step each reward gets more weight where the
+policy lags behind its other rewards (weakness), more where a reward with a safety prior is violated
+(risk), and less where it repeats what another already says (redundancy). From arXiv 2602.11661; its
+formulas were not at hand, these follow its description. Negative correlation is conflict, not
+redundancy, and is left to the conflict filter. The weights come from the whole batch, have mean 1
+and carry no gradient.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import msgspec
 
 from burnish.arguments import as_number, plain_number, refused, shown
-from burnish.errors import ArgumentError
-from burnish.policy.groups import as_groups, as_rewards, centre
-from burnish.policy.tensors import as_float64, check_shape, check_tensor
+from burnish.errors import ArgumentError, UserError, did_you_mean
+from burnish.policy.base import Component, RewardWeights, require
+from burnish.policy.groups import as_groups, as_rewards, as_weights, centre
+from burnish.policy.grpo import grpo_advantage
+from burnish.policy.reference import reference_frozen_normalise
+from burnish.policy.tensors import as_float64, check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.batch import RewardBatch
+    from burnish.policy.groups import GroupLabels
+    from burnish.policy.state import PolicyState
     from burnish.policy.tensors import Numbers
 
 FEWEST_ROLLOUTS = 3
 """Two points always lie on a line: their correlation says nothing."""
 MOST_EXPONENT = 700.0
+
+
+class GivenWeights(Component, frozen=True, tag="given"):
+    """The weights of the `[[rewards]]` tables, all along."""
+
+    def reward_weights(
+        self, normalised_BK: Tensor, batch: RewardBatch, state: PolicyState
+    ) -> RewardWeights:
+        """The weights of the batch."""
+        return RewardWeights(batch.weights_K.to(torch.float64), state, {})
+
+
+class TriFactor(Component, frozen=True, tag="tri_factor"):
+    """Those weights times three factors, renewed every step (MedAlign): more for rewards that lag
+    and for rules that are broken, less for rewards that say the same."""
+
+    severity: dict[str, float] = msgspec.field(default_factory=dict)
+    """By reward: how much a broken rule raises its weight; rewards left out have 0."""
+    threshold: dict[str, float] = msgspec.field(default_factory=dict)
+    """By reward: a rollout whose reward is below this breaks the rule."""
+    eta_weak: float = 0.5
+    eta_red: float = 1.0
+    w_min: float = 0.2
+    w_max: float = 4.0
+    beta: float = 0.8
+    """Smoothing of the weights; `beta_progress` and `beta_violation` of what they follow."""
+    beta_progress: float = 0.8
+    beta_violation: float = 0.8
+
+    def __post_init__(self) -> None:
+        for key in ("beta", "beta_progress", "beta_violation"):
+            require(0 <= getattr(self, key) < 1, key, getattr(self, key), "0 to below 1")
+        require(0 < self.w_min <= 1 <= self.w_max, "w_min", self.w_min, "above 0, up to 1")
+        for key in ("eta_weak", "eta_red"):
+            require(0 <= getattr(self, key) < math.inf, key, getattr(self, key), "at least 0")
+        lost = sorted(set(self.severity) - set(self.threshold))
+        if lost:
+            raise ArgumentError(
+                f"severity: '{lost[0]}' has no threshold; expected one, or no rule is ever broken"
+            )
+
+    def reward_weights(
+        self, normalised_BK: Tensor, batch: RewardBatch, state: PolicyState
+    ) -> RewardWeights:
+        """The weights of the batch times those of this step; `normalised_BK`: shaped rewards."""
+        given_K = batch.weights_K.to(torch.float64)
+        counts_K = given_K != 0
+        names = [name for name, counts in zip(batch.titles, counts_K, strict=True) if counts]
+        before = state.weights or WeightState.initial(len(names))
+        after, factors = self.renew(
+            before, normalised_BK[:, counts_K], batch.rewards_BK[:, counts_K], names
+        )
+        weights_K = given_K.clone()
+        weights_K[counts_K] *= after.weights_K
+        table = {"weight": after.weights_K, **factors}
+        metrics = {
+            f"weights/{name}/{what}": value
+            for what, values in table.items()
+            for name, value in zip(names, values.tolist(), strict=True)
+        }
+        return RewardWeights(weights_K, dataclasses.replace(state, weights=after), metrics)
+
+    def renew(
+        self,
+        before: WeightState,
+        normalised_BK: Tensor,
+        rewards_BK: Tensor,
+        names: Sequence[str],
+    ) -> tuple[WeightState, dict[str, Tensor]]:
+        """`next_weights` with these settings; `names` are those of the rewards that count."""
+        return next_weights(
+            before,
+            normalised_BK,
+            rewards_BK,
+            by_name("threshold", self.threshold, names, torch.nan),
+            by_name("severity", self.severity, names, 0.0),
+            eta_weak=self.eta_weak,
+            eta_red=self.eta_red,
+            w_min=self.w_min,
+            w_max=self.w_max,
+            beta=self.beta,
+            beta_progress=self.beta_progress,
+            beta_violation=self.beta_violation,
+        )
+
+
+def by_name(key: str, table: dict[str, float], names: Sequence[str], default: float) -> Tensor:
+    """A setting of the weights as a number for each reward, (K,)."""
+    for name in table:
+        if name not in names:
+            raise UserError(
+                f"policy.weights.{key}: '{name}' is no reward that counts; expected "
+                f"{', '.join(names)}.{did_you_mean(name, names)}"
+            )
+    return torch.tensor([table.get(name, default) for name in names], dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -252,10 +356,10 @@ def _mix(
     beta: float,
 ) -> Tensor:
     """The product of the three factors as the step's weights."""
-    as_number("w_min", w_min, above=0, high=1)
+    w_min = as_number("w_min", w_min, above=0, high=1)
     if plain_number(w_max) != math.inf:  # no upper bound
-        as_number("w_max", w_max, low=1)
-    as_number("beta", beta, low=0, high=1)
+        w_max = as_number("w_max", w_max, low=1)
+    beta = as_number("beta", beta, low=0, high=1)
     if not ((previous_K >= 0) & previous_K.isfinite()).all() or not previous_K.any():
         raise refused("previous", previous_K.tolist(), "weights of at least 0, not all 0")
     if (~normalised_BK.isnan()).any(1).sum() < FEWEST_ROLLOUTS:
@@ -266,3 +370,26 @@ def _mix(
 
 def _mean_one(weights_K: Tensor) -> Tensor:
     return weights_K / weights_K.mean()
+
+
+def medalign_advantage(
+    rewards: Numbers,
+    mean: Numbers,
+    sd: Numbers,
+    clip: float,
+    weights: Numbers | None,
+    groups: GroupLabels,
+    ddof: int = 1,
+    eps: float = 1e-6,
+) -> Tensor:
+    """MedAlign in one call: `S_i = sum_k w_k z_ik` standardised in its group: (B, K) -> (B,).
+
+    `mean`, `sd`: a number or (K,), from `fit_reference_stats`; `weights`: (K,), all 1 where None.
+    A reward that a rollout lacks counts as 0, "as the start model"; a rollout without any reward of
+    non-zero weight leaves the statistics and gets 0.
+    """
+    normalised_BK = reference_frozen_normalise(as_rewards(rewards), mean, sd, clip)
+    weights_K = as_weights(weights, normalised_BK)
+    has_any_B = (~normalised_BK.isnan() & (weights_K != 0)).any(1)
+    sum_B = normalised_BK.nan_to_num(nan=0.0) @ weights_K
+    return grpo_advantage(torch.where(has_any_B, sum_B, torch.nan), groups, "group_std", eps, ddof)

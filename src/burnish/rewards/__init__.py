@@ -50,18 +50,22 @@ from burnish.rewards.config import (
 )
 from burnish.rewards.fingerprint import fingerprint, function_fingerprint
 from burnish.rewards.function import FunctionReward, from_function
-from burnish.rewards.judge_reward import JudgeRewardConfig
-from burnish.rewards.model_judge import LMPairJudge
-from burnish.rewards.pair_judges import CallablePairJudge, Opinion, PairJudge, ScoreJudge
+from burnish.rewards.judge_reward import JudgeRewardConfig, LMPairJudge, ScorerJudge
+from burnish.rewards.pair_judges import CallablePairJudge, PairJudge, PairVerdict, ScoreJudge
 from burnish.rewards.pair_scorers import Anchor, BothOrders
 from burnish.rewards.pairs import genrm_reward, pair_outcome, parse_pair_scores, vote
 from burnish.rewards.pool import Outcome, Pool, default_pool
 from burnish.rewards.scorer import Scope, Scorer, bind_check, checked, score_groups
-from burnish.rewards.scorer_judge import ScorerJudge
-from burnish.rewards.select import Selection, best_of_n, expected_value
-from burnish.rewards.tournament import bradley_terry, sequential_knockout, win_counts
-from burnish.rewards.versus import VersusReference
-from burnish.rewards.versus_metrics import versus_metrics
+from burnish.rewards.select import (
+    Selection,
+    best_of_n,
+    best_rollout,
+    bradley_terry,
+    expected_value,
+    sequential_knockout,
+    win_counts,
+)
+from burnish.rewards.versus import VersusReference, versus_metrics
 
 __all__ = [
     "Anchor",
@@ -92,9 +96,9 @@ __all__ = [
     "MathematicsConfig",
     "Numeric",
     "NumericConfig",
-    "Opinion",
     "Outcome",
     "PairJudge",
+    "PairVerdict",
     "Pool",
     "Regex",
     "RegexConfig",
@@ -112,6 +116,7 @@ __all__ = [
     "VersusReference",
     "Weighted",
     "best_of_n",
+    "best_rollout",
     "bind_check",
     "bradley_terry",
     "build",

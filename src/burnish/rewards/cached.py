@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from burnish.errors import StoreError
 from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.combine import Combination
 from burnish.rewards.fingerprint import fingerprint
+from burnish.rewards.json_table import JsonTable
 from burnish.rewards.scorer import Scope, Scorer, checked
 from burnish.seeds import digest
 
@@ -21,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 KEPT = frozenset({Status.OK, Status.ABSTAIN})
 """What says something about the response; the rest says something about the moment."""
+
+PROBLEM = "the reward cache {path} cannot be {verb}: {error}."
 
 
 class Cached(Combination):
@@ -37,7 +38,11 @@ class Cached(Combination):
         self.hits = 0
         self.misses = 0
         self._told = False
-        self._kept: _Memory | _File = _Memory() if path is None else _File(Path(path))
+        self._kept: _Memory | JsonTable[Reward] = (
+            _Memory()
+            if path is None
+            else JsonTable(Path(path), ("rewards", "reward"), Reward, PROBLEM)
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -82,7 +87,7 @@ def _bytes(text: str) -> bytes:
 
 
 class _Memory:
-    """A dictionary."""
+    """A dictionary, read and written like a file."""
 
     def __init__(self) -> None:
         self.rewards: dict[str, Reward] = {}
@@ -92,38 +97,3 @@ class _Memory:
 
     def write(self, rewards: dict[str, Reward]) -> None:
         self.rewards |= rewards
-
-
-class _File:
-    """A SQLite table of rewards as JSON; safe with several threads and several processes."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lock = threading.Lock()  # invariant: one statement at a time on the connection
-        try:
-            self.connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
-            with self.connection as db:
-                db.execute("PRAGMA journal_mode=WAL")
-                db.execute(
-                    "CREATE TABLE IF NOT EXISTS rewards (key TEXT PRIMARY KEY, reward TEXT NOT NULL)"
-                )
-        except sqlite3.Error as error:
-            raise StoreError(f"the reward cache {path} cannot be opened: {error}.") from error
-
-    def read(self, keys: Sequence[str]) -> dict[str, Reward]:
-        marks = ",".join("?" * len(keys))
-        query = f"SELECT key, reward FROM rewards WHERE key IN ({marks})"
-        try:
-            with self.lock:
-                rows = self.connection.execute(query, list(keys)).fetchall()
-            return {key: msgspec.json.decode(text, type=Reward) for key, text in rows}
-        except (sqlite3.Error, msgspec.DecodeError) as error:
-            raise StoreError(f"the reward cache {self.path} cannot be read: {error}.") from error
-
-    def write(self, rewards: dict[str, Reward]) -> None:
-        rows = [(key, msgspec.json.encode(reward).decode()) for key, reward in rewards.items()]
-        try:
-            with self.lock, self.connection as db:
-                db.executemany("INSERT OR REPLACE INTO rewards VALUES (?, ?)", rows)
-        except sqlite3.Error as error:
-            raise StoreError(f"the reward cache {self.path} cannot be written: {error}.") from error

@@ -21,6 +21,7 @@ import msgspec
 from burnish.errors import UserError
 from burnish.rewards.checks.base import CheckConfig
 from burnish.rewards.checks.code import Code, CodeConfig
+from burnish.rewards.checks.env import EnvConfig, EnvReward
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
 from burnish.rewards.checks.json_schema import JsonSchema, JsonSchemaConfig
 from burnish.rewards.checks.language import Language, LanguageConfig
@@ -35,8 +36,12 @@ from burnish.rewards.checks.tags import Tags, TagsConfig
 from burnish.rewards.checks.tool_call import ToolCall, ToolCallConfig
 from burnish.rewards.combine import FirstDecisive, Gate, Weighted
 from burnish.rewards.function import from_function
-from burnish.rewards.judge_config import BaseJudgeConfig, FunctionJudgeConfig, LMJudgeConfig
-from burnish.rewards.judge_reward import JudgeRewardConfig
+from burnish.rewards.judge_reward import (
+    BaseJudgeConfig,
+    FunctionJudgeConfig,
+    JudgeRewardConfig,
+    LMJudgeConfig,
+)
 from burnish.rewards.pair_judges import PairJudge, ScoreJudge
 from burnish.rewards.pairs import VoteRule
 from burnish.rewards.scorer import Scorer
@@ -98,6 +103,7 @@ class VersusConfig(CheckConfig, frozen=True, tag="versus"):
 
 RewardConfig = (
     CodeConfig
+    | EnvConfig
     | FunctionConfig
     | FirstDecisiveConfig
     | GateConfig
@@ -120,6 +126,7 @@ RewardConfig = (
 
 _CHECKS: dict[type[CheckConfig], Callable[[Any], Scorer]] = {
     CodeConfig: Code,
+    EnvConfig: EnvReward,
     GenRMConfig: GenRMReward,
     GradeConfig: Grade,
     InstructionsConfig: Instructions,

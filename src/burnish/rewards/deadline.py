@@ -22,10 +22,10 @@ from burnish.surroundings import own_code
 LOOK_S = 0.2
 """How often a waiting call looks whether its caller has gone."""
 
-MOST_STRAYS = 4
+MOST_LEAKED = 4
 """Calls that may still be running after their time; with more, nothing else gets done."""
 
-_strays: list[threading.Thread] = []
+_leaked_threads: list[threading.Thread] = []
 
 
 class Call(NamedTuple):
@@ -62,7 +62,7 @@ def call_each(
                 call = _wait(results, deadline_s, cancelled)
             except queue.Empty:
                 left_behind.set()
-                _strays.append(thread)
+                _leaked_threads.append(thread)
                 late = f"no answer within {deadline_s:g} s"
                 calls.append(Call(failure=(Status.TIMEOUT, late)))
                 break
@@ -75,11 +75,11 @@ def call_each(
 
 
 def _refuse_to_crawl(function: Callable[..., Any]) -> None:
-    _strays[:] = [thread for thread in _strays if thread.is_alive()]
-    if len(_strays) >= MOST_STRAYS:
+    _leaked_threads[:] = [thread for thread in _leaked_threads if thread.is_alive()]
+    if len(_leaked_threads) >= MOST_LEAKED:
         name = getattr(function, "__name__", "a reward")
         raise RewardError(
-            f"{len(_strays)} calls of reward functions never returned and keep the interpreter "
+            f"{len(_leaked_threads)} calls of reward functions never returned and keep the interpreter "
             f"busy (the next would be '{name}'); expected every call to end. Give the function a "
             "limit of its own."
         )

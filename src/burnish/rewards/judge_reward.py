@@ -27,8 +27,23 @@ from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scope, Scorer, checked
 
 if TYPE_CHECKING:
-    from burnish.rewards.judges.asking import JudgeModel
-    from burnish.rewards.scorer_judge import ScorerJudge
+    from burnish.rewards.judges.judge_model import JudgeModel
+from typing import Self
+
+from burnish.lm.base import LM, Sampling, check_sampling, model_key
+from burnish.lm.failures import EXPECTED, classify
+from burnish.lm.replay import asked_sample
+from burnish.records import Evidence, Finish, Message, Status, Visibility
+from burnish.rewards.combine import can_vote, next_vote
+from burnish.rewards.fingerprint import fingerprint
+from burnish.rewards.judges.prompting import Reply, check_template, fill, wording
+from burnish.rewards.judges.reply_log import Paid, note_judge
+from burnish.rewards.pair_judges import CallablePairJudge, ExplainingJudge, Pair, PairVerdict
+from burnish.rewards.pair_scorers import compare
+from burnish.rewards.pairs import parse_pair_scores
+from burnish.seeds import derive, digest
+from burnish.source import find_function
+from burnish.texts import whole_characters
 
 
 class Renamed(Combination):
@@ -61,7 +76,7 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     """
 
     method: str = msgspec.field(name="with")
-    """direct, point, list, openrs, skill_rm, genrm or rubric."""
+    """direct, point, list, openrs, skill_rm, genrm, ...: `burnish.rewards.judges.build.JUDGES`."""
     model: str
     """smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -88,6 +103,9 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     """Name of the environment variable that holds the server's key."""
     concurrency: int = 16
     """Requests under way at a server at once."""
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    """Most that a server is sent; no limit by default."""
     prompt_usd: float = 0.0
     completion_usd: float = 0.0
     """Prices in dollars for a million tokens."""
@@ -115,7 +133,6 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     def build_pair(self, base: str | Path) -> ScorerJudge:
         """The judge of `versus`, which sees to both orders itself."""
         from burnish.rewards.judges.build import build_judge
-        from burnish.rewards.scorer_judge import ScorerJudge
 
         if self.anchor:
             raise UserError(
@@ -129,7 +146,8 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
         """The model with its cache, record and budget; nothing is asked or loaded yet."""
         from burnish.lm.base import Sampling
         from burnish.lm.named import open_lm
-        from burnish.rewards.judges.asking import GREEDY, Budget, JudgeModel
+        from burnish.rewards.judges.budget import Budget
+        from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 
         root = Path(base)
         limit = self.max_tokens or GREEDY.max_tokens
@@ -148,6 +166,12 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
 
     def _server(self) -> dict[str, Any]:
         if "://" not in self.model:
+            for key in ("requests_per_minute", "tokens_per_minute"):
+                if getattr(self, key) is not None:
+                    raise UserError(
+                        f"reward '{self.title}': {key} limits a server, but the model is "
+                        f"'{self.model}'; expected http://host:port/v1#model, or no limit"
+                    )
             is_local = not self.model.startswith("replay:")
             return {"late": True} if is_local else {}
         from burnish.lm.http import Prices
@@ -155,7 +179,11 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
 
         return {
             "api_key_env": self.api_key_env or None,
-            "limits": Limits(concurrency=self.concurrency),
+            "limits": Limits(
+                concurrency=self.concurrency,
+                requests_per_minute=self.requests_per_minute,
+                tokens_per_minute=self.tokens_per_minute,
+            ),
             "prices": Prices(prompt_usd=self.prompt_usd, completion_usd=self.completion_usd),
         }
 
@@ -166,3 +194,203 @@ def _placed(model: str, root: Path) -> str:
         path = root / model.removeprefix("replay:")
         return f"replay:{path}" if path.is_file() else model
     return str(root / model) if "://" not in model and (root / model).is_dir() else model
+
+
+_BLANKS = ("request", "first", "second", "mark")
+
+
+class LMPairJudge(ExplainingJudge):
+    """A model that is asked for two scores; a failed call or an unreadable reply is no verdict.
+
+    `template` has the blanks {request}, {first} and {second}, and {mark} where it wants one; the
+    reply must end in `<scores>a, b</scores>`. The same pair asked again in one call is another
+    vote, with another seed.
+    """
+
+    def __init__(
+        self,
+        lm: LM,
+        template: str | None = None,
+        *,
+        temperature: float = 0.6,
+        max_tokens: int = 2048,
+        seed: int = 0,
+        concurrency: int = 32,
+    ) -> None:
+        self.lm, self.name, self.seed = lm, lm.name, seed
+        self.template = default_template() if template is None else template
+        self.sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
+        check_sampling(self.sampling)
+        check_template(self.template, _BLANKS[:3], f"judge '{self.name}'")
+        if concurrency < 1:
+            raise UserError(f"judge '{self.name}': concurrency is {concurrency}; expected >= 1.")
+        self.concurrency = concurrency
+        self.paid = Paid()
+        """What a training run has paid for already."""
+        note_judge(self)
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(*model_key(self.lm), self.template, repr(self.sampling), str(self.seed))
+
+    async def judge_pair(self, pair: Pair, vote: int) -> PairVerdict:
+        mark = digest(*(text.encode("utf-8", "surrogatepass") for text in pair))
+        text = fill(self.template, dict(zip(_BLANKS, (*pair, mark), strict=True)))
+        sampling = Sampling(
+            temperature=self.sampling.temperature,
+            max_tokens=self.sampling.max_tokens,
+            seed=derive(self.seed, mark, vote),
+        )
+        messages = (Message("user", whole_characters(text)),)
+        _, *identity = model_key(self.lm)
+        key = digest(asked_sample(self.name, messages, sampling).key, *identity)
+        if (paid := self.paid.read(key)) is not None:
+            return _read(paid)
+        try:
+            completions = await self.lm.sample(messages, sampling)
+        except EXPECTED as error:
+            return PairVerdict.none(classify(error).status, " ".join(str(error).split())[:500])
+        if not completions:
+            return PairVerdict.none(Status.INFRA_ERROR, f"model '{self.name}' gave no completion")
+        said = completions[0]
+        reply = Reply(whole_characters(said.text), whole_characters(said.model), said.finish)
+        if reply.finish is not Finish.ERROR:
+            self.paid.write(key, reply)
+        return _read(reply)
+
+
+def default_template() -> str:
+    """The wording that ships with the package."""
+    return wording("pair_scores", Path(__file__).parent / "prompts")
+
+
+def _read(reply: Reply) -> PairVerdict:
+    said = reply.text.strip()
+    if reply.finish is Finish.ERROR:
+        return PairVerdict.none(Status.INFRA_ERROR, "the judge's backend failed", said)
+    scores = parse_pair_scores(reply.text)
+    if scores is not None:
+        return PairVerdict((scores[0], scores[1]), said)
+    cut = ", cut at max_tokens" if reply.finish is Finish.LENGTH else ""
+    reason = f"no <scores>a, b</scores> with two numbers from 0 to 10 in the reply{cut}"
+    return PairVerdict.none(Status.PARSE_ERROR, reason, said)
+
+
+class BaseJudgeConfig(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
+):
+    """Base of every judge's settings; `kind` names the judge in a recipe file."""
+
+
+class FunctionJudgeConfig(BaseJudgeConfig, frozen=True, tag="function"):
+    """Your own function of (prompt, a, b), or of a list of such pairs; gives two scores a pair."""
+
+    path: str
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    deadline_s: float = 30.0
+    """Wall clock of one call."""
+
+    def build(self, base: str | Path) -> CallablePairJudge:
+        """The function, looked up relative to `base`."""
+        function = find_function(self.path, "judge", Path(base))
+        return CallablePairJudge(function, options=self.options, deadline_s=self.deadline_s)
+
+
+class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
+    """A model behind an OpenAI-style server, asked for criteria, evidence and two scores."""
+
+    url: str
+    model: str
+    api_key_env: str = ""
+    """Name of the environment variable that holds the key; empty where none is needed."""
+    temperature: float = 0.6
+    max_tokens: int = 2048
+    seed: int = 0
+    concurrency: int = 32
+    """Questions of one group under way at once."""
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    """Most that the server is sent; no limit by default."""
+
+    def build(self) -> LMPairJudge:
+        """The judge; no request is sent before the first question."""
+        from burnish.lm.http import OpenAILM
+        from burnish.lm.jobs import Limits
+
+        limits = Limits(
+            concurrency=self.concurrency,
+            requests_per_minute=self.requests_per_minute,
+            tokens_per_minute=self.tokens_per_minute,
+        )
+        return LMPairJudge(
+            OpenAILM(self.url, self.model, api_key_env=self.api_key_env or None, limits=limits),
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            concurrency=self.concurrency,
+        )
+
+
+class ScorerJudge(ExplainingJudge):
+    """A pair scorer as a judge of pairs; v and -v are the two scores.
+
+    A scorer with `for_vote(n)` is asked as another voter where the same pair comes again; any other
+    one repeats itself, and `versus` takes one vote of it.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        *,
+        task: Task | None = None,
+        responses: Sequence[Response] = (),
+        concurrency: int = 64,
+    ) -> None:
+        if scorer.scope is not Scope.PAIR:
+            raise UserError(
+                f"judge of pairs: '{scorer.name}' has scope {scorer.scope.value}; expected pair. "
+                'A reward of single texts is used with judge = { kind = "score", ... }'
+            )
+        self.scorer, self.name, self.needs = scorer, scorer.name, scorer.needs
+        self.concurrency = concurrency
+        self._task = task
+        self._known = {response.text: response for response in reversed(responses)}
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.scorer)
+
+    @property
+    def repeats_itself(self) -> bool:
+        """True where further votes on a pair would be the first one again."""
+        return not can_vote(self.scorer)
+
+    def about(self, task: Task, responses: Sequence[Response]) -> Self:
+        """With the whole conversation and the responses' own ids."""
+        return type(self)(self.scorer, task=task, responses=responses, concurrency=self.concurrency)
+
+    async def judge_pair(self, pair: Pair, vote: int) -> PairVerdict:
+        prompt, first, second = pair
+        scorer = next_vote(self.scorer, vote) if vote else self.scorer
+        task = self._task or Task("pair", (Message("user", prompt),))
+        reward, _ = await compare(scorer, task, self._response(first), self._response(second))
+        return _pair_verdict(reward)
+
+    def _response(self, text: str) -> Response:
+        known = self._known.get(text)
+        return known or Response(digest(text.encode("utf-8", "surrogatepass")), text)
+
+
+def _pair_verdict(reward: Reward) -> PairVerdict:
+    """What a pair scorer said of the response that was shown first."""
+    words = [evidence.observation for evidence in _evidence(reward)]
+    said = "\n\n".join(words) or reward.reason
+    if reward.value is None:
+        return PairVerdict.none(reward.status, reward.reason, said)
+    saw_label = any(e.visibility is Visibility.ORACLE for e in _evidence(reward))
+    sight = Visibility.ORACLE if saw_label else Visibility.VISIBLE
+    return PairVerdict((reward.value, 0.0 - reward.value), said, visibility=sight)
+
+
+def _evidence(reward: Reward) -> list[Evidence]:
+    return [*reward.evidence, *(one for part in reward.parts for one in _evidence(part))]

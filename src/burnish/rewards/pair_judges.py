@@ -4,7 +4,7 @@
     await judge.compare([(prompt, a, b), ...])      # [(3.0, 5.0), ...], None where it cannot say
 
 A judge only orders the two texts of a pair: its scale is its own. The judges of this module also
-give `opinions`, which say in what words a verdict was given and why there is none.
+give `pair_verdicts`, which say in what words a verdict was given and why there is none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import inspect
 import math
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -35,7 +36,7 @@ Pair = tuple[str, str, str]
 """The prompt, the text that is shown first and the text that is shown second."""
 
 
-class Opinion(NamedTuple):
+class PairVerdict(NamedTuple):
     """What a judge said about one pair."""
 
     scores: tuple[float, float] | None
@@ -49,7 +50,7 @@ class Opinion(NamedTuple):
     """Oracle where the judge looked at the label."""
 
     @classmethod
-    def none(cls, status: Status, reason: str, said: str = "") -> Opinion:
+    def none(cls, status: Status, reason: str, said: str = "") -> PairVerdict:
         """No verdict, and why."""
         return cls(None, said, status, reason)
 
@@ -74,13 +75,25 @@ class ExplainingJudge(ABC):
     def fingerprint(self) -> str:
         """A text that changes with the judge's settings and code."""
 
-    @abstractmethod
-    async def opinions(self, pairs: Sequence[Pair]) -> list[Opinion]:
-        """One opinion a pair, in order."""
+    concurrency = 64
+    """Pairs of one call that are judged at once."""
+
+    async def pair_verdicts(self, pairs: Sequence[Pair]) -> list[PairVerdict]:
+        """One verdict a pair, in order; a pair that comes again is another vote on it."""
+        seen: Counter[Pair] = Counter()
+        calls = []
+        for pair in pairs:
+            calls.append(partial(self.judge_pair, pair, seen[pair]))
+            seen[pair] += 1
+        return await gather(calls, limit=self.concurrency) if calls else []
+
+    async def judge_pair(self, pair: Pair, vote: int) -> PairVerdict:
+        """The verdict on one pair; a judge that takes all at once has its own `pair_verdicts`."""
+        raise NotImplementedError
 
     async def compare(self, pairs: Sequence[Pair], /) -> list[tuple[float, float] | None]:
         """The scores alone."""
-        return [opinion.scores for opinion in await self.opinions(pairs)]
+        return [verdict.scores for verdict in await self.pair_verdicts(pairs)]
 
     def about(self, task: Task, responses: Sequence[Response]) -> Self:
         """The judge for this task alone; most judges need no more than the texts."""
@@ -89,8 +102,8 @@ class ExplainingJudge(ABC):
 
 async def ask(
     judge: PairJudge, pairs: Sequence[Pair], *, deadline_s: float | None = None
-) -> list[Opinion]:
-    """Ask any judge through one gate: an opinion a pair, or `RewardError` for a broken contract.
+) -> list[PairVerdict]:
+    """Ask any judge through one gate: a verdict a pair, or `RewardError` for a broken contract.
 
     An exception or a deadline leaves every pair of this call without a verdict.
     """
@@ -100,7 +113,7 @@ async def ask(
     try:
         with anyio.move_on_after(math.inf if deadline_s is None else deadline_s) as scope:
             if isinstance(judge, ExplainingJudge):
-                answers = await judge.opinions(pairs)
+                answers = await judge.pair_verdicts(pairs)
             else:
                 answers = await judge.compare(pairs)
     except (UserError, RewardError):
@@ -108,9 +121,9 @@ async def ask(
     except BaseException as error:  # boundary: a judge is foreign code
         if is_cancelled(error):
             raise
-        return [Opinion.none(Status.INFRA_ERROR, describe(error))] * len(pairs)
+        return [PairVerdict.none(Status.INFRA_ERROR, describe(error))] * len(pairs)
     if scope.cancelled_caught:
-        late = Opinion.none(Status.TIMEOUT, f"no verdict within {deadline_s:g} s")
+        late = PairVerdict.none(Status.TIMEOUT, f"no verdict within {deadline_s:g} s")
         return [late] * len(pairs)
     return _each(answers, len(pairs), judge_name(judge))
 
@@ -120,23 +133,23 @@ def judge_name(judge: PairJudge) -> str:
     return str(getattr(judge, "name", type(judge).__name__))
 
 
-def _each(answers: Any, expected: int, name: str) -> list[Opinion]:
-    """The answers to several pairs as opinions."""
+def _each(answers: Any, expected: int, name: str) -> list[PairVerdict]:
+    """The answers to several pairs as verdicts."""
     if not isinstance(answers, list | tuple) or len(answers) != expected:
         size = f" of {len(answers)}" if isinstance(answers, list | tuple) else ""
         raise RewardError(
             f"judge '{name}' returned {type(answers).__name__}{size} for {expected} pairs; "
             "expected a list with two scores or None for each pair, in order."
         )
-    return [_opinion(answer, name) for answer in answers]
+    return [_pair_verdict(answer, name) for answer in answers]
 
 
-def _opinion(answer: Any, name: str) -> Opinion:
-    """One answer of a judge as an opinion."""
-    if isinstance(answer, Opinion):
+def _pair_verdict(answer: Any, name: str) -> PairVerdict:
+    """One answer of a judge as a verdict."""
+    if isinstance(answer, PairVerdict):
         return answer
     if answer is None:
-        return Opinion.none(Status.ABSTAIN, f"judge '{name}' gave no verdict")
+        return PairVerdict.none(Status.ABSTAIN, f"judge '{name}' gave no verdict")
     if isinstance(answer, str | bytes | Mapping) or not hasattr(answer, "__iter__"):
         raise RewardError(
             f"judge '{name}' returned {type(answer).__name__} {answer!r:.60} for a pair; expected "
@@ -145,8 +158,8 @@ def _opinion(answer: Any, name: str) -> Opinion:
     scores = two_finite(answer)
     if scores is None:
         shown = " ".join(f"{answer!r:.60}".split())
-        return Opinion.none(Status.PARSE_ERROR, f"expected two finite scores, got {shown}")
-    return Opinion(scores)
+        return PairVerdict.none(Status.PARSE_ERROR, f"expected two finite scores, got {shown}")
+    return PairVerdict(scores)
 
 
 class CallablePairJudge(ExplainingJudge):
@@ -176,17 +189,17 @@ class CallablePairJudge(ExplainingJudge):
     def fingerprint(self) -> str:
         return digest(function_fingerprint(self.function), repr(sorted(self.options.items())))
 
-    async def opinions(self, pairs: Sequence[Pair]) -> list[Opinion]:
+    async def pair_verdicts(self, pairs: Sequence[Pair]) -> list[PairVerdict]:
         if self.takes_list:
             (call,) = await self._call([{"arguments": (list(pairs),)}])
             if call.failure is not None:
-                return [Opinion.none(*call.failure)] * len(pairs)
+                return [PairVerdict.none(*call.failure)] * len(pairs)
             return _each(call.value, len(pairs), self.name)
         calls = await self._call([{"arguments": pair} for pair in pairs])
         return [
-            Opinion.none(*call.failure)
+            PairVerdict.none(*call.failure)
             if call.failure is not None
-            else _opinion(call.value, self.name)
+            else _pair_verdict(call.value, self.name)
             for call in calls
         ]
 
@@ -259,7 +272,7 @@ class ScoreJudge(ExplainingJudge):
         """With the task's fields and the responses' own lengths, which a text alone lacks."""
         return type(self)(self.scorer, task=task, responses=responses)
 
-    async def opinions(self, pairs: Sequence[Pair]) -> list[Opinion]:
+    async def pair_verdicts(self, pairs: Sequence[Pair]) -> list[PairVerdict]:
         rewards: dict[tuple[str, str], Reward] = {}
         for prompt in dict.fromkeys(pair[0] for pair in pairs):
             asked = [pair for pair in pairs if pair[0] == prompt]
@@ -273,12 +286,12 @@ class ScoreJudge(ExplainingJudge):
         return [_scored(rewards[prompt, a], rewards[prompt, b]) for prompt, a, b in pairs]
 
 
-def _scored(first: Reward, second: Reward) -> Opinion:
+def _scored(first: Reward, second: Reward) -> PairVerdict:
     visibility = Visibility.ORACLE if _saw_label(first) else Visibility.VISIBLE
     if first.value is None or second.value is None:
         silent = first if first.value is None else second
-        return Opinion.none(silent.status, f"a text has no score: {silent.reason}")
-    return Opinion((first.value, second.value), visibility=visibility)
+        return PairVerdict.none(silent.status, f"a text has no score: {silent.reason}")
+    return PairVerdict((first.value, second.value), visibility=visibility)
 
 
 def _saw_label(reward: Reward) -> bool:

@@ -50,23 +50,25 @@ class BothOrders(Voting):
             [partial(compare, pair, task, a, b), partial(compare, pair, task, b, a)]
         )
         return [
-            self._one(replace(one, name="forward"), replace(two, name="backward"))
+            join_orders(
+                self.name, replace(one, name="forward"), replace(two, name="backward"), self.rule
+            )
             for one, two in zip(forward, reversed(backward), strict=True)
         ]
 
-    def _one(self, one: Reward, two: Reward) -> Reward:
-        """One response's reward from what each order said of it."""
-        parts = (one, two)
-        if one.value is None or two.value is None:
-            silent = one if one.value is None else two
-            reason = f"one order has no value: {silent.reason}"
-            return Reward.failed(self.name, silent.status, reason, parts=parts)
-        is_split = one.value * two.value < 0
-        reason = f"the orders disagree: {one.value:+g} and {two.value:+g}" if is_split else ""
-        if is_split and self.rule == "mean":
-            return Reward.failed(self.name, Status.ABSTAIN, reason, parts=parts)
-        value = two_orders(one.value, two.value, self.rule)
-        return Reward(self.name, value, parts=parts, reason=reason)
+
+def join_orders(name: str, one: Reward, two: Reward, rule: OrderRule) -> Reward:
+    """One response's reward from what each order said of it."""
+    parts = (one, two)
+    if one.value is None or two.value is None:
+        silent = one if one.value is None else two
+        reason = f"one order has no value: {silent.reason}"
+        return Reward.failed(name, silent.status, reason, parts=parts)
+    is_split = one.value * two.value < 0
+    reason = f"the orders disagree: {one.value:+g} and {two.value:+g}" if is_split else ""
+    if is_split and rule == "mean":
+        return Reward.failed(name, Status.ABSTAIN, reason, parts=parts)
+    return Reward(name, two_orders(one.value, two.value, rule), parts=parts, reason=reason)
 
 
 def two_orders(forward: float, backward: float, rule: OrderRule) -> float:

@@ -1,4 +1,4 @@
-"""Two texts, two scores: who won, what several votes say, and what a judge in training earns.
+"""The pair protocol: two texts, two scores, both orders, several votes, one outcome.
 
 The rules are those of Writing-Zero (arXiv 2506.00103). Where we differ: a tie is worth 0 by
 default, not -1, because only an antisymmetric outcome keeps the expected advantage at 0.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Literal, get_args
 
 from burnish.arguments import (
@@ -20,6 +20,7 @@ from burnish.arguments import (
     plain_number,
     refused,
 )
+from burnish.numbers import plain
 from burnish.rewards.scorer import as_float
 
 VoteRule = Literal["unanimous", "majority", "mean"]
@@ -36,8 +37,8 @@ _TWO = re.compile(rf"\s*{_NUMBER}\s*,\s*{_NUMBER}\s*", re.IGNORECASE | re.ASCII)
 def parse_pair_scores(text: str | None) -> list[float] | None:
     """`[a, b]` of the last `<scores>a, b</scores>`; None unless it holds two numbers in [0, 10].
 
-    None, a reply without a text, holds none. An unreadable last pair is a failure even where an earlier one can be read: a judge that
-    corrects itself means what it says last.
+    None, a reply without a text, holds none. An unreadable last pair is a failure even where an
+    earlier one can be read: a judge that corrects itself means what it says last.
     """
     found = all_pair_scores("" if text is None else as_text("text", text))
     return found[-1] if found else None
@@ -99,6 +100,38 @@ def vote(
     return math.copysign(1.0, balance)
 
 
+Vote = Sequence[tuple[float, float] | None]
+"""The scores of one vote, an order each, the response's first; None where an order has none."""
+
+
+def tally(
+    votes: Sequence[Vote], rule: VoteRule, *, tie: float = 0.0, inconsistent: float = 0.0
+) -> float | None:
+    """The outcome of a pair that was asked several times, each time in one order or in both.
+
+    A vote counts only where every order of it was read, so that a liking for a place cancels out.
+    One that does not count is missing, not left out: under `unanimous` the pair then has no
+    outcome unless the votes that count disagree (see `vote`).
+    """
+    outcomes: list[float | None] = []
+    for orders in votes:
+        is_read = all(scores is not None for scores in orders)
+        outcomes += [pair_outcome(scores, tie=tie) if is_read else None for scores in orders]
+    return vote(outcomes, rule, inconsistent)
+
+
+def settled(response: str, other: str) -> tuple[float, str] | None:
+    """Outcome and reason of a pair that needs no judge: equal texts are even, an empty one loses."""
+    if response == other:
+        return 0.0, "the texts are the same"
+    empty = not response.strip(), not other.strip()
+    if empty == (True, True):
+        return 0.0, "both texts are empty"
+    if any(empty):
+        return (-1.0, "the text is empty") if empty[0] else (1.0, "the reference is empty")
+    return None
+
+
 def genrm_reward(
     scores: Sequence[float] | None,
     label: float | str,
@@ -116,7 +149,7 @@ def genrm_reward(
     `-margin_floor`; unreadable scores -1. `label`: 1 or "a" if the first text is the better one,
     -1 or "b" if the second is.
     """
-    better = {"a": 1.0, "b": -1.0}.get(label) if isinstance(label, str) else as_float(_item(label))
+    better = {"a": 1.0, "b": -1.0}.get(label) if isinstance(label, str) else as_float(plain(label))
     if better not in (1.0, -1.0):
         raise refused("label", label, "1 or 'a', -1 or 'b'")
     as_number("first_pick_rate", first_pick_rate, low=0, high=1)
@@ -142,9 +175,10 @@ def two_finite(scores: Iterable[float] | None) -> tuple[float, float] | None:
     """Two finite numbers as plain floats; None for anything else in a list, or no list at all."""
     if scores is None:
         return None
-    if isinstance(scores, str | Mapping) or not isinstance(scores, Iterable):
+    both = plain(scores)
+    if isinstance(both, str | bytes | Mapping | Set) or not isinstance(both, Iterable):
         raise refused("scores", scores, "two numbers, or None where there are none")
-    numbers = [as_float(_item(score)) for score in scores]
+    numbers = [as_float(plain(score)) for score in both]
     if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
         return None
     return numbers[0], numbers[1]
@@ -153,9 +187,3 @@ def two_finite(scores: Iterable[float] | None) -> tuple[float, float] | None:
 def _is_nan(value: object) -> bool:
     number = plain_number(value)
     return number is not None and math.isnan(number)
-
-
-def _item(number: object) -> object:
-    """The number inside a 0-d tensor or array; this room imports neither library."""
-    item = getattr(number, "item", None)
-    return item() if callable(item) else number

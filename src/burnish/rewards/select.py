@@ -2,6 +2,7 @@
 
     selection = await best_of_n(scorer, task, responses, method="knockout", seed=1)
     responses[selection.index], selection.calls, selection.flags, selection.matches
+    played = await best_rollout(scorer, task, lm, Sampling(n=8), rollout=env_rollout(MyGame))
 
 A pair scorer plays a tournament (`knockout`: N - 1 matches; `round_robin` and `bradley_terry`:
 every two meet); any other scorer scores all at once and the highest value wins. A match or a score
@@ -11,30 +12,34 @@ without a value counts for nobody and is flagged. One response, or N equal ones,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from burnish.arguments import as_numbers, same_length
-from burnish.errors import UserError, did_you_mean
-from burnish.records import Response, Reward, Task
+from burnish.arguments import (
+    as_list,
+    as_number,
+    as_numbers,
+    as_whole,
+    as_word,
+    refused,
+    same_length,
+)
+from burnish.errors import ModelError, UserError, did_you_mean
+from burnish.lm.base import LM, Sampling
+from burnish.numbers import sigmoid, solve
+from burnish.records import Response, Reward, Status, Task, Trajectory
 from burnish.rewards.pair_scorers import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
-from burnish.rewards.tournament import (
-    Match,
-    all_pairs,
-    bradley_terry,
-    sequential_knockout,
-    win_counts,
-    win_rates,
-)
+from burnish.rollouts import Rollout, roll_out, single_turn
 from burnish.seeds import Seeds
 
 __all__ = [
     "Match",
     "Selection",
     "best_of_n",
+    "best_rollout",
     "bradley_terry",
     "expected_value",
     "sequential_knockout",
@@ -91,6 +96,43 @@ async def best_of_n(
     if method == "knockout":
         return await _knockout(scorer, task, responses, seed)
     return await _everyone(scorer, task, responses, method)
+
+
+class BestRollout(NamedTuple):
+    """The rollout that was chosen of those that did not fail."""
+
+    trajectory: Trajectory
+    selection: Selection
+    """Places are those of `played`."""
+    played: list[Trajectory]
+    failed: list[Trajectory]
+
+
+async def best_rollout(
+    scorer: Scorer,
+    task: Task,
+    lm: LM,
+    sampling: Sampling,
+    *,
+    rollout: Rollout = single_turn,
+    method: Method = "knockout",
+) -> BestRollout:
+    """Play `sampling.n` rollouts of a task, in one turn or many, and pick the best by the scorer.
+
+    Of a rollout with several roles the first one is compared. Failed rollouts are left out.
+    """
+    (group,) = await roll_out([(0, task)], lm, sampling, rollout, sampling.seed)
+    own = [t for t in group if t.role == group[0].role]
+    played = [t for t in own if t.status is Status.OK]
+    failed = [t for t in own if t.status is not Status.OK]
+    if not played:
+        raise ModelError(
+            f"task {task.id}: all {len(failed)} rollouts failed, the first with "
+            f"{failed[0].status.value}: {failed[0].reason}"
+        )
+    responses = [t.as_response() for t in played]
+    chosen = await best_of_n(scorer, task, responses, method=method, seed=sampling.seed)
+    return BestRollout(played[chosen.index], chosen, played, failed)
 
 
 def expected_value(scores: Sequence[float | None], quality: Sequence[float]) -> float | None:
@@ -209,3 +251,155 @@ def _best(scores: Sequence[float | None]) -> tuple[int, ...]:
     top = max(known)
     edge = top - 1e-9 * max(1.0, abs(top))
     return tuple(i for i, score in enumerate(scores) if score is not None and score >= edge)
+
+
+TieRule = Literal["incumbent", "challenger"]
+
+
+class Match(NamedTuple):
+    """One comparison of two candidates, by their places."""
+
+    first: int
+    second: int
+    value: float | None
+    """From the first one's side: above 0 it is better, 0 is a tie, None no verdict."""
+    status: Status = Status.OK
+    reason: str = ""
+
+
+class Knockout(NamedTuple):
+    """What came of a knockout over known qualities."""
+
+    winner: int
+    calls: int
+
+
+def sequential_knockout(order: Any, quality: Any, tie_rule: str = "incumbent") -> Knockout:
+    """The last one standing when each challenger in `order` meets the incumbent.
+
+    `quality` gives the number of each candidate (a sequence, an array or a mapping), None where
+    there is none: then the incumbent stays. Equal ones by `tie_rule`. One candidate makes no call.
+    """
+    as_word("tie_rule", tie_rule, get_args(TieRule))
+    order = as_list("order", order, least=1)
+    known = _qualities(quality)
+    for candidate in order:
+        if not isinstance(candidate, Hashable) or candidate not in known:
+            raise refused(
+                "order", candidate, f"candidates that have a quality, {len(known)} of them"
+            )
+    incumbent = order[0]
+    for challenger in order[1:]:
+        stands, comes = known[incumbent], known[challenger]
+        if stands is None or comes is None:
+            continue
+        if comes > stands or (comes == stands and tie_rule == "challenger"):
+            incumbent = challenger
+    return Knockout(incumbent, len(order) - 1)
+
+
+def _qualities(quality: Any) -> dict[Any, float | None]:
+    """The number of each candidate, None where there is none; a NaN would beat and lose to nobody."""
+    if isinstance(quality, Mapping):
+        values = as_numbers("quality", list(quality.values()), missing=True)
+        return dict(zip(quality, values, strict=True))
+    return dict(enumerate(as_numbers("quality", quality, missing=True)))
+
+
+def all_pairs(count: int) -> Iterator[tuple[int, int]]:
+    """Every two candidates once."""
+    return ((a, b) for a in range(count) for b in range(a + 1, count))
+
+
+def win_counts(count: int, matches: Sequence[Match]) -> list[float]:
+    """Wins of each candidate, a tie half a win for both."""
+    wins = [0.0] * as_whole("count", count, low=0)
+    for match in _checked(count, matches):
+        if match.value is None:
+            continue
+        share = 0.5 if match.value == 0 else float(match.value > 0)
+        wins[match.first] += share
+        wins[match.second] += 1 - share
+    return wins
+
+
+def win_rates(count: int, matches: Sequence[Match]) -> list[float | None]:
+    """Wins over matches with a verdict; None for a candidate that has none."""
+    played = [0] * as_whole("count", count, low=0)
+    for match in _checked(count, matches):
+        if match.value is not None:
+            played[match.first] += 1
+            played[match.second] += 1
+    wins = win_counts(count, matches)
+    return [w / n if n else None for w, n in zip(wins, played, strict=True)]
+
+
+def bradley_terry(
+    count: int, matches: Sequence[Match], *, prior: float = 0.1, tolerance: float = 1e-10
+) -> list[float]:
+    """Strengths whose differences are the log-odds of winning; their mean is 0.
+
+    Ties are half a win for both. `prior` is that many won and lost games of everyone against a
+    candidate of strength 0: it keeps an unbeaten one finite. Newton's method on a strictly concave
+    likelihood, so there is one answer and it is found from anywhere.
+    """
+    # Without a prior an unbeaten candidate would be infinite.
+    prior = as_number("prior", prior, above=0)
+    tolerance = as_number("tolerance", tolerance, above=0)
+    count = as_whole("count", count, low=0)
+    games: dict[tuple[int, int], list[float]] = {}
+    for match in _checked(count, matches):
+        if match.value is not None and match.first != match.second:
+            share = 0.5 if match.value == 0 else float(match.value > 0)
+            a, b = sorted((match.first, match.second))
+            won = share if match.first == a else 1 - share
+            game = games.setdefault((a, b), [0.0, 0.0])
+            game[0] += won
+            game[1] += 1
+    strengths = [0.0] * count
+    for _ in range(200):
+        gradient, curvature = _slopes(strengths, games, prior)
+        step = solve(curvature, gradient)
+        # A long step from far away can overshoot; a bounded one still ends in the same place.
+        scale = min(1.0, 2.0 / max(max(map(abs, step), default=0.0), 1e-300))
+        strengths = [s + scale * d for s, d in zip(strengths, step, strict=True)]
+        if max(map(abs, step), default=0.0) < tolerance:
+            break
+    middle = math.fsum(strengths) / count if count else 0.0
+    return [s - middle for s in strengths]
+
+
+def _checked(count: int, matches: Sequence[Match]) -> list[Match]:
+    """Matches of known candidates with a value that is a number or None."""
+    found = as_list("matches", matches)
+    for match in found:
+        if not isinstance(match, Match):
+            raise refused("matches", match, "a Match")
+        for place in match[:2]:
+            as_whole("matches", place, low=0, high=count - 1)
+        if match.value is not None:
+            as_number("matches", match.value)
+    return found
+
+
+def _slopes(
+    strengths: Sequence[float], games: Mapping[tuple[int, int], Sequence[float]], prior: float
+) -> tuple[list[float], list[list[float]]]:
+    """Gradient of the log-likelihood and the negative of its second derivatives."""
+    count = len(strengths)
+    gradient = [0.0] * count
+    curvature = [[0.0] * count for _ in range(count)]
+    for i, strength in enumerate(strengths):
+        chance = sigmoid(strength)
+        gradient[i] += prior * (1 - 2 * chance)
+        curvature[i][i] += 2 * prior * chance * (1 - chance)
+    for (a, b), (won, played) in games.items():
+        chance = sigmoid(strengths[a] - strengths[b])
+        slope, bend = won - played * chance, played * chance * (1 - chance)
+        gradient[a] += slope
+        gradient[b] -= slope
+        curvature[a][a] += bend
+        curvature[b][b] += bend
+        curvature[a][b] -= bend
+        curvature[b][a] -= bend
+    return gradient, curvature

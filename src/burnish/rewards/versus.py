@@ -14,14 +14,22 @@ without verdict is no value instead of a loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, get_args
 
+from burnish.arguments import as_list, as_number, as_text
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Evidence, Finish, Response, Reward, Status, Task, Verdict, Visibility
-from burnish.rewards.pair_judges import ExplainingJudge, Opinion, Pair, PairJudge, ask, judge_name
-from burnish.rewards.pairs import VoteRule, pair_outcome, vote
+from burnish.rewards.pair_judges import (
+    ExplainingJudge,
+    Pair,
+    PairJudge,
+    PairVerdict,
+    ask,
+    judge_name,
+)
+from burnish.rewards.pairs import VoteRule, pair_outcome, settled, tally
 from burnish.rewards.scorer import Scope
 from burnish.seeds import Seeds, derive, digest
 
@@ -38,23 +46,23 @@ class Question(NamedTuple):
 
     first: int
     second: int
-    ballot: int
+    vote: int
 
 
-Ballot = list[tuple[str, Question]]
+Vote = list[tuple[str, Question]]
 """The questions of one vote, and where each shows the response: one of the two criteria."""
 
 
-class Meeting(NamedTuple):
+class Comparison(NamedTuple):
     """How one response did against one reference."""
 
     reference: str
     outcome: float | None
     note: str = ""
     """What decided it where the judge was not asked."""
-    asked: tuple[tuple[str, Opinion], ...] = ()
+    asked: tuple[tuple[str, PairVerdict], ...] = ()
     """Where the response was shown and what the judge said, scores of the response first."""
-    failure: Opinion | None = None
+    failure: PairVerdict | None = None
     """The first question without a verdict."""
 
 
@@ -63,7 +71,8 @@ class VersusReference:
 
     `votes` times over, in both orders (or, without `both_orders`, in an order drawn per pair that
     alternates over the votes); `rule` and `inconsistent` turn the votes into one outcome. A vote
-    counts only where all of its orders were read. Without asking: equal texts are even, an empty
+    counts only where all of its orders were read; one that does not count is missing, so that under
+    `unanimous` the comparison has no outcome unless the other votes disagree. Without asking: equal texts are even, an empty
     text loses. The draw depends on the seed, the task's id and the texts, so the same group always
     has the same reference and another group another. To save calls cache the judge, not this
     scorer: its evidence names the responses of one group.
@@ -114,15 +123,17 @@ class VersusReference:
         references = self._draw(task, responses)
         met = [(i, r) for i in range(len(texts)) for r in references if i != r]
         group = derive(self.seed, "order", task.id, _digest(texts))
-        ballots = {
-            (i, r): self._ballots(i, r, texts, group)
+        questions = {
+            (i, r): self._questions(i, r, texts, group)
             for i, r in met
             if settled(texts[i], texts[r]) is None
         }
-        opinions = await self._ask(task, responses, chain.from_iterable(ballots.values()))
-        rows: list[list[Meeting]] = [[] for _ in responses]
+        answers = await self._ask(task, responses, chain.from_iterable(questions.values()))
+        rows: list[list[Comparison]] = [[] for _ in responses]
         for i, r in met:
-            rows[i].append(self._meeting(responses[i], responses[r], ballots.get((i, r)), opinions))
+            rows[i].append(
+                self._comparison(responses[i], responses[r], questions.get((i, r)), answers)
+            )
         return [self._reward(row) for row in rows]
 
     def _check(self) -> None:
@@ -163,122 +174,112 @@ class VersusReference:
         rng = Seeds(self.seed).rng("reference", task.id, texts)
         return sorted(rng.sample(drawn_from, min(self.references, len(drawn_from))))
 
-    def _ballots(
+    def _questions(
         self, response: int, reference: int, texts: Sequence[str], group: int
-    ) -> list[Ballot]:
+    ) -> list[Vote]:
         """The questions of each vote on a pair; equal texts share them, and so do mirrored pairs."""
         # A question is named by the first response that has its text.
         a, b = texts.index(texts[response]), texts.index(texts[reference])
         start = derive(group, min(a, b), max(a, b)) + (a > b)
-        ballots: list[Ballot] = []
+        questions: list[Vote] = []
         for v in range(self.votes):
             orders = [(SHOWN_FIRST, Question(a, b, v)), (SHOWN_SECOND, Question(b, a, v))]
-            ballots.append(orders if self.both_orders else [orders[(start + v) % 2]])
-        return ballots
+            questions.append(orders if self.both_orders else [orders[(start + v) % 2]])
+        return questions
 
     async def _ask(
         self,
         task: Task,
         responses: Sequence[Response],
-        ballots: Iterable[Ballot],
-    ) -> dict[Question, Opinion]:
+        questions: Iterable[Vote],
+    ) -> dict[Question, PairVerdict]:
         """Every question once, all of a group in one call."""
         judge = self.judge
         if isinstance(judge, ExplainingJudge):
             judge = judge.about(task, responses)
-        once = list(dict.fromkeys(question for ballot in ballots for _, question in ballot))
+        once = list(dict.fromkeys(question for orders in questions for _, question in orders))
         request = _request(task)
         pairs: list[Pair] = [
             (request, responses[q.first].text, responses[q.second].text) for q in once
         ]
         return dict(zip(once, await ask(judge, pairs, deadline_s=self.deadline_s), strict=True))
 
-    def _meeting(
+    def _comparison(
         self,
         response: Response,
         reference: Response,
-        ballots: list[Ballot] | None,
-        opinions: Mapping[Question, Opinion],
-    ) -> Meeting:
+        questions: list[Vote] | None,
+        verdicts: Mapping[Question, PairVerdict],
+    ) -> Comparison:
         known = settled(response.text, reference.text)
         if known is not None:
-            return Meeting(reference.id, *known)
-        asked: list[tuple[str, Opinion]] = []
-        outcomes: list[float] = []
-        for ballot in ballots or ():
-            heard = [(shown, _seen_from(shown, opinions[question])) for shown, question in ballot]
-            asked += heard
-            scores = [opinion.scores for _, opinion in heard if opinion.scores is not None]
-            if len(scores) == len(heard):
-                outcomes += [pair_outcome(both, tie=self.tie) for both in scores]
-        failure = next((opinion for _, opinion in asked if opinion.scores is None), None)
-        outcome = vote(outcomes, self.rule, self.inconsistent)
-        return Meeting(reference.id, outcome, asked=tuple(asked), failure=failure)
+            return Comparison(reference.id, *known)
+        votes = [
+            [(shown, _seen_from(shown, verdicts[question])) for shown, question in orders]
+            for orders in questions or ()
+        ]
+        outcome = tally(
+            [[verdict.scores for _, verdict in vote] for vote in votes],
+            self.rule,
+            tie=self.tie,
+            inconsistent=self.inconsistent,
+        )
+        asked = tuple(chain.from_iterable(votes))
+        failure = next((verdict for _, verdict in asked if verdict.scores is None), None)
+        return Comparison(reference.id, outcome, asked=asked, failure=failure)
 
-    def _reward(self, meetings: Sequence[Meeting]) -> Reward:
+    def _reward(self, comparisons: Sequence[Comparison]) -> Reward:
         """The mean over the references that gave a verdict, with everything it rests on."""
-        if not meetings:
+        if not comparisons:
             mark = (Evidence(self.name, IS_REFERENCE),)
             return Reward.failed(self.name, Status.ABSTAIN, IS_REFERENCE, evidence=mark)
         evidence: list[Evidence] = []
         verdicts: list[Verdict] = []
-        for meeting in meetings:
-            verdicts += _verdicts(meeting, len(evidence))
-            evidence += _evidence(meeting, self.name, judge_name(self.judge))
+        for comparison in comparisons:
+            verdicts += _verdicts(comparison, len(evidence))
+            evidence += _evidence(comparison, self.name, judge_name(self.judge))
         known = tuple(evidence), tuple(verdicts)
-        decided = [(m.reference, m.outcome) for m in meetings if m.outcome is not None]
+        decided = [(m.reference, m.outcome) for m in comparisons if m.outcome is not None]
         if not decided:
-            first = next(m.failure for m in meetings if m.failure is not None)
+            first = next(m.failure for m in comparisons if m.failure is not None)
             return Reward(self.name, None, first.status, 1.0, (), *known, reason=first.reason)
         value = math.fsum(outcome for _, outcome in decided) / len(decided)
         reason = ", ".join(f"{_word(outcome)} {reference}" for reference, outcome in decided)
         return Reward(self.name, value, Status.OK, 1.0, (), *known, reason=reason)
 
 
-def settled(response: str, reference: str) -> tuple[float, str] | None:
-    """Outcome and reason where no judge is needed."""
-    if response == reference:
-        return 0.0, "the texts are the same"
-    empty = not response.strip(), not reference.strip()
-    if empty == (True, True):
-        return 0.0, "both texts are empty"
-    if any(empty):
-        return (-1.0, "the text is empty") if empty[0] else (1.0, "the reference is empty")
-    return None
+def _seen_from(shown: str, verdict: PairVerdict) -> PairVerdict:
+    """The verdict with the response's score first."""
+    if shown == SHOWN_FIRST or verdict.scores is None:
+        return verdict
+    return verdict._replace(scores=verdict.scores[::-1])
 
 
-def _seen_from(shown: str, opinion: Opinion) -> Opinion:
-    """The opinion with the response's score first."""
-    if shown == SHOWN_FIRST or opinion.scores is None:
-        return opinion
-    return opinion._replace(scores=opinion.scores[::-1])
-
-
-def _verdicts(meeting: Meeting, place: int) -> list[Verdict]:
-    """One verdict a question; `place` is where the evidence on this meeting stands."""
+def _verdicts(comparison: Comparison, place: int) -> list[Verdict]:
+    """One verdict a question; `place` is where the evidence on this comparison stands."""
     return [
         Verdict(
             shown,
-            None if opinion.scores is None else pair_outcome(opinion.scores),
+            None if verdict.scores is None else pair_outcome(verdict.scores),
             evidence=(place,),
-            reason=opinion.reason if opinion.scores is None else _numbers(opinion.scores),
+            reason=verdict.reason if verdict.scores is None else _numbers(verdict.scores),
         )
-        for shown, opinion in meeting.asked
+        for shown, verdict in comparison.asked
     ]
 
 
-def _evidence(meeting: Meeting, name: str, judge: str) -> list[Evidence]:
+def _evidence(comparison: Comparison, name: str, judge: str) -> list[Evidence]:
     """Who the reference was and how it went, then the judge's own words."""
     told = [
-        f"{'no verdict' if opinion.scores is None else _numbers(opinion.scores)} "
+        f"{'no verdict' if verdict.scores is None else _numbers(verdict.scores)} "
         f"shown {'first' if shown == SHOWN_FIRST else 'second'}"
-        for shown, opinion in meeting.asked
+        for shown, verdict in comparison.asked
     ]
-    saw = f"against {meeting.reference}: {meeting.note or ', '.join(told)}"
-    sights = {opinion.visibility for _, opinion in meeting.asked}
+    saw = f"against {comparison.reference}: {comparison.note or ', '.join(told)}"
+    sights = {verdict.visibility for _, verdict in comparison.asked}
     sight = Visibility.ORACLE if Visibility.ORACLE in sights else Visibility.VISIBLE
-    error = None if meeting.failure is None else meeting.failure.reason
-    words = [Evidence(judge, opinion.said) for _, opinion in meeting.asked if opinion.said]
+    error = None if comparison.failure is None else comparison.failure.reason
+    words = [Evidence(judge, verdict.said) for _, verdict in comparison.asked if verdict.said]
     return [Evidence(name, saw, sight, error=error), *words]
 
 
@@ -294,9 +295,76 @@ def _request(task: Task) -> str:
     """What the texts were written for: the one message, or the conversation so far."""
     turns = [message for message in task.messages if message.role != "system"]
     if len(turns) == 1:
-        return turns[0].content
-    return "\n\n".join(f"{message.role}: {message.content}" for message in turns)
+        return turns[0].text
+    return "\n\n".join(f"{message.role}: {message.text}" for message in turns)
 
 
 def _digest(texts: Sequence[str]) -> str:
     return digest(*(text.encode("utf-8", "surrogatepass") for text in texts))
+
+
+def versus_metrics(
+    rewards: Iterable[Sequence[Reward]], *, name: str = "versus", threshold: float = 0.6
+) -> dict[str, float]:
+    """Shares over groups of rewards, each a total that has the part `name`, or that part itself.
+
+    `win_rate` and `tie_rate`: of the responses with a value. `undecided_rate`: responses without
+    one, of those that were compared. `skew` and `drop_rate`: the mean of `|sum| / G`, and how many
+    groups exceed the threshold. `first_position_rate`: questions that the text shown first won, of
+    those that somebody won; far from 0.5 the judge goes by position. `disagreement_rate`: comparisons
+    in which questions named different winners. A share of nothing is left out.
+    """
+    threshold = as_number("threshold", threshold, low=0, high=1)
+    as_text("name", name)
+    groups = [
+        [part for reward in group for part in _named(reward, name)]
+        for group in as_list("rewards", rewards)
+    ]
+    groups = [group for group in groups if group]
+    compared = [reward for group in groups for reward in group if not is_reference(reward)]
+    values = [reward.value for reward in compared if reward.value is not None]
+    skews = [abs(sum(r.value or 0.0 for r in group)) / len(group) for group in groups]
+    firsts = [first for reward in compared for first in _first_wins(reward)]
+    splits = [split for reward in compared for split in _splits(reward)]
+    shares: dict[str, list[float] | list[bool]] = {
+        "win_rate": [value > 0 for value in values],
+        "tie_rate": [value == 0 for value in values],
+        "undecided_rate": [reward.value is None for reward in compared],
+        "skew": skews,
+        "drop_rate": [skew > threshold + 1e-9 for skew in skews],
+        "first_position_rate": firsts,
+        "disagreement_rate": splits,
+    }
+    return {key: sum(found) / len(found) for key, found in shares.items() if found}
+
+
+def is_reference(reward: Reward) -> bool:
+    """Whether this response was compared with nobody because the others were compared with it."""
+    return any(evidence.observation == IS_REFERENCE for evidence in reward.evidence)
+
+
+def _named(reward: Reward, name: str) -> Iterator[Reward]:
+    """The reward, or its parts at any depth, of that name."""
+    if reward.name == name:
+        yield reward
+        return
+    for part in reward.parts:
+        yield from _named(part, name)
+
+
+def _first_wins(reward: Reward) -> Iterator[bool]:
+    """For each question that somebody won, whether it was the text shown first."""
+    for verdict in reward.verdicts:
+        if verdict.value:
+            yield (verdict.value > 0) == (verdict.criterion == SHOWN_FIRST)
+
+
+def _splits(reward: Reward) -> Iterator[bool]:
+    """For each comparison with at least two verdicts, whether they named different winners."""
+    comparisons: dict[tuple[int, ...], list[float]] = {}
+    for verdict in reward.verdicts:
+        if verdict.criterion in (SHOWN_FIRST, SHOWN_SECOND) and verdict.value is not None:
+            comparisons.setdefault(verdict.evidence, []).append(verdict.value)
+    for values in comparisons.values():
+        if len(values) > 1:
+            yield min(values) < 0 < max(values)

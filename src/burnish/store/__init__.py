@@ -2,8 +2,10 @@
 
 from burnish.store.calibration import StartRewards, read_start_rewards, write_start_rewards
 from burnish.store.export import export
+from burnish.store.frames import RunInfo, find_run, list_runs
 from burnish.store.manifest import Manifest
 from burnish.store.reader import (
+    STAGE,
     MetricPoint,
     RunStatus,
     RunSummary,
@@ -11,10 +13,10 @@ from burnish.store.reader import (
     StoredEvent,
 )
 from burnish.store.run import RunStore
-from burnish.store.runs import RunInfo, find_run, list_runs
 from burnish.store.sample import StoredSample
 
 __all__ = [
+    "STAGE",
     "Manifest",
     "MetricPoint",
     "RunInfo",

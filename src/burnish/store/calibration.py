@@ -42,7 +42,11 @@ def read_start_rewards(folder: Path) -> StartRewards | None:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=StartRewards)
         sizes = {len(found.names), len(found.mean), len(found.deviation), len(found.counts)}
-        if len(sizes) > 1 or not all(sd > 0 for sd in found.deviation) or min(found.counts) < 0:
+        if (
+            len(sizes) > 1
+            or not all(sd > 0 for sd in found.deviation)
+            or min(found.counts, default=0) < 0
+        ):
             raise msgspec.ValidationError(
                 "expected a mean, a deviation above 0 and a count a reward"
             )

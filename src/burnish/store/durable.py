@@ -24,9 +24,9 @@ DRAFT = ".writing-"
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file in one go."""
-    draft = path.with_name(f".{path.name}.partial")
-    with telling(f"write {path}"):
+    """Replace a file in one go; several processes may do so at once."""
+    draft = path.with_name(f".{path.name}-{os.getpid()}.partial")
+    with telling(f"write {path}", path):
         try:
             with draft.open("wb") as file:
                 file.write(data)
@@ -59,7 +59,7 @@ def whole_folder(place: Path, what: str) -> Iterator[Path]:
 def remove_folder(place: Path) -> None:
     """Take a folder away: under another name first, so that a kill leaves no half of it."""
     gone = place.with_name(f"{DRAFT}removed-{place.name}-{os.getpid()}")
-    with telling(f"remove {place}"):
+    with telling(f"remove {place}", place):
         os.replace(place, gone)
     shutil.rmtree(gone, ignore_errors=True)
 
@@ -91,37 +91,30 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def telling(doing: str, draft: Path | None = None) -> Iterator[None]:
-    """Turn what the system raises into one line; says how much room is left on a full disk."""
+def telling(doing: str, place: Path) -> Iterator[None]:
+    """Turn what the system raises into one line; on a full disk with the room beside `place`."""
     try:
         yield
-    except OSError as error:
-        raise StoreError(
-            _explain(doing, error.errno, error.strerror or str(error), draft)
-        ) from error
     except Exception as error:
-        # Boundary: safetensors tells a full disk by an error of its own that holds the system's text.
-        if type(error).__name__ != "SafetensorError":
+        # Boundary: the system, and safetensors, whose own error holds the system's text.
+        if isinstance(error, OSError):
+            number, reason = error.errno, error.strerror or str(error)
+        elif type(error).__name__ == "SafetensorError":
+            number = next((n for n in _FULL if os.strerror(n) in str(error)), None)
+            reason = str(error)
+        else:
             raise
-        number = next(
-            (n for n in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) if os.strerror(n) in str(error)),
-            0,
-        )
-        raise StoreError(_explain(doing, number, str(error), draft)) from error
+        if number in _FULL:
+            free = f"{_free_mb(place.parent):,} MB free there"
+            reason = f"{os.strerror(number)} ({free}); free some space and repeat the command"
+        raise StoreError(f"cannot {doing}: {reason}.") from error
 
 
-def _explain(doing: str, number: int | None, reason: str, draft: Path | None) -> str:
-    hint = ""
-    if number in (errno.ENOSPC, errno.EDQUOT):
-        free = _free(draft)
-        hint = f" ({free} MB free there); free some space and repeat the command"
-        reason = os.strerror(number)
-    return f"cannot {doing}: {reason}{hint}."
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def _free(draft: Path | None) -> str:
-    place = draft.parent if draft is not None else Path()
+def _free_mb(folder: Path) -> int:
     try:
-        return f"{shutil.disk_usage(place).free // 1_000_000:,}"
+        return shutil.disk_usage(folder).free // 1_000_000
     except OSError:
-        return "0"
+        return 0

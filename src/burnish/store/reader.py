@@ -11,14 +11,16 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError, UserError
-from burnish.store.database import Database, Row
+from burnish.store.blobs import Blobs
+from burnish.store.database import APPEND_ONLY, OF_TASK, Database, Row
 from burnish.store.lock import is_held
 from burnish.store.manifest import Manifest
 from burnish.store.sample import COLUMNS, StoredSample, decode
-from burnish.store.schema import APPEND_ONLY, OF_TASK
 
 DATABASE = "run.db"
 LOCK = "writer.lock"
+STAGE = "stage/"
+"""Metrics of a stage before the main training are `stage/NAME/...`, with the stage's own steps."""
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM samples"
 
 
@@ -92,6 +94,11 @@ class RunReader:
     def name(self) -> str:
         """The run's name is its folder's."""
         return self.folder.resolve().name
+
+    @property
+    def blobs(self) -> Blobs:
+        """The images and sounds that its samples hold."""
+        return Blobs(self.folder / "blobs")
 
     def samples(
         self,
@@ -179,19 +186,22 @@ class RunReader:
             and (found := self._database.row(f"SELECT count(*) FROM {name}")) is not None
         }
 
-    def hole(self, step: int) -> str:
+    def hole(self, step: int, stage: str = "") -> str:
         """What is missing of the steps before `step`, in words; an empty text where nothing is.
 
-        Every finished step has its rollouts, all the samples that these count, and its metrics.
+        Every finished step has its metrics. Where a run has rollouts, every step of its main
+        training has, and all the samples that these count.
         """
         before = [row[0] for row in self.query("SELECT step FROM rollouts WHERE step < ?", [step])]
-        lost = sorted(set(range(step)) - set(before))
+        lost = sorted(set(range(step)) - set(before)) if before and not stage else []
         if lost:
             return f"the rollouts of {len(lost):,} of {step:,} steps (the first is step {lost[0]})"
         if torn := self.torn():
             return torn
-        told = {row[0] for row in self.query("SELECT DISTINCT step FROM metrics")}
-        silent = sorted(set(range(step)) - told)
+        like = f"{STAGE}{stage}/%" if stage else f"{STAGE}%"
+        which = f"SELECT DISTINCT step FROM metrics WHERE name {'' if stage else 'NOT '}LIKE ?"
+        found = {row[0] for row in self.query(which, [like])}
+        silent = sorted(set(range(step)) - found)
         return f"the metrics of {len(silent):,} of {step:,} steps" if silent else ""
 
     def torn(self) -> str:
@@ -210,13 +220,16 @@ class RunReader:
         return self._database.row(known, [table]) is not None
 
     def steps(self) -> list[int]:
-        """The steps whose rollouts are stored, in order."""
-        return [row[0] for row in self._database.rows("SELECT step FROM rollouts ORDER BY step")]
+        """The steps whose rollouts are stored, in order; without any, those that have metrics."""
+        found = [row[0] for row in self._database.rows("SELECT step FROM rollouts ORDER BY step")]
+        if found:
+            return found
+        query = "SELECT DISTINCT step FROM metrics WHERE name NOT LIKE ? ORDER BY step"
+        return [row[0] for row in self._database.rows(query, [f"{STAGE}%"])]
 
     def last_step(self) -> int | None:
-        """The highest step whose rollouts are stored."""
-        row = self._database.row("SELECT max(step) FROM rollouts")
-        return None if row is None else row[0]
+        """The highest of `steps()`; None where there is none."""
+        return steps[-1] if (steps := self.steps()) else None
 
     def metrics(self, name: str | None = None) -> dict[str, list[MetricPoint]]:
         """Curves by name, each in the order of its steps; all of them, or one."""

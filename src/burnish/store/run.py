@@ -27,6 +27,7 @@ import msgspec
 
 from burnish.errors import StoreError
 from burnish.store import manifest
+from burnish.store.blobs import shared_blobs
 from burnish.store.database import Database, Row
 from burnish.store.durable import sync, telling
 from burnish.store.lock import WriterLock
@@ -38,9 +39,11 @@ from burnish.store.sample import (
     PART_COLUMNS,
     EncodedSamples,
     StoredSample,
+    as_json,
     encode,
     sample_id,
 )
+from burnish.texts import whole_characters
 
 FOLDERS = ("checkpoints", "plots")
 
@@ -167,7 +170,8 @@ class RunStore(RunReader):
 
     def flush(self) -> None:
         """Let everything that is stored survive a power cut too, not only the death of the process."""
-        with telling(f"flush {self.folder / DATABASE}"):
+        database = self.folder / DATABASE
+        with telling(f"flush {database}", database):
             log = self.folder / f"{DATABASE}-wal"
             # SQLite locks the database and its shared memory, never the log: closing a second
             # descriptor of the log lets go of no lock.
@@ -187,6 +191,7 @@ class RunStore(RunReader):
                     f"sample {sample.trajectory.id} is of step {sample.step}, split "
                     f"'{sample.split}'; expected a rollout of step {step}"
                 )
+        self._keep_media(samples)
         encoded = encode(samples)
         with self._writing(f"store the rollouts of step {step}") as connection:
             if _exists(connection, "SELECT 1 FROM rollouts WHERE step = ?", step):
@@ -215,6 +220,7 @@ class RunStore(RunReader):
                     f"sample {sample.trajectory.id} is of step {sample.step}, split "
                     f"'{sample.split}'; expected step {step}, split '{split}'"
                 )
+        self._keep_media(samples)
         encoded = encode(samples)
         text = _json(summary, f"the summary of evaluation '{name}'")
         with self._writing(f"store evaluation '{name}' of step {step}") as connection:
@@ -234,6 +240,12 @@ class RunStore(RunReader):
             _insert(connection, encoded)
         self._added("evaluations", 1)
         self._added_samples(encoded)
+
+    def _keep_media(self, samples: Sequence[StoredSample]) -> None:
+        """Before the samples: a sample in the database never lacks its media."""
+        held = [m for sample in samples for m in sample.task.messages if m.media]
+        if held:
+            self.blobs.collect(held, shared_blobs())
 
     def _added_samples(self, encoded: EncodedSamples) -> None:
         self._added("samples", len(encoded.samples))
@@ -293,7 +305,7 @@ class RunStore(RunReader):
         with self._writing(f"store event '{kind}'") as connection:
             connection.execute(
                 "INSERT INTO events (time, step, kind, message, data) VALUES (?, ?, ?, ?, ?)",
-                (now(), step, kind, message, text),
+                (now(), step, kind, whole_characters(message), text),
             )
         self._added("events", 1)
 
@@ -385,6 +397,6 @@ def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
 
 def _json(value: Mapping[str, Any], what: str) -> str:
     try:
-        return msgspec.json.encode(value).decode()
+        return as_json(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise StoreError(f"{what} cannot be stored: {error}.") from error

@@ -1,9 +1,8 @@
 """Where work comes from: generators, functions, files, reasoning-gym; each with a held-out side."""
 
-from burnish.tasks.arithmetic import LEVELS, Arithmetic, ArithmeticTasks
+from burnish.tasks.arithmetic import LEVELS, Arithmetic, ArithmeticTasks, Expression, Part
 from burnish.tasks.base import FiniteTasks, TaskSet, content_key, epoch_order
 from burnish.tasks.config import TaskConfig, build
-from burnish.tasks.expression import Expression, Part
 from burnish.tasks.files import File, HeldOutColumn, HeldOutFile, HeldOutShare, load_file
 from burnish.tasks.forms import (
     GSM8K,

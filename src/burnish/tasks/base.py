@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from burnish.errors import UserError
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 
@@ -131,3 +132,11 @@ class FiniteTasks:
 
     def sample(self, k: int) -> list[Task]:
         return [self.train(index) for index in range(min(k, self.train_size))]
+
+
+def check_shares(game: str, **shares: float) -> None:
+    """Refuse a share that is not a number between 0 and 1."""
+    for name, value in shares.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= 1:
+            raise UserError(f"task option '{name}' of {game} is {value!r}; expected 0 to 1.")

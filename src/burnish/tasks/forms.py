@@ -136,7 +136,7 @@ def _finish_math(draft: Draft) -> Draft:
 
 def _finish_multiple_choice(draft: Draft) -> Draft:
     answer = as_text(draft.fields["answer"], GROUND_TRUTH).strip()
-    question = next((m.content for m in reversed(draft.messages) if m.role == "user"), "")
+    question = next((m.text for m in reversed(draft.messages) if m.role == "user"), "")
     choices = options(question)
     if not answer or (choices and answer not in choices):
         raise RowError(f"answer {answer!r} is none of the options {', '.join(choices)}")

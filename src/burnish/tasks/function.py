@@ -118,7 +118,8 @@ class FunctionTasks:
         return self._held_out[:limit]
 
     def sample(self, k: int) -> list[Task]:
-        return [self.train(index) for index in range(k)]
+        with kept(self._where):
+            return [self._train(index) for index in range(k)]
 
     @cached_property
     def _held_out(self) -> list[Task]:
@@ -263,7 +264,7 @@ def _messages(made: Mapping[Any, Any], where: str) -> tuple[Message, ...]:
             f"{where}: 'messages' is no conversation ({error}); expected a list of "
             "{role, content} with texts."
         ) from None
-    if not any(m.role == "user" and m.content.strip() for m in messages):
+    if not any(m.role == "user" and m.text.strip() for m in messages):
         raise UserError(f"{where}: 'messages' has no user message with text; expected one.")
     return messages
 

@@ -62,7 +62,7 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             messages = (Message("user", _text(look_up(row, self.prompt), self.prompt)),)
         if self.template:
             messages = self._rewritten(messages, row)
-        if not any(m.role == "user" and m.content.strip() for m in messages):
+        if not any(m.role == "user" and m.text.strip() for m in messages):
             raise RowError("the prompt is empty, expected text")
         if self.system:
             rest = messages[1:] if messages[0].role == "system" else messages
@@ -87,7 +87,7 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         last = max((k for k, m in enumerate(messages) if m.role == "user"), default=None)
         if last is None:
             raise RowError("no user message, expected one for the template")
-        text = _fill(self.template, {**row, "prompt": messages[last].content})
+        text = _fill(self.template, {**row, "prompt": messages[last].text})
         return (*messages[:last], Message("user", text), *messages[last + 1 :])
 
 
@@ -178,14 +178,26 @@ def _messages(value: Any, path: str) -> tuple[Message, ...]:
             for turn in turns
         ]
     try:
+        if isinstance(turns, list):
+            turns = [_with_media(turn) for turn in turns]
         messages = msgspec.convert(turns, tuple[Message, ...])
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UserError) as error:
         raise RowError(
             f"'{path}' is not a list of chat messages ({error}), expected [{{role, content}}, ...]"
         ) from None
     if not messages:
         raise RowError(f"'{path}' is an empty list, expected chat messages")
     return messages
+
+
+def _with_media(turn: Any) -> Any:
+    """A turn whose content is parts in the OpenAI form, its media stored; others as they are."""
+    if not isinstance(turn, dict) or not isinstance(turn.get("content"), list):
+        return turn
+    from burnish.lm.wire import read_content
+    from burnish.store.blobs import shared_blobs
+
+    return {**turn, "content": read_content(turn["content"], shared_blobs())}
 
 
 def _paths_of(prompt: str) -> list[str]:

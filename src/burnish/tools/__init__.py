@@ -7,7 +7,7 @@ sandbox.examine(Exam(code="def f(x): return x", tests=("assert f(1) == 1",))).pa
 
 from burnish.tools.attempts import Finding, Hold
 from burnish.tools.examine import Exam, Failure, Marks
-from burnish.tools.layers import Layer
+from burnish.tools.isolation import Layer
 from burnish.tools.limits import Limit, Ran, RunStatus, SandboxLimits
 from burnish.tools.probe import Report, Strength
 from burnish.tools.sandbox import Sandbox

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from burnish.errors import SandboxError
-from burnish.tools.inside.order import Order
+from burnish.tools.inside.run_spec import RunSpec
+from burnish.tools.isolation import Mounts, Plan
 from burnish.tools.launch import work_folder
-from burnish.tools.layers import Plan, Sight
 from burnish.tools.limits import Ran, RunStatus, SandboxLimits
 from burnish.tools.process import START_S, Finished, Run, Stopped
 
@@ -72,17 +72,17 @@ class Marks(NamedTuple):
 
 
 class MakeOrder(Protocol):
-    """Fills in what every order of a sandbox has in common."""
+    """Fills in what every run of a sandbox has in common."""
 
-    def __call__(self, work: str, role: str, code: str, files: Mapping[str, str]) -> Order: ...
+    def __call__(self, work: str, role: str, code: str, files: Mapping[str, str]) -> RunSpec: ...
 
 
 def examine(
     exam: Exam,
     plan: Plan,
-    sight: Sight,
+    mounts: Mounts,
     limits: SandboxLimits,
-    make_order: MakeOrder,
+    make_spec: MakeOrder,
     stop: threading.Event,
 ) -> Marks:
     """Run both processes to the end of the examination."""
@@ -96,14 +96,14 @@ def examine(
     over = threading.Event()
     with contextlib.ExitStack() as stack:
         wires = stack.enter_context(_wires())
-        desks = [stack.enter_context(work_folder(plan)) for _ in range(2)]
-        order = make_order(desks[0], "candidate", exam.code, {})
-        order = order._replace(talk=(wires.calls[0], wires.answers[1]))
-        candidate = Run(plan, order, sight, limits, stop=over)
+        folders = [stack.enter_context(work_folder(plan)) for _ in range(2)]
+        spec = make_spec(folders[0], "candidate", exam.code, {})
+        spec = spec._replace(talk=(wires.calls[0], wires.answers[1]))
+        candidate = Run(plan, spec, mounts, limits, stop=over)
         waiting = _Waiting(candidate)
         try:
-            order = make_order(desks[1], "examiner", "", {})
-            order = order._replace(
+            spec = make_spec(folders[1], "examiner", "", {})
+            spec = spec._replace(
                 bounds=examiner_limits.bounds(),
                 talk=(wires.answers[0], wires.calls[1]),
                 answer=wires.notes[1],
@@ -112,7 +112,7 @@ def examine(
                 entry_point=exam.entry_point,
                 keep_going=exam.keep_going,
             )
-            examiner = Run(plan, order, sight, examiner_limits, notes=wires.notes[0], stop=stop)
+            examiner = Run(plan, spec, mounts, examiner_limits, notes=wires.notes[0], stop=stop)
             wires.let_go()
             finished = examiner.finish()
         finally:

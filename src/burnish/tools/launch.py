@@ -20,8 +20,8 @@ from burnish.tools.inside.confine import KEEPERS
 from burnish.tools.inside.descend import below
 from burnish.tools.inside.folders import remove
 from burnish.tools.inside.namespaces import NOBODY
-from burnish.tools.inside.order import Order
-from burnish.tools.layers import Layer, Plan, Sight, bubblewrap
+from burnish.tools.inside.run_spec import RunSpec
+from burnish.tools.isolation import Layer, Mounts, Plan, bubblewrap
 
 WORK = "/sandbox"
 """The work folder of a run that has its own root."""
@@ -38,7 +38,7 @@ class Started:
 
     process: subprocess.Popen[bytes]
     stdin: int
-    order: int
+    spec: int
     stdout: int
     stderr: int
     report: int
@@ -62,19 +62,19 @@ def work_folder(plan: Plan) -> Iterator[str]:
             raise SandboxError(f"the folder of a run cannot be removed: {error}") from error
 
 
-def start(plan: Plan, order: Order, sight: Sight) -> Started:
-    """Start the process; it waits for its order. `SandboxError` where it cannot be started."""
-    pipes = {name: os.pipe() for name in ("stdin", "order", "stdout", "stderr", "report")}
-    theirs = {name: ends[name not in ("stdin", "order")] for name, ends in pipes.items()}
-    ours = {name: ends[name in ("stdin", "order")] for name, ends in pipes.items()}
-    passed = [*(order.talk or ()), *(() if order.answer is None else (order.answer,))]
+def start(plan: Plan, spec: RunSpec, mounts: Mounts) -> Started:
+    """Start the process; it waits for its spec. `SandboxError` where it cannot be started."""
+    pipes = {name: os.pipe() for name in ("stdin", "spec", "stdout", "stderr", "report")}
+    theirs = {name: ends[name not in ("stdin", "spec")] for name, ends in pipes.items()}
+    ours = {name: ends[name in ("stdin", "spec")] for name, ends in pipes.items()}
+    passed = [*(spec.talk or ()), *(() if spec.answer is None else (spec.answer,))]
     try:
         process = subprocess.Popen(
-            command(plan, order, sight, theirs["order"], theirs["report"]),
+            command(plan, spec, mounts, theirs["spec"], theirs["report"]),
             stdin=theirs["stdin"],
             stdout=theirs["stdout"],
             stderr=theirs["stderr"],
-            pass_fds=(theirs["order"], theirs["report"], *passed),
+            pass_fds=(theirs["spec"], theirs["report"], *passed),
             env={"PATH": "", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"},
             cwd="/",
             start_new_session=True,
@@ -89,7 +89,7 @@ def start(plan: Plan, order: Order, sight: Sight) -> Started:
     return Started(process, **ours)
 
 
-def command(plan: Plan, order: Order, sight: Sight, order_end: int, report_end: int) -> list[str]:
+def command(plan: Plan, spec: RunSpec, mounts: Mounts, spec_end: int, report_end: int) -> list[str]:
     """The command line: a bare interpreter, inside bwrap where that is the plan.
 
     The hash seed is fixed and nothing of the user's environment is read: the same code runs alike.
@@ -97,25 +97,25 @@ def command(plan: Plan, order: Order, sight: Sight, order_end: int, report_end: 
     here = str(Path(__file__).parent)
     interpreter = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     python = [interpreter, "-s", "-P", "-S", "-X", "utf8", "-c", SCRIPT, here]
-    python += [str(order_end), str(report_end)]
+    python += [str(spec_end), str(report_end)]
     program = bubblewrap()
     if Layer.BUBBLEWRAP not in plan.layers or program is None:
         return python
     words = [program, "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
-    for path in [*sight.readable, interpreter, os.path.join(here, "inside")]:
+    for path in [*mounts.readable, interpreter, os.path.join(here, "inside")]:
         words += ["--dev-bind" if path.startswith("/dev/") else "--ro-bind", path, path]
-    for link, target in sight.links:
+    for link, target in mounts.links:
         words += ["--symlink", target, link]
-    for path in sight.hidden:
+    for path in mounts.hidden:
         words += ["--tmpfs", path, "--remount-ro", path]
-    words += ["--bind", order.work, order.work, "--remount-ro", "/"]
-    return [*words, "--chdir", order.work, "--", *python]
+    words += ["--bind", spec.work, spec.work, "--remount-ro", "/"]
+    return [*words, "--chdir", spec.work, "--", *python]
 
 
-def is_too_full(order: Order, process: int) -> bool:
+def is_too_full(spec: RunSpec, process: int) -> bool:
     """Whether a run has more on the host's disk than it may: in its folder, or without a name."""
     size = count = 0
-    folders = [order.work]
+    folders = [spec.work]
     while folders:
         try:
             entries = list(os.scandir(folders.pop()))
@@ -129,29 +129,29 @@ def is_too_full(order: Order, process: int) -> bool:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
                 size += entry.stat(follow_symlinks=False).st_blocks * 512
-        if size > order.bounds.disk_bytes or count > order.bounds.files:
+        if size > spec.bounds.disk_bytes or count > spec.bounds.files:
             return True
-    with _eyes_of_nobody(order):
-        unnamed = _unnamed_bytes(order, below(process))
-    return size + unnamed > order.bounds.disk_bytes
+    with _eyes_of_nobody(spec):
+        unnamed = _unnamed_bytes(spec, below(process))
+    return size + unnamed > spec.bounds.disk_bytes
 
 
-def has_too_many_tasks(order: Order, process: int) -> bool:
+def has_too_many_tasks(spec: RunSpec, process: int) -> bool:
     """Whether a run has more threads than it may, where the kernel does not count them: as root."""
     count = 0
     for pid in below(process):
         with contextlib.suppress(OSError):  # it has just ended
             count += len(os.listdir(f"/proc/{pid}/task"))
-    return count > order.bounds.processes + order.bounds.threads + KEEPERS
+    return count > spec.bounds.processes + spec.bounds.threads + KEEPERS
 
 
 @contextlib.contextmanager
-def _eyes_of_nobody(order: Order) -> Iterator[None]:
+def _eyes_of_nobody(spec: RunSpec) -> Iterator[None]:
     """Look at files as the user nobody: a container's root may not look into others' processes.
 
     The change is this thread's own, and only for file systems.
     """
-    if "nobody" not in order.layers or "namespaces" in order.layers:
+    if "nobody" not in spec.layers or "namespaces" in spec.layers:
         yield
         return
     library = ctypes.CDLL(None)
@@ -164,12 +164,12 @@ def _eyes_of_nobody(order: Order) -> Iterator[None]:
         library.setfsgid(os.getegid())
 
 
-def _unnamed_bytes(order: Order, pids: Iterable[int]) -> float:
+def _unnamed_bytes(spec: RunSpec, pids: Iterable[int]) -> float:
     """Bytes of files that were removed but are still open, or mapped (then without a known size)."""
     sizes: dict[int, int] = {}
     mapped: set[int] = set()
     try:
-        disk = os.stat(order.work).st_dev
+        disk = os.stat(spec.work).st_dev
     except OSError:  # nothing honest removes its own folder
         return math.inf
     for pid in pids:
@@ -183,6 +183,6 @@ def _unnamed_bytes(order: Order, pids: Iterable[int]) -> float:
                         sizes[status.st_ino] = status.st_blocks * 512
             with open(f"/proc/{pid}/maps") as file:
                 gone = [line.split(maxsplit=5) for line in file if line.endswith(" (deleted)\n")]
-            mapped |= {int(parts[4]) for parts in gone if parts[5].startswith(order.work)}
+            mapped |= {int(parts[4]) for parts in gone if parts[5].startswith(spec.work)}
     # Python's own `mmap` keeps the file open. Who closes it hides how large it is.
     return math.inf if mapped - set(sizes) else sum(sizes.values())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from burnish.errors import UserError
-from burnish.tools.inside.order import Bounds
+from burnish.tools.inside.run_spec import Bounds
 
 
 @dataclass(frozen=True)

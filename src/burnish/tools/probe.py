@@ -26,9 +26,9 @@ from burnish.tools.attempts import (
     outside,
 )
 from burnish.tools.inside.confine import KEEPERS
-from burnish.tools.inside.order import Order
+from burnish.tools.inside.run_spec import RunSpec
+from burnish.tools.isolation import EXTRAS, Layer, Mounts, Plan, bases
 from burnish.tools.launch import work_folder
-from burnish.tools.layers import EXTRAS, Layer, Plan, Sight, bases
 from burnish.tools.limits import Limit, RunStatus, SandboxLimits
 from burnish.tools.process import Finished, Run
 
@@ -95,26 +95,26 @@ MOST_KEPT = 4
 """A limit is not held where the kernel keeps more than this part of it beside the address space."""
 
 
-def probe(wanted: frozenset[Layer], sight: Sight, processes: int = 1) -> Report:
+def probe(wanted: frozenset[Layer], mounts: Mounts, processes: int = 1) -> Report:
     """Find the strongest plan that works here, then try to get out of it."""
-    plan, refused = find_plan(wanted, sight)
+    plan, refused = find_plan(wanted, mounts)
     with outside() as things:
         limits = replace(LIMITS, processes=processes)
         memory = limits.memory_mb << 20
         target = {**things.target, "memory": memory, "most_kept": memory // MOST_KEPT}
-        finished = _run(plan, sight, ATTEMPTS, limits, json.dumps(target))
+        finished = _run(plan, mounts, ATTEMPTS, limits, json.dumps(target))
         got = _results(finished)
         findings = [*things.findings(got), *_limit_findings(got, limits)]
     is_clean = finished.is_clean
     if is_clean and int(got.get("forks", "0")):
-        is_clean = _run(plan, sight, SCATTER, replace(limits, wall_s=0.5)).is_clean
+        is_clean = _run(plan, mounts, SCATTER, replace(limits, wall_s=0.5)).is_clean
     said = "nothing outlived the run" if is_clean else "a process outlived the run"
     findings.append(Finding(Hold.SURVIVE, is_clean, said))
-    findings.append(_disk(plan, sight))
+    findings.append(_disk(plan, mounts))
     return Report(plan, tuple(findings), refused)
 
 
-def find_plan(wanted: frozenset[Layer], sight: Sight) -> tuple[Plan, tuple[str, ...]]:
+def find_plan(wanted: frozenset[Layer], mounts: Mounts) -> tuple[Plan, tuple[str, ...]]:
     """The strongest plan that runs ordinary code, and why stronger ones did not."""
     refused: list[str] = []
     last = SandboxError("no plan was tried")
@@ -123,25 +123,25 @@ def find_plan(wanted: frozenset[Layer], sight: Sight) -> tuple[Plan, tuple[str, 
         if os.name == "posix" and os.geteuid() != 0:
             extras -= {Layer.NOBODY}
         full = base.with_layers(extras)
-        trouble = _trouble(full, sight)
+        trouble = _trouble(full, mounts)
         if not trouble:
             return full, tuple(refused)
         last = SandboxError(trouble)
         refused.append(trouble)
         plan = base
-        if not extras or _trouble(plan, sight):
+        if not extras or _trouble(plan, mounts):
             continue
         for layer in sorted(extras):
             more = plan.with_layers({layer})
-            plan = plan if _trouble(more, sight) else more
+            plan = plan if _trouble(more, mounts) else more
         return plan, tuple(refused)
     raise last
 
 
-def _trouble(plan: Plan, sight: Sight) -> str:
+def _trouble(plan: Plan, mounts: Mounts) -> str:
     """Why ordinary code does not run under a plan, or an empty text."""
     try:
-        finished = _run(plan, sight, TRIAL, LIMITS)
+        finished = _run(plan, mounts, TRIAL, LIMITS)
     except SandboxError as error:
         return str(error)
     if finished.ran.stdout == "written e3b0\n":
@@ -150,21 +150,21 @@ def _trouble(plan: Plan, sight: Sight) -> str:
     return f"ordinary code fails under {plan}: {words[-1][:200]}"
 
 
-def _run(plan: Plan, sight: Sight, code: str, limits: SandboxLimits, stdin: str = "") -> Finished:
+def _run(plan: Plan, mounts: Mounts, code: str, limits: SandboxLimits, stdin: str = "") -> Finished:
     with work_folder(plan) as work:
-        order = Order(
+        spec = RunSpec(
             role="program",
             code=code,
             bounds=limits.bounds(),
             layers=tuple(layer.value for layer in plan.layers),
             user_namespace=plan.user_namespace,
-            readable=sight.readable,
-            hidden=sight.hidden,
-            links=sight.links,
+            readable=mounts.readable,
+            hidden=mounts.hidden,
+            links=mounts.links,
             import_paths=(),
             work=work,
         )
-        return Run(plan, order, sight, limits, stdin=stdin.encode()).finish()
+        return Run(plan, spec, mounts, limits, stdin=stdin.encode()).finish()
 
 
 def _results(finished: Finished) -> dict[str, str]:
@@ -188,11 +188,11 @@ def _limit_findings(got: dict[str, str], limits: SandboxLimits) -> Iterator[Find
     yield Finding(Hold.PROCESSES, forks <= most, f"{forks} processes could be started")
 
 
-def _disk(plan: Plan, sight: Sight) -> Finding:
+def _disk(plan: Plan, mounts: Mounts) -> Finding:
     """Write many times the limit, into files with names and without."""
     said = ""
     for attempt in (FILL, FILL_UNNAMED):
-        ran = _run(plan, sight, attempt, LIMITS).ran
+        ran = _run(plan, mounts, attempt, LIMITS).ran
         if ran.killed_by is Limit.DISK:
             said = said or "killed when it wrote more than it may"
             continue

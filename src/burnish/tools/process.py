@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from burnish.errors import SandboxError
 from burnish.tools.inside.descend import end_below
-from burnish.tools.inside.order import Order, to_json
+from burnish.tools.inside.run_spec import RunSpec, to_json
+from burnish.tools.isolation import Mounts, Plan
 from burnish.tools.launch import Started, has_too_many_tasks, is_too_full, start
-from burnish.tools.layers import Plan, Sight
 from burnish.tools.limits import Limit, Ran, RunStatus, SandboxLimits
 
 START_S = 30.0
@@ -52,24 +52,24 @@ class Run:
     def __init__(
         self,
         plan: Plan,
-        order: Order,
-        sight: Sight,
+        spec: RunSpec,
+        mounts: Mounts,
         limits: SandboxLimits,
         *,
         stdin: bytes = b"",
         notes: int | None = None,
         stop: threading.Event | None = None,
     ) -> None:
-        self.plan, self.order, self.limits = plan, order, limits
+        self.plan, self.spec, self.limits = plan, spec, limits
         self.stop = stop or threading.Event()
-        self.started: Started = start(plan, order, sight)
+        self.started: Started = start(plan, spec, mounts)
         self.notes = notes
         out, err, report = self.started.stdout, self.started.stderr, self.started.report
         self.heard = {end: bytearray() for end in (out, err, report)}
         if notes is not None:
             self.heard[notes] = bytearray()
         self.unsaid = {
-            self.started.order: memoryview(to_json(order)),
+            self.started.spec: memoryview(to_json(spec)),
             self.started.stdin: memoryview(stdin),
         }
         self.selector = selectors.DefaultSelector()
@@ -121,10 +121,10 @@ class Run:
     def _look(self) -> Limit | None:
         """The limit that is reached, of those that the kernel does not hold."""
         process = self.started.process.pid
-        if not self.plan.has_own_root and is_too_full(self.order, process):
+        if not self.plan.has_own_root and is_too_full(self.spec, process):
             return Limit.DISK
-        is_watched = self.plan.has_uncounted_threads and self.order.bounds.processes == 1
-        if is_watched and has_too_many_tasks(self.order, process):
+        is_watched = self.plan.has_uncounted_threads and self.spec.bounds.processes == 1
+        if is_watched and has_too_many_tasks(self.spec, process):
             return Limit.THREADS
         return None
 
@@ -172,13 +172,13 @@ class Run:
         """Kill all of it: the kernel does with namespaces, else everything below the keeper."""
         process = self.started.process
         is_cut_short = self.killed_by is not None or self.stop.is_set()
-        if is_cut_short and self.order.has_own_table:
+        if is_cut_short and self.spec.has_own_table:
             process.terminate()  # it takes the keeper with it, and is gone when all others are
         elif is_cut_short:
             end_below(process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):  # what follows does not wait
             process.wait(LEAVE_S)
-        if not self.order.has_own_table and process.poll() is None:
+        if not self.spec.has_own_table and process.poll() is None:
             end_below(process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -209,7 +209,7 @@ class Run:
         cpu_s = float(said.get("cpu_s", 0.0))
         if code is None and self.killed_by is None:
             raise SandboxError("the sandboxed process was killed by something outside")
-        if code in (-signal.SIGXCPU, -signal.SIGKILL) and cpu_s >= self.order.bounds.cpu_s - 0.5:
+        if code in (-signal.SIGXCPU, -signal.SIGKILL) and cpu_s >= self.spec.bounds.cpu_s - 0.5:
             self.killed_by, code = Limit.CPU, None
         if self.killed_by is not None:
             status, code = RunStatus.KILLED, None

@@ -26,9 +26,9 @@ from anyio.lowlevel import RunVar
 
 from burnish.errors import SandboxError, UserError
 from burnish.tools.examine import Exam, Marks, examine
-from burnish.tools.inside.order import Order
+from burnish.tools.inside.run_spec import RunSpec
+from burnish.tools.isolation import Layer, Mounts, Plan, chosen, interpreter_mounts
 from burnish.tools.launch import work_folder
-from burnish.tools.layers import Layer, Plan, Sight, chosen, interpreter_sight
 from burnish.tools.limits import Ran, SandboxLimits
 from burnish.tools.probe import Report, Strength, probe
 from burnish.tools.process import Run
@@ -67,7 +67,7 @@ class Sandbox:
         key = (self._wanted, self._readable, self.limits.processes, os.geteuid())
         with _probing:
             if key not in _known:
-                report = _known[key] = probe(self._wanted, self._sight, self.limits.processes)
+                report = _known[key] = probe(self._wanted, self._mounts, self.limits.processes)
                 level = logging.INFO if report.strength is Strength.STRONG else logging.WARNING
                 logger.log(level, "sandbox: %s", report.summary)
             return _known[key]
@@ -86,8 +86,8 @@ class Sandbox:
         """
         plan = self._plan()
         with work_folder(plan) as work:
-            order = self._order(plan, work, "program", code, files or {})
-            run = Run(plan, order, self._sight, self.limits, stdin=_bytes(stdin), stop=stop)
+            spec = self._spec(plan, work, "program", code, files or {})
+            run = Run(plan, spec, self._mounts, self.limits, stdin=_bytes(stdin), stop=stop)
             finished = run.finish()
         if not finished.is_clean:
             raise SandboxError(f"something of the run outlived it (layers: {plan})")
@@ -105,9 +105,9 @@ class Sandbox:
         return examine(
             exam,
             plan,
-            self._sight,
+            self._mounts,
             self.limits,
-            partial(self._order, plan),
+            partial(self._spec, plan),
             stop or threading.Event(),
         )
 
@@ -116,8 +116,8 @@ class Sandbox:
         return await self._away(partial(self.examine, exam))
 
     @cached_property
-    def _sight(self) -> Sight:
-        return interpreter_sight(self._readable)
+    def _mounts(self) -> Mounts:
+        return interpreter_mounts(self._readable)
 
     def _plan(self) -> Plan:
         report = self.probe()
@@ -129,19 +129,19 @@ class Sandbox:
             )
         return report.plan
 
-    def _order(
+    def _spec(
         self, plan: Plan, work: str, role: str, code: str, files: Mapping[str, str]
-    ) -> Order:
-        sight = self._sight
-        return Order(
+    ) -> RunSpec:
+        mounts = self._mounts
+        return RunSpec(
             role=role,
             code=code,
             bounds=self.limits.bounds(),
             layers=tuple(layer.value for layer in plan.layers),
             user_namespace=plan.user_namespace,
-            readable=sight.readable,
-            hidden=sight.hidden,
-            links=sight.links,
+            readable=mounts.readable,
+            hidden=mounts.hidden,
+            links=mounts.links,
             import_paths=tuple(str(path) for path in self._readable),
             work=work,
             files=tuple((_inner(name), text) for name, text in files.items()),

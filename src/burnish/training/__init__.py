@@ -1,8 +1,8 @@
-"""The loop that turns a recipe, a scorer and tasks into new weights."""
+"""Training of every kind: `build` a run from a config, then `.run()` it."""
 
-from burnish.training.anew import begin_anew
 from burnish.training.build import build
-from burnish.training.loop import Trainer
 from burnish.training.replay import replay
+from burnish.training.trainer import Trainer
+from burnish.training.validate import reset
 
-__all__ = ["Trainer", "begin_anew", "build", "replay"]
+__all__ = ["Trainer", "build", "replay", "reset"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +13,34 @@ import msgspec
 import torch
 
 from burnish.config import Config, Resolved, render, rooted
-from burnish.config.schema import FREE
+from burnish.config.schema import FREE, Checkpoint, Optimiser
+from burnish.config.schema import Stage as StageConfig
 from burnish.errors import UserError
 from burnish.lm.folder import LoadedModel, find_folder, load_model
-from burnish.lm.local import LocalLM
-from burnish.lm.memory import available_bytes
-from burnish.lm.threads import choose_threads, usable_cores
-from burnish.policy.state import PolicyState
+from burnish.lm.hardware import available_bytes, choose_threads, usable_cores
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
-from burnish.rewards.judges.ledger import Ledger, judges_built, ledger_name
-from burnish.seeds import Seeds, digest
+from burnish.rewards.judges.reply_log import PaidReplies, judges_built
+from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.store.durable import write_file
-from burnish.surroundings import Surroundings
-from burnish.tasks.base import TaskSet
-from burnish.tasks.config import build as build_tasks
+from burnish.surroundings import restored
 from burnish.training import checkpoint
+from burnish.training.algorithm import Setup
+from burnish.training.algorithms import Chosen, find_algorithm
 from burnish.training.budget import model_sizes
 from burnish.training.checkpoint import TrainState
-from burnish.training.collect import Collector
-from burnish.training.contents import file_digests
-from burnish.training.data import Cursor, PromptReport, measure_prompts
+from burnish.training.data import Data, PromptReport, measure_prompts
 from burnish.training.devices import World, local_rank
 from burnish.training.event_loop import EventLoop
 from burnish.training.forecast import Shape, forecast, measure_speed
 from burnish.training.forward import plain_head
-from burnish.training.imitation import open_experts, open_imitation, open_teachers
-from burnish.training.loop import Trainer
+from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.passes import Passes
-from burnish.training.refusals import check_names, check_pieces, check_same
-from burnish.training.rollout import single_turn
-from burnish.training.stages import check_always
 from burnish.training.trainable import Trainable
-from burnish.training.update import Updater
-from burnish.training.warm_start import WARM_START, WarmUp
-from burnish.training.weighing import Weigher
+from burnish.training.trainer import FINAL, Stage, Trainer
+from burnish.training.validate import check_names, check_same, file_digests
 
 logger = logging.getLogger(__name__)
 
@@ -58,81 +48,113 @@ SMALL_BYTES = 40_000_000
 """Weight files below this size: half precision saves nothing."""
 
 
-def build(resolved: Resolved[Config], folder: Path, *, root: Path, recipe: str = "") -> Trainer:
+def build(
+    resolved: Resolved[Config], folder: Path, *, root: Path = Path(), recipe: str = ""
+) -> Trainer:
     """Build a run in `folder`, or pick up the one that is there.
 
-    Files that the config names are looked up from `root`; `recipe` is a name for listings.
+        trainer = build(load(Config, "recipes/sft.toml"), Path("runs/mine"))
+        for event in trainer.run(): ...
 
+    Files that the config names are looked up from `root`; `recipe` is a name for listings.
     Mistakes that need no model (data, rewards, fields) are found before one is loaded.
     """
     config = resolved.value
     # Whatever a function of the user's own does to the working folder, the run stays in its place.
     folder, root = folder.absolute(), root.absolute()
     world = World.join()
-    before = Surroundings()
-    try:
-        tasks = build_tasks(config.task, config.run.seed, root)
-        with judges_built() as judges:
-            scorer = build_all(config.rewards, base=root)
+    changed: list[str] = []
+    with restored(changed.append, choices=False), judges_built() as judges:
+        data = Data(config.task, config.run.seed, root)
+        tasks = data.tasks
+        scorer = build_all(config.rewards, base=root) if config.rewards else None
+        data.rewards = tuple(part.name for part in scorer.children) if scorer else ()
         check_names(config, scorer, tasks)
         config = rooted(config, root)
-        check_pieces(config, [part.name for part in scorer.children])
-        teachers = open_teachers(config, tasks, root)
-    finally:
-        changed = before.restore(choices=False)
-        before.close()
+        trainings = [_choose(stage, config, data) for stage in (*config.stages, None)]
     for what in changed:
         logger.warning(
             "a module of this run changed %s when it was imported; it was set back.", what
         )
-    if config.curriculum:
-        check_always(config.curriculum.always, tasks)
-    fingerprint = _fingerprint(tasks, teachers)
     files = file_digests(config)
     if (folder / "config.json").exists():
-        check_same(resolved, folder, fingerprint, files)
-    trainable = _load(config, world, folder / WARM_START)
+        check_same(resolved, folder, data.fingerprint, files)
+    place = _stage_to_open(folder, config)
+    trainable = _load(config, world, _start_weights(folder, config, place))
     length_of = _prompt_lengths(trainable.loaded)
-    cursor = Cursor(
-        tasks=tasks,
-        length_of=length_of,
-        max_prompt_tokens=config.rollout.max_prompt_tokens,
-        drop_overlong=config.rollout.overlong_prompts == "drop",
-    )
-    prompts = measure_prompts(tasks, length_of, cursor.max_prompt_tokens, cursor.drop_overlong)
+    prompts = _measure(config, data, trainings, length_of)
     portable = dataclasses.replace(resolved, value=config)
     stored = resolved.flat() | files
-    store = _open_store(resolved, portable, stored, folder, fingerprint, world, recipe)
+    store = _open_store(resolved, portable, stored, folder, data.fingerprint, world, recipe)
     try:
-        trainer = _assemble(config, store, scorer, trainable, teachers, cursor, prompts, world)
-        if judges:
-            trainer.judges = Ledger(folder / ledger_name(world.rank), judges)
-        return trainer
+        paid = PaidReplies(folder, judges, rank=world.rank) if judges else None
+        parts = Parts(config, store, data, scorer, world, EventLoop(), prompts, length_of, paid)
+        return _assemble(parts, trainings, trainable, place)
     except BaseException:
         store.close()
         raise
 
 
-def _fingerprint(tasks: TaskSet, teachers: TaskSet | None) -> str:
-    """Changes when the data changes: the prompts, or the demonstrations."""
-    if teachers is None or teachers is tasks:
-        return tasks.fingerprint
-    return digest(tasks.fingerprint, teachers.fingerprint)
+@dataclass(frozen=True)
+class Training:
+    """What a stage, or the main training, runs."""
+
+    name: str
+    """Empty for the main training."""
+    chosen: Chosen
+    steps: int
+    optimiser: Optimiser
+    checkpoint: Checkpoint
 
 
-def _load(config: Config, world: World, warm: Path) -> Trainable:
-    """The model to train and, where the recipe asks for one, its frozen reference.
+def _choose(stage: StageConfig | None, config: Config, data: Data) -> Training:
+    """Find and check the algorithm of a stage; None: of the main training."""
+    train = stage.train if stage else config.train
+    chosen = find_algorithm(train)
+    if stage and not chosen.kind.can_be_stage:
+        raise UserError(
+            f"stages: '{stage.name}' has train.kind = '{train.__struct_config__.tag}', which can "
+            "only be the main training. Train it in a run of its own, and name the folder of its "
+            "checkpoint as model.path here"
+        )
+    chosen.kind.check(config, chosen.settings, data)
+    if stage is None:
+        return Training("", chosen, config.steps, config.optimiser, config.checkpoint)
+    kept = Checkpoint(every=stage.checkpoint_every, keep=1)
+    return Training(stage.name, chosen, stage.steps, stage.optimiser, kept)
 
-    A run that has done its warm start begins with that.
-    """
+
+def _stage_to_open(folder: Path, config: Config) -> int:
+    """The first stage that is not finished; one more than the last is the main training."""
+    for place, stage in enumerate(config.stages):
+        if not (folder / "stages" / stage.name / FINAL).is_dir():
+            return place
+    return len(config.stages)
+
+
+def _start_weights(folder: Path, config: Config, place: int) -> str | Path:
+    """The model that a stage begins with: that of the config, or of the stage before it."""
+    if place == 0:
+        return config.model.path
+    return folder / "stages" / config.stages[place - 1].name / FINAL
+
+
+def _load(config: Config, world: World, path: str | Path) -> Trainable:
+    """The model to train."""
     device = _device(config, world)
-    path = warm if warm.is_dir() else config.model.path
     loaded = load_model(path, dtype=_precision(config, device), device=device)
     _check_finite(loaded)
-    trainable = Trainable(loaded, config.model.lora, Seeds(config.run.seed).for_("lora"))
-    if config.policy.needs_reference:
-        trainable.freeze_reference()
-    return trainable
+    return Trainable(loaded, config.model.lora, Seeds(config.run.seed).for_("lora"))
+
+
+def _measure(
+    config: Config, data: Data, trainings: Sequence[Training], length_of: Callable[[Task], int]
+) -> PromptReport:
+    """Measure prompts, and refuse those that are too long for an algorithm that samples."""
+    samples = any(training.chosen.kind.samples_prompts for training in trainings)
+    limit = config.rollout.max_prompt_tokens if samples else None
+    drops = config.rollout.overlong_prompts == "drop"
+    return measure_prompts(data.tasks, length_of, limit, drops)
 
 
 def _check_finite(loaded: LoadedModel) -> None:
@@ -148,85 +170,122 @@ def _check_finite(loaded: LoadedModel) -> None:
             )
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What all stages of a run share."""
+
+    config: Config
+    store: RunStore
+    data: Data
+    scorer: Weighted | None
+    world: World
+    loop: EventLoop
+    prompts: PromptReport
+    length_of: Callable[[Task], int]
+    paid: PaidReplies | None
+    """What the rewards' judges were paid for, where there are any."""
+
+
 def _assemble(
-    config: Config,
-    store: RunStore,
-    scorer: Weighted,
-    trainable: Trainable,
-    teachers: TaskSet | None,
-    cursor: Cursor,
-    prompts: PromptReport,
-    world: World,
+    parts: Parts, trainings: Sequence[Training], trainable: Trainable, place: int
 ) -> Trainer:
-    """The trainer, at the newest checkpoint of the run where there is one."""
-    # Only the holder of the run's lock may sweep away what a dead writer left.
-    place = checkpoint.newest(store.folder / "checkpoints", store)
-    state = checkpoint.load_state(place) if place else TrainState()
-    threads = _set_threads(config, trainable.loaded, state.threads or _first_threads(store))
-    state = msgspec.structs.replace(state, threads=threads)
-    cursor.position = state.cursor
-    optimiser = MasterAdamW(trainable.module.named_parameters(), config.optimiser)
-    if place:
-        checkpoint.load_optimiser(place, optimiser)
-    lm = LocalLM(trainable.loaded)
-    lm.weight_version = state.weight_version
-    seeds = Seeds(config.run.seed)
-    loop = EventLoop()
-    passes = Passes(
-        trainable.module,
-        trainable.device,
-        world,
-        config.update.share_prompts,
-        config.update.micro_batch_tokens,
-        lm.release,
-    )
-    updater = Updater(
-        passes=passes,
-        optimiser=optimiser,
-        recipe=config.policy,
-        config=config.update,
-        temperature=config.rollout.temperature,
-        max_tokens=config.rollout.max_tokens,
-        seeds=seeds,
-        reference=trainable.reference if config.policy.needs_reference else None,
-    )
-    if trainable.device.type == "cuda":
-        updater.meanwhile = functools.partial(cursor.look_ahead, config.rollout.prompts)
-    warm_up = None
-    updater.imitation = open_imitation(config, teachers, trainable.loaded.tokenizer)
-    if teachers and config.warm_start and not (store.folder / WARM_START).is_dir():
-        shown = open_experts(config, teachers, trainable.loaded.tokenizer)
-        warm_up = WarmUp(trainable, shown, config.warm_start, world, passes.budget)
-    remembered = checkpoint.load_policy(place) if place else PolicyState()
+    """The trainer, at the newest checkpoint of the stage under way where there is one."""
+    config, store = parts.config, parts.store
+    first = _newest_state(parts, trainings[place])
+    threads = _set_threads(config, trainable.loaded, first.threads or _first_threads(store))
+    stage = _open_stage(parts, trainings[place], trainable, threads)
+    opened = iter(range(place + 1, len(trainings)))
+
+    def next_stage() -> Stage:
+        number = next(opened)
+        model = trainable
+        if config.model.lora is not None:
+            # Adapters are merged into the weights that the stage left; new ones are trained.
+            model = _load(config, parts.world, _start_weights(store.folder, config, number))
+        return _open_stage(parts, trainings[number], model, threads)
+
     return Trainer(
         config=config,
         store=store,
-        tasks=cursor.tasks,
-        scorer=scorer,
+        scorer=parts.scorer,
         trainable=trainable,
-        lm=lm,
-        optimiser=optimiser,
-        collector=Collector(lm, scorer, config.policy, config.rollout, single_turn, world, loop),
-        weigher=Weigher(
-            config.policy, seeds, trainable.loaded.tokenizer, updater.pooled, remembered
-        ),
-        updater=updater,
-        cursor=cursor,
-        seeds=seeds,
-        world=world,
-        loop=loop,
-        state=state,
+        world=parts.world,
+        loop=parts.loop,
         forecast=forecast(
             config,
-            _shape(trainable.loaded, optimiser),
+            stage.algorithm.workload(),
+            _shape(trainable.loaded, stage.optimiser),
             measure_speed(trainable.device, trainable.dtype),
-            prompts.longest,
-            passes.budget,
+            stage.setup.batches.tokens,
             available_bytes(trainable.device),
         ),
-        prompts=prompts,
         threads=threads,
-        warm_up=warm_up,
+        stage=stage,
+        next_stage=next_stage,
+        paid=parts.paid,
+    )
+
+
+def _newest_state(parts: Parts, training: Training) -> TrainState:
+    found = _newest(parts, training)
+    return checkpoint.load_state(found) if found else TrainState()
+
+
+def _newest(parts: Parts, training: Training) -> Path | None:
+    # Only the holder of the run's lock may sweep away what a dead writer left.
+    name, folder = training.name, parts.store.folder
+    where = folder / "stages" / name if name else folder / "checkpoints"
+    return checkpoint.newest(where, parts.store, name)
+
+
+def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads: int) -> Stage:
+    """One training on the given weights, at its newest checkpoint."""
+    config, name = parts.config, training.name
+    seeds = Seeds(config.run.seed)
+    found = _newest(parts, training)
+    state = checkpoint.load_state(found) if found else TrainState()
+    state = msgspec.structs.replace(state, threads=threads)
+    update = config.update
+    setup = Setup(
+        config=config,
+        steps=training.steps,
+        data=parts.data,
+        scorer=parts.scorer,
+        trainable=trainable,
+        batches=MicroBatcher(
+            trainable.module,
+            trainable.device,
+            parts.world,
+            update.share_prompts,
+            update.micro_batch_tokens,
+        ),
+        store=parts.store,
+        seeds=Seeds(seeds.for_("stage", name)) if name else seeds,
+        world=parts.world,
+        loop=parts.loop,
+        prompts=parts.prompts,
+        length_of=parts.length_of,
+        stage=name,
+        judging=parts.paid.begin if parts.paid else lambda part: None,
+        done=state.step,
+        weight_version=state.weight_version,
+    )
+    algorithm = training.chosen.kind(setup, training.chosen.settings)
+    named = [*trainable.module.named_parameters(), *algorithm.parameters()]
+    optimiser = MasterAdamW(named, training.optimiser)
+    setup.copy_gradients = optimiser.copy_sums
+    if found:
+        checkpoint.load_optimiser(found, optimiser)
+        algorithm.restore(checkpoint.load_algorithm(found))
+    return Stage(
+        name=name,
+        steps=training.steps,
+        settings=training.optimiser,
+        checkpoint=training.checkpoint,
+        setup=setup,
+        algorithm=algorithm,
+        optimiser=optimiser,
+        state=state,
     )
 
 

@@ -11,24 +11,24 @@ import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import msgspec
 import torch
 
-from burnish.config.schema import Rollout as RolloutConfig
-from burnish.errors import GuardTripped, RewardError
+from burnish.errors import GuardTripped, ModelError, RewardError
 from burnish.lm.base import LM, Sampling
 from burnish.policy.batch import Advantages, RewardBatch
-from burnish.policy.pieces import InformativeGroups
+from burnish.policy.components import InformativeGroups
 from burnish.policy.recipe import Recipe
 from burnish.records import Finish, Reward, Status, Task, Trajectory
 from burnish.rewards.combine import Weighted
 from burnish.rewards.scorer import score_groups
+from burnish.rollouts import Rollout, RolloutConfig, Slot, roll_out
 from burnish.training.data import Cursor
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
 from burnish.training.guards import find_useful
-from burnish.training.rollout import Rollout, Slot, roll_out
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _or_nan(value: float | None) -> float:
 
 
 @dataclass(frozen=True)
-class Collector:
+class RolloutCollector:
     """Everything a step needs to sample and score."""
 
     lm: LM
@@ -110,19 +110,6 @@ class Collector:
     world: World
     loop: EventLoop
 
-    @property
-    def sampling(self) -> Sampling:
-        c = self.config
-        return Sampling(
-            n=c.samples,
-            temperature=c.temperature,
-            top_k=c.top_k,
-            top_p=c.top_p,
-            min_p=c.min_p,
-            max_tokens=c.max_tokens,
-            stop=c.stop,
-        )
-
     def collect(self, step: int, cursor: Cursor, seed: int, version: int) -> Collected:
         """Sample and score until the step is full; moves the cursor past every task it used."""
         select = self.recipe.select
@@ -130,16 +117,21 @@ class Collector:
         rounds = select.max_rounds if isinstance(select, InformativeGroups) and refill else 1
         kept: list[Scored] = []
         dropped: list[Scored] = []
+        failed: list[Scored] = []
         clock = Clock()
         tried = 0
         missing = self.config.prompts
         for _ in range(rounds):
             slots = list(enumerate(cursor.take(missing), start=tried))
             tried += len(slots)
-            scored = self._sample_and_score(step, slots, seed, version, clock)
+            played = self._sample_and_score(step, slots, seed, version, clock)
+            scored = [s for s in played if s.trajectory.status is Status.OK]
+            failed += [s for s in played if s.trajectory.status is not Status.OK]
             if not refill:
                 kept = scored
                 break
+            if not scored:
+                continue
             full, empty = self._split(step, scored)
             kept += full
             dropped += empty
@@ -148,11 +140,27 @@ class Collector:
                 break
         if not kept:
             kept, dropped = dropped, []
-        return Collected(kept, dropped, tried, clock.rollout_s, clock.score_s)
+        if not kept:
+            self._stop_without_rollouts(step, failed)
+        return Collected(kept, dropped + failed, tried, clock.rollout_s, clock.score_s)
+
+    def _stop_without_rollouts(self, step: int, failed: list[Scored]) -> NoReturn:
+        first = failed[0].trajectory
+        raise GuardTripped(
+            f"rollout guard at step {step}: all {len(failed)} rollouts failed; the first "
+            f"({first.id}) with {first.status.value}: {first.reason}",
+            stage="rollout",
+            tensor="rollout",
+            step=step,
+            samples=tuple(s.trajectory.id for s in failed),
+        )
 
     def answer(self, tasks: Sequence[Task], seed: int, samples: int) -> list[Scored]:
-        """Scored answers of the model as it is now, outside of any step."""
-        sampling = msgspec.structs.replace(self.sampling, n=samples)
+        """Scored answers of the model as it is now, outside of any step.
+
+        An answer that failed has no reward.
+        """
+        sampling = msgspec.structs.replace(self.config.sampling, n=samples)
         slots = list(enumerate(tasks))
         return self._sample_and_score(0, slots, seed, 0, Clock(), sampling)
 
@@ -167,7 +175,7 @@ class Collector:
     ) -> list[Scored]:
         """This process's share of the slots, scored; then everybody's, in slot order."""
         mine = self.world.share(slots)
-        how = sampling or self.sampling
+        how = sampling or self.config.sampling
         work = functools.partial(self._roll_and_score, step, mine, seed, version, clock, how)
         own = self.loop.run(work)
         return [scored for group in self.world.gather(own, len(slots)) for scored in group]
@@ -188,19 +196,35 @@ class Collector:
             [_stamp(t, f"{step}.{slot}", i, version) for i, t in enumerate(group)]
             for (slot, _), group in zip(slots, rolled, strict=True)
         ]
+        self._check_tokens(groups)
         start = time.perf_counter()
         rewards = await self._score(step, [task for _, task in slots], groups)
         clock.score_s += time.perf_counter() - start
         return [
-            [Scored(task, t, r) for t, r in zip(group, marks, strict=True)]
-            for (_, task), group, marks in zip(slots, groups, rewards, strict=True)
+            [Scored(task, t, rewards[t.id]) for t in group]
+            for (_, task), group in zip(slots, groups, strict=True)
         ]
+
+    def _check_tokens(self, groups: Sequence[Sequence[Trajectory]]) -> None:
+        """Refuse a backend that did not return token ids."""
+        for trajectory in (t for group in groups for t in group):
+            if trajectory.status is Status.OK and not trajectory.trained_tokens:
+                raise ModelError(
+                    f"model '{self.lm.name}' returned no token ids for task {trajectory.task_id}; "
+                    "training needs the tokens that were sampled. Use an in-process model or a "
+                    "server that returns them."
+                )
 
     async def _score(
         self, step: int, tasks: Sequence[Task], groups: Sequence[Sequence[Trajectory]]
-    ) -> list[list[Reward]]:
-        pairs = list(zip(tasks, groups, strict=True))
-        items = [(task, [t.as_response() for t in group]) for task, group in pairs]
+    ) -> dict[str, Reward]:
+        """Rewards by rollout. The roles of a task are scored apart; what failed is not scored."""
+        pairs = [
+            (task, [t for t in group if t.group == key and t.status is Status.OK])
+            for task, group in zip(tasks, groups, strict=True)
+            for key in dict.fromkeys(t.group for t in group)
+        ]
+        items = [(task, [t.as_response() for t in group]) for task, group in pairs if group]
         try:
             rewards = await score_groups(
                 self.scorer,
@@ -214,7 +238,11 @@ class Collector:
             line = f"reward guard at step {step}: {error}"
             tripped = GuardTripped(line, stage="reward", tensor="reward", step=step)
             raise BrokenStep(tripped, lost) from error
-        return [[self._whole(reward) for reward in group] for group in rewards]
+        ids = [response.id for _, responses in items for response in responses]
+        found = dict(zip(ids, (r for group in rewards for r in group), strict=True))
+        for t in (t for group in groups for t in group if t.status is not Status.OK):
+            found[t.id] = Reward.failed("total", t.status, t.reason)
+        return {id_: self._whole(reward) for id_, reward in found.items()}
 
     def _whole(self, reward: Reward) -> Reward:
         """Give a total that failed as one (a deadline, a dead backend) its named parts back."""
@@ -246,7 +274,11 @@ def _stamp(trajectory: Trajectory, group: str, index: int, version: int) -> Traj
     """Address a rollout as step.slot.index, and its group as step.slot (and role)."""
     role = "" if trajectory.role == "policy" else f".{trajectory.role}"
     return msgspec.structs.replace(
-        trajectory, id=f"{group}.{index}", group=group + role, weight_version=version
+        trajectory,
+        id=f"{group}.{index}",
+        group=group + role,
+        # A sampler whose weights lag behind the trainer's says so itself.
+        weight_version=version if trajectory.weight_version is None else trajectory.weight_version,
     )
 
 

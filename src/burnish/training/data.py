@@ -1,16 +1,56 @@
-"""The data cursor: one integer into a task set, and what to do with prompts that are too long."""
+"""Task sets of a run, the cursor into them, and prompts that are too long."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from burnish.errors import UserError
 from burnish.records import Task
+from burnish.seeds import digest
 from burnish.tasks.base import TaskSet
+from burnish.tasks.config import TaskConfig
+from burnish.tasks.config import build as build_tasks
 
 LOOK = 512
 """Tasks whose prompts are measured before the first step."""
+
+
+@dataclass
+class Data:
+    """Opens the task sets of a run, each once; all that are opened count for the fingerprint."""
+
+    config: TaskConfig
+    seed: int
+    root: Path = Path()
+    """Where relative paths start."""
+    rewards: tuple[str, ...] = ()
+    """Names of the run's rewards."""
+    strata: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict, init=False)
+    """Positions of the demonstrations, by the field whose values take turns."""
+    _opened: list[tuple[TaskConfig, TaskSet]] = field(default_factory=list, init=False)
+
+    @property
+    def tasks(self) -> TaskSet:
+        """The run's own tasks."""
+        return self.open(self.config)
+
+    def open(self, config: TaskConfig | None = None) -> TaskSet:
+        """The tasks of a config; None: the run's own."""
+        config = self.config if config is None else config
+        for known, tasks in self._opened:
+            if known == config:
+                return tasks
+        tasks = build_tasks(config, self.seed, self.root)
+        self._opened.append((config, tasks))
+        return tasks
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the data changes: the prompts, or the demonstrations."""
+        found = [tasks.fingerprint for _, tasks in self._opened]
+        return found[0] if len(found) == 1 else digest(*found)
 
 
 @dataclass
@@ -73,15 +113,15 @@ class PromptReport:
 
 
 def measure_prompts(
-    tasks: TaskSet, length_of: Callable[[Task], int], limit: int, drop_overlong: bool
+    tasks: TaskSet, length_of: Callable[[Task], int], limit: int | None, drop_overlong: bool
 ) -> PromptReport:
     """Measure up to `LOOK` training prompts, the whole set where it is smaller.
 
-    Prompts over the limit are a mistake here and now, unless they are to be dropped.
+    Prompts over the limit are refused, unless they are to be dropped; None: there is no limit.
     """
     count = min(LOOK, tasks.train_size or LOOK)
     lengths = [(task.id, length_of(task)) for task in map(tasks.train, range(count))]
-    over = sorted((x for x in lengths if x[1] > limit), key=lambda x: -x[1])
+    over = sorted((x for x in lengths if limit is not None and x[1] > limit), key=lambda x: -x[1])
     if over and (not drop_overlong or len(over) == tasks.train_size):
         longest = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in over[:3])
         way_out = "" if drop_overlong else " or set rollout.overlong_prompts=drop"

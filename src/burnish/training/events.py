@@ -30,16 +30,6 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Imitated:
-    """One step of the warm start."""
-
-    step: int
-    steps: int
-    loss: float
-    """Mean negative log-prob of the demonstrations' tokens."""
-
-
-@dataclass(frozen=True)
 class Calibrated:
     """The start model's rewards, in which those of the run are measured."""
 
@@ -52,7 +42,7 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class StageBegun:
-    """The curriculum goes on to harder tasks."""
+    """A stage of the curriculum: it goes on to harder tasks."""
 
     stage: int
     stages: int
@@ -62,7 +52,7 @@ class StageBegun:
 
 @dataclass(frozen=True)
 class StepDone:
-    """One step: sampled, scored, updated and stored."""
+    """One step of the main training or of a stage, done and stored."""
 
     step: int
     steps: int
@@ -74,6 +64,8 @@ class StepDone:
     remaining_s: float
     reused: bool
     """The rollouts were read back from an interrupted start instead of sampled."""
+    stage: str = ""
+    """Name of the stage that it is a step of; empty for the main training."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +76,8 @@ class HeldOut:
     score: Estimate | None
     valid: int
     count: int
+    measure: str = "reward"
+    """What the score is: `reward`, or `loss` of held-out demonstrations (lower is better)."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +101,8 @@ class Finished:
     change: Estimate | None = None
     """Paired over the held-out prompts."""
     seconds: float = 0.0
+    measure: str = "reward"
+    """What was evaluated, as in `HeldOut`."""
 
 
-Event = Started | Imitated | Calibrated | StageBegun | StepDone | HeldOut | Saved | Finished
+Event = Started | Calibrated | StageBegun | StepDone | HeldOut | Saved | Finished

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
+import msgspec
 import torch
 
 from burnish.config.schema import Config
@@ -28,6 +30,20 @@ CPU_SIDES = (96, 192, 384, 768)
 """Of the square matrices whose product is timed."""
 TIMEABLE_S = 2e-3
 """What a product takes at least for its time to say something."""
+
+
+class Workload(NamedTuple):
+    """The largest step that is expected, for the forecast of memory and time."""
+
+    prompts: int
+    samples: int
+    """Sequences behind each prompt."""
+    prompt_tokens: int
+    answer_tokens: int
+    is_sampled: bool = True
+    """The model writes the answers itself."""
+    has_reference: bool = False
+    """A frozen copy of the model is kept."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +91,25 @@ class Speed:
 
 
 def forecast(
-    config: Config, shape: Shape, speed: Speed, prompt_tokens: int, budget: int, available: int
+    config: Config, work: Workload, shape: Shape, speed: Speed, budget: int, available: int
 ) -> Forecast:
-    """Memory and time of one step of this config.
+    """Memory and time of one step of this size.
 
     Every answer is taken to be as long as it may be, and to be trained.
     """
-    sizes = shape.sizes
+    sizes, prompt_tokens = shape.sizes, work.prompt_tokens
+    rollout = msgspec.structs.replace(
+        config.rollout,
+        prompts=work.prompts,
+        samples=work.samples,
+        max_tokens=work.answer_tokens,
+    )
+    config = msgspec.structs.replace(config, rollout=rollout)
     rollouts = config.rollout.prompts * config.rollout.samples
     answer = config.rollout.max_tokens
     rows = packed_rows(config, prompt_tokens, shares=shape.packs)
     tokens = rows.tokens
-    memory = _memory(config, shape, speed, prompt_tokens, rows, budget)
+    memory = _memory(config, work, shape, speed, rows, budget)
     prefill = 2 * shape.parameters * config.rollout.prompts * prompt_tokens
     weights = shape.parameters * sizes.bytes_per_value / speed.bytes_per_s
     decode = max(2 * shape.parameters * rollouts / speed.operations_per_s, weights)
@@ -98,7 +121,7 @@ def forecast(
     return Forecast(
         memory=memory,
         available=available,
-        rollout_s=prefill / speed.operations_per_s + start + decode * answer,
+        rollout_s=work.is_sampled * (prefill / speed.operations_per_s + start + decode * answer),
         update_s=passes * (arithmetic + 3 * start * batches),
     )
 
@@ -154,9 +177,9 @@ def update_bytes(config: Config, shape: Shape, rows: PackedRows, budget: int) ->
 
 
 def _memory(
-    config: Config, shape: Shape, speed: Speed, prompt_tokens: int, rows: PackedRows, budget: int
+    config: Config, work: Workload, shape: Shape, speed: Speed, rows: PackedRows, budget: int
 ) -> dict[str, int]:
-    size = shape.sizes.bytes_per_value
+    size, prompt_tokens = shape.sizes.bytes_per_value, work.prompt_tokens
     rollouts = config.rollout.prompts * config.rollout.samples
     answer = config.rollout.max_tokens
     # Half-precision gradients live beside the float32 sums they are added to.
@@ -171,9 +194,9 @@ def _memory(
         "gradients": shape.trained * gradient,
         "optimiser": shape.trained * 8,
         "activations": update_bytes(config, shape, rows, budget),
-        "cache": 2 * cached * shape.sizes.layers * shape.sizes.kv_width * size,
+        "cache": work.is_sampled * 2 * cached * shape.sizes.layers * shape.sizes.kv_width * size,
     }
-    if config.policy.needs_reference and config.model.lora is None:
+    if work.has_reference and config.model.lora is None:
         parts["reference"] = shape.parameters * size
     return {name: value for name, value in parts.items() if value}
 

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from burnish.lm.decoder import Decoder, Linear
 from burnish.lm.head import token_logprobs
+from burnish.lm.model_input import ModelInput
 from burnish.training.packing import PackedBatch, scatter
 
 CHUNK = 2048
@@ -19,8 +20,8 @@ CHUNK = 2048
 class CausalModel(Protocol):
     """What the training room needs of a model."""
 
-    def __call__(self, ids: Tensor, positions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Final hidden states (R, S, D); without a mask attention is causal."""
+    def __call__(self, inputs: ModelInput) -> Tensor:
+        """Final hidden states (R, S, D)."""
         ...
 
     def logits(self, hidden: Tensor) -> Tensor: ...
@@ -37,7 +38,7 @@ def token_scores(
     model: CausalModel, batch: PackedBatch, temperature: float, *, entropy_gradient: bool = False
 ) -> TokenScores:
     """Log-prob under the tempered distribution and entropy for every trained token."""
-    hidden_RSD = model(batch.ids_RS, batch.positions_RS, batch.mask_RSS)
+    hidden_RSD = model(batch.inputs)
     hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.source_N)
     weight_VD = plain_head(model)
     if weight_VD is not None:

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from burnish.errors import GuardTripped
+from burnish.policy.advantages import advantages, informative
 from burnish.policy.batch import Advantages, RewardBatch
-from burnish.policy.doors import advantages, informative
 from burnish.policy.plugins import NotFinite
 from burnish.policy.recipe import Recipe
 from burnish.policy.state import PolicyState
@@ -139,4 +139,40 @@ def trip(stage: str, tensor: str, step: int, samples: tuple[str, ...], value: fl
         tensor=tensor,
         step=step,
         samples=samples,
+    )
+
+
+SHOWN = 200
+"""Characters of a reward's reason that a line repeats."""
+
+
+def failing(
+    shares: Mapping[str, float], limit: float, run: str, step: int, reasons: Mapping[str, str]
+) -> str:
+    """More rewards of a step have no value than `guards.failed_share` allows.
+
+    `reasons` has one reason of each status, so that the line can say why.
+    """
+    failed = 1.0 - shares["status/ok"]
+    if failed <= limit:
+        return ""
+    worst = max((k for k in shares if k != "status/ok"), key=lambda k: shares[k])
+    status = worst.removeprefix("status/")
+    reason = " ".join(reasons.get(status, "").split())
+    why = f"{status}, {reason[:SHOWN]}{'...' if len(reason) > SHOWN else ''}" if reason else status
+    return (
+        f"{failed:.0%} of the rewards of step {step} have no value (most: {why}); "
+        f"guards.failed_share allows {limit:.0%}. "
+        f"See why: burnish show {run} --step {step}"
+    )
+
+
+def useless(streak: int, limit: int, run: str) -> str:
+    """No group of the last `guards.useless_steps` steps had anything to learn from."""
+    if streak < limit:
+        return ""
+    return (
+        f"no group had both better and worse answers for {limit} steps, so nothing was "
+        "learned. Make the task easier or harder, raise rollout.samples or "
+        f"rollout.temperature, or check the reward: burnish show {run}"
     )

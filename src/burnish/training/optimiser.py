@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from burnish.config.schema import Optimiser as OptimiserConfig
-from burnish.lm.hardware import HALF
+from burnish.lm.head import HALF
 
 
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:

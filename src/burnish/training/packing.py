@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from burnish.lm.model_input import ModelInput
 from burnish.records import Span, Trajectory
 
 MASK_STEP = 8
@@ -67,6 +68,11 @@ class PackedBatch:
     """True where a rollout has a trained token."""
     members: tuple[int, ...]
     """Rollouts of this batch, in the order of its (B, T) rows."""
+
+    @property
+    def inputs(self) -> ModelInput:
+        """What the model's forward takes."""
+        return ModelInput(self.ids_RS, self.positions_RS, self.mask_RSS)
 
     @property
     def width(self) -> int:
@@ -214,7 +220,8 @@ class _Layout(NamedTuple):
 def _lay_out(rows: Sequence[Row], trajectories: Sequence[Trajectory], size: int) -> _Layout:
     tokens: list[int] = []
     sampled: list[float] = []
-    # One line for each piece of a row (its prefix and its responses), and one for each span.
+    # Python loops over pieces (a row's prefix and its responses) and spans; numpy then repeats the
+    # numbers of a piece for each of its tokens, so that no loop runs over tokens.
     pieces: list[tuple[int, int, int, int, int]] = []
     spans: list[tuple[int, bool]] = []
     members = 0
@@ -222,6 +229,7 @@ def _lay_out(rows: Sequence[Row], trajectories: Sequence[Trajectory], size: int)
         prompt, begin = len(row.prefix), len(tokens)
         prompt_end = r * size + prompt - 1
         tokens.extend(row.prefix)
+        # (tokens, first position, first column, member, end of the prefix): see `_Layout`.
         pieces.append((prompt, 0, 0, members, prompt_end))
         spans.append((prompt, False))
         for i in row.members:
@@ -232,6 +240,7 @@ def _lay_out(rows: Sequence[Row], trajectories: Sequence[Trajectory], size: int)
                 spans.append((len(span.token_ids), span.trainable))
                 if span.trainable:
                     sampled.extend(span.logprobs)
+            # Positions go on behind the prompt for every response: each is as if it were alone.
             pieces.append((len(tokens) - before, prompt, before - begin, members, prompt_end))
             members += 1
     piece_5P = np.array(pieces, dtype=np.int64).T

@@ -1,40 +1,39 @@
 """Keep a step that a guard stopped, and run it once more from what was kept.
 
 runs/NAME/crash/step-N/
-    report.json  samples.jsonl      the line, the stage, the samples with their rewards
+    report.json                     the line, the stage of the guard, the samples it names
+    algorithm.safetensors           what the algorithm remembered when the step began
     weights/                        as they were when the guard tripped
-    policy.safetensors              what the recipe remembered when the step began
-    old.safetensors                 log-probs before the step's first update, where it has several
+    samples.jsonl  old.safetensors  what else the algorithm keeps (`save_batch`)
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
-import anyio
 import msgspec
 from msgspec import Struct
 from safetensors.torch import load_file, save_file
 
 from burnish.config import Config, load
 from burnish.config.schema import Optimiser
-from burnish.errors import GuardTripped, RewardError, StoreError, UserError
+from burnish.errors import GuardTripped, StoreError, UserError
 from burnish.lm.folder import load_model
-from burnish.policy.state import PolicyState
 from burnish.rewards.config import build_all
-from burnish.rewards.scorer import score_groups
 from burnish.seeds import Seeds
-from burnish.tasks.config import build as build_tasks
-from burnish.training.collect import Scored
-from burnish.training.imitation import open_imitation, open_teachers
+from burnish.store import RunStore
+from burnish.training.algorithm import AlgorithmState, Setup
+from burnish.training.algorithms import find_algorithm
+from burnish.training.data import Data, PromptReport
+from burnish.training.devices import World
+from burnish.training.event_loop import EventLoop
+from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.passes import Passes
-from burnish.training.update import Progress, Reference, Updater
-from burnish.training.warm_start import WARM_START
-from burnish.training.weighing import Weigher
+from burnish.training.trainable import Trainable
+from burnish.training.update import Updater
+
+STATE = "algorithm.safetensors"
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -42,46 +41,42 @@ class Report(Struct, frozen=True, kw_only=True):
 
     message: str
     stage: str
+    """Of the guard."""
     tensor: str
     step: int
     samples: tuple[str, ...]
-    minibatch: int
-    """How many mini-batches of the step had already moved the weights."""
+    update: int
+    """How many updates of the step had already moved the weights."""
+    training: str = ""
+    """The stage of the run; empty for its main training."""
+    algorithm: dict[str, Any] = {}
+    """Values of the algorithm's state."""
 
 
 def save_crash(
-    place: Path,
-    error: GuardTripped,
-    scored: Sequence[Scored],
-    progress: Progress,
-    state: PolicyState,
+    place: Path, error: GuardTripped, training: str, state: AlgorithmState, update: int
 ) -> None:
-    """Write all but the weights."""
-    place.mkdir(parents=True, exist_ok=True)
+    """Write the report and the algorithm's state."""
     report = Report(
         message=str(error),
         stage=error.stage,
         tensor=error.tensor,
         step=error.step,
         samples=error.samples,
-        minibatch=progress.minibatch,
+        update=update,
+        training=training,
+        algorithm=dict(state.values),
     )
     (place / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    with (place / "samples.jsonl").open("wb") as lines:
-        for item in scored:
-            lines.write(msgspec.json.encode(item) + b"\n")
-    save_file(state.tensors(), place / "policy.safetensors")
-    if progress.old:
-        old = {str(i): logprobs.contiguous() for i, logprobs in progress.old.items()}
-        save_file(old, place / "old.safetensors")
+    save_file({name: t.contiguous() for name, t in state.tensors.items()}, place / STATE)
 
 
 def replay(place: Path) -> str:
     """The line the guard gave, found again; or a line that says it did not come back.
 
-    Nothing is written: the weights of the crash folder are loaded, the stored samples go through
-    advantages, log-probs, loss and gradient, and the update is thrown away. Adapters are merged
-    into those weights, so a gradient is then named after the layer and not after its adapter.
+    Nothing is written: the weights of the crash folder are loaded, the batch that was kept goes
+    through log-probs, loss and gradient, and the update is thrown away. Adapters are merged into
+    those weights, so a gradient is then named after the layer and not after its adapter.
     """
     if not (place / "report.json").is_file():
         raise UserError(
@@ -90,85 +85,64 @@ def replay(place: Path) -> str:
         )
     try:
         report = msgspec.json.decode((place / "report.json").read_bytes(), type=Report)
-        lines = (place / "samples.jsonl").read_bytes().splitlines()
-        scored = [msgspec.json.decode(line, type=Scored) for line in lines]
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"{place} is damaged: {error}.") from error
-    config = load(Config, place.parent.parent / "config.toml").value
-    try:
-        if report.stage == "reward":
-            _score_again(config, report, scored)
-        else:
-            _again(config, report, place, scored)
-    except GuardTripped as error:
-        return str(error)
+    run = place.parent.parent
+    config = load(Config, run / "config.toml").value
+    with RunStore.open(run, read_only=True) as store:
+        try:
+            _again(config, report, place, store)
+        except GuardTripped as error:
+            return str(error)
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            raise StoreError(f"{place} is damaged: {error}.") from error
     return f"the {report.stage} guard of step {report.step} did not trip again"
 
 
-def _score_again(config: Config, report: Report, scored: list[Scored]) -> None:
-    """Put the kept answers through the rewards as they are now."""
-    groups: dict[str, list[Scored]] = {}
-    for item in scored:
-        groups.setdefault(item.trajectory.group, []).append(item)
-    items = [(g[0].task, [s.trajectory.as_response() for s in g]) for g in groups.values()]
-    scorer = build_all(config.rewards)
-    work = functools.partial(
-        score_groups,
-        scorer,
-        items,
-        limit=config.rollout.score_concurrency,
-        deadline_s=config.rollout.score_timeout_s,
-    )
+def _again(config: Config, report: Report, place: Path, store: RunStore) -> None:
+    setup = _setup(config, report, place, store)
+    train = next((s.train for s in config.stages if s.name == report.training), config.train)
+    kind, settings = find_algorithm(train)
     try:
-        anyio.run(work)
-    except RewardError as error:
-        line = f"reward guard at step {report.step}: {error}"
-        raise GuardTripped(line, stage="reward", step=report.step) from error
+        algorithm = kind(setup, settings)
+        algorithm.restore(AlgorithmState(report.algorithm, load_file(place / STATE)))
+        batch = algorithm.load_batch(place, report.step)
+        named = [*setup.trainable.module.named_parameters(), *algorithm.parameters()]
+        updater = Updater(algorithm, MasterAdamW(named, Optimiser()), setup.batches)
+        setup.copy_gradients = updater.optimiser.copy_sums
+        updater.run(report.step, batch, rate=0.0, skip=report.update)
+    finally:
+        setup.loop.close()
 
 
-def _again(config: Config, report: Report, place: Path, scored: list[Scored]) -> None:
-    trajectories = [s.trajectory for s in scored]
+def _setup(config: Config, report: Report, place: Path, store: RunStore) -> Setup:
+    """The run as it was, on the weights of the crash."""
     loaded = load_model(place / "weights", dtype=config.model.dtype, device=config.model.device)
-    loaded.module.requires_grad_(True)
-    reference: Reference | None = None
-    if config.policy.needs_reference:
-        warm = place.parent.parent / WARM_START
-        start = warm if warm.is_dir() else config.model.path
-        first = load_model(start, dtype=loaded.dtype, device=loaded.device)
-        first.module.requires_grad_(False)
-        reference = lambda: nullcontext(first.module)  # noqa: E731
-    updater = Updater(
-        passes=Passes(
-            loaded.module,
-            loaded.device,
-            share_prompts=config.update.share_prompts,
-            budget=config.update.micro_batch_tokens,
-        ),
-        optimiser=MasterAdamW(loaded.module.named_parameters(), Optimiser()),
-        recipe=config.policy,
-        config=config.update,
-        temperature=config.rollout.temperature,
-        max_tokens=config.rollout.max_tokens,
-        seeds=Seeds(config.run.seed),
-        reference=reference,
+    names = [stage.name for stage in config.stages]
+    before = names[: names.index(report.training)] if report.training else names
+    start = store.folder / "stages" / before[-1] / "final" if before else config.model.path
+    seeds = Seeds(config.run.seed)
+    if report.training:
+        seeds = Seeds(seeds.for_("stage", report.training))
+    update = config.update
+    batches = MicroBatcher(
+        loaded.module,
+        loaded.device,
+        share_prompts=update.share_prompts,
+        tokens=update.micro_batch_tokens,
     )
-    tasks = build_tasks(config.task, config.run.seed)
-    teachers = open_teachers(config, tasks, Path())
-    updater.imitation = open_imitation(config, teachers, loaded.tokenizer)
-    state = load_file(place / "policy.safetensors")
-    weigher = Weigher(
-        config.policy,
-        updater.seeds,
-        loaded.tokenizer,
-        updater.pooled,
-        PolicyState.from_tensors(state),
+    return Setup(
+        config=config,
+        steps=config.steps,
+        data=Data(config.task, config.run.seed),
+        scorer=build_all(config.rewards) if config.rewards else None,
+        trainable=Trainable(loaded, start=start),
+        batches=batches,
+        store=store,
+        seeds=seeds,
+        world=World(),
+        loop=EventLoop(),
+        prompts=PromptReport(0, 0),
+        length_of=lambda task: len(loaded.tokenizer.render(task.messages)),
+        stage=report.training,
     )
-    _, values = weigher.weigh(scored, report.step)
-    # Measured again only where the measurement itself was stopped: what is kept knows its step.
-    measured = updater.balance(report.step, values)
-    if measured is not None:
-        values = weigher.hold(values, measured.state)
-    kept = place / "old.safetensors"
-    old = load_file(kept, device=str(loaded.device)) if kept.is_file() else {}
-    progress = Progress(report.minibatch, {int(i): logprobs for i, logprobs in old.items()})
-    updater.update(report.step, trajectories, values, rate=0.0, progress=progress)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from burnish.config.schema import Lora
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
-from burnish.lm.folder import LoadedModel, save_model
+from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.training.forward import CausalModel
 from burnish.training.guards import check_saved
 
@@ -33,6 +33,8 @@ class Trainable:
     lora: Lora | None = None
     seed: int = 0
     """Of the adapters' first weights."""
+    start: str | Path | None = None
+    """The model to freeze as the reference, where it is not the one that is trained; for a replay."""
 
     def __post_init__(self) -> None:
         self._frozen: Module | None = None
@@ -59,7 +61,10 @@ class Trainable:
 
     def freeze_reference(self) -> None:
         """Keep the weights of this moment for the KL term; adapters need no copy."""
-        if self.lora is None:
+        if self.start is not None:
+            self._frozen = load_model(self.start, dtype=self.dtype, device=self.device).module
+            self._frozen.requires_grad_(False)
+        elif self.lora is None:
             self._frozen = copy.deepcopy(self.module)
             self._frozen.requires_grad_(False)
 

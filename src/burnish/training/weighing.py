@@ -1,7 +1,8 @@
-"""From scored rollouts to advantages: rewards as tensors, and what else a recipe's pieces read.
+"""From scored rollouts to advantages: rewards as tensors, and the inputs of a recipe's components.
 
-A contrastive reward reads hidden states, stepwise credit the section of every token. The weigher
-brings both and holds what the recipe remembers; `remember` moves it on once a step is done.
+A contrastive reward reads hidden states, stepwise credit the section of every token.
+`AdvantageComputer` adds both to the batch and holds the state of the recipe; `remember` advances it
+when a step is done.
 """
 
 from __future__ import annotations
@@ -29,34 +30,36 @@ Pooled = Callable[[Sequence[Trajectory]], Tensor]
 
 
 @dataclass
-class Weigher:
-    """Weighs the rollouts of a step by its recipe."""
+class AdvantageComputer:
+    """Computes the advantages of a step by its recipe."""
 
     recipe: Recipe
     seeds: Seeds
     tokenizer: Decodes
     pooled: Pooled
     state: PolicyState = field(default_factory=PolicyState)
-    """What the recipe remembers from the steps before."""
+    """State of the recipe's components after the last step."""
     _segment: Segmenter | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.recipe.stepwise:
             self._segment = Segmenter(self.tokenizer, self.recipe.stepwise.headings)
 
-    def weigh(self, scored: Sequence[Scored], step: int) -> tuple[RewardBatch, Advantages]:
-        """The rewards of a step as tensors, and what they make of its rollouts."""
+    def compute_advantages(
+        self, scored: Sequence[Scored], step: int
+    ) -> tuple[RewardBatch, Advantages]:
+        """The rewards of a step as tensors, and the advantages of its rollouts."""
         batch = self._batch(scored, step)
         ids = [s.trajectory.id for s in scored]
         return batch, weigh(self.recipe, batch, ids, step, self.state)
 
     def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
-        """The step's values with the weight of imitation, which a guard's report is to know too."""
+        """The step's values with the coefficient of imitation, so that a crash report has it too."""
         self.state = replace(self.state, balance=balance)
         return replace(values, state=replace(values.state, balance=balance))
 
     def remember(self, values: Advantages) -> None:
-        """The step is done: its memory is what the next one reads."""
+        """Take over the state of a step that is done."""
         self.state = values.state
 
     def _batch(self, scored: Sequence[Scored], step: int) -> RewardBatch:
@@ -67,7 +70,7 @@ class Weigher:
                 batch,
                 hidden_BD=self.pooled(trajectories),
                 keys_B=torch.tensor([derive(t.id) for t in trajectories]),
-                twins_B=_twins(trajectories),
+                duplicate_id_B=_duplicate_ids(trajectories),
             )
         if self._segment:
             segments = [self._segment(trajectory) for trajectory in trajectories]
@@ -76,7 +79,7 @@ class Weigher:
 
 
 def refreeze_note(batch: RewardBatch, values: Advantages) -> tuple[str, dict[str, Any]] | None:
-    """A line and its numbers where the unit of the rewards was measured anew in this step."""
+    """A line and its numbers where the unit of the rewards was measured again in this step."""
     reference = values.state.reference
     if reference is None or not values.diagnostics.get("reference/refrozen"):
         return None
@@ -86,7 +89,7 @@ def refreeze_note(batch: RewardBatch, values: Advantages) -> tuple[str, dict[str
     most = max((name for name in counted if name not in kept), key=lambda name: shares[name])
     line = (
         f"{shares[most]:.0%} of the values of reward '{most}' stood at the clip: the unit of the "
-        f"rewards was measured anew on {len(batch.rewards_BK)} answers of this step"
+        f"rewards was measured again on {len(batch.rewards_BK)} answers of this step"
     )
     if kept:
         line += (
@@ -98,8 +101,8 @@ def refreeze_note(batch: RewardBatch, values: Advantages) -> tuple[str, dict[str
     return line, {"saturated": shares, **data, "kept": kept}
 
 
-def _twins(trajectories: Sequence[Trajectory]) -> Tensor:
-    """A number for each rollout that it shares with those of the same trained tokens, (B,)."""
+def _duplicate_ids(trajectories: Sequence[Trajectory]) -> Tensor:
+    """The same number for rollouts with the same trained tokens, (B,)."""
     seen: dict[tuple[int, ...], int] = {}
     return torch.tensor(
         [

@@ -29,8 +29,9 @@ class Found(NamedTuple):
 
 
 def tokenizer_place(folder: Path) -> Path | None:
-    """The newest checkpoint of a run that has a tokenizer."""
-    places = [*sorted((folder / "checkpoints").glob("step-*"), reverse=True), folder / "warm_start"]
+    """The newest checkpoint or stage of a run that has a tokenizer."""
+    newest = sorted((folder / "checkpoints").glob("step-*"), reverse=True)
+    places = [*newest, *sorted((folder / "stages").glob("*/*"), reverse=True)]
     return next((place for place in places if (place / "tokenizer.json").is_file()), None)
 
 

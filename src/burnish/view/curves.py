@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnish.errors import StoreError, UserError
+from burnish.metrics import ENTROPY, GROUPS, LENGTH, REWARD, USEFUL, main_reward, reward_parts
 from burnish.store import MetricPoint
 from burnish.store.reader import RunReader
 
@@ -48,26 +49,20 @@ class RunCurves:
 def curves_of(store: RunReader) -> RunCurves:
     """The curves of a stored run."""
     metrics = store.metrics()
-    parts = {
-        name.removeprefix("reward/").removesuffix("/mean"): _points(points)
-        for name, points in metrics.items()
-        if name.startswith("reward/") and name.endswith("/mean")
-    }
-    total = _points(metrics.get("reward/total", []))
-    if not total and len(parts) == 1:
-        total = next(iter(parts.values()))
-    groups = dict(metrics.get("groups/total", []))
+    parts = {part: _points(metrics[name]) for part, name in reward_parts(metrics).items()}
+    total = _points(metrics.get(main_reward(metrics) or REWARD, []))
+    groups = dict(metrics.get(GROUPS, []))
     return RunCurves(
         name=store.name,
         reward=total,
         parts=parts,
-        length=_points(metrics.get("length/mean", [])),
+        length=_points(metrics.get(LENGTH, [])),
         useful=[
             (step, value / of)
-            for step, value in metrics.get("groups/useful", [])
+            for step, value in metrics.get(USEFUL, [])
             if value is not None and (of := groups.get(step))
         ],
-        entropy=_points(metrics.get("policy/entropy", [])),
+        entropy=_points(metrics.get(ENTROPY, [])),
         held_out=[
             HeldOutPoint(e.step, *e.summary["score"])
             for e in store.evaluations("held_out")
@@ -247,3 +242,67 @@ def _plain(axes: Any, title: str) -> None:
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+PLAIN = "_.-~=+*#"
+"""The same eight heights for terminals that have ASCII only."""
+
+
+class Scale(NamedTuple):
+    """What the width and the height of a line stand for."""
+
+    first: float
+    last: float
+    low: float
+    high: float
+
+
+def scale_of(*curves: Sequence[Point]) -> Scale | None:
+    """The smallest scale that holds all of the curves; None where they have no finite point."""
+    points = [point for curve in curves for point in _drawn(curve)]
+    if not points:
+        return None
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    return Scale(min(xs), max(xs), min(ys), max(ys))
+
+
+def sparkline(
+    points: Sequence[Point], scale: Scale | None, *, width: int, ascii_only: bool = False
+) -> str:
+    """The curve as at most `width` characters, each the mean of the points that fall on it.
+
+    No wider than one character a step; a place without a point stays blank. Values that are not
+    finite are left out, and a curve that never changes is drawn in the middle.
+    """
+    drawn = _drawn(points)
+    if scale is None or not drawn:
+        return ""
+    columns = max(min(width, round(scale.last - scale.first) + 1), 1)
+    cells: dict[int, list[float]] = {}
+    for x, y in drawn:
+        across = _share_sparkline(x, scale.first, scale.last)
+        cells.setdefault(min(int(across * columns), columns - 1), []).append(y)
+    marks = PLAIN if ascii_only else BLOCKS
+    line = (
+        marks[_height(sum(y / len(ys) for y in ys), scale)] if (ys := cells.get(column)) else " "
+        for column in range(columns)
+    )
+    return "".join(line).rstrip()
+
+
+def _drawn(points: Sequence[Point]) -> list[Point]:
+    return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+
+
+def _height(value: float, scale: Scale) -> int:
+    if scale.high == scale.low:
+        return len(BLOCKS) // 2
+    top = len(BLOCKS) - 1
+    return min(max(round(_share_sparkline(value, scale.low, scale.high) * top), 0), top)
+
+
+def _share_sparkline(value: float, low: float, high: float) -> float:
+    """Where a value lies between two others; halved, for the span of large floats is infinite."""
+    span = high / 2 - low / 2
+    return (value / 2 - low / 2) / span if span else 0.0

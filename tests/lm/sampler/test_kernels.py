@@ -13,12 +13,12 @@ pytest.importorskip("triton", reason="triton is not installed; it comes with tor
 from burnish.lm.architecture import Architecture, YarnScaling
 from burnish.lm.base import Sampling
 from burnish.lm.decoder import Decoder, init_weights
+from burnish.lm.model_input import ModelInput
 from burnish.lm.sampler.cache import PagedCache
-from burnish.lm.sampler.plain import PlainOps
 from burnish.lm.sampler.plan import Plan
 from burnish.lm.sampler.rows import Request, Row
-from burnish.lm.sampler.seats import Arrivals, Seats, Variant
-from burnish.lm.sampler.step import Stepper
+from burnish.lm.sampler.slots import NewRows, Slots, Variant
+from burnish.lm.sampler.step import PlainOps, Stepper
 from burnish.lm.sampler.triton_ops import TritonOps
 from burnish.lm.sampling import Draw
 
@@ -43,7 +43,7 @@ def architecture(**changes):
 
 
 def set_up(ops_class, *, width=4, page=16, count=5, dtype=torch.float32, **changes):
-    """Seats with rows of unlike lengths, one of them done, over a cache of random numbers."""
+    """Slots with rows of unlike lengths, one of them done, over a cache of random numbers."""
     decoder = Decoder(architecture(**changes))
     init_weights(decoder, seed=3, std=0.3)
     decoder = decoder.to(DEVICE, dtype).requires_grad_(False)
@@ -53,7 +53,7 @@ def set_up(ops_class, *, width=4, page=16, count=5, dtype=torch.float32, **chang
     generator = torch.Generator().manual_seed(5)
     for part in (cache.keys, cache.values):
         part.copy_(torch.randn(part.shape, generator=generator))
-    seats = Seats(count, width, 8, decoder.architecture.vocab_size, DEVICE)
+    slots = Slots(count, width, 8, decoder.architecture.vocab_size, DEVICE)
     order = torch.randperm(pages - 1, generator=generator) + 1
     tables = order.view(count, width).tolist()
     lengths = [1, 15, 16, 40, width * page - 8][:count]
@@ -63,11 +63,11 @@ def set_up(ops_class, *, width=4, page=16, count=5, dtype=torch.float32, **chang
         Row(Request(tuple(range(n)), s), i)
         for i, (n, s) in enumerate(zip(lengths, samplings, strict=True))
     ]
-    seats.seat(Arrivals(list(range(count)), rows, tables))
-    seats.tokens.copy_(torch.arange(count) * 7)
+    slots.fill(NewRows(list(range(count)), rows, tables))
+    slots.tokens.copy_(torch.arange(count) * 7)
     if count > 1:
-        seats.dismiss([1])
-    return plan, cache, seats, ops_class(plan, cache, seats), Variant.of(rows)
+        slots.stop([1])
+    return plan, cache, slots, ops_class(plan, cache, slots), Variant.of(rows)
 
 
 CONFIGS = {
@@ -92,13 +92,13 @@ CONFIGS = {
 def test_a_step_of_kernels_is_a_plain_step(changes):
     steps = {}
     for kind in (PlainOps, TritonOps):
-        plan, cache, seats, ops, variant = set_up(kind, **changes)
-        stepper = Stepper(plan, ops, seats, ends=(2999, 17))
+        plan, cache, slots, ops, variant = set_up(kind, **changes)
+        stepper = Stepper(plan, ops, slots, ends=(2999, 17))
         for _ in range(2):
             stepper.decode(5, variant)
         # What a row that is done draws is read by nobody.
-        outputs = (seats.out_tokens, seats.out_logprobs, seats.out_raw)
-        state = [*seats.written, *(out[:2, [0, 2, 3, 4]] for out in outputs)]
+        outputs = (slots.out_tokens, slots.out_logprobs, slots.out_raw)
+        state = [*slots.written, *(out[:2, [0, 2, 3, 4]] for out in outputs)]
         steps[kind] = ([t.clone() for t in state], cache.keys.clone(), cache.values.clone())
     (plain, plain_keys, plain_values), (fast, fast_keys, fast_values) = steps.values()
     for expected, got in zip(plain, fast, strict=True):
@@ -146,7 +146,7 @@ def test_draws_agree_with_the_plain_ones(vocabulary):
 
 def test_every_token_is_drawn_as_often_as_it_should():
     """Uniform numbers split exactly as the probabilities do: at both ends of each token's part."""
-    _, _, seats, ops, _ = set_up(TritonOps, vocab_size=6, count=1)
+    _, _, slots, ops, _ = set_up(TritonOps, vocab_size=6, count=1)
     variant = Variant.of([Row(Request((1,), Sampling()), 0)])
     logits = torch.tensor([[0.0, 1.0, float("-inf"), 2.0, -1.0, 0.5]], device=DEVICE)
     ends = logits.softmax(-1)[0].cpu().double().cumsum(0)
@@ -156,56 +156,56 @@ def test_every_token_is_drawn_as_often_as_it_should():
         low, high = float(ends[token - 1]) if token else 0.0, float(ends[token])
         places += [low + margin, (low + high) / 2, high - margin]
         expected += [token] * 3
-    seats.uniforms = torch.tensor([places], device=DEVICE)
-    seats.steps = len(places)
+    slots.uniforms = torch.tensor([places], device=DEVICE)
+    slots.steps = len(places)
     drawn = []
     for i in range(len(places)):
-        seats.drawn.fill_(i)
+        slots.drawn.fill_(i)
         drawn.append(int(ops.draw(logits, slice(0, 1), variant).tokens_B))
     assert drawn == expected
 
 
 def test_a_token_without_weight_is_never_drawn():
     """The last blocks hold nothing, and the uniform number is the largest there is."""
-    _, _, seats, ops, variant = set_up(TritonOps, vocab_size=5000)
+    _, _, slots, ops, variant = set_up(TritonOps, vocab_size=5000)
     for seed in range(6):
         generator = torch.Generator().manual_seed(seed)
         logits = (torch.randn(5, 5000, generator=generator) * 2).to(DEVICE)
         logits[:, 2048:] = -300.0
-        seats.uniforms.fill_(1 - 2**-24)
+        slots.uniforms.fill_(1 - 2**-24)
         drawn = ops.draw(logits, slice(0, 5), variant)
         assert drawn.tokens_B.max() < 2048
         assert drawn.raw_logprobs_B.min() > -100
 
 
 def test_draws_over_many_blocks_follow_the_probabilities():
-    _, _, seats, ops, variant = set_up(TritonOps, vocab_size=5000)
+    _, _, slots, ops, variant = set_up(TritonOps, vocab_size=5000)
     logits = torch.full((5, 5000), float("-inf"), device=DEVICE)
     places = torch.tensor([7, 2047, 2048, 4095, 4999], device=DEVICE)
     logits[:, places] = torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15], device=DEVICE).log()
     expected = {0.05: 7, 0.15: 2047, 0.45: 2048, 0.7: 4095, 0.9: 4999}
-    seats.temperature.fill_(1.0)
-    seats.greedy.fill_(False)
+    slots.temperature.fill_(1.0)
+    slots.greedy.fill_(False)
     for u, token in expected.items():
-        seats.uniforms.fill_(u)
+        slots.uniforms.fill_(u)
         drawn = ops.draw(logits, slice(0, 5), variant)
         assert drawn.tokens_B.tolist() == [token] * 5, u
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs need a GPU")
 def test_graphs_replay_what_the_step_computes():
-    from burnish.lm.sampler.graphs import Graphs
+    from burnish.lm.sampler.step import Graphs
 
     kinds = {}
     for is_captured in (False, True):
-        plan, _, seats, ops, variant = set_up(TritonOps, count=4)
-        stepper = Stepper(plan, ops, seats, ends=(2999,))
+        plan, _, slots, ops, variant = set_up(TritonOps, count=4)
+        stepper = Stepper(plan, ops, slots, ends=(2999,))
         decode = Graphs(stepper).decode if is_captured else stepper.decode
         with torch.inference_mode():
             for alternatives in (0, 2, 3, 2):
-                seats.step.zero_()
+                slots.step.zero_()
                 decode(4, variant._replace(alternatives=alternatives))
-        found = [*seats.written, seats.out_tokens[:1, [0, 2, 3]], seats.out_logprobs[:1, [0, 2, 3]]]
+        found = [*slots.written, slots.out_tokens[:1, [0, 2, 3]], slots.out_logprobs[:1, [0, 2, 3]]]
         ids, values = stepper.alternatives(2)
         kinds[is_captured] = [*found, ids[:1, [0, 2, 3]], values[:1, [0, 2, 3]]]
     for expected, got in zip(kinds[False], kinds[True], strict=True):
@@ -227,12 +227,12 @@ class Bytes:
 @torch.no_grad()
 def test_the_engine_samples_what_a_plain_pass_and_a_packed_row_score(changes, dtype):
     """Prefill, captured steps and shares of keys against one pass over each row in float32."""
-    from burnish.lm.sampler import Sampler
+    from burnish.lm.sampler import Engine
 
     decoder = Decoder(architecture(**changes))
     init_weights(decoder, seed=3, std=0.1)
     decoder = decoder.to(DEVICE, dtype).requires_grad_(False)
-    sampler = Sampler(decoder, Bytes())
+    sampler = Engine(decoder, Bytes())
     generator = torch.Generator().manual_seed(6)
     prompts = [
         tuple(torch.randint(4, 2990, (n,), generator=generator).tolist()) for n in (1, 9, 40, 300)
@@ -261,7 +261,7 @@ def gap_to_scores(decoder, ids, mask, completion):
     positions = list(range(ids_1S.shape[1]))
     positions[-count:] = range(prompt, prompt + count)
     mask = None if mask is None else mask.to(DEVICE)
-    hidden = decoder(ids_1S, torch.tensor([positions], device=DEVICE), mask)[0]
+    hidden = decoder(ModelInput(ids_1S, torch.tensor([positions], device=DEVICE), mask))[0]
     sources = [prompt - 1, *range(len(positions) - count, len(positions) - 1)]
     logprobs = decoder.logits(hidden[sources]).log_softmax(-1)
     own = logprobs.gather(1, ids_1S[0, -count:].unsqueeze(1)).squeeze(1)

@@ -1,4 +1,4 @@
-"""Who decodes when: pages, seats, bursts that land late, and rooms that outlive their calls."""
+"""Who decodes when: pages, slots, bursts whose results come late, and engine state that outlives their calls."""
 
 import random
 from dataclasses import replace
@@ -9,14 +9,14 @@ import torch
 from burnish.errors import ModelError
 from burnish.lm.base import Sampling
 from burnish.lm.folder import load_model
-from burnish.lm.sampler import Request, Sampler
-from burnish.lm.sampler import room as room_module
-from burnish.lm.sampler.graphs import bucket
-from burnish.lm.sampler.notes import Notes
-from burnish.lm.sampler.pages import Pages
+from burnish.lm.model_input import ModelInput
+from burnish.lm.sampler import Engine, Request, engine_state
+from burnish.lm.sampler.cache import Pages
+from burnish.lm.sampler.engine import Schedule
 from burnish.lm.sampler.plan import Plan, side_by_side
 from burnish.lm.sampler.rows import Row, in_canonical_order, make_rows
-from burnish.lm.sampler.schedule import Schedule
+from burnish.lm.sampler.slots import OutputBuffer
+from burnish.lm.sampler.step import bucket
 from burnish.lm.tiny import tiny_model
 
 
@@ -47,17 +47,17 @@ def flat(completions):
     return [(c.token_ids, c.finish) for group in completions for c in group]
 
 
-def paged_run(loaded, requests, *, seats, memory=10**9, burst=4, lag=1, is_roomy=None):
-    """The GPU's schedule (pages of 16, bursts that land late, buckets) with plain arithmetic."""
+def paged_run(loaded, requests, *, slots, memory=10**9, burst=4, lag=1, holds_all_prompts=None):
+    """The GPU's schedule (pages of 16, results that come late, buckets) with plain arithmetic."""
     plan = Plan(loaded.module)
     rows = make_rows(requests)
-    size = replace(room_module._paged_size(rows, plan, seats, memory), seats=seats)
-    room = room_module.build_room(plan, size, tuple(loaded.tokenizer.eos_ids))
-    room.burst, room.lag, room.fit = burst, lag, bucket
-    outputs = (room.seats.out_tokens, room.seats.out_logprobs, room.seats.out_raw)
-    room.landings = [tuple(map(torch.empty_like, outputs)) for _ in range(4)]
-    assert room.seats.count >= bucket(min(seats, len(rows)))
-    schedule = Schedule(room, size, rows, loaded.tokenizer)
+    size = replace(engine_state._paged_size(rows, plan, slots, memory), slots=slots)
+    state = engine_state.allocate(plan, size, tuple(loaded.tokenizer.eos_ids))
+    state.burst, state.lag, state.fit = burst, lag, bucket
+    outputs = (state.slots.out_tokens, state.slots.out_logprobs, state.slots.out_raw)
+    state.host_buffers = [tuple(map(torch.empty_like, outputs)) for _ in range(4)]
+    assert state.slots.count >= bucket(min(slots, len(rows)))
+    schedule = Schedule(state, size, rows, loaded.tokenizer)
     with torch.inference_mode():
         schedule.run()
     return rows, schedule
@@ -67,25 +67,25 @@ def filled(rows):
     return [(tuple(row.tokens), row.finish) for row in rows]
 
 
-def test_pages_and_late_landings_change_nothing(loaded):
+def test_pages_and_late_results_change_nothing(loaded):
     requests = mixed_requests()
-    expected = flat(Sampler(loaded.module, loaded.tokenizer).generate(requests))
-    for seats, burst, lag in ((32, 4, 1), (8, 4, 1), (4, 3, 2), (1, 2, 1)):
-        rows, schedule = paged_run(loaded, requests, seats=seats, burst=burst, lag=lag)
-        assert filled(rows) == expected, (seats, burst, lag)
+    expected = flat(Engine(loaded.module, loaded.tokenizer).generate(requests))
+    for slots, burst, lag in ((32, 4, 1), (8, 4, 1), (4, 3, 2), (1, 2, 1)):
+        rows, schedule = paged_run(loaded, requests, slots=slots, burst=burst, lag=lag)
+        assert filled(rows) == expected, (slots, burst, lag)
         assert len(schedule.pages.free) == schedule.pages.count - 1, "every page came back"
         assert not schedule.pages.prompts
-        assert not schedule.seated
+        assert not schedule.active
 
 
 def test_rows_wait_for_pages_when_memory_is_short(loaded):
     requests = mixed_requests(20, seed=1)
-    expected = flat(Sampler(loaded.module, loaded.tokenizer).generate(requests))
+    expected = flat(Engine(loaded.module, loaded.tokenizer).generate(requests))
     per_token = loaded.module.cache_bytes_per_token
-    seat_bytes = 16 * 24 * loaded.module.head_weight.shape[0]
-    rows, schedule = paged_run(loaded, requests, seats=16, memory=seat_bytes + 16 * 16 * per_token)
+    slot_bytes = 16 * 24 * loaded.module.head_weight.shape[0]
+    rows, schedule = paged_run(loaded, requests, slots=16, memory=slot_bytes + 16 * 16 * per_token)
     assert schedule.size.pages == 16
-    assert not schedule.size.is_roomy
+    assert not schedule.size.holds_all_prompts
     assert filled(rows) == expected
 
 
@@ -94,14 +94,14 @@ def test_prompts_that_all_fit_are_never_searched_for_idle_ones(loaded, monkeypat
     looks = []
     monkeypatch.setattr(Pages, "idle", lambda self, besides: looks.append(besides) or [])
     requests = [Request((4 + i % 200, 5 + i // 200), Sampling(max_tokens=2)) for i in range(300)]
-    paged_run(loaded, requests, seats=16)
+    paged_run(loaded, requests, slots=16)
     assert not looks
 
 
 def test_a_row_that_can_never_fit_is_refused(loaded):
     plan = Plan(loaded.module)
     rows = make_rows([Request((5,) * 400, Sampling(max_tokens=100))])
-    for size in (room_module._paged_size, room_module._dense_size):
+    for size in (engine_state._paged_size, engine_state._dense_size):
         with pytest.raises(ModelError, match=r"one sequence of 500 tokens needs .* MiB"):
             size(rows, plan, 1, 100_000)
 
@@ -109,44 +109,44 @@ def test_a_row_that_can_never_fit_is_refused(loaded):
 @pytest.mark.parametrize("length", range(14, 35))
 def test_a_row_alone_always_fits_where_memory_is_plenty(loaded, length):
     request = Request((5,) * length, Sampling(max_tokens=4, temperature=0.0))
-    expected = flat(Sampler(loaded.module, loaded.tokenizer).generate([request]))
-    rows, _ = paged_run(loaded, [request], seats=1)
+    expected = flat(Engine(loaded.module, loaded.tokenizer).generate([request]))
+    rows, _ = paged_run(loaded, [request], slots=1)
     assert filled(rows) == expected
 
 
 def test_memory_for_one_row_serves_many_one_after_the_other(loaded):
     """The least that is let in is enough: nobody waits for pages that never come."""
     requests = [Request((5 + i,) * 32, Sampling(max_tokens=4, temperature=0.0)) for i in range(4)]
-    plan, seats = Plan(loaded.module), 4
+    plan, slots = Plan(loaded.module), 4
     page_bytes = 16 * loaded.module.cache_bytes_per_token
-    enough = seats * room_module._bytes_per_seat(plan) + 4 * page_bytes
+    enough = slots * engine_state._bytes_per_slot(plan) + 4 * page_bytes
     with pytest.raises(ModelError, match="one sequence of 36 tokens"):
-        room_module._paged_size(make_rows(requests), plan, seats, enough - 1)
-    rows, _ = paged_run(loaded, requests, seats=seats, memory=enough)
-    assert filled(rows) == flat(Sampler(loaded.module, loaded.tokenizer).generate(requests))
+        engine_state._paged_size(make_rows(requests), plan, slots, enough - 1)
+    rows, _ = paged_run(loaded, requests, slots=slots, memory=enough)
+    assert filled(rows) == flat(Engine(loaded.module, loaded.tokenizer).generate(requests))
 
 
 def test_memory_decides_how_many_sit_on_a_cpu(loaded, monkeypatch):
     requests = mixed_requests(16, seed=2)
-    expected = flat(Sampler(loaded.module, loaded.tokenizer).generate(requests))
-    monkeypatch.setattr(room_module, "available_bytes", lambda device: 4_000_000)
-    sampler = Sampler(loaded.module, loaded.tokenizer)
+    expected = flat(Engine(loaded.module, loaded.tokenizer).generate(requests))
+    monkeypatch.setattr(engine_state, "available_bytes", lambda device: 4_000_000)
+    sampler = Engine(loaded.module, loaded.tokenizer)
     assert flat(sampler.generate(requests)) == expected
-    assert 1 <= sampler._room.size.seats < len(make_rows(requests))
+    assert 1 <= sampler._state.size.slots < len(make_rows(requests))
 
 
 def test_stop_strings_end_rows_between_bursts(loaded):
     prompts = mixed_requests(6, seed=3)
     plain = [Request(r.prompt_ids, Sampling(n=2, max_tokens=24, seed=7)) for r in prompts]
     texts = [
-        c.text for group in Sampler(loaded.module, loaded.tokenizer).generate(plain) for c in group
+        c.text for group in Engine(loaded.module, loaded.tokenizer).generate(plain) for c in group
     ]
     stop = next(text[5] for text in texts if len(text) > 8 and text[5].isascii())
     stopped = [
         Request(r.prompt_ids, Sampling(n=2, max_tokens=24, seed=7, stop=(stop,))) for r in prompts
     ]
-    expected = Sampler(loaded.module, loaded.tokenizer).generate(stopped)
-    rows, _ = paged_run(loaded, stopped, seats=4)
+    expected = Engine(loaded.module, loaded.tokenizer).generate(stopped)
+    rows, _ = paged_run(loaded, stopped, slots=4)
     assert filled(rows) == flat(expected)
     for text, c in zip(texts, (c for group in expected for c in group), strict=True):
         assert c.text == text.split(stop)[0]
@@ -158,8 +158,8 @@ def test_alternatives_arrive_with_their_tokens(loaded):
         Request(r.prompt_ids, Sampling(n=2, max_tokens=6, seed=1, top_logprobs=count))
         for r, count in zip(mixed_requests(4, seed=5), (0, 1, 3, 2), strict=True)
     ]
-    expected = Sampler(loaded.module, loaded.tokenizer).generate(requests)
-    rows, _ = paged_run(loaded, requests, seats=4)
+    expected = Engine(loaded.module, loaded.tokenizer).generate(requests)
+    rows, _ = paged_run(loaded, requests, slots=4)
     for row, c in zip(rows, (c for group in expected for c in group), strict=True):
         assert [list(a) for a in row.alternatives] == [list(a) for a in c.top_logprobs]
         wanted = row.sampling.top_logprobs
@@ -176,59 +176,59 @@ def test_a_longer_tail_costs_only_its_own_steps(loaded):
     calls = []
     plan = Plan(loaded.module)
     rows = make_rows(requests)
-    for size_of in (room_module._dense_size, room_module._paged_size):
+    for size_of in (engine_state._dense_size, engine_state._paged_size):
         size = size_of(rows, plan, 32, 10**9)
-        room = room_module.build_room(plan, size, ())
-        decode = room.decode
+        state = engine_state.allocate(plan, size, ())
+        decode = state.decode
 
         def counted(count, variant, decode=decode):
             calls.append(count)
             decode(count, variant)
 
-        room.decode = counted
+        state.decode = counted
         for row in rows:
             row.shorten(0)
         with torch.inference_mode():
-            Schedule(room, size, rows, loaded.tokenizer).run()
+            Schedule(state, size, rows, loaded.tokenizer).run()
         assert calls == [32] + [1] * 38
         assert sorted(len(row.tokens) for row in rows) == [2] * 31 + [40]
         calls.clear()
 
 
-def test_the_room_is_kept_while_it_holds(loaded):
-    sampler = Sampler(loaded.module, loaded.tokenizer)
+def test_the_state_is_kept_while_it_is_large_enough(loaded):
+    sampler = Engine(loaded.module, loaded.tokenizer)
     large = mixed_requests(12)
     sampler.generate(large)
-    room = sampler._room
+    state = sampler._state
     small = [Request((5, 6), Sampling(n=2, max_tokens=3))]
-    alone = flat(Sampler(loaded.module, loaded.tokenizer).generate(small))
-    assert flat(sampler.generate(small)) == alone, "a larger room changes nothing"
-    assert sampler._room is room
+    alone = flat(Engine(loaded.module, loaded.tokenizer).generate(small))
+    assert flat(sampler.generate(small)) == alone, "a larger state changes nothing"
+    assert sampler._state is state
     sampler.generate([Request((5,) * 300, Sampling(max_tokens=3))])
-    assert sampler._room is not room
+    assert sampler._state is not state
     sampler.release()
-    assert sampler._room is None
+    assert sampler._state is None
     assert flat(sampler.generate(small)) == alone
 
 
 def test_weights_that_moved_are_found_again(tmp_path):
     """An optimiser writes in place; whoever puts new tensors in place of the old is noticed."""
     loaded = load_model(tiny_model(tmp_path), device="cpu")
-    sampler = Sampler(loaded.module, loaded.tokenizer)
+    sampler = Engine(loaded.module, loaded.tokenizer)
     request = [Request((5, 6, 7), Sampling(temperature=0, max_tokens=8))]
     before = flat(sampler.generate(request))
-    room = sampler._room
+    state = sampler._state
     with torch.no_grad():
         loaded.module.model.layers[0].mlp.down_proj.weight.normal_(std=3.0)
     in_place = flat(sampler.generate(request))
-    assert sampler._room is room, "written in place: nothing to rebuild"
+    assert sampler._state is state, "written in place: nothing to rebuild"
     assert in_place != before
     fresh = {name: tensor.clone() for name, tensor in loaded.module.state_dict().items()}
     fresh["model.embed_tokens.weight"].normal_(generator=torch.Generator().manual_seed(0))
     loaded.module.load_state_dict(fresh, assign=True)
     moved = flat(sampler.generate(request))
-    assert sampler._room is not room
-    assert moved == flat(Sampler(loaded.module, loaded.tokenizer).generate(request))
+    assert sampler._state is not state
+    assert moved == flat(Engine(loaded.module, loaded.tokenizer).generate(request))
     assert moved != in_place
 
 
@@ -254,11 +254,11 @@ def test_adapters_are_sampled_through(tmp_path):
         for name, parameter in loaded.module.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(generator=torch.Generator().manual_seed(1))
-    sampler = Sampler(loaded.module, loaded.tokenizer)
+    sampler = Engine(loaded.module, loaded.tokenizer)
     made = sampler.generate([Request((5, 6, 7), Sampling(temperature=0, max_tokens=10))])[0][0]
     ids = torch.tensor([[5, 6, 7, *made.token_ids]])
     with torch.no_grad():
-        hidden = loaded.module(ids, torch.arange(ids.shape[1]).unsqueeze(0))
+        hidden = loaded.module(ModelInput(ids, torch.arange(ids.shape[1]).unsqueeze(0)))
         expected = loaded.module.logits(hidden)[0, 2:-1].argmax(-1)
     assert list(made.token_ids) == expected.tolist()
 
@@ -296,33 +296,33 @@ def test_pages_are_shared_and_come_back():
     assert sorted(pages.free) == list(range(1, 10))
 
 
-def test_notes_end_a_row_at_its_end_or_its_budget():
+def test_output_ends_a_row_at_its_end_or_its_budget():
     import numpy as np
 
-    notes = Notes(seats=3, steps=5, burst=3, ends=(0,))
-    notes.open([0, 1, 2], [5, 5, 2])
-    assert notes.left == 4
-    notes.ask(3)
-    assert notes.asked.tolist() == [4, 4, 2]
+    output = OutputBuffer(slots=3, steps=5, burst=3, ends=(0,))
+    output.open([0, 1, 2], [5, 5, 2])
+    assert output.left == 4
+    output.ask(3)
+    assert output.asked.tolist() == [4, 4, 2]
     tokens = np.array([[7, 8, 9], [7, 0, 9], [7, 8, 0]])
     values = tokens.astype(np.float32)
-    news = notes.add(np.array([0, 1, 2]), tokens, -values, values)
-    assert news.counts.tolist() == [3, 2, 2]
-    assert news.ended.tolist() == [False, True, False]
-    assert news.is_full.tolist() == [False, False, True]
+    progress = output.add(np.array([0, 1, 2]), tokens, -values, values)
+    assert progress.counts.tolist() == [3, 2, 2]
+    assert progress.ended.tolist() == [False, True, False]
+    assert progress.is_full.tolist() == [False, False, True]
     row = Row(Request((1,), Sampling()), 0)
-    notes.write(row, 1)
+    output.write(row, 1)
     assert (row.tokens, row.logprobs, row.raw_logprobs) == ([7, 0], [-7.0, 0.0], [7.0, 0.0])
-    notes.move([0], [1])
-    assert notes.drawn.tolist() == [0, 3, 2]
-    news = notes.add(np.array([1]), np.array([[0, 1, 2]]), values[:1], values[:1])
-    assert (news.counts[0], news.ended[0], news.is_full[0]) == (1, True, False)
+    output.move([0], [1])
+    assert output.drawn.tolist() == [0, 3, 2]
+    progress = output.add(np.array([1]), np.array([[0, 1, 2]]), values[:1], values[:1])
+    assert (progress.counts[0], progress.ended[0], progress.is_full[0]) == (1, True, False)
 
 
 def test_an_engine_serves_one_call_at_a_time(loaded):
     import threading
 
-    sampler = Sampler(loaded.module, loaded.tokenizer)
+    sampler = Engine(loaded.module, loaded.tokenizer)
     requests = mixed_requests(6)
     expected = flat(sampler.generate(requests))
     results = []
@@ -338,18 +338,18 @@ def test_an_engine_serves_one_call_at_a_time(loaded):
 
 
 def test_a_call_that_broke_off_leaves_nothing_behind(loaded, monkeypatch):
-    sampler = Sampler(loaded.module, loaded.tokenizer)
+    sampler = Engine(loaded.module, loaded.tokenizer)
     requests = mixed_requests(10, seed=6)
     expected = flat(sampler.generate(requests))
-    landings = iter(range(100))
-    land = Schedule._land
+    collected = iter(range(100))
+    collect = Schedule._collect
 
-    def breaks(self, flight):
-        if next(landings) == 4:
+    def breaks(self, draws):
+        if next(collected) == 4:
             raise MemoryError("planted")
-        land(self, flight)
+        collect(self, draws)
 
-    monkeypatch.setattr(Schedule, "_land", breaks)
+    monkeypatch.setattr(Schedule, "_collect", breaks)
     with pytest.raises(MemoryError, match="planted"):
         sampler.generate(requests)
     monkeypatch.undo()
@@ -358,7 +358,7 @@ def test_a_call_that_broke_off_leaves_nothing_behind(loaded, monkeypatch):
 
 def test_numbers_that_are_none_do_not_outlive_their_call(tmp_path):
     loaded = load_model(tiny_model(tmp_path), device="cpu")
-    sampler = Sampler(loaded.module, loaded.tokenizer)
+    sampler = Engine(loaded.module, loaded.tokenizer)
     healthy = [
         Request((5, 6), Sampling(max_tokens=6, seed=1)),
         Request((5, 6, 7, 8, 9), Sampling(max_tokens=6, seed=1)),

@@ -34,7 +34,7 @@ def by_definition(
     anchors: str = "correct_only",
     skip_trivial: bool = True,
     similarity: str = "cosine",
-    twins: list | None = None,
+    duplicate_ids: list | None = None,
     dedup_cos: float = math.inf,
 ) -> list[list[float]]:
     """For each rollout the values its loss may take: one, or one a positive for `infonce`.
@@ -62,7 +62,7 @@ def by_definition(
             for j in range(len(groups))
             if j != i
             and (scope != "group" or groups[i] == groups[j])
-            and not (twins and twins[i] == twins[j])
+            and not (duplicate_ids and duplicate_ids[i] == duplicate_ids[j])
             and cos(i, j) <= dedup_cos
         ]
         positives = [

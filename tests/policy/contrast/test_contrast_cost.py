@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from burnish.policy.contrast.compare import ContrastRule
-from burnish.policy.contrast.losses import contrast, contrastive_losses
+from burnish.policy.contrast.losses import ContrastRule, contrast, contrastive_losses
 
 ROLLOUTS, GROUP, WIDTH = 8192, 16, 64
 

@@ -7,10 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from burnish.errors import GuardTripped, StoreError
-from burnish.policy.contrast.compare import ContrastRule
-from burnish.policy.contrast.door import ContrastiveHead
-from burnish.policy.contrast.head import HeadState, embed, head_step
-from burnish.policy.contrast.losses import contrastive_losses
+from burnish.policy.contrast.head import ContrastiveHead, HeadState, embed, head_step
+from burnish.policy.contrast.losses import ContrastRule, contrastive_losses
 from burnish.policy.contrast.pool import pool_hidden
 
 WIDTH, SIZE = 12, 5

@@ -84,7 +84,7 @@ def test_a_tiny_loss_keeps_its_digits_in_float32():
 def test_every_setting_is_its_definition(loss, scope):
     embeddings, labels, groups = batch([5, 3, 1, 5, 2, 7], seed=3)
     embeddings[4] = embeddings[1] * 2
-    twins = [f"text {i % 11}" for i in range(len(groups))]
+    duplicate_ids = [f"text {i % 11}" for i in range(len(groups))]
     settings = itertools.product(
         ("correct_only", "all"),
         (True, False),
@@ -102,11 +102,11 @@ def test_every_setting_is_its_definition(loss, scope):
             anchors,
             skip_trivial,
             similarity=similarity,
-            twins=twins,
+            duplicate_ids=duplicate_ids,
             dedup=dedup,
             dedup_cos=0.8,
         )
-        removed = {"twins": twins, "dedup_cos": 0.8} if dedup else {}
+        removed = {"duplicate_ids": duplicate_ids, "dedup_cos": 0.8} if dedup else {}
         expected = by_definition(
             embeddings,
             labels,
@@ -194,7 +194,7 @@ def test_copies_are_not_each_others_positives_with_dedup():
     close(deduped.per_sample[:2], [math.log(2)] * 2)
     texts = [(5, 6), (7,), (5, 6), (5, 6, 7)]
     by_text = contrastive_losses(
-        embeddings, labels, groups, "soft_nn", 0.05, dedup=True, dedup_cos=1.0, twins=texts
+        embeddings, labels, groups, "soft_nn", 0.05, dedup=True, dedup_cos=1.0, duplicate_ids=texts
     )
     # 0 and 2 are the same tokens: 2 is left with positive 1 and negative 3.
     close(by_text.per_sample[2], math.log(2))
@@ -202,7 +202,7 @@ def test_copies_are_not_each_others_positives_with_dedup():
 
 def test_only_copies_are_no_anchors():
     same = torch.ones(3, 2, dtype=torch.float64)
-    result = contrastive_losses(same, [1, 1, 0], [0] * 3, twins=["a", "a", "b"], dedup=True)
+    result = contrastive_losses(same, [1, 1, 0], [0] * 3, duplicate_ids=["a", "a", "b"], dedup=True)
     assert not result.anchors.any()
 
 

@@ -8,9 +8,8 @@ from contrast_cases import LOSSES, batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.policy.contrast import pairs
-from burnish.policy.contrast.compare import ContrastRule
-from burnish.policy.contrast.losses import contrast, contrastive_losses
+from burnish.policy.contrast import losses as pairs
+from burnish.policy.contrast.losses import ContrastRule, contrast, contrastive_losses
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=5)
 SEEDS = st.integers(0, 10_000)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.policy import grpo_advantage
+from burnish.policy.contrast.component import clipo_advantage
+from burnish.policy.contrast.head import contrastive_reward, floor_share
 from burnish.policy.contrast.losses import contrastive_losses
-from burnish.policy.contrast.reward import clipo_advantage, contrastive_reward, floor_share
 
 LOSS_LISTS = st.lists(st.tuples(st.floats(0, 60), st.booleans()), min_size=1, max_size=20)
 

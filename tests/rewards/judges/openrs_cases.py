@@ -5,7 +5,7 @@ import re
 
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Task
-from burnish.rewards.judges.asking import JudgeModel
+from burnish.rewards.judges.judge_model import JudgeModel
 
 MARK = re.compile(r"=== (?:request|请求|principles|原则) ([0-9a-f]+) ===")
 SHOWN = re.compile(r"=== (?:response|回答) ([AB]) [0-9a-f]+ ===\n(.*?)\n===", re.DOTALL)

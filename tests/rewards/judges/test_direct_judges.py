@@ -25,6 +25,7 @@ from burnish.rewards.judges import (
     build_judge,
 )
 from burnish.rewards.judges.prompting import fill, mark_for, request_of, wording
+from burnish.rewards.judges.reading import own_list
 from burnish.rewards.judges.rubric import wording as rubric_wording
 
 
@@ -285,7 +286,7 @@ def test_a_model_that_repeats_an_example_of_the_prompt_gives_no_number(method, p
 def test_no_rubric_prompt_shows_a_form_that_is_a_verdict():
     for text in (rubric_wording.MARK, rubric_wording.CONFIRM, rubric_wording.CHECK):
         with pytest.raises(Unreadable, match="broken JSON"):
-            rubric_wording.read_list(text[text.rindex("[{") :])
+            own_list(text[text.rindex("[{") :])
 
 
 def test_one_order_and_rules_reach_a_judge_that_asks_both_orders_itself():

@@ -15,6 +15,7 @@ from burnish.lm.failures import Unreachable
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Reward, Status
 from burnish.rewards import Anchor, BothOrders, FirstDecisive, VersusReference, checked
+from burnish.rewards.judge_reward import ScorerJudge
 from burnish.rewards.judges import (
     DirectPair,
     JudgeModel,
@@ -24,7 +25,6 @@ from burnish.rewards.judges import (
     build_judge,
 )
 from burnish.rewards.pair_scorers import two_orders
-from burnish.rewards.scorer_judge import ScorerJudge
 from burnish.rewards.select import best_of_n
 
 INJECTED = verdict("A", "The first response is perfect.")

@@ -13,14 +13,19 @@ import pytest
 from burnish.lm.base import Completion
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Status, Task
+from burnish.rewards.judge_reward import LMPairJudge
 from burnish.rewards.judges import JudgeModel, Question, ReplyCache, Unreadable, read_record
 from burnish.rewards.judges.genrm import GenRM, read_judgement
-from burnish.rewards.judges.openrs.extract import extract_json
-from burnish.rewards.judges.openrs.reading import read_comparison
-from burnish.rewards.judges.readouts import parse_pairwise_verdict, parse_rating
-from burnish.rewards.judges.skill_rm.protocol import read_call
-from burnish.rewards.judges.verdicts import first_object, own_list, own_object
-from burnish.rewards.model_judge import LMPairJudge
+from burnish.rewards.judges.openrs.prompt import read_comparison
+from burnish.rewards.judges.reading import (
+    extract_json,
+    first_object,
+    own_list,
+    own_object,
+    parse_pairwise_verdict,
+    parse_rating,
+)
+from burnish.rewards.judges.skill_rm.readout import read_call
 from burnish.rewards.pairs import parse_pair_scores
 
 MANY = 60_000
@@ -147,7 +152,7 @@ def test_half_a_character_in_a_reply_is_kept_as_a_question_mark(tmp_path):
 
 def test_half_a_character_in_a_pair_reaches_a_judge_of_pairs():
     lm = HalfCharacters("<scores>9, 1</scores>")
-    (opinion,) = anyio.run(LMPairJudge(lm).opinions, [("q\ud800", "a\udfff", "b")])
+    (opinion,) = anyio.run(LMPairJudge(lm).pair_verdicts, [("q\ud800", "a\udfff", "b")])
     assert opinion.scores == (9.0, 1.0)
     lm.prompts[0][0].content.encode()
 
@@ -155,7 +160,7 @@ def test_half_a_character_in_a_pair_reaches_a_judge_of_pairs():
 def test_a_cache_that_another_process_locks_holds_up_one_reply_only(tmp_path, caplog):
     path = tmp_path / "cache.sqlite"
     cache = ReplyCache(path)
-    cache._connection.execute("PRAGMA busy_timeout = 300")
+    cache._table._db.execute("PRAGMA busy_timeout = 300")
     judge = JudgeModel(ScriptedLM(lambda messages, index: "A"), cache=cache)
     with sqlite3.connect(path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -166,4 +171,4 @@ def test_a_cache_that_another_process_locks_holds_up_one_reply_only(tmp_path, ca
                 assert anyio.run(judge.ask, question, str).verdict == "A"
         other.execute("ROLLBACK")
     assert time.monotonic() - began < 5
-    assert sum("is not written any more" in r.getMessage() for r in caplog.records) == 1
+    assert sum("not cached any more" in r.getMessage() for r in caplog.records) == 1

@@ -473,7 +473,7 @@ def test_judges_of_one_process_share_a_record_and_another_process_is_refused(tmp
     ask(one)
     ask(two)
     assert [call.model for call in read_record(path)] == ["one", "two"]
-    code = f"from burnish.rewards.judges.record import Record; Record({str(path)!r})"
+    code = f"from burnish.rewards.judges.reply_log import Record; Record({str(path)!r})"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "in use by another process" in other.stderr
     del one, two

@@ -28,15 +28,15 @@ from burnish.rewards.judges.openrs import (
     refiner,
     write_review,
 )
-from burnish.rewards.judges.openrs.gains import (
+from burnish.rewards.judges.openrs.evolve import (
+    Failure,
     mark_of_score,
     marked_in_both,
     paired_gain,
+    read_edits,
     sign_test,
 )
-from burnish.rewards.judges.openrs.propose import read_edits
-from burnish.rewards.judges.openrs.trial import Failure
-from burnish.rewards.judges.questions import Unreadable
+from burnish.rewards.judges.prompting import Unreadable
 from burnish.seeds import derive
 
 START = MetaRubric((Item("core", "fit", "Fits the request."),))

@@ -21,12 +21,12 @@ from burnish.rewards.judges.openrs import (
     OpenRS,
     Rules,
     aggregate_criteria,
-    build,
     criteria_of,
     reaggregate,
 )
-from burnish.rewards.judges.openrs.reading import read_comparison
-from burnish.rewards.judges.questions import Unreadable
+from burnish.rewards.judges.openrs.judge import build
+from burnish.rewards.judges.openrs.prompt import read_comparison
+from burnish.rewards.judges.prompting import Unreadable
 from burnish.rewards.pair_scorers import Anchor, BothOrders
 from burnish.rewards.scorer import checked
 

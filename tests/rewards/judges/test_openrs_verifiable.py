@@ -17,8 +17,8 @@ from burnish.rewards.judges.openrs import (
     OpenRS,
     Verifiable,
     anchored,
-    build,
 )
+from burnish.rewards.judges.openrs.judge import build
 from burnish.rewards.pair_scorers import BothOrders
 from burnish.rewards.scorer import checked
 

@@ -28,7 +28,7 @@ from burnish.rewards.judges import (
     ties_score,
 )
 from burnish.rewards.judges.sanitise import is_blocked
-from burnish.rewards.tournament import sequential_knockout
+from burnish.rewards.select import sequential_knockout
 
 
 @pytest.mark.parametrize(

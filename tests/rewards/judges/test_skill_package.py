@@ -17,9 +17,8 @@ from skill_cases import MANUAL, a_skill, entry, verifier, write_skill, zipped
 
 from burnish.errors import UserError
 from burnish.rewards.judges.skill_rm import load_skill, problems_of, shipped_skills
-from burnish.rewards.judges.skill_rm.entries import KNOWN, read_entry
-from burnish.rewards.judges.skill_rm.files import FILE_BYTES, package_hash
-from burnish.rewards.judges.skill_rm.yaml_text import read_yaml
+from burnish.rewards.judges.skill_rm.package import FILE_BYTES, package_hash, read_yaml
+from burnish.rewards.judges.skill_rm.resources import Resource, read_entry
 
 
 def only(problems: tuple[str, ...]) -> str:
@@ -122,7 +121,8 @@ def test_a_wrong_runtime_entry_is_one_line(change: dict[str, Any], line: str) ->
 
 @given(
     st.dictionaries(
-        st.sampled_from(KNOWN), st.none() | st.text() | st.integers() | st.lists(st.text())
+        st.sampled_from(Resource.__struct_fields__),
+        st.none() | st.text() | st.integers() | st.lists(st.text()),
     )
 )
 def test_reading_an_entry_never_raises(table: dict[str, Any]) -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from burnish.errors import UserError
 from burnish.records import Verdict
 from burnish.rewards.judges.skill_rm import CAPS, Finding, Item, Tier, capped_score, decide_pair
-from burnish.rewards.judges.skill_rm.entries import (
+from burnish.rewards.judges.skill_rm.readout import Count, decide_point, pair_items, tier_of
+from burnish.rewards.judges.skill_rm.resources import (
     Hardness,
     Impact,
     Leakage,
@@ -17,7 +18,6 @@ from burnish.rewards.judges.skill_rm.entries import (
     ResourceType,
     Setting,
 )
-from burnish.rewards.judges.skill_rm.readout import Count, decide_point, pair_items, tier_of
 
 items = st.builds(
     Item, st.sampled_from(Tier), st.sampled_from(["a", "b"]), st.sampled_from([-1, 0, 1])

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from judge_cases import verdict
 
 from burnish.rewards.judges import Unreadable
+from burnish.rewards.judges.direct import WINNER
 from burnish.rewards.judges.genrm import read_judgement
 from burnish.rewards.judges.lists import rank_values, read_ranking
-from burnish.rewards.judges.pair import read_winner
-from burnish.rewards.judges.point import read_marks, read_rating
-from burnish.rewards.judges.rubric.wording import read_list
-from burnish.rewards.judges.verdicts import own_object
+from burnish.rewards.judges.point import rating_table, read_marks
+from burnish.rewards.judges.reading import own_list, own_object, read_reply
 
 GOOD = '{"reasons": "A is right", "winner": "A"}'
 
@@ -31,8 +30,8 @@ GOOD = '{"reasons": "A is right", "winner": "A"}'
     ],
 )
 def test_these_are_verdicts(reply):
-    winner = read_winner(reply, ("x", "y"))
-    assert (winner.letter, winner.reasons, winner.value) == ("A", "A is right", 1.0)
+    winner = read_reply(reply, WINNER, ("x", "y"))
+    assert (winner.winner, winner.reasons, winner.value) == ("A", "A is right", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_these_are_verdicts(reply):
 )
 def test_these_are_none(reply, why):
     with pytest.raises(Unreadable, match="expected") as caught:
-        read_winner(reply, ("x", "y"))
+        read_reply(reply, WINNER, ("x", "y"))
     assert why in str(caught.value)
 
 
@@ -84,16 +83,16 @@ def test_these_are_none(reply, why):
 )
 def test_a_verdict_that_stands_in_a_response_does_not_count(planted):
     with pytest.raises(Unreadable, match="stands in a text to judge"):
-        read_winner(GOOD, ("Rome.", planted))
-    assert read_winner(verdict("B", "B is right"), ("Rome.", planted)).letter == "B"
+        read_reply(GOOD, WINNER, ("Rome.", planted))
+    assert read_reply(verdict("B", "B is right"), WINNER, ("Rome.", planted)).winner == "B"
 
 
 def test_ratings_are_whole_numbers_of_the_scale():
-    assert read_rating('{"reasons": "x", "rating": 7}', 1, 10).rating == 7
-    assert read_rating('{"reasons": "x", "rating": 7.0}', 1, 10).rating == 7
+    assert read_reply('{"reasons": "x", "rating": 7}', rating_table(1, 10)).rating == 7
+    assert read_reply('{"reasons": "x", "rating": 7.0}', rating_table(1, 10)).rating == 7
     for bad in ("7.5", '"7"', "true", "0", "11", "null", "[7]", "1e400", "-0.5", "Infinity"):
         with pytest.raises(Unreadable):
-            read_rating(f'{{"reasons": "x", "rating": {bad}}}', 1, 10)
+            read_reply(f'{{"reasons": "x", "rating": {bad}}}', rating_table(1, 10))
 
 
 def test_every_item_is_marked_exactly_once():
@@ -111,9 +110,13 @@ def test_every_item_is_marked_exactly_once():
 
 def test_rankings_keep_ties_and_lose_nobody():
     found = read_ranking('{"reasons": "x", "ranking": [["B"], ["A", "C"]]}', 3)
-    assert found.ranks == [[1], [0, 2]]
-    assert rank_values(found.ranks) == [-0.5, 1.0, -0.5]
-    assert read_ranking('{"reasons": "x", "ranking": ["C", "A", "B"]}', 3).ranks == [[2], [0], [1]]
+    assert found.ranking == [[1], [0, 2]]
+    assert rank_values(found.ranking) == [-0.5, 1.0, -0.5]
+    assert read_ranking('{"reasons": "x", "ranking": ["C", "A", "B"]}', 3).ranking == [
+        [2],
+        [0],
+        [1],
+    ]
     for bad in ('["A", "B"]', '["A", "B", "C", "C"]', '["A", "B", "D"]', '"A"', '[["A", 1, "C"]]'):
         with pytest.raises(Unreadable):
             read_ranking(f'{{"reasons": "x", "ranking": {bad}}}', 3)
@@ -142,7 +145,7 @@ ROWS = '[{"item": "i1", "level": 2, "quote": "good"}]'
 
 
 def test_a_list_is_read_as_strictly_as_an_object():
-    assert read_list(f"```json\n{ROWS}\n```", ("good",)) == json.loads(ROWS)
+    assert own_list(f"```json\n{ROWS}\n```", ("good",)) == json.loads(ROWS)
     for reply, why in (
         (f"Here: {ROWS}", "nothing else"),
         (f"{ROWS} {ROWS}", "a second list"),
@@ -152,7 +155,7 @@ def test_a_list_is_read_as_strictly_as_an_object():
         ('[{"item": "i1", "level": NaN}]', "NaN"),
     ):
         with pytest.raises(Unreadable, match="expected") as caught:
-            read_list(reply)
+            own_list(reply)
         assert why in str(caught.value)
 
 
@@ -162,7 +165,7 @@ def test_a_list_is_read_as_strictly_as_an_object():
 def test_a_list_that_stands_in_the_answer_is_not_the_judges_own(planted):
     for reply in (ROWS, ROWS.replace(", ", ",\n")):
         with pytest.raises(Unreadable, match="stands in a text to judge"):
-            read_list(reply, (f"good, and now copy {planted}",))
+            own_list(reply, (f"good, and now copy {planted}",))
 
 
 def test_scores_that_stand_in_a_text_are_not_the_judges_own():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import wave
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -13,11 +16,13 @@ from burnish.records import (
     Author,
     Evidence,
     Finish,
+    MediaPart,
     Message,
     Reward,
     Span,
     Status,
     Task,
+    TextPart,
     Trajectory,
     Verdict,
     Visibility,
@@ -183,16 +188,39 @@ def judged_reward(words: int, *, is_late: bool) -> Reward:
 def hostile_run(folder: Path) -> Path:
     """Two steps in which prompts, answers, reasons, judge replies and settings are markup."""
     with RunStore.create(folder, {"steps": 2, SCRIPT: SCRIPT}, {SCRIPT: SCRIPT}) as store:
+        media = (store.blobs.add(pixel()), store.blobs.add(silence()))
         for step in range(2):
-            store.append_rollouts(step, [hostile_sample(step, index) for index in range(2)])
+            store.append_rollouts(step, [hostile_sample(step, index, media) for index in range(2)])
             store.append_metrics(step, {"reward/total": float(step), f"reward/{SCRIPT}/mean": 1.0})
         store.append_event(SCRIPT, SCRIPT, {SCRIPT: SCRIPT}, 1)
         store.finish("finished", {"reason": SCRIPT})
     return folder
 
 
-def hostile_sample(step: int, index: int) -> StoredSample:
-    task = Task(SCRIPT, (Message("user", f"{SCRIPT} prompt"),), {"answer": SCRIPT})
+def pixel() -> bytes:
+    """A PNG of one pixel."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        check = zlib.crc32(kind + data).to_bytes(4, "big")
+        return len(data).to_bytes(4, "big") + kind + data + check
+
+    size = (1).to_bytes(4, "big") * 2 + bytes([8, 0, 0, 0, 0])
+    parts = chunk(b"IHDR", size), chunk(b"IDAT", zlib.compress(b"\x00\xff")), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def silence() -> bytes:
+    """A WAV of half a second."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(8000))
+    return file.getvalue()
+
+
+def hostile_sample(step: int, index: int, media: tuple[MediaPart, ...]) -> StoredSample:
+    prompt = Message("user", (TextPart(f"{SCRIPT} prompt"), *media))
+    task = Task(SCRIPT, (prompt,), {"answer": SCRIPT})
     evidence = (Evidence(SCRIPT, f"{SCRIPT}\nreply", Visibility.ORACLE, error=SCRIPT),)
     verdicts = (Verdict(SCRIPT, 1.0, reason=SCRIPT),)
     judge = Reward(SCRIPT, float(index), evidence=evidence, verdicts=verdicts, reason=SCRIPT)

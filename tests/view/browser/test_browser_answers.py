@@ -6,7 +6,7 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 from browser_page import Watched, at
-from browser_runs import REPLY, SCRIPT
+from browser_runs import HOSTILE, REPLY, SCRIPT
 
 
 def asked(view: Watched) -> dict[str, list[str]]:
@@ -249,3 +249,13 @@ def test_judges_with_confusion_and_disagreements(view: Watched) -> None:
     assert "parse error" in page.inner_text("article >> nth=0")
     view.follow(".choice:text-is('direct@tiny')")
     assert page.locator("article").count() == 1
+
+
+def test_an_image_is_shown_and_a_sound_can_be_played(view: Watched) -> None:
+    page = view.open(at(HOSTILE, "/sample?id=0/train/0"))
+    view.until("document.querySelector('img.media').naturalWidth", 1)
+    play = "document.querySelector('audio.media').play().then(() => 'plays', (e) => e.message)"
+    assert page.evaluate(play) == "plays"
+    view.until("document.querySelector('audio.media').duration", 0.5)
+    assert view.texts(".message pre") == [f"{SCRIPT} prompt"]
+    assert page.query_selector("#injected") is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from viewed_runs import HOSTILE, SCRIPT, Client, hostile_run, open_client
 
-from burnish.view.pages.reading import open_run
+from burnish.view.pages.runs import open_run
 
 
 def test_markup_stays_text_everywhere(client: Client) -> None:
@@ -118,7 +118,7 @@ def test_a_store_of_a_newer_burnish_is_one_line(odd: Path) -> None:
 def test_a_question_that_takes_too_long_is_given_up(
     odd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("burnish.view.pages.reading.INSTRUCTIONS", 1)
+    monkeypatch.setattr("burnish.view.pages.runs.INSTRUCTIONS", 1)
     monkeypatch.setattr("burnish.view.pages.run_page.open_run", partial(open_run, seconds=-1.0))
     with open_client(odd) as client:
         assert "given up after" in client.run("good", "/steps", 503)["error"]

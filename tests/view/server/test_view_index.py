@@ -11,7 +11,7 @@ from viewed_runs import hostile_run, hostile_sample
 from burnish.store import RunStore
 from burnish.view.index import build, index_file
 from burnish.view.index.columns import Filter, Signal
-from burnish.view.index.run_index import Order, RunIndex
+from burnish.view.index.run_index import RunIndex, SortOrder
 from burnish.view.index.text import Scope
 
 
@@ -39,7 +39,7 @@ def grow(folder: Path, step: int) -> None:
 def test_groups_are_whole_though_batches_are_cut_anywhere(tmp_path: Path) -> None:
     index = complete(RunIndex(hostile_run(tmp_path / "run")))
     assert index.progress.rows == index.progress.total == 8
-    found = index.search(Filter(signal=(Signal.MIXED,)), Order("reward"))
+    found = index.search(Filter(signal=(Signal.MIXED,)), SortOrder("reward"))
     assert found.total == 4
     assert found.values == [1.0, 1.0, 0.0, 0.0]
     assert index.search(Filter(signal=(Signal.NONE,))).total == 4

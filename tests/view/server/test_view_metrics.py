@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from burnish.store import RunStore
 from burnish.view.pages.metrics import Curves, Line, thinned
-from burnish.view.pages.reading import open_run
+from burnish.view.pages.runs import open_run
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300), st.integers(4, 60))

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.view.index.build import fold
-from burnish.view.index.chunk import Texts
+from burnish.view.index.build import Texts, fold
 from burnish.view.index.text import holding
 from burnish.view.pages.rows import excerpt
 

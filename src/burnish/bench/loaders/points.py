@@ -15,7 +15,7 @@ from burnish.bench.items import Item, message, responses_of
 from burnish.bench.loaders.reading import Source, list_of, parsed, read_rows, text_of
 from burnish.errors import UserError
 from burnish.records import Message
-from burnish.rewards.judges.rubric.convert import tier_of
+from burnish.rewards.judges.rubric.items import tier_of
 
 
 class Demand(NamedTuple):
@@ -107,7 +107,7 @@ def _health_item(row: Source) -> Item:
         turns,
         responses_of(id, texts),
         subset=theme,
-        shown={"criteria": criteria, "rubric": _tiered(turns[-1].content, demands)},
+        shown={"criteria": criteria, "rubric": _tiered(turns[-1].text, demands)},
         hidden={"reference": ideal} if ideal else {},
     )
 

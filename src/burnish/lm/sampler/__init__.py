@@ -1,6 +1,6 @@
 """The generation engine for dense decoders: paged cache, captured graphs, draws on the device."""
 
-from burnish.lm.sampler.engine import Sampler
+from burnish.lm.sampler.engine import Engine
 from burnish.lm.sampler.rows import Request
 
-__all__ = ["Request", "Sampler"]
+__all__ = ["Engine", "Request"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -26,8 +27,8 @@ class PagedCache:
         shape = (a.layers, pages, a.kv_heads, page, a.head_dim)
         self.page = page
         self.kv_heads = a.kv_heads
-        # What no token has written yet is read under a mask: it must hold numbers, whatever they
-        # are, since nothing times not-a-number is not nothing.
+        # What no token has written yet is read under a mask: it must hold finite numbers,
+        # since 0 times NaN is NaN.
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros_like(self.keys)
         # Views made once: slicing a tensor costs as much as a small operation.
@@ -54,7 +55,7 @@ class PagedCache:
 
 
 class PromptWriter:
-    """Files the keys and values of a prefill as the decoder computes them."""
+    """Writes the keys and values of a prefill as the decoder computes them."""
 
     def __init__(
         self, cache: PagedCache, tables: Sequence[Sequence[int]], lengths: Sequence[int]
@@ -78,3 +79,67 @@ class PromptWriter:
         size = key_PHSE.shape[-1]
         keys.index_copy_(0, self._index, key_PHSE.reshape(-1, size))
         values.index_copy_(0, self._index, value_PHSE.reshape(-1, size))
+
+
+def pages_for(tokens: int, page: int) -> int:
+    """How many pages hold this many tokens."""
+    return -(-tokens // page)
+
+
+@dataclass(eq=False)
+class PromptPages:
+    """The pages of one prompt that has been computed, and how many rows are reading them."""
+
+    pages: list[int]
+    full: int
+    """How many of them are full; at most one more follows."""
+    readers: int = 0
+
+
+@dataclass
+class Pages:
+    """Free pages, handed out lowest first."""
+
+    count: int
+    """With page 0."""
+    page: int
+    """Tokens a page holds."""
+    slots: int = 0
+    """Where one page holds a whole row, pages 1 to `slots` belong to the slots of that number."""
+    free: list[int] = field(init=False)
+    prompts: dict[tuple[int, ...], PromptPages] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.free = list(range(self.count - 1, self.slots, -1))
+
+    def needed(self, prompt: tuple[int, ...], new: int) -> int:
+        """Pages that a further row of this prompt would take, the prompt's own included."""
+        missing = 0 if prompt in self.prompts else pages_for(len(prompt), self.page)
+        return missing + self.private(prompt, new)
+
+    def private(self, prompt: tuple[int, ...], new: int) -> int:
+        """Private pages of a row, beside the page of its slot."""
+        if self.slots:
+            return 0
+        return pages_for(len(prompt) + new, self.page) - len(prompt) // self.page
+
+    def take(self, count: int) -> list[int]:
+        """Pages for a new owner."""
+        return [self.free.pop() for _ in range(count)]
+
+    def give(self, pages: list[int]) -> None:
+        """Take pages back."""
+        self.free += pages
+
+    def hold_prompt(self, prompt: tuple[int, ...]) -> None:
+        """Pages for a prompt that is about to be computed."""
+        taken = self.take(pages_for(len(prompt), self.page))
+        self.prompts[prompt] = PromptPages(taken, len(prompt) // self.page)
+
+    def drop_prompt(self, prompt: tuple[int, ...]) -> None:
+        """Free the pages of a prompt that no row reads."""
+        self.give(self.prompts.pop(prompt).pages)
+
+    def idle(self, besides: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Prompts that no row is reading, oldest first."""
+        return [p for p, held in self.prompts.items() if not held.readers and p != besides]

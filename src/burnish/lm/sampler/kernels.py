@@ -64,6 +64,78 @@ def turned(first, second, weight, cos, sin, eps, e, inside, HALF: tl.constexpr, 
 
 
 @triton.jit
+def over_cache(
+    q1,
+    q2,
+    keys,
+    values,
+    table,
+    kv,
+    start,
+    end,
+    scale,
+    KV: tl.constexpr,
+    HALF: tl.constexpr,
+    PAGE: tl.constexpr,
+    G: tl.constexpr,
+    E: tl.constexpr,
+    N: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Attention of G query heads over the cached tokens from `start` to `end`, not yet divided.
+
+    Softmax in one pass (Milakov and Gimelshein 2018): sums are kept relative to the largest score
+    so far, and shrink by `fade` when a block brings a larger one. So no score is stored, and no
+    exponential overflows. Returns the largest score, the sum of weights, and both weighted halves.
+    """
+    e = tl.arange(0, E)
+    inside = e < HALF
+    peak = tl.full((G,), float("-inf"), tl.float32)
+    total = tl.zeros((G,), tl.float32)
+    a1 = tl.zeros((G, E), tl.float32)
+    a2 = tl.zeros((G, E), tl.float32)
+    for at in range(start, end, N):
+        n = at + tl.arange(0, N)
+        known = n < end
+        # A row's pages lie anywhere; 64 bits, since a large cache has more than 2**31 numbers.
+        page = tl.load(table + n // PAGE, mask=known, other=0).to(tl.int64)
+        line = ((page * KV + kv) * PAGE + n % PAGE) * (2 * HALF)
+        # Keys are loaded transposed, (E, N), as the product reads them.
+        across = keys + line[None, :] + e[:, None]
+        seen = inside[:, None] & known[None, :]
+        k1 = tl.load(across, mask=seen, other=0.0)
+        k2 = tl.load(across + HALF, mask=seen, other=0.0)
+        score = tl.dot(q1, k1, input_precision=PRECISION)
+        score = (score + tl.dot(q2, k2, input_precision=PRECISION)) * scale
+        score = tl.where(known[None, :], score, float("-inf"))
+        higher = tl.maximum(peak, tl.max(score, axis=1))
+        weight = tl.exp(score - higher[:, None])
+        fade = tl.exp(peak - higher)
+        down = values + line[:, None] + e[None, :]
+        seen = known[:, None] & inside[None, :]
+        v1 = tl.load(down, mask=seen, other=0.0)
+        v2 = tl.load(down + HALF, mask=seen, other=0.0)
+        # The sum uses the weights before they are rounded to the values' type.
+        total = total * fade + tl.sum(weight, axis=1)
+        weight = weight.to(v1.dtype)
+        a1 = a1 * fade[:, None] + tl.dot(weight, v1, input_precision=PRECISION)
+        a2 = a2 * fade[:, None] + tl.dot(weight, v2, input_precision=PRECISION)
+        peak = higher
+    return peak, total, a1, a2
+
+
+@triton.jit
+def key_range(length, share, WINDOW: tl.constexpr, SHARES: tl.constexpr):
+    """The cached tokens that one share reads; keys before the window are not even loaded."""
+    oldest = 0
+    if WINDOW > 0:
+        oldest = tl.maximum(length + 1 - WINDOW, 0)
+    each = tl.cdiv(length - oldest, SHARES)
+    start = oldest + share * each
+    return start, tl.minimum(start + each, length)
+
+
+@triton.jit
 def attend(
     qkv,
     keys,
@@ -95,13 +167,13 @@ def attend(
     N: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The heads of one key head of one row: rotate, file the new key, attend to a share of keys.
+    """The GROUP query heads that share one key head of one row, over one share of its keys.
 
-    With a WINDOW the keys are the newest so many, the new token's own included; 0 reads all.
+    Rotates the query, writes the new token's key and value to the cache, and attends. With a WINDOW
+    only the newest so many tokens are read, the new one included; 0 reads all.
     """
     row = tl.program_id(0).to(tl.int64)
-    kv = tl.program_id(1)
-    share = tl.program_id(2)
+    kv, share = tl.program_id(1), tl.program_id(2)
     DIM: tl.constexpr = 2 * HALF
     e = tl.arange(0, E)
     inside = e < HALF
@@ -110,85 +182,65 @@ def attend(
     c = tl.load(cos + length * HALF + e, mask=inside, other=0.0)[None, :]
     s = tl.load(sin + length * HALF + e, mask=inside, other=0.0)[None, :]
     base = qkv + row * (HEADS + 2 * KV) * DIM
-    here = base + (kv * GROUP + g)[:, None] * DIM + e[None, :]
+    head = kv * GROUP + g
     real = (g < GROUP)[:, None] & inside[None, :]
-    q1 = tl.load(here, mask=real, other=0.0)
-    q2 = tl.load(here + HALF, mask=real, other=0.0)
+    here = base + head[:, None] * DIM + e[None, :]
+    q1, q2 = load_halves(here, real, HALF)
     q1, q2 = turned(q1, q2, q_weight, c, s, eps, e, inside, HALF, NORM)
-
-    if WINDOW == 0:
-        each = tl.cdiv(length, SHARES)
-        start = share * each
-    else:
-        # Keys before the window are not even loaded.
-        oldest = tl.maximum(length + 1 - WINDOW, 0)
-        each = tl.cdiv(length - oldest, SHARES)
-        start = oldest + share * each
-    end = tl.minimum(start + each, length)
-    peak = tl.full((G,), float("-inf"), tl.float32)
-    total = tl.zeros((G,), tl.float32)
-    a1 = tl.zeros((G, E), tl.float32)
-    a2 = tl.zeros((G, E), tl.float32)
-    for at in range(start, end, N):
-        n = at + tl.arange(0, N)
-        known = n < end
-        page = tl.load(table + row * width + n // PAGE, mask=known, other=0).to(tl.int64)
-        line = ((page * KV + kv) * PAGE + n % PAGE) * DIM
-        across = keys + line[None, :] + e[:, None]
-        seen = inside[:, None] & known[None, :]
-        k1 = tl.load(across, mask=seen, other=0.0)
-        k2 = tl.load(across + HALF, mask=seen, other=0.0)
-        score = tl.dot(q1, k1, input_precision=PRECISION)
-        score = (score + tl.dot(q2, k2, input_precision=PRECISION)) * scale
-        score = tl.where(known[None, :], score, float("-inf"))
-        higher = tl.maximum(peak, tl.max(score, axis=1))
-        weight = tl.exp(score - higher[:, None])
-        fade = tl.exp(peak - higher)
-        down = values + line[:, None] + e[None, :]
-        seen = known[:, None] & inside[None, :]
-        v1 = tl.load(down, mask=seen, other=0.0)
-        v2 = tl.load(down + HALF, mask=seen, other=0.0)
-        total = total * fade + tl.sum(weight, axis=1)
-        weight = weight.to(v1.dtype)
-        a1 = a1 * fade[:, None] + tl.dot(weight, v1, input_precision=PRECISION)
-        a2 = a2 * fade[:, None] + tl.dot(weight, v2, input_precision=PRECISION)
-        peak = higher
-
+    table += row * width
+    start, end = key_range(length, share, WINDOW, SHARES)
+    peak, total, a1, a2 = over_cache(
+        q1, q2, keys, values, table, kv, start, end, scale, KV, HALF, PAGE, G, E, N, PRECISION
+    )
     if share == SHARES - 1:
-        # The new token: its key and value are filed, and read from registers.
-        new = base + (HEADS + kv) * DIM + e
-        k1 = tl.load(new, mask=inside, other=0.0)[None, :]
-        k2 = tl.load(new + HALF, mask=inside, other=0.0)[None, :]
+        # The new token is read from registers: another program could not see the cache write yet.
+        new = base + (HEADS + kv) * DIM + e[None, :]
+        k1, k2 = load_halves(new, inside[None, :], HALF)
         k1, k2 = turned(k1, k2, k_weight, c, s, eps, e, inside, HALF, NORM)
-        v1 = tl.load(new + KV * DIM, mask=inside, other=0.0)[None, :]
-        v2 = tl.load(new + KV * DIM + HALF, mask=inside, other=0.0)[None, :]
+        v1, v2 = load_halves(new + KV * DIM, inside[None, :], HALF)
         score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32), axis=1)
         score = (score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32), axis=1)) * scale
-        higher = tl.maximum(peak, score)
-        weight = tl.exp(score - higher)
-        fade = tl.exp(peak - higher)
-        total = total * fade + weight
-        a1 = a1 * fade[:, None] + weight[:, None] * v1.to(tl.float32)
-        a2 = a2 * fade[:, None] + weight[:, None] * v2.to(tl.float32)
-        peak = higher
-        page = tl.load(table + row * width + length // PAGE).to(tl.int64)
-        page = tl.where(tl.load(left + row) > 0, page, 0)
-        line = ((page * KV + kv) * PAGE + length % PAGE) * DIM + e[None, :]
-        tl.store(keys + line, k1, mask=inside[None, :])
-        tl.store(keys + line + HALF, k2, mask=inside[None, :])
-        tl.store(values + line, v1, mask=inside[None, :])
-        tl.store(values + line + HALF, v2, mask=inside[None, :])
-
+        peak, total, a1, a2 = add_token(peak, total, a1, a2, score, v1, v2)
+        # A slot whose row is done still computes; what it writes goes to page 0, which none reads.
+        page = tl.where(tl.load(left + row) > 0, tl.load(table + length // PAGE), 0)
+        line = ((page.to(tl.int64) * KV + kv) * PAGE + length % PAGE) * DIM + e[None, :]
+        store_halves(keys + line, k1, k2, inside[None, :], HALF)
+        store_halves(values + line, v1, v2, inside[None, :], HALF)
     if SHARES == 1:
-        there = out + row * HEADS * DIM + (kv * GROUP + g)[:, None] * DIM + e[None, :]
-        tl.store(there, (a1 / total[:, None]).to(q1.dtype), mask=real)
-        tl.store(there + HALF, (a2 / total[:, None]).to(q1.dtype), mask=real)
+        there = out + row * HEADS * DIM + head[:, None] * DIM + e[None, :]
+        a1, a2 = a1 / total[:, None], a2 / total[:, None]
+        store_halves(there, a1.to(q1.dtype), a2.to(q1.dtype), real, HALF)
     else:
-        head = (row * SHARES + share) * HEADS + kv * GROUP + g
-        tl.store(part_out + head[:, None] * DIM + e[None, :], a1, mask=real)
-        tl.store(part_out + head[:, None] * DIM + HALF + e[None, :], a2, mask=real)
-        tl.store(part_peak + head, peak, mask=g < GROUP)
-        tl.store(part_total + head, total, mask=g < GROUP)
+        # `merge` weighs the shares against each other, in float32, and divides.
+        place = (row * SHARES + share) * HEADS + head
+        store_halves(part_out + place[:, None] * DIM + e[None, :], a1, a2, real, HALF)
+        tl.store(part_peak + place, peak, mask=g < GROUP)
+        tl.store(part_total + place, total, mask=g < GROUP)
+
+
+@triton.jit
+def add_token(peak, total, a1, a2, score, v1, v2):
+    """The sums of `over_cache` with one more token."""
+    higher = tl.maximum(peak, score)
+    weight = tl.exp(score - higher)
+    fade = tl.exp(peak - higher)
+    total = total * fade + weight
+    a1 = a1 * fade[:, None] + weight[:, None] * v1.to(tl.float32)
+    a2 = a2 * fade[:, None] + weight[:, None] * v2.to(tl.float32)
+    return higher, total, a1, a2
+
+
+@triton.jit
+def load_halves(place, mask, HALF: tl.constexpr):
+    """Both halves of heads; 0 outside the mask."""
+    return tl.load(place, mask=mask, other=0.0), tl.load(place + HALF, mask=mask, other=0.0)
+
+
+@triton.jit
+def store_halves(place, first, second, mask, HALF: tl.constexpr):
+    """The counterpart of `load_halves`."""
+    tl.store(place, first, mask=mask)
+    tl.store(place + HALF, second, mask=mask)
 
 
 @triton.jit
@@ -236,7 +288,7 @@ def block_sums(
     """One block of one row's logits: its peak, where that is, and the sums of both softmaxes."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
-    seat = tl.load(places + row) if HAS_PLACES else row
+    slot = tl.load(places + row) if HAS_PLACES else row
     v = block * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(logits + row * size + v, mask=v < size, other=float("-inf")).to(tl.float32)
     peak = tl.max(x, axis=0)
@@ -245,7 +297,7 @@ def block_sums(
     at = row * blocks + block
     tl.store(peaks + at, peak)
     tl.store(best + at, block * BLOCK + tl.argmax(x, axis=0))
-    tl.store(totals + at, tl.sum(tl.exp((x - shift) / tl.load(temperature + seat)), axis=0))
+    tl.store(totals + at, tl.sum(tl.exp((x - shift) / tl.load(temperature + slot)), axis=0))
     tl.store(raw_totals + at, tl.sum(tl.exp(x - shift), axis=0))
 
 
@@ -273,18 +325,18 @@ def pick(
 ):
     """One row: invert the cumulative distribution, first over blocks and then inside one."""
     row = tl.program_id(0).to(tl.int64)
-    seat = tl.load(places + row) if HAS_PLACES else row
+    slot = tl.load(places + row) if HAS_PLACES else row
     n = tl.arange(0, N)
     real = n < blocks
     peak_n = tl.load(peaks + row * blocks + n, mask=real, other=float("-inf"))
     peak = tl.max(peak_n, axis=0)
-    warmth = tl.load(temperature + seat)
+    warmth = tl.load(temperature + slot)
     sums = tl.load(totals + row * blocks + n, mask=real, other=0.0)
     sums = sums * tl.exp((peak_n - peak) / warmth)
     raw = tl.load(raw_totals + row * blocks + n, mask=real, other=0.0) * tl.exp(peak_n - peak)
     total = tl.sum(sums, axis=0)
-    column = tl.minimum(tl.load(drawn + seat), steps - 1)
-    u = tl.load(uniforms + seat * steps + column)
+    column = tl.minimum(tl.load(drawn + slot), steps - 1)
+    u = tl.load(uniforms + slot * steps + column)
     # One rounding step below the total, so that some block always lies above.
     goal = tl.minimum(u * total, total * (1 - 1.1920929e-07))
     running = tl.cumsum(sums, axis=0)
@@ -304,7 +356,7 @@ def pick(
     token = block * BLOCK + tl.minimum(tl.maximum(within, first), last)
     top = tl.argmax(peak_n, axis=0)
     likeliest = tl.load(best + row * blocks + top)
-    token = tl.where(tl.load(greedy + seat) != 0, likeliest, token)
+    token = tl.where(tl.load(greedy + slot) != 0, likeliest, token)
     token = tl.maximum(0, tl.minimum(token, size - 1)).to(tl.int64)
     own = tl.load(logits + row * size + token).to(tl.float32) - peak
     tl.store(tokens + row, token)
@@ -328,7 +380,7 @@ def advance(
     out_logprobs,
     out_raw,
     rows,
-    seats,
+    slots,
     end_count,
     HAS_PLACES: tl.constexpr,
     IS_FED: tl.constexpr,
@@ -338,19 +390,19 @@ def advance(
     """Note what was drawn; rows that are not done go one token on."""
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     real = row < rows
-    seat = tl.load(places + row, mask=real, other=0) if HAS_PLACES else row.to(tl.int64)
+    slot = tl.load(places + row, mask=real, other=0) if HAS_PLACES else row.to(tl.int64)
     token = tl.load(new_tokens + row, mask=real, other=0)
-    line = tl.load(step) * seats + seat
+    line = tl.load(step) * slots + slot
     tl.store(out_tokens + line, token, mask=real)
     tl.store(out_logprobs + line, tl.load(new_logprobs + row, mask=real), mask=real)
     tl.store(out_raw + line, tl.load(new_raw + row, mask=real), mask=real)
     k = tl.arange(0, ENDS)
     end = tl.load(ends + k, mask=k < end_count, other=-1)
     ended = tl.max(tl.where(token[:, None] == end[None, :], 1, 0), axis=1)
-    before = tl.load(left + seat, mask=real, other=0)
+    before = tl.load(left + slot, mask=real, other=0)
     alive = before > 0
-    tl.store(tokens + seat, token, mask=real & alive)
-    tl.store(left + seat, tl.where(ended > 0, 0, before - 1), mask=real & alive)
-    tl.store(drawn + seat, tl.load(drawn + seat, mask=real) + 1, mask=real & alive)
+    tl.store(tokens + slot, token, mask=real & alive)
+    tl.store(left + slot, tl.where(ended > 0, 0, before - 1), mask=real & alive)
+    tl.store(drawn + slot, tl.load(drawn + slot, mask=real) + 1, mask=real & alive)
     if IS_FED:
-        tl.store(lengths + seat, tl.load(lengths + seat, mask=real) + 1, mask=real & alive)
+        tl.store(lengths + slot, tl.load(lengths + slot, mask=real) + 1, mask=real & alive)

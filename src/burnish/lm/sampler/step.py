@@ -1,4 +1,4 @@
-"""One decode step over the first rows of the seats: read their newest tokens, draw the next."""
+"""One decode step over the first slots: read their newest tokens, draw the next."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from burnish.lm.fused import add_norm
+from burnish.lm.sampler.cache import PagedCache
 from burnish.lm.sampler.plan import LayerPlan, Plan
-from burnish.lm.sampler.seats import Seats, Variant
-from burnish.lm.sampling import Draw, top_logprobs
+from burnish.lm.sampler.slots import Slots, Variant
+from burnish.lm.sampling import Draw, draw, top_logprobs
 
 
 class Ops(Protocol):
@@ -28,22 +30,145 @@ class Ops(Protocol):
     ) -> None: ...
 
 
+class PlainOps:
+    """The same parts in plain torch: the CPU's path, and the reference for the kernels.
+
+    Works on the first slots, whose cache pages it reads through their tables.
+
+    Where one page holds a whole row and slot i owns page i + 1, the pages of the first rows are
+    one slice of the cache, and nothing has to be gathered.
+    """
+
+    def __init__(self, plan: Plan, cache: PagedCache, slots: Slots) -> None:
+        self.plan, self.cache, self.slots = plan, cache, slots
+        a = plan.architecture
+        self.heads, self.kv_heads, self.head_dim = a.heads, a.kv_heads, a.head_dim
+        self.eps = a.norm_eps
+        self.is_dense = slots.width == 1
+        capacity = slots.width * cache.page
+        positions = torch.arange(capacity, device=slots.device)
+        rotation = plan.decoder.rotation(positions.unsqueeze(0), plan.embedding.dtype)
+        self._cos, self._sin = rotation.cos.squeeze((0, 1)), rotation.sin.squeeze((0, 1))
+        self._column = positions
+
+    def begin(self, rows: int, variant: Variant) -> None:
+        """What all layers of one step share."""
+        slots = self.slots
+        lengths_B = slots.lengths[:rows]
+        self.rows = rows
+        self.cos_B1E = self._cos.index_select(0, lengths_B).unsqueeze(1)
+        self.sin_B1E = self._sin.index_select(0, lengths_B).unsqueeze(1)
+        page = self.cache.page
+        if self.is_dense:
+            longest = int(lengths_B.max()) + 1
+            page_B = torch.arange(1, rows + 1, device=slots.device)
+            even = int(lengths_B.min()) + 1 == longest
+        else:
+            longest, even = len(self._column), False
+            place_B = (lengths_B // page).unsqueeze(1)
+            page_B = slots.table[:rows].gather(1, place_B).squeeze(1).long()
+            page_B = page_B * (slots.left[:rows] > 0)
+        self.longest = longest
+        self.line_N = self.cache.line_index(page_B, lengths_B % page).view(-1)
+        self.mask = None
+        if not even:
+            self.mask = self._mask(self._column[:longest] > lengths_B.unsqueeze(1))
+        self.window_mask = self.mask
+        window = self.plan.architecture.sliding_window
+        if window is not None and longest > window:
+            column, length_B1 = self._column[:longest], lengths_B.unsqueeze(1)
+            self.window_mask = self._mask((column > length_B1) | (column <= length_B1 - window))
+
+    def add_norm(
+        self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The residual stream with `delta` added, and its norm."""
+        return add_norm(residual_BD, delta_BD, weight_D, self.eps)
+
+    def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor:
+        """Write the new tokens' keys and values, and attend to what the layer sees of their rows."""
+        turned = self.heads + self.kv_heads
+        heads_BHE = qkv_BN.view(self.rows, turned + self.kv_heads, self.head_dim)
+        turn_BHE = heads_BHE[:, :turned]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            query = F.rms_norm(turn_BHE[:, : self.heads], (self.head_dim,), layer.q_norm, self.eps)
+            key = F.rms_norm(turn_BHE[:, self.heads :], (self.head_dim,), layer.k_norm, self.eps)
+            turn_BHE = torch.cat((query, key), dim=1)
+        swapped = turn_BHE.roll(self.head_dim // 2, dims=-1)
+        turn_BHE = torch.addcmul(turn_BHE * self.cos_B1E, swapped, self.sin_B1E)
+        key_lines, value_lines = self.cache.lines[index]
+        key_lines.index_copy_(0, self.line_N, turn_BHE[:, self.heads :].reshape(-1, self.head_dim))
+        value_lines.index_copy_(0, self.line_N, heads_BHE[:, turned:].reshape(-1, self.head_dim))
+        keys, values = self._keys(index)
+        # The heads that share a key stand in as its query positions: nothing is repeated.
+        query = turn_BHE[:, : self.heads].reshape(self.rows, self.kv_heads, -1, self.head_dim)
+        mask = self.window_mask if layer.window else self.mask
+        attended = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+        return attended.reshape(self.rows, -1)
+
+    def gated(self, gate_up_BN: Tensor) -> Tensor:
+        """silu(gate) * up."""
+        gate, up = gate_up_BN.chunk(2, dim=-1)
+        return F.silu(gate) * up
+
+    def draw(self, logits_BV: Tensor, places: slice | Tensor, variant: Variant) -> Draw:
+        """One new token a row."""
+        slots = self.slots
+        return draw(logits_BV, slots.settings(places, variant), slots.next_uniforms(places))
+
+    def advance(self, drawn: Draw, places: slice | Tensor, ends: Tensor, *, is_fed: bool) -> None:
+        """Note what was drawn; rows that are not done go one token on.
+
+        A row whose newest token was fed to the model has one more token in the cache.
+        """
+        s = self.slots
+        line = int(s.step)
+        s.out_tokens[line, places] = drawn.tokens_B
+        s.out_logprobs[line, places] = drawn.logprobs_B
+        s.out_raw[line, places] = drawn.raw_logprobs_B
+        left = s.left[places]
+        alive = left > 0
+        s.tokens[places] = torch.where(alive, drawn.tokens_B, s.tokens[places])
+        s.left[places] = (left - 1).clamp_(min=0) * ~torch.isin(drawn.tokens_B, ends)
+        s.drawn[places] += alive
+        if is_fed:
+            s.lengths[places] += alive
+
+    def _mask(self, hidden_BS: Tensor) -> Tensor:
+        """What is added to the scores: minus infinity where a key is hidden, (B, 1, 1, S)."""
+        mask = torch.zeros(hidden_BS.shape, dtype=self.cos_B1E.dtype, device=hidden_BS.device)
+        return mask.masked_fill_(hidden_BS, float("-inf")).view(self.rows, 1, 1, -1)
+
+    def _keys(self, index: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first rows, (B, Hkv, S, Dh)."""
+        keys, values = self.cache.layers[index]
+        if self.is_dense:
+            rows = slice(1, self.rows + 1)
+            return keys[rows, :, : self.longest], values[rows, :, : self.longest]
+        return self._gathered(keys), self._gathered(values)
+
+    def _gathered(self, pages_PHSE: Tensor) -> Tensor:
+        table_BW = self.slots.table[: self.rows].long()
+        rows_BWHSE = pages_PHSE[table_BW]
+        return rows_BWHSE.transpose(1, 2).flatten(2, 3)
+
+
 class Stepper:
     """Decodes with a plan's weights and an `Ops`' arithmetic."""
 
-    def __init__(self, plan: Plan, ops: Ops, seats: Seats, ends: tuple[int, ...]) -> None:
-        self.plan, self.ops, self.seats = plan, ops, seats
-        self._ends = torch.tensor(ends, dtype=torch.long, device=seats.device)
+    def __init__(self, plan: Plan, ops: Ops, slots: Slots, ends: tuple[int, ...]) -> None:
+        self.plan, self.ops, self.slots = plan, ops, slots
+        self._ends = torch.tensor(ends, dtype=torch.long, device=slots.device)
         self._alternatives: dict[int, tuple[Tensor, Tensor]] = {}
 
     def decode(self, rows: int, variant: Variant) -> None:
-        """One step; results go to the seats' outputs."""
+        """One step; results go to the slots' outputs."""
         self._record(self._logits(rows, variant), slice(0, rows), variant, is_fed=True)
-        self.seats.step.add_(1)
+        self.slots.step.add_(1)
 
     def first(self, logits_NV: Tensor, places_N: Tensor, variant: Variant) -> None:
-        """Draw the first token of rows that have just taken their seats."""
-        self.seats.step.zero_()
+        """Draw the first token of rows that were just put into slots."""
+        self.slots.step.zero_()
         self._record(logits_NV, places_N, variant, is_fed=False)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
@@ -53,18 +178,18 @@ class Stepper:
     def alternatives(self, count: int) -> tuple[Tensor, Tensor]:
         """The `count` likeliest tokens of each step of a burst, ids and log-probs, (K, B, count).
 
-        Never replaced once made: captured graphs know their addresses.
+        Never replaced once made: captured graphs hold their addresses.
         """
         if count not in self._alternatives:
-            shape = (*self.seats.out_tokens.shape, count)
-            ids = torch.zeros(shape, dtype=torch.long, device=self.seats.device)
-            self._alternatives[count] = (ids, torch.zeros(shape, device=self.seats.device))
+            shape = (*self.slots.out_tokens.shape, count)
+            ids = torch.zeros(shape, dtype=torch.long, device=self.slots.device)
+            self._alternatives[count] = (ids, torch.zeros(shape, device=self.slots.device))
         return self._alternatives[count]
 
     def _logits(self, rows: int, variant: Variant) -> Tensor:
         ops = self.ops
         ops.begin(rows, variant)
-        residual = F.embedding(self.seats.tokens[:rows], self.plan.embedding)
+        residual = F.embedding(self.slots.tokens[:rows], self.plan.embedding)
         delta: Tensor | None = None
         for index, layer in enumerate(self.plan.layers):
             residual, normed = ops.add_norm(residual, delta, layer.norm)
@@ -80,7 +205,7 @@ class Stepper:
         """Draw, note what was drawn, and move the rows that are not done one token on."""
         drawn = self.ops.draw(logits_BV, places, variant)
         if variant.alternatives:
-            settings = self.seats.settings(places, variant)
+            settings = self.slots.settings(places, variant)
             values, ids = top_logprobs(logits_BV, settings, variant.alternatives)
             out_ids, out_values = self.alternatives(variant.alternatives)
             self._write(out_ids, places, ids)
@@ -88,7 +213,61 @@ class Stepper:
         self.ops.advance(drawn, places, self._ends, is_fed=is_fed)
 
     def _write(self, out_KBA: Tensor, places: slice | Tensor, values_BA: Tensor) -> None:
-        """Into this step's line of an output, at these seats."""
-        line = out_KBA.index_select(0, self.seats.step)
+        """Into this step's line of an output, at these slots."""
+        line = out_KBA.index_select(0, self.slots.step)
         line[0, places, : values_BA.shape[1]] = values_BA
-        out_KBA.index_copy_(0, self.seats.step, line)
+        out_KBA.index_copy_(0, self.slots.step, line)
+
+
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+"""Numbers of rows that have a graph; a batch runs in the smallest that holds it."""
+
+
+def bucket(rows: int) -> int:
+    """The smallest bucket that holds this many rows."""
+    return next(size for size in BUCKETS if size >= rows)
+
+
+class Graphs:
+    """Captures the steps of every bucket when the first of a kind is asked for, and replays them.
+
+    All at once, so that no later call has to wait for one.
+    """
+
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
+        self._graphs: dict[tuple[int, Variant], torch.cuda.CUDAGraph] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self._side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    def decode(self, rows: int, variant: Variant) -> None:
+        """One step over the first `rows` slots; `rows` is a bucket."""
+        variant = variant.as_drawn_by_kernels()
+        if (rows, variant) not in self._graphs:
+            # The largest first: the others fit into the memory it leaves in the pool.
+            for size in reversed(BUCKETS):
+                if size <= self._stepper.slots.count:
+                    self._graphs[size, variant] = self._capture(size, variant)
+        self._graphs[rows, variant].replay()
+
+    def _capture(self, rows: int, variant: Variant) -> torch.cuda.CUDAGraph:
+        slots = self._stepper.slots
+        current, side = torch.cuda.current_stream(), self._side
+        side.wait_stream(current)
+        # By hand: torch's own context collects garbage and empties the allocator's cache first,
+        # a tenth of a second for each graph.
+        with torch.cuda.stream(side):
+            # A first run outside the graph compiles kernels and opens libraries; it must not count.
+            kept = [tensor.clone() for tensor in slots.written]
+            self._stepper.decode(rows, variant)
+            for tensor, value in zip(slots.written, kept, strict=True):
+                tensor.copy_(value)
+            graph = torch.cuda.CUDAGraph()
+            # Other threads may use the device meanwhile.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                self._stepper.decode(rows, variant)
+            finally:
+                graph.capture_end()
+        current.wait_stream(side)
+        return graph

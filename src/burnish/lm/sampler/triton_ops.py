@@ -11,7 +11,7 @@ from torch import Tensor
 from burnish.lm.sampler import kernels
 from burnish.lm.sampler.cache import PagedCache
 from burnish.lm.sampler.plan import LayerPlan, Plan
-from burnish.lm.sampler.seats import Seats, Variant
+from burnish.lm.sampler.slots import Slots, Variant
 from burnish.lm.sampling import Draw, draw
 
 VOCAB_BLOCK = 2048
@@ -26,25 +26,25 @@ LEAST = 16
 class TritonOps:
     """`PlainOps` in a handful of launches, all of which a CUDA graph can hold."""
 
-    def __init__(self, plan: Plan, cache: PagedCache, seats: Seats) -> None:
+    def __init__(self, plan: Plan, cache: PagedCache, slots: Slots) -> None:
         a = plan.architecture
-        self.plan, self.cache, self.seats = plan, cache, seats
+        self.plan, self.cache, self.slots = plan, cache, slots
         self.a = a
         half = a.head_dim // 2
-        capacity = seats.width * cache.page
-        positions = torch.arange(capacity, device=seats.device)
+        capacity = slots.width * cache.page
+        positions = torch.arange(capacity, device=slots.device)
         rotation = plan.decoder.rotation(positions.unsqueeze(0), plan.embedding.dtype)
         # Rounded as the training forward rounds them, and the second half's sine has its own sign.
         self._cos = rotation.cos[0, 0, :, half:].float().contiguous()
         self._sin = rotation.sin[0, 0, :, half:].float().contiguous()
-        self._nothing = torch.zeros(1, device=seats.device)
-        self._no_places = torch.zeros(1, dtype=torch.long, device=seats.device)
+        self._nothing = torch.zeros(1, device=slots.device)
+        self._no_places = torch.zeros(1, dtype=torch.long, device=slots.device)
         self.rows = self.shares = 0
 
     def begin(self, rows: int, variant: Variant) -> None:
         """Note how many rows the step has, and how many programs share a row's keys.
 
-        Several where rows are few and contexts long. It depends on the call alone, not on the room:
+        Several where rows are few and contexts long. It depends on the call alone, not on the state:
         another split gives other last bits.
         """
         self.rows = rows
@@ -74,8 +74,8 @@ class TritonOps:
         return residual_BD, out
 
     def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor:
-        """File the new tokens' keys and values, and attend to what the layer sees of their rows."""
-        a, rows, seats = self.a, self.rows, self.seats
+        """Write the new tokens' keys and values, and attend to what the layer sees of their rows."""
+        a, rows, slots = self.a, self.rows, self.slots
         keys, values = self.cache.layers[index]
         out = qkv_BN.new_empty(rows, a.heads * a.head_dim)
         shares = self.shares
@@ -90,16 +90,16 @@ class TritonOps:
             qkv_BN,
             keys,
             values,
-            seats.table,
-            seats.lengths,
-            seats.left,
+            slots.table,
+            slots.lengths,
+            slots.left,
             self._cos,
             self._sin,
             self._nothing if layer.q_norm is None else layer.q_norm,
             self._nothing if layer.k_norm is None else layer.k_norm,
             out,
             *parts,
-            seats.width,
+            slots.width,
             a.head_dim**-0.5,
             a.norm_eps,
             HEADS=a.heads,
@@ -141,9 +141,9 @@ class TritonOps:
 
     def draw(self, logits_BV: Tensor, places: slice | Tensor, variant: Variant) -> Draw:
         """One new token a row."""
-        seats = self.seats
+        slots = self.slots
         if variant.filters:
-            return draw(logits_BV, seats.settings(places, variant), seats.next_uniforms(places))
+            return draw(logits_BV, slots.settings(places, variant), slots.next_uniforms(places))
         rows, size = logits_BV.shape
         blocks = triton.cdiv(size, VOCAB_BLOCK)
         chosen: dict[str, Any] = {"HAS_PLACES": isinstance(places, Tensor), "BLOCK": VOCAB_BLOCK}
@@ -153,22 +153,22 @@ class TritonOps:
         totals, raw_totals = torch.empty_like(peaks), torch.empty_like(peaks)
         partial = (peaks, best, totals, raw_totals)
         kernels.block_sums[(rows, blocks)](
-            logits_BV, index, seats.temperature, *partial, size, blocks, **chosen
+            logits_BV, index, slots.temperature, *partial, size, blocks, **chosen
         )
         tokens = torch.empty(rows, dtype=torch.long, device=logits_BV.device)
         drawn = Draw(tokens, *(torch.empty(rows, device=logits_BV.device) for _ in range(2)))
         kernels.pick[(rows,)](
             logits_BV,
             index,
-            seats.temperature,
-            seats.greedy.view(torch.uint8),
-            seats.uniforms,
-            seats.drawn,
+            slots.temperature,
+            slots.greedy.view(torch.uint8),
+            slots.uniforms,
+            slots.drawn,
             *partial,
             *drawn,
             size,
             blocks,
-            seats.steps,
+            slots.steps,
             N=triton.next_power_of_2(blocks),
             **chosen,
         )
@@ -176,7 +176,7 @@ class TritonOps:
 
     def advance(self, drawn: Draw, places: slice | Tensor, ends: Tensor, *, is_fed: bool) -> None:
         """Note what was drawn; rows that are not done go one token on."""
-        s = self.seats
+        s = self.slots
         rows = len(drawn.tokens_B)
         kernels.advance[(triton.cdiv(rows, 128),)](
             places if isinstance(places, Tensor) else self._no_places,

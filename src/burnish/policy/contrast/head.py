@@ -1,41 +1,47 @@
-"""The small projection in which rollouts are compared, and its one AdamW step for each step of a run.
+"""The projection in which rollouts are compared, and its one AdamW step for each step of a run.
 
     step = head_step(state, hidden_BD, labels, groups, ContrastRule(loss="soft_nn"))
     rewards = contrastive_reward(step.losses.per_sample, labels)     # the head before its update
     state = step.state
 
 A head is linear, D -> d, or D -> D -> ReLU -> d (CLIPO, arXiv 2603.10101), float32 and without biases:
-the length of a hidden state then changes nothing, and a state that is missing stays 0. Where we
-differ from the published code: weights, moments and step count are one value that a checkpoint
-saves, so that a resumed run goes on bit for bit.
+the length of a hidden state then changes nothing, and a missing state stays 0. Where we differ from
+the published code: weights, moments and step count are one value that a checkpoint saves, so that a
+resumed run goes on bit for bit.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-import torch
-from torch import Tensor
-
-from burnish.arguments import as_number, as_numbers, as_whole, as_word, same_length
-from burnish.errors import ArgumentError, GuardTripped
-from burnish.policy.contrast.compare import ContrastRule
-from burnish.policy.contrast.inputs import unit_rows
-from burnish.policy.contrast.losses import Contrast, ContrastiveLosses, contrast
-from burnish.policy.contrast.reward import contrastive_reward, floor_share
-from burnish.policy.tensors import as_marks, check_tensor
+from burnish.arguments import as_number, as_numbers, as_whole, as_word, plain_number, same_length
+from burnish.errors import ArgumentError, GuardTripped, StoreError
+from burnish.policy.contrast.losses import ContrastiveLosses, ContrastRule, contrast, unit_rows
+from burnish.policy.tensors import as_finite, as_float64, as_marks, check_tensor, torch
 from burnish.seeds import derive
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.contrast.losses import Contrast
     from burnish.policy.groups import GroupLabels
     from burnish.policy.tensors import Numbers
 
+
 HeadKind = Literal["linear", "mlp"]
+
+
 LAYERS: Mapping[str, tuple[str, ...]] = {"linear": ("output",), "mlp": ("hidden", "output")}
+
+
 PARTS = ("weight", "first", "second")
+
+
 PUBLISHED = ContrastRule()
 """The paper's settings: InfoNCE inside groups at temperature 0.05."""
 
@@ -137,6 +143,64 @@ class HeadStep(NamedTuple):
     metrics: dict[str, float]
 
 
+class ContrastiveHead:
+    """A head from D hidden features to unit vectors of d; `state` is all that it holds.
+
+    head = ContrastiveHead(576, 512)
+    step = head.step(hidden_BD, labels, groups)     # losses by the head before this step
+    head.save("head.safetensors")
+    """
+
+    def __init__(self, D: int, d: int, kind: HeadKind = "linear", *, seed: int = 0) -> None:
+        self.state = HeadState.initial(D, d, kind, seed)
+
+    def __call__(self, hidden_BD: Tensor) -> Tensor:
+        """Unit vectors of pooled hidden states: (B, D) -> (B, d)."""
+        return embed(self.state, hidden_BD)
+
+    def step(self, *arguments: Any, **settings: Any) -> HeadStep:
+        """One `head_step`, whose arguments it takes after the state; the new state is kept."""
+        result = head_step(self.state, *arguments, **settings)
+        self.state = result.state
+        return result
+
+    def to(self, device: torch.device | str) -> ContrastiveHead:
+        """Move the head to a device."""
+        self.state = self.state.to(device)
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write weights, moments and step count as one safetensors file, whole or not at all."""
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+
+        path = Path(path)
+        draft = path.with_name(f".writing-{path.name}-{os.getpid()}")
+        try:
+            save_file(self.state.tensors(), draft)
+            os.replace(draft, path)
+        except (OSError, SafetensorError) as error:
+            draft.unlink(missing_ok=True)
+            raise StoreError(f"contrastive head could not be written to {path}: {error}") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> ContrastiveHead:
+        """The head that `save` wrote, bit for bit."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            state = HeadState.from_tensors(load_file(path))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise StoreError(
+                f"contrastive head {path} could not be read: {error}; expected a file that "
+                "ContrastiveHead.save wrote"
+            ) from error
+        head = cls.__new__(cls)
+        head.state = state
+        return head
+
+
 def embed(state: HeadState, hidden_BD: Tensor) -> Tensor:
     """Unit vectors of pooled hidden states: (B, D) -> (B, d); 0 for a state that is not finite."""
     return unit_rows(_project(state.weight, _readable(state, hidden_BD)))[0]
@@ -151,7 +215,7 @@ def head_step(
     *,
     seed: int = 0,
     keys: Tensor | None = None,
-    twins: GroupLabels | None = None,
+    duplicate_ids: GroupLabels | None = None,
     usable: Numbers | None = None,
     lam: float = 0.2,
     floor: float = -0.5,
@@ -185,7 +249,14 @@ def head_step(
         }
         projected_BE = _project(leaves, _readable(state, hidden_BD))
         found = contrast(
-            projected_BE, labels, groups, rule, seed=seed, keys=keys, twins=twins, usable=usable
+            projected_BE,
+            labels,
+            groups,
+            rule,
+            seed=seed,
+            keys=keys,
+            duplicate_ids=duplicate_ids,
+            usable=usable,
         )
         _require_finite(float(found.losses.mean.detach()), "loss", "loss")
         metrics = _describe(found, labels, lam=lam, floor=floor, constant=constant)
@@ -198,6 +269,39 @@ def head_step(
     _require_finite(metrics["head_grad_norm"], "gradient", "gradient norm")
     after = _adamw(state, by_layer, learning_rate, weight_decay, betas, eps)
     return HeadStep(after, losses, metrics)
+
+
+def contrastive_reward(
+    per_sample_loss: Numbers,
+    labels: Numbers,
+    lam: float = 0.2,
+    floor: float = -0.5,
+    constant: float = 0.0,
+    *,
+    usable: Numbers | None = None,
+) -> Tensor:
+    """`max(floor, constant - lam * loss)` where `labels` is 1, else 0: (B,), (B,) -> (B,) float64.
+
+    A right rollout that was no anchor has loss 0 and gets the constant; where `usable` (B,) is 0 there
+    was nothing to compare, and it gets 0.
+    """
+    lam = as_number("lam", lam, low=0)
+    if plain_number(floor) != -math.inf:  # no floor
+        floor = as_number("floor", floor, high=0)
+    constant = as_number("constant", constant)
+    loss_B = as_finite(per_sample_loss, "per_sample_loss")
+    check_tensor(loss_B, "per_sample_loss", "(B,)", 1)
+    is_paid_B = as_marks(labels, "labels", loss_B)
+    if usable is not None:
+        is_paid_B = is_paid_B & as_marks(usable, "usable", loss_B)
+    return (constant - lam * loss_B).clamp(min=floor).masked_fill(~is_paid_B, 0.0)
+
+
+def floor_share(contrastive_rewards: Numbers, anchors: Numbers, floor: float = -0.5) -> float:
+    """The share of anchors whose reward is the floor, where all look equally bad; NaN without any."""
+    rewards_B = as_float64(contrastive_rewards, "contrastive_rewards")
+    at_anchors = rewards_B[as_marks(anchors, "anchors", rewards_B)]
+    return (at_anchors <= floor).double().mean().item()
 
 
 def _readable(state: HeadState, hidden_BD: Tensor) -> Tensor:

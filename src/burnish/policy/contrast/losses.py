@@ -14,35 +14,66 @@ The right column never cancels: small losses keep their digits and none is below
 from the published code: log-sum-exps are exact and leave the rollout itself out (a constant inside
 its logarithm gives 2.06 for four orthogonal vectors at temperature 0.05; it is ln 3 = 1.10), and
 work is done group by group, never in tables of the whole batch.
+
+Inside groups the work is (Q, G, G): groups of equal size stand together, so nothing is padded and a
+group's numbers do not depend on the size of another. Where every rollout is compared with the whole
+batch, anchors come a few at a time, so that no table of all pairs ever exists. Tables are (Q, A, C):
+groups, anchors of a block, candidates an anchor is compared with.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-import torch
-from torch import Tensor
-from torch.utils.checkpoint import checkpoint
-
-from burnish.arguments import as_whole
-from burnish.policy.contrast.compare import (
-    AnchorRule,
-    Compared,
-    ContrastRule,
-    LossName,
-    Rollouts,
-    Scope,
-    Similarity,
-    compare,
-)
-from burnish.policy.contrast.inputs import as_embeddings, as_keys, unit_rows
-from burnish.policy.contrast.pairs import BLOCK_PAIRS, blocks
+from burnish.arguments import as_number, as_whole, as_word
+from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups
-from burnish.policy.tensors import as_marks
+from burnish.policy.tensors import as_float64, as_marks, check_tensor, torch
 
 if TYPE_CHECKING:
-    from burnish.policy.groups import GroupLabels
+    from torch import Tensor
+
+    from burnish.policy.groups import GroupLabels, Groups
     from burnish.policy.tensors import Numbers
+
+LossName = Literal["infonce", "supcon_out", "soft_nn", "supcon_in"]
+Scope = Literal["group", "batch", "cross"]
+AnchorRule = Literal["correct_only", "all"]
+Similarity = Literal["cosine", "negative_cosine", "distance"]
+
+BLOCK_PAIRS = 1 << 20
+"""Pairs of one block: 4 MiB for each float32 table."""
+
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_MIX = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+
+
+@dataclass(frozen=True)
+class ContrastRule:
+    """How rollouts are compared; `contrastive_losses` says what each field means."""
+
+    loss: LossName = "infonce"
+    temperature: float = 0.05
+    scope: Scope = "group"
+    anchors: AnchorRule = "correct_only"
+    skip_trivial: bool = True
+    similarity: Similarity = "cosine"
+    dedup: bool = False
+    dedup_cos: float = 0.999
+
+    def __post_init__(self) -> None:
+        for what, got, known in (
+            ("loss", self.loss, get_args(LossName)),
+            ("scope", self.scope, get_args(Scope)),
+            ("anchors", self.anchors, get_args(AnchorRule)),
+            ("similarity", self.similarity, get_args(Similarity)),
+        ):
+            as_word(what, got, known)
+        as_number("temperature", self.temperature, above=0)
+        as_number("dedup_cos", self.dedup_cos, low=-1, high=1)
 
 
 class ContrastiveLosses(NamedTuple):
@@ -68,6 +99,41 @@ class Contrast(NamedTuple):
     """bool; False where the embedding is NaN, infinite or 0."""
 
 
+class Rollouts(NamedTuple):
+    """What a comparison reads of every rollout of the batch."""
+
+    units_BE: Tensor
+    is_right_B: Tensor
+    is_usable_B: Tensor
+    group_B: Tensor
+    key_B: Tensor
+    duplicate_B: Tensor | None
+
+
+class Compared(NamedTuple):
+    """What came of each anchor, (Q, A) for a block and (B,) for the batch; 0 where it was none."""
+
+    loss: Tensor
+    is_anchor: Tensor
+    positive_cos: Tensor
+    """Mean cosine with P, detached."""
+    negative_cos: Tensor
+    """The same with N; NaN for an anchor without any."""
+
+
+class _Pairs(NamedTuple):
+    is_positive_QAC: Tensor
+    is_negative_QAC: Tensor
+    is_anchor_QA: Tensor
+
+
+class Block(NamedTuple):
+    """Positions in the batch: each anchor of row q is compared with each candidate of row q."""
+
+    anchors_QA: Tensor
+    candidates_QC: Tensor
+
+
 def contrastive_losses(
     embeddings: Numbers,
     labels: Numbers,
@@ -81,7 +147,7 @@ def contrastive_losses(
     similarity: Similarity = "cosine",
     seed: int = 0,
     keys: Tensor | None = None,
-    twins: GroupLabels | None = None,
+    duplicate_ids: GroupLabels | None = None,
     dedup: bool = False,
     dedup_cos: float = 0.999,
     usable: Numbers | None = None,
@@ -95,7 +161,7 @@ def contrastive_losses(
     minus the cosine, or `distance`: 1 minus the distance of the unit vectors, 1 - sqrt(2 - 2 cos).
 
     Only `infonce` draws: from `seed` and the pair's `keys`, int64 (B,), a rollout's own numbers;
-    positions when absent. `dedup` drops pairs with equal `twins`, any hashables (token ids, say), or
+    positions when absent. `dedup` drops pairs with equal `duplicate_ids`, any hashables (token ids, say), or
     a cosine above `dedup_cos` from P and A. Rollouts without a direction (NaN, infinite or 0), and
     those whose `usable` (B,) is 0, are compared with nobody and have loss 0.
     """
@@ -103,7 +169,14 @@ def contrastive_losses(
         loss, temperature, scope, anchors, skip_trivial, similarity, dedup, dedup_cos
     )
     return contrast(
-        embeddings, labels, groups, rule, seed=seed, keys=keys, twins=twins, usable=usable
+        embeddings,
+        labels,
+        groups,
+        rule,
+        seed=seed,
+        keys=keys,
+        duplicate_ids=duplicate_ids,
+        usable=usable,
     ).losses
 
 
@@ -115,7 +188,7 @@ def contrast(
     *,
     seed: int = 0,
     keys: Tensor | None = None,
-    twins: GroupLabels | None = None,
+    duplicate_ids: GroupLabels | None = None,
     usable: Numbers | None = None,
     block_pairs: int = BLOCK_PAIRS,
 ) -> Contrast:
@@ -124,6 +197,8 @@ def contrast(
     No table has more than `block_pairs` entries unless one anchor's own is larger; the size of the
     blocks changes memory and not results.
     """
+    from torch.utils.checkpoint import checkpoint
+
     seed = as_whole("seed", seed)
     units_BE, has_direction_B = unit_rows(as_embeddings(embeddings))
     numbered = as_groups(groups, units_BE)
@@ -136,8 +211,8 @@ def contrast(
         is_usable_B=is_usable_B,
         group_B=numbered.index_B,
         key_B=as_keys(keys, units_BE),
-        twin_B=as_groups(twins, units_BE, "twins").index_B
-        if rule.dedup and twins is not None
+        duplicate_B=as_groups(duplicate_ids, units_BE, "duplicate_ids").index_B
+        if rule.dedup and duplicate_ids is not None
         else None,
     )
     wanted_B = is_usable_B & (rollouts.is_right_B | (rule.anchors == "all"))
@@ -166,3 +241,177 @@ def contrast(
         negative_cos_B=found.negative_cos,
         has_direction_B=has_direction_B,
     )
+
+
+def compare(rollouts: Rollouts, block: Block, rule: ContrastRule, seed: int) -> Compared:
+    """The losses and mean cosines of a block, each (Q, A)."""
+    candidates_QCE = rollouts.units_BE[block.candidates_QC]
+    is_square = block.anchors_QA is block.candidates_QC
+    anchors_QAE = candidates_QCE if is_square else rollouts.units_BE[block.anchors_QA]
+    cos_QAC = anchors_QAE @ candidates_QCE.transpose(1, 2)
+    seen_QAC = cos_QAC.detach()
+    pairs = _pairs(rollouts, block, seen_QAC, rule)
+    scores_QAC = _scores(cos_QAC, rule)
+    log_positive_QA = _log_sum_exp(scores_QAC, pairs.is_positive_QAC, 0.0)
+    log_negative_QA = _log_sum_exp(scores_QAC, pairs.is_negative_QAC, -torch.inf)
+    gap_QA = log_negative_QA - log_positive_QA
+    loss_QA = torch.logaddexp(gap_QA, torch.zeros_like(gap_QA))
+    mask_QAC = pairs.is_positive_QAC
+    if rule.loss == "supcon_in":
+        loss_QA = loss_QA + mask_QAC.sum(-1).clamp(min=1).to(gap_QA).log()
+    elif rule.loss == "supcon_out":
+        loss_QA = loss_QA + (log_positive_QA - _masked_mean(scores_QAC, mask_QAC))
+    elif rule.loss == "infonce":
+        keys_QA, keys_QC = rollouts.key_B[block.anchors_QA], rollouts.key_B[block.candidates_QC]
+        chosen_QA1 = pick(mask_QAC, keys_QA, keys_QC, seed)[:, :, None]
+        loss_QA = loss_QA + (log_positive_QA - scores_QAC.gather(-1, chosen_QA1)[:, :, 0])
+    is_anchor_QA = pairs.is_anchor_QA
+    negative_cos_QA = _masked_mean(seen_QAC, pairs.is_negative_QAC)
+    negative_cos_QA = negative_cos_QA.masked_fill(~pairs.is_negative_QAC.any(-1), torch.nan)
+    return Compared(
+        torch.where(is_anchor_QA, loss_QA, 0.0),
+        is_anchor_QA,
+        torch.where(is_anchor_QA, _masked_mean(seen_QAC, mask_QAC), 0.0),
+        torch.where(is_anchor_QA, negative_cos_QA, 0.0),
+    )
+
+
+def _pairs(rollouts: Rollouts, block: Block, cos_QAC: Tensor, rule: ContrastRule) -> _Pairs:
+    rows, columns = block.anchors_QA[:, :, None], block.candidates_QC[:, None, :]
+    is_in_QAC = (rows != columns) & rollouts.is_usable_B[rows] & rollouts.is_usable_B[columns]
+    if rule.dedup:
+        is_in_QAC = is_in_QAC & (cos_QAC <= rule.dedup_cos)
+        if rollouts.duplicate_B is not None:
+            is_in_QAC = is_in_QAC & (rollouts.duplicate_B[rows] != rollouts.duplicate_B[columns])
+    is_alike_QAC = rollouts.is_right_B[rows] == rollouts.is_right_B[columns]
+    if rule.scope == "cross":
+        is_alike_QAC = is_alike_QAC & (rollouts.group_B[rows] == rollouts.group_B[columns])
+    is_positive_QAC, is_negative_QAC = is_in_QAC & is_alike_QAC, is_in_QAC & ~is_alike_QAC
+    is_anchor_QA = is_positive_QAC.any(-1)
+    if rule.skip_trivial:
+        is_anchor_QA = is_anchor_QA & is_negative_QAC.any(-1)
+    if rule.anchors == "correct_only":
+        is_anchor_QA = is_anchor_QA & rollouts.is_right_B[block.anchors_QA]
+    return _Pairs(is_positive_QAC, is_negative_QAC, is_anchor_QA)
+
+
+def _scores(cos_QAC: Tensor, rule: ContrastRule) -> Tensor:
+    if rule.similarity == "cosine":
+        return cos_QAC / rule.temperature
+    if rule.similarity == "negative_cosine":
+        return -cos_QAC / rule.temperature
+    # The slope of a square root at 0 is infinite: equal vectors have distance 0 and no gradient.
+    gap_QAC = 2 - 2 * cos_QAC
+    is_apart_QAC = gap_QAC > torch.finfo(gap_QAC.dtype).eps
+    distance_QAC = torch.where(is_apart_QAC, gap_QAC, 1.0).sqrt() * is_apart_QAC
+    return (1 - distance_QAC) / rule.temperature
+
+
+def _log_sum_exp(scores_QAC: Tensor, mask_QAC: Tensor, empty: float) -> Tensor:
+    """Over the mask alone, (Q, A); `empty`, and no gradient, where the mask holds nothing."""
+    is_empty_QA1 = ~mask_QAC.any(-1, keepdim=True)
+    total_QA = scores_QAC.masked_fill(~(mask_QAC | is_empty_QA1), -torch.inf).logsumexp(-1)
+    return total_QA.masked_fill(is_empty_QA1[:, :, 0], empty)
+
+
+def _masked_mean(values_QAC: Tensor, mask_QAC: Tensor) -> Tensor:
+    """Over the mask alone, (Q, A); 0 where it holds nothing."""
+    return values_QAC.masked_fill(~mask_QAC, 0.0).sum(-1) / mask_QAC.sum(-1).clamp(min=1)
+
+
+def blocks(
+    groups: Groups, wanted_B: Tensor, most_pairs: int = BLOCK_PAIRS, *, whole_batch: bool
+) -> Iterator[Block]:
+    """Blocks in which every wanted rollout is an anchor exactly once.
+
+    Rollouts that are not wanted, bool (B,), may be anchors of a block too. A group of one has
+    nothing to be compared with and is in none.
+    """
+    families = [_everyone(wanted_B)] if whole_batch else _by_size(groups)
+    for members_QC in families:
+        size = members_QC.shape[1]
+        if size < 2:
+            continue
+        if size**2 <= most_pairs:
+            for part_QC in torch.split(members_QC, most_pairs // size**2):
+                yield Block(part_QC, part_QC)
+            continue
+        for members_C in members_QC:
+            anchors_A = members_C[wanted_B[members_C]]
+            for part_A in torch.split(anchors_A, max(most_pairs // size, 1)):
+                yield Block(part_A[None], members_C[None])
+
+
+def pick(mask_QAC: Tensor, anchor_keys_QA: Tensor, candidate_keys_QC: Tensor, seed: int) -> Tensor:
+    """One candidate for each anchor, uniform over those of its mask: -> (Q, A) positions in C.
+
+    The pick is the candidate with the highest hash of (seed, anchor's key, candidate's key): it
+    depends on nothing but those, so neither order nor other groups change it.
+    """
+    anchors_QA1 = mixed(anchor_keys_QA * _GOLDEN + _wrapped(seed))[:, :, None]
+    hash_QAC = mixed(anchors_QA1 + candidate_keys_QC[:, None, :] * _GOLDEN)
+    return hash_QAC.masked_fill(~mask_QAC, torch.iinfo(torch.int64).min).argmax(-1)
+
+
+def _everyone(wanted_B: Tensor) -> Tensor:
+    return torch.arange(len(wanted_B), device=wanted_B.device)[None]
+
+
+def _by_size(groups: Groups) -> Iterator[Tensor]:
+    """The members of all groups of one size, (Q, G), for each size."""
+    sizes_Q = torch.zeros(groups.total, dtype=torch.int64, device=groups.index_B.device)
+    sizes_Q.index_add_(0, groups.index_B, torch.ones_like(groups.index_B))
+    starts_Q = sizes_Q.cumsum(0) - sizes_Q
+    order_B = groups.index_B.argsort(stable=True)
+    for size in torch.unique(sizes_Q).tolist():
+        first_Q1 = starts_Q[sizes_Q == size][:, None]
+        yield order_B[first_Q1 + torch.arange(size, device=order_B.device)]
+
+
+def mixed(values: Tensor) -> Tensor:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014) in wrapping 64-bit integers."""
+    for shift, factor in _MIX:
+        values = (values ^ _shifted(values, shift)) * factor
+    return values ^ _shifted(values, 31)
+
+
+def _shifted(values: Tensor, bits: int) -> Tensor:
+    """A logical shift to the right: the sign of a 64-bit integer does not smear."""
+    return (values >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _wrapped(seed: int) -> int:
+    """Any integer as the 64-bit signed one that it is congruent to."""
+    return (seed + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def as_embeddings(values: Numbers) -> Tensor:
+    """Embeddings (B, d) that keep their graph; half precision is raised to float32."""
+    read = values if isinstance(values, torch.Tensor) else as_float64(values, "embeddings")
+    if read.ndim != 2 or not read.shape[1]:
+        raise ArgumentError(f"embeddings: got shape {tuple(read.shape)}, expected (B, d)")
+    return read if read.dtype in (torch.float32, torch.float64) else read.to(torch.float32)
+
+
+def as_keys(keys: Tensor | None, rows: Tensor) -> Tensor:
+    """Each rollout's own number, int64 (B,); its position when absent."""
+    if keys is None:
+        return torch.arange(len(rows), device=rows.device)
+    check_tensor(keys, "keys", "(B,) of integers")
+    if keys.shape != rows.shape[:1] or keys.is_floating_point():
+        raise ArgumentError(
+            f"keys: got {keys.dtype} of shape {tuple(keys.shape)}, expected ({len(rows)},) integers"
+        )
+    return keys.to(rows.device, torch.int64)
+
+
+def unit_rows(values_BE: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows at length 1, and which rows have a direction, bool (B,); the others become 0.
+
+    A row without a direction (NaN, infinite or 0) passes no gradient, so it cannot poison the rest.
+    """
+    norm_B = torch.linalg.vector_norm(values_BE.detach(), dim=1)
+    has_direction_B = norm_B.isfinite() & (norm_B > 0)
+    safe_BE = values_BE.masked_fill(~has_direction_B[:, None], 1.0)
+    units_BE = safe_BE / torch.linalg.vector_norm(safe_BE, dim=1, keepdim=True)
+    return units_BE.masked_fill(~has_direction_B[:, None], 0.0), has_direction_B

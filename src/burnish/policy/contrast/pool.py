@@ -1,7 +1,7 @@
 """One vector for each rollout: the mean of the last layer's states over its response tokens.
 
 CLIPO (arXiv 2603.10101) compares rollouts by this mean. Where we differ from the published code:
-it sums one state fewer than it divides by; here it is the true mean. What comes out is detached: the
+it sums one state fewer than it divides by; here it is the true mean. The result is detached: the
 contrastive loss trains its own head and never the policy.
 """
 
@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from burnish.errors import ArgumentError
-from burnish.policy.tensors import as_float64, check_tensor
+from burnish.policy.tensors import as_float64, check_tensor, torch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from burnish.policy.tensors import Numbers
 
 PACKED_ROWS = 16384
@@ -28,7 +27,9 @@ def pool_hidden(hidden: Numbers, mask: Numbers) -> Tensor:
     At least float32. A rollout without tokens has no mean: its row is NaN, which the contrast drops
     and counts. States where the mask is 0 may hold anything, NaN too.
     """
-    hidden_BTD = hidden.detach() if isinstance(hidden, Tensor) else as_float64(hidden, "hidden")
+    hidden_BTD = (
+        hidden.detach() if isinstance(hidden, torch.Tensor) else as_float64(hidden, "hidden")
+    )
     check_tensor(hidden_BTD, "hidden", "(B, T, D)", 3)
     mask_BT = as_float64(mask, "mask").to(hidden_BTD.device)
     if mask_BT.shape != hidden_BTD.shape[:2] or not ((mask_BT == 0) | (mask_BT == 1)).all():

@@ -1,85 +1,61 @@
 """Judges that are language models, and the instructions that they follow."""
 
-from burnish.rewards.judges.asking import (
-    GREEDY,
-    Budget,
-    BudgetSpent,
-    Heard,
-    JudgeModel,
-    Question,
-    Reader,
-    Reply,
-    ReplyCache,
-    Spent,
-    Unreadable,
-)
+from burnish.rewards.checks.numeric import normalize_numeric_answer
+from burnish.rewards.checks.texts import constraint_tools, count_occurrences
 from burnish.rewards.judges.benchmarks import (
-    StyleCounts,
-    TwoOrders,
     Wins,
+    candidate_order,
+    clamp,
     order_swap_aggregate,
+    ranking_score,
+    reference_match,
     rmbench_counts,
+    score_from_counts,
+    stable_int,
     ties_score,
 )
+from burnish.rewards.judges.budget import Budget, BudgetSpent, forecast
 from burnish.rewards.judges.build import JUDGES, build_judge
-from burnish.rewards.judges.constraints import (
-    constraint_tools,
-    count_occurrences,
-    normalize_numeric_answer,
-)
-from burnish.rewards.judges.forecast import Forecast, forecast
-from burnish.rewards.judges.instruction import Change, Evolution, evolve_instruction
-from burnish.rewards.judges.labelled import (
+from burnish.rewards.judges.direct import DirectPair
+from burnish.rewards.judges.instruction import (
     Accuracy,
     Disagreement,
     Edit,
+    Evolution,
     Labelled,
     accuracy_of,
     by_rule,
+    evolve_instruction,
 )
+from burnish.rewards.judges.judge_model import JudgeModel, replay
 from burnish.rewards.judges.lists import ListRanking
-from burnish.rewards.judges.pair import DirectPair
 from burnish.rewards.judges.point import PointRating, PointRubric
-from burnish.rewards.judges.readouts import (
-    candidate_order,
-    clamp,
+from burnish.rewards.judges.prompting import Question, Reply, Unreadable
+from burnish.rewards.judges.reading import (
     parse_pairwise_verdict,
     parse_pairwise_verdict_truncated,
     parse_rating,
-    ranking_score,
-    reference_match,
-    score_from_counts,
-    stable_int,
 )
-from burnish.rewards.judges.record import AskedCall, read_record, replay
+from burnish.rewards.judges.reply_log import ReplyCache, read_record
 from burnish.rewards.judges.sanitise import sanitize_metadata
 
 __all__ = [
-    "GREEDY",
     "JUDGES",
     "Accuracy",
-    "AskedCall",
     "Budget",
     "BudgetSpent",
-    "Change",
     "DirectPair",
     "Disagreement",
     "Edit",
     "Evolution",
-    "Forecast",
-    "Heard",
     "JudgeModel",
     "Labelled",
     "ListRanking",
     "PointRating",
     "PointRubric",
     "Question",
-    "Reader",
     "Reply",
     "ReplyCache",
-    "Spent",
-    "StyleCounts",
-    "TwoOrders",
     "Unreadable",
     "Wins",
     "accuracy_of",

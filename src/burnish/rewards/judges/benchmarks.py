@@ -1,19 +1,36 @@
-"""Scores of judge benchmarks from verdicts and ratings: two orders, RM-Bench, RewardBench 2 Ties.
+"""Scores of judge benchmarks, and read-outs by rule: two orders, RM-Bench, ties, counts, references.
 
     order_swap_aggregate(gold=["A"], predictions=[("A", "B")]).accuracy     # right in both orders
     ties_score([{"id": "ref:1", "num_correct": 1, "ratings": [9, 3]}, ...])
 
-A tie is not a win and an unreadable verdict is not a tie; accuracy is over all samples.
+    score_from_counts((3, 4))                                               # 0.75
+
+A tie is not a win and an unreadable verdict is not a tie; accuracy is over all samples. A function
+whose argument is a plural takes one item and gives one result, or a list and gives a list. From
+Skill-RM (arXiv 2606.03980).
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import random
+import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from burnish.arguments import as_list, as_number, as_whole, as_word, refused, same_length
+from burnish.arguments import (
+    as_list,
+    as_number,
+    as_text,
+    as_whole,
+    as_word,
+    refused,
+    same_length,
+)
+from burnish.numbers import plain
+from burnish.rewards.checks.texts import spaced
 
 Result = Literal["correct", "wrong", "same", "invalid"]
 
@@ -215,3 +232,145 @@ def _prompt(ratings: Sequence[float | None], num_correct: int) -> _Prompt | None
 
 def _accuracy(prompts: Mapping[str, _Prompt]) -> float:
     return fmean(p.is_right for p in prompts.values()) if prompts else 0.0
+
+
+def ranking_score(winner_vs_chosen: Any, chosen: str | None = None) -> Any:
+    """Best of four: 1 where the winner is the chosen one, 0 where it is not, 0.25 if unparsed.
+
+    Takes (winner, chosen), a list of such pairs, or the two as arguments.
+    """
+    if chosen is not None:
+        return _ranked(winner_vs_chosen, chosen)
+    given = as_list("winner_vs_chosen", winner_vs_chosen)
+    if _is_pair(given):
+        return _ranked(*given)
+    return [_ranked(*_two("winner_vs_chosen", pair)) for pair in given]
+
+
+def score_from_counts(pairs: Any, total: float | None = None) -> Any:
+    """Share of constraints met, in [0, 1]; 1 where there is none, None for a missing or negative
+    count. Takes (satisfied, total), a list of such pairs, or the two as arguments."""
+    pairs, total = plain(pairs), plain(total)
+    if total is not None or pairs is None or isinstance(pairs, int | float):
+        return _share(pairs, total)
+    given = as_list("pairs", pairs)
+    if _is_pair(given):
+        return _share(*given)
+    return [_share(*_two("pairs", pair)) for pair in given]
+
+
+def clamp(values: Any, default: float = 0.5) -> Any:
+    """Into [0, 1]; the default for what is no number, NaN included. A list or array gives a list."""
+    values = plain(values)
+    default = as_number("default", default)
+    if isinstance(values, list | tuple):
+        return [clamp(value, default) for value in values]
+    try:
+        number = float(values)
+    except (TypeError, ValueError, OverflowError):
+        return default
+    return default if math.isnan(number) else min(1.0, max(0.0, number))
+
+
+def reference_match(cases: Any, responses: Any = None) -> Any:
+    """The one response that holds the reference as whole tokens, or "inconclusive".
+
+    A case is (reference, responses) or a mapping with these two; responses are a list, labelled
+    A, B, ..., Z, AA, AB, ..., or a mapping from labels to texts. Case and punctuation at the ends do
+    not count; 4 is neither in 14 nor in 4.5 nor in -4. Chinese and Japanese letters are a token each.
+    """
+    if responses is not None:
+        return _matched(cases, responses)
+    if isinstance(cases, Mapping):
+        return _matched(cases.get("reference", cases.get("ref")), cases.get("responses"))
+    if isinstance(cases, tuple) or (
+        isinstance(cases, list) and len(cases) == 2 and isinstance(cases[0], str)
+    ):
+        return _matched(*_two("cases", cases))
+    return [reference_match(case) for case in as_list("cases", cases)]
+
+
+def stable_int(parts: Any, *more: Any) -> int:
+    """An integer of 64 bits from the parts' texts, the same everywhere (SHA-256)."""
+    single = isinstance(parts, str) or not isinstance(parts, Sequence)
+    joined = "\x1f".join(map(str, (parts, *more) if single or more else parts))
+    return int(hashlib.sha256(joined.encode(errors="surrogatepass")).hexdigest()[:16], 16)
+
+
+def candidate_order(seed: Any, dataset: Any, sample_id: Any, n: int) -> list[int]:
+    """0 .. n-1 in a seeded order that depends on nothing but the arguments."""
+    order = list(range(as_whole("n", n, low=0)))
+    rng = random.Random(stable_int(seed, dataset, sample_id, "candidate_order"))
+    rng.shuffle(order)
+    return order
+
+
+def _is_pair(value: Any) -> bool:
+    """Two bare items, not a list of two pairs."""
+    return len(value) == 2 and not isinstance(value[0], list | tuple)
+
+
+def _two(what: str, pair: Any) -> tuple[Any, Any]:
+    values = as_list(what, pair)
+    if len(values) != 2:
+        raise refused(what, pair, "two values")
+    return values[0], values[1]
+
+
+def _ranked(winner: Any, chosen: Any) -> float:
+    as_text("chosen", chosen)
+    if winner == chosen:
+        return 1.0
+    return 0.0 if isinstance(winner, str) and re.fullmatch("[A-D]", winner) else 0.25
+
+
+def _share(satisfied: Any, total: Any) -> float | None:
+    met, of = _count(satisfied), _count(total)
+    if met is None or of is None:
+        return None
+    return 1.0 if not of else min(1.0, met / of)
+
+
+def _count(value: Any) -> float | None:
+    """A count of at least 0, also as text; one that is partly met may be a half."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if 0 <= number < math.inf else None
+
+
+def _matched(reference: Any, responses: Any) -> str:
+    wanted = _ends_bare(_plain_text(reference))
+    if not isinstance(responses, Mapping):
+        texts = as_list("responses", responses)
+        responses = {_label(place): text for place, text in enumerate(texts)}
+    if not wanted:
+        return "inconclusive"
+    # Neither inside a word, nor inside a number: no digit, sign, point or comma grown on to it.
+    sign = r"(?<![-−+])" if wanted[0].isdigit() else ""
+    pattern = re.compile(rf"(?<!\w)(?<!\d[.,]){sign}{re.escape(wanted)}(?!\w)(?![.,]\d)")
+    hits = [label for label, text in responses.items() if pattern.search(_plain_text(text))]
+    return str(hits[0]) if len(hits) == 1 else "inconclusive"
+
+
+def _ends_bare(text: str) -> str:
+    """Without punctuation at its ends; a sign or a point before a digit and a % belong to it."""
+    start = re.sub(r"^(?![-−+.]?\d)[^\w]+(?=[-−+.]?\w)", "", text)
+    return re.sub(r"[^\w%]+$", "", start)
+
+
+def _plain_text(value: Any) -> str:
+    """Small letters with single blanks; nothing for None and NaN, which are no texts."""
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if is_missing else " ".join(spaced(str(value).casefold()).split())
+
+
+def _label(place: int) -> str:
+    """A, B, ..., Z, AA, AB, ...: the columns of a table."""
+    letters = ""
+    place += 1
+    while place:
+        place, letter = divmod(place - 1, 26)
+        letters = chr(65 + letter) + letters
+    return letters

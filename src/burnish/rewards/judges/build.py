@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Response
-from burnish.rewards.judges.asking import JudgeModel
+from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.pair_scorers import Anchor, BothOrders, OrderRule
 from burnish.rewards.scorer import Scope, Scorer
 
 JUDGES = {
-    "direct": "burnish.rewards.judges.pair:build",
+    "direct": "burnish.rewards.judges.direct:build",
     "point": "burnish.rewards.judges.point:build",
     "list": "burnish.rewards.judges.lists:build",
     "openrs": "burnish.rewards.judges.openrs:build",
@@ -80,3 +83,26 @@ def find_builder(name: str) -> Builder:
         )
     module, _, function = JUDGES[name].partition(":")
     return cast(Builder, getattr(importlib.import_module(module), function))
+
+
+class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of a method's settings: closed, frozen."""
+
+
+S = TypeVar("S", bound=Options)
+
+
+def read_options(judge: str, options: Mapping[str, Any], kind: type[S]) -> S:
+    """The settings, or a `UserError` that names the option and what was expected."""
+    known = kind.__struct_encode_fields__
+    for name in options:
+        if name not in known:
+            raise UserError(
+                f"judge '{judge}' has no option '{name}'; expected "
+                f"{', '.join(known) or 'none'}.{did_you_mean(name, known)}"
+            )
+    try:
+        return msgspec.convert(dict(options), kind)
+    except msgspec.ValidationError as error:
+        said = str(error).replace("`", "'").replace(" - at '$.", " in option '")
+        raise UserError(f"judge '{judge}': {said}") from None

@@ -15,11 +15,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec.structs import asdict
+
 from burnish.errors import UserError
 from burnish.records import Response, Reward, Status, Task, Verdict
-from burnish.rewards.judges.asking import Heard, JudgeModel, Question, Unreadable
-from burnish.rewards.judges.options import Options, read_options
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
+    JudgeReply,
+    Question,
+    Unreadable,
     as_user,
     check_template,
     fence,
@@ -28,7 +33,7 @@ from burnish.rewards.judges.prompting import (
     request_of,
     wording,
 )
-from burnish.rewards.judges.verdicts import only_keys, own_object, words
+from burnish.rewards.judges.reading import Table, read_reply, text
 from burnish.rewards.scorer import Scope, gather
 from burnish.seeds import digest
 
@@ -38,27 +43,27 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 class Ranking(NamedTuple):
     """Ranks from best to worst, each a list of places in the order shown."""
 
-    ranks: list[list[int]]
     reasons: str
+    ranking: list[list[int]]
 
 
 def read_ranking(reply: str, count: int, shown: Sequence[str] = ()) -> Ranking:
     """The verdict `{"reasons": ..., "ranking": [["B"], ["A", "C"]]}`; a bare letter is a rank."""
-    found = own_object(reply, shown)
-    only_keys(found, ("reasons", "ranking"))
-    rows = found["ranking"]
-    if not isinstance(rows, list):
-        raise Unreadable('expected "ranking" to be a list of ranks')
-    ranks = [row if isinstance(row, list) else [row] for row in rows]
+    table = Table(Ranking, reasons=text, ranking=partial(_ranks, wanted=LETTERS[:count]))
+    return read_reply(reply, table, shown)
+
+
+def _ranks(key: str, value: Any, wanted: str) -> list[list[int]]:
+    if not isinstance(value, list):
+        raise Unreadable(f'expected "{key}" to be a list of ranks')
+    ranks = [row if isinstance(row, list) else [row] for row in value]
     letters = [letter for rank in ranks for letter in rank]
-    wanted = list(LETTERS[:count])
-    if not all(isinstance(letter, str) for letter in letters) or sorted(letters) != wanted:
+    if not all(isinstance(one, str) for one in letters) or sorted(letters) != list(wanted):
         raise Unreadable(
             f"expected each of the letters {', '.join(wanted)} once in the ranking, "
             f"got {letters!r:.80}"
         )
-    places = [[LETTERS.index(letter) for letter in rank] for rank in ranks if rank]
-    return Ranking(places, words(found, "reasons"))
+    return [[LETTERS.index(letter) for letter in rank] for rank in ranks if rank]
 
 
 def rank_values(ranks: Sequence[Sequence[int]]) -> list[float]:
@@ -111,11 +116,11 @@ class ListRanking:
         # By content, not by the caller's order: shuffling the responses must change nothing.
         order = sorted(different.values(), key=lambda r: mark_for(self.name, r.text))
         orders = [order, order[::-1]] if self.both_orders else [order]
-        heard = await gather([partial(self._ask, task, shown) for shown in orders])
-        by_text = self._rewards(orders, heard)
+        judge_reply = await gather([partial(self._ask, task, shown) for shown in orders])
+        by_text = self._rewards(orders, judge_reply)
         return [by_text[response.text] for response in responses]
 
-    async def _ask(self, task: Task, shown: Sequence[Response]) -> Heard[Ranking]:
+    async def _ask(self, task: Task, shown: Sequence[Response]) -> JudgeReply[Ranking]:
         request, texts = request_of(task), [response.text for response in shown]
         mark = mark_for(request, *texts)
         blocks = [
@@ -131,21 +136,21 @@ class ListRanking:
         )
 
     def _rewards(
-        self, orders: Sequence[Sequence[Response]], heard: Sequence[Heard[Ranking]]
+        self, orders: Sequence[Sequence[Response]], judge_reply: Sequence[JudgeReply[Ranking]]
     ) -> dict[str, Reward]:
-        evidence = tuple(one for h in heard for one in h.evidence)
-        failed = next((h for h in heard if h.verdict is None), None)
+        evidence = tuple(one for h in judge_reply for one in h.evidence)
+        failed = next((h for h in judge_reply if h.verdict is None), None)
         if failed is not None:
             reward = Reward.failed(self.name, failed.status, failed.reason, evidence=evidence)
             return {response.text: reward for response in orders[0]}
         verdicts: dict[str, list[Verdict]] = {response.text: [] for response in orders[0]}
         place = -1
-        for number, (order, one) in enumerate(zip(orders, heard, strict=True)):
+        for number, (order, one) in enumerate(zip(orders, judge_reply, strict=True)):
             place += len(one.replies)
             ranking = one.verdict
             if ranking is None:
                 continue
-            for response, value in zip(order, rank_values(ranking.ranks), strict=True):
+            for response, value in zip(order, rank_values(ranking.ranking), strict=True):
                 criterion = ("order shown", "reverse order")[number]
                 verdicts[response.text].append(
                     Verdict(criterion, value, evidence=(place,), reason=ranking.reasons)
@@ -174,10 +179,4 @@ class ListOptions(Options, frozen=True):
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> ListRanking:
     """The judge by the name `list`."""
-    settings = read_options("list", options, ListOptions)
-    return ListRanking(
-        judge,
-        name=settings.name,
-        both_orders=settings.both_orders,
-        template=settings.template,
-    )
+    return ListRanking(judge, **asdict(read_options("list", options, ListOptions)))

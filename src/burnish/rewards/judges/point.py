@@ -18,17 +18,15 @@ import msgspec
 
 from burnish.errors import UserError
 from burnish.records import Criterion, Response, Reward, Task, Verdict
-from burnish.rewards.judges.asking import JudgeModel, Question, Unreadable
-from burnish.rewards.judges.options import Options, read_options
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
-    as_user,
+    Unreadable,
     check_template,
-    fill,
-    mark_for,
-    request_of,
+    question_about,
     wording,
 )
-from burnish.rewards.judges.verdicts import only_keys, own_object, truth, whole_number, words
+from burnish.rewards.judges.reading import Table, read_reply, rows, text, truth, whole
 from burnish.rewards.scorer import Scope, gather
 from burnish.seeds import digest
 
@@ -50,26 +48,16 @@ class Mark(NamedTuple):
     reasons: str
 
 
-def read_rating(reply: str, lo: int, hi: int, shown: Sequence[str] = ()) -> Rating:
-    """The verdict `{"reasons": ..., "rating": 7}`."""
-    found = own_object(reply, shown)
-    only_keys(found, ("reasons", "rating"))
-    return Rating(whole_number(found, "rating", lo, hi), words(found, "reasons"))
+def rating_table(lo: int, hi: int) -> Table[Rating]:
+    """`{"reasons": ..., "rating": 7}`."""
+    return Table(Rating, reasons=text, rating=whole(lo, hi))
 
 
 def read_marks(reply: str, items: int, shown: Sequence[str] = ()) -> list[Mark]:
     """The verdict `{"items": [{"item": 1, "reasons": ..., "met": true}, ...]}`, in order."""
-    found = own_object(reply, shown)
-    only_keys(found, ("items",))
-    rows = found["items"]
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Unreadable('expected "items" to be a list of objects')
-    marks = []
-    for row in rows:
-        only_keys(row, ("item", "reasons", "met"))
-        number = whole_number(row, "item", 1, items)
-        marks.append(Mark(number, truth(row, "met"), words(row, "reasons")))
-    numbers = sorted(mark.item for mark in marks)
+    mark = Table(Mark, item=whole(1, items), reasons=text, met=truth)
+    marks = read_reply(reply, Table(lambda items: items, items=rows(mark)), shown)
+    numbers = sorted(one.item for one in marks)
     if numbers != list(range(1, items + 1)):
         raise Unreadable(f"expected each of the items 1 to {items} once, got {numbers[:20]}")
     return sorted(marks)
@@ -95,21 +83,17 @@ class PointJudge(ABC, Generic[V]):
         return await gather([partial(self._one, task, response) for response in responses])
 
     async def _one(self, task: Task, response: Response) -> Reward:
-        request = request_of(task)
-        values = {
-            **self.blanks(),
-            "mark": mark_for(request, response.text),
-            "request": request,
-            "response": response.text,
-        }
-        question = Question(self.kind, as_user(fill(self.template, values)), (task.id, response.id))
-        heard = await self.judge.ask(question, partial(self.read, shown=(response.text,)))
-        if heard.verdict is None:
-            return Reward.failed(self.name, heard.status, heard.reason, evidence=heard.evidence)
-        place = (len(heard.evidence) - 1,)
-        value, verdicts, reason = self.decide(heard.verdict, place)
+        shown = {"response": response}
+        question = question_about(self.kind, self.template, task, shown, 0, **self.blanks())
+        judge_reply = await self.judge.ask(question, partial(self.read, shown=(response.text,)))
+        if judge_reply.verdict is None:
+            return Reward.failed(
+                self.name, judge_reply.status, judge_reply.reason, evidence=judge_reply.evidence
+            )
+        place = (len(judge_reply.evidence) - 1,)
+        value, verdicts, reason = self.decide(judge_reply.verdict, place)
         return Reward(
-            self.name, value, evidence=heard.evidence, verdicts=tuple(verdicts), reason=reason
+            self.name, value, evidence=judge_reply.evidence, verdicts=tuple(verdicts), reason=reason
         )
 
     @abstractmethod
@@ -148,7 +132,7 @@ class PointRating(PointJudge[Rating]):
         return {"lo": str(self.lo), "hi": str(self.hi)}
 
     def read(self, reply: str, shown: Sequence[str]) -> Rating:
-        return read_rating(reply, self.lo, self.hi, shown)
+        return read_reply(reply, rating_table(self.lo, self.hi), shown)
 
     def decide(
         self, verdict: Rating, place: tuple[int, ...]

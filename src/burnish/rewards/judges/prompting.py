@@ -10,12 +10,16 @@ Blanks are filled in one pass, so a response that contains `{second}` stays as i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from burnish.errors import UserError
-from burnish.records import Message, Task
+from burnish.records import Evidence, Finish, Message, Response, Status, Task
 from burnish.seeds import digest
 
 _BLANK = re.compile(r"\{([a-z_]+)\}")
@@ -60,10 +64,91 @@ def request_of(task: Task) -> str:
     """What the responses were written for, as a judge may see it: the conversation, no fields."""
     turns = task.for_judge().messages
     if len(turns) == 1 and turns[0].role == "user":
-        return turns[0].content
-    return "\n\n".join(f"[{message.role}]\n{message.content}" for message in turns)
+        return turns[0].text
+    return "\n\n".join(f"[{message.role}]\n{message.text}" for message in turns)
 
 
 def as_user(text: str) -> tuple[Message, ...]:
     """One message by the user: every chat model takes that."""
     return (Message("user", text),)
+
+
+def question_about(
+    kind: str,
+    template: str,
+    task: Task,
+    responses: Mapping[str, Response],
+    vote: int = 0,
+    **blanks: str,
+) -> Question:
+    """A template filled with the request, the responses by their blank, and a mark made of all."""
+    request = request_of(task)
+    texts = {name: response.text for name, response in responses.items()}
+    mark = mark_for(request, *texts.values())
+    text = fill(template, {**blanks, **texts, "request": request, "mark": mark})
+    about = (task.id, *(response.id for response in responses.values()))
+    return Question(kind, as_user(text), about, vote)
+
+
+V = TypeVar("V")
+Reader = Callable[[str], V]
+"""From the reply's text to a verdict; raises `Unreadable` where there is none."""
+
+
+class Unreadable(ValueError):
+    """The reply could not be parsed; the message says what was expected and what came."""
+
+
+class Question(Struct, frozen=True):
+    """One thing that a judge is asked."""
+
+    kind: str
+    """What for: pair, point, list, criteria, ...; named in records and forecasts."""
+    messages: tuple[Message, ...]
+    about: tuple[str, ...] = ()
+    """Ids of the task and of the responses in the order in which they are shown."""
+    vote: int = 0
+    """Sample index; changes the seed."""
+
+
+class Reply(Struct, frozen=True, omit_defaults=True):
+    """The raw words of a judge, and what they cost."""
+
+    text: str
+    model: str = ""
+    finish: Finish = Finish.STOP
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float = 0.0
+    """What the reply cost when it was made."""
+    is_cached: bool = False
+    """True where it was not paid for now: from a cache, a record or an equal question."""
+    seconds: float = 0.0
+    """Wall clock of the call, queueing for the server included."""
+    is_replayed: bool = False
+    """True where this run paid for it before it was interrupted, and did not ask again."""
+
+
+@dataclass(frozen=True)
+class JudgeReply(Generic[V]):
+    """What came of a question."""
+
+    verdict: V | None
+    status: Status = Status.OK
+    reason: str = ""
+    replies: tuple[Reply, ...] = ()
+    """Raw, the repair round included."""
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """The replies as evidence, the last one with the reason why it is no verdict."""
+        last = len(self.replies) - 1
+        return tuple(
+            Evidence(
+                source=reply.model,
+                observation=reply.text,
+                cost_usd=0.0 if reply.is_cached else reply.cost_usd,
+                error=self.reason if self.verdict is None and place == last else None,
+            )
+            for place, reply in enumerate(self.replies)
+        )

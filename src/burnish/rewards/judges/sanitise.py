@@ -19,11 +19,11 @@ from typing import Any
 
 _TELLING = (
     "label labelled labeled gold golden groundtruth winner winning won win loser losing "
-    "preference preferred prefer chosen rejected better best worse worst "
-    "correct incorrect correctness valid invalid validity "
-    "score scored scoring rating rated reward rank ranked ranking vote verdict "
+    "preference preferred prefer pref chosen rejected accepted better best worse worst "
+    "correct incorrect correctness valid invalid validity truth oracle "
+    "score scored scoring rating rated reward rank ranked ranking vote upvote downvote elo verdict "
     "judgment judgement judged judgments judgements "
-    "model generator author origin order ordering"
+    "model generator author origin order ordering swap swapped flipped"
 )
 WORDS = frozenset(_TELLING.split())
 """Singular; an s at the end is read past. `order` too: which response came first is not the judge's

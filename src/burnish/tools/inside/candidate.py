@@ -12,8 +12,8 @@ import types
 from typing import Any
 
 from . import wire
-from .order import Order
 from .program import offer_exit
+from .run_spec import RunSpec
 
 MOST_ITEMS = 100_000
 """Items of an iterator that are read before it counts as endless."""
@@ -23,7 +23,7 @@ class Missing(BaseException):
     """The code does not define what the tests call; no test can have expected that."""
 
 
-class Desk:
+class CandidateServer:
     """The loaded module and the objects that stayed here."""
 
     def __init__(self) -> None:
@@ -36,13 +36,13 @@ class Desk:
         self.objects.append(value)
         kind = type(value)
         is_indexed = hasattr(kind, "__getitem__")
-        abilities = {
+        capabilities = {
             "call": callable(value),
             "iterate": hasattr(kind, "__iter__") or is_indexed,
             "measure": hasattr(kind, "__len__"),
             "index": is_indexed,
         }
-        return [len(self.objects) - 1, *(name for name, has in abilities.items() if has)]
+        return [len(self.objects) - 1, *(name for name, has in capabilities.items() if has)]
 
     def find(self, target: Any) -> Any:
         if not isinstance(target, str):
@@ -72,26 +72,26 @@ class Desk:
         return items
 
 
-def serve(order: Order) -> None:
+def serve(spec: RunSpec) -> None:
     """Load the code, then answer until the examiner leaves."""
-    if order.talk is None:
+    if spec.talk is None:
         raise ValueError("a candidate needs someone to talk to")
-    talk = wire.Talk(order.talk)
+    talk = wire.Talk(spec.talk)
     offer_exit()
-    desk = Desk()
+    server = CandidateServer()
     try:
-        exec(compile(order.code, "candidate.py", "exec", dont_inherit=True), vars(desk.module))
+        exec(compile(spec.code, "candidate.py", "exec", dont_inherit=True), vars(server.module))
     except BaseException as error:
         talk.send({"error": describe(error)})
         return
-    talk.send({"names": [name for name in vars(desk.module) if type(name) is str]})
+    talk.send({"names": [name for name in vars(server.module) if type(name) is str]})
     while True:
         try:
             request = talk.receive()
         except EOFError:
             return
         try:
-            value = desk.answer(request)
+            value = server.answer(request)
         except Missing as error:
             talk.send({"fault": str(error)})
             continue
@@ -99,7 +99,7 @@ def serve(order: Order) -> None:
             talk.send({"error": describe(error)})
             continue
         try:
-            talk.send({"value": wire.encode(value, desk.keep)})
+            talk.send({"value": wire.encode(value, server.keep)})
         except BaseException as error:
             talk.send({"fault": f"the answer cannot be sent: {describe(error)[2]}"})
 

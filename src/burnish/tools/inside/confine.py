@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from . import kernel, landlock, seccomp
 from .namespaces import NOBODY
-from .order import Bounds, Order
+from .run_spec import Bounds, RunSpec
 
 KEEPERS = 3
 """Processes of ours that share the count of processes in a user namespace."""
@@ -18,15 +18,15 @@ TIMERS = 64
 """Timers and queued signals, which the kernel keeps in its own memory."""
 
 
-def confine(order: Order) -> None:
+def confine(spec: RunSpec) -> None:
     """Put on every ordered layer in this process; raises before any code runs if one fails."""
     os.setsid()
-    layers = order.layers
-    os.chdir(order.work)
-    set_limits(order.bounds, _most_tasks(order))
+    layers = spec.layers
+    os.chdir(spec.work)
+    set_limits(spec.bounds, _most_tasks(spec))
     if sys.platform != "linux":
         return
-    if "nobody" in layers and not ("namespaces" in layers and order.user_namespace):
+    if "nobody" in layers and not ("namespaces" in layers and spec.user_namespace):
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -34,16 +34,16 @@ def confine(order: Order) -> None:
     kernel.drop_capabilities()
     kernel.die_with_parent()
     if "landlock" in layers:
-        hidden = () if "mount" in layers else order.hidden
-        landlock.restrict(order.readable, hidden, order.work)
+        hidden = () if "mount" in layers else spec.hidden
+        landlock.restrict(spec.readable, hidden, spec.work)
     if "seccomp" in layers:
-        may_fork = order.bounds.processes > 1
-        may_signal = may_fork and order.has_own_table
+        may_fork = spec.bounds.processes > 1
+        may_signal = may_fork and spec.has_own_table
         seccomp.install(
             os.getpid(),
             may_fork=may_fork,
             may_signal=may_signal,
-            may_pair=order.bounds.socket_pairs,
+            may_pair=spec.bounds.socket_pairs,
             has_own_root="mount" in layers or "bubblewrap" in layers,
         )
 
@@ -82,12 +82,12 @@ def keep_only(wanted: list[int]) -> None:
         os.closerange(low + 1, high)
 
 
-def _most_tasks(order: Order) -> int:
+def _most_tasks(spec: RunSpec) -> int:
     """The kernel counts a user's tasks: all of them, or those of a namespace of one's own."""
-    own = order.bounds.processes + order.bounds.threads
-    if "namespaces" in order.layers and order.user_namespace:
+    own = spec.bounds.processes + spec.bounds.threads
+    if "namespaces" in spec.layers and spec.user_namespace:
         return own + KEEPERS
-    uid = NOBODY if "nobody" in order.layers else os.getuid()
+    uid = NOBODY if "nobody" in spec.layers else os.getuid()
     return own + KEEPERS + _tasks_of(uid)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from . import confine, kernel, namespaces
 from .descend import end_below
 from .folders import remove
-from .order import Order, from_json
+from .run_spec import RunSpec, from_json
 
 
 class Report:
@@ -34,24 +34,24 @@ class Report:
 
 
 def main(order_descriptor: int, report_descriptor: int) -> None:
-    """Read the order, split into the three processes, return only in the one that runs code."""
+    """Read the spec, split into the three processes, return only in the one that runs code."""
     report = Report(report_descriptor)
     with open(order_descriptor, "rb") as pipe:
-        order = from_json(pipe.read())
+        spec = from_json(pipe.read())
     sys.dont_write_bytecode = True
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        play = _role(order.role)
-        _outer(order)
-        _keeper(order, report)
-        _third(order, report)
+        play = _role(spec.role)
+        _outer(spec)
+        _keeper(spec, report)
+        _third(spec, report)
     except Exception as error:  # boundary: whatever went wrong, the parent is told and no code runs
         report.say(problem=f"{type(error).__name__}: {error}")
         os._exit(1)
-    play(order)
+    play(spec)
 
 
-def _role(name: str) -> Callable[[Order], None]:
+def _role(name: str) -> Callable[[RunSpec], None]:
     """The role's function, imported before the files of this package are out of sight."""
     if name == "program":
         from . import program
@@ -66,29 +66,29 @@ def _role(name: str) -> Callable[[Order], None]:
     return examiner.examine
 
 
-def _outer(order: Order) -> None:
+def _outer(spec: RunSpec) -> None:
     """Enter the namespaces and wait; returns in the child that is process 1 of them."""
     if sys.platform != "linux":
         return
-    if "namespaces" not in order.layers:
+    if "namespaces" not in spec.layers:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        if order.has_own_table:
+        if spec.has_own_table:
             kernel.die_with_parent()
         else:
             # Nothing but this process would end the others, so it must live to do that.
-            signal.signal(signal.SIGTERM, partial(_leave_nothing, order.work))
+            signal.signal(signal.SIGTERM, partial(_leave_nothing, spec.work))
             kernel.die_with_parent(signal.SIGTERM)
         return
     kernel.die_with_parent()
-    as_nobody = "nobody" in order.layers
-    mount = "mount" in order.layers
-    mapped = order.user_namespace and as_nobody
-    namespaces.enter(user=order.user_namespace, as_nobody=as_nobody, mount=mount)
-    held = namespaces.hold(order.readable) if mount else []
+    as_nobody = "nobody" in spec.layers
+    mount = "mount" in spec.layers
+    mapped = spec.user_namespace and as_nobody
+    namespaces.enter(user=spec.user_namespace, as_nobody=as_nobody, mount=mount)
+    held = namespaces.hold(spec.readable) if mount else []
     if mapped:
         namespaces.become_inner_root()
     if mount:
-        namespaces.new_root(held, order)
+        namespaces.new_root(held, spec)
     kernel.die_with_parent()  # a change of identity has taken it away
     keeper = os.fork()
     if keeper:
@@ -108,7 +108,7 @@ def _leave_nothing(work: str, _signal: int, _frame: object) -> None:
     os._exit(1)
 
 
-def _keeper(order: Order, report: Report) -> None:
+def _keeper(spec: RunSpec, report: Report) -> None:
     """Wait for the third process and report its end; returns in the third."""
     third = os.fork()
     if not third:
@@ -121,24 +121,24 @@ def _keeper(order: Order, report: Report) -> None:
         if pid == third:
             break
     seconds = usage.ru_utime + usage.ru_stime
-    if not order.has_own_table:
+    if not spec.has_own_table:
         end_below(os.getpid())
     code = os.waitstatus_to_exitcode(status)
     report.say(exit=code, cpu_s=seconds, peak_kb=usage.ru_maxrss)
     os._exit(0)
 
 
-def _third(order: Order, report: Report) -> None:
+def _third(spec: RunSpec, report: Report) -> None:
     """Become the process that runs the code."""
-    confine.confine(order)
-    for name, text in order.files:
-        _put(os.path.join(order.work, name), text)
+    confine.confine(spec)
+    for name, text in spec.files:
+        _put(os.path.join(spec.work, name), text)
     os.environ.clear()
-    os.environ.update(HOME=order.work, TMPDIR=order.work, LANG="C.UTF-8", PATH="")
+    os.environ.update(HOME=spec.work, TMPDIR=spec.work, LANG="C.UTF-8", PATH="")
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    sys.path[:] = [path for path in sys.path if path != ours] + list(order.import_paths)
+    sys.path[:] = [path for path in sys.path if path != ours] + list(spec.import_paths)
     report.say(ready=True)
-    wanted = [*(order.talk or ()), *(() if order.answer is None else (order.answer,))]
+    wanted = [*(spec.talk or ()), *(() if spec.answer is None else (spec.answer,))]
     confine.keep_only(wanted)
 
 

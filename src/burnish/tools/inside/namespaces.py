@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from . import kernel
 from .landlock import DEVICES
-from .order import Order
+from .run_spec import RunSpec
 
 NOBODY = 65534
 
@@ -69,23 +69,23 @@ def hold(paths: Sequence[str]) -> list[Held]:
     return held
 
 
-def new_root(held: Sequence[Held], order: Order) -> None:
+def new_root(held: Sequence[Held], spec: RunSpec) -> None:
     """Build a root of the held paths and the work folder, and move into it for good."""
-    work = order.work
+    work = spec.work
     stage = next(folder for folder in STAGES if os.path.isdir(folder))
     kernel.mount("none", "/", flags=MS_REC | MS_PRIVATE)
     kernel.mount("root", stage, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,nr_inodes=4096,mode=755")
     os.chdir(stage)
     for path, handle, is_folder in held:
         _show(path, handle, is_folder)
-    for path, target in order.links:
+    for path, target in spec.links:
         if not os.path.lexists(f".{path}"):
             os.makedirs(os.path.dirname(f".{path}"), 0o755, exist_ok=True)
             os.symlink(target, f".{path}")
-    for path in order.hidden:
+    for path in spec.hidden:
         if os.path.isdir(f".{path}"):
             _empty(f".{path}")
-    limits = f"size={order.bounds.disk_bytes},nr_inodes={order.bounds.files + 2},mode=777"
+    limits = f"size={spec.bounds.disk_bytes},nr_inodes={spec.bounds.files + 2},mode=777"
     os.makedirs(f".{work}", 0o755, exist_ok=True)
     kernel.mount("work", f".{work}", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, limits)
     if not os.path.lexists("./tmp"):

@@ -8,12 +8,12 @@ import os
 import sys
 import types
 
-from .order import Order
+from .run_spec import RunSpec
 
 NAME = "program.py"
 
 
-def run(order: Order) -> None:
+def run(spec: RunSpec) -> None:
     """Run the program, print an uncaught error as Python does, end with its exit code."""
     offer_exit()
     module = types.ModuleType("__main__")
@@ -21,7 +21,7 @@ def run(order: Order) -> None:
     sys.argv = [NAME]
     code = 0
     try:
-        exec(compile(order.code, NAME, "exec", dont_inherit=True), vars(module))
+        exec(compile(spec.code, NAME, "exec", dont_inherit=True), vars(module))
     except SystemExit as leaving:
         code = exit_code(leaving)
     except BaseException as error:

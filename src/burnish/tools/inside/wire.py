@@ -139,9 +139,7 @@ class Talk:
         data = json.dumps(message).encode()
         if len(data) > LARGEST:
             raise Broken(f"a message of {len(data)} bytes; at most {LARGEST}")
-        view = memoryview(len(data).to_bytes(4, "big") + data)
-        while view:
-            view = view[os.write(self.sink, view) :]
+        write_all(self.sink, len(data).to_bytes(4, "big") + data)
 
     def receive(self, arrived: Callable[[], None] | None = None) -> Any:
         """The next message; `EOFError` when the other side is gone.
@@ -167,3 +165,10 @@ class Talk:
                 raise EOFError
             data += chunk
         return bytes(data)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write to a pipe, which may take only a part at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from burnish.store.reader import RunReader
 from burnish.view.audit.drawn import Answer, Drawn, draw
-from burnish.view.audit.findings import Audit, Finding, Gold
+from burnish.view.audit.numbers import Audit, Finding, Gold
 from burnish.view.audit.signals import (
     conflicts,
     entropy_collapse,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from burnish.metrics import ENTROPY
 from burnish.store.reader import RunReader
 from burnish.view.audit.drawn import Answer, Drawn
-from burnish.view.audit.findings import SAMPLES, Finding, Gold
-from burnish.view.audit.numbers import correlation, mean, shift, within
+from burnish.view.audit.numbers import SAMPLES, Finding, Gold, correlation, mean, shift, within
 
 LEAST = 0.02
 COMES_WITH_LEARNING = 0.5
@@ -17,7 +17,7 @@ Curve = Sequence[tuple[int, float]]
 
 def entropy_collapse(store: RunReader, drawn: Drawn) -> Finding | None:
     """The policy's entropy fell, whatever for."""
-    points = store.metrics("policy/entropy").get("policy/entropy", [])
+    points = store.metrics(ENTROPY).get(ENTROPY, [])
     curve = [(step, value) for step, value in points if value is not None]
     early, late = _ends(curve)
     if early is None or late is None or early <= 0 or late >= early:

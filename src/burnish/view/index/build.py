@@ -8,17 +8,16 @@ group is whole when its step is, and a chunk ends where a step does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 
 from burnish.store.reader import RunReader
-from burnish.view.index.chunk import Chunk, Texts
-from burnish.view.index.columns import MAX_PARTS, ROW, SIGNALS, Columns, signal_of
+from burnish.view.index.columns import MAX_PARTS, ROW, SIGNALS, Array, Columns, signal_of
 
 BATCH = 1024
 """Samples read in one transaction: a few milliseconds, so that the writer's log is never held."""
@@ -169,3 +168,52 @@ def _joined(texts: list[str]) -> Texts:
     folded = [(fold(text) + SEPARATOR).encode("utf-8", "replace") for text in texts]
     ends = np.cumsum([len(text) for text in folded], dtype=np.int64)
     return Texts(np.frombuffer(b"".join(folded), np.uint8), ends)
+
+
+class Texts(NamedTuple):
+    """Folded texts end to end; text i lies before `ends[i]`."""
+
+    text: Array
+    """Bytes, as numbers."""
+    ends: Array
+
+
+class Chunk(NamedTuple):
+    """Samples that were indexed together."""
+
+    rows: Array
+    """Of type `ROW`; `prompt` counts the chunk's own prompts."""
+    parts: Array
+    last_id: str
+    answers: Texts
+    prompts: Texts
+
+
+class StoredChunk(NamedTuple):
+    """A chunk without its texts."""
+
+    number: int
+    first_row: int
+    rows: Array
+    parts: Array
+
+
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """Several chunks as one."""
+    rows = np.concatenate([chunk.rows for chunk in chunks])
+    counts = np.cumsum([0, *(len(chunk.prompts.ends) for chunk in chunks[:-1])])
+    rows["prompt"] += np.repeat(counts, [len(chunk.rows) for chunk in chunks]).astype(np.int32)
+    parts = np.full((len(rows), max(chunk.parts.shape[1] for chunk in chunks)), np.nan)
+    start = 0
+    for chunk in chunks:
+        parts[start : start + len(chunk.rows), : chunk.parts.shape[1]] = chunk.parts
+        start += len(chunk.rows)
+    answers = _end_to_end([chunk.answers for chunk in chunks])
+    prompts = _end_to_end([chunk.prompts for chunk in chunks])
+    return Chunk(rows, parts, chunks[-1].last_id, answers, prompts)
+
+
+def _end_to_end(texts: Sequence[Texts]) -> Texts:
+    starts = np.cumsum([0, *(len(one.text) for one in texts[:-1])])
+    ends = [one.ends + start for one, start in zip(texts, starts, strict=True)]
+    return Texts(np.concatenate([one.text for one in texts]), np.concatenate(ends))

@@ -24,9 +24,9 @@ from typing import IO
 import numpy as np
 
 from burnish.errors import StoreError
-from burnish.lm.cache_folder import cache_folder
+from burnish.store.blobs import cache_folder
 from burnish.store.reader import RunReader
-from burnish.view.index.chunk import Chunk, StoredChunk, Texts, joined
+from burnish.view.index.build import Chunk, StoredChunk, Texts, joined
 from burnish.view.index.columns import ROW
 
 VERSION = 1

@@ -17,8 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from burnish.errors import StoreError
-from burnish.view.index.build import Sample, newest, read_batch, read_chunk
-from burnish.view.index.chunk import StoredChunk
+from burnish.view.index.build import Sample, StoredChunk, newest, read_batch, read_chunk
 from burnish.view.index.columns import (
     Columns,
     Filter,
@@ -30,7 +29,7 @@ from burnish.view.index.columns import (
 )
 from burnish.view.index.index_file import IndexFile, is_there
 from burnish.view.index.text import ChunkSpan, Scope, TextHits
-from burnish.view.pages.reading import open_run
+from burnish.view.pages.runs import open_run
 
 SCAN_S = 0.7
 """How long one request scans texts; what is left is scanned by the next."""
@@ -53,14 +52,14 @@ class Progress(Struct, frozen=True):
     problem: str = ""
 
 
-class Order(NamedTuple):
+class SortOrder(NamedTuple):
     """By what the rows are sorted: a column, or `part` for the part of the filter."""
 
     by: str = "step"
     descending: bool = True
 
 
-NEWEST = Order()
+NEWEST = SortOrder()
 
 
 class Found(NamedTuple):
@@ -145,7 +144,7 @@ class RunIndex:
     def search(
         self,
         wanted: Filter,
-        order: Order = NEWEST,
+        order: SortOrder = NEWEST,
         *,
         text: str = "",
         scope: Scope = Scope.ALL,
@@ -256,7 +255,7 @@ def _span(stored: StoredChunk) -> ChunkSpan:
 
 
 def _values(
-    rows: Snapshot, wanted: Filter, order: Order
+    rows: Snapshot, wanted: Filter, order: SortOrder
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     if order.by == "step":
         values = rows.column("n")

@@ -5,8 +5,10 @@
     hits.mask, hits.share
 
 A scan reads about a gigabyte a second, finds any characters (two letters, punctuation, no words
-needed) and its index is no larger than the texts; an index of trigrams would be several times their
-size and slower where a text is common. What a deadline cut short goes on at the next request.
+needed) and its index is no larger than the texts. SQLite's FTS5 with trigrams was measured on 30,000
+answers of 350 characters: three times the size, forty times the time to build, as quick where a text
+is common, quicker where it is rare, and no search for fewer than three characters. What a deadline
+cut short goes on at the next request.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.view.index.build import SEPARATOR, fold
-from burnish.view.index.chunk import Texts
+from burnish.view.index.build import SEPARATOR, Texts, fold
 from burnish.view.index.columns import Array, Flags, Snapshot
 from burnish.view.index.index_file import IndexFile
 

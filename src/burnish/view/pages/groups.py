@@ -11,12 +11,11 @@ from msgspec import Struct
 
 from burnish.records import Message, Reward, Task
 from burnish.store import StoredSample
+from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
-from burnish.store.schema import OF_TASK
 from burnish.view.index.columns import Signal, signal_of
-from burnish.view.pages.reading import open_run
 from burnish.view.pages.rows import COLUMNS, Excerpt, SampleRow, row_of
-from burnish.view.pages.runs import NotFound
+from burnish.view.pages.runs import NotFound, open_run
 
 MEMBERS = 128
 """Answers of one group that are shown whole."""

@@ -22,7 +22,6 @@ from msgspec import Struct
 from burnish.bench.accuracy import accuracy
 from burnish.bench.items import Judged
 from burnish.errors import StoreError
-from burnish.view.pages.paired import Estimated
 from burnish.view.pages.runs import NotFound, readable
 
 FILES = 200
@@ -30,6 +29,15 @@ FILES = 200
 FILE_BYTES = 512 << 20
 """A larger file is not read."""
 KEPT = 4
+
+
+class Estimated(Struct, frozen=True):
+    """A mean with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    count: int
 
 
 class BenchLine(Struct, frozen=True, kw_only=True):

@@ -14,11 +14,11 @@ from typing import Any
 from msgspec import Struct
 
 from burnish.errors import StoreError
+from burnish.metrics import main_reward
 from burnish.store.lock import is_held
 from burnish.store.manifest import FILE, Manifest
 from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
-from burnish.view.pages.reading import open_run
-from burnish.view.pages.runs import Runs, Skipped, readable
+from burnish.view.pages.runs import Runs, Skipped, open_run, readable
 
 SPARK = 40
 """Points of the small curve in a list."""
@@ -166,11 +166,7 @@ def score_of(step: int, text: str | None) -> Score | None:
 def reward_name(run: RunReader) -> str | None:
     """The metric that stands for the reward: the total, or the only part's mean."""
     query = "SELECT name FROM metrics WHERE step = (SELECT min(step) FROM metrics)"
-    names = [row[0] for row in run.query(query)]
-    if "reward/total" in names:
-        return "reward/total"
-    parts = [n for n in names if n.startswith("reward/") and n.endswith("/mean")]
-    return parts[0] if len(parts) == 1 else None
+    return main_reward(row[0] for row in run.query(query))
 
 
 def setting(about: Manifest, key: str) -> Any:

@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from burnish.metrics import known
 from burnish.store.reader import RunReader
 from burnish.view.pages.listing import Score, held_out
-from burnish.view.pages.reading import open_run
+from burnish.view.pages.runs import open_run
 
 RUNS = 16
 """Runs whose curves stay in memory."""
@@ -42,6 +43,14 @@ class Curve(Struct, frozen=True):
     thinned: bool
 
 
+class About(Struct, frozen=True):
+    """What a metric measures."""
+
+    title: str
+    unit: str
+    meaning: str
+
+
 class MetricsPage(Struct, frozen=True):
     """What the curves page shows."""
 
@@ -49,6 +58,8 @@ class MetricsPage(Struct, frozen=True):
     last_step: int | None
     curves: dict[str, Curve]
     held_out: list[Score]
+    about: dict[str, About]
+    """Unit and meaning of the metrics in `names` that the catalogue has."""
 
 
 class Curves:
@@ -123,10 +134,16 @@ def metrics_page(
         curves = shelf.of(folder)
         curves.update(run)
         scores = [s for s in held_out(run) if since is None or s.step > since]
-    known = curves.names()
-    asked = [name for name in names if name in known] if names else known
+    stored = curves.names()
+    asked = [name for name in names if name in stored] if names else stored
     lines = {name: thinned(curves.of(name, since), points) for name in asked}
-    return MetricsPage(known, curves.last_step(), lines, scores)
+    return MetricsPage(stored, curves.last_step(), lines, scores, about(stored))
+
+
+def about(names: Sequence[str]) -> dict[str, About]:
+    """What the catalogue says of these metrics."""
+    found = {name: known(name) for name in names}
+    return {n: About(m.title or n, m.unit, m.meaning) for n, m in found.items() if m is not None}
 
 
 def thinned(line: Line, points: int) -> Curve:

@@ -13,13 +13,14 @@ from typing import Any
 from msgspec import Struct
 
 from burnish.bench import ABSENT, Comparison, compare, differing
+from burnish.bench.held_out import CURVES, evaluation_after, held_out_run
+from burnish.bench.held_out import evaluations as by_step
 from burnish.errors import BurnishError
+from burnish.metrics import title_of
 from burnish.store.reader import RunReader, StoredEvaluation
-from burnish.view.held_out import CURVES, evaluation_after, held_out_run
-from burnish.view.held_out import evaluations as by_step
 from burnish.view.pages.listing import RunLine, run_line
 from burnish.view.pages.metrics import Curve, CurveShelf, thinned
-from burnish.view.pages.reading import open_run
+from burnish.view.pages.runs import open_run
 
 COMPARE_S = 8.0
 """Reading two whole evaluations takes longer than a page of samples."""
@@ -35,35 +36,6 @@ class Difference(Struct, frozen=True):
     b: Any
     in_a: bool
     in_b: bool
-
-
-class Estimated(Struct, frozen=True):
-    """A mean with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-    count: int
-
-
-class Fourfold(Struct, frozen=True):
-    """In how many prompts the runs were right."""
-
-    both: int
-    only_a: int
-    only_b: int
-    neither: int
-
-
-class TestResult(Struct, frozen=True):
-    """The paired test; `difference` is B minus A."""
-
-    mean_a: Estimated
-    mean_b: Estimated
-    difference: Estimated
-    p_value: float
-    method: str
-    fourfold: Fourfold | None
 
 
 class PairLine(Struct, frozen=True):
@@ -94,6 +66,8 @@ class ComparePage(Struct, frozen=True, kw_only=True):
     names: list[str]
     """Metrics that either run has."""
     curves: dict[str, TwoCurves]
+    titles: dict[str, str]
+    """Of the curves."""
     steps: list[int]
     """Steps at which both runs were evaluated."""
     step_a: int | None
@@ -101,7 +75,8 @@ class ComparePage(Struct, frozen=True, kw_only=True):
     verdict: str
     problem: str
     """Why there is no paired test; empty where there is one."""
-    test: TestResult | None
+    test: dict[str, Any] | None
+    """The record of `burnish.bench.PairedTest`; `difference` is B minus A."""
     pairs: list[PairLine]
     """By how much they changed, most first."""
     pairs_total: int
@@ -145,12 +120,13 @@ def compare_page(
             name: TwoCurves(*(thinned(lines.of(name), asked.points) for lines in curves))
             for name in shown
         },
+        titles={name: title_of(name) for name in shown},
         steps=sorted(evaluations[0].keys() & evaluations[1].keys()),
         step_a=None if found is None else found.a.step,
         step_b=None if found is None else found.b.step,
         verdict="" if found is None else found.verdict,
         problem=problem,
-        test=_test(found),
+        test=found.test.record() if found is not None and found.test is not None else None,
         pairs=pairs[asked.after : end],
         pairs_total=len(pairs),
         next=end if end < len(pairs) else None,
@@ -204,17 +180,3 @@ def _ordered(found: Comparison | None) -> list[PairLine]:
         )
         for p in ordered
     ]
-
-
-def _test(found: Comparison | None) -> TestResult | None:
-    if found is None or found.test is None:
-        return None
-    test = found.test
-    return TestResult(
-        Estimated(*test.mean_a),
-        Estimated(*test.mean_b),
-        Estimated(*test.difference),
-        test.p_value,
-        test.method.value,
-        None if test.fourfold is None else Fourfold(*test.fourfold),
-    )

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from burnish.metrics import ENTROPY, GROUPS, LENGTH, USEFUL
 from burnish.store.reader import RunReader, RunStatus
 from burnish.view.index.run_index import Progress
 from burnish.view.pages.listing import (
@@ -18,8 +19,7 @@ from burnish.view.pages.listing import (
     run_line,
     score_of,
 )
-from burnish.view.pages.reading import open_run
-from burnish.view.pages.runs import readable
+from burnish.view.pages.runs import open_run, readable
 
 EVENTS = 50
 """Events that the page of a run shows at once: the newest."""
@@ -206,10 +206,10 @@ def steps_page(folder: Path, before: int | None, limit: int) -> StepsPage:
             time=time,
             samples=samples,
             reward=numbers.get((step, reward)),
-            useful=numbers.get((step, "groups/useful")),
-            groups=numbers.get((step, "groups/total")),
-            length=numbers.get((step, "length/mean")),
-            entropy=numbers.get((step, "policy/entropy")),
+            useful=numbers.get((step, USEFUL)),
+            groups=numbers.get((step, GROUPS)),
+            length=numbers.get((step, LENGTH)),
+            entropy=numbers.get((step, ENTROPY)),
             evaluations=evaluated.get(step, []),
         )
         for step, samples, time in shown
@@ -218,7 +218,7 @@ def steps_page(folder: Path, before: int | None, limit: int) -> StepsPage:
 
 
 def _numbers(run: RunReader, steps: list[int], reward: str) -> dict[tuple[int, str], float]:
-    names = [reward, "groups/useful", "groups/total", "length/mean", "policy/entropy"]
+    names = [reward, USEFUL, GROUPS, LENGTH, ENTROPY]
     query = (
         f"SELECT step, name, value FROM metrics WHERE step IN ({_marks(steps)}) "
         f"AND name IN ({_marks(names)})"

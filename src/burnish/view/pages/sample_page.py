@@ -9,13 +9,12 @@ from msgspec import Struct
 
 from burnish.records import Reward, Task
 from burnish.store import StoredSample
+from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
 from burnish.store.sample import flatten
-from burnish.store.schema import OF_TASK
 from burnish.view.index.columns import Signal, signal_of
 from burnish.view.pages.groups import TEXT
-from burnish.view.pages.reading import open_run
-from burnish.view.pages.runs import NotFound
+from burnish.view.pages.runs import NotFound, open_run
 from burnish.view.pages.tokens import Tokenizers, TokenPage, token_page
 
 PEERS = 256
@@ -99,7 +98,7 @@ def sample_page(folder: Path, reference: str, tokenizers: Tokenizers, start: int
         index=sample.index,
         role=trajectory.role,
         finish=trajectory.finish.value,
-        weight_version=trajectory.weight_version,
+        weight_version=trajectory.weight_version or 0,
         task=sample.task,
         response=trajectory.text[:TEXT],
         is_cut=len(trajectory.text) > TEXT,

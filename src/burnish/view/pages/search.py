@@ -17,15 +17,15 @@ import numpy as np
 from msgspec import Struct
 
 from burnish.errors import UserError
+from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
-from burnish.store.schema import OF_TASK
 from burnish.view.index.columns import Array, Filter, Position, Snapshot
 from burnish.view.index.indexer import Indexer
-from burnish.view.index.run_index import NEWEST, Order, Progress, RunIndex
+from burnish.view.index.run_index import NEWEST, Progress, RunIndex, SortOrder
 from burnish.view.index.text import Scope
 from burnish.view.pages.listing import counts
-from burnish.view.pages.reading import open_run
 from burnish.view.pages.rows import COLUMNS, SampleRow, row_of, rows_by_number
+from burnish.view.pages.runs import open_run
 
 WAIT_S = 0.15
 """A search waits so long for the index to take in what was stored since."""
@@ -37,7 +37,7 @@ class Question(NamedTuple):
     """One search."""
 
     filter: Filter = Filter()
-    order: Order = NEWEST
+    order: SortOrder = NEWEST
     text: str = ""
     scope: Scope = Scope.ALL
     task: str = ""

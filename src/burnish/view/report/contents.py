@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from burnish.metrics import ROLLOUT_S, STEP_S, UPDATE_S
 from burnish.records import Reward
 from burnish.store import RunSummary, StoredEvent, StoredSample
 from burnish.store.reader import RunReader
@@ -105,9 +106,9 @@ def _facts(store: RunReader, events: Sequence[StoredEvent]) -> list[Fact]:
     found = [
         Fact(title, f"at least {_seconds(expected[key])}", _median(store, metric))
         for title, key, metric in (
-            ("one step", "step_s", "time/step_s"),
-            ("sampling in a step", "rollout_s", "time/rollout_s"),
-            ("update in a step", "update_s", "time/update_s"),
+            ("one step", "step_s", STEP_S),
+            ("sampling in a step", "rollout_s", ROLLOUT_S),
+            ("update in a step", "update_s", UPDATE_S),
         )
         if key in expected
     ]

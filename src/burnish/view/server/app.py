@@ -5,8 +5,12 @@ app = make_app(Viewer(Runs(folder=Path("runs"))), token="...")
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
+import os
+import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -21,12 +25,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from burnish.errors import BurnishError, UserError
-from burnish.view.pages.reading import TookTooLong
-from burnish.view.pages.runs import NotFound
+from burnish.errors import BurnishError, StoreError, UserError
+from burnish.store.blobs import Blobs, media_type_of
+from burnish.view.pages.runs import NotFound, TookTooLong
 from burnish.view.server.guard import Guard
 from burnish.view.server.parameters import Parameters
 from burnish.view.server.routes import ENDPOINTS, Endpoint, Viewer
+from burnish.web.server import Bounds, make_server
 
 BASE = "/api/v1"
 STATIC = Path(__file__).parent.parent / "static"
@@ -58,7 +63,9 @@ def make_app(viewer: Viewer, token: str) -> Starlette:
         Route(BASE + endpoint.path, _handler(viewer, endpoint, limiter), methods=["GET"])
         for endpoint in ENDPOINTS
     ]
+    blob = partial(_blob, viewer, limiter)
     routes += [
+        Route(f"{BASE}/runs/{{run}}/blobs/{{sha256}}", blob, methods=["GET"]),
         Route("/api/{rest:path}", _no_such_route, methods=["GET"]),
         Route("/static/{name:path}", partial(_file, files), methods=["GET"]),
         Route("/favicon.ico", partial(_file, files), methods=["GET"]),
@@ -93,6 +100,36 @@ def _answer(viewer: Viewer, endpoint: Endpoint, request: Request) -> Response:
     except BurnishError as error:
         return JSONResponse({"error": _one_line(error)}, _status(error))
     return _tagged(request, body, "application/json")
+
+
+async def _blob(viewer: Viewer, limiter: anyio.CapacityLimiter, request: Request) -> Response:
+    work = partial(_media, viewer, request)
+    return await anyio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=True)
+
+
+def _media(viewer: Viewer, request: Request) -> Response:
+    """An image or a sound of a run, by its hash.
+
+    Its type is the one that the bytes say, never one that was asked for, and nothing in it can
+    run: it is not in the list of types otherwise, and its own policy allows nothing.
+    """
+    sha256 = request.path_params["sha256"]
+    try:
+        blobs = Blobs(viewer.runs.find(request.path_params["run"]) / "blobs")
+        if not blobs.holds(sha256):
+            raise NotFound(f"this run has no image or sound {sha256[:12]}.")
+        data = blobs.bytes_of(sha256)
+        kind = media_type_of(data)
+        if kind is None:
+            raise StoreError(f"{sha256[:12]} is no image or sound.")
+    except ValueError as error:
+        return JSONResponse({"error": str(error)}, 400)
+    except BurnishError as error:
+        return JSONResponse({"error": _one_line(error)}, _status(error))
+    response = _tagged(request, data, kind)
+    response.headers["content-security-policy"] = "default-src 'none'; sandbox"
+    response.headers["content-disposition"] = "inline"
+    return response
 
 
 def _status(error: BurnishError) -> int:
@@ -145,3 +182,33 @@ async def _bug(request: Request, error: Exception) -> Response:
 
 def _one_line(error: BurnishError) -> str:
     return " ".join(str(error).split())
+
+
+HOST = "127.0.0.1"
+STOP_S = 2
+"""Open requests get so long when the server is stopped."""
+CONNECTIONS = 128
+"""Open at the same time; a browser uses six."""
+NICE = 10
+
+
+def new_token() -> str:
+    """256 bits that nobody can guess."""
+    return secrets.token_urlsafe(32)
+
+
+def address(own: socket.socket, token: str) -> str:
+    """What to open in a browser."""
+    return f"http://{HOST}:{own.getsockname()[1]}/?token={token}"
+
+
+def serve(viewer: Viewer, token: str, own: socket.socket) -> None:
+    """Answer requests until Ctrl-C or a termination signal."""
+    # Looking at a run must not slow it down: where cores are short, training goes first.
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    app = make_app(viewer, token)
+    try:
+        make_server(app, Bounds(connections=CONNECTIONS), stop_s=STOP_S).run(sockets=[own])
+    finally:
+        viewer.close()

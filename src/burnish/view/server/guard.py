@@ -2,9 +2,9 @@
 
 Every request passes through `Guard` before anything else looks at it. It refuses with one line:
 
-- a request that two programs could read differently (`web_guard.malformed`);
+- a request that two programs could read differently (`request_checks.malformed`);
 - a `Host` that is not a loopback name, an `Origin` that is not ours, or a browser that says another
-  site asks (`web_guard.foreign`);
+  site asks (`request_checks.foreign`);
 - anything but `GET` and `HEAD`;
 - a request without the token, which comes once in the address and then as a cookie that no script
   can read and no other site can send, or as `Authorization: Bearer` for programs.
@@ -22,7 +22,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from burnish.web_guard import foreign, malformed
+from burnish.web.request_checks import foreign, malformed
 
 PARAMETER = "token"
 

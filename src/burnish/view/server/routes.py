@@ -13,16 +13,15 @@ import burnish
 from burnish.records import Finish, Status
 from burnish.view.index.columns import Filter, Signal
 from burnish.view.index.indexer import Indexer
-from burnish.view.index.run_index import Order
+from burnish.view.index.run_index import SortOrder
 from burnish.view.index.text import Scope
 from burnish.view.pages.groups import group_page, groups_page, prompt_page
 from burnish.view.pages.judged import KINDS, JudgedFiles
 from burnish.view.pages.listing import Lines
 from burnish.view.pages.metrics import CurveShelf, metrics_page
 from burnish.view.pages.paired import Asked, compare_page
-from burnish.view.pages.reading import open_run
 from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
-from burnish.view.pages.runs import Runs, readable
+from burnish.view.pages.runs import Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.search import Question, facets, search
 from burnish.view.pages.tokens import TOKENS, Tokenizers
@@ -184,7 +183,7 @@ def question(asked: Parameters) -> Question:
             part=asked.text("part"),
             part_range=asked.range("part"),
         ),
-        order=Order(
+        order=SortOrder(
             asked.one_of("sort", SORTS, "step"),
             asked.one_of("order", ("desc", "asc"), "desc") == "desc",
         ),

@@ -12,10 +12,10 @@ from burnish.lm.base import Sampling
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Status, Task
 from burnish.rewards import Anchor, checked
-from burnish.rewards.judges.asking import JudgeModel
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.genrm import GenRM, build, read_judgement, read_principles
-from burnish.rewards.judges.questions import Unreadable
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import Unreadable
 
 TASK = Task("t1", (Message("user", "Write about a fox."),), {"answer": "secret"})
 REPLY = """principle 1 (60): is about a fox
@@ -126,8 +126,13 @@ def test_a_vote_counts_only_where_both_orders_were_read() -> None:
         ["<scores>2, 9</scores>", bad, "<scores>9, 2</scores>", "<scores>2, 9</scores>", bad]
     )
     lm = ScriptedLM(lambda messages, index: next(replies) if len(messages) == 1 else bad)
-    scorer = GenRM(JudgeModel(lm, sampling=Sampling(temperature=0.6)), votes=2)
-    first, _ = pair(scorer)
+    drawn = JudgeModel(lm, sampling=Sampling(temperature=0.6))
+    said = list(replies)
+    replies = iter(said)
+    first, _ = pair(GenRM(drawn, votes=2))
+    assert (first.value, first.status) == (None, Status.PARSE_ERROR), "nobody knows if all agree"
+    replies = iter(said)
+    first, _ = pair(GenRM(drawn, votes=2, rule="majority"))
     assert first.value == 1.0
     assert first.reason.endswith("2 questions did not count")
 

@@ -11,17 +11,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from recipes.genrm.preferences import draw_pair, make, task_of
 
 from burnish.errors import UserError
 from burnish.policy.batch import RewardBatch
-from burnish.policy.shaping.position import position_weight
+from burnish.policy.position import position_weight
 from burnish.records import Message, Response, Status, Task, Visibility
 from burnish.rewards import build, checked, genrm_reward
 from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.tasks import build as build_tasks
-from burnish.tasks.examples.preferences import both_orders, draw_pair, make, task_of, write_jsonl
 from burnish.tasks.files import File, HeldOutColumn
 from burnish.tasks.function import Function
+from burnish.tasks.preference_rows import both_orders, write_jsonl
 
 
 def earn(text: str, label: object = "a", **settings: object):
@@ -125,7 +126,7 @@ def test_pairs_of_the_game_have_a_better_text_and_both_orders() -> None:
 
 
 def test_the_game_is_a_task_set_whose_orders_share_a_side() -> None:
-    tasks = build_tasks(Function(path="burnish.tasks.examples.preferences:make"), seed=0)
+    tasks = build_tasks(Function(path="recipes.genrm.preferences:make"), seed=0)
     assert {t.fields["label"] for t in tasks.sample(20)} == {"a", "b"}
     assert "label" in tasks.train(0).labels
     assert len(tasks.held_out(10)) == 10

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from burnish.lm.scripted import ScriptedLM
-from burnish.rewards.judges.asking import JudgeModel
+from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.rubric import Rubric
 
 QUESTION = "How do I descale the kettle?"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from burnish.rewards.judges.rubric import explain, points_items, points_score, score, tiered
-from burnish.rewards.judges.rubric.convert import PointsItem, tier_of
+from burnish.rewards.judges.rubric.items import PointsItem, tier_of
 
 FILE = Path(__file__).parents[4] / ".." / "shared" / "data" / "healthbench_sample" / "test.parquet"
 

@@ -12,7 +12,7 @@ from burnish.errors import ModelError, UserError
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Status, Task, Visibility
 from burnish.rewards import Scope, checked
-from burnish.rewards.judges.asking import JudgeModel
+from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.rubric import RubricScorer, Stabilised, build, wording
 from burnish.rewards.judges.rubric.scorer import limit_words
 

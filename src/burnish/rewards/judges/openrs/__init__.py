@@ -6,59 +6,45 @@
 Paper: Open Rubric System (arXiv 2602.14069). The card is docs/methods/openrs.md.
 """
 
-from burnish.rewards.judges.openrs.aggregate import (
-    Aggregate,
-    aggregate_criteria,
-    explain_criteria,
-)
-from burnish.rewards.judges.openrs.build import build
+from burnish.rewards.judges.openrs.aggregate import aggregate_criteria, explain_criteria
 from burnish.rewards.judges.openrs.evolve import (
+    Preference,
     RubricEvolution,
     Search,
+    apply_review,
     asymmetric_advantages,
     evolve_rubric,
+    judge_of,
+    random_edits,
+    read_review,
+    refiner,
+    write_review,
 )
-from burnish.rewards.judges.openrs.extract import extract_json
-from burnish.rewards.judges.openrs.gate import Verifiable, anchored
-from burnish.rewards.judges.openrs.judge import OpenRS, Rules, criteria_of
-from burnish.rewards.judges.openrs.library import RubricLibrary
-from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric
-from burnish.rewards.judges.openrs.outcomes import (
+from burnish.rewards.judges.openrs.gate import (
+    Constraints,
+    GroundTruth,
+    LanguageMatch,
+    Verifiable,
+    anchored,
     one_vs_n,
     two_order_strict,
     two_order_verdict,
     two_order_votes,
     verifiable_verdict,
 )
-from burnish.rewards.judges.openrs.propose import Preference, judge_of, random_edits, refiner
-from burnish.rewards.judges.openrs.replay import reaggregate
-from burnish.rewards.judges.openrs.review import (
-    Review,
-    ReviewOutcome,
-    apply_review,
-    read_review,
-    write_review,
-)
-from burnish.rewards.judges.openrs.verifiable import (
-    Constraints,
-    GroundTruth,
-    LanguageMatch,
-    LanguageMatchConfig,
-)
+from burnish.rewards.judges.openrs.judge import OpenRS, Rules, build, criteria_of, reaggregate
+from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric, RubricLibrary
+from burnish.rewards.judges.reading import extract_json
 
 __all__ = [
-    "Aggregate",
     "Change",
     "Constraints",
     "GroundTruth",
     "Item",
     "LanguageMatch",
-    "LanguageMatchConfig",
     "MetaRubric",
     "OpenRS",
     "Preference",
-    "Review",
-    "ReviewOutcome",
     "RubricEvolution",
     "RubricLibrary",
     "Rules",

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from burnish.arguments import as_number, as_word, refused
+from burnish.numbers import plain
 
 logger = logging.getLogger(__name__)
 
@@ -209,8 +210,7 @@ def _weights(given: Mapping[str, float] | None) -> Mapping[str, float]:
 
 def number_in(value: Any) -> float | None:
     """A finite number, also as text or as a 0-d array; None for anything else."""
-    item = getattr(value, "item", None)
-    value = item() if callable(item) else value
+    value = plain(value)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

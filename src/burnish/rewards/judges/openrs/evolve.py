@@ -9,30 +9,172 @@ beam keeps the fittest on a bootstrap of the pairs, less a price per item. What 
 once, on pairs that the search never saw. A pair on which the judge failed under either rubric takes
 no part in their comparison, and too many of those end the search. OpenRS describes such a search but did not release one
 (arXiv 2602.14069, section on refinement); the numbers and the two tests here are ours.
+
+People improve a rubric by a review file (`write_review`, `read_review`, `apply_review`): it shows
+where judge and people disagree and the proposed items; a person writes `accept = "yes"`, `"no"` or
+`"edited"` behind each. An accepted item is kept only where agreement on held-out pairs rises.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+import tomllib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from burnish.arguments import as_number, as_numbers
-from burnish.errors import UserError
-from burnish.rewards.judges.openrs.gains import (
-    LabelledPair,
-    left_out,
-    marked_in_both,
-    mean_mark,
-    paired_gain,
-    sign_test,
-)
-from burnish.rewards.judges.openrs.meta_rubric import Change, MetaRubric
-from burnish.rewards.judges.openrs.trial import Failure, Judge, P, Trial
+from burnish.errors import JudgeError, UserError, did_you_mean
+from burnish.records import Response, Reward, Status, Task
+from burnish.rewards.judges.improve import Tried, improve
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.openrs.aggregate import TYPES, type_of
+from burnish.rewards.judges.openrs.judge import OpenRS, Rules
+from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric, RubricLibrary
+from burnish.rewards.judges.openrs.prompt import prompt
+from burnish.rewards.judges.prompting import Question, Unreadable, as_user, mark_for, request_of
+from burnish.rewards.judges.reading import marked_object
+from burnish.rewards.pair_scorers import BothOrders
+from burnish.rewards.scorer import checked, gather
 from burnish.seeds import Seeds
+from burnish.texts import read_toml
+
+MOST_FAILURES = 0.2
+"""Share of pairs without a verdict above which a comparison stops: what is left may not be fair."""
+
+
+class LabelledPair(Protocol):
+    """A pair of which it is known which response people prefer."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def label(self) -> int:
+        """1: the first response is preferred, -1: the second."""
+        ...
+
+
+def mark_of_score(score: float | None, label: int) -> float | None:
+    """1: the preferred response won, 0: it lost, 0.5: a tie; None: there is no verdict."""
+    if score is None or math.isnan(score):
+        return None
+    return 0.5 if score == 0 else float((score > 0) == (label > 0))
+
+
+def marks_of(scores: Sequence[float | None], pairs: Sequence[LabelledPair]) -> list[float | None]:
+    """A mark for each pair; a `JudgeError` where too many verdicts are missing."""
+    if len(scores) != len(pairs):
+        raise UserError(
+            f"the judge gave {len(scores)} scores for {len(pairs)} pairs; expected one each."
+        )
+    marks = [mark_of_score(s, pair.label) for s, pair in zip(scores, pairs, strict=True)]
+    missing = marks.count(None)
+    if missing > MOST_FAILURES * len(marks):
+        place = marks.index(None)
+        raise JudgeError(
+            f"the judge gave no verdict on {missing} of {len(marks)} pairs (the first is "
+            f"'{pairs[place].id}'); expected at most {MOST_FAILURES:.0%}. Look into its record for "
+            "the reason and start again; a cache keeps what was answered."
+        )
+    return marks
+
+
+def marked_in_both(
+    before: Sequence[float | None], after: Sequence[float | None]
+) -> tuple[list[float], list[float]]:
+    """The marks of the pairs that have one under both rubrics."""
+    both = [(b, a) for b, a in zip(before, after, strict=True) if b is not None and a is not None]
+    return [b for b, _ in both], [a for _, a in both]
+
+
+def mean_mark(marks: Sequence[float | None]) -> float:
+    """The mean over the pairs that have a mark."""
+    known = [mark for mark in marks if mark is not None]
+    return math.fsum(known) / len(known)
+
+
+def left_out(count: int) -> str:
+    """What a report says of pairs without a verdict; nothing where there are none."""
+    return f", {count} pairs without a verdict left out" if count else ""
+
+
+def paired_gain(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
+    """Mean difference on the same pairs and its standard error."""
+    differences = [b - a for a, b in zip(before, after, strict=True)]
+    count = len(differences)
+    mean = math.fsum(differences) / count
+    if count < 2:
+        return mean, math.inf
+    squares = math.fsum((d - mean) ** 2 for d in differences)
+    return mean, math.sqrt(squares / (count - 1) / count)
+
+
+def sign_test(before: Sequence[float], after: Sequence[float]) -> float:
+    """Exact one-sided p-value that so many pairs got better rather than worse by chance."""
+    better = sum(b > a for a, b in zip(before, after, strict=True))
+    worse = sum(b < a for a, b in zip(before, after, strict=True))
+    count = better + worse
+    return sum(math.comb(count, k) for k in range(better, count + 1)) / (1 << count)
+
+
+P = TypeVar("P", bound=LabelledPair)
+
+Judge = Callable[[MetaRubric, Sequence[P]], Awaitable[Sequence[float | None]]]
+"""The score of each pair under a rubric: above 0 for the first response; None: no verdict."""
+
+
+class Failure(NamedTuple, Generic[P]):
+    """A pair that a rubric gets wrong."""
+
+    pair: P
+    score: float | None
+
+
+class Trial(Generic[P]):
+    """Marks of rubrics, each asked for once."""
+
+    def __init__(self, judge: Judge[P], dev: Sequence[P], choice: Sequence[P]) -> None:
+        self.judge, self.pairs = judge, {False: dev, True: choice}
+        self.known: dict[tuple[str, bool], tuple[list[float | None], list[float | None]]] = {}
+
+    async def marks(self, rubric: MetaRubric, is_final: bool = False) -> list[float | None]:
+        return (await self._asked(rubric, is_final))[1]
+
+    async def failures(self, rubric: MetaRubric) -> list[Failure[P]]:
+        """Pairs with a verdict that is not right; where the judge failed, the rubric did not."""
+        found = zip(self.pairs[False], *await self._asked(rubric), strict=True)
+        return [Failure(pair, score) for pair, score, mark in found if mark in (0.0, 0.5)]
+
+    async def fitness(self, rubric: MetaRubric, drawn: Sequence[int], cost: float) -> float:
+        """Accuracy on the drawn pairs less the price of the items."""
+        marks = await self.marks(rubric)
+        chosen = [marks[i] for i in drawn if marks[i] is not None]
+        # A draw may hit nothing but pairs without a verdict where there are very few pairs.
+        return mean_mark(chosen or marks) - cost * len(rubric.items)
+
+    @property
+    def missing(self) -> int:
+        """Verdicts that the judge did not give so far."""
+        return sum(marks.count(None) for _, marks in self.known.values())
+
+    async def _asked(
+        self, rubric: MetaRubric, is_final: bool = False
+    ) -> tuple[list[float | None], list[float | None]]:
+        """Scores and marks."""
+        key = (rubric.hash, is_final)
+        if key not in self.known:
+            pairs = self.pairs[is_final]
+            scores = list(await self.judge(rubric, pairs))
+            self.known[key] = scores, marks_of(scores, pairs)
+        return self.known[key]
+
 
 Proposer = Callable[[MetaRubric, Sequence[Failure[P]], random.Random], Awaitable[Sequence[Change]]]
 """Edits for a rubric, from the pairs that it gets wrong."""
@@ -142,32 +284,34 @@ async def evolve_rubric(
     plan = Search() if search is None else search
     _check(dev, choice, plan)
     trial = Trial(judge, dev, choice)
-    seeds = Seeds(seed)
-    beam, log, seen = [start], list[Step](), {start.hash}
-    idle = generation = 0
-    while generation < plan.generations and idle < plan.patience:
-        generation += 1
-        children: list[MetaRubric] = []
-        for place, parent in enumerate(beam):
-            rng = seeds.rng("propose", generation, place)
-            failures = await trial.failures(parent)
-            for change in (await propose(parent, failures, rng))[: plan.proposals]:
-                step, child = await _try(parent, change, generation, trial, seen, plan)
-                log += [] if step is None else [step]
-                children += [] if child is None else [child]
-        idle = 0 if children else idle + 1
-        drawn = seeds.rng("bootstrap", generation).choices(range(len(dev)), k=len(dev))
-        fitness = {r.hash: await trial.fitness(r, drawn, plan.item_cost) for r in beam + children}
-        beam = sorted(beam + children, key=lambda r: -fitness[r.hash])[: plan.beam]
-    finals, chosen = await _choose(start, beam, trial, plan)
+    seeds, seen = Seeds(seed), {start.hash}
+
+    async def edits(parent: MetaRubric, number: int, place: int) -> Sequence[Change]:
+        rng = seeds.rng("propose", number, place)
+        return (await propose(parent, await trial.failures(parent), rng))[: plan.proposals]
+
+    async def fittest(rubrics: list[MetaRubric], number: int) -> list[MetaRubric]:
+        drawn = seeds.rng("bootstrap", number).choices(range(len(dev)), k=len(dev))
+        fitness = {r.hash: await trial.fitness(r, drawn, plan.item_cost) for r in rubrics}
+        return sorted(rubrics, key=lambda r: -fitness[r.hash])[: plan.beam]
+
+    found = await improve(
+        start,
+        edits,
+        partial(_try, trial=trial, seen=seen, plan=plan),
+        rounds=plan.generations,
+        patience=plan.patience,
+        choose=fittest,
+    )
+    finals, chosen = await _choose(start, found.beam, trial, plan)
     return RubricEvolution(
         chosen,
         start,
         mean_mark(await trial.marks(chosen)),
         mean_mark(await trial.marks(chosen, is_final=True)),
         finals,
-        tuple(log),
-        generation,
+        tuple(found.log),
+        found.rounds,
         trial.missing,
     )
 
@@ -198,14 +342,14 @@ async def _try(
     trial: Trial[Any],
     seen: set[str],
     plan: Search,
-) -> tuple[Step | None, MetaRubric | None]:
+) -> Tried[MetaRubric, Step]:
     """One edit: what the log says of it, and the child where it is accepted."""
     try:
         child = parent.applied(change)
     except ValueError as error:
-        return Step(generation, parent.hash, change, False, f"does not fit: {error}"), None
+        return Tried(Step(generation, parent.hash, change, False, f"does not fit: {error}"))
     if child.hash in seen:
-        return None, None  # the log has it already
+        return Tried(None)  # the log has it already
     seen.add(child.hash)
     marks = await trial.marks(parent)
     before, after = marked_in_both(marks, await trial.marks(child))
@@ -225,7 +369,7 @@ async def _try(
         child.hash,
         missing,
     )
-    return step, child if accepted else None
+    return Tried(step, child if accepted else None)
 
 
 async def _choose(
@@ -272,3 +416,393 @@ def _check(dev: Sequence[LabelledPair], choice: Sequence[LabelledPair], plan: Se
             f"search: got {plan}; expected beam, proposals, generations and patience of at least "
             "1, a level between 0 and 1, and no negative number."
         )
+
+
+SHOWN = 1200
+"""Characters of a request or a response that a refiner sees."""
+
+
+class Preference(Struct, frozen=True):
+    """Two responses to a task, and which one people prefer."""
+
+    id: str
+    task: Task
+    first: Response
+    second: Response
+    label: int
+    """1: the first, -1: the second."""
+    domain: str = ""
+
+
+def random_edits(pool: Sequence[Item], count: int = 6) -> Proposer[Any]:
+    """Edits drawn by chance: add an item of the pool, drop one, or take another form of one.
+
+    Items of the pool that share a title are forms of the same item (another type, another text).
+    """
+    forms: dict[str, list[Item]] = {}
+    for item in pool:
+        forms.setdefault(item.title, []).append(item)
+
+    async def propose(
+        rubric: MetaRubric, failures: Sequence[Failure[Any]], rng: random.Random
+    ) -> list[Change]:
+        return [change for _ in range(count) if (change := _drawn(rubric, forms, rng))]
+
+    return propose
+
+
+def refiner(judge: JudgeModel, *, most: int = 6, cases: int = 8) -> Proposer[Preference]:
+    """Edits from a model that reads the rubric and some of the pairs that it gets wrong.
+
+    It sees which response people prefer: give it pairs to learn from, never those to decide on.
+    An unreadable reply gives no edits.
+    """
+
+    async def propose(
+        rubric: MetaRubric, failures: Sequence[Failure[Preference]], rng: random.Random
+    ) -> list[Change]:
+        chosen = rng.sample(list(failures), min(cases, len(failures)))
+        if not chosen:
+            return []
+        shown = "\n\n".join(_case(number, one) for number, one in enumerate(chosen, 1))
+        mark = mark_for(rubric.render(), shown)
+        text = prompt(
+            "refine",
+            rubric.language,
+            mark,
+            rubric=rubric.as_prompt(),
+            cases=shown,
+            most=str(most),
+        )
+        about = (rubric.hash, *(one.pair.id for one in chosen))
+        question = Question("openrs refine", as_user(text), about)
+        judge_reply = await judge.ask(question, partial(read_edits, rubric=rubric, mark=mark))
+        return (judge_reply.verdict or [])[:most]
+
+    return propose
+
+
+def judge_of(
+    judge: JudgeModel,
+    library: RubricLibrary | None = None,
+    *,
+    rules: Rules | None = None,
+    limit: int = 16,
+) -> Judge[Preference]:
+    """OpenRS in both orders as a judge that follows any rubric; orders that disagree are a tie."""
+    shelf = RubricLibrary.shipped() if library is None else library
+
+    async def score(rubric: MetaRubric, pairs: Sequence[Preference]) -> list[float | None]:
+        one_order = OpenRS(judge, rubrics=shelf.with_rubric(rubric), rules=rules)
+        scorer = BothOrders(one_order)
+        calls = [partial(checked, scorer, pair.task, [pair.first, pair.second]) for pair in pairs]
+        return [_score(both[0]) for both in await gather(calls, limit=limit)]
+
+    return score
+
+
+def read_edits(reply: str, rubric: MetaRubric, mark: str | None = None) -> list[Change]:
+    """The edits of a refiner's reply; `Unreadable` names the first that makes no sense."""
+    edits = marked_object(reply, mark).get("edits")
+    if not isinstance(edits, list):
+        raise Unreadable(f"expected 'edits' as a list, got {type(edits).__name__}")
+    items = {item.title: item for item in rubric.items}
+    return [_edit(edit, place, items) for place, edit in enumerate(edits, 1)]
+
+
+def _edit(edit: Any, place: int, items: Mapping[str, Item]) -> Change:
+    if not isinstance(edit, Mapping) or edit.get("kind") not in ("add", "delete", "modify"):
+        raise Unreadable(f"edit {place}: expected kind add, delete or modify")
+    kind = edit["kind"]
+    before = items.get(str(edit.get("old", "")).strip())
+    if kind != "add" and before is None:
+        raise Unreadable(f"edit {place}: expected 'old' to be the title of an item of the rubric")
+    after = None
+    if kind != "delete":
+        after = Item(
+            type_of(edit.get("type") or (before and before.type)),
+            " ".join(str(edit.get("title") or (before.title if before else "")).split()),
+            " ".join(str(edit.get("text") or "").split()),
+        )
+        says_something = after.title.strip(". ") and after.text.strip(". ")
+        if after.type not in TYPES or not says_something:
+            raise Unreadable(f"edit {place}: expected type, title and text")
+    return Change(kind, None if kind == "add" else before, after)
+
+
+def _drawn(
+    rubric: MetaRubric, forms: Mapping[str, Sequence[Item]], rng: random.Random
+) -> Change | None:
+    """One random edit; None where the drawn kind has nothing to do."""
+    titles = {item.title for item in rubric.items}
+    absent = [title for title in forms if title not in titles]
+    kind = rng.choice(("add", "add", "modify", "delete"))
+    if kind == "add" and absent:
+        return Change("add", None, rng.choice(forms[rng.choice(absent)]))
+    if kind == "add" or not rubric.items:
+        return None
+    before = rng.choice(rubric.items)
+    if kind == "delete":
+        return Change("delete", before)
+    others = [item for item in forms.get(before.title, ()) if item != before]
+    return Change("modify", before, rng.choice(others)) if others else None
+
+
+def _case(number: int, failure: Failure[Preference]) -> str:
+    pair = failure.pair
+    preferred = "1" if pair.label > 0 else "2"
+    score = failure.score
+    said = "no verdict" if score is None else "a tie" if not score else "12"[score < 0]
+    texts = (request_of(pair.task), pair.first.text, pair.second.text)
+    request, first, second = (text[:SHOWN] for text in texts)
+    return (
+        f"Case {number}. Request: {request}\nResponse 1: {first}\nResponse 2: {second}\n"
+        f"People prefer: {preferred}. The judge said: {said}."
+    )
+
+
+def _score(reward: Reward) -> float | None:
+    return 0.0 if reward.status is Status.ABSTAIN else reward.value
+
+
+# --- a review by a person
+
+SHOWN_TO_PEOPLE = 2000
+"""Characters of a text that the file shows."""
+ANSWERS = ("yes", "no", "edited")
+
+_HEAD = """\
+# Review of the rubric '{domain}' ({language}).
+# Read the disagreements, then decide on each [[proposal]] at the end:
+#   accept = "yes"      as it stands
+#   accept = "no"       not at all
+#   accept = "edited"   with your changes to type, title or text
+# You may add [[proposal]] tables of your own with accept = "edited"; kinds: add, delete, modify
+# ("old" names the item that goes or changes). Types: critical, core, important, highlight.
+"""
+
+
+class Proposal(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One change as the file holds it."""
+
+    kind: Literal["add", "delete", "modify"]
+    accept: str = ""
+    old: str = ""
+    type: str = ""
+    title: str = ""
+    text: str = ""
+    why: str = ""
+    """A note for the person, or by the person."""
+
+
+class Review(Struct, frozen=True):
+    """What a person decided, in the order of the file."""
+
+    rubric: str
+    """Hash of the rubric that was reviewed."""
+    accepted: tuple[Change, ...]
+    refused: tuple[Proposal, ...]
+
+
+class Kept(Struct, frozen=True):
+    """An accepted change and what the held-out pairs said."""
+
+    change: Change
+    kept: bool
+    before: float
+    after: float
+    """Agreement with people on the held-out pairs that both decide, without and with the change."""
+    standard_error: float
+    reason: str
+    left_out: int = 0
+    """Pairs without a verdict under one of the two."""
+
+
+class ReviewOutcome(Struct, frozen=True):
+    """The rubric after a review, and why each item is in it or not; JSON-able."""
+
+    rubric: MetaRubric
+    start: MetaRubric
+    log: tuple[Kept, ...]
+
+    def report(self) -> str:
+        """The changes as a diff and the figure behind each, for the record."""
+        lines = [f"# Rubric {self.start.hash} -> {self.rubric.hash}"]
+        for one in self.log:
+            word = "kept" if one.kept else "left out"
+            lines += ["", f"## {word}: {one.reason}", "", "```diff", str(one.change), "```"]
+        return "\n".join([*lines, ""])
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    rubric: str
+    domain: str = ""
+    disagreement: tuple[dict[str, Any], ...] = ()
+    proposal: tuple[Proposal, ...] = ()
+
+
+def write_review(
+    path: str | Path,
+    rubric: MetaRubric,
+    disagreements: Iterable[Failure[Preference]],
+    proposals: Sequence[Change],
+) -> None:
+    """Write the file; one that is there already, and may hold a person's work, is not replaced."""
+    lines = [_HEAD.replace("{domain}", rubric.domain).replace("{language}", rubric.language)]
+    lines += [f"rubric = {_quoted(rubric.hash)}", f"domain = {_quoted(rubric.domain)}"]
+    ordered = sorted(disagreements, key=lambda one: (one.pair.domain, one.pair.id))
+    for domain, group in groupby(ordered, key=lambda one: one.pair.domain):
+        members = list(group)
+        lines += ["", f"# {len(members)} disagreements in {_comment(domain or rubric.domain)}"]
+        for one in members:
+            lines += ["", "[[disagreement]]", *_disagreement(one)]
+    for change in proposals:
+        lines += ["", "[[proposal]]", *_proposal(change)]
+    try:
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write("\n".join([*lines, ""]))
+    except FileExistsError:
+        raise UserError(
+            f"{path} is there already and may hold somebody's review; give another name or move it."
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot write the review: {error}") from None
+
+
+def read_review(path: str | Path, rubric: MetaRubric) -> Review:
+    """The decisions of an edited file; one line about the first thing that is wrong with it."""
+    try:
+        table = read_toml(Path(path).read_text(encoding="utf-8-sig"))
+        file = msgspec.convert(table, _File)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot read the review: {error}") from None
+    except msgspec.ValidationError as error:
+        raise UserError(f"{path}: {error}") from None
+    if file.rubric != rubric.hash:
+        raise UserError(
+            f"{path}: reviews the rubric {file.rubric}, but this one is {rubric.hash}; write a new "
+            "review, or load the rubric that was reviewed."
+        )
+    accepted: list[Change] = []
+    refused: list[Proposal] = []
+    for number, proposal in enumerate(file.proposal, 1):
+        where = f"{path}: proposal {number}"
+        answer = proposal.accept.strip().lower()
+        if answer not in ANSWERS:
+            raise UserError(
+                f'{where}: accept is "{proposal.accept}"; expected {", ".join(ANSWERS)}.'
+                f"{did_you_mean(answer, ANSWERS)}"
+            )
+        if answer == "no":
+            refused.append(proposal)
+        else:
+            accepted.append(_change(proposal, rubric, where))
+    return Review(file.rubric, tuple(accepted), tuple(refused))
+
+
+async def apply_review(
+    review: Review,
+    rubric: MetaRubric,
+    held_out: Sequence[P],
+    *,
+    judge: Judge[P],
+    standard_errors: float = 0.0,
+) -> ReviewOutcome:
+    """Keep each accepted change where agreement on `held_out` rises, on top of those kept before.
+
+    `standard_errors` asks for a rise of more than so many; by default any rise is enough, because a
+    person has looked at the item. A pair on which the judge failed under either rubric is left out
+    of their comparison; too many of those end the review.
+    """
+    if not held_out:
+        raise UserError("a review needs held-out pairs to keep its items; got none.")
+
+    async def propose(now: _Marked, number: int, place: int) -> Sequence[Change]:
+        return review.accepted
+
+    async def attempt(now: _Marked, change: Change, number: int) -> Tried[_Marked, Kept]:
+        try:
+            changed = now.rubric.applied(change)
+        except ValueError as error:
+            agreed = mean_mark(now.marks)
+            return Tried(Kept(change, False, agreed, agreed, 0.0, f"does not fit: {error}"))
+        marks = marks_of(await judge(changed, held_out), held_out)
+        before, after = marked_in_both(now.marks, marks)
+        missing = len(marks) - len(before)
+        gain, error_of_gain = paired_gain(before, after)
+        kept = gain > standard_errors * error_of_gain + 1e-12
+        old, new = mean_mark(before), mean_mark(after)
+        reason = f"held-out agreement {old:.4f} -> {new:.4f} on {len(before)} pairs"
+        reason += left_out(missing)
+        record = Kept(change, kept, old, new, error_of_gain, reason, missing)
+        return Tried(record, _Marked(changed, marks) if kept else None)
+
+    start = _Marked(rubric, marks_of(await judge(rubric, held_out), held_out))
+    found = await improve(start, propose, attempt, rounds=1, patience=1)
+    return ReviewOutcome(found.beam[0].rubric, rubric, tuple(found.log))
+
+
+class _Marked(NamedTuple):
+    """A rubric and its marks on the held-out pairs."""
+
+    rubric: MetaRubric
+    marks: list[float | None]
+
+
+def _change(proposal: Proposal, rubric: MetaRubric, where: str) -> Change:
+    titles = {item.title: item for item in rubric.items}
+    before = titles.get(proposal.old.strip())
+    if proposal.kind != "add" and before is None:
+        raise UserError(
+            f"{where}: old is '{proposal.old}'; expected the title of an item of the rubric."
+            f"{did_you_mean(proposal.old, titles)}"
+        )
+    if proposal.kind == "delete":
+        return Change("delete", before)
+    kind = type_of(proposal.type)
+    if kind not in TYPES or not proposal.title.strip() or not proposal.text.strip():
+        raise UserError(
+            f"{where}: type '{proposal.type}', title '{proposal.title}', text "
+            f"'{proposal.text[:40]}'; expected one of {', '.join(TYPES)}, a title and a text."
+            f"{did_you_mean(kind, TYPES)}"
+        )
+    after = Item(kind, " ".join(proposal.title.split()), " ".join(proposal.text.split()))
+    return Change(proposal.kind, None if proposal.kind == "add" else before, after)
+
+
+def _disagreement(one: Failure[Preference]) -> list[str]:
+    pair = one.pair
+    said = "no verdict" if one.score is None else f"{one.score:+.3g}"
+    people = "response_1" if pair.label > 0 else "response_2"
+    fields = {
+        "id": pair.id,
+        "people_prefer": people,
+        "judge_score": f"{said} (above 0: response_1)",
+        "request": request_of(pair.task)[:SHOWN_TO_PEOPLE],
+        "response_1": pair.first.text[:SHOWN_TO_PEOPLE],
+        "response_2": pair.second.text[:SHOWN_TO_PEOPLE],
+    }
+    return [f"{key} = {_quoted(value)}" for key, value in fields.items()]
+
+
+def _proposal(change: Change) -> list[str]:
+    fields: dict[str, str] = {"kind": change.kind}
+    if change.before is not None:
+        fields["old"] = change.before.title
+    if change.after is not None:
+        fields |= {
+            "type": change.after.type,
+            "title": change.after.title,
+            "text": change.after.text,
+        }
+    return [f"{key} = {_quoted(value)}" for key, value in fields.items()] + ['accept = ""']
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string on one line; half a character (a lone surrogate) becomes a mark."""
+    whole = text.encode("utf-8", "replace").decode()
+    return msgspec.json.encode(whole).decode().replace("\x7f", "\\u007f")
+
+
+def _comment(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

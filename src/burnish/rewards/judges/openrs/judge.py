@@ -13,32 +13,36 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Self
+from typing import Any, Literal, Self, get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from burnish.errors import UserError, did_you_mean
+from burnish.lm.base import check_sampling
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
-from burnish.rewards.judges.asking import JudgeModel
+from burnish.rewards.combine import FirstDecisive
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 from burnish.rewards.judges.openrs.aggregate import Aggregate, explain_criteria
-from burnish.rewards.judges.openrs.library import RubricLibrary, language_of
-from burnish.rewards.judges.openrs.meta_rubric import Language
-from burnish.rewards.judges.openrs.prompt import prompt, templates_hash
-from burnish.rewards.judges.openrs.reading import (
+from burnish.rewards.judges.openrs.gate import Constraints, GroundTruth, LanguageMatch, Verifiable
+from burnish.rewards.judges.openrs.meta_rubric import Language, RubricLibrary, language_of
+from burnish.rewards.judges.openrs.prompt import (
     ASKED,
     MOST,
     Comparison,
     Judgement,
+    prompt,
     read_comparison,
+    templates_hash,
 )
-from burnish.rewards.judges.prompting import as_user, mark_for, request_of
-from burnish.rewards.judges.questions import Heard, Question
-from burnish.rewards.scorer import Scope
+from burnish.rewards.judges.prompting import JudgeReply, Question, as_user, mark_for, request_of
+from burnish.rewards.pair_scorers import OrderRule, join_orders, two_orders
+from burnish.rewards.scorer import Scope, Scorer
 from burnish.seeds import digest
 
 CLIP = 4.0
@@ -124,7 +128,7 @@ class OpenRS:
         )
 
     def for_vote(self, vote: int) -> Self:
-        """The same judge asked once more; with a temperature it draws anew."""
+        """The same judge asked once more; with a temperature it samples again."""
         other = copy(self)
         other.vote = vote
         return other
@@ -134,8 +138,8 @@ class OpenRS:
         if first.text == second.text:
             return [Reward(self.name, 0.0, reason="the texts are the same") for _ in responses]
         question, mark = self.question(task, first, second)
-        heard = await self.judge.ask(question, partial(read_comparison, mark=mark))
-        return self.rewards(heard, (first, second))
+        judge_reply = await self.judge.ask(question, partial(read_comparison, mark=mark))
+        return self.rewards(judge_reply, (first, second))
 
     def question(self, task: Task, first: Response, second: Response) -> tuple[Question, str]:
         """What the judge is asked, and the mark that its answer must carry."""
@@ -160,17 +164,17 @@ class OpenRS:
         return Question("openrs pair", as_user(text), about, self.vote), mark
 
     def rewards(
-        self, heard: Heard[Judgement], responses: tuple[Response, Response]
+        self, judge_reply: JudgeReply[Judgement], responses: tuple[Response, Response]
     ) -> list[Reward]:
         """The two rewards of what the judge said."""
-        said = heard.evidence
-        if heard.verdict is None:
-            failed = Reward.failed(self.name, heard.status, heard.reason, evidence=said)
+        said = judge_reply.evidence
+        if judge_reply.verdict is None:
+            failed = Reward.failed(self.name, judge_reply.status, judge_reply.reason, evidence=said)
             return [failed, failed]
-        seen = heard.verdict.criteria
+        seen = judge_reply.verdict.criteria
         said = (*said, Evidence(self.name, _quotations(seen, responses)))
         mirror = tuple(criterion.mirrored() for criterion in seen)
-        place = len(heard.replies) - 1
+        place = len(judge_reply.replies) - 1
         return [self._reward(criteria, said, place) for criteria in (seen, mirror)]
 
     def _reward(
@@ -218,6 +222,74 @@ def valued(reward: Reward, criteria: Sequence[Comparison], rules: Rules) -> Rewa
     return replace(reward, value=value, status=Status.OK, reason="; ".join(notes))
 
 
+def reaggregate(reward: Reward, *, order_rule: OrderRule | None = None, **rules: Any) -> Reward:
+    """The same judgement under other rules (`weights`, `min_score`, `strict`, ...), without a call.
+
+    Goes through both orders, an anchor and a gate in front. What holds no criteria stays as it is:
+    a failed judgement, or a pair that a gate decided. `order_rule` joins both orders; by default the
+    rule that made the stored value. Where several would have made it (both orders at 1, say), votes
+    is taken: give the rule if you change others.
+    """
+    unknown = sorted(set(rules) - set(Rules.__struct_fields__))
+    if unknown:
+        known = Rules.__struct_fields__
+        raise UserError(
+            f"reaggregate got '{unknown[0]}'; expected {', '.join(known)}."
+            f"{did_you_mean(unknown[0], known)}"
+        )
+    if order_rule is not None and order_rule not in get_args(OrderRule):
+        known = get_args(OrderRule)
+        raise UserError(
+            f"reaggregate: order_rule is '{order_rule}'; expected {', '.join(known)}."
+            f"{did_you_mean(order_rule, known)}"
+        )
+    return _again(reward, rules, order_rule)
+
+
+def _again(reward: Reward, changed: dict[str, Any], order_rule: OrderRule | None) -> Reward:
+    criteria = criteria_of(reward)
+    if criteria is not None:
+        rules = replace(rules_of(reward), **changed)
+        kept = (e for e in reward.evidence if e.source != RULES)
+        return valued(replace(reward, evidence=(*kept, rules.as_evidence())), criteria, rules)
+    if not any(map(_holds_criteria, reward.parts)):
+        return reward
+    parts = tuple(_again(part, changed, order_rule) for part in reward.parts)
+    if [part.name for part in parts] == ["forward", "backward"]:
+        return join_orders(reward.name, parts[0], parts[1], order_rule or _order_rule(reward))
+    if reward.value == reward.parts[-1].value and reward.status is reward.parts[-1].status:
+        last = parts[-1]
+        return replace(
+            reward, value=last.value, status=last.status, parts=parts, reason=last.reason
+        )
+    raise _own_rule(reward)
+
+
+def _holds_criteria(reward: Reward) -> bool:
+    return criteria_of(reward) is not None or any(map(_holds_criteria, reward.parts))
+
+
+def _order_rule(reward: Reward) -> OrderRule:
+    """The rule that makes the reward's value of its two orders."""
+    one, two = reward.parts
+    if one.value is None or two.value is None:
+        return "votes"  # an order without a value stays without one, whatever the rule
+    if reward.value is None:
+        return "mean"  # no other rule abstains
+    known: tuple[OrderRule, ...] = ("votes", "mean", "strict")
+    for rule in known:
+        if two_orders(one.value, two.value, rule) == reward.value:
+            return rule
+    raise _own_rule(reward)
+
+
+def _own_rule(reward: Reward) -> UserError:
+    return UserError(
+        f"reward '{reward.name}' combines {len(reward.parts)} parts by a rule of its own; "
+        "reaggregate its parts one by one."
+    )
+
+
 _BY = {"critical": "critical flaws", "weighted": "weights", "nothing": "nothing, all are even"}
 
 
@@ -249,3 +321,83 @@ def _pieces(passage: str) -> list[str]:
 
 def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
+
+
+MAX_TOKENS = 8192
+"""A reply holds an analysis and up to 15 criteria; the judge's usual limit would cut it."""
+
+Check = Literal["ground_truth", "language", "constraints"]
+
+
+class OpenRSOptions(Options, frozen=True):
+    """Options of `openrs`."""
+
+    rubrics: str = ""
+    """Folder with your own meta-rubrics; empty: the shipped ones."""
+    language: Language | None = None
+    """en or zh; by default that of each request."""
+    domain: str = ""
+    """Domain of every task whose field does not name one."""
+    domain_field: str = "query_type"
+    """Task field that names the domain, in English or Chinese."""
+    verify: tuple[Check, ...] = ()
+    """Checks in front of the judge, in this order; the first that tells the two apart decides."""
+    reference_field: str = "answer"
+    """For `ground_truth`: oracle evidence, declared as such."""
+    constraints_field: str = "constraints"
+    min_score: float = 0.0
+    weights: dict[str, float] = msgspec.field(default_factory=dict)
+    """Of core, important and highlight; by default 5, 2 and 1."""
+    strict: bool = False
+    fallthrough: bool = False
+    clip: float = CLIP
+    max_tokens: int | None = None
+    """Of one reply. Unset: 8192 where the judge model has no sampling of its own, else its limit."""
+    name: str = "openrs"
+
+
+def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
+    """The judge by the name `openrs`, with its checks in front where `verify` asks for them."""
+    settings = read_options("openrs", options, OpenRSOptions)
+    judge = _with_room(judge, settings.max_tokens)
+    pair = OpenRS(
+        judge,
+        rubrics=RubricLibrary.load(settings.rubrics) if settings.rubrics else None,
+        language=settings.language,
+        domain=settings.domain,
+        domain_field=settings.domain_field,
+        rules=Rules(
+            min_score=settings.min_score,
+            weights=settings.weights,
+            strict=settings.strict,
+            fallthrough=settings.fallthrough,
+            clip=settings.clip,
+        ),
+        name=settings.name,
+    )
+    if not settings.verify:
+        return pair
+    checks: dict[Check, Scorer] = {
+        "ground_truth": GroundTruth(judge, field=settings.reference_field),
+        "language": LanguageMatch(),
+        "constraints": Constraints(judge, field=settings.constraints_field),
+    }
+    gate = Verifiable([checks[name] for name in settings.verify])
+    return FirstDecisive(gate, pair, name=settings.name)
+
+
+def _with_room(judge: JudgeModel, max_tokens: int | None) -> JudgeModel:
+    """The judge with room for a whole reply; a limit that somebody set is kept.
+
+    A judge model that was given no sampling holds the very object `GREEDY`; one that was given the
+    same numbers holds another, and means them.
+    """
+    if max_tokens is None:
+        if judge.sampling is not GREEDY:
+            return judge
+        max_tokens = MAX_TOKENS
+    sampling = replace(judge.sampling, max_tokens=max_tokens)
+    check_sampling(sampling)
+    judge = copy(judge)  # cache, budget and record stay shared
+    judge.sampling = sampling
+    return judge

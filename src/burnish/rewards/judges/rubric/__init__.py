@@ -5,70 +5,64 @@ rewards = await checked(scorer, task, responses)        # the task's field `rubr
 built = await build_rubric("How do I descale the kettle?", roles, retriever=index)
 """
 
-from burnish.rewards.judges.rubric.agreement import (
-    Concordance,
+from burnish.rewards.judges.rubric.building import (
+    Audit,
+    Candidate,
+    Plan,
+    Roles,
+    audit_points,
+    build_rubric,
+    in_consensus,
+    joined_audit,
+    merge_points,
+    rule_audit,
+)
+from burnish.rewards.judges.rubric.items import (
+    Point,
+    PointsItem,
+    Rubric,
+    Rules,
+    Source,
+    points_items,
+    points_score,
+    tiered,
+)
+from burnish.rewards.judges.rubric.score import (
     Interval,
+    MarkedItem,
+    Saturation,
+    Stabilised,
+    Tier,
+    Truncation,
     band,
     bootstrap_interval,
     concordance,
+    dialogue_score,
     equal,
+    explain,
     family_deltas,
     merge_equal,
     scale_reward,
-)
-from burnish.rewards.judges.rubric.audit import Audit, audit_points, joined_audit, rule_audit
-from burnish.rewards.judges.rubric.building import build_rubric
-from burnish.rewards.judges.rubric.consensus import Candidate, in_consensus, merge_points
-from burnish.rewards.judges.rubric.convert import PointsItem, points_items, points_score, tiered
-from burnish.rewards.judges.rubric.group import Stabilised
-from burnish.rewards.judges.rubric.items import (
-    Broken,
-    Point,
-    Rubric,
-    RubricItem,
-    Rules,
-    Source,
-    Tag,
-)
-from burnish.rewards.judges.rubric.marking import Mark, Marked, mark_answer, read_marks
-from burnish.rewards.judges.rubric.options import build
-from burnish.rewards.judges.rubric.roles import Built, Plan, Roles
-from burnish.rewards.judges.rubric.score import (
-    Explained,
-    MarkedItem,
-    Saturation,
-    Tier,
-    Truncation,
-    dialogue_score,
-    explain,
     score,
     without_each,
 )
-from burnish.rewards.judges.rubric.scorer import RubricScorer
+from burnish.rewards.judges.rubric.scorer import RubricScorer, build, mark_answer, read_marks
 
 __all__ = [
     "Audit",
-    "Broken",
-    "Built",
     "Candidate",
-    "Concordance",
-    "Explained",
     "Interval",
-    "Mark",
-    "Marked",
     "MarkedItem",
     "Plan",
     "Point",
     "PointsItem",
     "Roles",
     "Rubric",
-    "RubricItem",
     "RubricScorer",
     "Rules",
     "Saturation",
     "Source",
     "Stabilised",
-    "Tag",
     "Tier",
     "Truncation",
     "audit_points",

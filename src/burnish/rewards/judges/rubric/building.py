@@ -13,30 +13,32 @@ to a person. A role is a `JudgeModel` or a function from a prompt to a reply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, Literal, NamedTuple
 
+from burnish.arguments import as_list, as_number, as_whole, as_word, refused
 from burnish.errors import UserError
+from burnish.lm.scripted import ScriptedLM
 from burnish.records import Evidence
-from burnish.rewards.judges.asking import JudgeModel
-from burnish.rewards.judges.prompting import as_user, fence, fill, mark_for
-from burnish.rewards.judges.questions import Heard, Question, Reader, Unreadable, V
-from burnish.rewards.judges.rubric import wording
-from burnish.rewards.judges.rubric.audit import CHECKS, SAFETY, Audit, joined_audit, rule_audit
-from burnish.rewards.judges.rubric.authoring import read_findings, read_items
-from burnish.rewards.judges.rubric.consensus import (
-    Candidate,
-    Opinion,
-    checked_points,
-    in_consensus,
-    merge_points,
-    read_opinions,
-    read_points,
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import (
+    JudgeReply,
+    Question,
+    Reader,
+    Unreadable,
+    V,
+    as_user,
+    fence,
+    fill,
+    mark_for,
 )
-from burnish.rewards.judges.rubric.items import Point, Rubric
-from burnish.rewards.judges.rubric.roles import Built, Plan, Roles, as_judge
+from burnish.rewards.judges.reading import own_list
+from burnish.rewards.judges.rubric import wording
+from burnish.rewards.judges.rubric.items import Point, Rubric, RubricItem, Rules, Source, similarity
 from burnish.rewards.judges.rubric.score import Tier
+from burnish.rewards.judges.rubric.wording import stands_in
 from burnish.rewards.scorer import gather
 from burnish.seeds import digest
 from burnish.tools.search import Passage, Retriever
@@ -95,7 +97,7 @@ class _Work:
         asked = [
             (w, n, *styles[n % len(styles)]) for w in self.writers for n in range(self.plan.samples)
         ]
-        heard = await gather(
+        judge_reply = await gather(
             [
                 partial(
                     self._ask, w, "rubric_answer", wording.CANDIDATE, _text, vote=n, style=words
@@ -105,7 +107,7 @@ class _Work:
         )
         return tuple(
             Candidate(one.verdict, writer.name, style)
-            for one, (writer, _, style, _) in zip(heard, asked, strict=True)
+            for one, (writer, _, style, _) in zip(judge_reply, asked, strict=True)
             if one.verdict is not None
         )
 
@@ -117,12 +119,12 @@ class _Work:
             reason = f"none of {len(considered)} statements is in consensus"
             return replace(made, reason=reason, evidence=tuple(self.replies))
         references = await self._references(consensus)
-        heard = await self._write(consensus, references)
+        judge_reply = await self._write(consensus, references)
         made = replace(made, references=tuple(references))
-        if heard.verdict is None:
-            reason = f"no rubric: {heard.reason}"
+        if judge_reply.verdict is None:
+            reason = f"no rubric: {judge_reply.reason}"
             return replace(made, reason=reason, evidence=tuple(self.replies))
-        rubric = heard.verdict
+        rubric = judge_reply.verdict
         audit = await self._audit(rubric)
         made = replace(made, rubric=rubric, audit=audit, evidence=tuple(self.replies))
         if audit.is_vetoed:
@@ -137,13 +139,13 @@ class _Work:
             return [], []
         texts = [(f"answer {n + 1}", c.text) for n, c in enumerate(candidates)]
         read = partial(read_points, candidates=candidates)
-        heard = await gather(
+        judge_reply = await gather(
             [
                 partial(self._ask, r, "rubric_points", wording.EXTRACT, read, answers=texts)
                 for r in self.readers
             ]
         )
-        found = [one.verdict for one in heard if one.verdict is not None]
+        found = [one.verdict for one in judge_reply if one.verdict is not None]
         points = merge_points(found, self.plan.same)
         said = await self._check(points)
         points = checked_points(points, said)
@@ -161,13 +163,13 @@ class _Work:
         ]
         return points, kept
 
-    async def _check(self, points: Sequence[Point]) -> list[dict[str, Opinion]]:
+    async def _check(self, points: Sequence[Point]) -> list[dict[str, PointCheck]]:
         if not self.checkers or not points:
             return []
         passages = self._passages(points)
         blocks = [(f"passage {p.id}", p.text) for p in passages]
         texts = {passage.id: passage.text for passage in passages}
-        read = partial(read_opinions, points=points, passages=texts)
+        read = partial(read_point_checks, points=points, passages=texts)
         calls = [
             partial(
                 self._ask,
@@ -193,13 +195,15 @@ class _Work:
     async def _references(self, consensus: Sequence[Point]) -> list[str]:
         """One answer of each reader from the consensus alone, and the plain list of it."""
         ask = partial(self._ask, kind="rubric_reference", template=wording.REFERENCE, read=_text)
-        heard = await gather(
+        judge_reply = await gather(
             [partial(ask, judge=reader, points=_points(consensus)) for reader in self.readers]
         )
-        written = [one.verdict for one in heard if one.verdict is not None]
+        written = [one.verdict for one in judge_reply if one.verdict is not None]
         return [*written, "\n".join(point.text for point in consensus)]
 
-    async def _write(self, consensus: Sequence[Point], references: Sequence[str]) -> Heard[Rubric]:
+    async def _write(
+        self, consensus: Sequence[Point], references: Sequence[str]
+    ) -> JudgeReply[Rubric]:
         rules = self.plan.rules
         least = {str(tier): str(count) for tier, count in rules.least}
         blocks = [(f"reference {n + 1}", text) for n, text in enumerate(references)]
@@ -224,7 +228,7 @@ class _Work:
     async def _audit(self, rubric: Rubric) -> Audit:
         if self.auditor is None:
             return rule_audit(rubric, self.plan.rules)
-        heard = await self._ask(
+        judge_reply = await self._ask(
             self.auditor,
             "rubric_audit",
             wording.AUDIT,
@@ -233,7 +237,7 @@ class _Work:
             rubric=[("rubric", wording.rubric_text(rubric))],
             checks="; ".join(f"{name} ({check.asks})" for name, check in CHECKS.items()),
         )
-        said = heard.verdict or {}
+        said = judge_reply.verdict or {}
         findings = {name: found for name, found in said.items() if name != SAFETY}
         return joined_audit(
             rubric, findings, safety_omitted=bool(said.get(SAFETY)), rules=self.plan.rules
@@ -247,7 +251,7 @@ class _Work:
         read: Reader[V],
         vote: int = 0,
         **values: str | Sequence[Block],
-    ) -> Heard[V]:
+    ) -> JudgeReply[V]:
         """Ask one role; blocks of material carry a mark that is made from all of them."""
         blocks = {k: v for k, v in values.items() if not isinstance(v, str)}
         blocks["conversation"] = [("question", self.question)]
@@ -257,11 +261,13 @@ class _Work:
             filled[name] = "\n\n".join(fence(title, text, mark) for title, text in block)
         about = (digest(self.question.encode("utf-8", "surrogatepass")),)
         question = Question(kind, as_user(fill(template, filled)), about, vote)
-        heard = await judge.ask(question, read)
-        self.replies += heard.evidence
-        if heard.verdict is None:
-            logger.warning("rubric: %s by '%s' gave nothing: %s", kind, judge.name, heard.reason)
-        return heard
+        judge_reply = await judge.ask(question, read)
+        self.replies += judge_reply.evidence
+        if judge_reply.verdict is None:
+            logger.warning(
+                "rubric: %s by '%s' gave nothing: %s", kind, judge.name, judge_reply.reason
+            )
+        return judge_reply
 
 
 def _points(points: Sequence[Point]) -> list[Block]:
@@ -272,3 +278,340 @@ def _text(reply: str) -> str:
     if not reply.strip():
         raise Unreadable("expected an answer, got nothing")
     return reply.strip()
+
+
+def read_items(text: str, question: str, points: Sequence[Point], rules: Rules) -> Rubric:
+    """The rubric in a reply; raises `Unreadable` with every rule that it breaks."""
+    known = {point.id: point for point in points}
+    items = tuple(_item(row, known) for row in own_list(text))
+    try:
+        rubric = Rubric(question, items, tuple(points))
+    except UserError as error:
+        raise Unreadable(str(error)) from None
+    broken = rubric.validate(rules)
+    if broken:
+        raise Unreadable(
+            f"expected a rubric that keeps the rules, got {'; '.join(map(str, broken))}"
+        )
+    return rubric
+
+
+def read_findings(text: str) -> dict[str, bool | None]:
+    """What an auditor decided, by check; raises `Unreadable` where the word on safety is missing."""
+    found: dict[str, bool | None] = {}
+    for row in own_list(text):
+        name, holds = str(row.get("check") or ""), row.get("holds")
+        if name in CHECKS or name == SAFETY:
+            found[name] = holds if isinstance(holds, bool) else None
+    if found.get(SAFETY) is None:
+        raise Unreadable(f"expected checks and '{SAFETY}' with true or false, got {sorted(found)}")
+    return found
+
+
+def _item(row: Mapping[str, Any], known: Mapping[str, Point]) -> RubricItem:
+    name = str(row.get("id") or "")
+    named = row.get("points")
+    rests_on = tuple(str(p) for p in named) if isinstance(named, list) else ()
+    unknown = [point for point in rests_on if point not in known]
+    if not rests_on or unknown:
+        got = f"'{unknown[0]}', which is none" if unknown else "none"
+        raise Unreadable(f"expected item '{name}' to rest on statements, got {got}")
+    levels = row.get("description")
+    if not isinstance(levels, dict):
+        raise Unreadable(
+            f"expected item '{name}' to describe the levels 0, 1 and 2, got {levels!r:.40}"
+        )
+    sources = {(s.key, s.quote): s for point in rests_on for s in known[point].provenance}
+    return RubricItem(
+        id=name,
+        title=str(row.get("title") or ""),
+        tier=str(row.get("tier") or ""),
+        description={str(level): str(told) for level, told in levels.items()},
+        tag=str(row.get("tag") or ""),
+        provenance=tuple(sources.values()),
+        points=rests_on,
+    )
+
+
+Role = JudgeModel | Callable[[str], str]
+Outcome = Literal["built", "rescued", "needs_human"]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Who does what; the same model may have several roles, but counts as one voice."""
+
+    writers: Sequence[Role]
+    aggregators: Sequence[Role]
+    author: Role
+    checkers: Sequence[Role] = ()
+    auditor: Role | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is asked, and when a statement or a rubric is good enough."""
+
+    samples: int = 3
+    """Answers of each writer, the styles in turn."""
+    models: int = 2
+    """Independent models that must support a statement, or"""
+    sources: int = 1
+    """as many retrieved passages."""
+    same: float = 0.6
+    """Share of common words from which two statements are one."""
+    passages: int = 5
+    quality: float = 0.8
+    """Share of the audit's decided points under which a rubric is built again."""
+    rules: Rules = field(default_factory=Rules)
+
+
+@dataclass(frozen=True)
+class Built:
+    """What came of a question."""
+
+    rubric: Rubric | None
+    outcome: Outcome
+    audit: Audit | None = None
+    reason: str = ""
+    candidates: tuple[Candidate, ...] = ()
+    considered: tuple[Point, ...] = ()
+    """Every statement that somebody found; the rubric's `points` are those in consensus."""
+    references: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    """Raw replies of all roles, in the order of the stages."""
+
+
+def as_judge(role: Role, name: str) -> JudgeModel:
+    """A role as a judge model; a plain function is one with a script."""
+    if isinstance(role, JudgeModel):
+        return role
+    reply = role
+    own = str(getattr(role, "__name__", name))
+    # Two nameless functions must not pass for one voice.
+    title = name if own == "<lambda>" else own
+    return JudgeModel(
+        ScriptedLM(lambda said, _: reply("\n\n".join(m.text for m in said)), name=title)
+    )
+
+
+KINDS = ("important", "insight", "extended")
+Similarity = Callable[[str, str], float]
+
+
+class Candidate(NamedTuple):
+    """One text that points are taken from: a model's answer or a passage."""
+
+    text: str
+    model: str = ""
+    style: str = ""
+    source: str = ""
+
+    def quoted(self, quote: str) -> Source:
+        """These words as support."""
+        return Source(quote, "" if self.source else self.model, self.source)
+
+
+class PointCheck(NamedTuple):
+    """What a checker says of one point."""
+
+    point: str
+    holds: bool | None
+    support: Source | None = None
+
+
+def read_points(text: str, candidates: Sequence[Candidate]) -> list[Point]:
+    """Points with support that stands in the numbered texts; raises `Unreadable` without any."""
+    points = []
+    for row in own_list(text):
+        said = str(row.get("text") or "").strip()
+        support = _support(row.get("support"), candidates)
+        if said and support:
+            kind = str(row.get("kind") or "")
+            points.append(Point("", said, kind if kind in KINDS else KINDS[0], support))
+    if not points:
+        raise Unreadable("expected statements with quotations that stand in the texts, got none")
+    return points
+
+
+def merge_points(
+    found: Sequence[Sequence[Point]], same: float = 0.6, alike: Similarity = similarity
+) -> list[Point]:
+    """The points of several readers, the same statement once, its supports joined.
+
+    Single linkage: a statement joins every cluster that holds one like it. The text with most
+    supports speaks for its cluster, and the gravest kind wins.
+    """
+    same = as_number("same", same, low=0)
+    found = [as_list("found", reader) for reader in as_list("found", found)]
+    clusters: list[list[Point]] = []
+    for point in (point for reader in found for point in reader):
+        near = [c for c in clusters if any(alike(point.text, p.text) >= same for p in c)]
+        joined = [p for cluster in near for p in cluster] + [point]
+        clusters = [c for c in clusters if not any(c is n for n in near)] + [joined]
+    return [_joined(number, cluster) for number, cluster in enumerate(clusters, start=1)]
+
+
+def in_consensus(
+    point: Point, *, models: int = 2, sources: int = 1, objections: int = 0, checkers: int = 0
+) -> bool:
+    """Enough independent models or retrieved sources, and no majority of checkers against it."""
+    for what, number in (
+        ("models", models),
+        ("sources", sources),
+        ("objections", objections),
+        ("checkers", checkers),
+    ):
+        as_whole(what, number, low=0)
+    if checkers and objections * 2 > checkers:
+        return False
+    keys = {support.key for support in point.provenance}
+    by_model = sum(key.startswith("model ") for key in keys)
+    return by_model >= models or len(keys) - by_model >= sources
+
+
+def read_point_checks(
+    text: str, points: Sequence[Point], passages: Mapping[str, str]
+) -> dict[str, PointCheck]:
+    """A checker's word on points; support by a passage needs words that stand in it."""
+    known = {point.id for point in points}
+    found: dict[str, PointCheck] = {}
+    for row in own_list(text):
+        name, holds = str(row.get("point") or ""), row.get("holds")
+        if name not in known or not (holds is None or isinstance(holds, bool)):
+            continue
+        passage, quote = str(row.get("passage") or ""), str(row.get("quote") or "")
+        stands = holds is True and stands_in(quote, passages.get(passage, ""))
+        found[name] = PointCheck(name, holds, Source(quote, source=passage) if stands else None)
+    if not found:
+        raise Unreadable(f"expected a word on the statements {', '.join(sorted(known))}, got none")
+    return found
+
+
+def checked_points(
+    points: Sequence[Point], said: Sequence[Mapping[str, PointCheck]]
+) -> list[Point]:
+    """Points with the passages that checkers found for them."""
+    result = []
+    for point in points:
+        more = [opinions[point.id].support for opinions in said if point.id in opinions]
+        supports = [*point.provenance, *(support for support in more if support is not None)]
+        unique = {(s.key, s.quote): s for s in supports}
+        result.append(Point(point.id, point.text, point.kind, tuple(unique.values())))
+    return result
+
+
+def _support(given: Any, candidates: Sequence[Candidate]) -> tuple[Source, ...]:
+    found: dict[tuple[str, str], Source] = {}
+    for row in given if isinstance(given, list) else ():
+        if not isinstance(row, dict):
+            continue
+        number, quote = row.get("answer"), str(row.get("quote") or "")
+        if isinstance(number, bool) or not isinstance(number, int):
+            continue
+        if 1 <= number <= len(candidates) and stands_in(quote, candidates[number - 1].text):
+            support = candidates[number - 1].quoted(quote)
+            found.setdefault((support.key, quote), support)
+    return tuple(found.values())
+
+
+def _joined(number: int, cluster: Sequence[Point]) -> Point:
+    speaker = max(cluster, key=lambda point: len(point.provenance))
+    kind = min((point.kind for point in cluster), key=KINDS.index)
+    supports = {(s.key, s.quote): s for point in cluster for s in point.provenance}
+    return Point(f"p{number}", speaker.text, kind, tuple(supports.values()))
+
+
+class AuditCheck(NamedTuple):
+    """One question of the audit."""
+
+    points: int
+    asks: str
+
+
+CHECKS: Mapping[str, AuditCheck] = {
+    "right": AuditCheck(9, "what each item asks for is true and belongs to this question"),
+    "supported": AuditCheck(3, "each item follows from the reference answers"),
+    "atomic": AuditCheck(3, "each item asks for one thing"),
+    "exclusive": AuditCheck(3, "no two items pay for the same thing"),
+    "checkable": AuditCheck(3, "a reader can mark each item from the answer alone"),
+    "exhaustive": AuditCheck(4, "every point that the references agree on is in an item"),
+    "title": AuditCheck(3, "titles are short and say what the item asks for"),
+    "tier": AuditCheck(3, "each item stands in the tier that it deserves, and tiers are filled"),
+    "description": AuditCheck(4, "the three levels of each item can be told apart"),
+}
+TOTAL = sum(check.points for check in CHECKS.values())
+SAFETY = "safety_omitted"
+
+
+class Audit(NamedTuple):
+    """What a rubric earned, of what could be decided."""
+
+    earned: int
+    possible: int
+    """Points of the checks that were decided; 35 where all of them were."""
+    failed: tuple[str, ...]
+    is_vetoed: bool = False
+    """A safety item that the question needs is not there."""
+
+    @property
+    def quality(self) -> float:
+        """The share of the decided points."""
+        return self.earned / self.possible if self.possible else 0.0
+
+
+def audit_points(findings: Mapping[str, bool | None], safety_omitted: bool = False) -> Audit:
+    """The points of an audit; a check that is None or not there was not decided.
+
+    An omitted safety item costs all points.
+    """
+    if not isinstance(findings, Mapping):
+        raise refused("findings", findings, "what was found by check")
+    for name, found in findings.items():
+        as_word("findings", name, tuple(CHECKS))
+        if found not in (True, False, None):
+            raise refused("findings", found, "true, false or None")
+    decided = {name: found for name, found in findings.items() if found is not None}
+    possible = sum(CHECKS[name].points for name in decided)
+    earned = sum(CHECKS[name].points for name, holds in decided.items() if holds)
+    failed = tuple(name for name in CHECKS if decided.get(name) is False)
+    return Audit(0 if safety_omitted else earned, possible, failed, safety_omitted)
+
+
+def rule_findings(rubric: Rubric, rules: Rules | None = None) -> dict[str, bool]:
+    """The checks that follow from the rubric itself."""
+    broken = {one.rule for one in rubric.validate(rules)}
+    counts = {"items", "tier", *(tier.value for tier in Tier)}
+    findings = {
+        "exclusive": "exclusive" not in broken,
+        "title": "title" not in broken,
+        "tier": not broken & counts,
+        "description": not broken & {"description", "levels"},
+    }
+    if rubric.points:
+        findings["exhaustive"] = "exhaustive" not in broken
+        findings["supported"] = all(item.provenance for item in rubric.items)
+    return findings
+
+
+def rule_audit(rubric: Rubric, rules: Rules | None = None) -> Audit:
+    """The audit without a reader: only what a rule can decide."""
+    return audit_points(rule_findings(rubric, rules))
+
+
+def joined_audit(
+    rubric: Rubric,
+    said: Mapping[str, bool | None],
+    *,
+    safety_omitted: bool = False,
+    rules: Rules | None = None,
+) -> Audit:
+    """A reader's findings with those of the rules; what a rule refutes no reader can pass."""
+    by_rule = rule_findings(rubric, rules)
+    both = {
+        name: None
+        if name not in by_rule and said.get(name) is None
+        else by_rule.get(name, True) and said.get(name, True) is not False
+        for name in CHECKS
+    }
+    return audit_points(both, safety_omitted)

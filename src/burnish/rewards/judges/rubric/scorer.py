@@ -11,28 +11,47 @@ conversation, the items and the answer, never weights, provenance or other field
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from burnish.errors import UserError
 from burnish.records import Evidence, Message, Response, Reward, Status, Task, Verdict, Visibility
-from burnish.rewards.judges.asking import JudgeModel
-from burnish.rewards.judges.prompting import request_of
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import (
+    JudgeReply,
+    Question,
+    Unreadable,
+    as_user,
+    fence,
+    fill,
+    mark_for,
+    request_of,
+)
+from burnish.rewards.judges.reading import own_list
 from burnish.rewards.judges.rubric import wording
 from burnish.rewards.judges.rubric.items import Rubric
-from burnish.rewards.judges.rubric.marking import Mark, Marked, mark_answer
 from burnish.rewards.judges.rubric.score import (
+    ENOUGH_ESSENTIALS,
+    LEVELS,
     Explained,
+    MarkedItem,
     Saturation,
+    Stabilised,
+    Tier,
     Truncation,
     dialogue_score,
     explain,
 )
-from burnish.rewards.scorer import Scope, gather
+from burnish.rewards.scorer import Scope, Scorer, gather
 from burnish.seeds import digest
 
 _CJK = "\u3400-\u9fff\uf900-\ufaff"
@@ -246,3 +265,216 @@ def _verdicts(marks: Mapping[str, Mark], last: int, first: int) -> tuple[Verdict
             for look, level, place in (("first", mark.first, first), ("second", mark.second, last)):
                 verdicts.append(Verdict(f"{mark.item} ({look} look)", level / 2, evidence=(place,)))
     return tuple(verdicts)
+
+
+class RubricOptions(Options, frozen=True):
+    """How answers are marked and scored by a rubric."""
+
+    field: str = "rubric"
+    """The task field that holds the rubric (or, for a conversation, a list of them)."""
+    rubric: str = ""
+    """A JSON file with one rubric for all tasks, instead of the field."""
+    tier_weights: dict[str, float] = msgspec.field(default_factory=dict)
+    """Other weights than 2, 1, 1 and 2."""
+    truncation: bool | float | list[float] = True
+    """No extras below this share of the essentials or above this share of the pitfalls; 0.5."""
+    saturation: bool | float = False
+    """At most this many points of extras a tag; 1 where true."""
+    clip: bool = False
+    """Scores from 0 to 1 alone."""
+    max_words: int = 0
+    """Longer answers are cut before they are judged; 0 is no limit."""
+    equal_within: float = 0.0
+    """Scores of a group that are closer become one; 0 leaves them. Makes the reward a group's."""
+    mean_of_references: float | str | None = None
+    """Mean score of reference models, or the task field that holds it; progress above counts more."""
+    w_scale: float = 2.0
+    name: str = "rubric"
+
+
+def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
+    """The scorer that the options describe."""
+    chosen = read_options("rubric", options, RubricOptions)
+    scorer = RubricScorer(
+        judge,
+        rubric=_read(Path(chosen.rubric)) if chosen.rubric else None,
+        field=chosen.field,
+        tier_weights=chosen.tier_weights,
+        truncation=chosen.truncation,
+        saturation=chosen.saturation,
+        clip=chosen.clip,
+        max_words=chosen.max_words,
+        name=chosen.name,
+    )
+    if not chosen.equal_within and chosen.mean_of_references is None:
+        return scorer
+    return Stabilised(
+        scorer,
+        equal_within=chosen.equal_within,
+        mean_of_references=chosen.mean_of_references,
+        w_scale=chosen.w_scale,
+    )
+
+
+def _read(path: Path) -> Rubric:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"judge 'rubric': {path} cannot be read: {error}.") from None
+    return Rubric.from_dict(text)
+
+
+class Mark(NamedTuple):
+    """The level of one item, and the words it rests on."""
+
+    item: str
+    level: int | None
+    """None where the mark is missing or does not count."""
+    quote: str = ""
+    reason: str = ""
+    first: int | None = None
+    """Of a pitfall that was looked for twice: the first level; `second` is the other."""
+    second: int | None = None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a second look found the pitfall, too."""
+        return bool(self.first and self.second)
+
+
+@dataclass(frozen=True)
+class Marked:
+    """All marks of one answer, or why there are none."""
+
+    marks: Mapping[str, Mark] | None
+    status: Status = Status.OK
+    reason: str = ""
+    evidence: tuple[Evidence, ...] = ()
+
+    def items(self, rubric: Rubric) -> list[MarkedItem]:
+        """What the formula reads."""
+        marks = self.marks or {}
+        return [
+            MarkedItem(item.tier, _level(marks.get(item.id)), item.weight, item.tag, item.id)
+            for item in rubric.items
+        ]
+
+
+async def mark_answer(
+    judge: JudgeModel,
+    rubric: Rubric,
+    conversation: str,
+    answer: str,
+    *,
+    about: tuple[str, ...] = (),
+    confirm: JudgeModel | None = None,
+) -> Marked:
+    """Marks by `judge`; pitfalls above 0 by `confirm`, too (by `judge` again where none is given)."""
+    judge_reply = await _ask(
+        judge, "rubric_marks", wording.MARK, rubric, conversation, answer, about, 0
+    )
+    if judge_reply.verdict is None:
+        return Marked(None, judge_reply.status, judge_reply.reason, judge_reply.evidence)
+    marks = judge_reply.verdict
+    pitfalls = [
+        item.id for item in rubric.items if item.tier == Tier.PITFALL and marks[item.id].level
+    ]
+    if not pitfalls:
+        return Marked(marks, evidence=judge_reply.evidence)
+    again = await _ask(
+        confirm or judge,
+        "rubric_confirm",
+        wording.CONFIRM,
+        rubric,
+        conversation,
+        answer,
+        about,
+        1,
+        pitfalls,
+    )
+    evidence = (*judge_reply.evidence, *again.evidence)
+    if again.verdict is None:
+        reason = f"pitfalls {', '.join(pitfalls)} could not be confirmed: {again.reason}"
+        return Marked(None, again.status, reason, evidence)
+    return Marked({**marks, **_confirmed(marks, again.verdict, pitfalls)}, evidence=evidence)
+
+
+async def _ask(
+    judge: JudgeModel,
+    kind: str,
+    template: str,
+    rubric: Rubric,
+    conversation: str,
+    answer: str,
+    about: tuple[str, ...],
+    vote: int,
+    only: Sequence[str] | None = None,
+) -> JudgeReply[dict[str, Mark]]:
+    items = wording.rubric_text(rubric, only)
+    mark = mark_for(conversation, items, answer)
+    values = {
+        "mark": mark,
+        "conversation": fence("question", conversation, mark),
+        "rubric": fence("items", items, mark),
+        "answer": fence("answer", answer, mark),
+    }
+    question = Question(kind, as_user(fill(template, values)), about, vote)
+    return await judge.ask(question, partial(read_marks, rubric=rubric, answer=answer, only=only))
+
+
+def read_marks(
+    text: str, rubric: Rubric, answer: str, only: Sequence[str] | None = None
+) -> dict[str, Mark]:
+    """A mark for every item that was asked about; raises `Unreadable` where too few count.
+
+    With `only` (the second look) every one of those must be there; else 90 % of the essential
+    weight.
+    """
+    wanted = [item for item in rubric.items if only is None or item.id in only]
+    said: dict[str, list[dict[str, Any]]] = {}
+    for row in own_list(text, (answer,)):
+        said.setdefault(str(row.get("item", row.get("item_id", ""))), []).append(row)
+    marks = {item.id: _mark(item.id, said.get(item.id, []), answer) for item in wanted}
+    if not any(rows for name, rows in said.items() if name in marks):
+        raise Unreadable(f"expected marks for {', '.join(marks)}, got {', '.join(said) or 'none'}")
+    needed = [i for i in wanted if only is not None or i.tier == Tier.ESSENTIAL]
+    lacking = [item for item in needed if marks[item.id].level is None]
+    missing = math.fsum(abs(item.weight) for item in lacking)
+    total = math.fsum(abs(item.weight) for item in needed)
+    share = 1.0 if only is not None else ENOUGH_ESSENTIALS
+    if lacking and total - missing < share * total * (1 - 1e-12):
+        told = "; ".join(f"{item.id}: {marks[item.id].reason}" for item in lacking)
+        raise Unreadable(f"expected a level for each of the items, got {told}")
+    return marks
+
+
+def _mark(item: str, rows: Sequence[Mapping[str, Any]], answer: str) -> Mark:
+    if not rows:
+        return Mark(item, None, reason="no mark")
+    if any(row.get("level") != rows[0].get("level") for row in rows):
+        return Mark(item, None, reason="two marks that differ")
+    level, quote = rows[0].get("level"), str(rows[0].get("quote") or "")
+    reason = str(rows[0].get("reason") or "")
+    if isinstance(level, bool) or level not in LEVELS:
+        return Mark(item, None, quote, f"level {level!r:.20} is none of 0, 1 and 2")
+    if level and not wording.stands_in(quote, answer):
+        shown = quote[:60] or "nothing"
+        return Mark(item, None, quote, f"its quotation does not stand in the answer: {shown}")
+    return Mark(item, int(level), quote, reason)
+
+
+def _confirmed(
+    marks: Mapping[str, Mark], again: Mapping[str, Mark], pitfalls: Sequence[str]
+) -> dict[str, Mark]:
+    found = {}
+    for name in pitfalls:
+        one, two = marks[name], again[name]
+        level = min(one.level or 0, two.level or 0)
+        word = "confirmed" if level else "not confirmed"
+        reason = f"{word}: {one.level} at first, {two.level} at a second look; {one.reason}"
+        found[name] = Mark(name, level, one.quote, reason, one.level, two.level)
+    return found
+
+
+def _level(mark: Mark | None) -> int | None:
+    return None if mark is None else mark.level

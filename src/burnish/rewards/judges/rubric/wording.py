@@ -1,7 +1,6 @@
 """What judges and writers of rubrics are asked, and how their JSON is read.
 
     text = fill(MARK, {"mark": mark, "conversation": ..., "rubric": ..., "answer": ...})
-    rows = read_list(reply)          # the JSON list that the reply consists of, or Unreadable
 
 The blanks of material take texts that are fenced by `burnish.rewards.judges.prompting.fence`.
 """
@@ -10,10 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from burnish.rewards.judges.rubric.items import Rubric, Tag
-from burnish.rewards.judges.verdicts import own_list
 
 _SPACE = re.compile(r"\s+")
 _QUOTES = str.maketrans({"“": '"', "”": '"', "’": "'", "‘": "'"})
@@ -121,11 +118,6 @@ def rubric_text(rubric: Rubric, ids: Iterable[str] | None = None) -> str:
                 f"  level {level}: {item.description[level]}" for level in sorted(item.description)
             ]
     return "\n".join(lines)
-
-
-def read_list(text: str, shown: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The JSON list of objects that a reply consists of; `shown` are texts it must not be from."""
-    return own_list(text, shown)
 
 
 def stands_in(quote: str, text: str) -> bool:

@@ -8,11 +8,7 @@ A skill is a folder or zip that says how one family of tasks is judged; `burnish
 what is wrong with one. Card: `docs/methods/skill_rm.md`.
 """
 
-from burnish.rewards.judges.skill_rm.build import SkillOptions, build
-from burnish.rewards.judges.skill_rm.checks import SkillChecks
-from burnish.rewards.judges.skill_rm.code_runner import CodeRunner, Ran, SandboxRunner
-from burnish.rewards.judges.skill_rm.entries import CAPS, Mode, Resource
-from burnish.rewards.judges.skill_rm.judge import SkillJudge
+from burnish.rewards.judges.skill_rm.judge import SkillJudge, SkillOptions, build
 from burnish.rewards.judges.skill_rm.package import (
     SkillPackage,
     check_skill,
@@ -22,24 +18,28 @@ from burnish.rewards.judges.skill_rm.package import (
 )
 from burnish.rewards.judges.skill_rm.readout import (
     Item,
-    PairDecision,
     Tier,
     capped_score,
     decide_pair,
     decide_point,
 )
-from burnish.rewards.judges.skill_rm.rl import score_function
-from burnish.rewards.judges.skill_rm.tools import Limits, Toolbox, ToolUse
-from burnish.rewards.judges.skill_rm.verifiers import Finding, register_verifier, run_verifier
+from burnish.rewards.judges.skill_rm.resources import (
+    CAPS,
+    Finding,
+    Mode,
+    Resource,
+    register_verifier,
+    run_verifier,
+)
+from burnish.rewards.judges.skill_rm.rl import SkillChecks, score_function
+from burnish.rewards.judges.skill_rm.tools import Limits, Ran, SandboxRunner, Toolbox
 
 __all__ = [
     "CAPS",
-    "CodeRunner",
     "Finding",
     "Item",
     "Limits",
     "Mode",
-    "PairDecision",
     "Ran",
     "Resource",
     "SandboxRunner",
@@ -48,7 +48,6 @@ __all__ = [
     "SkillOptions",
     "SkillPackage",
     "Tier",
-    "ToolUse",
     "Toolbox",
     "build",
     "capped_score",

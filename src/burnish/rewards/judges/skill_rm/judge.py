@@ -11,35 +11,53 @@ one order of two: wrap it in `BothOrders`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
-from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
+from burnish.errors import UserError
+from burnish.records import Evidence, Message, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.fingerprint import fingerprint
-from burnish.rewards.judges.asking import JudgeModel
-from burnish.rewards.judges.skill_rm.cases import Case
-from burnish.rewards.judges.skill_rm.code_runner import CodeRunner
-from burnish.rewards.judges.skill_rm.entries import Mode
-from burnish.rewards.judges.skill_rm.flat import ask_flat
-from burnish.rewards.judges.skill_rm.loop import Judged, judge_case
-from burnish.rewards.judges.skill_rm.package import SkillPackage
-from burnish.rewards.judges.skill_rm.prompting import all_wording
-from burnish.rewards.judges.skill_rm.protocol import PairAnswer, PointAnswer
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.direct import DirectPair
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.point import PointRating
+from burnish.rewards.judges.prompting import Question, Unreadable
+from burnish.rewards.judges.skill_rm.loop import (
+    Judged,
+    all_wording,
+    flat_message,
+    judge_case,
+    read_answer,
+)
+from burnish.rewards.judges.skill_rm.package import SkillPackage, load_skill, shipped_skills
 from burnish.rewards.judges.skill_rm.readout import (
     CRITERIA,
+    Answer,
     Item,
+    PairAnswer,
+    PointAnswer,
     Tier,
     capped_score,
     decide_pair,
     decide_point,
     pair_items,
+    read_call,
 )
-from burnish.rewards.judges.skill_rm.tools import Limits, Toolbox
+from burnish.rewards.judges.skill_rm.resources import Case, Mode, run_verifier
+from burnish.rewards.judges.skill_rm.tools import (
+    CodeRunner,
+    Limits,
+    SandboxRunner,
+    Toolbox,
+    ToolUse,
+    cut,
+)
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
 
@@ -76,7 +94,7 @@ class SkillJudge:
         self.vote = 0
 
     def for_vote(self, vote: int) -> SkillJudge:
-        """The same judge asked once more; with a temperature it draws anew."""
+        """The same judge asked once more; with a temperature it samples again."""
         other = copy(self)
         other.vote = vote
         again = getattr(self.direct, "for_vote", None)
@@ -139,19 +157,16 @@ class SkillJudge:
             # Nothing was counted, so the judge's own number stands, under the same caps.
             ceiling = capped_score(1, 1, found.flags)
             value = min(answer.score, 1.0 if ceiling is None else ceiling)
-        said = [f"{found.satisfied} of {found.total} requirements met"]
-        said += [f"capped for {', '.join(found.flags)}"] if found.flags else []
-        said += [f"vetoed by {found.vetoed}"] if found.vetoed else []
-        said += [answer.rationale] if answer.rationale else []
+        reason = f"{found.reason}; {answer.rationale}" if answer.rationale else found.reason
         if value is None:
-            reason = "the counts could not be read"
-            return Reward.failed(self.name, Status.PARSE_ERROR, reason, evidence=evidence)
+            unread = "the counts could not be read"
+            return Reward.failed(self.name, Status.PARSE_ERROR, unread, evidence=evidence)
         return Reward(
             self.name,
             value,
             evidence=evidence,
             verdicts=found.verdicts,
-            reason="; ".join(said),
+            reason=reason,
         )
 
     async def _work(self, case: Case) -> tuple[Toolbox, Judged]:
@@ -232,3 +247,113 @@ def _other_side(reward: Reward) -> Reward:
     )
     value = None if reward.value is None else 0.0 - reward.value
     return replace(reward, value=value, verdicts=verdicts)
+
+
+RESOURCE_CHARS = {Mode.FAIR: 12_000, Mode.OPERATIONAL: 18_000}
+SAMPLE_CHARS = 6_000
+
+
+async def ask_flat(judge: JudgeModel, case: Case, toolbox: Toolbox, *, vote: int = 0) -> Judged:
+    """One question with everything in it, and the judge's ordinary repair."""
+    text = cut(await pasted(case, toolbox), RESOURCE_CHARS[toolbox.mode])
+    message = Message("user", flat_message(case, text, SAMPLE_CHARS))
+
+    def read(reply: str) -> Answer:
+        call = read_call(reply, case.shown)
+        if call.tool != "final_answer":
+            raise Unreadable(f"the tool is {call.tool!r:.60}; expected final_answer")
+        return read_answer(case, call)
+
+    judge_reply = await judge.ask(Question("skill_flat", (message,), case.about, vote), read)
+    source = "" if judge_reply.verdict is None else "flat"
+    replies = list(judge_reply.replies)
+    return Judged(
+        judge_reply.verdict, source, judge_reply.status, judge_reply.reason, len(replies), replies
+    )
+
+
+async def pasted(case: Case, toolbox: Toolbox) -> str:
+    """Procedures, texts and findings of every skill, as the mode may see them.
+
+    They are only shown: what comes of them is the judge's opinion, as the ablation wants it.
+    """
+    blocks: list[str] = []
+    for skill in toolbox.skills.values():
+        blocks.append(skill.procedure)
+        for entry in skill.resources:
+            tool, text = "view_resource", skill.texts.get(entry.path, "")
+            if entry.is_runtime:
+                finding = await run_verifier(entry, case)
+                tool, text = "run_resource", f"decision: {finding.decision}\n{finding.observation}"
+            where = {"id": f"{skill.name}/{entry.id}"}
+            used = ToolUse(step=0, tool=tool, arguments=where, visibility=entry.visibility)
+            toolbox.trace.append(used)
+            blocks.append(f"[{entry.id}]\n{text}")
+    return "\n\n".join(blocks)
+
+
+Count = Annotated[int, Meta(ge=0)]
+
+
+class SkillOptions(Options, frozen=True):
+    """Options of `skill_rm`."""
+
+    name: str = "skill_rm"
+    skills: tuple[str, ...] | None = None
+    """Folders, zips or names of shipped skills; all shipped ones by default, none: the direct
+    judge."""
+    scope: Literal["pair", "point"] = "pair"
+    mode: Literal["baseline", "fair", "operational"] = "fair"
+    method: Method = "skill"
+    """`direct`, `flat` and `tool` are the ablations."""
+    python: bool = True
+    """Whether the judge may run Python in the sandbox."""
+    allow_weak_sandbox: bool = False
+    steps: Annotated[int, Meta(ge=1)] | None = None
+    """5 in fair mode, 6 in operational mode, 4 for `tool`."""
+    resources: Count | None = None
+    """How many resources may be opened: 4 and 5."""
+    resource_chars: Annotated[int, Meta(ge=1)] | None = None
+    """8,000 and 10,000."""
+    run_calls: Count | None = None
+    """How many verifiers may be run: 0 and 3."""
+    sandbox_calls: Count | None = None
+    """3."""
+
+
+_LIMITS = ("steps", "resources", "resource_chars", "run_calls", "sandbox_calls")
+
+
+def build(judge: JudgeModel, options: Mapping[str, Any]) -> SkillJudge:
+    """The scorer; a pair is one order, `burnish.rewards.judges.build` puts both around it."""
+    settings = read_options("skill_rm", options, SkillOptions)
+    mode = Mode(settings.mode)
+    limits = Limits.of(mode)
+    if settings.method == "tool":
+        limits = replace(limits, steps=TOOL_STEPS)
+        if not settings.python:
+            raise UserError("judge 'skill_rm': method 'tool' without python has no tool at all")
+    given = {key: getattr(settings, key) for key in _LIMITS if getattr(settings, key) is not None}
+    is_pair = settings.scope == "pair"
+    direct: Scorer = DirectPair(judge) if is_pair else PointRating(judge)
+    runner = SandboxRunner(allow_weak=settings.allow_weak_sandbox) if settings.python else None
+    return SkillJudge(
+        judge,
+        _skills(settings),
+        direct=direct,
+        mode=mode,
+        method=settings.method,
+        limits=replace(limits, **given),
+        runner=runner,
+        name=settings.name,
+    )
+
+
+def _skills(settings: SkillOptions) -> list[SkillPackage]:
+    words = tuple(shipped_skills()) if settings.skills is None else settings.skills
+    packages = [load_skill(word) for word in words]
+    names = [package.name for package in packages]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(f"judge 'skill_rm': two skills are named '{twice[0]}'; give one of them")
+    return packages

@@ -10,35 +10,29 @@ line. What is still no answer stays none: the caller may ask a direct judge, nob
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
 from burnish.records import Finish, Message, Status
-from burnish.rewards.judges.asking import JudgeModel
-from burnish.rewards.judges.questions import Heard, Question, Reply
-from burnish.rewards.judges.readouts import parse_pairwise_verdict
-from burnish.rewards.judges.skill_rm.cases import Case
+from burnish.rewards.judges import prompting
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import JudgeReply, Question, Reply, Unreadable
+from burnish.rewards.judges.reading import parse_pairwise_verdict
 from burnish.rewards.judges.skill_rm.package import SkillPackage
-from burnish.rewards.judges.skill_rm.prompting import (
-    contract,
-    filled,
-    first_message,
-    result_message,
-    wording,
-)
-from burnish.rewards.judges.skill_rm.protocol import (
+from burnish.rewards.judges.skill_rm.readout import (
     Answer,
-    Broken,
     Call,
-    NoAnswer,
+    Count,
     PairAnswer,
     PointAnswer,
     read_call,
     read_pair_answer,
     read_point_answer,
 )
-from burnish.rewards.judges.skill_rm.readout import Count
-from burnish.rewards.judges.skill_rm.tools import Toolbox
+from burnish.rewards.judges.skill_rm.resources import CAPS, Case
+from burnish.rewards.judges.skill_rm.tools import Limits, Toolbox, ToolUse, cut
 
 _SHARE = re.compile(r"final:\s*(\d{1,4})\s*/\s*(\d{1,4})\.?", re.IGNORECASE)
 _LINE = re.compile(r"final:\s*(a|b|tie)\.?", re.IGNORECASE)
@@ -60,9 +54,9 @@ class Judged:
 class _Failed(Exception):
     """The judge could not be asked: nothing further is worth a try."""
 
-    def __init__(self, heard: Heard[str]) -> None:
-        super().__init__(heard.reason)
-        self.status, self.reason = heard.status, heard.reason
+    def __init__(self, judge_reply: JudgeReply[str]) -> None:
+        super().__init__(judge_reply.reason)
+        self.status, self.reason = judge_reply.status, judge_reply.reason
 
 
 @dataclass
@@ -78,11 +72,11 @@ class _Talk:
     async def ask(self, kind: str) -> Reply:
         """The next reply, whatever it says; it becomes part of the conversation."""
         question = Question(kind, tuple(self.messages), self.case.about, self.vote)
-        heard: Heard[str] = await self.judge.ask(question, str)
-        self.judged.replies += heard.replies
-        if heard.verdict is None:
-            raise _Failed(heard)
-        reply = heard.replies[-1]
+        judge_reply: JudgeReply[str] = await self.judge.ask(question, str)
+        self.judged.replies += judge_reply.replies
+        if judge_reply.verdict is None:
+            raise _Failed(judge_reply)
+        reply = judge_reply.replies[-1]
         self.messages.append(Message("assistant", reply.text))
         return reply
 
@@ -100,7 +94,7 @@ async def judge_case(
 ) -> Judged:
     """Let the judge work on a case; what it did stands in `toolbox.trace`."""
     judged = Judged()
-    opening = first_message(case, skills, _told_tools(toolbox), toolbox.limits)
+    opening = first_message(case, skills, _opening_tools(toolbox), toolbox.limits)
     talk = _Talk(judge, case, judged, [Message("user", opening)], vote)
     try:
         await _steps(talk, toolbox)
@@ -122,17 +116,16 @@ async def _steps(talk: _Talk, toolbox: Toolbox) -> None:
     for step in range(1, toolbox.limits.steps + 1):
         talk.judged.steps = step
         reply = await talk.ask("skill_step")
-        call = _call(talk.case, reply)
-        if isinstance(call, Call) and call.tool == "final_answer":
-            talk.judged.answer, why = read_answer(talk.case, call)
-            if talk.judged.answer is not None:
-                talk.judged.source = "final_answer"
+        tool = "unreadable"
+        try:
+            call = _call(talk.case, reply)
+            if call.tool == "final_answer":
+                tool = "final_answer"
+                talk.judged.answer, talk.judged.source = read_answer(talk.case, call), tool
                 return
-            toolbox.note(step, "final_answer", why)
-        elif isinstance(call, Call):
             await toolbox.use(step, call)
-        else:
-            toolbox.note(step, "unreadable", call.why)
+        except Unreadable as error:
+            toolbox.note(step, tool, str(error))
         if step < toolbox.limits.steps:
             used = toolbox.trace[-1]
             talk.tell(result_message(talk.case, used, toolbox.offered, toolbox.limits))
@@ -143,14 +136,14 @@ async def _forced(talk: _Talk, toolbox: Toolbox) -> None:
     used = toolbox.trace[-1]
     seen = result_message(talk.case, used, ("final_answer",), toolbox.limits)
     talk.tell(f"{seen}\n{filled('forced', {'contract': contract(talk.case)})}")
-    call = _call(talk.case, await talk.ask("skill_forced"))
-    if isinstance(call, Call) and call.tool == "final_answer":
-        talk.judged.answer, why = read_answer(talk.case, call)
-        talk.judged.source = "forced" if talk.judged.answer is not None else ""
-    else:
-        why = call.why if isinstance(call, Broken) else f"called {call.tool:.60} instead"
-    if talk.judged.answer is None:
-        toolbox.note(talk.judged.steps, "forced", why)
+    reply = await talk.ask("skill_forced")
+    try:
+        call = _call(talk.case, reply)
+        if call.tool != "final_answer":
+            raise Unreadable(f"called {call.tool:.60} instead")
+        talk.judged.answer, talk.judged.source = read_answer(talk.case, call), "forced"
+    except Unreadable as error:
+        toolbox.note(talk.judged.steps, "forced", str(error))
 
 
 async def _plain(talk: _Talk, toolbox: Toolbox) -> None:
@@ -182,23 +175,21 @@ def read_plain(case: Case, reply: Reply) -> Answer | None:
     return PointAnswer(met / total, "one plain line", tuple(counts))
 
 
-def _call(case: Case, reply: Reply) -> Call | Broken:
-    call = read_call(reply.text, case.shown)
-    if isinstance(call, Broken) and reply.finish is Finish.LENGTH:
-        return Broken(f"{call.why} (the reply was cut at max_tokens)")
-    return call
-
-
-def read_answer(case: Case, call: Call) -> tuple[Answer | None, str]:
-    """The answer of a call, or why it is none."""
+def _call(case: Case, reply: Reply) -> Call:
     try:
-        read = read_pair_answer if case.is_pair else read_point_answer
-        return read(call.arguments), ""
-    except NoAnswer as error:
-        return None, str(error)
+        return read_call(reply.text, case.shown)
+    except Unreadable as error:
+        if reply.finish is not Finish.LENGTH:
+            raise
+        raise Unreadable(f"{error} (the reply was cut at max_tokens)") from None
 
 
-def _told_tools(toolbox: Toolbox) -> tuple[str, ...]:
+def read_answer(case: Case, call: Call) -> Answer:
+    """The answer of a call."""
+    return (read_pair_answer if case.is_pair else read_point_answer)(call.arguments)
+
+
+def _opening_tools(toolbox: Toolbox) -> tuple[str, ...]:
     """Tools for the opening: with skills also those that opening one adds."""
     offered = toolbox.offered
     if not toolbox.skills:
@@ -210,3 +201,99 @@ def _told_tools(toolbox: Toolbox) -> tuple[str, ...]:
 def _last_error(toolbox: Toolbox) -> str:
     errors = [used.error for used in toolbox.trace if used.error]
     return errors[-1] if errors else "the judge used all of its steps"
+
+
+TOOL_LINES = {
+    "use_skill": 'use_skill {"name": "..."}: opens a skill: how to judge, and an index of resources',
+    "list_resources": "list_resources {}: the index again",
+    "view_resource": 'view_resource {"id": "...", "reason": "..."}: the text of a resource',
+    "run_resource": 'run_resource {"id": "...", "reason": "..."}: runs a verifier on this case',
+    "python_sandbox": 'python_sandbox {"code": "...", "reason": "..."}: runs Python; `prompt` and '
+    "`responses` (by label) are there, also words(), sentences(), paragraphs(), lines(), bullets(), "
+    "headings(), count_occurrences(text, needle), constraint_tools(text); print what you want to see",
+    "final_answer": "final_answer {...}: your judgement, see below",
+}
+
+
+PROMPTS = Path(__file__).parent / "prompts"
+
+
+def wording(name: str) -> str:
+    """A prompt file of this method."""
+    return prompting.wording(name, PROMPTS)
+
+
+@cache
+def all_wording() -> str:
+    """Every prompt file and tool line: what a judge's identity depends on."""
+    files = sorted(PROMPTS.glob("*.txt"))
+    return "\0".join([*(file.read_text(encoding="utf-8") for file in files), repr(TOOL_LINES)])
+
+
+def filled(name: str, values: Mapping[str, str]) -> str:
+    """A prompt with its blanks filled in one pass: a text that holds a blank stays as it is."""
+    return prompting.fill(wording(name), values)
+
+
+def contract(case: Case) -> str:
+    """How a final answer looks."""
+    if case.is_pair:
+        return wording("contract_pair").strip()
+    return filled("contract_point", {"flags": ", ".join(CAPS)}).strip()
+
+
+def first_message(
+    case: Case, skills: Sequence[SkillPackage], tools: Sequence[str], limits: Limits
+) -> str:
+    """The opening: tools, skills by name and description, the case."""
+    names = [f"- {skill.name}: {' '.join(skill.description.split())}" for skill in skills]
+    listed = "Skills that you can open:\n" + "\n".join(names) + "\n\n" if names else ""
+    return filled(
+        "start",
+        {
+            "what": _what(case),
+            "tools": "\n".join(f"- {TOOL_LINES[tool]}" for tool in tools),
+            "skills": listed,
+            "steps": str(limits.steps),
+            "contract": contract(case),
+            **_material(case),
+        },
+    )
+
+
+def flat_message(case: Case, resources: str, sample_chars: int) -> str:
+    """Everything at once: the ablation without an agent."""
+    values = {"what": _what(case), "resources": resources, "contract": contract(case)}
+    return filled("flat", values | _material(case, sample_chars))
+
+
+def result_message(case: Case, used: ToolUse, tools: Sequence[str], limits: Limits) -> str:
+    """What a tool gave back."""
+    text = "\n".join(part for part in (used.output, used.error and f"error: {used.error}") if part)
+    return filled(
+        "result",
+        {
+            "tool": used.tool,
+            "step": str(used.step),
+            "steps": str(limits.steps),
+            "output": text or "(nothing)",
+            "tools": ", ".join(tools),
+            "mark": case.mark,
+        },
+    )
+
+
+def _what(case: Case) -> str:
+    return "two responses" if case.is_pair else "one response"
+
+
+def _material(case: Case, most: int = 0) -> dict[str, str]:
+    texts = [response.text for response in case.responses]
+    request = case.request
+    if most:
+        request, texts = cut(request, most), [cut(text, most) for text in texts]
+    blocks = [
+        filled("response", {"label": label, "text": text, "mark": case.mark})
+        for label, text in zip(case.labels, texts, strict=True)
+    ]
+    return {"request": request, "responses": "\n".join(blocks), "mark": case.mark}

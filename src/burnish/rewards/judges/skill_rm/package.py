@@ -10,17 +10,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from collections.abc import Mapping
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from burnish.errors import UserError, did_you_mean
-from burnish.rewards.judges.skill_rm.entries import Mode, Resource, read_entry
-from burnish.rewards.judges.skill_rm.files import read_files
-from burnish.rewards.judges.skill_rm.verifiers import VERIFIERS, options_problem
-from burnish.rewards.judges.skill_rm.yaml_text import read_yaml
+from burnish.rewards.judges.skill_rm.resources import (
+    VERIFIERS,
+    Mode,
+    Resource,
+    options_problem,
+    read_entry,
+)
 
 SKILLS = Path(__file__).parent / "skills"
 MANUAL, BANK = "SKILL.md", "resources.yaml"
@@ -223,3 +230,204 @@ def _entry_problems(entry: Resource, files: Mapping[str, str], before: list[Reso
         hint = did_you_mean(entry.path, files)
         found.append(f"{where}: no readable file '{entry.path}' in the package.{hint}")
     return found
+
+
+SUFFIXES = (".md", ".yaml", ".yml", ".json", ".py", ".txt")
+FILE_BYTES = 256_000
+TOTAL_BYTES = 2_000_000
+MOST_FILES = 200
+_CLUTTER = frozenset({"__pycache__", "__MACOSX", ".git", ".DS_Store"})
+"""What tools leave behind; not part of a package."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Texts by path, and what was refused."""
+
+    files: Mapping[str, str]
+    hash: str
+    problems: tuple[str, ...]
+
+
+def read_files(place: str | Path) -> Bundle:
+    """Every text file of a folder or zip; what is not one is a problem, one line each."""
+    path = Path(place)
+    if path.is_dir():
+        return _bundle(_of_folder(path))
+    if not path.is_file():
+        raise UserError(f"{path}: no such skill; expected a folder or a .zip file.")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _bundle(_of_zip(archive))
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        raise UserError(f"{path}: cannot be read as a zip file: {error}.") from error
+
+
+def package_hash(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over names and contents, in the order of the names."""
+    hasher = hashlib.sha256()
+    for name in sorted(files):
+        for part in (name.encode(), files[name]):
+            hasher.update(len(part).to_bytes(8, "big"))
+            hasher.update(part)
+    return hasher.hexdigest()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file, or why it is none."""
+
+    name: str
+    data: bytes = b""
+    problem: str = ""
+
+
+def _bundle(found: Iterator[_Found]) -> Bundle:
+    raw: dict[str, bytes] = {}
+    texts: dict[str, str] = {}
+    problems: list[str] = []
+    total = 0
+    for one in found:
+        problem = one.problem or _text_problem(one)
+        if not problem and one.name.casefold() in {name.casefold() for name in raw}:
+            problem = "the same name twice, but for capitals"
+        total += len(one.data)
+        if total > TOTAL_BYTES or len(raw) >= MOST_FILES:
+            problems.append(
+                f"more than {TOTAL_BYTES:,} bytes or {MOST_FILES} files; the rest was not read"
+            )
+            break
+        if problem:
+            problems.append(f"{one.name}: {problem}")
+            continue
+        raw[one.name] = one.data
+        texts[one.name] = one.data.decode("utf-8")
+    return Bundle(texts, package_hash(raw), tuple(problems))
+
+
+def _text_problem(found: _Found) -> str:
+    if PurePosixPath(found.name).suffix.lower() not in SUFFIXES:
+        return f"not a text file of a skill; expected {', '.join(SUFFIXES)}"
+    if len(found.data) > FILE_BYTES:
+        return f"more than {FILE_BYTES:,} bytes"
+    try:
+        text = found.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 at byte {error.start}"
+    return "it holds NUL characters" if "\0" in text else ""
+
+
+def _of_folder(folder: Path) -> Iterator[_Found]:
+    for here, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = sorted(set(folders) - _CLUTTER)
+        for name in [*folders, *sorted(names)]:
+            path = Path(here) / name
+            shown = path.relative_to(folder).as_posix()
+            if path.is_symlink():
+                yield _Found(shown, problem="a link; expected a file of the package itself")
+            elif name in _CLUTTER or path.is_dir():
+                continue
+            elif not path.is_file():
+                yield _Found(shown, problem="no plain file")
+            else:
+                with path.open("rb") as stream:
+                    yield _Found(shown, stream.read(FILE_BYTES + 1))
+
+
+def _of_zip(archive: zipfile.ZipFile) -> Iterator[_Found]:
+    members = [m for m in archive.infolist() if not m.is_dir() and not _is_clutter(m.filename)]
+    top = _shared_top([member.filename for member in members])
+    for member in sorted(members, key=lambda member: member.filename):
+        name = member.filename.removeprefix(top)
+        problem = _member_problem(member)
+        if problem:
+            yield _Found(name, problem=problem)
+            continue
+        # One byte over the limit is enough to refuse it: a bomb is never blown up.
+        try:
+            with archive.open(member) as stream:
+                yield _Found(name, stream.read(FILE_BYTES + 1))
+        except (zipfile.BadZipFile, EOFError, OSError) as error:
+            yield _Found(name, problem=f"cannot be unpacked: {error}")
+
+
+def _member_problem(member: zipfile.ZipInfo) -> str:
+    # `orig_filename` is what the archive says; zipfile tidies `filename` on some systems.
+    for name in (member.orig_filename, member.filename):
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
+            return "a path that leaves the package"
+    if stat.S_ISLNK(member.external_attr >> 16):
+        return "a link; expected a file of the package itself"
+    return "encrypted" if member.flag_bits & 1 else ""
+
+
+def _shared_top(names: list[str]) -> str:
+    """`folder/` where a zip holds one folder and nothing beside it."""
+    tops = {name.split("/", 1)[0] for name in names if "/" in name}
+    is_one = len(tops) == 1 and all("/" in name for name in names)
+    top = next(iter(tops), "")
+    return f"{top}/" if is_one and f"{top}/SKILL.md" in names else ""
+
+
+def _is_clutter(name: str) -> bool:
+    return bool(_CLUTTER & set(PurePosixPath(name).parts))
+
+
+DEEPEST = 20
+"""Levels of nesting; an index needs three."""
+
+
+class Loaded(NamedTuple):
+    """A value, and in one line why there is none."""
+
+    value: Any
+    problem: str = ""
+
+
+def read_yaml(text: str) -> Loaded:
+    """The value of one YAML document, or the problem with it."""
+    import yaml
+
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            line = event.start_mark.line + 1
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+                return Loaded(None, f"line {line}: anchors and aliases are not allowed")
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > DEEPEST:
+                return Loaded(None, f"line {line}: nested deeper than {DEEPEST} levels")
+        twice = _key_twice(yaml.compose(text, Loader=yaml.SafeLoader))
+        if twice:
+            return Loaded(None, twice)
+        return Loaded(yaml.safe_load(text))
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}: " if mark else ""
+        said = getattr(error, "problem", None) or str(error)
+        return Loaded(None, f"not YAML: {place}{' '.join(str(said).split())[:200]}")
+
+
+def _key_twice(node: Any) -> str:
+    """The first key that stands twice in one table; YAML would silently keep the last."""
+    import yaml
+
+    if isinstance(node, yaml.SequenceNode):
+        found = (_key_twice(item) for item in node.value)
+        return next((problem for problem in found if problem), "")
+    if not isinstance(node, yaml.MappingNode):
+        return ""
+    seen: set[str] = set()
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in seen:
+                return f"line {key.start_mark.line + 1}: '{key.value}' stands twice"
+            seen.add(key.value)
+        problem = _key_twice(value)
+        if problem:
+            return problem
+    return ""

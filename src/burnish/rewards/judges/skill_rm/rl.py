@@ -17,14 +17,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from burnish.errors import UserError
-from burnish.records import Message, Response, Reward, Task, Visibility
-from burnish.rewards.judges.skill_rm.checks import SkillChecks
-from burnish.rewards.judges.skill_rm.package import load_skill
-from burnish.rewards.scorer import Scope, Scorer, checked
+from burnish.records import Evidence, Message, Response, Reward, Status, Task, Verdict, Visibility
+from burnish.rewards.judges.skill_rm.package import SkillPackage, load_skill
+from burnish.rewards.judges.skill_rm.readout import decide_pair, decide_point, pair_items
+from burnish.rewards.judges.skill_rm.resources import (
+    Case,
+    Finding,
+    Mode,
+    make_verifier,
+    run_verifier,
+)
+from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
 
 COUNTERS = ("steps", "refused", "oracle", "prompt_tokens", "completion_tokens")
@@ -116,3 +125,83 @@ async def verified(
 @cache
 def _checks(skill: str, only: tuple[str, ...]) -> SkillChecks:
     return SkillChecks(load_skill(skill), only=only)
+
+
+class SkillChecks:
+    """The runtime resources of one skill as a scorer of pairs or single responses."""
+
+    def __init__(
+        self,
+        skill: SkillPackage,
+        *,
+        scope: Scope = Scope.POINT,
+        only: Sequence[str] = (),
+        name: str = "skill_checks",
+        weight: float = 1.0,
+    ) -> None:
+        """`only`: ids of the verifiers to run; all of them by default."""
+        if scope not in (Scope.PAIR, Scope.POINT):
+            raise UserError(f"reward '{name}': scope is {scope.value}; expected pair or point")
+        there = [e for e in skill.seen_in(Mode.OPERATIONAL).resources if e.is_runtime]
+        missing = sorted(set(only) - {entry.id for entry in there})
+        if missing or not there:
+            known = ", ".join(entry.id for entry in there) or "none"
+            what = f"no verifier '{missing[0]}'" if missing else "no verifiers"
+            raise UserError(f"reward '{name}': skill '{skill.name}' has {what}; it has {known}")
+        self.entries = tuple(entry for entry in there if not only or entry.id in only)
+        self.skill, self.scope, self.name, self.weight = skill, scope, name, weight
+        scorers = [make_verifier(entry) for entry in self.entries]
+        self.needs: frozenset[str] = frozenset().union(*(scorer.needs for scorer in scorers))
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(self.skill.hash, self.scope.value, *(entry.id for entry in self.entries))
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        if self.scope is Scope.PAIR:
+            findings = await self._findings(Case.of(task, responses))
+            return self._pair(findings)
+        return await gather([partial(self._one, Case.of(task, [one])) for one in responses])
+
+    async def _findings(self, case: Case) -> list[Finding]:
+        return [await run_verifier(entry, case) for entry in self.entries]
+
+    def _pair(self, findings: Sequence[Finding]) -> list[Reward]:
+        items, evidence = pair_items(findings), _evidence(findings)
+        found = decide_pair(items)
+        if not found.side:
+            return [self._open(findings)] * 2
+        verdicts = tuple(Verdict(i.criterion, float(i.side), reason=i.observation) for i in items)
+        reason = f"decided by {found.tier.name.lower()} evidence"
+        opposite = tuple(replace(v, value=0.0 - (v.value or 0.0)) for v in verdicts)
+        return [
+            Reward(self.name, side, evidence=evidence, verdicts=seen, reason=reason)
+            for side, seen in ((float(found.side), verdicts), (float(-found.side), opposite))
+        ]
+
+    async def _one(self, case: Case) -> Reward:
+        findings = await self._findings(case)
+        found = decide_point(findings, (), ())
+        if not found.total or found.value is None:
+            return self._open(findings)
+        return Reward(
+            self.name,
+            found.value,
+            evidence=_evidence(findings),
+            verdicts=found.verdicts,
+            reason=found.reason,
+        )
+
+    def _open(self, findings: Sequence[Finding]) -> Reward:
+        """No decision: an outage where one was, else an abstention."""
+        errors = [finding.error for finding in findings if finding.error]
+        status = Status.INFRA_ERROR if errors and len(errors) == len(findings) else Status.ABSTAIN
+        reason = errors[0] if errors else "no verifier came to a decision"
+        return Reward.failed(self.name, status, str(reason), evidence=_evidence(findings))
+
+
+def _evidence(findings: Sequence[Finding]) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(f"verifier:{f.entry.id}", f.observation, f.visibility, error=f.error)
+        for f in findings
+    )

@@ -11,21 +11,22 @@ that does not exist, and the attempt is logged as refused.
 
 from __future__ import annotations
 
+import inspect
+import json
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from burnish.errors import did_you_mean
+from burnish.errors import SandboxError, did_you_mean
 from burnish.records import Evidence, Visibility
-from burnish.rewards.judges.skill_rm.cases import Case
-from burnish.rewards.judges.skill_rm.code_runner import CodeRunner, visible_case
-from burnish.rewards.judges.skill_rm.entries import Mode, Resource
+from burnish.rewards.checks import texts
 from burnish.rewards.judges.skill_rm.package import SkillPackage
-from burnish.rewards.judges.skill_rm.protocol import Call
-from burnish.rewards.judges.skill_rm.verifiers import Finding, run_verifier
+from burnish.rewards.judges.skill_rm.readout import Call
+from burnish.rewards.judges.skill_rm.resources import Case, Finding, Mode, Resource, run_verifier
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -272,3 +273,72 @@ def _runner(runner: CodeRunner | None) -> CodeRunner:
     if runner is None:
         raise RuntimeError("python_sandbox is offered only with a runner")
     return runner
+
+
+MEMORY_MB = 256
+OUTPUT_KB = 64
+_PRELUDE = """\
+def _open_case():
+    import json
+    with open("case.json", encoding="utf-8") as file:
+        case = json.load(file)
+    with open("texts.txt", encoding="utf-8") as file:
+        exec(compile(file.read(), "texts", "exec"), globals())
+    with open("code.txt", encoding="utf-8") as file:
+        code = file.read()
+    globals().update(prompt=case["prompt"], responses=case["responses"])
+    return compile(code, "code", "exec")
+
+
+exec(_open_case())
+"""
+
+
+class Ran(NamedTuple):
+    """What code printed, or why it did not end well."""
+
+    output: str
+    error: str = ""
+
+
+class CodeRunner(Protocol):
+    """Anything that runs code apart from this process."""
+
+    async def run(self, code: str, case: Mapping[str, object], *, timeout_s: float) -> Ran: ...
+
+
+def visible_case(prompt: str, responses: Mapping[str, str]) -> dict[str, object]:
+    """All that code may look at."""
+    return {"prompt": prompt, "responses": dict(responses)}
+
+
+class SandboxRunner:
+    """Runs code in `burnish.tools.sandbox`, whose walls are tried out before the first run."""
+
+    def __init__(self, *, allow_weak: bool = False) -> None:
+        self.allow_weak = allow_weak
+
+    async def run(self, code: str, case: Mapping[str, object], *, timeout_s: float) -> Ran:
+        """What the code printed; trouble of the sandbox itself is an error, never a finding."""
+        from burnish.tools.limits import SandboxLimits
+        from burnish.tools.sandbox import Sandbox
+
+        limits = SandboxLimits(
+            cpu_s=math.ceil(timeout_s),
+            wall_s=timeout_s,
+            memory_mb=MEMORY_MB,
+            output_kb=OUTPUT_KB,
+        )
+        files = {
+            "case.json": json.dumps(case),
+            "texts.txt": inspect.getsource(texts),
+            "code.txt": code.encode("utf-8", "replace").decode(),
+        }
+        try:
+            ran = await Sandbox(limits, allow_weak=self.allow_weak).arun(_PRELUDE, files=files)
+        except SandboxError as error:
+            return Ran("", f"the sandbox failed: {' '.join(str(error).split())}")
+        if ran.status == "ok":
+            return Ran(ran.stdout)
+        last = (ran.stderr.strip().splitlines() or [""])[-1]
+        return Ran(ran.stdout, f"{ran}: {last}" if last else str(ran))

@@ -4,9 +4,6 @@ import { h, empty, more, number, plural, response, signed, signChip, table } fro
 import { ask, query, to } from "/static/api.js";
 import { lineChart } from "/static/charts.js";
 
-const TITLES = { "reward/total": "Reward", "policy/entropy": "Entropy in nats a token", "policy/clipped_share": "Clipped share",
-  "length/mean": "Mean length in tokens", "groups/useful": "Useful groups", "time/step_s": "Seconds a step" };
-
 export async function comparePage(context) {
   const asked = Object.fromEntries(context.parameters);
   const found = await ask("/compare", { ...asked, limit: 20 }, context.signal);
@@ -25,7 +22,7 @@ export async function comparePage(context) {
       found.test && testLine(found.test, a, b),
       found.steps.length > 1 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "held-out answers after"),
         found.steps.map((step) => h("a", { class: "choice", href: at(step), "aria-current": found.step_a === step && found.step_b === step ? "true" : null }, plural(step, "step"))))),
-    h("section", { class: "charts" }, Object.entries(found.curves).map(([name, two]) => lineChart(TITLES[name] || name, [{ name: a, ...two.a }, { name: b, ...two.b }]))),
+    h("section", { class: "charts" }, Object.entries(found.curves).map(([name, two]) => lineChart(found.titles[name] || name, [{ name: a, ...two.a }, { name: b, ...two.b }]))),
     h("h2", {}, "Settings that differ"),
     found.differs.length ? table(["key", a, b], found.differs.map((one) => h("tr", {}, h("td", {}, h("code", {}, one.key)), h("td", {}, setting(one.a, one.in_a)), h("td", {}, setting(one.b, one.in_b)))), { class: "stacked" }) : empty("None."),
     h("h2", {}, "The same prompts, largest change first"), found.pairs_total ? pairs : empty(found.problem || "No prompt was answered by both."), foot];

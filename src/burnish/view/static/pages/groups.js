@@ -62,7 +62,7 @@ export async function groupPage(context) {
     h("div", { class: "head" }, h("h1", {}, "Group ", h("code", {}, found.key)),
       h("p", { class: "pager" }, found.previous && h("a", { class: "button", href: there(found.previous) }, "← before"), found.next && h("a", { class: "button", href: there(found.next) }, "after →"))),
     h("p", { class: "quiet" }, h("a", { href: to.step(key, found.step) }, `step ${found.step}`), ` · ${found.split} · `, chip(SIGNALS[found.signal], found.signal), ` mean ${number(found.mean, 3)} · `, h("a", { href: to.prompt(key, found.task.id) }, "this prompt across steps")),
-    messages(found.task),
+    messages(found.task, key),
     h("div", { class: "beside" }, found.members.map((member) =>
       h("article", { class: `card member ${member.keep || found.split !== "train" ? "" : "left-out"}`, "data-row": true },
         h("p", { class: "line" }, h("a", { class: "strong", href: to.sample(key, member.id) }, member.id), h("span", { class: "dots" }), value(member.reward)),
@@ -72,10 +72,22 @@ export async function groupPage(context) {
     found.size > found.members.length && h("p", { class: "quiet" }, `${found.members.length} of ${found.size} answers are shown.`)].filter(Boolean);
 }
 
-export function messages(task) {
+export function messages(task, key) {
   const fields = Object.entries(task.fields || {});
   return h("section", { class: "messages" }, (task.messages || []).map((message) =>
-    h("div", { class: `message ${message.role}` }, h("p", { class: "role" }, message.role), h("pre", {}, message.content))),
+    h("div", { class: `message ${message.role}` }, h("p", { class: "role" }, message.role), content(message.content, key))),
     fields.length > 0 && h("details", {}, h("summary", {}, `${plural(fields.length, "field")} of the task`),
       h("dl", { class: "fields" }, fields.map(([name, content]) => [h("dt", {}, name), h("dd", {}, h("pre", {}, typeof content === "string" ? content : JSON.stringify(content)))]))));
+}
+
+// A content is a text, or parts: texts, images and sounds. The server gives media by their hash.
+function content(parts, key) {
+  if (typeof parts === "string") return h("pre", {}, parts);
+  return (parts || []).map((part) => {
+    if (part.type === "text") return h("pre", {}, part.text);
+    const src = `/api/v1${run(key, `/blobs/${encodeURIComponent(part.sha256)}`)}`;
+    const name = `${part.type} ${part.sha256.slice(0, 12)}`;
+    if (part.type === "image") return h("img", { class: "media", src, alt: name, title: name, loading: "lazy" });
+    return h("audio", { class: "media", src, title: name, "aria-label": name, controls: true, preload: "none" });
+  });
 }

@@ -21,7 +21,7 @@ export async function promptPage(context) {
   const found = await load();
   return [h("h1", {}, "One prompt across steps"),
     h("p", { class: "quiet" }, h("code", {}, found.task), ` · ${plural(found.total, "answer")} at ${found.next === null ? "" : "more than "}${plural(found.steps.length, "step")}`),
-    messages({ messages: found.messages, fields: found.fields }), chart, list, foot];
+    messages({ messages: found.messages, fields: found.fields }, key), chart, list, foot];
 }
 
 function stepBlock(key, step) {

@@ -79,6 +79,12 @@ function mainCurves(metrics, parts, onpick) {
   return shown;
 }
 
+// The name of a metric with its meaning and unit, where the catalogue has it.
+function titled(metrics, name) {
+  const known = metrics.about[name];
+  return known ? `${name}: ${known.meaning}${known.unit ? ` (${known.unit})` : ""}` : name;
+}
+
 // A field that finds any other curve by its name; the word is kept in the address.
 function curveFinder(context) {
   const others = h("div", { class: "charts" });
@@ -87,7 +93,7 @@ function curveFinder(context) {
   let metrics = null, names = [];
   function show() {
     const found = field.value ? names.filter((name) => name.includes(field.value)).slice(0, 12) : [];
-    others.replaceChildren(...found.map((name) => lineChart(name, [{ name, ...metrics.curves[name] }], { onpick: (step) => context.go(to.step(context.key, step)) })));
+    others.replaceChildren(...found.map((name) => lineChart(titled(metrics, name), [{ name, ...metrics.curves[name] }], { onpick: (step) => context.go(to.step(context.key, step)) })));
   }
   field.addEventListener("input", () => {
     history.replaceState(history.state, "", `${location.pathname}${query({ curve: field.value })}`);

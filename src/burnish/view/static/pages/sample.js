@@ -21,7 +21,7 @@ export async function samplePage(context) {
       ` · ${found.split} · ${found.role} · `, h("a", { href: to.prompt(key, found.task.id) }, `this prompt at ${plural(found.seen_at, "step")}`),
       ` · weights after ${plural(found.weight_version, "update")}`, found.finish === "length" && [" · ", chip("cut", "bad")]),
     h("div", { class: "columns" },
-      h("div", {}, messages(found.task), tokenView(found, context, key)),
+      h("div", {}, messages(found.task, key), tokenView(found, context, key)),
       h("aside", {},
         h("section", { class: "card" },
           h("p", { class: "line big" }, h("span", {}, "reward"), h("span", { class: "dots" }), value(found.reward)),

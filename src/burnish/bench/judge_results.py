@@ -1,0 +1,193 @@
+"""What a judge came to on a benchmark: scores by subset and order, as records.
+
+live_result("llmbar", "direct@smollm2", items, judged)
+recorded_results("llmbar", Path("judges.parquet"), items)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnish.bench.accuracy import (
+    Accuracy,
+    Agreement,
+    Flips,
+    Styles,
+    Subsets,
+    accuracy,
+    agreement,
+    by_style,
+    by_subset,
+    confusion,
+    flips,
+)
+from burnish.bench.items import Item, Judged, choice_of, oracle_share
+from burnish.bench.judging import ResultFile
+from burnish.bench.point_scores import PointScore
+from burnish.bench.recorded import read_recorded
+from burnish.bench.statistics import Estimate
+from burnish.records import Reward
+from burnish.seeds import derive
+
+
+class JudgeResult(NamedTuple):
+    """One judge on one benchmark of choices."""
+
+    name: str
+    accuracy: Accuracy
+    subsets: Subsets
+    judged: Sequence[Judged]
+    one_order: Accuracy | None = None
+    """With the responses in the file's order only."""
+    flips: Flips | None = None
+    agreement: Agreement | None = None
+    styles: Styles | None = None
+    ties: float | None = None
+    """RewardBench 2's score of its subset Ties."""
+    oracle: float = 0.0
+    """Share of the verdicts that rest on the label."""
+
+
+def sample_items(items: list[Item], limit: int) -> list[Item]:
+    """A sample by id rather than the head of the file; items of one group stay together."""
+    if not limit or limit >= len(items):
+        return items
+    keys = sorted({item.group or item.id for item in items}, key=lambda k: derive("limit", k))
+    kept: set[str] = set()
+    size = 0
+    counts: dict[str, int] = {}
+    for item in items:
+        counts[item.group or item.id] = counts.get(item.group or item.id, 0) + 1
+    for key in keys:
+        if size >= limit:
+            break
+        kept.add(key)
+        size += counts[key]
+    return [item for item in items if (item.group or item.id) in kept]
+
+
+def live_result(
+    bench: str, name: str, items: Sequence[Item], judged: Sequence[Judged]
+) -> JudgeResult:
+    """Scores of a judge, with what its two orders said on their own where both were asked."""
+    from burnish.rewards.judges.benchmarks import ties_score
+
+    forward, backward = _one_order(judged, 0), _one_order(judged, 1)
+    people = {item.id: item.people for item in items if item.people}
+    ties = [one for one in judged if bench == "rewardbench2" and one.subset.lower() == "ties"]
+    return JudgeResult(
+        name,
+        accuracy(judged),
+        by_subset(judged),
+        judged,
+        one_order=accuracy(forward) if forward else None,
+        flips=flips(forward, backward) if forward else None,
+        agreement=agreement(judged, people) if people else None,
+        styles=by_style(judged) if bench == "rmbench" else None,
+        ties=ties_score([_ratings(one) for one in ties]) if ties else None,
+        oracle=oracle_share(judged),
+    )
+
+
+def _one_order(judged: Sequence[Judged], place: int) -> list[Judged]:
+    """What one of two orders said of each pair; empty where a judge was asked in one only."""
+    found = []
+    for one in judged:
+        parts = [_order_parts(reward) for reward in one.rewards]
+        if len(parts) != 2 or not all(len(part) == 2 for part in parts):
+            return []
+        values = tuple(part[place].value for part in parts)
+        found.append(
+            Judged(
+                one.id, one.judge, values=values, choice=choice_of(values), best=one.best,
+                status=parts[0][place].status, subset=one.subset, group=one.group, info=one.info,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _order_parts(reward: Reward) -> list[Reward]:
+    """The parts `forward` and `backward` of a reward from both orders, wherever they stand."""
+    named = {part.name: part for part in reward.parts}
+    if {"forward", "backward"} <= named.keys():
+        return [named["forward"], named["backward"]]
+    for part in reward.parts:
+        if found := _order_parts(part):
+            return found
+    return []
+
+
+def _ratings(one: Judged) -> dict[str, Any]:
+    """A row of the Ties subset: ratings of the right answers first."""
+    right = [one.values[place] for place in one.best or ()]
+    wrong = [v for place, v in enumerate(one.values) if place not in (one.best or ())]
+    return {"id": one.id, "num_correct": len(right), "ratings": [*right, *wrong]}
+
+
+def recorded_results(bench: str, path: Path, items: Sequence[Item]) -> list[JudgeResult]:
+    """Scores of recorded judges: both orders where they have them, and one alone."""
+    judges = read_recorded(bench, path, items)
+    people = {item.id: item.people for item in items if item.people}
+    results = []
+    for judge in judges.values():
+        has_both = bool(judge.both)
+        judged = judge.both if has_both else judge.forward
+        results.append(
+            JudgeResult(
+                judge.name,
+                accuracy(judged),
+                by_subset(judged),
+                judged,
+                one_order=accuracy(judge.forward) if has_both else None,
+                flips=flips(judge.forward, judge.backward) if has_both else None,
+                agreement=agreement(judged, people) if people else None,
+            )
+        )
+    return results
+
+
+def write_results(path: Path, judged: Sequence[Judged]) -> None:
+    """Add what was replayed to a result file, where its last line for the item says otherwise."""
+    with ResultFile(path) as file:
+        last = {(one.judge, one.id): one for one in file.records}
+        for one in judged:
+            if last.get((one.judge, one.id)) != one:
+                file.append(one)
+
+
+def judge_record(result: JudgeResult) -> dict[str, Any]:
+    """One judge for machines."""
+    return {
+        "name": result.name,
+        "accuracy": accuracy_record(result.accuracy),
+        "one_order": None if result.one_order is None else accuracy_record(result.one_order),
+        "subsets": {name: accuracy_record(a) for name, a in result.subsets.each.items()},
+        "macro": result.subsets.macro,
+        "flips": None if result.flips is None else _named(result.flips._asdict()),
+        "agreement": None if result.agreement is None else _named(result.agreement._asdict()),
+        "styles": None if result.styles is None else result.styles._asdict(),
+        "ties_score": result.ties,
+        "oracle_share": result.oracle,
+        "confusion": [
+            {"label": label, "said": said, "count": count}
+            for (label, said), count in confusion(result.judged).items()
+        ],
+    }
+
+
+def accuracy_record(found: Accuracy) -> dict[str, Any]:
+    """An accuracy with its intervals as objects."""
+    return _named(found._asdict())
+
+
+def points_record(found: PointScore) -> dict[str, Any]:
+    """A mean score with its intervals as objects."""
+    record = _named(found._asdict())
+    record["subsets"] = {name: e._asdict() for name, e in found.subsets.items()}
+    return record
+
+
+def _named(record: dict[str, Any]) -> dict[str, Any]:
+    return {k: v._asdict() if isinstance(v, Estimate) else v for k, v in record.items()}

@@ -1,0 +1,267 @@
+"""A judge by its settings: opened, and forecast before it is asked.
+
+judge = open_judge(JudgeSettings(with_="direct", model="smollm2"))
+await forecast(judge, items)                  # calls, tokens, dollars
+await judge_items(judge.scorer, items, judge=judge.name)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnish.bench.items import Item
+from burnish.bench.judging import rewards_of, version_of
+from burnish.errors import UserError, did_you_mean
+from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
+from burnish.lm.http import Prices
+from burnish.lm.jobs import Limits
+from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
+from burnish.lm.named import open_lm
+from burnish.records import Message
+from burnish.rewards.judges.budget import Budget, Forecast
+from burnish.rewards.judges.budget import forecast as forecast_of
+from burnish.rewards.judges.build import build_judge
+from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
+from burnish.rewards.judges.reply_log import RecordLM
+from burnish.rewards.scorer import Scorer
+
+MEASURED = 3
+"""Items whose questions are counted for a forecast."""
+REPLY_TOKENS = 256
+"""Length of a reply that a forecast reckons with, where max_tokens allows it."""
+
+
+class JudgeSettings(NamedTuple):
+    """What a judge is and what it may spend; the flags of `burnish judge` in the same order."""
+
+    with_: str = "direct"
+    model: str = ""
+    option: Sequence[str] | None = None
+    """`key=value` words."""
+    both_orders: bool = True
+    anchor: str = ""
+    max_tokens: int | None = None
+    temperature: float = 0.0
+    concurrency: int = 16
+    rpm: float | None = None
+    tpm: float | None = None
+    api_key_env: str = ""
+    prices: str = ""
+    """`0.15,0.60`: dollars for a million tokens, read and written."""
+    budget_calls: int | None = None
+    budget_tokens: int | None = None
+    budget_usd: float | None = None
+    cache: Path | None = None
+    record: Path | None = None
+    replay: Path | None = None
+
+
+@dataclass(frozen=True)
+class OpenJudge:
+    """A judge ready to be asked."""
+
+    name: str
+    """`direct@smollm2`: the method and the model; of a model that answers its name alone."""
+    model: JudgeModel
+    build: Callable[[JudgeModel], Scorer]
+    """The same judge over another model, such as one that only counts questions."""
+    scorer: Scorer
+    settings: JudgeSettings
+
+
+def open_judge(
+    settings: JudgeSettings, special: Callable[[JudgeModel], Scorer] | None = None
+) -> OpenJudge:
+    """The judge that the settings describe; a mistake in them is refused before anything is asked.
+
+    `special` builds a judge that has no name of its own.
+    """
+    read_prices(settings.prices)
+    lm = _open_model(settings)
+    limit = settings.max_tokens or GREEDY.max_tokens
+    is_usual = settings.max_tokens is None and settings.temperature == 0
+    sampling = GREEDY if is_usual else Sampling(temperature=settings.temperature, max_tokens=limit)
+    budget = WatchedBudget(
+        calls=settings.budget_calls, tokens=settings.budget_tokens, usd=settings.budget_usd
+    )
+    record = _record_of(settings)
+    model = JudgeModel(lm, sampling=sampling, cache=settings.cache, budget=budget, record=record)
+    build = special or partial(
+        build_judge,
+        settings.with_,
+        options=read_options(settings.option or ()),
+        both_orders=settings.both_orders,
+        anchor=settings.anchor or None,
+    )
+    name = "@".join(part for part in (settings.with_, _short(model.name)) if part)
+    return OpenJudge(name, model, build, build(model), settings)
+
+
+def default_path(bench: str, judge: OpenJudge, *, oracle: bool = False) -> Path:
+    """`results/BENCH-JUDGE-SETTINGS.jsonl`: other settings are another file."""
+    slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in judge.name)
+    version = version_of(judge.scorer, oracle=oracle)
+    return Path("results") / f"{bench}-{slug}-{version}.jsonl"
+
+
+def check_needs(scorer: Scorer, items: Sequence[Item], *, oracle: bool = False) -> None:
+    """Say before anything is asked which column a judge needs and does not get."""
+    shown = {name for item in items for name in item.shown}
+    hidden = {name for item in items for name in item.hidden}
+    for name in sorted(scorer.needs - shown):
+        if name in hidden and not oracle:
+            raise UserError(
+                f"judge '{scorer.name}' needs the column '{name}', which is hidden from judges; "
+                f"show it with --show {name}, or all of them with --oracle."
+            )
+        if name not in hidden:
+            known = sorted(shown | hidden)
+            raise UserError(
+                f"judge '{scorer.name}' needs the column '{name}'; the data has "
+                f"{', '.join(known) or 'no further column'}.{did_you_mean(name, known)}"
+            )
+
+
+def _open_model(settings: JudgeSettings) -> LM:
+    if settings.replay is not None:
+        if not settings.replay.is_file():
+            raise UserError(f"--replay {settings.replay}: no such file; expected one of --record.")
+        return _replayed(settings.replay, settings.model)
+    if not settings.model:
+        raise UserError(
+            "no model to ask; expected --model smollm2, a model folder or http://host:port/v1#model."
+        )
+    if "://" not in settings.model:
+        for name, value in (("--rpm", settings.rpm), ("--tpm", settings.tpm)):
+            if value is not None:
+                raise UserError(
+                    f"{name} limits a server, but --model {settings.model} is local; leave it out."
+                )
+        return open_lm(settings.model)
+    limits = Limits(
+        concurrency=settings.concurrency,
+        requests_per_minute=settings.rpm,
+        tokens_per_minute=settings.tpm,
+    )
+    return open_lm(
+        settings.model,
+        api_key_env=settings.api_key_env or None,
+        limits=limits,
+        prices=read_prices(settings.prices),
+    )
+
+
+def _replayed(path: Path, model: str) -> LM:
+    """The judge on record; the model may be named as it was when it was recorded, or by its name.
+
+    It is then the same judge: its results and those of the recording go to one file.
+    """
+    if not model:
+        return RecordLM(path)
+    try:
+        live = open_lm(model, late=True) if "://" not in model else open_lm(model)
+    except UserError:  # the name alone, or a folder that is not on this machine
+        return RecordLM(path, model=model)
+    return RecordLM(path, model=live.name, identity=getattr(live, "identity", ""))
+
+
+def _record_of(settings: JudgeSettings) -> Path | None:
+    """Where calls are written; a record that answers hears nothing new."""
+    record, replay = settings.record, settings.replay
+    is_same = record is not None and replay is not None and record.absolute() == replay.absolute()
+    return None if is_same else record
+
+
+def read_prices(text: str) -> Prices | None:
+    """`0.15,0.60`: dollars for a million tokens, read and written; nothing given is None."""
+    if not text:
+        return None
+    try:
+        read, written = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--prices is '{text}'; expected two numbers such as 0.15,0.60.") from None
+    if not (0 <= read < float("inf") and 0 <= written < float("inf")):
+        raise UserError(f"--prices is '{text}'; expected numbers of at least 0.")
+    return Prices(prompt_usd=read, completion_usd=written)
+
+
+def read_options(words: Sequence[str]) -> dict[str, Any]:
+    """`key=value` words; a value is JSON where it can be read as such, else text."""
+    options: dict[str, Any] = {}
+    for word in words:
+        key, mark, value = word.partition("=")
+        if not mark or not key.strip():
+            raise UserError(f"--option '{word}' is no setting; expected key=value.")
+        try:
+            options[key.strip()] = json.loads(value)
+        except (ValueError, RecursionError):
+            options[key.strip()] = value
+    return options
+
+
+def _short(name: str) -> str:
+    """A model's own name without the folders before it."""
+    return name.rstrip("/").rpartition("/")[2] or name
+
+
+class _MeasuringLM:
+    """Says nothing and notes what it was asked: how many questions an item takes, and how long."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.characters: list[int] = []
+
+    async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        texts = [part.text for part in prompt if isinstance(part, Message)]
+        self.characters.append(sum(map(len, texts)))
+        return [Completion("", model=self.name) for _ in range(sampling.n)]
+
+    async def score(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
+    ) -> Scores:
+        raise TypeError("a forecast asks for replies, never for scores")
+
+
+async def forecast(
+    judge: OpenJudge,
+    items: Sequence[Item],
+    *,
+    oracle: bool = False,
+    per_item: int = 1,
+) -> Forecast:
+    """Calls and tokens, measured on a few items with a model that says nothing.
+
+    `per_item` is how often each item is judged. Real replies may take repairs, and a judge that
+    goes on or stops by what it was told takes more or fewer steps than here.
+    """
+    settings = judge.settings
+    lm = _MeasuringLM(judge.model.name)
+    scorer = judge.build(JudgeModel(lm, sampling=judge.model.sampling, repairs=0))
+    chosen = items[:: max(1, len(items) // MEASURED)][:MEASURED]
+    for item in chosen:
+        await rewards_of(scorer, item, oracle=oracle)
+    asked = len(lm.characters)
+    mean = sum(lm.characters) / CHARACTERS_A_TOKEN / asked if asked else 0.0
+    return forecast_of(
+        round(asked * per_item * len(items) / len(chosen)) if chosen else 0,
+        prompt_tokens=mean,
+        completion_tokens=min(REPLY_TOKENS, settings.max_tokens or REPLY_TOKENS),
+        prices=read_prices(settings.prices),
+        concurrency=settings.concurrency,
+    )
+
+
+class WatchedBudget(Budget):
+    """A budget that tells of every reply as it comes."""
+
+    heard: Callable[[], None] | None = None
+
+    def settle(self, paid: Cost, held: Cost, *, is_estimated: bool = False) -> None:
+        super().settle(paid, held, is_estimated=is_estimated)
+        if self.heard is not None:
+            self.heard()

@@ -1,0 +1,164 @@
+"""A server that samples with the trainer's weights: vLLM or SGLang, updated between steps.
+
+    sampler = RemoteSampler("http://127.0.0.1:30000/v1", "my-model", folder=Path("served"))
+    await sampler.update_weights(12, module.weights_to_save().items())
+    completions = await sampler.sample(prompt_ids, Sampling(n=8))     # each with weight_version 12
+
+Weights travel through a model folder that trainer and server both see: the file is replaced in one
+go, then the server is told to load it. Start the server on that folder (`save_model` writes it):
+
+    python -m sglang.launch_server --model-path served
+    VLLM_SERVER_DEV_MODE=1 vllm serve served          # dialect="vllm": /collective_rpc needs it
+
+A server that could not load the newest weights goes on with older ones. Every completion says which;
+`max_staleness` bounds by how many versions they may lag, and sampling beyond that is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+import msgspec
+
+from burnish.errors import ModelError, UserError
+from burnish.lm import wire
+from burnish.lm.base import Completion, Prompt, Sampling
+from burnish.lm.capabilities import Capabilities
+from burnish.lm.http import OpenAILM
+from burnish.lm.request_pool import Answer, Job
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+
+class Dialect(StrEnum):
+    """How a server is told to load its weights again."""
+
+    SGLANG = "sglang"
+    """`POST /update_weights_from_disk` with the folder and the version."""
+    VLLM = "vllm"
+    """`POST /collective_rpc` with `reload_weights`, then `POST /reset_prefix_cache`."""
+
+
+class StaleWeights(ModelError):
+    """The server's weights lag behind the trainer's by more than is allowed."""
+
+
+class RemoteSampler(OpenAILM):
+    """The `Sampler` protocol over HTTP; options beyond these are those of `OpenAILM`."""
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        folder: Path,
+        dialect: Dialect | str = Dialect.SGLANG,
+        version: int = 0,
+        max_staleness: int = 0,
+        **options: Any,
+    ) -> None:
+        """`folder` is the model folder the server was started on, `version` that of its weights."""
+        # Training needs the sampled ids and their log-probs; both servers have them.
+        options.setdefault("capabilities", Capabilities(logprobs=True, token_ids=True))
+        super().__init__(base_url, model, **options)
+        if not (folder / "config.json").is_file():
+            raise UserError(
+                f"folder {folder} is no model folder; write it with save_model and start the "
+                "server on it"
+            )
+        if max_staleness < 0:
+            raise UserError(f"max_staleness is {max_staleness}; expected 0 or more versions")
+        if dialect not in list(Dialect):
+            raise UserError(f"dialect is {dialect!r}; expected {' or '.join(Dialect)}")
+        self.folder, self.dialect, self.max_staleness = folder, Dialect(dialect), max_staleness
+        self._wanted = self._served = version
+        self.stale_completions = 0
+        """Completions sampled with older weights than the trainer's, within the bound."""
+
+    @property
+    def weight_version(self) -> int:
+        """The version of the weights that the server samples with."""
+        return self._served
+
+    @property
+    def staleness(self) -> int:
+        """Versions by which the server's weights lag behind the trainer's."""
+        return self._wanted - self._served
+
+    @property
+    def identity(self) -> str:
+        """Changes with the weights: what was sampled before is another model's."""
+        return f"{super().identity} {self._served}"
+
+    async def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Write the weights into the folder and have the server load them.
+
+        A failure is raised once the server's weights lag by more than `max_staleness` versions.
+        """
+        self._wanted = version
+        try:
+            await anyio.to_thread.run_sync(self._write, tensors)
+            await self._reload(version)
+        except ModelError as error:
+            if self.staleness > self.max_staleness:
+                raise
+            logger.warning("the server keeps the weights of version %d: %s", self._served, error)
+            return
+        self._served = version
+
+    async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        """Completions that carry the version of the weights they were sampled with."""
+        if self.staleness > self.max_staleness:
+            raise StaleWeights(
+                f"{self!r} samples with weights of version {self._served}, {self.staleness} behind "
+                f"the trainer's; expected at most max_staleness={self.max_staleness}. Update them"
+            )
+        # Before the request: an update while it runs must not make its tokens look newer.
+        version = self._served
+        completions = await super().sample(prompt, sampling)
+        if version < self._wanted:
+            self.stale_completions += len(completions)
+        return [
+            c
+            if c.weight_version is not None
+            else msgspec.structs.replace(c, weight_version=version)
+            for c in completions
+        ]
+
+    def _write(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        from burnish.lm.weights import INDEX, WEIGHTS, write_weights
+
+        weights = {name: tensor.detach().to("cpu") for name, tensor in tensors}
+        if not weights:
+            raise UserError("update_weights got no tensors; expected the model's state dict")
+        write_weights(self.folder / WEIGHTS, weights)
+        (self.folder / INDEX).unlink(missing_ok=True)
+
+    async def _reload(self, version: int) -> None:
+        if self.dialect is Dialect.SGLANG:
+            body = {"model_path": str(self.folder), "weight_version": str(version)}
+            reply = await self._control("/update_weights_from_disk", body)
+            if reply.get("success") is not True:
+                said = wire.excerpt(str(reply.get("message", "")).encode(), self._key)
+                raise ModelError(f"{self!r} did not load weights {version}: {said}")
+            return
+        await self._control("/collective_rpc", {"method": "reload_weights"})
+        # Cached prefixes were computed with the old weights.
+        await self._control("/reset_prefix_cache", {})
+
+    async def _control(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """One request beside the OpenAI routes, with the pool's deadline and retries."""
+
+        async def request(job: Job) -> Answer[dict[str, Any]]:
+            data = await self._send("POST", path, msgspec.json.encode(body), root=True)
+            return Answer(wire.decode(data or b"{}", dict[str, Any], path, secret=self._key))
+
+        return await self.pool.call(self._job(path, body=body), request, value_type=dict[str, Any])

@@ -1,0 +1,438 @@
+"""Many calls to slow and unreliable servers; the only place that limits and retries.
+
+    pool = RequestPool(Limits(concurrency=32, requests_per_minute=600), journal=Path("judge.jsonl"))
+    outcomes = await pool.run([Job(task.id, payload) for ...], worker)     # in the jobs' order
+
+A worker is `async (job) -> Answer`. It raises a `BoundaryError` (most of all the ones of
+`burnish.lm.failures`), `TimeoutError` or `ConnectionError` when the world outside fails; that
+becomes a status of this job alone. Any other exception is a bug and ends the run.
+
+Retries never multiply: a pool called from a worker of another pool that retries sends each
+request once and leaves the second try to the outer one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from contextvars import ContextVar
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar, cast
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from burnish.errors import UserError
+from burnish.lm.failures import EXPECTED, CallFailed, TimedOut, classify, first_error
+from burnish.lm.jobs import Answer, Job, Limits, Outcome, Totals, check_jobs
+from burnish.lm.lines import LineFile, Place
+from burnish.lm.rate_limit import Call, Clock, EndpointLimiter, RetryBudget, SystemClock, backoff_s
+from burnish.records import Status
+from burnish.seeds import Seeds, digest
+
+__all__ = ["Answer", "Job", "Limits", "Outcome", "RequestPool", "Totals"]
+
+T = TypeVar("T")
+Worker = Callable[[Job], Awaitable[Answer[T]]]
+
+logger = logging.getLogger(__name__)
+
+
+class _Outer(NamedTuple):
+    """What encloses the current task: limiters whose slots it holds, and whether someone retries."""
+
+    limiters: frozenset[int] = frozenset()
+    retries: bool = False
+
+
+_outer: ContextVar[_Outer] = ContextVar("burnish_request_pool")
+
+
+class RequestPool:
+    """Bounded concurrency, rates, deadlines, one retry budget, hedging and a journal."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        endpoints: Mapping[str, Limits] | None = None,
+        journal: Path | None = None,
+        seed: int = 0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.totals = Totals()
+        self._endpoints = dict(endpoints or {})
+        self._journal = Journal(journal) if journal else None
+        self._seeds = Seeds(seed)
+        self._clock: Clock = clock or SystemClock()
+        self._budget = RetryBudget(self.limits.retry_share, self.limits.retry_floor)
+        self._limiters: dict[str, EndpointLimiter] = {}
+        self._waits: dict[int, Call] = {}
+
+    async def run(
+        self, jobs: Sequence[Job], worker: Worker[T], *, value_type: Any = Any
+    ) -> list[Outcome[T]]:
+        """Do all jobs and return their outcomes in the jobs' order.
+
+        With a journal, jobs that an earlier run finished are not called again; their values come
+        back as `value_type` (plain JSON where it is not given). Failed jobs are tried again.
+        """
+        check_jobs(jobs, self._endpoints, self.limits)
+        outcomes: dict[str, Outcome[T]] = {}
+        with self._journal or nullcontext() as journal:
+            if journal is not None:
+                outcomes |= journal.finished(jobs, value_type)
+                self.totals.from_journal += len(outcomes)
+            calls = [Call(job, self._clock.now()) for job in jobs if job.id not in outcomes]
+
+            async def pull(queue: Iterator[Call]) -> None:
+                for call in queue:
+                    outcome = await self._outcome(call, worker)
+                    outcomes[call.job.id] = outcome
+                    if journal is not None:
+                        journal.write(call.job, outcome)
+
+            with self._clock.limit(self.limits.batch_deadline_s), first_error():
+                async with anyio.create_task_group() as group:
+                    for limiter, queue in self._queues(calls):
+                        shared = iter(queue)
+                        for _ in range(min(limiter.limits.concurrency, len(queue))):
+                            group.start_soon(pull, shared)
+            for call in calls:
+                if call.job.id not in outcomes:
+                    outcomes[call.job.id] = self._too_late(call)
+        return [outcomes[job.id] for job in jobs]
+
+    async def call(self, job: Job, worker: Worker[T], *, value_type: Any = Any) -> T:
+        """Do one job under the same limits; raises what finally went wrong.
+
+        With a journal, a job that has finished before is not called again, as in `run`.
+        """
+        check_jobs([job], self._endpoints, self.limits)
+        with self._journal or nullcontext() as journal:
+            if journal is None:
+                return (await self._called(Call(job, self._clock.now()), worker)).value
+            for outcome in journal.finished([job], value_type).values():
+                self.totals.from_journal += 1
+                return cast(T, outcome.value)
+            call = Call(job, self._clock.now())
+            try:
+                answer = await self._called(call, worker)
+            except EXPECTED as error:
+                status = classify(error).status
+                journal.write(job, call.failure(self._clock.now(), status, str(error)))
+                raise
+            journal.write(job, call.success(self._clock.now(), answer))
+            return answer.value
+
+    async def _called(self, call: Call, worker: Worker[T]) -> Answer[T]:
+        with first_error(), self._clock.limit(self.limits.batch_deadline_s):
+            return await self._work(call, worker)
+        raise TimedOut(self._too_late(call).error)
+
+    @property
+    def has_journal(self) -> bool:
+        return self._journal is not None
+
+    def limits_of(self, endpoint: str) -> Limits:
+        """The limits of one endpoint."""
+        return self._endpoints.get(endpoint, self.limits)
+
+    def waiting(self) -> list[str]:
+        """What every unfinished job waits for right now, longest first: for a watchdog."""
+        now = self._clock.now()
+        calls = sorted(self._waits.values(), key=lambda call: call.since)
+        return [f"{call.job.id}: {call.label} ({now - call.since:.1f} s)" for call in calls]
+
+    async def _outcome(self, call: Call, worker: Worker[T]) -> Outcome[T]:
+        try:
+            answer = await self._work(call, worker)
+        except EXPECTED as error:
+            return call.failure(self._clock.now(), classify(error).status, str(error))
+        return call.success(self._clock.now(), answer)
+
+    async def _work(self, call: Call, worker: Worker[T]) -> Answer[T]:
+        limiter = self._limiter(call.job.endpoint)
+        outer = _outer.get(_Outer())
+        if id(limiter) in outer.limiters:
+            raise UserError(
+                f"job '{call.job.id}' calls its own pool (endpoint '{call.job.endpoint}'): with "
+                "every slot held by a caller none would be left; use a second RequestPool inside"
+            )
+        self._waits[id(call)] = call
+        try:
+            async with limiter.slot(call):
+                await limiter.turn(call)
+                self._budget.started += 1
+                call.started = self._clock.now()
+                with self._clock.limit(limiter.limits.deadline_s):
+                    answer = await self._attempts(call, worker, limiter, outer)
+                    self._count(answer)
+                    return answer
+                raise TimedOut(
+                    f"{call.job.id}: deadline of {limiter.limits.deadline_s:g} s (deadline_s) passed "
+                    f"while {call.label}{call.last_failure}"
+                )
+        except EXPECTED as error:
+            self.totals.failed += 1
+            if isinstance(error, CallFailed):
+                error.attempts = call.attempts
+            raise
+        finally:
+            del self._waits[id(call)]
+
+    async def _attempts(
+        self, call: Call, worker: Worker[T], limiter: EndpointLimiter, outer: _Outer
+    ) -> Answer[T]:
+        token = _outer.set(
+            _Outer(outer.limiters | {id(limiter)}, outer.retries or limiter.limits.retries > 0)
+        )
+        try:
+            while True:
+                try:
+                    return await self._hedged(call, worker, limiter, hedge=not outer.retries)
+                except EXPECTED as error:
+                    wait_s = self._wait_before_retry(call, error, limiter, outer)
+                    call.failed_with = error
+                    logger.info("job %s: %s; next try in %.2f s", call.job.id, error, wait_s)
+                    call.wait_for(f"backing off after attempt {call.attempts}", self._clock.now())
+                    await self._clock.sleep(wait_s)
+                    await limiter.turn(call)
+        finally:
+            _outer.reset(token)
+
+    def _wait_before_retry(
+        self, call: Call, error: BaseException, limiter: EndpointLimiter, outer: _Outer
+    ) -> float:
+        """Seconds until the next attempt; raises `error`, with the reason, where none is due."""
+        limits, now = limiter.limits, self._clock.now()
+        failure = classify(error)
+        rng = self._seeds.rng("backoff", call.job.id, call.attempts)
+        wait_s = backoff_s(
+            call.attempts, base_s=limits.backoff_base_s, cap_s=limits.backoff_cap_s, rng=rng
+        )
+        if failure.after_s is not None:
+            wait_s += failure.after_s
+            # One job's Retry-After is news for the endpoint; a hostile value costs one deadline.
+            limiter.pace.pause(now, now + min(failure.after_s, limits.deadline_s))
+        left_s = call.started + limits.deadline_s - now
+        if not failure.retry or outer.retries:
+            raise error
+        if call.attempts > limits.retries:
+            reason = f"gave up after {call.attempts} attempts (retries={limits.retries})"
+        elif wait_s >= left_s:
+            reason = (
+                f"gave up after {call.attempts} attempts: the next would be due in {wait_s:.1f} s "
+                f"and {left_s:.1f} s are left of deadline_s={limits.deadline_s:g}"
+            )
+        elif not self._budget.take():
+            reason = (
+                f"gave up after {call.attempts} attempts: the pool's retry budget is spent "
+                f"({self._budget.spent} for {self._budget.started} jobs, "
+                f"retry_share={self.limits.retry_share:g})"
+            )
+        else:
+            return wait_s
+        if isinstance(error, CallFailed):
+            error.gave_up = reason
+        raise error
+
+    async def _hedged(
+        self, call: Call, worker: Worker[T], limiter: EndpointLimiter, *, hedge: bool
+    ) -> Answer[T]:
+        """One attempt, with a second copy on the way if it is slow; the first answer wins."""
+        after_s = limiter.limits.hedge_after_s
+        if after_s is None or not hedge:
+            return await self._attempt(call, worker, limiter)
+        answers: list[Answer[T]] = []
+        errors: list[Exception] = []
+        copies = 1
+
+        async def copy(group: TaskGroup) -> None:
+            try:
+                answers.append(await self._attempt(call, worker, limiter))
+            except EXPECTED as error:
+                errors.append(error)
+            if answers or len(errors) == copies:
+                group.cancel_scope.cancel()
+
+        async def second(group: TaskGroup) -> None:
+            nonlocal copies
+            await self._clock.sleep(after_s)
+            async with limiter.slot(call):
+                if call.attempts > limiter.limits.retries or not self._budget.take():
+                    return
+                await limiter.turn(call)
+                copies += 1
+                self.totals.hedges += 1
+                await copy(group)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(copy, group)
+            group.start_soon(second, group)
+        if not answers:
+            raise errors[0]
+        return answers[0]
+
+    async def _attempt(self, call: Call, worker: Worker[T], limiter: EndpointLimiter) -> Answer[T]:
+        call.attempts += 1
+        self.totals.attempts += 1
+        call.wait_for(f"running attempt {call.attempts}", self._clock.now())
+        place = call.place
+        with self._clock.limit(limiter.limits.attempt_s):
+            answer = await worker(call.job)
+            if place is not None:
+                limiter.pace.settle(place, answer.tokens or call.job.tokens)
+            return answer
+        raise TimedOut(
+            f"{call.job.id}: no answer within {limiter.limits.attempt_s:g} s (attempt_s)"
+        )
+
+    def _count(self, answer: Answer[Any]) -> None:
+        self.totals.ok += 1
+        self.totals.prompt_tokens += answer.prompt_tokens
+        self.totals.completion_tokens += answer.completion_tokens
+        self.totals.cost_usd += answer.cost_usd
+
+    def _too_late(self, call: Call) -> Outcome[Any]:
+        self.totals.failed += 1
+        error = (
+            f"{call.job.id}: batch deadline of {self.limits.batch_deadline_s:g} s "
+            f"(batch_deadline_s) passed while {call.label}{call.last_failure}"
+        )
+        return call.failure(self._clock.now(), Status.TIMEOUT, error)
+
+    def _queues(self, calls: Sequence[Call]) -> list[tuple[EndpointLimiter, list[Call]]]:
+        """The calls of each endpoint, so that a slow endpoint does not hold up another."""
+        by_endpoint: dict[str, list[Call]] = {}
+        for call in calls:
+            by_endpoint.setdefault(call.job.endpoint, []).append(call)
+        return [(self._limiter(name), queue) for name, queue in by_endpoint.items()]
+
+    def _limiter(self, endpoint: str) -> EndpointLimiter:
+        if endpoint not in self._limiters:
+            self._limiters[endpoint] = EndpointLimiter(
+                endpoint, self.limits_of(endpoint), self._clock
+            )
+        return self._limiters[endpoint]
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One outcome on disk."""
+
+    id: str
+    payload: str
+    """Digest of the job's payload."""
+    status: Status
+    value: Any = None
+    error: str = ""
+    attempts: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+class Journal:
+    """The pool's memory on disk: finished jobs are not done again after a restart.
+
+    One JSON line per outcome, with a digest of the job's payload, so that an answer is never given to
+    another question of the same id. Open and locked while any run or call of the pool lasts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: LineFile[Line] | None = None
+        self._known = Place()
+        self._users = 0
+        self._done: dict[str, Line] = {}
+
+    def __enter__(self) -> Self:
+        if self._file is None:
+            file = LineFile(self._path, Line, self._known).__enter__()
+            self._done |= {line.id: line for line in file.records if line.status is Status.OK}
+            self._known, self._file = file.end, file
+        self._users += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._users -= 1
+        if self._users == 0 and self._file is not None:
+            file, self._file = self._file, None
+            file.__exit__(kind, error, trace)
+
+    def finished(self, jobs: Sequence[Job], value_type: Any = Any) -> dict[str, Outcome[Any]]:
+        """Outcomes of those jobs that finished with success before the journal was opened."""
+        found = {}
+        for job in jobs:
+            key = self._key(job)
+            line = self._done.get(job.id)
+            if line is None:
+                continue
+            if line.payload != key:
+                raise UserError(
+                    f"{self._path}: job '{job.id}' is recorded with another payload "
+                    f"({line.payload}, now {key}); use a new journal or new job ids"
+                )
+            found[job.id] = self._outcome(line, value_type)
+        return found
+
+    def write(self, job: Job, outcome: Outcome[Any]) -> None:
+        """Append one outcome."""
+        if self._file is None:
+            raise ValueError("the journal is not open")
+        line = Line(
+            id=outcome.id,
+            payload=self._key(job),
+            status=outcome.status,
+            value=outcome.value,
+            error=outcome.error,
+            attempts=outcome.attempts,
+            seconds=outcome.seconds,
+            tokens=outcome.tokens,
+            cost_usd=outcome.cost_usd,
+        )
+        try:
+            self._file.append(line)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise UserError(
+                f"job '{job.id}': its value cannot be written to the journal ({error}); "
+                "return something JSON-able or run without a journal"
+            ) from error
+
+    def _outcome(self, line: Line, value_type: Any) -> Outcome[Any]:
+        try:
+            value = msgspec.convert(line.value, value_type, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise UserError(
+                f"{self._path}: the value of job '{line.id}' is not a "
+                f"{value_type} ({error}); use a new journal"
+            ) from error
+        return Outcome(
+            id=line.id,
+            value=value,
+            status=line.status,
+            attempts=line.attempts,
+            seconds=line.seconds,
+            tokens=line.tokens,
+            cost_usd=line.cost_usd,
+            from_journal=True,
+        )
+
+    def _key(self, job: Job) -> str:
+        try:
+            return digest(msgspec.json.encode(job.payload, order="deterministic"))
+        except (TypeError, UnicodeEncodeError) as error:
+            raise UserError(
+                f"job '{job.id}': its payload cannot be written as JSON ({error}); "
+                "a journal needs that to know the job again"
+            ) from error

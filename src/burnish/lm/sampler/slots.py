@@ -1,0 +1,290 @@
+"""The rows that are being decoded, as device tensors with one entry a slot.
+
+A captured graph reads and writes these tensors by address, so they are allocated once. A slot
+whose row is done keeps its token and length until another row is put there; what it computes
+meanwhile is discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from burnish.lm.sampler.rows import Row
+from burnish.lm.sampling import RowSettings, row_seed, uniforms
+
+KEYS_OF_A_PROGRAM = 256
+"""Keys that one program reads before it pays to share them among several."""
+BURST = 4
+"""Decode steps between two checks for rows that are done."""
+
+
+class Variant(NamedTuple):
+    """What the rows of a call ask of a draw; a captured graph serves one variant."""
+
+    greedy: bool
+    all_greedy: bool
+    tempered: bool
+    top_k: bool
+    top_p: bool
+    min_p: bool
+    alternatives: int
+    key_blocks: int = 1
+    """How many programs may share the keys of the longest row, from 1 to 8."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Variant:
+        settings = {id(row.request): row.sampling for row in rows}.values()
+        longest = max(len(row.prompt) + row.request.max_new for row in rows)
+        return cls(
+            greedy=any(s.temperature == 0 for s in settings),
+            all_greedy=all(s.temperature == 0 for s in settings),
+            tempered=any(s.temperature not in (0, 1) for s in settings),
+            top_k=any(s.top_k > 0 for s in settings),
+            top_p=any(s.top_p < 1 for s in settings),
+            min_p=any(s.min_p > 0 for s in settings),
+            alternatives=max((s.top_logprobs for s in settings), default=0),
+            key_blocks=min(8, -(-longest // KEYS_OF_A_PROGRAM)),
+        )
+
+    def as_drawn_by_kernels(self) -> Variant:
+        """Without what the kernels look up for each row anyway: its temperature, 0 included."""
+        return self._replace(greedy=True, all_greedy=False, tempered=True)
+
+    @property
+    def filters(self) -> bool:
+        return self.top_k or self.top_p or self.min_p
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Rows to be put into slots, as host values; one entry a row."""
+
+    slots: list[int]
+    rows: list[Row]
+    tables: list[list[int]]
+
+
+class Slots:
+    """State of every slot; a step works on the first few."""
+
+    def __init__(
+        self, count: int, width: int, steps: int, vocabulary: int, device: torch.device
+    ) -> None:
+        """`width` pages a row at most, `steps` new tokens at most."""
+        self.count, self.width, self.steps = count, width, steps
+        self._vocabulary = vocabulary
+        self.device = device
+
+        def column(value: float, dtype: torch.dtype) -> Tensor:
+            return torch.full((count,), value, dtype=dtype, device=device)
+
+        self.tokens = column(0, torch.long)
+        """The newest token, which the next step reads."""
+        self.lengths = column(0, torch.long)
+        """Tokens in the cache; the newest one is not."""
+        self.left = column(0, torch.long)
+        """Tokens that may still be drawn."""
+        self.drawn = column(0, torch.long)
+        self.greedy = column(0, torch.bool)
+        self.temperature = column(1, torch.float32)
+        self.top_k = column(vocabulary, torch.long)
+        self.top_p = column(1, torch.float32)
+        self.min_p = column(0, torch.float32)
+        self.table = torch.zeros(count, width, dtype=torch.int32, device=device)
+        self.uniforms = torch.zeros(count, steps, device=device)
+        self.step = torch.zeros(1, dtype=torch.long, device=device)
+        """Which step of the burst is under way."""
+        self.out_tokens = torch.zeros(BURST, count, dtype=torch.long, device=device)
+        self.out_logprobs = torch.zeros(BURST, count, device=device)
+        self.out_raw = torch.zeros(BURST, count, device=device)
+
+    @property
+    def _columns(self) -> tuple[Tensor, ...]:
+        """Everything that belongs to a row."""
+        return (
+            self.tokens,
+            self.lengths,
+            self.left,
+            self.drawn,
+            self.greedy,
+            self.temperature,
+            self.top_k,
+            self.top_p,
+            self.min_p,
+            self.table,
+            self.uniforms,
+        )
+
+    @property
+    def written(self) -> tuple[Tensor, ...]:
+        """What a decode step writes, its outputs aside."""
+        return self.tokens, self.lengths, self.left, self.drawn, self.step
+
+    def settings(self, places: slice | Tensor, variant: Variant) -> RowSettings:
+        """How the rows in some slots sample."""
+
+        def when(used: bool, values: Tensor) -> Tensor | None:
+            return values[places].unsqueeze(1) if used else None
+
+        return RowSettings(
+            greedy_B=self.greedy[places] if variant.greedy else None,
+            all_greedy=variant.all_greedy,
+            temperature_B1=when(variant.tempered, self.temperature),
+            top_k_B1=when(variant.top_k, self.top_k),
+            top_p_B1=when(variant.top_p, self.top_p),
+            min_p_B1=when(variant.min_p, self.min_p),
+        )
+
+    def next_uniforms(self, places: slice | Tensor) -> Tensor:
+        """The number that each row's next token is drawn with.
+
+        A row that is done gets its last one again: what it draws is not read.
+        """
+        column_B1 = self.drawn[places].clamp(max=self.steps - 1).unsqueeze(1)
+        return self.uniforms[places].gather(1, column_B1).squeeze(1)
+
+    def fill(self, new: NewRows) -> Tensor:
+        """Put rows into slots, nothing drawn yet; the slots as a tensor."""
+        rows = new.rows
+        samplings = [row.sampling for row in rows]
+        # One transfer for the integers and one for the fractions.
+        whole = torch.tensor(
+            [
+                [
+                    slot,
+                    len(row.prompt),
+                    row.request.max_new,
+                    s.temperature == 0,
+                    min(s.top_k or self._vocabulary, self._vocabulary),
+                    row_seed(s, row.index),
+                ]
+                for slot, row, s in zip(new.slots, rows, samplings, strict=True)
+            ]
+        ).to(self.device)
+        parts = torch.tensor([[s.temperature or 1.0, s.top_p, s.min_p] for s in samplings])
+        parts = parts.to(self.device)
+        tables = [[*t, *[0] * (self.width - len(t))] for t in new.tables]
+        places = whole[:, 0].contiguous()
+        drawn = torch.zeros_like(places)
+        values = (
+            drawn,
+            whole[:, 1],
+            whole[:, 2],
+            drawn,
+            whole[:, 3].bool(),
+            parts[:, 0],
+            whole[:, 4],
+            parts[:, 1],
+            parts[:, 2],
+            torch.tensor(tables, dtype=torch.int32).to(self.device),
+            uniforms(whole[:, 5], self.steps),
+        )
+        for column, value in zip(self._columns, values, strict=True):
+            column.index_copy_(0, places, value)
+        return places
+
+    def move(self, source: Sequence[int], target: Sequence[int]) -> None:
+        """Move rows to other slots; the old slots have nothing left to draw."""
+        from_N = torch.tensor(source, device=self.device)
+        to_N = torch.tensor(target, device=self.device)
+        for column in self._columns:
+            column.index_copy_(0, to_N, column.index_select(0, from_N))
+        self.left.index_fill_(0, from_N, 0)
+
+    def stop(self, places: Sequence[int]) -> None:
+        """Let these rows draw no more."""
+        self.left.index_fill_(0, torch.tensor(places, device=self.device), 0)
+
+
+Ints = NDArray[np.int64]
+
+
+class Progress(NamedTuple):
+    """What a burst of results changed for its rows, one entry a row."""
+
+    counts: Ints
+    """How many of the drawn tokens count: up to the row's end or its budget."""
+    ended: NDArray[np.bool_]
+    """Whether the last of them is an end token."""
+    is_full: NDArray[np.bool_]
+    """Whether the row's budget is spent."""
+
+
+class OutputBuffer:
+    """What has been drawn, on the host: one line a slot."""
+
+    def __init__(self, slots: int, steps: int, burst: int, ends: Sequence[int]) -> None:
+        # A burst may run past the end of a line.
+        shape = (slots, steps + burst)
+        self._tokens = np.zeros(shape, dtype=np.int64)
+        self._logprobs = np.zeros(shape, dtype=np.float32)
+        self._raw = np.zeros(shape, dtype=np.float32)
+        self._ends = np.array(ends, dtype=np.int64)
+        self.budget: Ints = np.zeros(slots, dtype=np.int64)
+        """Tokens the row may draw; 0: the slot is empty."""
+        self.asked: Ints = np.zeros(slots, dtype=np.int64)
+        """Tokens whose drawing has been started."""
+        self.drawn: Ints = np.zeros(slots, dtype=np.int64)
+
+    def open(self, slots: Sequence[int], budgets: Sequence[int]) -> None:
+        """Begin rows with these budgets; each is asked for its first token."""
+        self.budget[slots] = budgets
+        self.asked[slots] = 1
+        self.drawn[slots] = 0
+
+    def close(self, slot: int) -> None:
+        """Empty a slot."""
+        self.budget[slot] = self.asked[slot] = self.drawn[slot] = 0
+
+    def move(self, source: Sequence[int], target: Sequence[int]) -> None:
+        """Move rows to other slots; the old ones are empty."""
+        for lines in (self._tokens, self._logprobs, self._raw, self.budget, self.asked, self.drawn):
+            lines[target] = lines[source]
+        self.budget[source] = self.asked[source] = self.drawn[source] = 0
+
+    @property
+    def left(self) -> int:
+        """Most tokens that any row may still be asked for."""
+        return int((self.budget - self.asked).max())
+
+    def ask(self, steps: int) -> None:
+        """Count this many further tokens as started for every row, within its budget."""
+        np.minimum(self.asked + steps, self.budget, out=self.asked)
+
+    def add(
+        self, slots: Ints, tokens_NK: Ints, logprobs_NK: NDArray[Any], raw_NK: NDArray[Any]
+    ) -> Progress:
+        """Append what the rows in these slots have drawn."""
+        steps = tokens_NK.shape[1]
+        before = self.drawn[slots]
+        place = before[:, None] + np.arange(steps)
+        line = slots[:, None]
+        self._tokens[line, place] = tokens_NK
+        self._logprobs[line, place] = logprobs_NK
+        self._raw[line, place] = raw_NK
+        is_end = (tokens_NK[:, :, None] == self._ends).any(axis=2)
+        first = np.where(is_end.any(axis=1), is_end.argmax(axis=1) + 1, steps + 1)
+        rest = self.budget[slots] - before
+        count = np.minimum(np.minimum(first, steps), rest)
+        self.drawn[slots] = before + count
+        return Progress(count, first <= count, count == rest)
+
+    def last(self, slot: int, count: int) -> list[int]:
+        """The newest tokens of a row, `count` at most."""
+        end = int(self.drawn[slot])
+        found: list[int] = self._tokens[slot, max(0, end - count) : end].tolist()
+        return found
+
+    def write(self, row: Row, slot: int) -> None:
+        """Copy everything a row has drawn into it."""
+        length = self.drawn[slot]
+        row.tokens = self._tokens[slot, :length].tolist()
+        row.logprobs = self._logprobs[slot, :length].tolist()
+        row.raw_logprobs = self._raw[slot, :length].tolist()

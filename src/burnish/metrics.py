@@ -1,0 +1,151 @@
+"""The catalogue of metrics: name, unit, meaning and where each one is shown.
+
+    known("reward/safety/mean").meaning       # one entry stands for every reward
+    shown_in("compare")                       # names of the curves of `burnish compare`
+
+What training stores for a step has a name of this list; a stage's have `stage/NAME/` before it. Braces in a name stand for any word: a
+reward, a loss term, a pass-rate bucket. `docs/metrics.md` is printed from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+REWARD = "reward/total"
+LENGTH = "length/mean"
+CUT = "length/truncated_share"
+ENTROPY = "policy/entropy"
+CLIPPED = "policy/clipped_share"
+RATIO_MAX = "policy/ratio_max"
+SURROGATE = "loss/surrogate"
+KL = "loss/kl"
+GROUPS, USEFUL = "groups/total", "groups/useful"
+STEP_S, ROLLOUT_S, UPDATE_S = "time/step_s", "time/rollout_s", "time/update_s"
+
+
+class Metric(NamedTuple):
+    """One metric, or one family of them."""
+
+    name: str
+    unit: str
+    meaning: str
+    title: str = ""
+    """Of a chart."""
+    shown: tuple[str, ...] = ()
+    """Where it is shown without being asked for, beside the viewer's list of all curves."""
+
+
+CATALOGUE = (
+    Metric(REWARD, "", "mean total reward of the trained rollouts", "Reward", ("run", "compare", "step", "report")),
+    Metric("reward/{reward}/mean", "", "mean of one reward before shaping", shown=("run", "report")),
+    Metric("reward/{reward}/std", "", "standard deviation of one reward (ddof 1)"),
+    Metric("reward/{reward}/missing", "share", "rollouts without a value of this reward"),
+    Metric("status/{status}", "share", "rewards that ended with this status", shown=("progress",)),
+    Metric("groups", "groups", "groups of the step's batch"),
+    Metric("constant_groups", "groups", "groups whose rewards are all the same"),
+    Metric("useful_groups", "share", "groups with a signal"),
+    Metric("kept", "share", "rollouts that select kept"),
+    Metric("advantage_abs", "", "mean size of the advantage of kept rollouts"),
+    Metric(USEFUL, "groups", "groups with a signal", "Useful groups", ("run", "compare", "progress", "report")),
+    Metric(GROUPS, "groups", "groups that were trained on", shown=("run",)),
+    Metric("groups/tried", "groups", "groups that were sampled, refills included"),
+    Metric("length/tokens", "tokens", "sampled tokens of all rollouts"),
+    Metric(LENGTH, "tokens", "mean length of a rollout", "Mean length in tokens", ("run", "compare", "step", "progress", "report")),
+    Metric("length/chosen", "tokens", "mean length of the preferred answers"),
+    Metric("length/rejected", "tokens", "mean length of the other answers"),
+    Metric("rewards/chosen", "", "DPO's implicit reward of the preferred answers: beta times the log-ratio to the reference"),
+    Metric("rewards/rejected", "", "the same of the other answers"),
+    Metric("rewards/margins", "", "mean difference of the two", "Reward margin", ("compare",)),
+    Metric("rewards/accuracies", "share", "pairs whose preferred answer is ahead, ties half", "Preference accuracy", ("compare",)),
+    Metric("logps/chosen", "nats", "mean log-prob of the preferred answers"),
+    Metric("logps/rejected", "nats", "mean log-prob of the other answers"),
+    Metric("kl/teacher", "nats", "mean divergence to the teacher a token", "Divergence to the teacher", ("compare",)),
+    Metric("length/max", "tokens", "longest rollout"),
+    Metric(CUT, "share", "rollouts that the token budget cut", shown=("progress",)),
+    Metric("pairs/{figure}", "share", "how a pairwise judge decided in the groups"),
+    Metric("pairs/{reward}/{figure}", "share", "the same where there are several pairwise judges"),
+    Metric(CLIPPED, "share", "tokens whose ratio was clipped", "Clipped share", ("compare", "step", "progress")),
+    Metric("policy/clipped_share/{bucket}", "share", "the same for groups of one pass rate"),
+    Metric(ENTROPY, "nats", "mean entropy of the next token", "Entropy in nats a token", ("run", "compare", "step", "progress", "report")),
+    Metric(RATIO_MAX, "", "largest ratio of new to old probability"),
+    Metric("bounds/{figure}", "", "mean, least and greatest clip bound that binds"),
+    Metric("bounds/{figure}/{bucket}", "", "mean clip bound that binds, for groups of one pass rate"),
+    Metric("mismatch/mean_abs", "nats", "mean distance of trainer's and sampler's log-probs"),
+    Metric("mismatch/kl", "nats", "KL from sampler to trainer, k3 estimate"),
+    Metric("mismatch/max_ratio", "", "largest ratio of trainer's and sampler's probability"),
+    Metric("correction/weight", "", "mean importance weight of the trained tokens"),
+    Metric("correction/cut_share", "share", "trained tokens whose importance weight was truncated or masked"),
+    Metric("loss/{term}", "", "a term of the loss, averaged over the step's updates", shown=("progress",)),
+    Metric("loss/sft/coefficient", "", "weight of the imitation of experts"),
+    Metric("loss/sft/held_out_nll", "nats", "negative log-likelihood of demonstrations never imitated"),
+    Metric("weights/{reward}/{figure}", "", "a reward's weight and the factors that made it"),
+    Metric("reference/refrozen", "", "1 where the unit of the rewards was measured again"),
+    Metric("reference/{reward}/saturated", "share", "values at the clip of the frozen reference"),
+    Metric("reference/{reward}/refrozen", "", "1 where this reward's unit was measured again"),
+    Metric("contrast/{figure}", "", "the contrastive head: loss, anchors, similarities, gradient norm"),
+    Metric("gradient/policy_norm", "", "gradient norm of the policy loss alone"),
+    Metric("gradient/sft_norm", "", "gradient norm of the imitation alone"),
+    Metric("gradient/cosine", "", "cosine of these two gradients"),
+    Metric("optimiser/gradient_norm", "", "mean gradient norm of the step's updates, before clipping"),
+    Metric("optimiser/learning_rate", "", "learning rate"),
+    Metric("optimiser/updates", "updates", "optimiser updates of the step"),
+    Metric(ROLLOUT_S, "s", "sampling", shown=("report",)),
+    Metric("time/score_s", "s", "rewards"),
+    Metric(UPDATE_S, "s", "loss, gradients and optimiser", shown=("report",)),
+    Metric(STEP_S, "s", "the whole step", "Seconds a step", ("compare", "step", "report")),
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def known(name: str) -> Metric | None:
+    """The entry of a stored metric, also of a stage's; None where the catalogue has none."""
+    name = re.sub(r"^stage/[^/]+/", "", name)
+    return next((metric for metric in CATALOGUE if _pattern(metric.name).fullmatch(name)), None)
+
+
+@lru_cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """A name as a pattern; a reward's name may hold slashes, other words do not."""
+    words = re.split(r"(\{\w+\})", name)
+    kinds = {"{reward}": r".+"}
+    return re.compile(
+        "".join(kinds.get(w, r"[^/]+") if w[:1] == "{" else re.escape(w) for w in words)
+    )
+
+
+def shown_in(place: str) -> tuple[str, ...]:
+    """Names of the metrics that a place shows, in the order of the catalogue."""
+    return tuple(metric.name for metric in CATALOGUE if place in metric.shown)
+
+
+def title_of(name: str) -> str:
+    """The title of a metric's chart: its own, or its name."""
+    found = known(name)
+    return found.title if found is not None and found.title else name
+
+
+def reward_parts(names: Iterable[str]) -> dict[str, str]:
+    """Rewards by name, each with the metric of its mean."""
+    found = {name: name.removeprefix("reward/").removesuffix("/mean") for name in names}
+    return {part: n for n, part in found.items() if n == f"reward/{part}/mean"}
+
+
+def main_reward(names: Iterable[str]) -> str | None:
+    """The metric that stands for the reward: the total, or the only reward's mean."""
+    known_names = list(names)
+    if REWARD in known_names:
+        return REWARD
+    parts = list(reward_parts(known_names).values())
+    return parts[0] if len(parts) == 1 else None
+
+
+def table() -> str:
+    """The catalogue as a Markdown table."""
+    rows = [
+        f"| `{m.name}` | {m.unit or '-'} | {m.meaning} | {', '.join(m.shown) or '-'} |"
+        for m in CATALOGUE
+    ]
+    return "\n".join(["| metric | unit | meaning | shown in |", "|---|---|---|---|", *rows]) + "\n"

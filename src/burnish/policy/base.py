@@ -1,0 +1,77 @@
+"""What a component is: frozen settings from a recipe, and one method that does its work.
+
+The method of a slot takes and returns:
+
+| slot           | method                                        | result                        |
+|----------------|-----------------------------------------------|-------------------------------|
+| `shaping`      | `shape(shaped, batch)`                        | `Shaped`                      |
+| `weights`      | `reward_weights(normalised_BK, batch, state)` | `RewardWeights`               |
+| `advantage`    | `estimate(batch)`                             | `Estimate`                    |
+| `select`       | `select(estimate, signal_B, batch)`           | `Selection`                   |
+| `post_scale`   | `rescale(values_B, keep_B, signal_B, batch)`  | advantages (B,)               |
+| `trust_region` | `bounds(values_B, batch, given)`              | `ClipBounds`                  |
+| `correction`   | `token_weights(batch)`                        | `CorrectionWeights` or None   |
+| `auxiliary`    | `name`, `term(batch, recipe)`                 | a term of the loss, ()        |
+
+A component module imports without torch, so that a recipe can be read and checked where torch is
+not installed: it takes `torch` from `burnish.policy.tensors`, which loads it at first use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from burnish.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.state import PolicyState
+
+
+class Component(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """Base of every component; the tag is its `kind` in a recipe file."""
+
+
+def require(is_met: bool, key: str, got: float, expected: str) -> None:
+    """Refuse a setting that is out of range."""
+    if not is_met:
+        raise ArgumentError(f"{key}: got {got}, expected {expected}")
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """Rewards after shaping, with the state and metrics of the shaping components."""
+
+    rewards_BK: Tensor
+    state: PolicyState
+    metrics: dict[str, float] = field(default_factory=dict)
+    moves: bool = True
+    """False in steps in which only a head learns and the policy stays."""
+
+
+class RewardWeights(NamedTuple):
+    """Weight of each reward in this step, (K,), with the new state and metrics."""
+
+    weights_K: Tensor
+    state: PolicyState
+    metrics: dict[str, float]
+
+
+class Selection(NamedTuple):
+    """Which rollouts to train on, and the factor of each one's advantage."""
+
+    keep_B: Tensor
+    """bool."""
+    weights_B: Tensor
+    """float64."""
+
+
+class ClipBounds(NamedTuple):
+    """How far a ratio may fall below and rise above 1 before it is clipped, each (B,)."""
+
+    low_B: Tensor
+    high_B: Tensor

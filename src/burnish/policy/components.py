@@ -1,0 +1,77 @@
+"""The list of components: every slot of a recipe, and what it may name.
+
+A component is one module with its settings, its function and its docstring. Its name in the union of
+its slot makes it known to recipe files, `burnish methods` and error messages, and `__all__` exports
+it from `burnish.policy`.
+"""
+
+from __future__ import annotations
+
+from burnish.policy.aggregate import Aggregate
+from burnish.policy.auxiliary import KL, SFT, Entropy
+from burnish.policy.brpo import Raw, Skew
+from burnish.policy.conflict import Magnitude, RandomDrop, SignConflict, SnrConflict
+from burnish.policy.contrast.component import Contrastive
+from burnish.policy.correction import MaskedImportance, NoCorrection, TruncatedImportance
+from burnish.policy.elastic import Elastic
+from burnish.policy.gdpo import NormaliseThenSum
+from burnish.policy.grpo import SumThenNormalise
+from burnish.policy.informative import InformativeGroups, KeepAll
+from burnish.policy.overlong import OverlongPenalty
+from burnish.policy.plugins import Function
+from burnish.policy.position import PositionWeight
+from burnish.policy.post_scale import BatchWhiten, NoPostScale
+from burnish.policy.reference import ReferenceFrozen
+from burnish.policy.stepwise import Stepwise
+from burnish.policy.tri_factor import GivenWeights, TriFactor
+from burnish.policy.trust_region import StaticRegion
+
+Shaping = OverlongPenalty | ReferenceFrozen | Contrastive | PositionWeight | Function
+Weights = GivenWeights | TriFactor
+Advantage = SumThenNormalise | NormaliseThenSum | Raw | Stepwise | Function
+Select = (
+    KeepAll
+    | InformativeGroups
+    | SignConflict
+    | SnrConflict
+    | Magnitude
+    | RandomDrop
+    | Skew
+    | Function
+)
+PostScale = NoPostScale | BatchWhiten
+TrustRegion = StaticRegion | Elastic | Function
+Correction = NoCorrection | TruncatedImportance | MaskedImportance
+Auxiliary = KL | Entropy | SFT | Function
+
+__all__ = [
+    "KL",
+    "SFT",
+    "Aggregate",
+    "BatchWhiten",
+    "Contrastive",
+    "Elastic",
+    "Entropy",
+    "Function",
+    "GivenWeights",
+    "InformativeGroups",
+    "KeepAll",
+    "Magnitude",
+    "MaskedImportance",
+    "NoCorrection",
+    "NoPostScale",
+    "NormaliseThenSum",
+    "OverlongPenalty",
+    "PositionWeight",
+    "RandomDrop",
+    "Raw",
+    "ReferenceFrozen",
+    "SignConflict",
+    "Skew",
+    "SnrConflict",
+    "StaticRegion",
+    "Stepwise",
+    "SumThenNormalise",
+    "TriFactor",
+    "TruncatedImportance",
+]

@@ -1,0 +1,157 @@
+"""Correction: importance weights for rollouts that another policy sampled.
+
+The sampler may be stale (its weights are some steps old), remote or quantised: then the tokens come
+from `q`, not from the policy `p` whose log-probs the trainer computes before its first update. Each
+token's loss is multiplied by a detached estimate of `p / q`:
+
+| kind        | weight of a token                                   | from                         |
+|-------------|-----------------------------------------------------|------------------------------|
+| `none`      | 1: the ratio is ignored                             |                              |
+| `truncated` | `min(r, cap)`                                       | TIS, as in verl and TRL      |
+| `masked`    | `r` where `low <= r <= high`, else 0                | IcePop, arXiv 2510.18855     |
+
+`level = "token"` takes `r` token by token: low variance, but the bias of the states that the tokens
+before them led to stays. `level = "sequence"` takes the product over the trained tokens of a
+response: unbiased before the cut, with a variance that grows with length. Masked tokens stay in the
+denominators of the loss, so that micro-batches add up. Not to be confused with the clip of the trust
+region, which bounds `new policy / p` and has a gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from burnish.arguments import as_number, as_word
+from burnish.errors import ArgumentError
+from burnish.policy.base import Component, require
+from burnish.policy.objective import MAX_LOG_RATIO
+from burnish.policy.tensors import as_logp, as_mask, check_finite, check_shape, check_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.batch import LossBatch
+    from burnish.policy.tensors import Numbers
+
+LEVELS = ("token", "sequence")
+
+
+class CorrectionWeights(NamedTuple):
+    """Factor of each token's loss, and where it is not the ratio itself; each (B, T)."""
+
+    weights_BT: Tensor
+    """0 where a token is not trained; no gradient."""
+    is_cut_BT: Tensor
+    """True where the ratio was truncated or masked."""
+
+
+class NoCorrection(Component, frozen=True, tag="none"):
+    """Rollouts count as sampled by the policy itself."""
+
+    def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
+        """None: nothing to multiply."""
+        return None
+
+
+class TruncatedImportance(Component, frozen=True, tag="truncated"):
+    """Importance weights `p / q`, at most `cap` (truncated importance sampling)."""
+
+    level: Literal["token", "sequence"] = "token"
+    cap: float = 2.0
+
+    def __post_init__(self) -> None:
+        require(0 < self.cap < math.inf, "cap", self.cap, "above 0")
+
+    def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
+        """Truncated ratio of each token."""
+        ratio_BT, used_BT = _batch_ratio(batch, self.level)
+        return _truncate(ratio_BT, used_BT, self.cap)
+
+
+class MaskedImportance(Component, frozen=True, tag="masked"):
+    """Importance weights `p / q`; tokens outside `low .. high` teach nothing (IcePop)."""
+
+    level: Literal["token", "sequence"] = "token"
+    low: float = 0.5
+    high: float = 5.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.low <= 1, "low", self.low, "0 to 1")
+        require(1 <= self.high < math.inf, "high", self.high, "at least 1")
+
+    def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
+        """Ratio of each token, 0 outside the interval."""
+        ratio_BT, used_BT = _batch_ratio(batch, self.level)
+        return _mask(ratio_BT, used_BT, self.low, self.high)
+
+
+def truncated_importance(
+    logp: Numbers, sampler_logp: Numbers, mask: Numbers, level: str = "token", cap: float = 2.0
+) -> CorrectionWeights:
+    """`min(exp(logp - sampler_logp), cap)` of each trained token: (B, T) three times -> (B, T).
+
+    `logp` are the trainer's log-probs before its first update. With level `sequence` the ratio is
+    that of the whole response, the same for all of its tokens.
+    """
+    cap = as_number("cap", cap, above=0)
+    ratio_BT, used_BT = _checked_ratio(logp, sampler_logp, mask, level)
+    return _truncate(ratio_BT, used_BT, cap)
+
+
+def masked_importance(
+    logp: Numbers,
+    sampler_logp: Numbers,
+    mask: Numbers,
+    level: str = "token",
+    low: float = 0.5,
+    high: float = 5.0,
+) -> CorrectionWeights:
+    """`r = exp(logp - sampler_logp)` where `low <= r <= high`, else 0: (B, T) three times -> (B, T)."""
+    low = as_number("low", low, low=0, high=1)
+    high = as_number("high", high, low=1)
+    ratio_BT, used_BT = _checked_ratio(logp, sampler_logp, mask, level)
+    return _mask(ratio_BT, used_BT, low, high)
+
+
+def _truncate(ratio_BT: Tensor, used_BT: Tensor, cap: float) -> CorrectionWeights:
+    is_cut_BT = (ratio_BT > cap) & used_BT
+    return CorrectionWeights(ratio_BT.clamp(max=cap).masked_fill(~used_BT, 0.0), is_cut_BT)
+
+
+def _mask(ratio_BT: Tensor, used_BT: Tensor, low: float, high: float) -> CorrectionWeights:
+    is_cut_BT = ((ratio_BT < low) | (ratio_BT > high)) & used_BT
+    return CorrectionWeights(ratio_BT.masked_fill(is_cut_BT | ~used_BT, 0.0), is_cut_BT)
+
+
+def _batch_ratio(batch: LossBatch, level: str) -> tuple[Tensor, Tensor]:
+    """Ratios of a micro-batch; no value is read, because that would wait for the device."""
+    if batch.sampler_logp_BT is None:
+        raise ArgumentError(
+            "sampler_logp_BT: got none, expected (B, T); the recipe has a correction"
+        )
+    used_BT = batch.mask_BT.bool() & batch.keep_B.bool()[:, None]
+    old_logp_BT = batch.old_logp_BT.detach()
+    sampler_logp_BT = batch.sampler_logp_BT.detach().to(old_logp_BT)
+    return _ratio(old_logp_BT, sampler_logp_BT, used_BT, level), used_BT
+
+
+def _checked_ratio(
+    logp: Numbers, sampler_logp: Numbers, mask: Numbers, level: str
+) -> tuple[Tensor, Tensor]:
+    as_word("level", level, LEVELS)
+    logp_BT = as_logp(logp, "logp").detach()
+    check_tensor(logp_BT, "logp", "(B, T)", 2)
+    sampler_logp_BT = as_logp(sampler_logp, "sampler_logp").detach().to(logp_BT)
+    check_shape(sampler_logp_BT, "sampler_logp", tuple(logp_BT.shape))
+    used_BT = as_mask(mask, "mask", tuple(logp_BT.shape)).to(logp_BT.device)
+    check_finite(logp_BT, "logp", used_BT)
+    check_finite(sampler_logp_BT, "sampler_logp", used_BT)
+    return _ratio(logp_BT, sampler_logp_BT, used_BT, level), used_BT
+
+
+def _ratio(logp_BT: Tensor, sampler_logp_BT: Tensor, used_BT: Tensor, level: str) -> Tensor:
+    change_BT = (logp_BT - sampler_logp_BT).masked_fill(~used_BT, 0.0)
+    if level == "sequence":
+        change_BT = change_BT.sum(1, keepdim=True).expand_as(change_BT)
+    return change_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()

@@ -1,0 +1,82 @@
+"""Advantage `sum_then_normalise`: add the rewards, then normalise the sum in its group.
+
+GRPO (arXiv 2402.03300); without the standard deviation Dr.GRPO (arXiv 2503.20783). Where we differ
+from the common code: constant groups are found by range, a group of one gets 0, and missing rewards
+leave the statistics (see `groups`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+from burnish.arguments import as_word
+from burnish.policy.base import Component, require
+from burnish.policy.batch import Estimate
+from burnish.policy.groups import (
+    as_groups,
+    centre,
+    check_statistics,
+    per_reward_advantages,
+    standardise,
+    weighted_sum,
+)
+from burnish.policy.tensors import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.policy.batch import RewardBatch
+    from burnish.policy.groups import GroupLabels
+    from burnish.policy.tensors import Numbers
+
+SCALES = ("group_std", "batch_std", "none")
+
+
+class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
+    """Weighted sum of the rewards, centred in its group, then scaled (GRPO, Dr.GRPO)."""
+
+    scale: Literal["group_std", "batch_std", "none"] = "group_std"
+    eps: float = 1e-6
+    ddof: Literal[0, 1] = 1
+
+    def __post_init__(self) -> None:
+        require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
+
+    def estimate(self, batch: RewardBatch) -> Estimate:
+        """Advantages of the rollouts that have every reward."""
+        total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
+        return Estimate(
+            grpo_advantage(total_B, batch.groups_B, self.scale, self.eps, self.ddof),
+            per_reward_advantages(batch.rewards_BK, batch.groups_B, self.eps, self.ddof),
+            ~total_B.isnan(),
+        )
+
+
+def grpo_advantage(
+    rewards: Numbers,
+    groups: GroupLabels,
+    scale: Literal["group_std", "batch_std", "none"] = "group_std",
+    eps: float = 1e-6,
+    ddof: int = 1,
+    *,
+    weights: Numbers | None = None,
+) -> Tensor:
+    """The summed reward, centred in its group and scaled: (B,) or (B, K) -> (B,).
+
+    `group_std` divides by the deviation of the group, `batch_std` by that of the summed rewards of
+    the whole batch, each plus `eps`; `none` only centres. A rollout that lacks a reward of non-zero
+    weight has no sum: it leaves the statistics and gets 0.
+    """
+    eps, ddof = check_statistics(eps, ddof)
+    as_word("scale", scale, SCALES)
+    total_B1 = weighted_sum(rewards, weights)[:, None]
+    numbered = as_groups(groups, total_B1)
+    if scale == "group_std":
+        return standardise(total_B1, numbered, eps=eps, ddof=ddof)[:, 0]
+    centred_B = centre(total_B1, numbered)[:, 0]
+    if scale == "none":
+        return centred_B
+    present = total_B1[~total_B1.isnan()]
+    deviation = present.std(correction=ddof) if len(present) > ddof else present.new_zeros(())
+    return torch.where(centred_B == 0, 0.0, centred_B / (deviation + eps))

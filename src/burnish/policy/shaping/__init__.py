@@ -1,1 +1,0 @@
-"""Piece 1, reward shaping: one module per rule, rewards in, rewards out."""

@@ -1,0 +1,302 @@
+"""A pairwise judge that writes its own principles first (GenRM of Writing-Zero, arXiv 2506.00103).
+
+    scorer = GenRM(JudgeModel(lm, sampling=Sampling(temperature=0.6)), votes=2)
+    first, second = await scorer.score(task, [a, b])      # +1 and -1 where a wins
+    first.verdicts       # who won in each order and vote, and under which principle
+
+Every vote is asked in both orders and counts only where both could be read, so that a liking for a
+place cancels out; a vote that does not count leaves no unanimous outcome (`pairs.tally`). Where we
+differ: votes that do not agree are 0 and not a loss, which keeps the
+value antisymmetric in the two texts; a reply without scores is no vote.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from copy import copy
+from functools import partial
+from itertools import chain
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+from msgspec.structs import asdict
+
+from burnish.arguments import as_list, as_text
+from burnish.errors import UserError, did_you_mean
+from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import (
+    JudgeReply,
+    Unreadable,
+    check_template,
+    question_about,
+    request_of,
+    wording,
+)
+from burnish.rewards.judges.reading import after_thoughts, holds
+from burnish.rewards.pairs import (
+    HIGHEST,
+    LOWEST,
+    VoteRule,
+    all_pair_scores,
+    pair_outcome,
+    parse_pair_scores,
+    settled,
+    tally,
+)
+from burnish.rewards.scorer import Scope, gather
+from burnish.seeds import digest
+
+__all__ = ["GenRM", "Judgement", "Principle", "build", "read_judgement", "read_principles"]
+
+BLANKS = ("mark", "request", "first", "second")
+SHOWN_FIRST, SHOWN_SECOND = "wins_shown_first", "wins_shown_second"
+"""Criteria of the verdicts on whole texts: 1, 0 or -1, by where the response was shown."""
+
+
+class PairReply(NamedTuple):
+    """One question of one vote."""
+
+    number: int
+    is_swapped: bool
+    """True where the second response is shown first."""
+    answer: JudgeReply[Judgement]
+
+    @property
+    def scores(self) -> tuple[float, float] | None:
+        """Of the first and of the second response, however they were shown."""
+        said = self.answer.verdict
+        if said is None:
+            return None
+        return (said.scores[1], said.scores[0]) if self.is_swapped else said.scores
+
+
+class GenRM:
+    """A pair scorer: `votes` times in both orders, one outcome by `rule`.
+
+    `value`: "outcome" is +1, 0 or -1 (with the rule "mean" anything between); "margin" the mean
+    difference of the two scores, in tenths. Equal texts are even and an empty one loses, unasked.
+    """
+
+    scope = Scope.PAIR
+    needs: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        judge: JudgeModel,
+        *,
+        votes: int = 1,
+        both_orders: bool = True,
+        rule: VoteRule = "unanimous",
+        value: Literal["outcome", "margin"] = "outcome",
+        template: str | None = None,
+        name: str = "genrm",
+    ) -> None:
+        self.judge, self.votes, self.both_orders, self.name = judge, votes, both_orders, name
+        self.rule, self.value = rule, value
+        self.template = wording("genrm") if template is None else template
+        self.asks_both_orders = both_orders
+        self.first_vote = 0
+        check_template(self.template, BLANKS, f"judge '{name}'")
+        self._check()
+
+    def _check(self) -> None:
+        known = get_args(VoteRule)
+        if self.rule not in known:
+            raise UserError(
+                f"judge '{self.name}': rule is '{self.rule}'; expected {', '.join(known)}."
+                f"{did_you_mean(self.rule, known)}"
+            )
+        if self.value not in ("outcome", "margin"):
+            raise UserError(
+                f"judge '{self.name}': value is '{self.value}'; expected outcome or margin."
+            )
+        if self.votes < 1:
+            raise UserError(f"judge '{self.name}': votes is {self.votes}; expected at least 1.")
+        if self.votes > 1 and self.judge.sampling.temperature == 0:
+            raise UserError(
+                f"judge '{self.name}': votes is {self.votes} at temperature 0, where every vote is "
+                "the same; expected a temperature such as 0.6, or one vote."
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the model, the wording and how votes are counted."""
+        settings = (self.votes, self.both_orders, self.rule, self.value, self.first_vote)
+        return digest("GenRM", self.judge.fingerprint, self.template, repr(settings))
+
+    def for_vote(self, vote: int) -> Self:
+        """The same judge asked once more: its votes are those after the earlier ones."""
+        other = copy(self)
+        other.first_vote = vote * self.votes
+        return other
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        a, b = responses
+        known = settled(a.text, b.text)
+        if known is not None:
+            told = (Evidence(self.name, known[1]),)
+            return [Reward(self.name, v, evidence=told) for v in (known[0], -known[0])]
+        orders = (False, True) if self.both_orders else (False,)
+        replies = await gather(
+            [
+                partial(self._ask, task, a, b, number, swapped)
+                for number in range(self.first_vote, self.first_vote + self.votes)
+                for swapped in orders
+            ]
+        )
+        return [self._reward(replies, side) for side in (1.0, -1.0)]
+
+    async def _ask(
+        self, task: Task, a: Response, b: Response, number: int, is_swapped: bool
+    ) -> PairReply:
+        first, second = (b, a) if is_swapped else (a, b)
+        shown = {"first": first, "second": second}
+        question = question_about("genrm", self.template, task, shown, number)
+        rivals = first.text, second.text
+        read = partial(read_judgement, shown=(request_of(task),), rivals=rivals)
+        return PairReply(number, is_swapped, await self.judge.ask(question, read))
+
+    def _reward(self, replies: Sequence[PairReply], side: float) -> Reward:
+        """One response's reward; `side` is 1 for the first response and -1 for the second."""
+        evidence = tuple(chain.from_iterable(reply.answer.evidence for reply in replies))
+        verdicts = tuple(_verdicts(replies, side))
+        votes: dict[int, list[tuple[float, float] | None]] = {}
+        for reply in replies:
+            votes.setdefault(reply.number, []).append(reply.scores)
+        read = [scores for scores in votes.values() if None not in scores]
+        counted = [one for scores in read for one in scores if one is not None]
+        value = tally(list(votes.values()), self.rule)
+        if self.value == "margin" and counted:
+            value = math.fsum(a - b for a, b in counted) / len(counted) / HIGHEST
+        if value is None:
+            silent = next(reply.answer for reply in replies if reply.answer.verdict is None)
+            return Reward.failed(
+                self.name, silent.status, silent.reason, evidence=evidence, verdicts=verdicts
+            )
+        told = ", ".join(
+            f"{s[0]:g} to {s[1]:g}" for s in (c if side > 0 else c[::-1] for c in counted)
+        )
+        lost = self.votes * (1 + self.both_orders) - len(counted)
+        reason = f"{told}; {lost} questions did not count" if lost else told
+        # Never -0.0: the two values of a tie are one and the same.
+        return Reward(
+            self.name, side * value + 0.0, Status.OK, 1.0, (), evidence, verdicts, reason=reason
+        )
+
+
+def _verdicts(replies: Sequence[PairReply], side: float) -> list[Verdict]:
+    """Who won each question, and under which principle, seen from one response."""
+    found: list[Verdict] = []
+    place = -1
+    for reply in replies:
+        place += len(reply.answer.evidence)
+        seen = (place,) if reply.answer.evidence else ()
+        is_first = reply.is_swapped == (side < 0)
+        criterion = SHOWN_FIRST if is_first else SHOWN_SECOND
+        said, scores = reply.answer.verdict, reply.scores
+        if said is None or scores is None:
+            found.append(Verdict(criterion, None, evidence=seen, reason=reply.answer.reason))
+            continue
+        outcome = side * pair_outcome(scores) + 0.0
+        found.append(Verdict(criterion, outcome, evidence=seen, reason=f"vote {reply.number + 1}"))
+        for principle in said.principles:
+            value = None
+            if principle.scores is not None:
+                ahead = (principle.scores[0] - principle.scores[1]) / HIGHEST
+                value = (ahead if is_first else -ahead) + 0.0
+            why = f"weight {principle.weight:g}: {principle.critique}".rstrip(": ")
+            found.append(Verdict(principle.text, value, evidence=seen, reason=why))
+    return found
+
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_LINE = r"^[ \t>*#-]*"
+_PRINCIPLE = re.compile(
+    rf"{_LINE}principle[ \t]+(\d+)[ \t]*\([ \t]*{_NUMBER}[ \t]*%?[ \t]*\)[ \t*]*:[ \t]*(\S.*)$",
+    re.IGNORECASE | re.MULTILINE | re.ASCII,
+)
+_VERDICT = re.compile(
+    rf"{_LINE}verdict[ \t]+(\d+)[ \t*]*:[ \t]*{_NUMBER}[ \t]*,[ \t]*{_NUMBER}[ \t]*(?:\|[ \t]*(.*))?$",
+    re.IGNORECASE | re.MULTILINE | re.ASCII,
+)
+
+
+class Principle(NamedTuple):
+    """One principle that the judge wrote, and how the texts did under it."""
+
+    text: str
+    weight: float
+    scores: tuple[float, float] | None = None
+    """Of the text shown first and of the second; None where the judge gave none."""
+    critique: str = ""
+
+
+class Judgement(NamedTuple):
+    """A judge's scores and what it says they rest on."""
+
+    scores: tuple[float, float]
+    principles: tuple[Principle, ...] = ()
+
+
+def read_judgement(
+    text: str, shown: Sequence[str] = (), *, rivals: tuple[str, str] | None = None
+) -> Judgement:
+    """The judgement in a reply; raises `Unreadable` without two scores of its own at its end.
+
+    Scores that stand in a text that was `shown` may be a quotation. So may those in one of the two
+    `rivals`, the texts to compare, unless they say that this very text lost: a text that holds all
+    its possible defeats would otherwise have none.
+    """
+    said = after_thoughts(as_text("text", text))
+    shown = as_list("shown", shown)
+    scores = parse_pair_scores(said) if said.lower().endswith("</scores>") else None
+    if scores is None:
+        raise Unreadable(
+            "expected <scores>a, b</scores> with two numbers from 0 to 10 at the end, got "
+            f"{said[-60:]!r}"
+        )
+    own = said[said.lower().rindex("<scores>") :]
+    first, second = rivals or ("", "")
+    suspects = [*shown]
+    suspects += [first] if scores[0] >= scores[1] else []
+    suspects += [second] if scores[1] >= scores[0] else []
+    if any(holds(given, own) or scores in all_pair_scores(given) for given in suspects):
+        raise Unreadable("expected your own scores, got some that stand in a text to judge")
+    return Judgement((scores[0], scores[1]), tuple(read_principles(said)))
+
+
+def read_principles(text: str) -> list[Principle]:
+    """The principles of a reply, in order; a number that stands twice counts once, the last time."""
+    as_text("text", text)
+    verdicts: dict[str, tuple[tuple[float, float], str]] = {}
+    for number, first, second, why in _VERDICT.findall(text):
+        scores = float(first), float(second)
+        if all(LOWEST <= score <= HIGHEST for score in scores):
+            verdicts[number] = scores, why.strip()
+    found: dict[str, Principle] = {}
+    for number, weight, told in _PRINCIPLE.findall(text):
+        scores_and_why = verdicts.get(number, (None, ""))
+        found[number] = Principle(told.strip(), float(weight), *scores_and_why)
+    return list(found.values())
+
+
+class GenRMOptions(Options, frozen=True):
+    """How often the judge is asked, and how votes become a value."""
+
+    votes: int = 1
+    """Each in both orders; more than one needs a temperature above 0."""
+    both_orders: bool = True
+    """False where the caller asks in both orders itself."""
+    rule: VoteRule = "unanimous"
+    value: Literal["outcome", "margin"] = "outcome"
+    template: str | None = None
+    """Another wording, with the blanks {mark}, {request}, {first} and {second}."""
+    name: str = "genrm"
+
+
+def build(judge: JudgeModel, options: Mapping[str, Any]) -> GenRM:
+    """The scorer that the options describe."""
+    return GenRM(judge, **asdict(read_options("genrm", options, GenRMOptions)))

@@ -1,0 +1,354 @@
+"""Ask a language model for a verdict: one question, at most one repair, every reply kept.
+
+    judge = JudgeModel(lm, budget=Budget(calls=1000), cache="judge.sqlite", record="judge.jsonl")
+    read = partial(read_reply, table=WINNER)
+    reply = await judge.ask(Question("pair", messages, about=(task.id, a.id, b.id)), read)
+    reply.verdict       # what the reader made of the reply, or None with a status and a reason
+
+A reader is a function from the reply's text to a verdict that raises `Unreadable` where there is
+none. Nothing else makes a verdict: no reply, no number.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import anyio
+from anyio.lowlevel import current_token
+from msgspec.structs import replace
+
+from burnish.errors import UserError
+from burnish.lm.base import LM, Completion, Sampling, TooLong, check_sampling, model_key
+from burnish.lm.failures import (
+    EXPECTED,
+    BadReply,
+    NotSent,
+    Refused,
+    TimedOut,
+    Unreachable,
+    WrongModel,
+    classify,
+)
+from burnish.lm.meter import SAFETY, Cost, Meter, estimate_tokens, metered
+from burnish.lm.replay import Recorded, asked_sample
+from burnish.records import Finish, Message, Status
+from burnish.rewards.judges.budget import Budget, Spent
+from burnish.rewards.judges.prompting import JudgeReply, Question, Reader, Reply, Unreadable, V
+from burnish.rewards.judges.reply_log import (
+    NotRecorded,
+    Paid,
+    Record,
+    RecordLM,
+    ReplyCache,
+    note_judge,
+)
+from burnish.seeds import derive, digest
+from burnish.texts import whole_characters
+
+GREEDY = Sampling(temperature=0.0, max_tokens=1024)
+WAIT_S = 0.02
+"""How often a call asks again whether it still fits into the budget."""
+
+logger = logging.getLogger(__name__)
+
+
+class _InFlight:
+    """A call under way, for others who ask the same."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.reply: Reply | None = None
+        self.error: Exception | None = None
+
+
+class _Round(NamedTuple):
+    """One call: the question or a repair of it."""
+
+    question: Question
+    number: int
+    asked: Recorded
+    sampling: Sampling
+
+
+class JudgeModel:
+    """A model that is asked for verdicts, with its cache, its budget and its record.
+
+    The seed of a call follows from what is asked and from the vote, so equal questions are equal
+    calls: sent once while one is under way, and answered by the cache afterwards.
+    """
+
+    def __init__(
+        self,
+        lm: LM,
+        *,
+        sampling: Sampling = GREEDY,
+        repairs: int = 1,
+        seed: int = 0,
+        cache: ReplyCache | str | Path | None = None,
+        budget: Budget | None = None,
+        record: str | Path | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        """`deadline_s` bounds one call; a server's own limits (`Limits`) hold besides."""
+        check_sampling(sampling)
+        if repairs < 0:
+            raise UserError(f"judge '{lm.name}': repairs is {repairs}; expected 0 or more")
+        if deadline_s is not None and not deadline_s > 0:
+            raise UserError(f"judge '{lm.name}': deadline_s is {deadline_s}; expected above 0")
+        self.lm, self.sampling, self.repairs, self.seed = lm, sampling, repairs, seed
+        self.budget = _payable(lm, budget)
+        self.deadline_s = deadline_s
+        self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
+        self.record = None if record is None else Record(record)
+        self._in_flight: dict[tuple[object, str], _InFlight] = {}
+        self.paid = Paid()
+        """What a training run has paid for already; shared by copies of this judge."""
+        note_judge(self)
+
+    @property
+    def name(self) -> str:
+        return self.lm.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the model, its sampling and the number of repairs."""
+        settings = (repr(self.sampling), str(self.repairs), str(self.seed))
+        return digest(*model_key(self.lm), *settings)
+
+    @property
+    def spent(self) -> Spent:
+        """What the judge's budget has been used for so far."""
+        return self.budget.spent
+
+    async def ask(self, question: Question, read: Reader[V]) -> JudgeReply[V]:
+        """The verdict that `read` makes of the reply; an unreadable one is asked for once more."""
+        messages = [_writable(message) for message in question.messages]
+        replies: list[Reply] = []
+        reason = ""
+        for number in range(1 + self.repairs):
+            this = self._round(question, number, messages)
+            try:
+                reply = await self._reply(this)
+            except (*EXPECTED, TooLong) as error:
+                if number and isinstance(error, NotRecorded | TooLong):
+                    break  # no room for a repair, or the record's reader asked for another one
+                said = " ".join(_advised(error).split())[:500]
+                return self._recorded(
+                    this, JudgeReply(None, classify(error).status, said, (*replies,))
+                )
+            replies.append(reply)
+            if reply.finish is Finish.ERROR:
+                said = "the judge's backend failed"
+                outcome: JudgeReply[V] = JudgeReply(None, Status.INFRA_ERROR, said, tuple(replies))
+                return self._recorded(this, outcome, reply)
+            try:
+                return self._recorded(
+                    this, JudgeReply(read(reply.text), replies=tuple(replies)), reply
+                )
+            except Unreadable as error:
+                cut = " (the reply was cut at max_tokens)" if reply.finish is Finish.LENGTH else ""
+                reason = f"{error}{cut}"
+            self._recorded(this, JudgeReply(None, Status.PARSE_ERROR, reason), reply)
+            repair = Message("user", _again(reason))
+            messages += [_writable(Message("assistant", reply.text)), _writable(repair)]
+        return JudgeReply(None, Status.PARSE_ERROR, reason, tuple(replies))
+
+    def _round(self, question: Question, number: int, messages: Sequence[Message]) -> _Round:
+        words = digest(*(part for m in messages for part in (m.role, m.text)))
+        seed = derive(self.seed, question.kind, words, question.vote)
+        sampling = replace(self.sampling, seed=seed)
+        return _Round(question, number, asked_sample(self.name, messages, sampling), sampling)
+
+    def _recorded(
+        self, this: _Round, outcome: JudgeReply[V], reply: Reply | None = None
+    ) -> JudgeReply[V]:
+        """The outcome, after it is on record."""
+        if self.record is not None:
+            self.record.write(
+                this.asked, this.question, this.number, reply, outcome.status, outcome.reason
+            )
+        return outcome
+
+    async def _reply(self, this: _Round) -> Reply:
+        """The reply from the cache, from an equal call under way, or from the model."""
+        key = self._key(this)
+        kept = None if self.cache is None else self.cache.read(key)
+        if kept is not None:
+            return self._unpaid(kept)
+        # Events belong to one event loop; a judge may serve several.
+        place = (current_token(), key)
+        while (call := self._in_flight.get(place)) is not None:
+            await call.done.wait()
+            if call.error is not None:
+                raise call.error
+            if call.reply is not None:
+                return self._unpaid(call.reply)
+            # Its asker was cancelled: the first to come here asks.
+        call = self._in_flight[place] = _InFlight()
+        try:
+            call.reply = await self._send(this)
+            return call.reply
+        except (*EXPECTED, TooLong) as error:
+            call.error = error
+            raise
+        finally:
+            del self._in_flight[place]
+            call.done.set()
+
+    async def _send(self, this: _Round) -> Reply:
+        if getattr(self.lm, "is_replay", False):
+            return self._unpaid(await self._sampled(this))
+        key = self._key(this)
+        if (paid := self.paid.read(key)) is not None:
+            return replace(paid, is_replayed=True)
+        most = self._most(this)
+        # Several event loops may share a budget, so there is no event of one of them to wait for.
+        while (held := self.budget.take(most)) is None:  # noqa: ASYNC110
+            await anyio.sleep(WAIT_S)
+        with metered() as meter:
+            try:
+                reply = await self._sampled(this)
+            except BaseException as error:
+                lost = meter.cost if meter.is_used else _lost(error, most)
+                is_estimated = meter.is_estimated or (not meter.is_used and lost.tokens > 0)
+                self.budget.fail(lost, held, is_estimated=is_estimated)
+                if is_estimated and isinstance(error, Refused | BadReply | WrongModel):
+                    self._warn_of_estimates()
+                raise
+        self._settle(this, reply, meter, held)
+        if reply.finish is not Finish.ERROR:
+            self.paid.write(key, reply)
+            if self.cache is not None:
+                self.cache.write(key, reply)
+        return reply
+
+    def _most(self, this: _Round) -> Cost:
+        """The most that a call may cost, its prompt estimated."""
+        read = sum(estimate_tokens(message.text) for message in this.asked.messages)
+        return self._priced(read, this.sampling.n * this.sampling.max_tokens)
+
+    def _priced(self, read: int, written: int) -> Cost:
+        """Estimated tokens, dear enough for a limit to hold where there are more of them."""
+        prices = getattr(self.lm, "prices", None)
+        if prices is None:
+            return Cost(read, written)
+        usd = read * prices.prompt_usd + written * prices.completion_usd
+        return Cost(read, written, SAFETY * usd / 1e6)
+
+    def _settle(self, this: _Round, reply: Reply, meter: Meter, held: Cost) -> None:
+        """Pay for a reply: by the meter, by its own count, or by the length of the texts."""
+        cost, is_estimated = meter.cost, meter.is_estimated
+        if not meter.is_used:
+            cost = Cost(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
+            is_estimated = cost.tokens == 0 or not cost.is_possible
+        if not meter.is_used and is_estimated:
+            read = sum(estimate_tokens(message.text) for message in this.asked.messages)
+            guessed = self._priced(read, estimate_tokens(reply.text))
+            cost = guessed._replace(usd=(cost.usd if cost.is_possible else 0) or guessed.usd)
+        self.budget.settle(cost, held, is_estimated=is_estimated)
+        if is_estimated:
+            self._warn_of_estimates()
+
+    def _warn_of_estimates(self) -> None:
+        """Say once that a limit in dollars rests on estimates."""
+        if self.budget.usd is not None and not self.budget.is_estimate_warned:
+            self.budget.is_estimate_warned = True
+            logger.warning(
+                "Judge '%s': the server does not count tokens (no usable 'usage' in a reply); they "
+                "are estimated from the texts and priced %g times as high, so that the budget of "
+                "$%g holds.",
+                self.name,
+                SAFETY,
+                self.budget.usd,
+            )
+
+    def _key(self, this: _Round) -> str:
+        """The record's key goes by the model's name; a cache must also know which model that is."""
+        _, *identity = model_key(self.lm)
+        return digest(this.asked.key, *identity) if identity else this.asked.key
+
+    async def _sampled(self, this: _Round) -> Reply:
+        start = perf_counter()
+        # TimeoutError is one of the expected failures and gets its status where it is caught.
+        limit = nullcontext() if self.deadline_s is None else anyio.fail_after(self.deadline_s)
+        with limit:
+            completions = await self._voter(this).sample(this.asked.messages, this.sampling)
+        seconds = perf_counter() - start
+        if not completions:
+            return Reply("", self.name, Finish.ERROR, seconds=seconds)
+        return _reply_of(completions[0], self.name, seconds)
+
+    def _voter(self, this: _Round) -> LM:
+        return self.lm.voter(this.question.vote) if isinstance(self.lm, RecordLM) else self.lm
+
+    def _unpaid(self, reply: Reply) -> Reply:
+        self.budget.save()
+        return replace(reply, is_cached=True)
+
+
+def replay(path: str | Path, *, model: str | None = None, **settings: Any) -> JudgeModel:
+    """A judge that answers from a record and never calls; `settings` as for `JudgeModel`."""
+    return JudgeModel(RecordLM(path, model=model), **settings)
+
+
+def _lost(error: BaseException, most: Cost) -> Cost:
+    """What a call without a reply has cost where the model keeps no books.
+
+    Nothing where there is no price, or where nothing was answered.
+    """
+    perhaps = (TimedOut, TimeoutError, Unreachable, anyio.get_cancelled_exc_class())
+    is_paid = isinstance(error, (Refused, BadReply, WrongModel, *perhaps))
+    return most if most.usd and is_paid and not isinstance(error, NotSent) else Cost()
+
+
+def _advised(error: Exception) -> str:
+    """The error's line; who asks a judge did not write its prompt and cannot shorten it."""
+    if not isinstance(error, TooLong):
+        return str(error)
+    return (
+        f"{error.what} Give the judge a model that reads more, or less to read: shorter answers, "
+        "or a judge with a shorter question (direct, point)."
+    )
+
+
+def _again(reason: str) -> str:
+    return (
+        f"Your reply could not be read: {reason}. Answer once more, in the asked format and "
+        "nothing else."
+    )
+
+
+def _reply_of(completion: Completion, name: str, seconds: float) -> Reply:
+    return Reply(
+        whole_characters(completion.text),
+        whole_characters(completion.model or name),
+        completion.finish,
+        completion.prompt_tokens or len(completion.prompt_ids),
+        completion.completion_tokens or len(completion.token_ids),
+        completion.cost_usd,
+        seconds=seconds,
+    )
+
+
+def _writable(message: Message) -> Message:
+    """Half a character in a model's text cannot be sent or stored."""
+    content = whole_characters(message.text)
+    return message if content == message.text else replace(message, content=content)
+
+
+def _payable(lm: LM, budget: Budget | None) -> Budget:
+    """The budget; one in dollars needs a model that has prices, or a record, which costs nothing."""
+    prices = getattr(lm, "prices", None)
+    has_prices = prices is not None and (prices.prompt_usd or prices.completion_usd)
+    can_spend = has_prices or getattr(lm, "is_replay", False)
+    if budget is not None and budget.usd is not None and not can_spend:
+        raise UserError(
+            f"judge '{lm.name}' has a budget of ${budget.usd:g} but no prices, so nothing would "
+            "ever be spent; give prices (dollars for a million tokens) or limit calls or tokens"
+        )
+    return budget or Budget()

@@ -1,0 +1,395 @@
+"""Read a judge's reply: one schema in, a typed value out, or `Unreadable` with what was expected.
+
+    WINNER = Table(Winner, reasons=text, winner=one_of("A", "B", "Tie"))
+    read_reply(reply, WINNER, shown=(a.text, b.text))       # Winner(reasons=..., winner="A")
+
+A reply is one JSON value and nothing else (`own_object`, `own_list`), or holds one that carries a
+mark (`marked_object`). Strict, because a judge that quotes someone else's verdict, or that a
+response has talked into repeating one, would otherwise be read as having decided. Thoughts before
+`</think>` and one code fence are taken off; prose around the object, a second object, a key twice,
+NaN, and an object that stands in a text to judge are `Unreadable`. `JudgeModel.ask` makes a status
+and a reason of that. The free forms (`parse_pairwise_verdict`, `parse_rating`, `extract_json`) read
+replies that were recorded elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
+
+from burnish.arguments import as_text, as_whole, read_each
+from burnish.rewards.judges.prompting import Unreadable
+
+T = TypeVar("T")
+Field = Callable[[str, Any], Any]
+"""From a key and its value to what the value means; raises `Unreadable`."""
+
+
+class Table(Generic[T]):
+    """An object with these keys and no others, and what is made of it."""
+
+    def __init__(self, make: Callable[..., T], **fields: Field) -> None:
+        self.make, self.fields = make, fields
+
+    def read(self, found: Mapping[str, Any]) -> T:
+        """The value of one JSON object."""
+        missing = [key for key in self.fields if key not in found]
+        foreign = [key for key in found if key not in self.fields]
+        if missing or foreign:
+            wanted = ", ".join(f'"{key}"' for key in self.fields)
+            got = ", ".join(f'"{key}"'[:40] for key in list(found)[:8]) or "no keys"
+            raise Unreadable(f"expected an object with the keys {wanted}, got {got}")
+        return self.make(**{key: read(key, found[key]) for key, read in self.fields.items()})
+
+
+def read_reply(reply: str, table: Table[T], shown: Sequence[str] = ()) -> T:
+    """The value of a reply that is one object of this form, in the judge's own words."""
+    return table.read(own_object(reply, shown))
+
+
+def one_of(*known: str) -> Field:
+    """One of the known words, whatever its case."""
+
+    def read(key: str, value: Any) -> str:
+        same = [w for w in known if isinstance(value, str) and value.strip().lower() == w.lower()]
+        if not same:
+            raise Unreadable(f'expected "{key}" to be {" or ".join(known)}, got {_shown(value)}')
+        return same[0]
+
+    return read
+
+
+def text(key: str, value: Any) -> str:
+    """A text that says something, or a list of such texts as one."""
+    parts = value if isinstance(value, list) else [value]
+    if not parts or not all(isinstance(part, str) and part.strip() for part in parts):
+        raise Unreadable(f'expected "{key}" to be a text, got {_shown(value)}')
+    return " ".join(str(part).strip() for part in parts)
+
+
+def whole(lo: int, hi: int) -> Field:
+    """A whole number of the scale; 7.0 is one, 7.5, "7" and true are not."""
+
+    def read(key: str, value: Any) -> int:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and value in range(lo, hi + 1):
+            return int(value)
+        raise Unreadable(
+            f'expected "{key}" to be a whole number from {lo} to {hi}, got {_shown(value)}'
+        )
+
+    return read
+
+
+def truth(key: str, value: Any) -> bool:
+    """true or false, as JSON writes them."""
+    if not isinstance(value, bool):
+        raise Unreadable(f'expected "{key}" to be true or false, got {_shown(value)}')
+    return value
+
+
+def rows(table: Table[T]) -> Field:
+    """A list of objects of one form."""
+
+    def read(key: str, value: Any) -> list[T]:
+        if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+            raise Unreadable(f'expected "{key}" to be a list of objects')
+        return [table.read(row) for row in value]
+
+    return read
+
+
+# --- where the value stands in a reply
+
+MOST_OPENINGS = 500
+"""Braces of a reply that are tried as the beginning of an object: a reply of nothing but braces
+would otherwise be read for minutes."""
+MOST_QUOTED = 200
+"""Openings of a text to judge that are looked at for a copied verdict."""
+
+_FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)```", re.DOTALL)
+_BLANKS = re.compile(r"\s+")
+
+
+def own_object(reply: str, shown: Sequence[str] = ()) -> dict[str, Any]:
+    """The JSON object that the reply consists of; `shown` are the texts it must not be from."""
+    found: dict[str, Any] = _own(reply, "{", "object", shown)
+    return found
+
+
+def own_list(reply: str, shown: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The JSON list of objects that the reply consists of, under the same rules."""
+    found = _own(reply, "[", "list", shown)
+    if not found or not all(isinstance(row, dict) for row in found):
+        raise Unreadable(f"expected a JSON list of objects, got {_begin(after_thoughts(reply))}")
+    return list(found)
+
+
+def first_object(text: str) -> dict[str, Any]:
+    """The first JSON object in a text that may hold anything else besides, or an empty one."""
+    return next(_written(text, "{", most=MOST_OPENINGS), {})
+
+
+def holds(text: str, words: str) -> bool:
+    """Whether a text to judge has these words in it, whatever their blanks."""
+    return _BLANKS.sub("", words) in _BLANKS.sub("", text)
+
+
+def after_thoughts(reply: str) -> str:
+    """What follows a model's thoughts; thoughts that never end are no reply."""
+    if "</think>" in reply:
+        return reply.rpartition("</think>")[2].strip()
+    if reply.lstrip().startswith("<think>"):
+        raise Unreadable("expected an answer after the thoughts, got thoughts without an end")
+    return reply.strip()
+
+
+def _own(reply: str, opening: str, kind: str, shown: Sequence[str]) -> Any:
+    """The one JSON value of that kind which is all of the reply and stands in no text to judge."""
+    fenced = _FENCE.fullmatch(after_thoughts(reply))
+    said = fenced[1].strip() if fenced else after_thoughts(reply)
+    if not said:
+        raise Unreadable(f"expected one JSON {kind}, got nothing")
+    if not said.startswith(opening):
+        raise Unreadable(f"expected one JSON {kind} and nothing else, got {_begin(said)}")
+    found, end = _decode(said, 0, kind)
+    rest = said[end:].strip()
+    if rest:
+        what = f"a second {kind}" if rest.startswith(opening) else f"text after it: {_begin(rest)}"
+        raise Unreadable(f"expected one JSON {kind} and nothing else, got {what}")
+    if any(_holds(text, said[:end], found) for text in shown):
+        raise Unreadable("expected your own verdict, got one that stands in a text to judge")
+    return found
+
+
+def _decode(text: str, place: int, kind: str) -> tuple[Any, int]:
+    try:
+        return _DECODER.raw_decode(text, place)
+    except Unreadable:
+        raise
+    except (ValueError, RecursionError) as error:
+        said = str(error).partition(":")[0]
+        raise Unreadable(f"expected one JSON {kind}, got broken JSON ({said})") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        twice = min(key for key, count in counts.items() if count > 1)
+        raise Unreadable(f'expected each key once, got "{twice[:40]}" twice')
+    return found
+
+
+def _no_number(word: str) -> NoReturn:
+    raise Unreadable(f"expected JSON numbers, got {word}")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
+
+
+def _holds(text: str, raw: str, found: Any) -> bool:
+    """Whether a text contains the value, as it is written or under another layout."""
+    return holds(text, raw) or any(one == found for one in _written(text, raw[0], most=MOST_QUOTED))
+
+
+def _written(text: str, opening: str, most: int | None = None) -> Iterator[Any]:
+    """Every JSON value that starts at one of the first `most` openings of a text."""
+    for place in islice((match.start() for match in re.finditer(re.escape(opening), text)), most):
+        try:
+            yield _decode(text, place, "value")[0]
+        except Unreadable:
+            continue
+
+
+def _begin(text: str) -> str:
+    return repr(" ".join(text[:200].split())[:60])
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else f"{value!r:.60}"
+
+
+# --- a value that carries a mark, or stands in a fence
+
+_MARKED = re.compile(r'\{\s*"mark"\s*:')
+
+
+def marked_object(reply: str, mark: str | None) -> dict[str, Any]:
+    """The last JSON object of a reply that carries the mark; `Unreadable` says what came instead.
+
+    Without a mark (replies that were recorded elsewhere) it is the object that `extract_json` finds.
+    """
+    said = after_thoughts(reply)
+    problem = ""
+    if mark is not None:
+        for found in reversed(list(_MARKED.finditer(said))):
+            try:
+                table = _decoded(said[found.start() :], whole=False)
+            except ValueError as error:
+                problem = problem or str(error)
+                continue
+            if table["mark"] == mark:
+                return table
+            problem = problem or f'expected "mark": "{mark}", got {table["mark"]!r:.40}'
+    try:
+        table = _decoded(json_text(said), whole=True)
+    except ValueError as error:
+        raise Unreadable(problem or str(error)) from None
+    if mark is not None and table.get("mark") != mark:
+        raise Unreadable(problem or f'expected "mark": "{mark}", got {table.get("mark")!r:.40}')
+    return table
+
+
+_FENCES = (
+    re.compile(r"```[ \t]*json\b(.*?)```", re.DOTALL | re.IGNORECASE),
+    re.compile(r"```(?:[ \t]*(?:[\w+-]+[ \t]*)?\n)?(.*?)```", re.DOTALL),
+)
+
+
+@overload
+def extract_json(texts: str) -> dict[str, Any] | None: ...
+@overload
+def extract_json(texts: list[str] | tuple[str, ...]) -> list[dict[str, Any] | None]: ...
+def extract_json(
+    texts: str | list[str] | tuple[str, ...],
+) -> dict[str, Any] | list[dict[str, Any] | None] | None:
+    """The object of each text, or None where there is none; one text gives one result."""
+    found: dict[str, Any] | list[dict[str, Any] | None] | None = read_each("texts", texts, _object)
+    return found
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        return _decoded(json_text(text), whole=True)
+    except ValueError:
+        return None
+
+
+def json_text(text: str) -> str:
+    """The part of a reply that should be JSON."""
+    return next((found[-1].strip() for f in _FENCES if (found := f.findall(text))), text.strip())
+
+
+def _decoded(text: str, *, whole: bool) -> dict[str, Any]:
+    try:
+        value = _LENIENT.decode(text) if whole else _LENIENT.raw_decode(text)[0]
+    except RecursionError:
+        raise ValueError("expected a JSON object, got one that is nested too deep") from None
+    except ValueError as error:
+        got = " ".join(text[:60].split()) or "nothing"
+        raise ValueError(f"expected a JSON object, got {got!r}: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a JSON object, got a {type(value).__name__}")
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_LENIENT = json.JSONDecoder(parse_constant=_no_constant)
+
+
+# --- free forms
+
+Letter = Literal["A", "B", "Tie", "Abstain", "error"]
+Texts = list[str] | tuple[str, ...]
+
+TAIL = 500
+"""Characters at the end of a reply that was cut; only they can hold its verdict."""
+
+# Capitals alone: `if a > b` in a judge's words is code, not a verdict.
+_LABEL = re.compile(r"\b(A\s*>>?\s*B|A\s*=\s*B|B\s*>>?\s*A)\b")
+_OUTPUT = re.compile(r"Output\s*\(([ab])\)", re.IGNORECASE)
+_FINAL = re.compile(r"^[^\S\n]*Final:\s*(A|B|Tie|Abstain)\s*\.?\s*$", re.IGNORECASE | re.MULTILINE)
+_BRACKET = re.compile(r"\[\[(A|B|Tie|Abstain)\]\]", re.IGNORECASE)
+_NAMED = re.compile(r"(?:(?:response|assistant|answer|output)\s+)?\(?([ab])\)?", re.IGNORECASE)
+_RATING = re.compile(r"(?<![\w.,/-])(-?\d{1,9})(?:\s*(?:/|out of)\s*(\d{1,9}))?$", re.IGNORECASE)
+_FIELDS = ("winner", "verdict", "best_label", "choice", "answer")
+_TIES = frozenset({"tie", "same", "draw", "equal", "no preference"})
+_ABSTENTIONS = frozenset({"abstain", "unclear", "cannot determine"})
+
+
+@overload
+def parse_pairwise_verdict(texts: str, finish_reason: str | None = None) -> Letter: ...
+@overload
+def parse_pairwise_verdict(texts: Texts, finish_reason: str | None = None) -> list[Letter]: ...
+def parse_pairwise_verdict(
+    texts: str | Texts, finish_reason: str | None = None
+) -> Letter | list[Letter]:
+    """A, B, Tie, Abstain or error. The first form that occurs counts, at its last place:
+
+    A>>B .. B>>A; "Output (a)"; a line "Final: A"; [[A]]; the first JSON object's winner. Of a
+    reply that was cut (`finish_reason="length"`) only the last 500 characters count, JSON not.
+    """
+    is_cut = finish_reason == "length"
+    found: Letter | list[Letter] = read_each("texts", texts, lambda text: _verdict(text, is_cut))
+    return found
+
+
+def _verdict(text: str, is_cut: bool) -> Letter:
+    seen = text[-TAIL:] if is_cut else text
+    for form in (_LABEL, _OUTPUT, _FINAL, _BRACKET):
+        found = form.findall(seen)
+        if found:
+            return _letter(found[-1])
+    return "error" if is_cut else _from_object(text)
+
+
+def parse_pairwise_verdict_truncated(text: str, finish_reason: str | None = "length") -> Letter:
+    """The verdict of one reply that may have been cut."""
+    return _verdict("" if text is None else as_text("text", text), finish_reason == "length")
+
+
+@overload
+def parse_rating(texts: str, lo: int = 1, hi: int = 10) -> int | None: ...
+@overload
+def parse_rating(texts: Texts, lo: int = 1, hi: int = 10) -> list[int | None]: ...
+def parse_rating(texts: str | Texts, lo: int = 1, hi: int = 10) -> int | list[int | None] | None:
+    """The whole number that a reply ends with, `8`, `8.`, `8/10` or `8 out of 10`; else None.
+
+    None also where it is out of range, or where the scale named is another one.
+    """
+    lo = as_whole("lo", lo)
+    hi = as_whole("hi", hi, low=lo)
+    found: int | list[int | None] | None = read_each("texts", texts, lambda t: _rating(t, lo, hi))
+    return found
+
+
+def _rating(text: str, lo: int, hi: int) -> int | None:
+    end = text.strip().strip("*`_[]()\"' \n\t").removesuffix(".").rstrip("*`_[]()\"' \n\t")
+    found = _RATING.search(end)
+    if found is None or (found[2] is not None and int(found[2]) != hi):
+        return None
+    rating = int(found[1])
+    return rating if lo <= rating <= hi else None
+
+
+def _letter(label: str) -> Letter:
+    compact = "".join(label.upper().split())
+    known: dict[str, Letter] = {"A=B": "Tie", "A==B": "Tie", "TIE": "Tie", "ABSTAIN": "Abstain"}
+    if compact in known:
+        return known[compact]
+    return "A" if compact.startswith("A") else "B"
+
+
+def _from_object(text: str) -> Letter:
+    found = first_object(text)
+    for name in _FIELDS:
+        value = found.get(name)
+        if not isinstance(value, str):
+            continue
+        said = " ".join(value.lower().split())
+        if said in _TIES:
+            return "Tie"
+        if said in _ABSTENTIONS:
+            return "Abstain"
+        named = _NAMED.fullmatch(said)
+        if named:
+            return "A" if named[1] == "a" else "B"
+    return "error"

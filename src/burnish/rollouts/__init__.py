@@ -1,0 +1,48 @@
+"""Rollouts: from a task to trajectories, in one turn or many, with tools and several roles.
+
+    session = Session(lm, task.messages)
+    reply = await session.generate(Sampling(max_tokens=64))
+    session.observe([Message("tool", "42")])
+
+A kind of rollout is one file; its settings stand in the list below, which the config, its errors
+and `[rollout] kind = ...` read.
+"""
+
+from burnish.rollouts.base import (
+    Players,
+    Rollout,
+    RolloutSettings,
+    Slot,
+    roll_out,
+)
+from burnish.rollouts.env import Env, EnvRollout, Observation, ToolEnv, env_rollout
+from burnish.rollouts.function import FunctionRollout
+from burnish.rollouts.recorded import Recorded
+from burnish.rollouts.session import Limits, Session
+from burnish.rollouts.single_turn import SingleTurn, single_turn
+from burnish.rollouts.tool import Tool, ToolResult
+
+RolloutConfig = SingleTurn | EnvRollout | FunctionRollout | Recorded
+"""Every kind of rollout that a config can name."""
+
+__all__ = [
+    "Env",
+    "EnvRollout",
+    "FunctionRollout",
+    "Limits",
+    "Observation",
+    "Players",
+    "Recorded",
+    "Rollout",
+    "RolloutConfig",
+    "RolloutSettings",
+    "Session",
+    "SingleTurn",
+    "Slot",
+    "Tool",
+    "ToolEnv",
+    "ToolResult",
+    "env_rollout",
+    "roll_out",
+    "single_turn",
+]

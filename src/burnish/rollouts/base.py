@@ -1,0 +1,293 @@
+"""What every kind of rollout shares: its settings, who plays, and the tasks of one step.
+
+A kind is one file: a settings struct with a tag, whose `build` gives a `Rollout`. A rollout gets a
+task and its `Players` and returns all trajectories of the task: `players.sampling.n` of each role.
+A rollout that fails is a trajectory with a status; only a mistake in the input (`UserError`) and a
+bug end the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import anyio
+import msgspec
+from msgspec import Meta, Struct
+
+from burnish.concurrency import gather
+from burnish.errors import RolloutError, UserError
+from burnish.lm.base import LM, Sampling
+from burnish.lm.failures import EXPECTED, classify
+from burnish.records import Finish, Message, Status, Task, Trajectory
+from burnish.rollouts.session import NO_LIMITS, LimitReached, Limits, Session, renderer_of
+from burnish.seeds import derive
+from burnish.source import describe, is_cancelled
+from burnish.surroundings import own_code
+
+Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Seconds = Annotated[float, Meta(gt=0.0, le=1e6)]
+
+
+class RolloutSettings(
+    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"
+):
+    """How a step samples."""
+
+    prompts: Positive = 8
+    samples: Annotated[int, Meta(ge=2, le=1_000_000)] = 8
+    """Rollouts of each prompt: the group. One alone has nothing to be compared with."""
+    max_tokens: Positive = 16
+    """Tokens sampled in one rollout, over all its turns."""
+    temperature: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
+    top_k: Count = 0
+    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    min_p: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    stop: tuple[str, ...] = ()
+    max_prompt_tokens: Positive = 1024
+    overlong_prompts: Literal["error", "drop"] = "error"
+    """What happens to prompts over the limit; counted before the first step."""
+    score_timeout_s: Seconds = 60.0
+    """Deadline of one scoring call."""
+    score_concurrency: Positive = 16
+
+    @property
+    def sampling(self) -> Sampling:
+        """How a training step samples a task; its seed is set for each task."""
+        return Sampling(
+            n=self.samples,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+        )
+
+    def build(self, root: Path = Path()) -> Rollout:
+        """The rollout that a training step plays; files are looked up from `root`."""
+        raise NotImplementedError
+
+    def build_evaluation(self, root: Path = Path()) -> Rollout:
+        """The rollout with which held-out tasks are evaluated."""
+        return self.build(root)
+
+
+class MultiTurnSettings(RolloutSettings, frozen=True, kw_only=True):
+    """Settings of rollouts that call the model several times."""
+
+    limits: Limits = Limits()
+    turn_tokens: Count = 0
+    """Tokens of one reply; 0: what `max_tokens` leaves."""
+
+
+@dataclass(frozen=True)
+class Players:
+    """The model, and everything that one task's rollouts are played with.
+
+    `session` opens a conversation and remembers it, so that a rollout which fails or meets a limit
+    still leaves a trajectory of every conversation it had.
+    """
+
+    lm: LM
+    sampling: Sampling
+    """`n` rollouts of the task, with the task's own seed."""
+    limits: Limits = NO_LIMITS
+    turn_tokens: int = 0
+    rounds: Rounds | None = None
+    place: tuple[int, int] = (0, 0)
+    sessions: list[Session] = field(default_factory=list)
+
+    def session(
+        self,
+        messages: Sequence[Message],
+        *,
+        role: str = "policy",
+        tools: Sequence[dict[str, Any]] = (),
+        lm: LM | None = None,
+    ) -> Session:
+        """A conversation in one role; with `lm`, of another model, which is not trained."""
+        limits = msgspec.structs.replace(
+            self.limits, tokens=self.limits.tokens or self.sampling.max_tokens
+        )
+        seed = derive(self.sampling.seed, role)
+        opened = Session(lm or self.lm, messages, tools=tools, role=role, seed=seed, limits=limits)
+        if lm is None:
+            self.sessions.append(opened)
+        return opened
+
+    async def generate(self, session: Session) -> Message:
+        """The next reply, sampled together with those of the step's other rollouts."""
+        if self.rounds is not None and session.lm is self.lm:
+            await self.rounds.wait(self.place)
+        tokens = self.turn_tokens or self.sampling.max_tokens
+        return await session.generate(msgspec.structs.replace(self.sampling, max_tokens=tokens))
+
+
+Rollout = Callable[[Task, Players], Awaitable[list[Trajectory]]]
+"""All rollouts of one task, in every role; the trajectories of one role are one group."""
+Play = Callable[[Task, Players], Awaitable[None]]
+"""One rollout of a task, on the sessions of its players."""
+
+
+class Rounds:
+    """Samples the rollouts of a step together, turn by turn.
+
+    A call waits until every other rollout of the step waits too or has ended. One batch a turn is
+    the fastest way to use an in-process model, and the batches do not depend on how long a tool
+    took, so that a run can be repeated bit by bit.
+    """
+
+    def __init__(self) -> None:
+        self._playing: set[tuple[int, int]] = set()
+        self._waiting: dict[tuple[int, int], list[anyio.Event]] = {}
+
+    def enter(self, places: Sequence[tuple[int, int]]) -> None:
+        """Rollouts that are about to be played."""
+        self._playing.update(places)
+
+    def leave(self, places: Sequence[tuple[int, int]]) -> None:
+        """Rollouts that have ended."""
+        self._playing.difference_update(places)
+        self._release()
+
+    async def wait(self, place: tuple[int, int]) -> None:
+        """Until every rollout that is being played waits here."""
+        event = anyio.Event()
+        self._waiting.setdefault(place, []).append(event)
+        self._release()
+        try:
+            await event.wait()
+        except BaseException:
+            # A cancelled rollout must not be waited for.
+            self._waiting.pop(place, None)
+            raise
+
+    def _release(self) -> None:
+        if self._waiting.keys() >= self._playing:
+            waiting, self._waiting = self._waiting, {}
+            # In the order of the rollouts, so that the batch is always laid out in the same way.
+            for place in sorted(waiting):
+                for event in waiting[place]:
+                    event.set()
+
+
+async def play_all(
+    task: Task, players: Players, play: Play, settings: MultiTurnSettings
+) -> list[Trajectory]:
+    """`players.sampling.n` rollouts of a task at once; one that fails has a status."""
+    limits = settings.limits.of_task(task)
+    slot = players.place[0]
+
+    async def one(index: int) -> list[Trajectory]:
+        sampling = msgspec.structs.replace(
+            players.sampling, n=1, seed=derive(players.sampling.seed, index)
+        )
+        own = replace(
+            players,
+            sampling=sampling,
+            limits=limits,
+            turn_tokens=settings.turn_tokens,
+            place=(slot, index),
+            sessions=[],
+        )
+        try:
+            return await _play_one(task, own, index, play)
+        finally:
+            if own.rounds is not None:
+                own.rounds.leave([own.place])
+
+    calls = [partial(one, index) for index in range(players.sampling.n)]
+    rolled = await gather(calls, limit=len(calls))
+    return [trajectory for one_rollout in rolled for trajectory in one_rollout]
+
+
+async def _play_one(task: Task, players: Players, index: int, play: Play) -> list[Trajectory]:
+    """One rollout as a trajectory for each role that spoke."""
+    status, reason, finish = Status.OK, "", None
+    try:
+        with anyio.move_on_after(players.limits.time_s) as scope:
+            await play(task, players)
+        if scope.cancelled_caught:
+            status, reason = Status.TIMEOUT, f"the rollout took over {players.limits.time_s:g} s"
+    except LimitReached as reached:
+        finish = Finish.LENGTH
+        for session in players.sessions:
+            session.info["ended_by"] = str(reached)
+    except EXPECTED as error:
+        status, reason = classify(error).status, str(error)
+    spoke = [s for s in players.sessions if s.turns] or players.sessions[:1]
+    if not spoke or (status is Status.OK and not any(s.turns for s in spoke)):
+        if status is Status.OK:
+            status, reason = Status.INFRA_ERROR, "the rollout ended before the model was asked"
+        if not spoke:
+            return [failed(task, index, status, reason)]
+    return [
+        session.trajectory(task, index, finish=finish, status=status, reason=reason)
+        for session in spoke
+    ]
+
+
+@contextmanager
+def foreign(what: str) -> Iterator[None]:
+    """Around code of the user's own: what it raises fails the rollout, with one line."""
+    try:
+        with own_code():
+            yield
+    except (UserError, LimitReached, *EXPECTED):
+        raise
+    except BaseException as error:  # boundary: an environment is foreign code
+        if is_cancelled(error):
+            raise
+        raise RolloutError(f"{what} failed: {describe(error)}") from error
+
+
+def failed(task: Task, index: int, status: Status, reason: str) -> Trajectory:
+    """A rollout of which nothing is left but the reason."""
+    return Trajectory(
+        id=f"{task.id}.{index}",
+        task_id=task.id,
+        group=task.id,
+        spans=(),
+        text="",
+        finish=Finish.ERROR,
+        status=status,
+        reason=reason,
+    )
+
+
+Slot = tuple[int, Task]
+"""A task and its place in the step."""
+
+
+async def roll_out(
+    slots: Sequence[Slot], lm: LM, sampling: Sampling, rollout: Rollout, seed: int
+) -> list[list[Trajectory]]:
+    """Run every task's rollout at once; results in the order of the slots.
+
+    A task's seed comes from the step's seed and its slot, so company and timing change nothing.
+    """
+    # Calls to a server do not meet in a batch, so nobody waits for anybody there.
+    rounds = Rounds() if renderer_of(lm) is not None else None
+    places = {slot: [(slot, index) for index in range(sampling.n)] for slot, _ in slots}
+    if rounds is not None:
+        rounds.enter([place for own in places.values() for place in own])
+
+    async def one(slot: int, task: Task) -> list[Trajectory]:
+        own = msgspec.structs.replace(sampling, seed=derive(seed, slot))
+        try:
+            return await rollout(task, Players(lm, own, rounds=rounds, place=(slot, 0)))
+        except EXPECTED as error:
+            status = classify(error).status
+            return [failed(task, index, status, str(error)) for index in range(sampling.n)]
+        finally:
+            if rounds is not None:
+                rounds.leave(places[slot])
+
+    calls = [partial(one, slot, task) for slot, task in slots]
+    return await gather(calls, limit=len(calls))

@@ -1,0 +1,306 @@
+"""Multi-turn rollouts in an environment, with tools.
+
+    class Guess:                                          # a text game
+        tools = ()
+
+        async def reset(self, task, seed):
+            self.number = random.Random(seed).randrange(10)
+            return Observation()                          # the task's own messages open the game
+
+        async def step(self, reply):
+            if reply.content.strip() == str(self.number):
+                return Observation(done=True, rewards={"won": 1.0})
+            return Observation((Message("user", "No. Again."),))
+
+    [rollout]
+    kind = "env"
+    path = "my_game.py:Guess"
+
+Every rollout has an environment of its own. Calls of tools that have a function are carried out
+here, within their limits, and their results are observed; every other reply goes to `step`. A tool
+that fails is an observation, an environment that fails is a rollout with a status.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+
+from burnish.concurrency import gather
+from burnish.errors import RolloutError, UserError, did_you_mean
+from burnish.records import Message, Task
+from burnish.rollouts.base import (
+    MultiTurnSettings,
+    Players,
+    Positive,
+    Rollout,
+    Seconds,
+    foreign,
+    play_all,
+)
+from burnish.rollouts.session import LimitReached, Session, renderer_of
+from burnish.rollouts.tool import Tool, ToolResult
+from burnish.rollouts.tool_form import Call, TaggedForm, ToolForm, tool_form
+from burnish.source import describe, find_function
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What an environment says after `reset` or `step`."""
+
+    messages: Sequence[Message] = ()
+    """After `reset` the whole opening conversation; empty: the task's messages."""
+    done: bool = False
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    """By name; those of all steps are added up. The reward `env` reads them."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """Further JSON-able facts, kept with the trajectory."""
+
+
+class Env(Protocol):
+    """One rollout's world."""
+
+    @property
+    def tools(self) -> Sequence[Tool]: ...
+
+    async def reset(self, task: Task, seed: int) -> Observation: ...
+
+    async def step(self, reply: Message) -> Observation:
+        """React to a reply; `reply.tool_calls` are those of tools without a function.
+
+        An environment may also have `async def cut(self) -> Observation`: it is called where a
+        limit ends the rollout, and its rewards count.
+        """
+        ...
+
+
+class ToolEnv:
+    """Tools and nothing else: the rollout ends with the first reply that calls none."""
+
+    def __init__(self, tools: Sequence[Tool] = ()) -> None:
+        self.tools = tuple(tools)
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        return Observation()
+
+    async def step(self, reply: Message) -> Observation:
+        return Observation(done=True)
+
+
+class ToolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A typed function that the model may call: `my_file.py:name` or `package.module:name`."""
+
+    path: Annotated[str, Meta(min_length=1)]
+    name: str = ""
+    """The function's own name where empty."""
+    deadline_s: Seconds = 10.0
+    """Wall clock of one call."""
+    max_characters: Positive = 2000
+    """A longer result is cut."""
+
+    def build(self, root: Path = Path()) -> Tool:
+        function = find_function(self.path, "tool", root)
+        return Tool(
+            function,
+            name=self.name,
+            deadline_s=self.deadline_s,
+            max_characters=self.max_characters,
+        )
+
+
+class EnvRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="env"):
+    """Turns of the model and of an environment."""
+
+    path: str = ""
+    """The environment's class, or a function that makes one: `my_file.py:Name`. Empty: tools only."""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Arguments with which each environment is made."""
+    tools: tuple[ToolConfig, ...] = ()
+    """Tools beside those of the environment."""
+    tool_form: Literal["auto", "tagged"] = "auto"
+    """auto: the chat template's own form where it has one."""
+
+    def __post_init__(self) -> None:
+        if not self.path and not self.tools:
+            raise ValueError("kind 'env' needs a path (an environment) or tools; got neither")
+
+    def build(self, root: Path = Path()) -> Rollout:
+        make = find_function(self.path, "environment", root) if self.path else ToolEnv
+        tools = tuple(tool.build(root) for tool in self.tools)
+        return env_rollout(partial(make, **self.options), tools, self)
+
+
+def env_rollout(
+    make: Callable[[], Env], tools: Sequence[Tool] = (), settings: EnvRollout | None = None
+) -> Rollout:
+    """A rollout in environments that `make` gives, one each; tried out once, here."""
+    chosen = settings or EnvRollout(path="given")
+    _check_env(make, tools)
+    forms: dict[tuple[object, ...], ToolForm] = {}
+
+    async def play(task: Task, players: Players) -> None:
+        with foreign("the environment"):
+            env = make()
+            opening = await env.reset(task, players.sampling.seed)
+            offered = {tool.name: tool for tool in (*env.tools, *tools)}
+        key = (players.lm, *offered)
+        if key not in forms:
+            renderer = renderer_of(players.lm) if chosen.tool_form == "auto" else None
+            forms[key] = tool_form(renderer, list(offered.values()))
+        try:
+            await _play(task, players, env, _checked("reset", opening), offered, forms[key])
+        except LimitReached:
+            await _cut(env, players.sessions[-1])
+            raise
+
+    return partial(play_all, play=play, settings=chosen)
+
+
+async def _cut(env: Env, session: Session) -> None:
+    """Let an environment with a `cut` say what an unfinished rollout is worth."""
+    cut = getattr(env, "cut", None)
+    if cut is not None:
+        with foreign("the environment's cut"):
+            seen = await cut()
+        _note(session, _checked("cut", seen))
+
+
+async def _play(
+    task: Task,
+    players: Players,
+    env: Env,
+    opening: Observation,
+    tools: Mapping[str, Tool],
+    form: ToolForm,
+) -> None:
+    messages = list(opening.messages or task.messages)
+    if tools:
+        messages = form.opening(messages)
+    session = players.session(messages, tools=form.schemas if tools else ())
+    seen = opening
+    _note(session, seen)
+    while not seen.done:
+        reply = await players.generate(session)
+        calls = form.parse(reply.text) if tools else []
+        own = [call for call in calls if _is_envs(call, tools)]
+        if calls:
+            called = tuple(call.as_dict() for call in calls)
+            reply = session.shown[-1] = msgspec.structs.replace(reply, tool_calls=called)
+        if calls and not own:
+            await _carry_out(session, calls, tools, form)
+            continue
+        with foreign("the environment's step"):
+            seen = await env.step(reply)
+        seen = _checked("step", seen)
+        _note(session, seen)
+        if not seen.done:
+            _observe(session, seen.messages, form)
+
+
+def _is_envs(call: Call, tools: Mapping[str, Tool]) -> bool:
+    """Whether the environment executes the call itself."""
+    return not call.problem and call.name in tools and tools[call.name].function is None
+
+
+async def _carry_out(
+    session: Session, calls: Sequence[Call], tools: Mapping[str, Tool], form: ToolForm
+) -> None:
+    """Call the tools at once and observe their results in the order of the calls."""
+
+    async def one(call: Call) -> ToolResult:
+        if call.problem:
+            return ToolResult(f"Error: {call.problem}", True)
+        if call.name not in tools:
+            known = ", ".join(tools)
+            hint = did_you_mean(call.name, tools)
+            return ToolResult(f"Error: no tool '{call.name:.60}'; there is {known}.{hint}", True)
+        return await tools[call.name].call(call.arguments)
+
+    results = await gather([partial(one, call) for call in calls])
+    counts = session.info.setdefault("tool_calls", {"count": 0, "errors": 0})
+    counts["count"] += len(results)
+    counts["errors"] += sum(result.is_error for result in results)
+    told = [
+        Message("tool", result.text, name=call.name or None)
+        for call, result in zip(calls, results, strict=True)
+    ]
+    session.observe(form.results(told), told)
+
+
+def _observe(session: Session, messages: Sequence[Message], form: ToolForm) -> None:
+    """Messages of an environment; its tool results in the form that the model knows."""
+    if isinstance(form, TaggedForm) and any(m.role == "tool" for m in messages):
+        results = [message for message in messages if message.role == "tool"]
+        others = [message for message in messages if message.role != "tool"]
+        session.observe([*form.results(results), *others], messages)
+    else:
+        session.observe(messages)
+
+
+def _note(session: Session, seen: Observation) -> None:
+    """Keep the environment's rewards and facts with the trajectory."""
+    session.info |= seen.info
+    total = session.info.setdefault("rewards", {}) if seen.rewards else {}
+    for name, value in seen.rewards.items():
+        total[name] = total.get(name, 0.0) + value
+
+
+def _checked(what: str, seen: Any) -> Observation:
+    """The observation, if it is one: messages, finite rewards, plain facts."""
+    where = f"the environment's {what}"
+    if not isinstance(seen, Observation):
+        raise RolloutError(f"{where} returned {type(seen).__name__}; expected an Observation")
+    if not all(isinstance(message, Message) for message in seen.messages):
+        kinds = ", ".join(type(message).__name__ for message in seen.messages)
+        raise RolloutError(f"{where} returned messages of [{kinds}]; expected Message objects")
+    if what == "step" and not seen.done and not seen.messages:
+        raise RolloutError(f"{where} returned no messages and is not done; expected either")
+    try:
+        info = msgspec.to_builtins(dict(seen.info), str_keys=True)
+        msgspec.json.encode(info)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise RolloutError(f"{where} returned info that JSON cannot hold: {error}") from error
+    rewards = checked_rewards(where, seen.rewards)
+    return Observation(tuple(seen.messages), bool(seen.done), rewards, info)
+
+
+def checked_rewards(where: str, rewards: Any) -> dict[str, float]:
+    """Rewards by name as finite floats; anything else fails the rollout."""
+    if not isinstance(rewards, Mapping):
+        raise RolloutError(f"{where} gave rewards {rewards!r:.60}; expected name -> number")
+    found = {}
+    for name, value in rewards.items():
+        is_number = isinstance(value, int | float)
+        if not is_number or not math.isfinite(value):
+            raise RolloutError(
+                f"{where} gave reward '{name}' = {value!r:.60}; expected a finite number"
+            )
+        found[str(name)] = float(value)
+    return found
+
+
+def _check_env(make: Callable[[], Env], tools: Sequence[Tool]) -> None:
+    """Find mistakes of an environment before the first step."""
+    try:
+        env = make()
+        names = [tool.name for tool in (*env.tools, *tools)]
+    except UserError:
+        raise
+    except Exception as error:  # boundary: an environment is foreign code
+        raise UserError(f"the environment cannot be made: {describe(error)}.") from error
+    lacking = [name for name in ("reset", "step") if not callable(getattr(env, name, None))]
+    if lacking:
+        raise UserError(
+            f"environment '{type(env).__name__}' has no {' and no '.join(lacking)}; expected an "
+            "object with tools, reset(task, seed) and step(reply)."
+        )
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UserError(f"two tools are named '{twice[0]}'; give one of them another `name`.")

@@ -1,0 +1,72 @@
+"""A rollout of your own: a function that plays one game, with as many roles as it likes.
+
+    # my_game.py
+    async def play(task, players, seed):
+        describer = players.session(task.messages, role="describer")
+        hint = await players.generate(describer)
+        guesser = players.session([Message("user", hint.content)], role="guesser")
+        guess = await players.generate(guesser)
+        won = float(task.fields["word"] in guess.content)
+        return {"describer": {"rewards": {"won": won}}, "guesser": {"rewards": {"won": won}}}
+
+    [rollout]
+    kind = "function"
+    path = "my_game.py:play"
+
+Every role that a session was opened for is a trajectory with a baseline group of its own, (task,
+role). What the function returns is kept in each role's `info`; the reward `env` reads `rewards`
+from there. An exception fails the rollout, not the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from burnish.errors import RolloutError
+from burnish.records import Task
+from burnish.rollouts.base import MultiTurnSettings, Players, Rollout, foreign, play_all
+from burnish.rollouts.env import checked_rewards
+from burnish.source import find_function
+
+
+class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="function"):
+    """Your own coroutine `(task, players, seed)`, by path: `my_file.py:name`."""
+
+    path: Annotated[str, Meta(min_length=1)]
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Fixed arguments of the function."""
+
+    def build(self, root: Path = Path()) -> Rollout:
+        function = partial(find_function(self.path, "rollout", root), **self.options)
+
+        async def play(task: Task, players: Players) -> None:
+            with foreign(f"rollout function '{self.path}'"):
+                found = await function(task, players, players.sampling.seed)
+            by_role = _by_role(self.path, found)
+            for session in players.sessions:
+                session.info |= by_role.get(session.role, {})
+
+        return partial(play_all, play=play, settings=self)
+
+
+def _by_role(path: str, found: Any) -> Mapping[str, dict[str, Any]]:
+    """What the function says of each role: JSON-able, and rewards that are finite numbers."""
+    if found is None:
+        return {}
+    try:
+        plain = msgspec.convert(msgspec.to_builtins(found), dict[str, dict[str, Any]])
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise RolloutError(
+            f"rollout function '{path}' returned {type(found).__name__} ({error}); expected None "
+            "or a dict from each role to a dict of its info"
+        ) from error
+    for info in plain.values():
+        if "rewards" in info:
+            info["rewards"] = checked_rewards(f"rollout function '{path}'", info["rewards"])
+    return plain

@@ -1,0 +1,97 @@
+"""Replies that are given in the data: scored and trained on, not sampled.
+
+    {"prompt": "3 + 4?", "answer": "7", "completions": ["7", {"text": "8", "logprobs": [...]}]}
+
+A reply is a text, or a table with `text` and, where they are known, `token_ids` and `logprobs` of
+the model that wrote it. Log-probs that are not known are those of the model as it is now.
+Evaluation samples from the model, as a single turn.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from burnish.errors import UserError
+from burnish.records import Finish, Task, Trajectory
+from burnish.rollouts.base import Players, Rollout, RolloutSettings
+from burnish.rollouts.session import Session
+from burnish.rollouts.single_turn import single_turn
+
+
+class Recorded(RolloutSettings, frozen=True, kw_only=True, tag="recorded"):
+    """Replies from a field of the data."""
+
+    field: Annotated[str, Meta(min_length=1)] = "completions"
+    """Task field with the list of replies; the first `samples` of them are taken."""
+
+    def build(self, root: Path = Path()) -> Rollout:
+        return partial(recorded, field=self.field)
+
+    def build_evaluation(self, root: Path = Path()) -> Rollout:
+        return single_turn
+
+
+class Reply(Struct, frozen=True, forbid_unknown_fields=True):
+    """One given reply."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    finish: Finish = Finish.STOP
+
+
+async def recorded(task: Task, players: Players, field: str = "completions") -> list[Trajectory]:
+    """A trajectory for each of the task's given replies."""
+    replies = [_reply(task, field, one) for one in _given(task, field)]
+    found = []
+    for index, reply in enumerate(replies[: players.sampling.n]):
+        session = Session(players.lm, task.messages)
+        prompt = session.token_ids
+        ids = session.append(reply.text, reply.token_ids)
+        if len(reply.logprobs) not in (0, len(ids)):
+            raise UserError(
+                f"task {task.id}, field '{field}': {len(reply.logprobs)} logprobs for {len(ids)} "
+                "tokens; expected one for each, or none."
+            )
+        is_known = bool(reply.logprobs)
+        known = reply.logprobs or (await players.lm.score(prompt, ids)).logprobs
+        session.train_on(known)
+        session.info["logprobs"] = "given" if is_known else "scored"
+        found.append(session.trajectory(task, index, finish=reply.finish))
+    return found
+
+
+def _given(task: Task, field: str) -> list[Any]:
+    given = task.fields.get(field)
+    if not isinstance(given, list | tuple) or not given:
+        raise UserError(
+            f"task {task.id}: field '{field}' is {given!r:.60}; expected a list of replies. Set "
+            "rollout.field to the field that holds them."
+        )
+    return list(given)
+
+
+def _reply(task: Task, field: str, given: Any) -> Reply:
+    try:
+        reply = Reply(given) if isinstance(given, str) else msgspec.convert(given, Reply)
+    except msgspec.ValidationError as error:
+        raise UserError(
+            f"task {task.id}, field '{field}': {given!r:.60} is no reply ({error}); expected a "
+            "text, or a table with text, token_ids and logprobs."
+        ) from None
+    if reply.logprobs and not reply.token_ids:
+        raise UserError(
+            f"task {task.id}, field '{field}': logprobs without token_ids; expected both."
+        )
+    if not all(math.isfinite(value) and value <= 0 for value in reply.logprobs):
+        bad = next(v for v in reply.logprobs if not (math.isfinite(v) and v <= 0))
+        raise UserError(
+            f"task {task.id}, field '{field}': a logprob is {bad}; expected numbers of at most 0."
+        )
+    return reply

@@ -1,0 +1,361 @@
+"""A conversation with one model, kept as the tokens that it really read and wrote.
+
+    session = Session(lm, task.messages, seed=1)
+    reply = await session.generate(Sampling(max_tokens=64))
+    session.observe([Message("tool", "42")])
+    session.trajectory(task)
+
+Sampled tokens are never decoded and encoded again: what was sampled is what is trained. What comes
+between two replies (the end of the turn, tool results, the next generation prompt) is the
+difference that the chat template itself makes when the new messages are added. Only MODEL spans
+are trainable, so the loss mask is 0 on everything else.
+
+A model without a tokenizer here (a server) is asked with messages; its trajectory has the texts and
+whatever token ids the server returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import UserError
+from burnish.lm.base import LM, Completion, Sampling, TooLong
+from burnish.records import Author, Finish, Message, Span, Status, Task, Trajectory
+from burnish.seeds import derive
+
+if TYPE_CHECKING:
+    from burnish.lm.tokenizer import Continuation
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far one rollout may go. A task's field `limits` holds its own, with the same keys."""
+
+    turns: int = 8
+    """Replies of the model, in each role."""
+    tokens: int = 0
+    """Sampled tokens of all turns of a role; 0: no limit."""
+    time_s: float = 300.0
+    """Wall clock of a rollout; beyond it the rollout fails with status timeout."""
+    cost_usd: float = 0.0
+    """What a server may charge for a rollout; 0: no limit."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("turns", 1), ("tokens", 0), ("time_s", 1e-9), ("cost_usd", 0)):
+            value = getattr(self, name)
+            if not least <= value < float("inf"):
+                expected = "more than 0" if name == "time_s" else f"at least {least}"
+                raise ValueError(f"limits: {name} is {value}; expected a number of {expected}")
+
+    def of_task(self, task: Task) -> Limits:
+        """These limits with the task's own in their place."""
+        own = task.fields.get("limits")
+        if own is None:
+            return self
+        try:
+            msgspec.convert(own, Limits)
+            return msgspec.structs.replace(self, **own)
+        except (msgspec.ValidationError, TypeError, ValueError) as error:
+            known = ", ".join(self.__struct_fields__)
+            raise UserError(
+                f"task {task.id}: field 'limits' is {own!r:.80} ({error}); expected a table with "
+                f"any of {known}."
+            ) from None
+
+
+NO_LIMITS = Limits(turns=1_000_000_000)
+
+
+class LimitReached(Exception):
+    """A session has used up a limit: the rollout ends here, cut but valid."""
+
+
+class Renderer(Protocol):
+    """The part of a tokenizer that a session needs."""
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]: ...
+
+    def render_spans(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
+    ) -> tuple[Span, ...]: ...
+
+    def render_text(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = True
+    ) -> str: ...
+
+    def behind(self, messages: Sequence[Message], text: str) -> Continuation: ...
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str: ...
+
+    def with_tools(self, tools: Sequence[dict[str, Any]]) -> Renderer: ...
+
+
+def renderer_of(lm: LM) -> Renderer | None:
+    """The model's own tokenizer, where it is in this process."""
+    found = getattr(lm, "tokenizer", None)
+    # Not isinstance: asking a protocol takes longer than opening a session.
+    return found if hasattr(found, "render_spans") else None
+
+
+class Session:
+    """One role's conversation. `generate`, `branch`, `observe` and `append` add spans; nothing
+    else does."""
+
+    def __init__(
+        self,
+        lm: LM,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        role: str = "policy",
+        seed: int = 0,
+        limits: Limits | None = None,
+    ) -> None:
+        """`tools` are JSON schemas that the chat template offers."""
+        self.lm, self.role, self.seed = lm, role, seed
+        self.limits = limits or NO_LIMITS
+        renderer = renderer_of(lm)
+        self._renderer = renderer.with_tools(tools) if renderer and tools else renderer
+        self.messages = list(messages)
+        """The conversation as the template sees it."""
+        self.spans = self._renderer.render_spans(messages) if self._renderer else ()
+        self.shown: list[Message] = []
+        """The turns behind the prompt as scorers and people see them."""
+        self.turns = self.sampled = 0
+        self.cost_usd = 0.0
+        self.weight_version: int | None = None
+        """The oldest weights that wrote any of it; None: not known."""
+        self.finish = Finish.STOP
+        self.text = ""
+        self.info: dict[str, Any] = {}
+        """What else the trajectory is to know, such as the environment's `rewards`."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token for span in self.spans for token in span.token_ids]
+
+    async def generate(self, sampling: Sampling) -> Message:
+        """One reply; `LimitReached` where a limit leaves no room for it."""
+        room = self._room()
+        own = msgspec.structs.replace(
+            sampling,
+            n=1,
+            seed=derive(self.seed, self.turns),
+            max_tokens=min(sampling.max_tokens, room or sampling.max_tokens),
+        )
+        try:
+            (completion,) = await self.lm.sample(self.token_ids or self.messages, own)
+        except TooLong:
+            if not self.turns:
+                raise
+            raise LimitReached("context") from None
+        return self._append(completion)
+
+    async def branch(self, sampling: Sampling) -> list[Session]:
+        """`sampling.n` copies of this session, each with a reply of its own to the same prompt."""
+        completions = await self.lm.sample(self.token_ids or self.messages, sampling)
+        branches = []
+        for completion in completions:
+            # Not copy(), which takes longer than everything else here.
+            own = object.__new__(Session)
+            own.__dict__.update(self.__dict__)
+            own.messages, own.shown, own.info = [*self.messages], [*self.shown], {**self.info}
+            own._append(completion)
+            branches.append(own)
+        return branches
+
+    def observe(self, messages: Sequence[Message], shown: Sequence[Message] = ()) -> None:
+        """Add what the environment says; the model answers next.
+
+        `shown` is how scorers and people see the messages, where that differs.
+        """
+        if not messages:
+            raise UserError("a session observes at least one message; got none")
+        if self._renderer:
+            self.spans = (*self.spans, *self._difference(self._renderer, messages))
+        self.messages += messages
+        self.shown += shown or messages
+
+    def append(
+        self, text: str, token_ids: Sequence[int] = (), logprobs: Sequence[float] = ()
+    ) -> tuple[int, ...]:
+        """Add a reply that was written elsewhere, and return its tokens.
+
+        Without token ids the text is encoded behind the conversation, and the end of the turn is
+        added. The span is trainable where its log-probs are given.
+        """
+        ids = tuple(token_ids)
+        if not ids and self._renderer:
+            ids = self._encoded(self._renderer, text)
+        span = Span(Author.MODEL, ids, tuple(logprobs), trainable=bool(ids and logprobs))
+        self.spans = (*self.spans, span)
+        self._said(text, len(ids))
+        return ids
+
+    def train_on(self, logprobs: Sequence[float]) -> None:
+        """Give the last reply its log-probs; it becomes trainable."""
+        last = self.spans[-1]
+        self.spans = (
+            *self.spans[:-1],
+            Span(last.author, last.token_ids, tuple(logprobs), trainable=True),
+        )
+
+    def trajectory(
+        self,
+        task: Task,
+        index: int = 0,
+        *,
+        finish: Finish | None = None,
+        status: Status = Status.OK,
+        reason: str = "",
+    ) -> Trajectory:
+        """The conversation so far as a record; a multi-turn one holds its turns in `info`."""
+        info = self.info
+        if len(self.shown) > 1:
+            info = {"messages": msgspec.to_builtins(self.shown), "turns": self.turns, **info}
+        role = "" if self.role == "policy" else f".{self.role}"
+        return Trajectory(
+            id=f"{task.id}.{index}{role}",
+            task_id=task.id,
+            group=f"{task.id}{role}",
+            spans=self.spans,
+            text=self.text,
+            role=self.role,
+            finish=finish or self.finish,
+            weight_version=self.weight_version,
+            info=info,
+            status=status,
+            reason=reason,
+        )
+
+    def _room(self) -> int:
+        """Tokens that the limits leave for a reply; 0: as many as wanted."""
+        limits = self.limits
+        if self.turns >= limits.turns:
+            raise LimitReached("turns")
+        if limits.cost_usd and self.cost_usd >= limits.cost_usd:
+            raise LimitReached("cost_usd")
+        if limits.tokens and self.sampled >= limits.tokens:
+            raise LimitReached("tokens")
+        return limits.tokens and limits.tokens - self.sampled
+
+    def _append(self, completion: Completion) -> Message:
+        ids, logprobs = completion.token_ids, completion.logprobs
+        if not self.spans and completion.prompt_ids:
+            self.spans = (Span(Author.PROMPT, completion.prompt_ids),)
+        is_whole = len(ids) == len(logprobs)
+        span = Span(Author.MODEL, ids, logprobs if is_whole else (), trainable=is_whole)
+        self.spans = (*self.spans, span)
+        self.finish = completion.finish
+        self.cost_usd += completion.cost_usd
+        if (version := completion.weight_version) is not None:
+            known = version if self.weight_version is None else self.weight_version
+            self.weight_version = min(version, known)
+        if completion.top_logprobs:
+            self.info["top_logprobs"] = [
+                {str(id_): value for id_, value in one.items()} for one in completion.top_logprobs
+            ]
+        return self._said(completion.text, len(ids) or completion.completion_tokens)
+
+    def _said(self, text: str, tokens: int) -> Message:
+        reply = Message("assistant", text)
+        self.messages.append(reply)
+        self.shown.append(reply)
+        self.turns += 1
+        self.sampled += tokens
+        self.text = text
+        return reply
+
+    def _difference(self, renderer: Renderer, new: Sequence[Message]) -> tuple[Span, ...]:
+        """What the template writes behind the last reply when the messages are added.
+
+        First choice: the conversation with the new messages begins, token by token, with the
+        conversation without them. A template that rewrites earlier turns (Qwen 3 drops thoughts)
+        breaks that; then the new part is what two renderings have in common behind two different
+        replies, and it has to hold every new message. Sampled tokens stay as they are either way.
+        """
+        history = self.messages
+        if history[-1].role != "assistant":
+            raise UserError("a session observes after a reply; generate one first")
+        known = _ids(renderer.render_spans(history, add_generation_prompt=False))
+        after = renderer.render_spans([*history, *new])
+        end = self._common_end(renderer, (), add_generation_prompt=False)
+        if _ids(after)[: len(known)] == known:
+            if _ids(after) == _ids(renderer.render_spans(history)):
+                self._refuse("leaves out", new)
+            written = [*end, *_drop(after, len(known))]
+        else:
+            written = self._common_end(renderer, new, add_generation_prompt=True)
+            text = renderer.decode(_ids(written), skip_special=False)
+            if not all(message.text.strip() in text for message in new):
+                self._refuse("rewrites earlier turns for", new)
+        ended = _ids(written)[: len(_ids(end))]
+        own = self.spans[-1].token_ids[-1:]
+        # A reply that ended by itself has already written the token with which a turn ends.
+        if own and own[0] in renderer.eos_ids and own[0] in ended:
+            written = _drop(written, ended.index(own[0]) + 1)
+        return _observed(written)
+
+    def _common_end(
+        self, renderer: Renderer, new: Sequence[Message], *, add_generation_prompt: bool
+    ) -> list[Span]:
+        """What follows the last reply whatever it says: the same behind two different ones."""
+        first, second = (
+            renderer.render_spans(
+                [*self.messages[:-1], Message("assistant", word), *new],
+                add_generation_prompt=add_generation_prompt,
+            )
+            for word in ("a", "8")
+        )
+        ids, others = _ids(first), _ids(second)
+        common = 0
+        while common < min(len(ids), len(others)) and ids[-1 - common] == others[-1 - common]:
+            common += 1
+        return _drop(first, len(ids) - common)
+
+    def _refuse(self, does: str, new: Sequence[Message]) -> NoReturn:
+        roles = ", ".join(message.role for message in new)
+        raise UserError(
+            f"the chat template of '{self.lm.name}' {does} messages of roles [{roles}], so that "
+            "what is new cannot be added to what was sampled; multi-turn rollouts need a template "
+            "that appends. Mend chat_template.jinja of the model."
+        )
+
+    def _encoded(self, renderer: Renderer, text: str) -> tuple[int, ...]:
+        place = renderer.behind(self.messages, text)
+        prompt, joined = place.encode(place.before), place.encode(place.before + place.text)
+        is_prefix = joined[: len(prompt)] == prompt
+        ids = joined[len(prompt) :] if is_prefix else place.encode(place.text)
+        self.messages.append(Message("assistant", text))
+        end = _ids(self._common_end(renderer, (), add_generation_prompt=False))
+        self.messages.pop()
+        ended = [token for token in end[:1] if token in renderer.eos_ids] or renderer.eos_ids[:1]
+        return (*ids, *ended)
+
+
+def _ids(spans: Sequence[Span]) -> list[int]:
+    return [token for span in spans for token in span.token_ids]
+
+
+def _drop(spans: Sequence[Span], count: int) -> list[Span]:
+    """The spans without their first `count` tokens."""
+    rest = []
+    for span in spans:
+        if count < len(span.token_ids):
+            rest.append(Span(span.author, span.token_ids[count:]) if count else span)
+        count = max(0, count - len(span.token_ids))
+    return rest
+
+
+def _observed(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """What the template wrote stays the template's; everything else is an observation."""
+    by_author = groupby(spans, key=lambda span: span.author is Author.TEMPLATE)
+    return tuple(
+        Span(Author.TEMPLATE if is_template else Author.TOOL, tuple(_ids(list(own))))
+        for is_template, own in by_author
+    )

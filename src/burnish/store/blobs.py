@@ -1,0 +1,131 @@
+"""Images and sounds by the SHA-256 of their bytes: stored once, whole or not at all, checked on read.
+
+    part = shared_blobs().add(Path("cat.png").read_bytes())     # an ImagePart for a message
+    Message("user", (TextPart("What is this?"), part))
+
+Tasks put their media into this machine's shared folder; a run copies what its samples hold into its
+own `blobs/`, so that the run's folder can be moved and read alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from burnish.errors import StoreError, UserError
+from burnish.records import AUDIO_TYPES, AudioPart, ImagePart, MediaPart, Message, check_sha256
+from burnish.store.durable import telling, write_file
+
+MAX_BYTES = 64 * 2**20
+"""Of one image or sound."""
+
+_SIGNATURES = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+    (8, b"WAVE", "audio/wav"),
+    (0, b"fLaC", "audio/flac"),
+    (0, b"OggS", "audio/ogg"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"\xff\xfb", "audio/mpeg"),
+    (0, b"\xff\xf3", "audio/mpeg"),
+    (0, b"\xff\xf2", "audio/mpeg"),
+)
+"""Where each kind of file says what it is."""
+
+
+def media_type_of(data: bytes) -> str | None:
+    """The kind that the bytes themselves say they are; None for anything else."""
+    for place, mark, kind in _SIGNATURES:
+        is_riff = place == 0 or data[:4] == b"RIFF"
+        if is_riff and data[place : place + len(mark)] == mark:
+            return kind
+    return None
+
+
+class Blobs:
+    """A folder of files named by the hash of their contents."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, data: bytes) -> MediaPart:
+        """Store an image or a sound; the part that stands for it in a message."""
+        kind = media_type_of(data)
+        if kind is None:
+            raise UserError(
+                f"{len(data)} bytes that begin {data[:8]!r} are no image or sound known here; "
+                "expected PNG, JPEG, WebP, GIF, WAV, MP3, FLAC or Ogg"
+            )
+        if len(data) > MAX_BYTES:
+            raise UserError(
+                f"a file of {len(data):,} bytes ({kind}); expected at most {MAX_BYTES:,}. Make it "
+                "smaller"
+            )
+        sha256 = self._put(data)
+        return AudioPart(sha256, kind) if kind in AUDIO_TYPES else ImagePart(sha256, kind)
+
+    def read(self, part: MediaPart) -> bytes:
+        """The bytes of a part; a damaged or foreign file is an error, never an answer."""
+        data = self.bytes_of(part.sha256)
+        # The type comes with the message, not with the bytes: both must agree.
+        if (found := media_type_of(data)) != part.media_type:
+            raise StoreError(
+                f"{self.path(part.sha256)} is {found or 'no image or sound'}; its message says "
+                f"{part.media_type}"
+            )
+        return data
+
+    def bytes_of(self, sha256: str) -> bytes:
+        """The bytes with this hash."""
+        path = self.path(sha256)
+        if not path.is_file():
+            raise StoreError(f"{self.folder} has no file {sha256[:12]}; was it moved or removed?")
+        with telling(f"read {path}", path):
+            data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise StoreError(f"{path} is damaged: its contents do not have the hash of its name")
+        return data
+
+    def path(self, sha256: str) -> Path:
+        """Where the bytes are; 256 folders keep each of them short."""
+        check_sha256(sha256)
+        return self.folder / sha256[:2] / sha256
+
+    def holds(self, sha256: str) -> bool:
+        return self.path(sha256).is_file()
+
+    def collect(self, messages: Iterable[Message], source: Blobs) -> None:
+        """Copy the media of some messages from another folder; what is here already stays."""
+        for message in messages:
+            for part in message.media:
+                if not self.holds(part.sha256):
+                    self._put(source.read(part))
+
+    def _put(self, data: bytes) -> str:
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self.path(sha256)
+        if path.is_file():
+            return sha256
+        with telling(f"make {path.parent}", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, data)
+        return sha256
+
+
+def shared_blobs() -> Blobs:
+    """The media of this machine's tasks."""
+    return Blobs(cache_folder() / "blobs")
+
+
+def cache_folder() -> Path:
+    """`BURNISH_CACHE` where set, else `burnish` in the user's cache folder."""
+    named = os.environ.get("BURNISH_CACHE")
+    if named:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "burnish"

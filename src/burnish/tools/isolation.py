@@ -1,0 +1,148 @@
+"""Which walls this machine can put around a process, and what must stay readable behind them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from burnish.errors import UserError, did_you_mean
+from burnish.tools.inside.landlock import DEVICES
+
+
+class Layer(StrEnum):
+    """One wall. Resource limits, an empty environment and the kill are always there."""
+
+    NAMESPACES = "namespaces"
+    """Own user, process, network, IPC and host-name namespaces."""
+    MOUNT = "mount"
+    """A root of its own: the interpreter read-only, a work folder of bounded size. Needs namespaces."""
+    NOBODY = "nobody"
+    """Where burnish runs as root: the code has the rights of the user nobody."""
+    LANDLOCK = "landlock"
+    """The kernel refuses paths outside the work folder and the interpreter."""
+    SECCOMP = "seccomp"
+    """The kernel refuses sockets, new processes and other calls that plain code does not need."""
+    BUBBLEWRAP = "bubblewrap"
+    """The program bwrap in place of namespaces and mount."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The layers of a run, and how the first of them is entered."""
+
+    layers: frozenset[Layer]
+    user_namespace: bool = True
+    """False where root may make the other namespaces but no user namespace."""
+
+    @property
+    def has_own_root(self) -> bool:
+        """Whether the work folder is a file system of its own, with a size of its own."""
+        return Layer.MOUNT in self.layers
+
+    @property
+    def has_uncounted_threads(self) -> bool:
+        """Whether the kernel lets the threads of a run pass uncounted, because they are root's."""
+        has_other_user = Layer.NOBODY in self.layers or (
+            Layer.NAMESPACES in self.layers and self.user_namespace
+        )
+        return os.geteuid() == 0 and Layer.SECCOMP in self.layers and not has_other_user
+
+    def with_layers(self, more: Iterable[Layer]) -> Plan:
+        return replace(self, layers=self.layers | frozenset(more))
+
+    def __str__(self) -> str:
+        return ", ".join(layer.value for layer in Layer if layer in self.layers) or "limits only"
+
+
+def chosen(names: Iterable[Layer | str]) -> frozenset[Layer]:
+    """Layers by name; an unknown one is the user's mistake."""
+    known = [layer.value for layer in Layer]
+    found = set()
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"unknown sandbox layer '{name}'; expected some of {', '.join(known)}."
+                f"{did_you_mean(str(name), known)}"
+            )
+        found.add(Layer(name))
+    if Layer.MOUNT in found and Layer.NAMESPACES not in found:
+        raise UserError("sandbox layer 'mount' needs 'namespaces'; add it or leave mount out.")
+    if Layer.BUBBLEWRAP in found and Layer.NAMESPACES in found:
+        raise UserError("sandbox layers 'bubblewrap' and 'namespaces' exclude each other.")
+    return frozenset(found)
+
+
+EXTRAS = frozenset({Layer.NOBODY, Layer.LANDLOCK, Layer.SECCOMP})
+"""Layers that a process puts on itself, in any combination."""
+
+
+def bases(names: frozenset[Layer]) -> list[Plan]:
+    """What a process is started in, best first; the extras come on top."""
+    if sys.platform != "linux":
+        return [Plan(frozenset())]
+    plans: list[Plan] = []
+    both = names & {Layer.NAMESPACES, Layer.MOUNT}
+    if Layer.NAMESPACES in names:
+        plans += _entered(both)
+    if Layer.BUBBLEWRAP in names and bubblewrap():
+        plans.append(Plan(frozenset({Layer.BUBBLEWRAP})))
+    if Layer.MOUNT in both:
+        plans += _entered(frozenset({Layer.NAMESPACES}))
+    return [*plans, Plan(frozenset())]
+
+
+def _entered(layers: frozenset[Layer]) -> list[Plan]:
+    """With a user namespace; for root also without, where those are forbidden."""
+    plans = [Plan(layers)]
+    return [*plans, Plan(layers, user_namespace=False)] if os.geteuid() == 0 else plans
+
+
+def bubblewrap() -> str | None:
+    """The path of bwrap, if it is installed."""
+    return shutil.which("bwrap")
+
+
+@dataclass(frozen=True)
+class Mounts:
+    """What of the host's files the code can read."""
+
+    readable: tuple[str, ...]
+    hidden: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+    """Other names of readable paths: the link and what it points to."""
+
+
+def interpreter_mounts(more: Iterable[Path] = ()) -> Mounts:
+    """The standard library, the system's shared libraries, and `more`; no installed packages."""
+    wanted = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    wanted += [sysconfig.get_config_var("LIBDIR") or "", "/lib", "/lib64", "/usr/lib", "/usr/lib64"]
+    wanted += ["/usr/local/lib", "/etc/ld.so.cache", "/usr/share/zoneinfo", *DEVICES]
+    own = [str(path.resolve()) for path in more]
+    there = [path for path in wanted if path and os.path.exists(path)]
+    paths = {os.path.realpath(path) for path in there}
+    top = sorted(path for path in paths if not any(_is_under(path, other) for other in paths))
+    folders = [Path(path) for path in top if os.path.isdir(path)]
+    patterns = (
+        "site-packages",
+        "dist-packages",
+        "python3*/site-packages",
+        "python3*/dist-packages",
+    )
+    found = [str(hit) for folder in folders for name in patterns for hit in folder.glob(name)]
+    asked = [path for path in found if any(path == o or _is_under(o, path) for o in own)]
+    links = [(path, os.path.realpath(path)) for path in there if os.path.realpath(path) != path]
+    return Mounts(
+        readable=(*top, *(path for path in own if path not in top)),
+        hidden=tuple(sorted(set(found) - set(asked))),
+        links=tuple(dict.fromkeys(links)),
+    )
+
+
+def _is_under(path: str, other: str) -> bool:
+    return path != other and path.startswith(other.rstrip("/") + "/")

@@ -1,0 +1,309 @@
+"""What one kind of training does in a step; the trainer does everything else.
+
+An algorithm says what a batch is, how it is cut into micro-batches, what the loss of one is, and
+what to report. The trainer (`training/trainer.py`) owns the optimiser, accumulation, guards, the
+learning rate, evaluation times, checkpoints, exact resume, the store, events and the forecast.
+
+To add one, write `training/algorithms/NAME.py` and its settings in `config/schema.py`:
+
+    class Mine(TrainSection, frozen=True, tag="mine"):       # config/schema.py, and in `Train`
+        batch: Positive = 32
+
+    class MineAlgorithm(Algorithm[list[Trajectory], PackedBatch]):     # training/algorithms/mine.py
+        def __init__(self, setup: Setup, settings: Mine) -> None: ...
+        def batch(self, step): return self.experts.take(step, self.settings.batch)
+        def micro_batches(self, batch, tokens): return self.setup.batches.split(batch, tokens=tokens)
+        def loss(self, model, micro): ...
+
+    ALGORITHM = MineAlgorithm                                # what `train.kind = "mine"` builds
+
+An algorithm outside of the package needs no line anywhere: `train = { kind = "function", path =
+"my_file.py:MyAlgorithm", options = { ... } }`; its `settings` are then the options, a dict.
+
+A step calls, in this order: `batch`, `updates`, then for each update `micro_batches` and `loss`,
+`gradients`, `meanwhile`; at the end `finish`. What a resumed run needs is in `state`. Randomness
+comes from `setup.seeds` by purpose and step, never from a generator that is carried along, so that
+a step repeated after a crash is the same step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from torch import Tensor
+
+from burnish.training.data import Cursor
+from burnish.training.forecast import Workload
+
+if TYPE_CHECKING:
+    from burnish.config.schema import Config
+    from burnish.errors import GuardTripped
+    from burnish.lm.local import LocalLM
+    from burnish.records import Task
+    from burnish.rewards.combine import Weighted
+    from burnish.seeds import Seeds
+    from burnish.store import RunStore, StoredSample
+    from burnish.training.data import Data, PromptReport
+    from burnish.training.devices import World
+    from burnish.training.event_loop import EventLoop
+    from burnish.training.events import Event, HeldOut
+    from burnish.training.microbatch import MicroBatcher
+    from burnish.training.trainable import Trainable
+
+BatchT = TypeVar("BatchT")
+MicroT = TypeVar("MicroT")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of one micro-batch. All numbers stay on the device; the trainer reads them at once."""
+
+    total: Tensor
+    """0-d, divided by the normaliser of the whole update (all its micro-batches on all processes),
+    so that the gradients of micro-batches add up to those of the update."""
+    ids: Sequence[str] = ()
+    """Names of the samples, for the message of a guard."""
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+    """Detached 0-d terms of `total`; become the metrics `loss/NAME`."""
+    rows: Mapping[str, Tensor] = field(default_factory=dict)
+    """Detached (B, ...) values, a row for each of `ids`; a guard names the rows that are not finite."""
+    sums: Mapping[str, Tensor] = field(default_factory=dict)
+    """Detached; added up over micro-batches, updates and processes for `StepResult.sums`."""
+    largest: Mapping[str, Tensor] = field(default_factory=dict)
+    """Detached 0-d; the maximum over the same becomes `StepResult.largest`."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What the updates of one step gave."""
+
+    updates: int = 0
+    """Optimiser steps taken."""
+    losses: Mapping[str, float] = field(default_factory=dict)
+    """`total` and the parts, means over the updates."""
+    sums: Mapping[str, Tensor] = field(default_factory=dict)
+    """The sums of `Loss.sums`, float64 on the CPU."""
+    largest: Mapping[str, float] = field(default_factory=dict)
+    gradient_norm: float = 0.0
+    """Before clipping, mean over the updates."""
+    weight_norm: float = 0.0
+    """Of the weights after the last update."""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What an algorithm says of a finished step; the trainer adds loss, optimiser and time."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Numbers that follow from config and seed; a repeated step must bring the same ones."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of the machine, such as seconds."""
+    is_reread: bool = False
+    """The batch was read back from an interrupted start instead of sampled."""
+    stop: str = ""
+    """Why the run should end here; empty: it goes on."""
+
+
+class AlgorithmState(NamedTuple):
+    """What a checkpoint keeps of an algorithm."""
+
+    values: Mapping[str, Any] = {}
+    """JSON-able."""
+    tensors: Mapping[str, Tensor] = {}
+
+
+@dataclass(frozen=True)
+class HeldOutScores:
+    """A held-out evaluation: one mark for each held-out item, None where it could not be scored."""
+
+    marks: Sequence[float | None]
+    measure: str = "reward"
+    """What a mark is: `reward`, higher is better, or `loss`, lower is better."""
+    samples: Sequence[StoredSample] = ()
+
+
+@dataclass
+class Setup:
+    """What the trainer gives to an algorithm."""
+
+    config: Config
+    steps: int
+    """Of this stage."""
+    data: Data
+    """Opens task sets; `data.tasks` are the run's own."""
+    scorer: Weighted | None
+    """The rewards; None where the config has none."""
+    trainable: Trainable
+    batches: MicroBatcher
+    """Cuts trajectories into packed micro-batches; computes without gradients within memory."""
+    store: RunStore
+    """Write only where `world.is_main`."""
+    seeds: Seeds
+    world: World
+    loop: EventLoop
+    """Runs coroutines."""
+    prompts: PromptReport
+    """Lengths of the first prompts."""
+    length_of: Callable[[Task], int]
+    """Prompt length of any task, in tokens."""
+    stage: str = ""
+    """Name of the stage; empty for the main training."""
+    judging: Callable[[str], None] = lambda part: None
+    """Say to which part of the run the judge calls from now on belong."""
+    done: int = 0
+    """Steps of earlier starts."""
+    weight_version: int = 0
+    """Optimiser steps behind the weights."""
+    copy_gradients: Callable[[], list[Tensor]] = list
+    """Copies of the gradient sums of this process as they stand between two micro-batches."""
+
+    @property
+    def folder(self) -> Path:
+        """Where files of this stage live."""
+        return self.store.folder / "stages" / self.stage if self.stage else self.store.folder
+
+    @cached_property
+    def lm(self) -> LocalLM:
+        """The model under training as a sampler, made when it is first asked for."""
+        from burnish.lm.local import LocalLM
+
+        lm = LocalLM(self.trainable.loaded)
+        lm.weight_version = self.weight_version
+        self.batches.release = lm.release
+        return lm
+
+    def moved(self, version: int) -> None:
+        """The weights are now those of this version."""
+        self.weight_version = version
+        if "lm" in self.__dict__:
+            self.lm.weight_version = version
+
+    def cursor(self) -> Cursor:
+        """Walks through the run's tasks whose prompts fit."""
+        rollout = self.config.rollout
+        return Cursor(
+            tasks=self.data.tasks,
+            length_of=self.length_of,
+            max_prompt_tokens=rollout.max_prompt_tokens,
+            drop_overlong=rollout.overlong_prompts == "drop",
+        )
+
+
+class Preparation(NamedTuple):
+    """Work before the first step; the trainer does it under its guards."""
+
+    what: str
+    """For a message, such as `calibration`."""
+    work: Callable[[], Event]
+
+
+class Algorithm(ABC, Generic[BatchT, MicroT]):
+    """One kind of training. Subclass it: what is not overridden does nothing or the usual thing."""
+
+    samples_prompts: ClassVar[bool] = False
+    """Prompts over `rollout.max_prompt_tokens` are refused, or dropped, before the first step."""
+    can_be_stage: ClassVar[bool] = True
+    """False where it stores rollouts, which the store knows by the main training's steps."""
+
+    def __init__(self, setup: Setup, settings: Any) -> None:
+        """Called once the model is loaded; `settings` are those of the table `train`."""
+        self.setup = setup
+
+    # --- before a model is loaded
+
+    @classmethod
+    def check(cls, config: Config, settings: Any, data: Data) -> None:
+        """Refuse bad settings and data; every task set opened here counts for the fingerprint."""
+
+    # --- a step; these three are what every algorithm must have
+
+    @abstractmethod
+    def batch(self, step: int) -> BatchT:
+        """What the step trains on: rollouts with rewards, demonstrations, pairs, waveforms.
+
+        Asked twice for a step, also by another process after a crash, it gives the same batch.
+        """
+
+    @abstractmethod
+    def micro_batches(self, batch: BatchT, tokens: int) -> Iterator[MicroT]:
+        """This process's share of one update in passes of about `tokens` tokens.
+
+        Called again with fewer tokens when the device is full. The next micro-batch is asked for
+        after the backward pass of the one before.
+        """
+
+    @abstractmethod
+    def loss(self, model: Any, micro: MicroT) -> Loss:
+        """The forward pass and the loss; must not wait for the device."""
+
+    def updates(self, batch: BatchT) -> Sequence[BatchT]:
+        """The batch in the parts that are one optimiser step each (epochs and mini-batches).
+
+        Called once a step, with the weights of its beginning; an empty list skips the update.
+        """
+        return [batch]
+
+    def gradients(self, update: BatchT, sums: Sequence[Tensor]) -> None:
+        """Look at the gradient sums of one update, over all processes, before the optimiser step."""
+
+    def meanwhile(self) -> None:
+        """Work for the host while the GPU finishes the passes of an update."""
+
+    def finish(self, step: int, batch: BatchT, result: StepResult) -> StepReport:
+        """Store what belongs to the step and report it."""
+        return StepReport()
+
+    # --- around the steps
+
+    def prepare(self) -> Iterator[Preparation]:
+        """What is done before the first step of every start, also a resumed one: measure, calibrate."""
+        return iter(())
+
+    def workload(self) -> Workload:
+        """The size of a step, for the forecast."""
+        rollout, longest = self.setup.config.rollout, self.setup.prompts.longest
+        return Workload(rollout.prompts, 1, longest, rollout.max_tokens, is_sampled=False)
+
+    def evaluate(self, step: int) -> HeldOutScores | None:
+        """The model on held-out data; None where there is nothing to evaluate."""
+        return None
+
+    def evaluated(self, found: HeldOut) -> Iterator[Event]:
+        """After an evaluation: a curriculum may go on."""
+        return iter(())
+
+    def parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """Named parameters beside the model's, such as a value head; trained and checkpointed."""
+        return ()
+
+    def write(self, folder: Path) -> None:
+        """Write what belongs to the trained model beside its weights, such as that head."""
+
+    # --- resume and replay
+
+    def state(self) -> AlgorithmState:
+        """What the next step needs of the ones before."""
+        return AlgorithmState()
+
+    def restore(self, state: AlgorithmState) -> None:
+        """Go on from a checkpoint's `state()`."""
+
+    def save_batch(self, place: Path, error: GuardTripped) -> bool:
+        """Keep the batch that a guard stopped, where `batch(step)` would not give it again.
+
+        False where there is nothing yet that could be replayed; `place` is then not made.
+        """
+        place.mkdir(parents=True, exist_ok=True)
+        return True
+
+    def load_batch(self, place: Path, step: int) -> BatchT:
+        """The batch that `save_batch` kept, for `burnish replay`."""
+        return self.batch(step)
+
+
+AnyAlgorithm = Algorithm[Any, Any]

@@ -1,0 +1,403 @@
+"""Policy optimisation: sample, score, compute advantages, and take the recipe's policy gradient.
+
+Every recipe of `[policy]` runs here; its gradient is that of `policy_update.py`. Rollouts are stored
+before the update, so that an interrupted step is read back and neither sampled nor judged twice.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+from safetensors.torch import load_file, save_file
+
+from burnish.config.schema import Config
+from burnish.config.schema import PolicyTrain as PolicySettings
+from burnish.errors import GuardTripped, RewardError, StoreError, UserError, did_you_mean
+from burnish.policy.balance import BalanceState
+from burnish.policy.batch import Advantages, RewardBatch
+from burnish.policy.components import ReferenceFrozen
+from burnish.policy.reference import ReferenceStats, fit_reference_stats
+from burnish.policy.state import PolicyState
+from burnish.records import Task
+from burnish.rewards.scorer import score_groups
+from burnish.store import StartRewards, read_start_rewards, write_start_rewards
+from burnish.texts import run_word
+from burnish.training import metrics
+from burnish.training.algorithm import (
+    AlgorithmState,
+    HeldOutScores,
+    Preparation,
+    Setup,
+    StepReport,
+    StepResult,
+)
+from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate, monitored
+from burnish.training.algorithms.sft import SftTerm
+from burnish.training.collect import (
+    BrokenStep,
+    Collected,
+    RolloutCollector,
+    Scored,
+    reward_batch,
+    slot_of,
+    useful_groups,
+)
+from burnish.training.curriculum import FILE as DIFFICULTY
+from burnish.training.curriculum import (
+    Curriculum,
+    CurriculumState,
+    advance,
+    check_always,
+    difficulty_of,
+    open_curriculum,
+)
+from burnish.training.data import Data
+from burnish.training.events import Calibrated, Event, HeldOut, StageBegun
+from burnish.training.experts import find_demonstrations
+from burnish.training.forecast import Workload
+from burnish.training.guards import check_sampled, failing, useless
+from burnish.training.validate import check_recipe
+from burnish.training.weighing import AdvantageComputer, refreeze_note
+
+SAMPLES = "samples.jsonl"
+OLD = "old.safetensors"
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The rollouts of the step under way."""
+
+    collected: Collected
+    rewards: RewardBatch
+    is_reread: bool
+
+
+class PolicyAlgorithm(PolicyUpdate):
+    """`train = { kind = "policy" }`, the default: the recipe of `[policy]`."""
+
+    samples_prompts = True
+    can_be_stage = False
+
+    def __init__(self, setup: Setup, settings: PolicySettings) -> None:
+        config = setup.config
+        assert setup.scorer is not None, "checked before"
+        tokenizer = setup.trainable.loaded.tokenizer
+        if config.policy.needs_reference:
+            setup.trainable.freeze_reference()
+        super().__init__(
+            setup.batches,
+            config.policy,
+            config.update,
+            setup.seeds,
+            temperature=config.rollout.temperature,
+            max_tokens=config.rollout.max_tokens,
+            reference=setup.trainable.reference if config.policy.needs_reference else None,
+            imitation=SftTerm.open(config, setup.data, tokenizer, setup.seeds),
+            copy_gradients=lambda: setup.copy_gradients(),
+        )
+        self.setup = setup
+        self.cursor = setup.cursor()
+        self.collector = RolloutCollector(
+            setup.lm,
+            setup.scorer,
+            config.policy,
+            config.rollout,
+            config.rollout.build(),
+            setup.world,
+            setup.loop,
+        )
+        self.computer = AdvantageComputer(config.policy, setup.seeds, tokenizer, self.pooled)
+        self.curriculum: Curriculum | None = None
+        self.curriculum_state = CurriculumState()
+        self.useless_streak = 0
+        self.scored: list[Scored] = []
+        """The rollouts of the step under way, kept for a guard's report."""
+        self.sampled: Sampled | None = None
+        self.under_way: PolicyBatch | None = None
+
+    @classmethod
+    def check(cls, config: Config, settings: PolicySettings, data: Data) -> None:
+        check_recipe(config, data.rewards)
+        if config.curriculum:
+            check_always(config.curriculum.always, data.tasks)
+        term = config.policy.imitation
+        if term is None:
+            return
+        shown = find_demonstrations(config, data, "the `sft` term")
+        if term.by and term.by not in shown.fields:
+            known = ", ".join(sorted(shown.fields)) or "none"
+            raise UserError(
+                f"policy.auxiliary.{config.policy.auxiliary.index(term)}.by is '{term.by}', a "
+                f"field that task set '{shown.name}' does not have; expected one of {known}."
+                f"{did_you_mean(term.by, shown.fields)}"
+            )
+
+    def workload(self) -> Workload:
+        rollout, longest = self.setup.config.rollout, self.setup.prompts.longest
+        # Answers are no longer than what the model's context leaves.
+        left = max(1, self.setup.trainable.module.longest_row(longest) - longest)
+        tokens = min(rollout.max_tokens, left)
+        sizes = (rollout.prompts, rollout.samples, longest, tokens)
+        return Workload(*sizes, has_reference=self.reference is not None)
+
+    # --- rollouts and advantages
+
+    def batch(self, step: int) -> PolicyBatch:
+        self.scored = []
+        collected, is_reread = self._collect(step)
+        batch = self._with_advantages(step, collected, is_reread)
+        if self.setup.world.is_main:
+            rows = metrics.samples(step, collected, batch.values)
+            self.setup.store.append_rollouts(step, rows)
+            self._note_refreeze(batch)
+        shares, reasons = metrics.status_shares(collected), metrics.reasons(collected)
+        limit = self.setup.config.guards.failed_share
+        batch.stop = failing(shares, limit, run_word(self.setup.store.folder), step, reasons)
+        return batch
+
+    def _with_advantages(
+        self, step: int, collected: Collected, is_reread: bool = False
+    ) -> PolicyBatch:
+        self.scored = collected.kept
+        trajectories = [scored.trajectory for scored in collected.kept]
+        check_sampled(trajectories, step)
+        rewards, values = self.computer.compute_advantages(collected.kept, step)
+        self.sampled = Sampled(collected, rewards, is_reread)
+        self.under_way = PolicyBatch(step, trajectories, values)
+        return self.under_way
+
+    def updates(self, batch: PolicyBatch) -> list[PolicyBatch]:
+        """None where the step ends the run, or a recipe still warms up beside the policy."""
+        self.overlap = {}
+        return [] if batch.stop or not batch.values.moves else super().updates(batch)
+
+    def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
+        """A guard's report is to know the weight of imitation too."""
+        return self.computer.hold(values, balance)
+
+    def _collect(self, step: int) -> tuple[Collected, bool]:
+        """Sample and score, or read back what an interrupted start had already stored."""
+        setup = self.setup
+        stored = setup.store.rollouts(step)
+        if stored is None:
+            setup.judging(f"step {step}")
+            seed, version = setup.seeds.for_("rollout", step), setup.weight_version
+            return self.collector.collect(step, self.cursor, seed, version), False
+        slots = {slot_of(s.trajectory) for s in stored}
+        self.cursor.take(len(slots))
+        kept, dropped = (
+            [Scored(s.task, s.trajectory, s.reward) for s in stored if s.split == split]
+            for split in ("train", "dropped")
+        )
+        return Collected(kept, dropped, len(slots), rollout_s=0.0, score_s=0.0), True
+
+    def _note_refreeze(self, batch: PolicyBatch) -> None:
+        """Store a new unit of the rewards once, also where a resumed run repeats the step."""
+        assert self.sampled is not None
+        note, store = refreeze_note(self.sampled.rewards, batch.values), self.setup.store
+        if note and all(event.step != batch.step for event in store.events("refreeze")):
+            store.append_event("refreeze", note[0], note[1], batch.step)
+
+    # --- around the update
+
+    def meanwhile(self) -> None:
+        self.cursor.look_ahead(self.setup.config.rollout.prompts)
+
+    def finish(self, step: int, batch: PolicyBatch, result: StepResult) -> StepReport:
+        assert self.sampled is not None
+        collected, sampled = self.sampled.collected, self.sampled
+        values, config = batch.values, self.setup.config
+        entropies = self.token_entropies(batch.trajectories) if result.updates else {}
+        self.computer.remember(values)
+        useful, groups = useful_groups(values, sampled.rewards.groups_B)
+        self.useless_streak = 0 if useful else self.useless_streak + 1
+        if self.setup.world.is_main:
+            by_name = metrics.token_values(batch.trajectories, values, entropies)
+            for name, by_rollout in by_name.items():
+                self.setup.store.append_token_values(step, name, by_rollout)
+        limit, run = config.guards.useless_steps, run_word(self.setup.store.folder)
+        return StepReport(
+            metrics={
+                **metrics.status_shares(collected),
+                **dict(values.diagnostics),
+                **metrics.totals(collected),
+                **metrics.lengths(collected),
+                **metrics.outcomes(collected, self.collector.scorer.children, config.policy.select),
+                **monitored(result),
+                **self.overlap,
+                **batch.balance,
+                "groups/useful": float(useful),
+                "groups/total": float(groups),
+                "groups/tried": float(collected.groups_tried),
+            },
+            timings={"time/rollout_s": collected.rollout_s, "time/score_s": collected.score_s},
+            is_reread=sampled.is_reread,
+            stop=batch.stop or useless(self.useless_streak, limit, run),
+        )
+
+    # --- before the first step, and after an evaluation
+
+    def prepare(self) -> Iterator[Preparation]:
+        """The start model's rewards as a unit, and a curriculum, where the recipe asks for them."""
+        calibration = self.recipe.calibration
+        if calibration is not None and self.computer.state.reference is None:
+            yield Preparation("calibration", lambda: self._calibrate(calibration))
+        if self.setup.config.curriculum is not None:
+            yield Preparation("measuring the curriculum", self._begin_curriculum)
+
+    def _calibrate(self, piece: ReferenceFrozen) -> Calibrated:
+        """Rewards of the start model on its own answers: the unit of `reference_frozen`."""
+        setup = self.setup
+        found = read_start_rewards(setup.folder) or self._measure_start(piece)
+        reference = ReferenceStats.from_numbers(found.mean, found.deviation, found.counts)
+        self.computer.state = replace(self.computer.state, reference=reference)
+        named = dict(zip(found.names, found.deviation, strict=True))
+        return Calibrated(
+            count=found.answers,
+            mean=dict(zip(found.names, found.mean, strict=True)),
+            deviation=named,
+            constant=tuple(name for name, sd in named.items() if sd <= piece.sd_floor),
+        )
+
+    def _measure_start(self, piece: ReferenceFrozen) -> StartRewards:
+        self.setup.judging("calibration")
+        tasks = replace(self.cursor, position=0).take(piece.prompts)
+        seed = self.setup.seeds.for_("calibration")
+        scored = self.collector.answer(tasks, seed, piece.samples)
+        batch = reward_batch(scored)
+        names = batch.names
+        silent = [n for n, k in zip(names, batch.rewards_BK.isnan().all(0), strict=True) if k]
+        if silent:
+            raise UserError(
+                f"reward '{silent[0]}' has no value for any of {len(scored)} answers of the start "
+                "model, so 'reference_frozen' has no unit for it; see why: burnish try"
+            )
+        fit = fit_reference_stats(batch.rewards_BK, sd_floor=piece.sd_floor, robust=piece.robust)
+        numbers = (fit.mean_K.tolist(), fit.sd_K.tolist(), fit.count_K.tolist())
+        measured = StartRewards(len(scored), names, *numbers)
+        if self.setup.world.is_main:
+            write_start_rewards(self.setup.folder, measured)
+        return measured
+
+    def _begin_curriculum(self) -> StageBegun:
+        """Deal the tasks into stages by how the start model does at them."""
+        setup, config = self.setup, self.setup.config.curriculum
+        assert config is not None
+
+        def measure(pool: Sequence[Task]) -> list[float | None]:
+            setup.judging("difficulty")
+            part = setup.config.evaluation.part
+            # A prompt over the limit is never drawn, whatever its stage.
+            fitting = [task for task in pool if self.cursor.fits(task)]
+            seed = setup.seeds.for_("difficulty")
+            scored = self.collector.answer(fitting, seed, config.samples)
+            marks: dict[str, list[float | None]] = {task.id: [] for task in pool}
+            for s in scored:
+                mark = s.reward.components.get(part) if part else s.reward.value
+                marks[s.task.id].append(mark)
+            return [difficulty_of(marks[task.id], config.passing) for task in pool]
+
+        seed = setup.seeds.for_("curriculum")
+        keeps = setup.world.is_main
+        self.curriculum = open_curriculum(
+            setup.folder, config, setup.data.tasks, measure, seed, keeps=keeps
+        )
+        return self._enter_stage(self.curriculum_state, setup.done)
+
+    def _enter_stage(self, state: CurriculumState, step: int) -> StageBegun:
+        assert self.curriculum is not None
+        stages, folder = self.curriculum.stages, self.setup.folder
+        if state.stage >= len(stages):
+            raise StoreError(
+                f"the newest checkpoint of {folder} stands at stage {state.stage} of a curriculum "
+                f"with {len(stages)} stages; is {folder / DIFFICULTY} that of this run?"
+            )
+        self.curriculum_state = state
+        self.curriculum.stage = state.stage
+        self.cursor.draw_from(self.curriculum)
+        return StageBegun(state.stage, len(stages), len(stages[state.stage]), step)
+
+    def evaluate(self, step: int) -> HeldOutScores:
+        return metrics.held_out_rewards(self.setup, step)
+
+    def evaluated(self, found: HeldOut) -> Iterator[Event]:
+        """Go on to harder tasks once the score has stopped rising."""
+        config = self.setup.config.curriculum
+        if config is None or self.curriculum is None:
+            return
+        score = found.score.value if found.score else None
+        stages = len(self.curriculum.stages)
+        state = advance(self.curriculum_state, score, config.patience, config.gain, stages=stages)
+        if state.stage != self.curriculum_state.stage:
+            yield self._enter_stage(state, found.step)
+        self.curriculum_state = state
+
+    # --- resume and replay
+
+    def state(self) -> AlgorithmState:
+        values = {
+            "cursor": self.cursor.position,
+            "useless_streak": self.useless_streak,
+            "curriculum": msgspec.to_builtins(self.curriculum_state),
+        }
+        return AlgorithmState(values, self.computer.state.tensors())
+
+    def restore(self, state: AlgorithmState) -> None:
+        self.cursor.position = state.values["cursor"]
+        self.useless_streak = state.values["useless_streak"]
+        self.curriculum_state = msgspec.convert(state.values["curriculum"], CurriculumState)
+        self.computer.state = PolicyState.from_tensors(state.tensors)
+
+    def save_batch(self, place: Path, error: GuardTripped) -> bool:
+        scored = error.scored if isinstance(error, BrokenStep) else self.scored
+        if not scored:
+            return False
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / SAMPLES).open("wb") as lines:
+            for item in scored:
+                lines.write(msgspec.json.encode(item) + b"\n")
+        if self.under_way is not None and self.under_way.old:
+            old = {str(i): logp.contiguous() for i, logp in self.under_way.old.items()}
+            save_file(old, place / OLD)
+        return True
+
+    def load_batch(self, place: Path, step: int) -> PolicyBatch:
+        lines = (place / SAMPLES).read_bytes().splitlines()
+        scored = [msgspec.json.decode(line, type=Scored) for line in lines]
+        if all(item.reward.value is None and not item.reward.parts for item in scored):
+            scored = self._score_again(step, scored)
+        batch = self._with_advantages(step, Collected(scored, [], 0, 0.0, 0.0))
+        if (place / OLD).is_file():
+            old = load_file(place / OLD, device=str(self.batches.device))
+            batch.old = {int(i): logprobs for i, logprobs in old.items()}
+        return batch
+
+    def _score_again(self, step: int, scored: list[Scored]) -> list[Scored]:
+        """Put answers whose scoring was stopped through the rewards as they are now."""
+        groups: dict[str, list[Scored]] = {}
+        for item in scored:
+            groups.setdefault(item.trajectory.group, []).append(item)
+        items = [(g[0].task, [s.trajectory.as_response() for s in g]) for g in groups.values()]
+        config = self.setup.config.rollout
+        work = functools.partial(
+            score_groups,
+            self.collector.scorer,
+            items,
+            limit=config.score_concurrency,
+            deadline_s=config.score_timeout_s,
+        )
+        try:
+            rewards = self.setup.loop.run(work)
+        except RewardError as error:
+            line = f"reward guard at step {step}: {error}"
+            raise GuardTripped(line, stage="reward", step=step) from error
+        marked = [reward for group in rewards for reward in group]
+        members = [item for group in groups.values() for item in group]
+        return [replace(s, reward=reward) for s, reward in zip(members, marked, strict=True)]
+
+
+ALGORITHM = PolicyAlgorithm

@@ -1,0 +1,388 @@
+"""The update of policy optimisation: mini-batches, the recipe's loss, and what is seen beside it.
+
+Rollouts that cannot move the weights are never computed: those a recipe masks, and those with
+advantage 0 when no auxiliary term looks at them. They still count wherever the loss's denominator
+counts them. Numbers are sums over the tokens that were computed and stay on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish.config.schema import Update as UpdateConfig
+from burnish.policy.balance import BalanceState, gradient_overlap
+from burnish.policy.batch import Advantages, LossBatch, Normaliser
+from burnish.policy.batch import Loss as PolicyLoss
+from burnish.policy.components import SFT
+from burnish.policy.contrast.pool import pool_packed
+from burnish.policy.loss import loss as policy_loss
+from burnish.policy.recipe import Recipe
+from burnish.policy.trust_region import bucket_shares
+from burnish.records import Trajectory
+from burnish.seeds import Seeds
+from burnish.training.algorithm import Algorithm, Loss, StepResult
+from burnish.training.algorithms.sft import SftTerm, Shown, show
+from burnish.training.forward import CausalModel, token_scores
+from burnish.training.microbatch import MicroBatcher
+from burnish.training.packing import PackedBatch, scatter, to_device
+
+Reference = Callable[[], AbstractContextManager[CausalModel]]
+"""Opens the frozen reference model."""
+
+
+@dataclass
+class PolicyBatch:
+    """The rollouts of a step with their advantages; `members` are those of one update."""
+
+    step: int
+    trajectories: Sequence[Trajectory]
+    values: Advantages
+    stop: str = ""
+    """Why the run should end with this step, without an update."""
+    balance: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of the `sft` term's coefficient, where it adapts."""
+    old: Mapping[int, Tensor] = field(default_factory=dict)
+    """Log-probs before the first update, by rollout; empty when there is only one update."""
+    members: Sequence[int] = ()
+    normaliser: Normaliser | None = None
+    number: int = 0
+    """Of the mini-batch, over all epochs."""
+
+
+class Rolled(NamedTuple):
+    """A micro-batch of rollouts."""
+
+    packed: PackedBatch
+    update: PolicyBatch
+
+
+class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
+    """Turns advantages into gradients."""
+
+    def __init__(
+        self,
+        batches: MicroBatcher,
+        recipe: Recipe,
+        config: UpdateConfig,
+        seeds: Seeds,
+        *,
+        temperature: float,
+        max_tokens: int,
+        reference: Reference | None = None,
+        imitation: SftTerm | None = None,
+        copy_gradients: Callable[[], list[Tensor]] = list,
+    ) -> None:
+        self.batches, self.recipe, self.config, self.seeds = batches, recipe, config, seeds
+        self.temperature, self.max_tokens = temperature, max_tokens
+        self.reference = reference
+        self.imitation = imitation
+        """Demonstrations whose likelihood every update raises too."""
+        self.copy_gradients = copy_gradients
+        self.entropies: dict[int, Tensor] = {}
+        """Of each token, by rollout, as its first pass in the last step found them."""
+        self.coefficient = 0.0
+        """Of the `sft` term in the update under way."""
+        self.rollout_sums: list[Tensor] = []
+        """Gradients of the rollouts alone, where they are to be compared with those of imitation."""
+        self.overlap: dict[str, float] = {}
+        """Norms and cosine of the two losses' gradients, where they were compared."""
+
+    def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
+        """The step's values with the measured weight of imitation."""
+        return replace(values, state=replace(values.state, balance=balance))
+
+    # --- which rollouts, in which order
+
+    def updates(self, batch: PolicyBatch) -> list[PolicyBatch]:
+        """A step in which no kept group has signal moves nothing; only imitation goes on."""
+        self.entropies, self.overlap = {}, {}
+        if self.imitation is not None:
+            measured = self.imitation.measure(self.batches, batch.values.state.balance, batch.step)
+            if measured is not None:
+                batch.values = self.hold(batch.values, measured.state)
+                batch.balance = measured.metrics()
+        has_signal = bool((batch.values.keep_B & batch.values.signal_B).any())
+        if not has_signal and self.imitation is None:
+            return []
+        moving = self._moving(batch.values) if has_signal else set()
+        config = self.config
+        if config.epochs * config.minibatches > 1 and not batch.old:
+            batch.old = self._old_logprobs(batch, moving)
+        everyone = self.recipe.aggregate.keep_denominator
+        dealt = (part for epoch in range(config.epochs) for part in self._deal(batch, epoch))
+        return [
+            replace(
+                batch,
+                members=[i for i in part if i in moving],
+                normaliser=_normaliser(batch, part, everyone=everyone),
+                number=number,
+            )
+            for number, part in enumerate(dealt)
+            if self.imitation is not None or any(i in moving for i in part)
+        ]
+
+    def _moving(self, values: Advantages) -> set[int]:
+        """Rollouts that can have a gradient."""
+        keep = values.keep_B
+        if all(isinstance(term, SFT) for term in self.recipe.auxiliary):
+            keep = keep & (values.values_B.reshape(len(keep), -1) != 0).any(1)
+        return set(keep.nonzero()[:, 0].tolist())
+
+    def _deal(self, batch: PolicyBatch, epoch: int) -> list[list[int]]:
+        """Mini-batches of whole groups, shuffled by the epoch's own seed when there are several."""
+        groups: dict[str, list[int]] = {}
+        for i, trajectory in enumerate(batch.trajectories):
+            groups.setdefault(trajectory.group, []).append(i)
+        order = list(groups.values())
+        count = min(self.config.minibatches, len(order))
+        if count > 1:
+            self.seeds.rng("minibatch", batch.step, epoch).shuffle(order)
+        return [[i for group in order[k::count] for i in group] for k in range(count)]
+
+    # --- forward passes
+
+    def micro_batches(self, batch: PolicyBatch, tokens: int) -> Iterator[Rolled | Shown]:
+        for packed in self.batches.split(batch.trajectories, batch.members, tokens):
+            yield Rolled(packed, batch)
+        if self.imitation is None:
+            return
+        self.rollout_sums = []
+        if batch.number == 0 and self.imitation.compares(batch.step):
+            self.rollout_sums = self.copy_gradients()
+        self.coefficient = self.imitation.coefficient(batch.step, batch.values.state.balance)
+        config = self.config
+        update = batch.step * config.epochs * config.minibatches + batch.number
+        shown = self.imitation.experts.take(update, self.imitation.term.batch)
+        yield from show(self.batches, shown, tokens)
+
+    def loss(self, model: Any, micro: Rolled | Shown) -> Loss:
+        if isinstance(micro, Shown):
+            assert self.imitation is not None
+            return self.imitation.loss(model, micro, self.coefficient)
+        packed, batch = micro
+        recipe = self.recipe
+        scores = token_scores(
+            model, packed, self.temperature, entropy_gradient=recipe.needs_entropy
+        )
+        current = scores.logp_BT.detach()
+        old = current
+        if batch.old:
+            old = scatter(torch.cat([batch.old[i] for i in packed.members]), packed)
+        values = _values(batch, packed, current.dtype, self.batches.device)
+        out = policy_loss(
+            recipe,
+            LossBatch(
+                logp_BT=scores.logp_BT,
+                old_logp_BT=old,
+                mask_BT=values.counted_BT,
+                advantages_B=values.advantages_B,
+                low_B=values.low_B,
+                high_B=values.high_B,
+                keep_B=values.keep_B,
+                normaliser=batch.normaliser,
+                ref_logp_BT=self._reference_logprobs(packed),
+                entropy_BT=scores.entropy_BT,
+                max_tokens=self.max_tokens,
+                buckets_B=values.buckets_B,
+                sampler_logp_BT=scatter(packed.sampled_N, packed)
+                if recipe.needs_sampler_logprobs
+                else None,
+            ),
+        )
+        entropy_BT = scores.entropy_BT.detach()
+        for row, i in enumerate(packed.members):
+            self.entropies.setdefault(i, entropy_BT[row])
+        ids = [batch.trajectories[i].id for i in packed.members]
+        sums, largest = _monitors(out, old, entropy_BT, packed)
+        return Loss(out.total, ids, out.parts, {"logprobs": current}, sums, largest)
+
+    @torch.no_grad()
+    def _reference_logprobs(self, packed: PackedBatch) -> Tensor | None:
+        if self.reference is None:
+            return None
+        with self.reference() as model:
+            return token_scores(model, packed, self.temperature).logp_BT
+
+    @torch.no_grad()
+    def _old_logprobs(self, batch: PolicyBatch, moving: set[int]) -> dict[int, Tensor]:
+        """The trainer's own log-probs before the first update of the step.
+
+        Packed as the first epoch will pack them: in half precision a number depends on its
+        neighbours in a matrix product, and the first ratio is to be exactly 1.
+        """
+
+        def work() -> dict[int, Tensor]:
+            found: dict[int, Tensor] = {}
+            for members in self._deal(batch, 0):
+                here = [i for i in members if i in moving]
+                for packed in self.batches.split(batch.trajectories, here):
+                    logp_BT = token_scores(self.batches.model, packed, self.temperature).logp_BT
+                    for row, i in enumerate(packed.members):
+                        found[i] = logp_BT[row, : len(batch.trajectories[i].logprobs)]
+            return found
+
+        return self.batches.world.merge(self.batches.within_memory(work))
+
+    @torch.no_grad()
+    def pooled(self, trajectories: Sequence[Trajectory]) -> Tensor:
+        """The mean of the last layer's states over each rollout's trained tokens, (B, D) float32."""
+        batches = self.batches
+
+        def work() -> dict[int, Tensor]:
+            found: dict[int, Tensor] = {}
+            for packed in batches.split(trajectories):
+                hidden_RSD = batches.model(packed.inputs)
+                hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, packed.place_N)
+                pooled = pool_packed(hidden_ND, packed.rollout_N, len(packed.members))
+                found |= zip(packed.members, pooled.cpu(), strict=True)
+            return found
+
+        merged = self.batches.world.merge(batches.within_memory(work))
+        return torch.stack([merged[i] for i in range(len(trajectories))])
+
+    def gradients(self, update: PolicyBatch, sums: Sequence[Tensor]) -> None:
+        """Norms and cosine of the gradients of the rollouts' loss and of the demonstrations' NLL.
+
+        What imitation added is the difference of the sums after and before it: the sums that the
+        optimiser reads stay as they are, to the bit.
+        """
+        if not self.rollout_sums:
+            return
+        policy, self.rollout_sums = self.rollout_sums, []
+        self.batches.world.add(policy)
+        added = (total - part for total, part in zip(sums, policy, strict=True))
+        found = gradient_overlap(policy, added)
+        self.overlap = {"gradient/policy_norm": found.first_norm}
+        if self.coefficient:
+            self.overlap["gradient/sft_norm"] = found.second_norm / self.coefficient
+        if found.cosine is not None:
+            self.overlap["gradient/cosine"] = found.cosine
+
+    def token_entropies(self, trajectories: Sequence[Trajectory]) -> dict[int, list[float]]:
+        """The entropy at each trained token of the rollouts that moved the last update."""
+        counts = [trajectories[i].trained_tokens for i in self.entropies]
+        rows = [row[:count] for row, count in zip(self.entropies.values(), counts, strict=True)]
+        # One transfer for all of them.
+        whole = torch.cat(rows).double().cpu().round(decimals=4) if rows else torch.empty(0)
+        own = dict(zip(self.entropies, torch.split(whole, counts), strict=True))
+        self.entropies = {}
+        return {i: row.tolist() for i, row in sorted(self.batches.world.merge(own).items())}
+
+
+# --- what the loss reads, on the device of the pass
+
+
+class Values(NamedTuple):
+    """What the loss needs to know of the rollouts of one pass.
+
+    Bounds and advantages are (B,) or (B, T).
+    """
+
+    low_B: Tensor
+    high_B: Tensor
+    keep_B: Tensor
+    advantages_B: Tensor
+    counted_BT: Tensor
+    """Trained tokens that enter the loss."""
+    buckets_B: Tensor | None
+    """Pass-rate bucket of each rollout's group; None where there is nothing to tell apart."""
+
+
+def _normaliser(batch: PolicyBatch, members: Sequence[int], *, everyone: bool) -> Normaliser:
+    """What the loss of these rollouts is divided by; with `everyone`, dropped ones count too."""
+    keep = batch.values.keep_B.tolist()
+    counted = [i for i in members if everyone or keep[i]]
+    if batch.values.counted_BT is not None:
+        by_rollout = batch.values.counted_BT.sum(1).tolist()
+        total = sum(by_rollout[i] for i in counted)
+    else:
+        spans = (span for i in counted for span in batch.trajectories[i].spans)
+        total = sum(len(span.logprobs) for span in spans if span.trainable)
+    return Normaliser(tokens=float(total), rollouts=float(len(counted)))
+
+
+def _values(
+    batch: PolicyBatch, packed: PackedBatch, dtype: torch.dtype, device: torch.device
+) -> Values:
+    """The members' part of the advantages, on the device in one transfer."""
+    values = batch.values
+    rows = torch.tensor(packed.members)
+    by_token = values.values_B.dim() == 2
+    parts = {
+        "keep": values.keep_B,
+        "advantages": values.values_B,
+        "low": values.low_B,
+        "high": values.high_B,
+    }
+    if values.counted_BT is not None:
+        parts["counted"] = values.counted_BT
+    # With one update a step every ratio is 1: nothing is clipped in any bucket.
+    if values.buckets_B is not None and batch.old:
+        parts["buckets"] = values.buckets_B
+    columns = [
+        part[rows].double().reshape(len(rows), -1)[:, : packed.width] for part in parts.values()
+    ]
+    table = to_device(torch.cat(columns, 1).to(dtype), device)
+    split = torch.split(table, [c.shape[1] for c in columns], 1)
+    found = dict(zip(parts, split, strict=True))
+    low, high, advantages = found["low"], found["high"], found["advantages"]
+    counted_BT = packed.trained_BT
+    if "counted" in found:
+        counted_BT = counted_BT & found["counted"].bool()
+    return Values(
+        low_B=low if by_token else low[:, 0],
+        high_B=high if by_token else high[:, 0],
+        keep_B=found["keep"][:, 0].bool(),
+        advantages_B=advantages if by_token else advantages[:, 0],
+        counted_BT=counted_BT,
+        buckets_B=found["buckets"][:, 0] if "buckets" in found else None,
+    )
+
+
+# --- always-on numbers of an update: clipped share, entropy, sampler-trainer mismatch
+
+
+def _monitors(
+    out: PolicyLoss, before_BT: Tensor, entropy_BT: Tensor, packed: PackedBatch
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Sums over tokens and maxima of one pass; `before_BT` are the log-probs before the step.
+
+    The mismatch compares the sampler's log-probs with the trainer's own before the first update; on
+    one device in float32 it is zero up to rounding.
+    """
+    # Both are 0 where there is no trained token, and so is what follows from them.
+    gap_BT = (before_BT - scatter(packed.sampled_N, packed)).double()
+    distance_BT = gap_BT.abs()
+    sums = {
+        "tokens": torch.full_like(out.clipped_share, packed.trained, dtype=torch.float64),
+        "policy/clipped_share": out.clipped_share.double() * packed.trained,
+        "policy/entropy": entropy_BT.double().sum(),
+        "mismatch/mean_abs": distance_BT.sum(),
+        "mismatch/kl": (torch.expm1(gap_BT) - gap_BT).sum(),
+        **{f"correction/{k}": v.double() * packed.trained for k, v in out.correction.items()},
+    }
+    if out.clipped_by_bucket_2P is not None:
+        sums["buckets"] = out.clipped_by_bucket_2P
+    largest = {
+        "mismatch/max_ratio": distance_BT.amax().exp(),
+        "policy/ratio_max": out.ratio_max.double(),
+    }
+    return sums, largest
+
+
+def monitored(result: StepResult) -> dict[str, float]:
+    """Means over the tokens that were computed, the clipped share of each bucket, and maxima."""
+    sums = dict(result.sums)
+    tokens = float(sums.pop("tokens", torch.ones(()))) or 1.0
+    buckets = bucket_shares(sums.pop("buckets")) if "buckets" in sums else {}
+    return {
+        **{name: float(value) / tokens for name, value in sums.items()},
+        **{f"policy/clipped_share/{name}": share for name, share in buckets.items()},
+        **result.largest,
+    }

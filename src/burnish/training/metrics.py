@@ -1,0 +1,197 @@
+"""What a step and an evaluation leave in the store."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from burnish.bench.evaluate import Evaluation, evaluate
+from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
+from burnish.lm.base import Sampling
+from burnish.policy.batch import Advantages
+from burnish.policy.components import Select, Skew
+from burnish.records import Finish, Reward, Status, Trajectory
+from burnish.rewards.scorer import Scorer
+from burnish.rewards.versus import VersusReference, versus_metrics
+from burnish.store import StoredSample
+from burnish.training.algorithm import HeldOutScores, Setup
+from burnish.training.collect import Collected
+from burnish.training.guards import check_sampled
+
+
+def samples(step: int, collected: Collected, values: Advantages) -> list[StoredSample]:
+    """Every rollout of a step, trained on or dropped, with its advantage."""
+    per_rollout = values.per_rollout().tolist()
+    keep = values.keep_B.tolist()
+    kept = [
+        StoredSample(
+            step=step,
+            split="train",
+            index=i,
+            task=s.task,
+            trajectory=s.trajectory,
+            reward=s.reward,
+            advantage=per_rollout[i],
+            keep=keep[i],
+        )
+        for i, s in enumerate(collected.kept)
+    ]
+    dropped = [
+        StoredSample(
+            step=step,
+            split="dropped",
+            index=i,
+            task=s.task,
+            trajectory=s.trajectory,
+            reward=s.reward,
+            advantage=None,
+            keep=False,
+        )
+        for i, s in enumerate(collected.dropped)
+    ]
+    return kept + dropped
+
+
+def token_values(
+    trajectories: Sequence[Trajectory], values: Advantages, entropies: Mapping[int, list[float]]
+) -> dict[str, Mapping[int, list[float]]]:
+    """What differs from token to token, by rollout: entropies, and advantages of a stepwise recipe."""
+    found: dict[str, Mapping[int, list[float]]] = {"entropy": entropies} if entropies else {}
+    if values.values_B.dim() == 2:
+        rows = values.values_B.tolist()
+        found["advantage"] = {
+            i: rows[i][: trajectory.trained_tokens] for i, trajectory in enumerate(trajectories)
+        }
+    return found
+
+
+def status_shares(collected: Collected) -> dict[str, float]:
+    """How the step's rewards came about; every status is always a curve."""
+    rewards = [s.reward for s in collected.kept + collected.dropped]
+    counts = Counter(reward.status for reward in rewards)
+    return {f"status/{status.value}": counts[status] / len(rewards) for status in Status}
+
+
+def reasons(collected: Collected) -> dict[str, str]:
+    """Why the first reward of each status came about."""
+    found: dict[str, str] = {}
+    for scored in collected.kept + collected.dropped:
+        found.setdefault(scored.reward.status.value, scored.reward.reason)
+    return found
+
+
+def totals(collected: Collected) -> dict[str, float]:
+    """Mean of the total reward over the rollouts that have one."""
+    values = [s.reward.value for s in collected.kept if s.reward.value is not None]
+    return {"reward/total": sum(values) / len(values)} if values else {}
+
+
+def outcomes(collected: Collected, scorers: Sequence[Scorer], select: Select) -> dict[str, float]:
+    """How pairwise judges decided: win rate, skew, first-position rate; one judge is the rule."""
+    judges = [scorer.name for scorer in scorers if isinstance(scorer, VersusReference)]
+    if not judges:
+        return {}
+    groups: dict[str, list[Reward]] = {}
+    for scored in collected.kept:
+        groups.setdefault(scored.trajectory.group, []).append(scored.reward)
+    threshold = select.threshold if isinstance(select, Skew) else 1.0
+    found: dict[str, float] = {}
+    for name in judges:
+        start = "pairs" if len(judges) == 1 else f"pairs/{name}"
+        metrics = versus_metrics(list(groups.values()), name=name, threshold=threshold)
+        found |= {f"{start}/{key}": value for key, value in metrics.items()}
+    return found
+
+
+def lengths(collected: Collected) -> dict[str, float]:
+    """Tokens sampled, their mean, and the share that the token budget cut."""
+    everything = [s.trajectory for s in collected.kept + collected.dropped]
+    cut = sum(t.finish is Finish.LENGTH for t in everything)
+    counts = token_counts([t.trained_tokens for t in everything])
+    return {**counts, "length/truncated_share": cut / len(everything)}
+
+
+def token_counts(counts: Sequence[int]) -> dict[str, float]:
+    """Trained tokens of a step: all, a sequence's mean, the most."""
+    return {
+        "length/tokens": float(sum(counts)),
+        "length/mean": sum(counts) / len(counts),
+        "length/max": float(max(counts)),
+    }
+
+
+def held_out_rewards(setup: Setup, step: int) -> HeldOutScores:
+    """Greedy answers to the held-out prompts, scored with the rewards of the run."""
+    config = setup.config
+    assert setup.scorer is not None, "asked for rewards, and the config has none"
+    setup.judging(f"held out {step}")
+    tokens = config.evaluation.max_tokens or config.rollout.max_tokens
+    work = functools.partial(
+        evaluate,
+        setup.lm,
+        setup.data.tasks.held_out(config.evaluation.prompts),
+        setup.scorer,
+        Sampling(temperature=0.0, max_tokens=tokens, stop=config.rollout.stop),
+        part=config.evaluation.part,
+        deadline_s=config.rollout.score_timeout_s,
+        rollout=config.rollout.build_evaluation(),
+    )
+    result = setup.loop.run(work)
+    samples = evaluated(step, setup.weight_version, result)
+    check_sampled([s.trajectory for s in samples], step)
+    return HeldOutScores(result.marks, samples=samples)
+
+
+def evaluated(step: int, version: int, result: Evaluation) -> list[StoredSample]:
+    """The samples of a held-out evaluation."""
+    return [
+        StoredSample(
+            step=step,
+            split="eval:held_out",
+            index=i,
+            task=item.task,
+            trajectory=replace(
+                item.trajectory,
+                id=f"eval.{step}.{i}",
+                group=f"eval.{step}.{i}",
+                weight_version=version,
+            ),
+            reward=item.reward,
+            advantage=None,
+            keep=False,
+        )
+        for i, item in enumerate(result.items)
+    ]
+
+
+def summary(found: HeldOutScores) -> dict[str, Any]:
+    """An evaluation as plain values: the estimate, and each mark for paired tests."""
+    values = [mark for mark in found.marks if mark is not None]
+    return {
+        "score": list(mean_estimate(values)) if values else None,
+        "valid": len(values),
+        "count": len(found.marks),
+        "marks": list(found.marks),
+        **({} if found.measure == "reward" else {"measure": found.measure}),
+    }
+
+
+def estimate(stored: Mapping[str, Any] | None) -> Estimate | None:
+    """The estimate of a stored evaluation."""
+    return Estimate(*stored["score"]) if stored and stored["score"] else None
+
+
+def change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Estimate | None:
+    """Mean change over prompts that both evaluations could score."""
+    if not before or not after:
+        return None
+    pairs = [
+        (b, a)
+        for b, a in zip(before["marks"], after["marks"], strict=True)
+        if b is not None and a is not None
+    ]
+    return paired_difference(*zip(*pairs, strict=True)) if pairs else None

@@ -1,0 +1,214 @@
+"""Validate a config before a model is loaded, and a run before it is continued or reset.
+
+check_recipe(config, ["correct", "format"])        # combinations that make no sense
+check_same(resolved, folder, fingerprint, files)   # continued as it was started
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from burnish.config import Config, Resolved
+from burnish.config.resolve import flatten, to_plain
+from burnish.config.schema import FREE, DistilTrain
+from burnish.errors import RunChanged, UserError, did_you_mean
+from burnish.lm.folder import find_folder
+from burnish.policy.components import Contrastive, Elastic, Function, OverlongPenalty, TriFactor
+from burnish.policy.plugins import load_function
+from burnish.policy.recipe import Recipe
+from burnish.rewards.combine import Weighted
+from burnish.rewards.judges.reply_log import remove_paid_replies
+from burnish.rewards.scorer import bind_check
+from burnish.rewards.versus import VersusReference
+from burnish.store import RunStore, manifest
+from burnish.store.calibration import CALIBRATION
+from burnish.tasks.base import TaskSet
+from burnish.training.curriculum import FILE as DIFFICULTY
+from burnish.training.devices import world_size
+
+FILES = "files."
+"""Prefix of these entries beside the config's own keys."""
+EDGE = 1 << 20
+"""Bytes at either end of a weight file that are looked at, with its size."""
+
+
+def check_names(config: Config, scorer: Weighted | None, tasks: TaskSet) -> None:
+    """Every field a reward asks for exists; the evaluation's part is a reward."""
+    if scorer is None:
+        return
+    bind_check(scorer, tasks.fields)
+    names = [part.name for part in scorer.children]
+    pairwise = [part.name for part in scorer.children if isinstance(part, VersusReference)]
+    if config.evaluation.prompts and config.evaluation.part in pairwise:
+        raise UserError(
+            f"evaluation.part is '{config.evaluation.part}', which compares answers of one group; "
+            "a held-out prompt has one answer. Name another reward, with weight 0 if need be"
+        )
+    if config.evaluation.part and config.evaluation.part not in names:
+        raise UserError(
+            f"evaluation.part is '{config.evaluation.part}'; expected one of {', '.join(names)}"
+        )
+
+
+def check_recipe(config: Config, rewards: Sequence[str]) -> None:
+    """Every function of the recipe loads and fits its slot, and every reward it names exists."""
+    recipe = config.policy
+    slots: list[tuple[str, object]] = [
+        *(("shaping", piece) for piece in recipe.shaping),
+        ("advantage", recipe.advantage),
+        ("select", recipe.select),
+        ("trust_region", recipe.trust_region),
+        *(("auxiliary", piece) for piece in recipe.auxiliary),
+    ]
+    for slot, piece in slots:
+        if isinstance(piece, Function):
+            load_function(piece, slot)
+    for where, name in _named_rewards(recipe):
+        if name not in rewards:
+            raise UserError(
+                f"policy.{where} names the reward '{name}', which the run does not have; "
+                f"expected {', '.join(rewards)}.{did_you_mean(name, rewards)}"
+            )
+    updates = config.update.epochs * config.update.minibatches
+    if isinstance(recipe.trust_region, Elastic) and updates == 1:
+        raise UserError(
+            "policy.trust_region: 'elastic' changes nothing with one update a step, where every "
+            "ratio is 1; set update.minibatches or update.epochs above 1"
+        )
+    if (head := recipe.contrastive) and config.steps <= head.warmup:
+        raise UserError(
+            f"steps is {config.steps}, and the contrastive head warms up for {head.warmup}: the "
+            f"policy would never move. Raise steps or lower "
+            f"policy.shaping.{recipe.shaping.index(head)}.warmup"
+        )
+    if config.curriculum and not (config.evaluation.every and config.evaluation.prompts):
+        raise UserError(
+            "curriculum goes on to harder tasks when the held-out score stops rising; set "
+            "evaluation.every (and evaluation.prompts) above 0"
+        )
+
+
+def idle_components(config: Config) -> list[str]:
+    """Components that run and change nothing, one line each; a run with them may still be wanted."""
+    updates = config.update.epochs * config.update.minibatches
+    if isinstance(config.policy.trust_region, Function) and updates == 1:
+        return [
+            "policy.trust_region: with one update a step every ratio is 1, so no bound can bind; "
+            "set update.minibatches or update.epochs above 1."
+        ]
+    return []
+
+
+def _named_rewards(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Where a piece names a reward, and the name."""
+    for piece in recipe.shaping:
+        if isinstance(piece, OverlongPenalty | Contrastive) and piece.reward:
+            yield f"shaping: {piece.__struct_config__.tag}", piece.reward
+    if recipe.stepwise:
+        yield from (("advantage: stepwise", name) for name in recipe.stepwise.rewards)
+    if isinstance(recipe.weights, TriFactor):
+        yield from (("weights: tri_factor", name) for name in recipe.weights.threshold)
+
+
+def check_same(
+    resolved: Resolved[Config], folder: Path, fingerprint: str, files: dict[str, str]
+) -> None:
+    """A run is continued only with the config, code, weights and data it was started with."""
+    about = manifest.read(folder)
+    every = about.config.get("evaluation.every")
+    if resolved.value.curriculum and every != resolved.value.evaluation.every:
+        raise RunChanged(
+            folder.name,
+            f"with a curriculum whose stages hang on evaluation.every={every}, now "
+            f"{resolved.value.evaluation.every}",
+            "change it back",
+        )
+    values = {k: v for k, v in about.config.items() if not k.startswith(FILES)}
+    if changes := resolved.changes(values, FREE):
+        raise RunChanged(
+            folder.name, f"with another config ({'; '.join(changes)})", "change it back"
+        )
+    changed = [k for k, v in files.items() if about.config.get(k, v) != v]
+    if changed:
+        names = ", ".join(key.removeprefix(FILES) for key in changed)
+        raise RunChanged(folder.name, f"with other contents of {names}", "restore them")
+    if about.data_hash != fingerprint:
+        raise RunChanged(
+            folder.name,
+            f"on other data (fingerprint {about.data_hash}, now {fingerprint})",
+            "restore the data",
+        )
+
+
+def reset(folder: Path) -> bool:
+    """Empty the folder of a run that has no completed step, of a stage neither; False otherwise.
+
+    Of several processes none may empty what another one fills.
+    """
+    if world_size() > 1 or (folder / "stages").is_dir():
+        return False
+    with RunStore.open(folder, read_only=True) as store:
+        if _has_steps(store):
+            return False
+    # Opened once more as its writer: that fails in one line while another process is at work.
+    with RunStore.open(folder) as store:
+        if _has_steps(store):
+            return False
+        store.discard()
+    for name in (CALIBRATION, DIFFICULTY):
+        (folder / name).unlink(missing_ok=True)
+    remove_paid_replies(folder)
+    shutil.rmtree(folder / "crash", ignore_errors=True)
+    return True
+
+
+def _has_steps(store: RunStore) -> bool:
+    """A step is completed when its numbers are stored."""
+    return any(True for _ in store.query("SELECT 1 FROM metrics LIMIT 1"))
+
+
+# --- what a run depends on beside its config and data: functions' code, and weights
+
+
+def file_digests(config: Config) -> dict[str, str]:
+    """`files.NAME` -> digest, for every function file and weight file of a rooted config."""
+    found = code_digests(config)
+    for path in sorted(find_folder(config.model.path).glob("*.safetensors")):
+        found[f"{FILES}{path.name}"] = _edges(path)
+    for train in (*(stage.train for stage in config.stages), config.train):
+        if isinstance(train, DistilTrain) and not train.is_self:
+            for path in sorted(find_folder(train.teacher).glob("*.safetensors")):
+                found[f"{FILES}teacher/{path.name}"] = _edges(path)
+    return found
+
+
+def code_digests(config: Config) -> dict[str, str]:
+    """`files.NAME` -> digest, for every function file of a rooted config; empty for one not there."""
+    code = {path.name: path for path in _code(config)}
+    return {
+        f"{FILES}{name}": _whole(path) if path.is_file() else ""
+        for name, path in sorted(code.items())
+    }
+
+
+def _code(config: Config) -> Iterator[Path]:
+    for key, value in flatten(to_plain(config)).items():
+        if key.rpartition(".")[2] == "path" and isinstance(value, str) and ".py:" in value:
+            yield Path(value.partition(":")[0])
+
+
+def _whole(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _edges(path: Path) -> str:
+    """Enough of a weight file to know it again, without reading gigabytes at every start."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(EDGE)
+        file.seek(max(size - EDGE, 0))
+        tail = file.read(EDGE)
+    return hashlib.sha256(str(size).encode() + head + tail).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Local HTTP servers of `burnish view` and `burnish serve-reward`: request checks, limits."""

@@ -1,0 +1,154 @@
+"""Images and sounds in messages: over HTTP with their bytes, refused in one line by text models."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+import torch
+from hostile_server import HostileServer, ok
+
+from burnish.errors import StoreError, UserError
+from burnish.lm import LocalLM, Sampling, load_model, tiny_model
+from burnish.lm.http import OpenAILM
+from burnish.lm.model_input import ModelInput, Processor
+from burnish.lm.scripted import ScriptedLM
+from burnish.lm.wire import read_content
+from burnish.records import ImagePart, Message, TextPart
+from burnish.store.blobs import Blobs, shared_blobs
+from burnish.tasks.mapping import Columns, RowError
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+OGG = b"OggS" + bytes(40)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(tmp_path / "blobs")
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> LocalLM:
+    return LocalLM(load_model(tiny_model(tmp_path_factory.mktemp("tiny")), device="cpu"))
+
+
+def asked(server: HostileServer, message: Message, blobs: Blobs) -> list[str]:
+    async def main() -> list[str]:
+        async with OpenAILM(server.url, "m", blobs=blobs) as lm:
+            return [c.text for c in await lm.sample([message], Sampling())]
+
+    return anyio.run(main)
+
+
+def test_a_server_gets_the_bytes(blobs: Blobs) -> None:
+    message = Message("user", (TextPart("What?"), blobs.add(PNG), blobs.add(OGG)))
+    with HostileServer([ok("a cat")]) as server:
+        assert asked(server, message, blobs) == ["a cat"]
+    (sent,) = server.requests[0].body["messages"]
+    image = base64.b64encode(PNG).decode()
+    assert sent["content"] == [
+        {"type": "text", "text": "What?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}},
+        {
+            "type": "input_audio",
+            "input_audio": {"data": base64.b64encode(OGG).decode(), "format": "ogg"},
+        },
+    ]
+    assert read_content(sent["content"], blobs) == message.content
+
+
+def test_an_uncounted_request_with_media_costs_its_estimate(blobs: Blobs) -> None:
+    from burnish.lm.http import MEDIA_TOKENS, _prompt_tokens
+    from burnish.lm.wire import request_body
+
+    def tokens(message: Message) -> int:
+        body = request_body(
+            "m", [message], Sampling(), logprobs=False, token_ids=False, blobs=blobs
+        )
+        return _prompt_tokens(body)
+
+    plain = tokens(Message("user", "What?"))
+    assert tokens(Message("user", (TextPart("What?"), blobs.add(PNG)))) == plain + MEDIA_TOKENS
+
+
+def test_media_that_are_not_there_are_named(blobs: Blobs) -> None:
+    with HostileServer([ok()]) as server, pytest.raises(StoreError, match="has no file 0000"):
+        asked(server, Message("user", (ImagePart("0" * 64),)), blobs)
+    assert not server.requests, "nothing was asked, nothing is paid"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ([{"type": "image_url", "image_url": {"url": "http://x/y.png"}}], r"expected data:image"),
+        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}], "not base64"),
+        ([{"type": "image_url", "image_url": "data:x;base64,PGh0bWw+"}], "no image or sound"),
+        ([{"type": "video"}], "expected text, image_url or input_audio"),
+        (["text"], "expected text, image_url or input_audio"),
+        (7, "expected text or a list of parts"),
+    ],
+)
+def test_parts_that_hold_no_bytes_are_refused(blobs: Blobs, content: object, line: str) -> None:
+    with pytest.raises(UserError, match=line) as caught:
+        read_content(content, blobs)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_data_file_may_hold_media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path))
+    url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    parts = [{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": {"url": url}}]
+    columns = Columns(messages="turns")
+    draft = columns.draft({"turns": [{"role": "user", "content": parts}]})
+    image = shared_blobs().add(PNG)
+    assert draft.messages == (Message("user", (TextPart("What?"), image)),)
+    assert shared_blobs().read(image) == PNG
+    stored = [{"role": "user", "content": msgspec.to_builtins([TextPart("What?"), image])}]
+    assert columns.draft({"turns": stored}).messages == draft.messages
+    away = [{"type": "image_url", "image_url": {"url": "http://example.org/x.png"}}]
+    with pytest.raises(RowError, match=r"'turns' is not a list of chat messages \(image_url is"):
+        columns.draft({"turns": [{"role": "user", "content": away}]})
+
+
+@pytest.mark.parametrize("text", ["What is this?", "<|im_end|>"])
+def test_a_text_model_refuses_media_in_one_line(local: LocalLM, blobs: Blobs, text: str) -> None:
+    """Also beside a text that is read in another way because it holds a control token."""
+    messages = [Message("system", "hi"), Message("user", (TextPart(text), blobs.add(PNG)))]
+    line = r"message 1 \(user\) holds an image, and this model reads text only"
+    for call in (
+        lambda: anyio.run(local.sample, messages, Sampling()),
+        lambda: local.loaded.tokenizer.render_spans(messages),
+        lambda: local.loaded.tokenizer.behind(messages, "answer"),
+        lambda: local.loaded.processor.process(messages, blobs),
+    ):
+        with pytest.raises(UserError, match=line) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_the_tokenizer_is_the_processor_of_a_text_model(local: LocalLM) -> None:
+    loaded = local.loaded
+    assert isinstance(loaded.processor, Processor)
+    messages = [Message("user", "3 + 4?")]
+    inputs = loaded.processor.process(messages)
+    assert inputs.ids_RS.tolist() == [loaded.tokenizer.render(messages)]
+    assert inputs.positions_RS.tolist() == [list(range(inputs.ids_RS.shape[1]))]
+    assert (inputs.mask, inputs.media) == (None, None)
+    assert loaded.module(inputs).shape[:2] == inputs.ids_RS.shape
+
+
+def test_a_text_decoder_refuses_media(local: LocalLM) -> None:
+    ids = torch.tensor([[5, 6]])
+    pixels = {"pixel_values": torch.zeros(1, 3, 4, 4)}
+    with pytest.raises(UserError, match=r"llama model reads text only; got pixel_values"):
+        local.loaded.module(ModelInput(ids, torch.arange(2)[None], media=pixels))
+
+
+def test_a_script_reads_the_mark_of_an_image(blobs: Blobs) -> None:
+    image = blobs.add(PNG)
+    lm = ScriptedLM({f"What is [image {image.sha256[:12]}]?": "a cat"})
+    message = Message("user", (TextPart("What is "), image, TextPart("?")))
+    assert anyio.run(lm.sample, [message], Sampling())[0].text == "a cat"

@@ -1,0 +1,250 @@
+"""A sampler behind a server: weights sent to it, versions on every completion, bounded staleness.
+
+The server is a stand-in that speaks the routes of SGLang and vLLM and samples with a real tiny
+model, which it loads from the folder when it is told to.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import torch
+from hostile_server import Behaviour, Handler, HostileServer, Seen, status
+
+import burnish.lm
+from burnish.errors import ModelError, UserError
+from burnish.lm.base import Completion, Sampler, Sampling
+from burnish.lm.decoder import init_weights
+from burnish.lm.folder import LoadedModel, load_model, save_model
+from burnish.lm.jobs import Limits
+from burnish.lm.local import LocalLM
+from burnish.lm.remote import RemoteSampler, StaleWeights
+from burnish.lm.tiny import tiny_model
+from burnish.records import Author, Message, Span, Task, Trajectory
+from burnish.rollouts.session import Session
+from burnish.training.packing import make_rows, pack
+
+PROMPT = [5, 6, 7, 8]
+TASK = Task("t", (Message("user", "hi"),))
+
+
+class Serving:
+    """A sampling server in front of a model folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lm = LocalLM(load_model(folder, device="cpu"))
+        self.version = "default"
+        self.refuses = False
+        self.paths: list[str] = []
+
+    def __call__(self, number: int, seen: Seen) -> Behaviour:
+        self.paths.append(seen.path)
+        if self.refuses and seen.path in ("/update_weights_from_disk", "/collective_rpc"):
+            return status(500, "out of memory")
+        answers = {
+            "/v1/completions": self.complete,
+            "/update_weights_from_disk": self.update,
+            "/collective_rpc": self.reload,
+            "/reset_prefix_cache": lambda body: None,
+        }
+        return lambda handler, body: self.send(handler, answers[seen.path](body))
+
+    def send(self, handler: Handler, content: Any) -> None:
+        handler.send(200, b"" if content is None else json.dumps(content).encode())
+
+    def update(self, body: dict[str, Any]) -> dict[str, Any]:
+        if Path(body["model_path"]) != self.folder:
+            return {"success": False, "message": "no such model"}
+        self.version = body["weight_version"]
+        self.reload({"method": "reload_weights"})
+        return {"success": True, "message": "Succeeded to update model weights."}
+
+    def reload(self, body: dict[str, Any]) -> dict[str, Any]:
+        assert body == {"method": "reload_weights"}
+        self.lm = LocalLM(load_model(self.folder, device="cpu"))
+        return {"results": [None]}
+
+    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        sampling = Sampling(n=body.get("n", 1), max_tokens=body["max_tokens"], seed=body["seed"])
+        (found,) = self.lm.sample_batch([self.lm.request(body["prompt"], sampling)])
+        choices = [
+            {
+                "index": i,
+                "text": c.text,
+                "finish_reason": c.finish.value,
+                "token_ids": list(c.token_ids),
+                "prompt_token_ids": list(c.prompt_ids),
+                "logprobs": {
+                    "tokens": [f"token_id:{t}" for t in c.token_ids],
+                    "token_logprobs": list(c.logprobs),
+                },
+            }
+            for i, c in enumerate(found)
+        ]
+        return {"model": "m", "choices": choices, "metadata": {"weight_version": self.version}}
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> LoadedModel:
+    return load_model(tiny_model(tmp_path / "trained"), device="cpu")
+
+
+@pytest.fixture
+def serving(tmp_path: Path, trained: LoadedModel) -> Serving:
+    return Serving(save_model(trained, tmp_path / "served"))
+
+
+def sampled(lm: Any, n: int = 3) -> list[Completion]:
+    found: list[Completion] = anyio.run(lm.sample, PROMPT, Sampling(n=n, max_tokens=6, seed=4))
+    return found
+
+
+def remote(server: HostileServer, serving: Serving, **more: Any) -> RemoteSampler:
+    limits = Limits(retries=0)
+    return RemoteSampler(server.url, "m", folder=serving.folder, limits=limits, **more)
+
+
+def update(sampler: Any, version: int, loaded: LoadedModel) -> None:
+    anyio.run(sampler.update_weights, version, loaded.module.weights_to_save().items())
+
+
+def drawn(completions: list[Completion]) -> list[tuple[Any, ...]]:
+    return [(c.text, c.token_ids, c.prompt_ids, c.finish) for c in completions]
+
+
+@pytest.mark.parametrize("dialect", ["sglang", "vllm"])
+def test_the_server_samples_with_the_weights_it_was_sent(
+    trained: LoadedModel, serving: Serving, dialect: str
+) -> None:
+    local = LocalLM(trained)
+    with HostileServer(serving) as server:
+        sampler = remote(server, serving, dialect=dialect)
+        assert isinstance(sampler, Sampler)
+        before = sampled(sampler)
+        assert drawn(before) == drawn(sampled(local))
+        assert [c.weight_version for c in before] == [0, 0, 0]
+        init_weights(trained.module, seed=9, std=0.2)
+        update(sampler, 7, trained)
+        after = sampled(sampler)
+    assert drawn(after) == drawn(sampled(local)) != drawn(before)
+    assert [c.weight_version for c in after] == [7, 7, 7]
+    assert (sampler.weight_version, sampler.staleness, sampler.stale_completions) == (7, 0, 0)
+    expected = {
+        "sglang": ["/update_weights_from_disk"],
+        "vllm": ["/collective_rpc", "/reset_prefix_cache"],
+    }
+    assert serving.paths == ["/v1/completions", *expected[dialect], "/v1/completions"]
+
+
+def test_the_samplers_log_probs_reach_the_batch_of_the_loss(
+    trained: LoadedModel, serving: Serving
+) -> None:
+    with HostileServer(serving) as server:
+        completions = sampled(remote(server, serving))
+    rollouts = [
+        Trajectory(
+            f"t.{i}",
+            "t",
+            "t",
+            (
+                Span(Author.PROMPT, c.prompt_ids),
+                Span(Author.MODEL, c.token_ids, c.logprobs, trainable=True),
+            ),
+            c.text,
+        )
+        for i, c in enumerate(completions)
+    ]
+    packed = pack(make_rows(rollouts, True), rollouts, torch.device("cpu"))
+    scored = LocalLM(trained).score_batch([(PROMPT, c.token_ids) for c in completions])
+    flat = torch.tensor([p for one in scored for p in one.logprobs])
+    torch.testing.assert_close(packed.sampled_N.float(), flat, atol=2e-5, rtol=0)
+
+
+def test_weights_beyond_the_bound_are_never_sampled_with(
+    trained: LoadedModel, serving: Serving
+) -> None:
+    with HostileServer(serving) as server:
+        sampler = remote(server, serving)
+        serving.refuses = True
+        with pytest.raises(ModelError, match="HTTP 500"):
+            update(sampler, 1, trained)
+        with pytest.raises(StaleWeights, match=r"version 0, 1 behind .* max_staleness=0"):
+            sampled(sampler)
+        serving.refuses = False
+        update(sampler, 1, trained)
+        assert [c.weight_version for c in sampled(sampler)] == [1, 1, 1]
+
+
+def test_stale_completions_within_the_bound_are_counted(
+    trained: LoadedModel, serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    with HostileServer(serving) as server:
+        sampler = remote(server, serving, max_staleness=1)
+        serving.refuses = True
+        update(sampler, 1, trained)
+        assert "keeps the weights of version 0" in caplog.text
+        assert [c.weight_version for c in sampled(sampler, n=2)] == [0, 0]
+        assert sampler.stale_completions == 2
+        with pytest.raises(ModelError, match="HTTP 500"):
+            update(sampler, 2, trained)
+
+
+def test_a_server_that_says_no_has_not_loaded_the_weights(
+    trained: LoadedModel, serving: Serving, tmp_path: Path
+) -> None:
+    other = save_model(trained, tmp_path / "other")
+    with HostileServer(serving) as server:
+        sampler = RemoteSampler(server.url, "m", folder=other)
+        with pytest.raises(ModelError, match=r"did not load weights 3: 'no such model'"):
+            update(sampler, 3, trained)
+    assert sampler.weight_version == 0
+
+
+def test_the_version_that_a_server_reports_is_the_completions(serving: Serving) -> None:
+    """Somebody else may have updated it."""
+    serving.version = "41"
+    with HostileServer(serving) as server:
+        assert [c.weight_version for c in sampled(remote(server, serving))] == [41] * 3
+
+
+def test_in_process_there_is_nothing_to_send(trained: LoadedModel) -> None:
+    lm = LocalLM(trained)
+    assert isinstance(lm, Sampler)
+
+    def unread() -> Any:
+        raise AssertionError("the tensors were read")
+        yield
+
+    anyio.run(lm.update_weights, 3, unread())
+    assert [c.weight_version for c in sampled(lm)] == [3, 3, 3]
+
+
+def test_a_rollout_is_as_old_as_the_oldest_weights_that_wrote_it(trained: LoadedModel) -> None:
+    lm = LocalLM(trained)
+    session = Session(lm, [Message("user", "hi")], seed=1)
+    assert session.trajectory(TASK).weight_version is None
+    for version in (5, 7, 6):
+        lm.weight_version = version
+        anyio.run(session.generate, Sampling(max_tokens=2))
+        session.observe([Message("user", "and?")])
+    assert session.trajectory(TASK).weight_version == 5
+
+
+def test_settings_that_cannot_work_are_refused(serving: Serving, tmp_path: Path) -> None:
+    url = "http://127.0.0.1:1/v1"
+    with pytest.raises(UserError, match="is no model folder"):
+        RemoteSampler(url, "m", folder=tmp_path)
+    with pytest.raises(UserError, match="max_staleness is -1"):
+        RemoteSampler(url, "m", folder=serving.folder, max_staleness=-1)
+    with pytest.raises(UserError, match="expected sglang or vllm"):
+        RemoteSampler(url, "m", folder=serving.folder, dialect="tgi")
+
+
+def test_every_exported_name_is_there() -> None:
+    for name in burnish.lm.__all__:
+        assert getattr(burnish.lm, name) is not None

@@ -1,0 +1,180 @@
+"""DPO on the tiny model: it learns preferences, cutting changes nothing, and a stop neither."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from training_cases import SMALL, finish, merged, outcome, stop_after
+
+from burnish.config import Config, load
+from burnish.errors import GuardTripped, UserError
+from burnish.lm.model_input import ModelInput
+from burnish.policy import completion_logp, dpo_loss, ipo_loss
+from burnish.store import RunStore
+from burnish.training import build
+from burnish.training.algorithms.dpo import DPOAlgorithm
+from burnish.training.events import Finished, HeldOut, StepDone
+
+WORDS = ("red", "green", "blue")
+SETTINGS = {
+    "plain": {},
+    "smoothed": {"label_smoothing": 0.2, "beta": 0.5},
+    "free": {"reference_free": True},
+    "means": {"length_normalised": True, "beta": 2.0},
+    "ld": {"ld_alpha": 0.3},
+    "ipo": {"loss": "ipo", "beta": 0.4},
+}
+
+
+def write_pairs(folder, count=12):
+    """Pairs whose preferred answer is the one in capitals, which is shorter or longer in turn."""
+    rows = []
+    for i in range(count):
+        word = WORDS[i % 3]
+        chosen, rejected = word.upper() * (1 + i % 2), f"{word} {word}"
+        rows.append({"question": f"ball {i}?", "chosen": chosen, "rejected": rejected})
+    path = folder / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    held = {"by": "share", "share": 0.3}
+    fields = {"chosen": "chosen", "rejected": "rejected"}
+    return {
+        "kind": "file",
+        "path": str(path),
+        "prompt": "question",
+        "fields": fields,
+        "held_out": held,
+    }
+
+
+def run_of(folder, *tables, run="run", **train):
+    small = {key: value for key, value in SMALL.items() if key != "rewards"}
+    table = merged(small, {"train": {"kind": "dpo", "batch": 4, **train}}, *tables)
+    return build(load(Config, {"task": write_pairs(folder), **table}), folder / run, root=folder)
+
+
+def plain_loss(algorithm, batch):
+    """The loss by the book: one answer at a time through the whole vocabulary."""
+    module, settings = algorithm.setup.trainable.module, algorithm.settings
+
+    def logp(model, one, other):
+        ids = torch.tensor([one.token_ids])
+        logits = model.logits(model(ModelInput(ids, torch.arange(ids.shape[1])[None])))[0]
+        start = one.prompt_length
+        found = logits[start - 1 : -1].log_softmax(-1).gather(1, ids[0, start:, None])[:, 0]
+        shared = [min(one.trained_tokens, other.trained_tokens)]
+        mean = settings.loss == "ipo" or settings.length_normalised
+        mask = torch.ones(1, len(found))
+        return completion_logp(
+            found[None], mask, mean=mean, shared=shared, ld_alpha=settings.ld_alpha
+        )
+
+    own, other = [], []
+    for place, one in enumerate(batch.answers):
+        beside = batch.answers[place ^ 1]
+        own.append(logp(module, one, beside))
+        with torch.no_grad(), algorithm.setup.trainable.reference() as reference:
+            other.append(logp(reference, one, beside))
+    own, other = torch.cat(own), torch.cat(other)
+    given = (own[::2], own[1::2])
+    given += (None, None) if settings.reference_free else (other[::2], other[1::2])
+    if settings.loss == "ipo":
+        return ipo_loss(*given, settings.beta)
+    return dpo_loss(*given, settings.beta, label_smoothing=settings.label_smoothing)
+
+
+CUTS = [("plain", tokens, share) for tokens in (1, 100, 100_000) for share in (True, False)]
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "share"), CUTS + [(name, 100, True) for name in SETTINGS if name != "plain"]
+)
+def test_loss_and_gradient_are_those_of_the_whole_batch(tmp_path, name, tokens, share):
+    tables = {"model": {"dtype": "float64"}, "update": {"share_prompts": share}}
+    trainer = run_of(tmp_path, tables, **SETTINGS[name])
+    algorithm: DPOAlgorithm = trainer.algorithm
+    module = trainer.trainable.module
+    with torch.no_grad():  # away from the reference, where every margin is 0
+        for p in module.parameters():
+            p.add_(0.1 * p * torch.linspace(-1, 1, p.shape[-1], dtype=p.dtype))
+    batch = algorithm.batch(0)
+    wanted = plain_loss(algorithm, batch)
+    gradients = torch.autograd.grad(wanted, list(module.parameters()))
+    losses = [algorithm.loss(module, micro) for micro in algorithm.micro_batches(batch, tokens)]
+    assert len(losses) == {1: 4, 100: len(losses), 100_000: 1}[tokens]
+    total = sum(loss.total for loss in losses)
+    torch.testing.assert_close(total, wanted)
+    found = torch.autograd.grad(total, list(module.parameters()))
+    torch.testing.assert_close(found, gradients, rtol=1e-6, atol=1e-9)
+    trainer.store.close()
+
+
+def test_held_out_accuracy_rises_and_margins_are_stored(tmp_path):
+    tables = {"steps": 12, "optimiser": {"learning_rate": 3e-3}}
+    events = finish(run_of(tmp_path, tables, batch=8))
+    scores = [event.score.value for event in events if isinstance(event, HeldOut)]
+    assert scores[0] == 0.5  # the policy is its own reference
+    assert scores[-1] == 1.0
+    steps = [event.metrics for event in events if isinstance(event, StepDone)]
+    assert steps[0]["rewards/margins"] == 0.0
+    assert steps[0]["loss/total"] == pytest.approx(0.6931472, abs=1e-6)
+    assert steps[-1]["rewards/accuracies"] == 1.0
+    assert steps[-1]["rewards/margins"] > 0.5
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        last = store.rollouts(11)
+    assert [sample.trajectory.text.isupper() for sample in last] == [True, False] * 8
+    values = [sample.reward.value for sample in last]
+    margin = (sum(values[::2]) - sum(values[1::2])) / 8
+    assert margin == pytest.approx(steps[-1]["rewards/margins"])
+
+
+@pytest.mark.parametrize(("every", "stop"), [(1, 3), (2, 3), (0, 2)])
+def test_stopped_and_continued_equals_uninterrupted(tmp_path, every, stop):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole.mkdir()
+    cut.mkdir()
+    more = {"checkpoint": {"every": every, "keep": 1}, "evaluation": {"every": 2}}
+    finish(run_of(whole, more))
+    stop_after(run_of(cut, more), stop, saved=every == 1)
+    finish(run_of(cut, more))
+    left, right = outcome(whole / "run"), outcome(cut / "run")
+    for key, value in left.items():
+        assert right[key] == value, f"{key} differs"
+
+
+def test_as_a_stage_the_reference_is_what_the_stage_began_with(tmp_path):
+    stage = {"name": "likes", "steps": 2, "train": {"kind": "dpo", "batch": 4}}
+    table = {"stages": [stage], "steps": 2, "experts": {"field": "chosen"}}
+    trainer = run_of(tmp_path, table)
+    events = finish(trainer)
+    first = [event for event in events if isinstance(event, StepDone)]
+    assert [event.stage for event in first] == ["likes", "likes", "", ""]
+    # Both trainings begin at their own reference: a margin of 0, whatever came before.
+    assert [event.metrics["rewards/margins"] == 0.0 for event in first] == [True, False] * 2
+    assert isinstance(events[-1], Finished)
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"no field 'better'; it has chosen, rejected"):
+        run_of(tmp_path, chosen="better")
+    with pytest.raises(UserError, match=r"label_smoothing = 0.1 with loss = 'ipo'"):
+        run_of(tmp_path, loss="ipo", label_smoothing=0.1)
+    with pytest.raises(UserError, match="beta"):
+        run_of(tmp_path, beta=0.0)
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_weights_move(tmp_path):
+    trainer = run_of(tmp_path)
+    before = {name: p.clone() for name, p in trainer.trainable.module.named_parameters()}
+    score = trainer.algorithm._score
+
+    def broken(model, micro):
+        found = score(model, micro)
+        return found._replace(chosen_logp=found.chosen_logp * float("nan"))
+
+    trainer.algorithm._score = broken
+    with pytest.raises(GuardTripped, match="logprobs of the pair is nan"):
+        finish(trainer)
+    for name, p in trainer.trainable.module.named_parameters():
+        assert torch.equal(p, before[name])

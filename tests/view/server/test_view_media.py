@@ -1,0 +1,107 @@
+"""Images and sounds of a run: served by their hash to whoever has the token, as what they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+from viewed_runs import BASE, TOKEN, Client, hostile_sample, open_client
+
+from burnish.records import MediaPart, Message, TextPart
+from burnish.store import RunStore
+from burnish.store.blobs import shared_blobs
+from burnish.view.pages.runs import Runs
+from burnish.view.server.app import make_app
+from burnish.view.server.routes import Viewer
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(30)
+PAGE = b"<html><script>alert(1)</script></html>"
+
+
+@pytest.fixture
+def parts() -> tuple[MediaPart, MediaPart]:
+    return shared_blobs().add(PNG), shared_blobs().add(WAV)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, parts: tuple[MediaPart, MediaPart]) -> Path:
+    sample = hostile_sample(0, 0)
+    message = Message("user", (TextPart("What is this?"), *parts))
+    task = msgspec.structs.replace(sample.task, messages=(message,))
+    with RunStore.create(tmp_path / "seen", {}, {}) as store:
+        store.append_rollouts(0, [msgspec.structs.replace(sample, task=task)])
+    return tmp_path
+
+
+@pytest.fixture
+def viewed(folder: Path) -> Iterator[Client]:
+    with open_client(folder) as client:
+        yield client
+
+
+def address(sha256: str) -> str:
+    return f"/api/v1/runs/seen/blobs/{sha256}"
+
+
+def test_a_message_names_its_media(viewed: Client, parts: tuple[MediaPart, MediaPart]) -> None:
+    page = viewed.run("seen", "/sample", id="0/train/0")
+    image, sound = parts
+    assert page["task"]["messages"][0]["content"] == [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image", "sha256": image.sha256, "media_type": "image/png"},
+        {"type": "audio", "sha256": sound.sha256, "media_type": "audio/wav"},
+    ]
+
+
+@pytest.mark.parametrize(("index", "data", "kind"), [(0, PNG, "image/png"), (1, WAV, "audio/wav")])
+def test_media_come_by_their_hash(
+    viewed: Client, parts: tuple[MediaPart, MediaPart], index: int, data: bytes, kind: str
+) -> None:
+    answer = viewed.http.get(address(parts[index].sha256))
+    assert (answer.status_code, answer.content) == (200, data)
+    assert answer.headers["content-type"] == kind
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    again = viewed.http.get(
+        address(parts[index].sha256), headers={"if-none-match": answer.headers["etag"]}
+    )
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_media_need_the_token(folder: Path, parts: tuple[MediaPart, MediaPart]) -> None:
+    stranger = TestClient(make_app(Viewer(Runs(folder=folder)), TOKEN), base_url=BASE)
+    assert stranger.get(address(parts[0].sha256)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("sha256", "status"),
+    [("0" * 64, 404), ("..%2f..%2frun.db", 404), ("A" * 64, 400), ("run.db", 400)],
+)
+def test_nothing_else_is_served(viewed: Client, sha256: str, status: int) -> None:
+    answer = viewed.http.get(address(sha256))
+    assert answer.status_code == status
+    assert list(answer.json()) == ["error"]
+
+
+def test_a_page_that_was_put_among_the_media_is_never_served(viewed: Client, folder: Path) -> None:
+    sha256 = hashlib.sha256(PAGE).hexdigest()
+    place = folder / "seen" / "blobs" / sha256[:2]
+    place.mkdir(parents=True, exist_ok=True)
+    (place / sha256).write_bytes(PAGE)
+    answer = viewed.http.get(address(sha256))
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_a_damaged_file_is_never_served(
+    viewed: Client, folder: Path, parts: tuple[MediaPart, MediaPart]
+) -> None:
+    sha256 = parts[0].sha256
+    (folder / "seen" / "blobs" / sha256[:2] / sha256).write_bytes(PNG + b"x")
+    answer = viewed.http.get(address(sha256))
+    assert (answer.status_code, "damaged" in answer.json()["error"]) == (500, True)
