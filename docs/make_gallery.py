@@ -14,8 +14,14 @@ from pathlib import Path
 
 import anyio
 
+from burnish.bench.scripted_answers import (
+    Played,
+    answer_fields,
+    play_all,
+    scripts_for,
+    tokenizer_for,
+)
 from burnish.cli.drawing import parts_text
-from burnish.cli.dry_run import Played, answer_fields, play_all, scripts_for, tokenizer_for
 from burnish.cli.methods import BASELINE, differences, find_card, recipe_of
 from burnish.cli.recipes import RecipeCard, all_recipes, read_card, resolve
 from burnish.config import Config
@@ -53,7 +59,7 @@ def block(card: RecipeCard, base: Recipe) -> str:
     config = resolve([str(card.path)]).resolved.value
     method = find_card(card.name)
     changed = "; ".join(f"{piece} `{text}`" for piece, text in differences(card, base).items())
-    rewards = ", ".join(f"`{name(reward)}`" for reward in config.rewards)
+    rewards = ", ".join(f"`{name(reward)}`" for reward in config.rewards) or "none"
     lines = [
         f"## {card.name}\n",
         card.description + (f"\n\nPaper: {card.paper}" if card.paper else ""),
@@ -71,6 +77,10 @@ def example(card: RecipeCard, config: Config) -> str:
     """One task and what scripted answers to it earn, as `burnish try` has it."""
     root = card.path.resolve().parent
     tasks = build_tasks(config.task, config.run.seed, root)
+    if not config.rewards:
+        (task,) = tasks.sample(1)
+        asked = "> " + shown(task.prompt).replace("<", "\\<")
+        return f"{asked}\n\nTrained on given answers; nothing is scored."
     scorer = build_all(config.rewards, base=root)
     fields = answer_fields(scorer), config.experts.field
     (task,), (lines,) = scripts_for(tasks, 1, *fields)
@@ -80,7 +90,9 @@ def example(card: RecipeCard, config: Config) -> str:
     # One token a byte and room for all of them: the page must not depend on what is cached here.
     sampling, tokenizer = Sampling(max_tokens=4096), tokenizer_for("tiny")
     seconds = config.rollout.score_timeout_s
-    (played,) = anyio.run(partial(play_all, [task], [lines], scorer, tokenizer, sampling, seconds))
+    rollout = config.rollout.build_evaluation(root)
+    play = partial(play_all, [task], [lines], scorer, tokenizer, sampling, seconds, rollout)
+    (played,) = anyio.run(play)
     return f"{asked}\n\n{table(played)}"
 
 
