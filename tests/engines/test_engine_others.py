@@ -200,6 +200,7 @@ def test_without_v1_there_is_a_legacy_rubric(monkeypatch):
     assert [function.__name__ for function in made["funcs"]] == ["correct", "correct_valid"]
 
 
+@pytest.mark.peers
 @pytest.mark.skipif(not is_here("verifiers"), reason="needs verifiers, which no extra installs")
 def test_the_real_verifiers_scores_a_trace():
     import verifiers.v1 as vf
@@ -417,6 +418,7 @@ def test_inspect_scores_and_leaves_unscored_what_has_no_value(monkeypatch):
         as_inspect(LongerWins())
 
 
+@pytest.mark.peers
 @pytest.mark.skipif(not is_here("inspect_ai"), reason="needs inspect_ai, which no extra installs")
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_real_inspect_evaluates(tmp_path, monkeypatch, backend):

@@ -109,6 +109,7 @@ class Wayward:
         return rewards
 
 
+@pytest.mark.peers
 @pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
 def test_two_steps_of_the_real_trainer(tmp_path, monkeypatch):
     """None rows get advantage 0, the others are centred without them, and all of it is logged."""
@@ -176,6 +177,7 @@ def test_two_steps_of_the_real_trainer(tmp_path, monkeypatch):
     assert kept[3].reward.reason == "no verdict"
 
 
+@pytest.mark.peers
 @pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
 def test_the_real_trainer_takes_the_function_as_a_synchronous_one():
     from trl.trainer.utils import get_callable_name, is_async_callable
@@ -206,6 +208,7 @@ class TwoTurns:
         return Observation((said,), self.turns == 2, {"turns": 1.0})
 
 
+@pytest.mark.peers
 @pytest.mark.skipif(find_spec("trl") is None, reason="needs trl (a dev dependency)")
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_rollout_of_ours_in_the_real_trainer(tmp_path, monkeypatch, fails):

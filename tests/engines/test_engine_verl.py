@@ -152,6 +152,7 @@ def batch(worker, rows):
 ROWS = [("7", "7", {}, "3 + 4?"), ("8", "7", {}, "3 + 4?"), ("7", "7", {"skip": True}, "3 + 4?")]
 
 
+@pytest.mark.peers
 @needs_verl
 def test_verls_reward_loop_loads_and_calls_it(folder, tmp_path):
     file = tmp_path / "my_reward.py"
@@ -171,6 +172,7 @@ def test_verls_reward_loop_loads_and_calls_it(folder, tmp_path):
     assert len({tuple(extra) for extra in extras}) == 1
 
 
+@pytest.mark.peers
 @needs_verl
 def test_the_prompt_manager_tells_the_question(folder, tmp_path):
     import burnish.engines.verl_pieces  # registers the manager
@@ -187,6 +189,7 @@ def test_the_prompt_manager_tells_the_question(folder, tmp_path):
     assert [one["reward_score"] for one in told] == [2.0, 1.0, 0.0]
 
 
+@pytest.mark.peers
 @needs_verl
 def test_scores_reach_verls_tensor_and_its_estimator_leaves_out_what_has_no_value(folder, tmp_path):
     import numpy
@@ -220,6 +223,7 @@ def test_scores_reach_verls_tensor_and_its_estimator_leaves_out_what_has_no_valu
     assert plain.sum(-1).tolist() == pytest.approx([1 / 3, -2 / 3, 0.0, 1 / 3], abs=1e-5)
 
 
+@pytest.mark.peers
 @needs_verl
 def test_without_failures_the_estimator_is_verls_own():
     import numpy

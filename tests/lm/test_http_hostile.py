@@ -40,6 +40,8 @@ from burnish.lm.http import OpenAILM
 from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
 from burnish.records import Message, Status
 
+pytestmark = pytest.mark.attacks
+
 QUICK = Limits(
     backoff_base_s=0.01, backoff_cap_s=0.02, attempt_s=120.0, deadline_s=300.0, retries=2
 )

@@ -29,9 +29,12 @@ MISSING = [
     if not find_spec(name)
 ]
 
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"`transformers serve` cannot run (missing: {MISSING})"
-)
+pytestmark = [
+    pytest.mark.peers,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"`transformers serve` cannot run (missing: {MISSING})"
+    ),
+]
 
 HELLO = (Message("user", "hello"),)
 SHORT = "{mark} {request}\n1: {first}\n2: {second}\nJSON:"

@@ -39,6 +39,8 @@ from burnish.policy import (
     overlong_penalty,
 )
 
+pytestmark = pytest.mark.peers
+
 NAN = math.nan
 SEEDS = range(20)
 close = torch.testing.assert_close

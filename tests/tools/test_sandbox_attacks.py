@@ -20,7 +20,10 @@ from attack_cases import ALL_TRIED, ESCAPES, EXHAUSTION, Attack, together
 
 from burnish.tools import Hold, Limit, Sandbox, SandboxLimits
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's"),
+]
 
 LAYERS = {
     "everything": None,

@@ -13,6 +13,8 @@ import pytest
 
 from burnish.web.server import Bounds, make_server
 
+pytestmark = pytest.mark.attacks
+
 GET = b"GET /%s HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 HALF = b"GET /half HTTP/1.1\r\nhost: 127.0.0.1\r\nx: "
 LARGE = b"x" * 32_000_000

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from browser_page import Watched, at
 from browser_runs import HOSTILE, REPLY, SCRIPT
+
+pytestmark = pytest.mark.browser
 
 
 def asked(view: Watched) -> dict[str, list[str]]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from browser_page import Served, Watched, at
 from browser_runs import judged_metrics, judged_sample
 
 from burnish.store import RunStore
+
+pytestmark = pytest.mark.browser
 
 
 def test_a_walk_with_keys_alone(view: Watched) -> None:

@@ -9,6 +9,8 @@ import pytest
 from browser_page import Watched, at
 from browser_runs import HOSTILE, SCRIPT
 
+pytestmark = pytest.mark.browser
+
 FIRST = [
     at("first"),
     at("first", "/steps"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from browser_page import Watched, at
 
+pytestmark = pytest.mark.browser
+
 PAGES = [
     "/",
     at("judged"),
