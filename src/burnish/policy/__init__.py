@@ -62,15 +62,10 @@ from burnish.policy.overlong import overlong_penalty
 from burnish.policy.post_scale import batch_whiten
 from burnish.policy.preference import completion_logp, dpo_loss, ipo_loss
 from burnish.policy.recipe import Recipe
-from burnish.policy.reference import (
-    ReferenceStats,
-    fit_reference_stats,
-    reference_frozen_normalise,
-)
-from burnish.policy.state import PolicyState
+from burnish.policy.reference import fit_reference_stats, reference_frozen_normalise
+from burnish.policy.state import PolicyState, ReferenceStats, WeightState
 from burnish.policy.stepwise import stepwise_advantages
 from burnish.policy.tri_factor import (
-    WeightState,
     medalign_advantage,
     redundancy_factor,
     risk_factor,

@@ -39,8 +39,8 @@ from burnish.policy.tensors import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from burnish.policy.aggregate import Aggregate
     from burnish.policy.batch import LossBatch
-    from burnish.policy.recipe import Recipe
     from burnish.policy.tensors import Numbers
 
 KL_KINDS = ("k1", "k2", "k3", "k1+", "k3+")
@@ -73,7 +73,7 @@ class KL(Component, frozen=True, tag="kl"):
     def name(self) -> str:
         return "kl"
 
-    def term(self, batch: LossBatch, recipe: Recipe) -> Tensor:
+    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: str) -> Tensor:
         """The penalty as it enters the loss, ()."""
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
@@ -85,9 +85,9 @@ class KL(Component, frozen=True, tag="kl"):
         ratio_BT = None
         if self.correction:
             old_logp_BT = batch.old_logp_BT.detach()
-            ratio_BT = log_ratio(batch.logp_BT, old_logp_BT, ~is_out_BT, recipe.ratio).exp()
+            ratio_BT = log_ratio(batch.logp_BT, old_logp_BT, ~is_out_BT, ratio).exp()
         kl_BT = kl_estimate(logp_BT, batch.ref_logp_BT.detach(), self.estimator, ratio_BT)
-        return self.coefficient * recipe.aggregate.total(kl_BT, batch)
+        return self.coefficient * aggregate.total(kl_BT, batch)
 
 
 class Entropy(Component, frozen=True, tag="entropy"):
@@ -102,7 +102,7 @@ class Entropy(Component, frozen=True, tag="entropy"):
     def name(self) -> str:
         return "entropy"
 
-    def term(self, batch: LossBatch, recipe: Recipe) -> Tensor:
+    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: str) -> Tensor:
         """Minus the bonus, ()."""
         if self.coefficient == 0:
             return batch.logp_BT.new_zeros(())
@@ -110,7 +110,7 @@ class Entropy(Component, frozen=True, tag="entropy"):
             raise ArgumentError(
                 "entropy_BT: got none, expected (B, T); the recipe has an entropy term"
             )
-        return -self.coefficient * recipe.aggregate.total(batch.entropy_BT, batch)
+        return -self.coefficient * aggregate.total(batch.entropy_BT, batch)
 
 
 class SFT(Component, frozen=True, tag="sft"):
@@ -178,7 +178,7 @@ class SFT(Component, frozen=True, tag="sft"):
     def name(self) -> str:
         return "sft"
 
-    def term(self, batch: LossBatch, recipe: Recipe) -> Tensor:
+    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: str) -> Tensor:
         """Negative log-prob of the demonstrations in the batch, (); 0 without any."""
         if batch.expert_logp_BT is None or batch.expert_mask_BT is None:
             return batch.logp_BT.new_zeros(())

@@ -11,7 +11,7 @@ The method of a slot takes and returns:
 | `post_scale`   | `rescale(values_B, keep_B, signal_B, batch)`  | advantages (B,)               |
 | `trust_region` | `bounds(values_B, batch, given)`              | `ClipBounds`                  |
 | `correction`   | `token_weights(batch)`                        | `CorrectionWeights` or None   |
-| `auxiliary`    | `name`, `term(batch, recipe)`                 | a term of the loss, ()        |
+| `auxiliary`    | `name`, `term(batch, aggregate, ratio)`       | a term of the loss, ()        |
 
 A component module imports without torch, so that a recipe can be read and checked where torch is
 not installed: it takes `torch` from `burnish.policy.tensors`, which loads it at first use.

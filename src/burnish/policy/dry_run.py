@@ -31,13 +31,13 @@ from burnish.policy.groups import (
 from burnish.policy.grpo import SumThenNormalise
 from burnish.policy.reference import (
     ReferenceFrozen,
-    ReferenceStats,
     fit_reference_stats,
     reference_frozen_normalise,
     saturated_share,
 )
+from burnish.policy.state import ReferenceStats, WeightState
 from burnish.policy.tensors import torch
-from burnish.policy.tri_factor import TriFactor, WeightState, by_name, tri_factor_weights
+from burnish.policy.tri_factor import TriFactor, by_name, tri_factor_weights
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -50,7 +50,7 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
     total = core["loss"]
     parts = {"surrogate": total.detach()}
     for component in recipe.auxiliary:
-        name, term = component.name, component.term(batch, recipe)
+        name, term = component.name, component.term(batch, recipe.aggregate, recipe.ratio)
         total = total + term
         parts[name] = parts[name] + term.detach() if name in parts else term.detach()
     return Loss(

@@ -40,9 +40,9 @@ from burnish.surroundings import kept
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from burnish.policy.aggregate import Aggregate
     from burnish.policy.base import Shaped
     from burnish.policy.batch import LossBatch, RewardBatch
-    from burnish.policy.recipe import Recipe
 
 SLOTS: dict[str, tuple[str, ...]] = {
     "shaping": ("rewards_BK", "batch"),
@@ -112,7 +112,7 @@ class Function(Component, frozen=True, tag="function"):
             )
         return ClipBounds(low_B, high_B)
 
-    def term(self, batch: LossBatch, recipe: Recipe) -> Tensor:
+    def term(self, batch: LossBatch, aggregate: Aggregate, ratio: str) -> Tensor:
         """The function's value of each token, aggregated, with its gradient."""
         values_BT = _call(self, "auxiliary", batch)
         if not isinstance(values_BT, torch.Tensor) or values_BT.shape != batch.logp_BT.shape:
@@ -120,7 +120,7 @@ class Function(Component, frozen=True, tag="function"):
                 f"auxiliary function '{self.path}' returned {_describe(values_BT)}; expected a "
                 f"tensor of shape {tuple(batch.logp_BT.shape)}, one value a token."
             )
-        return recipe.aggregate.total(values_BT, batch)
+        return aggregate.total(values_BT, batch)
 
 
 class NotFinite(UserError):

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from burnish.arguments import as_number, plain_number, refused
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component, require
 from burnish.policy.groups import as_groups, as_rewards, deviations
+from burnish.policy.state import PolicyState, ReferenceStats
 from burnish.policy.tensors import as_float64, torch
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from burnish.policy.base import Shaped
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.state import PolicyState
     from burnish.policy.tensors import Numbers
 
 MAD_TO_SD = 1.4826
@@ -111,38 +110,6 @@ class ReferenceFrozen(Component, frozen=True, tag="reference_frozen"):
             weights = dataclasses.replace(weights, progress_K=unknown_K)
         state = dataclasses.replace(shaped.state, reference=reference, weights=weights)
         return state, normalised_BK
-
-
-class ReferenceStats(NamedTuple):
-    """What each reward was like on the start model's responses."""
-
-    mean_K: Tensor
-    """float64; the median where the fit was robust."""
-    sd_K: Tensor
-    """float64; population deviation, at least the floor. At the floor the reward was constant, and
-    any change of it will be clipped: a person should know."""
-    count_K: Tensor
-    """int64; how many values each was measured on."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
-        return self._asdict()
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> ReferenceStats:
-        """The statistics that `tensors` came from."""
-        return cls(**tensors)
-
-    @classmethod
-    def from_numbers(
-        cls, mean: Sequence[float], sd: Sequence[float], counts: Sequence[int]
-    ) -> ReferenceStats:
-        """The statistics from plain numbers, one of each a reward."""
-        return cls(
-            torch.tensor(mean, dtype=torch.float64),
-            torch.tensor(sd, dtype=torch.float64),
-            torch.tensor(counts, dtype=torch.int64),
-        )
 
 
 def fit_reference_stats(

@@ -6,19 +6,83 @@ checkpoint holds it as named tensors, so that a resumed run goes on bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from burnish.policy.balance import BalanceState
+from burnish.policy.contrast.head import HeadState
 from burnish.policy.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from burnish.policy.balance import BalanceState
-    from burnish.policy.contrast.head import HeadState
-    from burnish.policy.reference import ReferenceStats
-    from burnish.policy.tri_factor import WeightState
+
+class ReferenceStats(NamedTuple):
+    """What each reward was like on the start model's responses."""
+
+    mean_K: Tensor
+    """float64; the median where the fit was robust."""
+    sd_K: Tensor
+    """float64; population deviation, at least the floor. At the floor the reward was constant, and
+    any change of it will be clipped: a person should know."""
+    count_K: Tensor
+    """int64; how many values each was measured on."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, by name, for a safetensors file."""
+        return self._asdict()
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> ReferenceStats:
+        """The statistics that `tensors` came from."""
+        return cls(**tensors)
+
+    @classmethod
+    def from_numbers(
+        cls, mean: Sequence[float], sd: Sequence[float], counts: Sequence[int]
+    ) -> ReferenceStats:
+        """The statistics from plain numbers, one of each a reward."""
+        return cls(
+            torch.tensor(mean, dtype=torch.float64),
+            torch.tensor(sd, dtype=torch.float64),
+            torch.tensor(counts, dtype=torch.int64),
+        )
+
+
+@dataclass(frozen=True)
+class WeightState:
+    """What the weights of one run remember from step to step; each (K,) float64."""
+
+    progress_K: Tensor
+    """Moving average of the normalised rewards; NaN before the first value."""
+    violation_K: Tensor
+    """Moving average of the share below the threshold; NaN before the first value."""
+    weights_K: Tensor
+    """Mean 1."""
+
+    @classmethod
+    def initial(cls, count: int) -> WeightState:
+        """The start of a run with `count` rewards: equal weights, nothing seen."""
+        unseen_K = torch.full((count,), torch.nan, dtype=torch.float64)
+        return cls(unseen_K, unseen_K.clone(), torch.ones(count, dtype=torch.float64))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, by name, for a safetensors file."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> WeightState:
+        """The state that `tensors` came from."""
+        return cls(**tensors)
+
+
+_PARTS: dict[str, Any] = {
+    "head": HeadState,
+    "reference": ReferenceStats,
+    "weights": WeightState,
+    "balance": BalanceState,
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +103,7 @@ class PolicyState:
     def tensors(self) -> dict[str, Tensor]:
         """All of it, by name, for a safetensors file."""
         found = {"steps": torch.tensor(self.steps)}
-        for name in _parts():
+        for name in _PARTS:
             part = getattr(self, name)
             tensors = part.tensors() if part else {}
             found |= {f"{name}.{key}": tensor.contiguous() for key, tensor in tensors.items()}
@@ -49,24 +113,9 @@ class PolicyState:
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> PolicyState:
         """The state that `tensors` came from."""
         parts: dict[str, Any] = {}
-        for name, part in _parts().items():
+        for name, part in _PARTS.items():
             start = f"{name}."
             own = {k.removeprefix(start): t for k, t in tensors.items() if k.startswith(start)}
             if own:
                 parts[name] = part.from_tensors(own)
         return cls(steps=int(tensors["steps"]), **parts)
-
-
-def _parts() -> dict[str, Any]:
-    """The class of each part; imported here, because these modules use `PolicyState`."""
-    from burnish.policy.balance import BalanceState
-    from burnish.policy.contrast.head import HeadState
-    from burnish.policy.reference import ReferenceStats
-    from burnish.policy.tri_factor import WeightState
-
-    return {
-        "head": HeadState,
-        "reference": ReferenceStats,
-        "weights": WeightState,
-        "balance": BalanceState,
-    }

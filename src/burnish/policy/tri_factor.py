@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +23,7 @@ from burnish.policy.base import Component, RewardWeights, require
 from burnish.policy.groups import as_groups, as_rewards, as_weights, centre
 from burnish.policy.grpo import grpo_advantage
 from burnish.policy.reference import reference_frozen_normalise
+from burnish.policy.state import WeightState
 from burnish.policy.tensors import as_float64, check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
@@ -132,33 +132,6 @@ def by_name(key: str, table: dict[str, float], names: Sequence[str], default: fl
                 f"{', '.join(names)}.{did_you_mean(name, names)}"
             )
     return torch.tensor([table.get(name, default) for name in names], dtype=torch.float64)
-
-
-@dataclass(frozen=True)
-class WeightState:
-    """What the weights of one run remember from step to step; each (K,) float64."""
-
-    progress_K: Tensor
-    """Moving average of the normalised rewards; NaN before the first value."""
-    violation_K: Tensor
-    """Moving average of the share below the threshold; NaN before the first value."""
-    weights_K: Tensor
-    """Mean 1."""
-
-    @classmethod
-    def initial(cls, count: int) -> WeightState:
-        """The start of a run with `count` rewards: equal weights, nothing seen."""
-        unseen_K = torch.full((count,), torch.nan, dtype=torch.float64)
-        return cls(unseen_K, unseen_K.clone(), torch.ones(count, dtype=torch.float64))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it, by name, for a safetensors file."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> WeightState:
-        """The state that `tensors` came from."""
-        return cls(**tensors)
 
 
 def next_weights(

@@ -20,8 +20,8 @@ from burnish.errors import GuardTripped, RewardError, StoreError, UserError, did
 from burnish.policy.balance import BalanceState
 from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.components import ReferenceFrozen
-from burnish.policy.reference import ReferenceStats, fit_reference_stats
-from burnish.policy.state import PolicyState
+from burnish.policy.reference import fit_reference_stats
+from burnish.policy.state import PolicyState, ReferenceStats
 from burnish.records import Task
 from burnish.rewards.scorer import score_groups
 from burnish.store import StartRewards, read_start_rewards, write_start_rewards
