@@ -112,11 +112,10 @@ COMMANDS = (
 app = typer.Typer(
     name="burnish",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    epilog="Exit codes: 0 done, 2 your input, 3 stopped or failed outside. BURNISH_DEBUG=1 shows "
-    "tracebacks.",
+    epilog="Exit codes: 0 done, 1 a bug, 2 your input, 3 stopped or failed outside, 130 Ctrl-C. "
+    "BURNISH_DEBUG=1 shows tracebacks.",
     help=(
         "Post-training of language models with rewards that explain themselves.\n\n"
         "Start here: [bold]burnish train[/] trains the embedded model on arithmetic, offline, in "
@@ -136,7 +135,8 @@ app = typer.Typer(
 
 def burnish_command() -> TyperGroup:
     """`burnish` itself with all its commands."""
-    group = typer.main.get_group(app)
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)  # it has a callback
     for command in COMMANDS:
         group.add_command(command)
     return group

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from burnish.cli.completion import complete_runs
 from burnish.cli.console import emit_json, interval, number, one_line, out, say
 from burnish.cli.drawing import table_of, value_style
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
@@ -43,9 +44,18 @@ METHODS = {
 def compare(
     run_a: Annotated[
         str,
-        typer.Argument(metavar="RUN_A", help="A run's name, the beginning of it, or its folder."),
+        typer.Argument(
+            metavar="RUN_A",
+            help="A run's name, the beginning of it, or its folder.",
+            autocompletion=complete_runs,
+        ),
     ],
-    run_b: Annotated[str, typer.Argument(metavar="RUN_B", help="The run to compare it with.")],
+    run_b: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN_B", help="The run to compare it with.", autocompletion=complete_runs
+        ),
+    ],
     step: Annotated[
         int | None,
         typer.Option(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from burnish.cli.completion import complete_runs
 from burnish.cli.console import say
 from burnish.cli.shared_options import RUNS, RunsFolder
 from burnish.store import export as export_table
@@ -14,7 +15,12 @@ from burnish.store import find_run
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, prefix or folder.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run's name, prefix or folder.", autocompletion=complete_runs
+        ),
+    ],
     path: Annotated[Path, typer.Argument(metavar="PATH", help=".jsonl, .json, .csv or .parquet")],
     what: Annotated[str, typer.Option("--what", help="samples or metrics.")] = "samples",
     raw: Annotated[

@@ -18,6 +18,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
+from burnish.cli.completion import complete_runs, complete_words
+
 RUNS = Path("runs")
 
 Words = Annotated[
@@ -26,6 +28,7 @@ Words = Annotated[
         metavar="RECIPE KEY=VALUE",
         help="A .toml file or the name of a shipped recipe, then settings to change.",
         show_default=False,
+        autocompletion=complete_words,
     ),
 ]
 RunsFolder = Annotated[
@@ -38,6 +41,7 @@ RunName = Annotated[
         metavar="[RUN]",
         help="A run's name, the beginning of it, or its folder; the newest when left out.",
         show_default=False,
+        autocompletion=complete_runs,
     ),
 ]
 File = Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from burnish.cli.completion import complete_runs
 from burnish.cli.console import out, say, warn
 from burnish.cli.shared_options import RUNS, RunsFolder
 from burnish.errors import UserError
@@ -22,6 +23,7 @@ def view(
             metavar="[RUN ...]",
             help="Runs by name, beginning of a name, or folder; all of the folder when left out.",
             show_default=False,
+            autocompletion=complete_runs,
         ),
     ] = None,
     folder: RunsFolder = RUNS,

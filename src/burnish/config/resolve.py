@@ -179,7 +179,8 @@ class Resolver:
 
     def _elsewhere(self, key: str) -> str:
         """A hint for a good key in the wrong table."""
-        homes = dict.fromkeys(k for k in shapes.keys(self.schema) if k.rpartition(".")[2] == key)
+        known = (k for k, _ in shapes.annotated_keys(self.schema))
+        homes = dict.fromkeys(k for k in known if k.rpartition(".")[2] == key)
         return f"Did you mean {' or '.join(map(repr, list(homes)[:3]))}?" if homes else ""
 
 

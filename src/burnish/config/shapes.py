@@ -108,15 +108,17 @@ def words(annotation: Any) -> list[Any]:
     return found
 
 
-def keys(struct: type[Struct], prefix: str = "", seen: tuple[Any, ...] = ()) -> Iterator[str]:
-    """Every dotted key that a table may hold, also inside its tables."""
+def annotated_keys(
+    struct: type[Struct], prefix: str = "", seen: tuple[Any, ...] = ()
+) -> Iterator[tuple[str, Any]]:
+    """Every dotted key that a table may hold, also inside its tables, with its annotation."""
     if struct in seen:
         return
     for field in fields(struct):
-        yield prefix + field.key
+        yield prefix + field.key, field.annotation
         inner = shape(field.annotation)
         for table in inner.structs:
-            yield from keys(table, f"{prefix}{field.key}.", (*seen, struct))
+            yield from annotated_keys(table, f"{prefix}{field.key}.", (*seen, struct))
 
 
 def describe(annotation: Any) -> str:
