@@ -122,7 +122,7 @@ ELSEWHERE = {
         "criteria_of judge_of random_edits reaggregate refiner in_consensus joined_audit rule_audit "
         "read_marks without_each register_verifier score_function decide_point "
         "read_judgement compare compare_judges differing edit_findings "
-        "pair_findings versus_metrics"
+        "pair_findings versus_metrics run_table"
     ),
     "files and names of files": (
         "read_record replay read_review write_review check_skill load_skill problems_of "
@@ -911,6 +911,7 @@ CASES = [
     Case(bench.wilson, {"successes": 3, "count": 4}),
     Case(bench.mean_estimate, {"values": [0.0, 1.0]}, {"values": "short"}),
     Case(bench.signed_estimate, {"values": [0.1, -0.2], "rounds": 40}, {"values": "short"}),
+    Case(bench.t_estimate, {"values": [0.1, 0.2, 0.4]}, {"values": "short"}),
     Case(bench.paired_difference, {"before": [0.0, 1.0], "after": [1.0, 1.0]}),
     Case(bench.paired_test, {"marks_a": [0.0, 1.0], "marks_b": [1.0, 1.0]}),
     Case(bench.mcnemar, {"only_first": 1, "only_second": 3}),

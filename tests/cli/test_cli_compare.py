@@ -112,7 +112,7 @@ def test_a_run_is_not_compared_with_itself(typed: Type, two: Path, second: str) 
     shown = typed("compare", "first", again, "--runs", two)
     assert (shown.code, shown.out) == (2, "")
     assert shown.err == (
-        f"burnish: 'first' and '{again}' are the same run, {two / 'first'}; expected two. Its own "
+        f"burnish: 'first' and '{again}' are the same run, {two / 'first'}; expected different ones. Its own "
         f"curves and scores: burnish show {two / 'first'}\n"
     )
 
@@ -238,7 +238,7 @@ def test_runs_that_are_going_on_are_read(typed: Type, tmp_path: Path) -> None:
         (["first", "other"], "rewards differ (rewards.right.kind: 'numeric' and 'match')"),
         (["first", "part"], "the total of all rewards and the reward 'right'"),
         (["first", "none"], "run 'none' has no held-out evaluation: expected at least one"),
-        (["first"], "Missing argument 'RUN_B'. See: burnish compare --help"),
+        (["first"], "first: only run 'first'; expected at least two runs, a sweep"),
     ],
 )
 def test_mistakes_get_one_line(typed: Type, two: Path, words: list[str], message: str) -> None:

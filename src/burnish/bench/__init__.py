@@ -29,6 +29,7 @@ from burnish.bench.items import Choice, Item, Judged, choice_of
 from burnish.bench.judging import ResultFile, judge_items, read_results
 from burnish.bench.probe import ask_edits, ask_twice, edit_findings, pair_findings
 from burnish.bench.reward_check import Case, check_reward
+from burnish.bench.run_table import RunGroup, RunTable, SeedMean, run_table
 from burnish.bench.statistics import (
     Estimate,
     mcnemar,
@@ -36,6 +37,7 @@ from burnish.bench.statistics import (
     paired_difference,
     sign_flip,
     signed_estimate,
+    t_estimate,
     wilson,
 )
 
@@ -59,6 +61,9 @@ __all__ = [
     "Method",
     "PairedTest",
     "ResultFile",
+    "RunGroup",
+    "RunTable",
+    "SeedMean",
     "accuracy",
     "agreement",
     "ask_edits",
@@ -83,7 +88,9 @@ __all__ = [
     "paired_difference",
     "paired_test",
     "read_results",
+    "run_table",
     "sign_flip",
     "signed_estimate",
+    "t_estimate",
     "wilson",
 ]

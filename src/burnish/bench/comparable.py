@@ -52,6 +52,13 @@ def check_comparable(
     tasks_b: Mapping[str, Task],
 ) -> None:
     """Raise where the two runs' marks cannot be compared prompt by prompt; tasks are by id."""
+    check_same_score(name_a, name_b, settings_a, settings_b)
+    runs = f"runs '{name_a}' and '{name_b}' cannot be compared"
+    _check_tasks(runs, settings_a, settings_b, tasks_a, tasks_b)
+
+
+def check_same_score(name_a: str, name_b: str, settings_a: Settings, settings_b: Settings) -> None:
+    """Raise where two runs are scored by different rewards, or by another one of them."""
     runs = f"runs '{name_a}' and '{name_b}' cannot be compared"
     part_a, part_b = _part(settings_a), _part(settings_b)
     if part_a != part_b:
@@ -66,7 +73,6 @@ def check_comparable(
             f"{runs}: their rewards differ ({_listed(rewards)}), so their marks do not mean the "
             f"same. Train one again with the rewards of the other{shared}."
         )
-    _check_tasks(runs, settings_a, settings_b, tasks_a, tasks_b)
 
 
 def _check_tasks(

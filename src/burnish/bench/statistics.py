@@ -65,6 +65,19 @@ def signed_estimate(values: Sequence[float], rounds: int = 2000) -> Estimate:
     return Estimate(sum(values) / count, low, high, count)
 
 
+def t_estimate(values: Sequence[float]) -> Estimate:
+    """Mean of a few independent values, such as one score a seed, with Student's t interval.
+
+    Two values at least: one has no spread. Values that are all equal give an interval of no width.
+    """
+    values = as_numbers("values", as_list("values", values, least=2))
+    count = len(values)
+    mean = math.fsum(values) / count
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    reach = _t_quantile(count - 1) * math.sqrt(variance / count)
+    return Estimate(mean, mean - reach, mean + reach, count)
+
+
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
     """Mean change on the same items: Newcombe's interval for 0/1 marks, else the bootstrap's."""
     before, after = _observed("before", before), _observed("after", after)
@@ -134,6 +147,30 @@ def sign_flip(differences: Sequence[float]) -> float:
         drawn = zip(tables, rng.randbytes(len(tables)), strict=True)
         hits += abs(sum(table[byte] for table, byte in drawn)) >= reached
     return (hits + 1) / (FLIP_ROUNDS + 1)
+
+
+def _t_quantile(freedom: int) -> float:
+    """The t for which Student's distribution has 95 % of its mass between -t and t."""
+    low, high = Z95, 13.0
+    # The mass is exact, so halving the interval until it is a float wide is exact too.
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if _t_mass(middle, freedom) < 0.95 else (low, middle)
+    return high
+
+
+def _t_mass(t: float, freedom: int) -> float:
+    """P(-t < T < t) for a whole number of degrees of freedom: a finite sum (Abramowitz and Stegun
+    26.7.3 and 26.7.4), so that reading runs needs no numerical library."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    square = math.cos(angle) ** 2
+    first = 2 if freedom % 2 else 1
+    term, total = (math.cos(angle), 0.0) if freedom % 2 else (1.0, 0.0)
+    for factor in range(first, freedom, 2):
+        total += term
+        term *= square * factor / (factor + 1)
+    if freedom % 2 == 0:
+        return math.sin(angle) * total
+    return 2 / math.pi * (angle + math.sin(angle) * total)
 
 
 def _observed(what: str, values: Sequence[float]) -> list[float]:

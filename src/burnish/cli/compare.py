@@ -1,11 +1,13 @@
-"""`burnish compare`: two runs side by side, or two judges on the same items.
+"""`burnish compare`: two runs side by side, many runs in a table, or two judges on the same items.
 
-Both runs are only read, so either may still be going on.
+Runs are only read, so any of them may still be going on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -14,11 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.completion import complete_runs
-from burnish.cli.console import emit_json, interval, number, one_line, out, say
+from burnish.cli.console import count, duration, emit_json, interval, number, one_line, out, say
 from burnish.cli.drawing import table_of, value_style
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
-from burnish.store import RunStore, find_run
+from burnish.store import RunStore, find_run, manifest
+from burnish.store.sweep import find_sweep
 from burnish.texts import safe
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from burnish.bench.compare import JudgeComparison
     from burnish.bench.held_out import RunComparison, RunSide
     from burnish.bench.items import Judged
+    from burnish.bench.run_table import RunTable, SeedMean
     from burnish.view.curves import Point
 
 CHANGED = 3
@@ -42,18 +46,14 @@ METHODS = {
 
 
 def compare(
-    run_a: Annotated[
-        str,
+    words: Annotated[
+        list[str],
         typer.Argument(
-            metavar="RUN_A",
-            help="A run's name, the beginning of it, or its folder.",
+            metavar="RUN...",
+            help="Runs (a name, the beginning of it, or a folder), sweeps, or patterns such as "
+            "'tiny-*'.",
+            show_default=False,
             autocompletion=complete_runs,
-        ),
-    ],
-    run_b: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN_B", help="The run to compare it with.", autocompletion=complete_runs
         ),
     ],
     step: Annotated[
@@ -66,30 +66,159 @@ def compare(
         list[str] | None,
         typer.Option("--metric", metavar="NAME", help="A curve to show; may be repeated."),
     ] = None,
+    baseline: Annotated[
+        str,
+        typer.Option(
+            "--baseline",
+            metavar="RUN",
+            help="The group that the others are compared with: its label or a run; else the first.",
+        ),
+    ] = "",
     folder: RunsFolder = RUNS,
     as_json: AsJson = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="The table of many runs as CSV, one line a group.")
+    ] = False,
 ) -> int:
-    """Compare two runs: a paired test on the same held-out prompts, and their curves.
+    """Compare runs: a paired test of two, or a table of many with intervals over seeds.
 
-    Prompts are matched by id. Both runs are only read, so either may still be
-    going on. Runs with other held-out tasks or rewards are refused. Two result
-    files of burnish judge or bench are compared item by item.
+    Two runs: prompts are matched by id, and runs with other held-out tasks or
+    rewards are refused. More runs, a sweep or a pattern: runs that differ only
+    in their seed are one group. Two result files of burnish judge or bench are
+    compared item by item. Runs are only read, so any may still be going on.
 
     \b
       burnish compare grpo-1f dapo-7c
-      burnish compare direct.jsonl openrs.jsonl
-      burnish compare grpo-1f dapo-7c --step 20
       burnish compare grpo-1f dapo-7c --metric length/mean --metric loss/kl
+      burnish compare tiny-5d0c21aa             a sweep, by its name
+      burnish compare 'grpo-*' 'dapo-*' --baseline grpo-1f --csv
+      burnish compare direct.jsonl openrs.jsonl
     """
-    if are_results(run_a, run_b):
-        return compare_results(run_a, run_b, as_json=as_json)
-    folder_a, folder_b = find_run(folder, run_a), find_run(folder, run_b)
-    if folder_a.resolve() == folder_b.resolve():
+    if len(words) == 2 and are_results(*words):
+        return compare_results(*words, as_json=as_json)
+    folders, keys = chosen_runs(folder, words)
+    if len(folders) == 2 and not (keys or baseline or as_csv):
+        return print_runs(folders[0], folders[1], step, metric or (), as_json)
+    return print_many(folders, keys, step, metric or (), baseline, as_json=as_json, as_csv=as_csv)
+
+
+def chosen_runs(folder: Path, words: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The run folders that the words name, and the settings that the sweeps among them vary."""
+    from burnish.bench.run_table import runs_of_sweep
+
+    named: dict[Path, str] = {}
+    found: dict[Path, Path] = {}
+    keys: list[str] = []
+    for word in words:
+        sweep = find_sweep(folder, word)
+        if sweep is not None:
+            several, varied = runs_of_sweep(sweep)
+            keys += varied
+        elif any(mark in word for mark in "*?["):
+            several = _matching(folder, word)
+        else:
+            several = [find_run(folder, word)]
+            place = several[0].resolve()
+            if place in named:
+                raise UserError(
+                    f"'{named[place]}' and '{word}' are the same run, {found[place]}; expected "
+                    f"different ones. Its own curves and scores: burnish show {found[place]}"
+                )
+            named[place] = word
+        for run in several:
+            found.setdefault(run.resolve(), run)
+    if len(found) < 2:
+        only = f"only run '{next(iter(found)).name}'" if found else "no run"
         raise UserError(
-            f"'{run_a}' and '{run_b}' are the same run, {folder_a}; expected two. "
-            f"Its own curves and scores: burnish show {folder_a}"
+            f"{' '.join(words)}: {only}; expected at least two runs, a sweep or a pattern such as "
+            "'tiny-*'. See: burnish runs"
         )
-    return print_runs(folder_a, folder_b, step, metric or (), as_json)
+    return list(found.values()), keys
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    """The runs whose names, or whose paths from here, fit a pattern."""
+    places = [Path(place) for place in sorted(glob(pattern))]
+    places += sorted(folder / name for name in glob(pattern, root_dir=folder))
+    runs = [place for place in places if (place / manifest.FILE).is_file()]
+    if not runs:
+        raise UserError(f"no run fits '{pattern}' in {folder}. See: burnish runs")
+    return runs
+
+
+# --- many runs
+
+
+def print_many(
+    folders: Sequence[Path],
+    keys: Sequence[str],
+    step: int | None,
+    metrics: Sequence[str],
+    baseline: str,
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> int:
+    """Compare groups of runs over their seeds."""
+    from burnish.bench.run_table import run_table
+
+    with ExitStack() as stack:
+        runs = [stack.enter_context(RunStore.open(f, read_only=True)) for f in folders]
+        found = run_table(runs, step=step, metrics=metrics, baseline=baseline, keys=keys)
+    if as_json:
+        emit_json(found.record())
+    elif as_csv:
+        out.file.write(found.csv())
+    else:
+        print_table(found)
+    return 0
+
+
+def print_table(found: RunTable) -> None:
+    """One line a group, the settings that differ, and what to know."""
+    better = ", lower is better" if found.measure == "loss" else ""
+    say(f"held-out {found.measure}, mean over seeds and 95 % t interval{better}", style="bold")
+    metrics = list(found.groups[0].metrics)
+    has_cost = any(group.usd is not None for group in found.groups)
+    titles = ["group", "runs", "before", "after", "to baseline", *metrics, "time", "tokens"]
+    table = _table(*titles, *(["cost"] * has_cost))
+    for place, group in enumerate(found.groups):
+        is_base = place == found.baseline
+        cells = [
+            one_line(group.label),
+            str(len(group.runs)),
+            number(None if group.before is None else group.before.value),
+            _mean(group.after),
+            "baseline" if is_base else _mean(group.difference, signed=True),
+            *(_mean(mean) for mean in group.metrics.values()),
+            "-" if group.seconds is None else duration(group.seconds.value),
+            "-" if group.tokens is None else count(group.tokens.value),
+        ]
+        if has_cost:
+            cells.append("-" if group.usd is None else f"${group.usd.value:.2f}")
+        table.add_row(*(Text(cell) for cell in cells), style="bold" if is_base else "")
+    out.print(table)
+    if found.differs:
+        say()
+        _print_differences(found)
+    for note in found.notes:
+        say(f"note      {one_line(note)}", style="yellow")
+
+
+def _print_differences(found: RunTable) -> None:
+    table = _table("differs", *(one_line(group.label) for group in found.groups))
+    for key, values in found.differs.items():
+        table.add_row(Text(one_line(key)), *map(_value, values))
+    out.print(table)
+
+
+def _mean(mean: SeedMean | None, *, signed: bool = False) -> str:
+    if mean is None:
+        return "-"
+    sign = "+" if signed else ""
+    if mean.low is None or mean.high is None:
+        return f"{mean.value:{sign}.3f}"
+    return interval((mean.value, mean.low, mean.high, mean.size), signed=signed)
 
 
 # --- two runs

@@ -1,0 +1,472 @@
+"""Any number of runs in one table: runs that differ only in their seed are one group.
+
+    table = run_table([store_a, store_b, ...])
+    table.groups[0].after          # mean over seeds, with Student's t interval
+    table.groups[1].difference     # to the baseline, paired by seed
+
+A run without a score is left out of the statistics and named in the notes. A group of one run has
+no interval. Where the scores of two groups do not mean the same (other rewards, other prompts), the
+difference is None and the reason is kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+import msgspec
+
+from burnish.bench.comparable import ABSENT, LIVES, check_comparable, check_same_score
+from burnish.bench.held_out import evaluation_after, evaluations
+from burnish.bench.statistics import t_estimate
+from burnish.errors import UserError, did_you_mean
+from burnish.metrics import STEP_S
+from burnish.records import Task
+from burnish.store import manifest
+from burnish.store.reader import RunReader
+from burnish.store.sweep import read_sweep
+
+SEED = "run.seed"
+TOKENS = "length/tokens"
+
+
+class SeedMean(NamedTuple):
+    """A mean over runs with its 95 % interval; one run has none."""
+
+    value: float
+    low: float | None
+    high: float | None
+    size: int
+    """Runs."""
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """What the table needs to know of one run."""
+
+    name: str
+    folder: Path
+    recipe: str
+    status: str
+    settings: Mapping[str, Any]
+    """The run's config by dotted key."""
+    steps: int = 0
+    step: int | None = None
+    """Steps before the evaluation that is compared."""
+    before: float | None = None
+    """Held-out score before the first step."""
+    after: float | None = None
+    measure: str = "reward"
+    """`reward`, or `loss`, of which less is better."""
+    seconds: float | None = None
+    """Of all its steps."""
+    tokens: float | None = None
+    """Sampled by all its steps."""
+    usd: float | None = None
+    """What its judges cost; None where no reward asks a model."""
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    """The last value of each curve that was asked for."""
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    """Held-out prompts by id."""
+    problem: str = ""
+    """Why it has no score."""
+
+    @property
+    def seed(self) -> Any:
+        return self.settings.get(SEED)
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs with the same settings and different seeds."""
+
+    label: str
+    settings: dict[str, Any]
+    """Those in which the groups differ; `ABSENT` where this one has no such setting."""
+    runs: list[RunFigures]
+    before: SeedMean | None
+    after: SeedMean | None
+    change: SeedMean | None
+    """From before to after, paired by run."""
+    difference: SeedMean | None
+    """To the baseline, over the seeds that both have; None for the baseline."""
+    problem: str
+    """Why there is no difference."""
+    metrics: dict[str, SeedMean | None]
+    seconds: SeedMean | None
+    tokens: SeedMean | None
+    usd: SeedMean | None
+
+    @property
+    def seeds(self) -> list[Any]:
+        return [run.seed for run in self.runs]
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """Groups of runs beside each other."""
+
+    groups: list[RunGroup]
+    baseline: int
+    """Place of the group that the others are compared with."""
+    differs: dict[str, list[Any]]
+    """Settings that differ, with the value of each group."""
+    measure: str
+    notes: list[str]
+    """What a person should know before believing the numbers."""
+
+    def record(self) -> dict[str, Any]:
+        """The table as JSON; a setting that a group does not have is null."""
+        return {
+            "baseline": self.groups[self.baseline].label,
+            "measure": self.measure,
+            "differs": {key: [_plain(v) for v in values] for key, values in self.differs.items()},
+            "groups": [_group_record(group) for group in self.groups],
+            "notes": self.notes,
+        }
+
+    def csv(self) -> str:
+        """One line a group: its settings, then mean, low, high and runs of each figure."""
+        names = list(self.groups[0].metrics)
+        figures = ["before", "after", "change", "difference", *names, "seconds", "tokens", "usd"]
+        parts = ("", "_low", "_high", "_runs")
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        columns = [f"{figure}{part}" for figure in figures for part in parts]
+        writer.writerow(["group", *self.differs, "seeds", *columns])
+        for group in self.groups:
+            means = [_figure(group, name) or ("", "", "", 0) for name in figures]
+            cells = ["" if v is None else v for mean in means for v in mean]
+            settings = [_cell(value) for value in group.settings.values()]
+            writer.writerow([group.label, *settings, " ".join(map(str, group.seeds)), *cells])
+        return text.getvalue()
+
+
+def run_table(
+    runs: Sequence[RunReader],
+    *,
+    step: int | None = None,
+    metrics: Sequence[str] = (),
+    baseline: str = "",
+    keys: Sequence[str] = (),
+) -> RunTable:
+    """Compare stored runs after `step` steps (the last evaluation of each where not given).
+
+    `baseline` is a run's name or a group's label; the first group without one. `keys` are the
+    settings that name a group, where they tell the groups apart: those that a sweep varies.
+    """
+    if step is not None and step < 0:
+        raise UserError(f"step: got {step}, expected 0 or more.")
+    known = list(dict.fromkeys(name for run in runs for name in run.metrics()))
+    for name in metrics:
+        if name not in known:
+            hint = did_you_mean(name, known) or f" They have: {', '.join(known) or 'none yet'}."
+            raise UserError(f"none of the {len(runs)} runs has a metric '{name}'.{hint}")
+    figures = [run_figures(run, step=step, metrics=metrics) for run in runs]
+    return group_runs(figures, baseline=baseline, keys=keys)
+
+
+def runs_of_sweep(file: Path) -> tuple[list[Path], list[str]]:
+    """The runs of a sweep that were started, and the settings that it varies."""
+    record = read_sweep(file)
+    folders = [file.parent / run.name for run in record.runs]
+    return [f for f in folders if (f / manifest.FILE).is_file()], list(record.grid)
+
+
+def run_figures(
+    run: RunReader, *, step: int | None = None, metrics: Sequence[str] = ()
+) -> RunFigures:
+    """Read one run."""
+    found, problem, evaluation = evaluations(run), "", None
+    try:
+        evaluation = evaluation_after(run, found, step)
+        if step is None and evaluation.step == 0 and run.steps():
+            problem = f"run '{run.name}' has no held-out evaluation after its steps yet"
+    except UserError as error:
+        problem = str(error)
+    first = found[min(found)] if found else None
+    after = None if evaluation is None or problem else _score(evaluation.summary)
+    if evaluation is not None and after is None and not problem:
+        problem = (
+            f"run '{run.name}' has no score after {evaluation.step} steps: no answer was marked"
+        )
+    tasks = {}
+    if evaluation is not None:
+        split = f"eval:{evaluation.name}"
+        tasks = {s.task.id: s.task for s in run.samples(step=evaluation.step, split=split)}
+    curves = {name: run.metrics(name).get(name, []) for name in (*metrics, STEP_S, TOKENS)}
+    values = {name: [v for _, v in curve if v is not None] for name, curve in curves.items()}
+    return RunFigures(
+        name=run.name,
+        folder=run.folder,
+        recipe=PurePath(run.about.recipe).stem,
+        status=run.status().value,
+        settings=run.about.config,
+        steps=len(run.steps()),
+        step=None if evaluation is None else evaluation.step,
+        before=None if first is None or first.step else _score(first.summary),
+        after=after,
+        measure=(evaluation or first).summary.get("measure", "reward") if found else "reward",
+        seconds=sum(values[STEP_S]) if values[STEP_S] else None,
+        tokens=sum(values[TOKENS]) if values[TOKENS] else None,
+        usd=_usd(run),
+        metrics={name: values[name][-1] if values[name] else None for name in metrics},
+        tasks=tasks,
+        problem=problem,
+    )
+
+
+def _score(summary: Mapping[str, Any]) -> float | None:
+    score = summary.get("score")
+    return float(score[0]) if score else None
+
+
+def _usd(run: RunReader) -> float | None:
+    """What the stored evidence cost; not looked for where no reward asks a model."""
+    config = run.about.config
+    if not any(k.startswith("rewards.") and k.endswith(".model") and v for k, v in config.items()):
+        return None
+    query = (
+        "SELECT coalesce(sum(found.value), 0) FROM samples, json_tree(samples.reward_tree) AS found "
+        "WHERE found.key = 'cost_usd'"
+    )
+    ((usd,),) = run.query(query)
+    return float(usd)
+
+
+# --- groups
+
+
+def group_runs(
+    runs: Sequence[RunFigures], *, baseline: str = "", keys: Sequence[str] = ()
+) -> RunTable:
+    """The table of runs that were read; groups stand in the order of their first run."""
+    if len({run.folder.resolve() for run in runs}) < 2:
+        raise UserError("expected at least two different runs to compare.")
+    grouped: dict[bytes, list[RunFigures]] = {}
+    for run in runs:
+        kept = msgspec.json.encode(_defining(run.settings), order="sorted", enc_hook=str)
+        grouped.setdefault(kept, []).append(run)
+    notes: list[str] = []
+    groups = [_one_per_seed(members, notes) for members in grouped.values()]
+    differs = _differing(groups)
+    labels = _labels(groups, differs, keys)
+    place = _baseline(groups, labels, baseline)
+    measures = list(dict.fromkeys(run.measure for run in runs))
+    notes += [run.problem for group in groups for run in group if run.problem]
+    notes += _step_note(groups)
+    found = [
+        _group(label, {key: values[i] for key, values in differs.items()}, members, groups[place])
+        for i, (label, members) in enumerate(zip(labels, groups, strict=True))
+    ]
+    notes += [f"{group.label}: no difference: {group.problem}" for group in found if group.problem]
+    alone = [group.label for group in found if group.after is not None and group.after.size < 2]
+    if alone:
+        whose = "any group" if len(alone) == len(found) else ", ".join(alone)
+        notes.append(f"no interval over seeds for {whose}: one run each; train more seeds")
+    return RunTable(found, place, differs, " and ".join(measures), notes)
+
+
+def _defining(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide what a run computes, without the seed."""
+    from burnish.config import FREE
+
+    free = (*LIVES, SEED, *(f"{pattern}*" for pattern in FREE))
+    return {
+        key: value
+        for key, value in settings.items()
+        if not any(fnmatchcase(key, pattern) for pattern in free)
+    }
+
+
+def _one_per_seed(members: Sequence[RunFigures], notes: list[str]) -> list[RunFigures]:
+    """One run for each seed: a repetition is no further observation."""
+    kept: dict[Any, RunFigures] = {}
+    for run in members:
+        first = kept.setdefault(run.seed, run)
+        if first is run:
+            continue
+        if first.after is None and run.after is not None:
+            kept[run.seed], run = run, first
+        notes.append(
+            f"run '{run.name}' is left out: run '{kept[run.seed].name}' has the same settings and "
+            f"seed"
+        )
+    return list(kept.values())
+
+
+def _differing(groups: Sequence[Sequence[RunFigures]]) -> dict[str, list[Any]]:
+    """Settings in which the groups differ, with each group's value."""
+    tables = [_defining(group[0].settings) for group in groups]
+    found = {}
+    for key in dict.fromkeys(key for table in tables for key in table):
+        values = [table.get(key, ABSENT) for table in tables]
+        if any(value != values[0] for value in values):
+            found[key] = values
+    return found
+
+
+def _labels(
+    groups: Sequence[Sequence[RunFigures]], differs: Mapping[str, list[Any]], keys: Sequence[str]
+) -> list[str]:
+    """A short name for each group: what a sweep varies, the recipe, or the settings that differ."""
+    recipes = [group[0].recipe for group in groups]
+    given = [key for key in keys if key in differs]
+    whole = [key for key, values in differs.items() if not any(v is ABSENT for v in values)]
+    tries: list[tuple[bool, Sequence[str]]] = [(False, given), (True, given), (True, ())]
+    tries += [(len(set(recipes)) > 1, whole), (len(set(recipes)) > 1, list(differs))]
+    for with_recipe, chosen in tries:
+        labels = [
+            " ".join([recipe] * with_recipe + [_setting(key, differs[key][i]) for key in chosen])
+            for i, recipe in enumerate(recipes)
+        ]
+        if all(labels) and len(set(labels)) == len(labels):
+            return labels
+    return [group[0].name for group in groups]
+
+
+def _setting(key: str, value: Any) -> str:
+    """`learning_rate=1e-06`; a key that ends in `kind` is named after its table."""
+    parts = key.split(".")
+    name = parts[-2] if parts[-1] in ("kind", "path") and len(parts) > 1 else parts[-1]
+    return f"{name}={_cell(value) if value is not ABSENT else '-'}"
+
+
+def _baseline(groups: Sequence[Sequence[RunFigures]], labels: Sequence[str], asked: str) -> int:
+    if not asked:
+        return 0
+    if asked in labels:
+        return labels.index(asked)
+    named = [i for i, group in enumerate(groups) if any(run.name == asked for run in group)]
+    named = named or [
+        i for i, group in enumerate(groups) if any(run.name.startswith(asked) for run in group)
+    ]
+    if len(named) == 1:
+        return named[0]
+    known = [*labels, *(run.name for group in groups for run in group)]
+    raise UserError(
+        f"baseline: got '{asked}', expected a group or one of its runs: {', '.join(labels)}."
+        f"{did_you_mean(asked, known)}"
+    )
+
+
+def _step_note(groups: Sequence[Sequence[RunFigures]]) -> list[str]:
+    scored = [run.step for group in groups for run in group if run.after is not None]
+    steps = sorted({step for step in scored if step is not None})
+    if len(steps) < 2:
+        return []
+    return [
+        f"the last evaluation of each run is compared: after {', '.join(map(str, steps))} steps; "
+        "--step N compares all after N"
+    ]
+
+
+def _group(
+    label: str, settings: dict[str, Any], runs: list[RunFigures], base: list[RunFigures]
+) -> RunGroup:
+    both = [(run.before, run.after) for run in runs]
+    pairs = [(a, b) for a, b in both if a is not None and b is not None]
+    difference, problem = (None, "") if runs is base else _difference(base, runs)
+    return RunGroup(
+        label=label,
+        settings=settings,
+        runs=runs,
+        before=seed_mean([run.before for run in runs]),
+        after=seed_mean([run.after for run in runs]),
+        change=seed_mean([b - a for a, b in pairs]),
+        difference=difference,
+        problem=problem,
+        metrics={name: seed_mean([run.metrics[name] for run in runs]) for name in runs[0].metrics},
+        seconds=seed_mean([run.seconds for run in runs]),
+        tokens=seed_mean([run.tokens for run in runs]),
+        usd=seed_mean([run.usd for run in runs]),
+    )
+
+
+def seed_mean(values: Sequence[float | None]) -> SeedMean | None:
+    """The mean of the values that are there; None where none is, no interval for one alone."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return SeedMean(known[0], None, None, 1) if known else None
+    return SeedMean(*t_estimate(known))
+
+
+def _difference(
+    base: Sequence[RunFigures], runs: Sequence[RunFigures]
+) -> tuple[SeedMean | None, str]:
+    """The mean difference over the seeds that both groups have, or why there is none."""
+    of_base = {run.seed: run for run in base}
+    pairs = [(of_base[run.seed], run) for run in runs if run.seed in of_base]
+    changes = []
+    for a, b in pairs:
+        if a.after is None or b.after is None:
+            continue
+        if a.measure != b.measure:
+            return None, f"'{a.name}' is scored by {a.measure}, '{b.name}' by {b.measure}"
+        try:
+            if a.tasks or b.tasks:
+                check_comparable(a.name, b.name, a.settings, b.settings, a.tasks, b.tasks)
+            else:
+                check_same_score(a.name, b.name, a.settings, b.settings)
+        except UserError as error:
+            return None, str(error)
+        changes.append(b.after - a.after)
+    if not changes:
+        return None, "no seed with a score in both" if pairs else "no seed in common"
+    return seed_mean(changes), ""
+
+
+# --- records
+
+
+def _figure(group: RunGroup, name: str) -> SeedMean | None:
+    return group.metrics[name] if name in group.metrics else getattr(group, name)
+
+
+def _plain(value: Any) -> Any:
+    return None if value is ABSENT else value
+
+
+def _cell(value: Any) -> str:
+    if value is ABSENT:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _mean_record(mean: SeedMean | None) -> dict[str, Any] | None:
+    return None if mean is None else mean._asdict()
+
+
+def _group_record(group: RunGroup) -> dict[str, Any]:
+    figures = ("before", "after", "change", "difference", "seconds", "tokens", "usd")
+    return {
+        "label": group.label,
+        "settings": {key: _plain(value) for key, value in group.settings.items()},
+        **{name: _mean_record(_figure(group, name)) for name in figures},
+        "metrics": {name: _mean_record(mean) for name, mean in group.metrics.items()},
+        "problem": group.problem,
+        "runs": [
+            {
+                "name": run.name,
+                "folder": str(run.folder),
+                "recipe": run.recipe,
+                "status": run.status,
+                "seed": run.seed,
+                "steps": run.steps,
+                "evaluated_after": run.step,
+                "before": run.before,
+                "after": run.after,
+                "seconds": run.seconds,
+                "tokens": run.tokens,
+                "usd": run.usd,
+                "metrics": dict(run.metrics),
+                "problem": run.problem,
+            }
+            for run in group.runs
+        ],
+    }

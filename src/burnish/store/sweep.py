@@ -1,0 +1,85 @@
+"""The file of a sweep: its grid and its runs, beside the runs themselves.
+
+    record = read_sweep(Path("runs/tiny-1f3a9c02.sweep.json"))
+    [run.name for run in record.runs]
+
+The runs are ordinary ones. The file says which of them belong together, which settings were varied,
+and why a run that failed did.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import StoreError
+from burnish.store.durable import write_file
+
+SUFFIX = ".sweep.json"
+
+
+class SweepRun(Struct, kw_only=True):
+    """One run of a sweep."""
+
+    name: str
+    """Of its folder, which lies beside the sweep's file."""
+    settings: dict[str, Any]
+    """The varied settings by dotted key, without the seed."""
+    seed: int
+    words: list[str]
+    """What `burnish train` is given to start or continue it."""
+    failure: str = ""
+    """Why it failed the last time; empty where it did not."""
+
+
+class SweepRecord(Struct, kw_only=True):
+    """A sweep: what is varied, and the runs in the order they are started."""
+
+    name: str
+    recipe: str
+    created: str
+    grid: dict[str, list[Any]]
+    seeds: list[int]
+    runs: list[SweepRun]
+    sampled: int | None = None
+    """How many combinations of the grid were drawn; None where all are run."""
+
+
+def sweep_path(folder: Path, name: str) -> Path:
+    """Where the sweep of this name is stored in a folder of runs."""
+    return folder / f"{name}{SUFFIX}"
+
+
+def write_sweep(folder: Path, record: SweepRecord) -> None:
+    """Store a sweep whole, in place of what was known of it before."""
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2)
+    write_file(sweep_path(folder, record.name), text)
+
+
+def read_sweep(path: Path) -> SweepRecord:
+    """The sweep in a file."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SweepRecord)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot read the sweep: {error.strerror}.") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(
+            f"{path}: not a sweep: {error}. The command that started the sweep writes it again."
+        ) from error
+
+
+def list_sweeps(folder: Path) -> list[Path]:
+    """The files of the sweeps in a folder of runs, by name."""
+    return sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
+
+
+def find_sweep(folder: Path, reference: str) -> Path | None:
+    """The file of the sweep that a name or a path means; None where there is none."""
+    as_path = Path(reference)
+    if reference.endswith(SUFFIX) and as_path.is_file():
+        return as_path
+    named = sweep_path(folder, reference.removesuffix(SUFFIX))
+    return named if named in list_sweeps(folder) else None

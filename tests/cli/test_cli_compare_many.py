@@ -1,0 +1,150 @@
+"""`burnish compare` with more than two runs: runs by name, by pattern, by sweep."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from cli_words import Type
+from test_cli_compare import CONFIG, _answer
+from test_cli_light import without_torch
+
+from burnish.store import RunStore
+from burnish.store.sweep import SweepRecord, SweepRun, write_sweep
+
+AFTER = {"slow": (0.5, 0.6, 0.7), "fast": (0.6, 0.8, 0.7)}
+RATES = {"slow": 1e-6, "fast": 3e-6}
+
+
+def make(folder: Path, seed: int, rate: float, scores: Sequence[float | None]) -> None:
+    """A finished run with these held-out scores, evenly over its four steps."""
+    config = CONFIG | {"run.name": "", "run.seed": seed, "optimiser.learning_rate": rate}
+    with RunStore.create(folder, config, {}, recipe="small") as store:
+        for step, score in enumerate(scores):
+            mark = None if score is None else 1.0
+            samples = [_answer(4 * step, 0, f"p{seed}", mark, {})]
+            found = None if score is None else [score, 0.0, 1.0, 10]
+            store.append_evaluation(
+                4 * step, "held_out", samples, {"score": found, "marks": [mark]}
+            )
+        for step in range(4):
+            times = {"time/step_s": 2.0, "length/tokens": 100.0}
+            store.append_metrics(step, {"reward/total": 0.1 * step + seed}, timings=times)
+        store.finish("finished")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two settings with three seeds each, and the sweep that they belong to."""
+    folder = tmp_path_factory.mktemp("many")
+    runs = []
+    for name, rate in RATES.items():
+        for seed, after in enumerate(AFTER[name]):
+            make(folder / f"{name}-{seed}", seed, rate, (0.25, after))
+            settings = {"optimiser.learning_rate": rate}
+            words = ["small", f"optimiser.learning_rate={rate}", f"run.seed={seed}"]
+            runs.append(SweepRun(name=f"{name}-{seed}", settings=settings, seed=seed, words=words))
+    runs.append(SweepRun(name="fast-9", settings={}, seed=9, words=["small"]))  # never started
+    record = SweepRecord(
+        name="small-sweep",
+        recipe="small",
+        created="2026-01-01T00:00:00Z",
+        grid={"optimiser.learning_rate": list(RATES.values())},
+        seeds=[0, 1, 2],
+        runs=runs,
+    )
+    write_sweep(folder, record)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["small-sweep"],
+        ["{runs}/small-sweep.sweep.json"],
+        ["slow-*", "fast-*"],
+        ["{runs}/slow-?", "fast-0", "fast-1", "fast-2"],
+        ["small-sweep", "slow-*"],
+    ],
+)
+def test_runs_by_sweep_pattern_and_name(typed: Type, many: Path, words: list[str]) -> None:
+    given = [word.format(runs=many) for word in words]
+    found = json.loads(typed("compare", *given, "--runs", many, "--json").out)
+    slow, fast = found["groups"]
+    assert (slow["label"], fast["label"]) == ("learning_rate=1e-6", "learning_rate=3e-6")
+    assert [run["name"] for run in fast["runs"]] == ["fast-0", "fast-1", "fast-2"]
+    assert fast["difference"]["value"] == pytest.approx(0.1)
+    # t(2) = 4.302653 times 0.1 / sqrt(3), by hand in test_run_table.
+    assert fast["difference"]["high"] == pytest.approx(0.1 + 0.248414, abs=1e-6)
+    assert slow["after"]["value"] == pytest.approx(0.6)
+    assert slow["before"]["value"] == 0.25
+    assert (slow["seconds"]["value"], slow["tokens"]["value"], slow["usd"]) == (8.0, 400.0, None)
+    assert found["differs"] == {"optimiser.learning_rate": [1e-6, 3e-6]}
+    assert found["notes"] == []
+
+
+def test_text_says_groups_intervals_and_settings(typed: Type, many: Path) -> None:
+    shown = typed("compare", "small-sweep", "--runs", many)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith("held-out reward, mean over seeds and 95 % t interval\n")
+    lines = [line.split() for line in shown.out.splitlines()]
+    row = next(line for line in lines if line[:2] == ["learning_rate=3e-6", "3"])
+    assert row[2:9] == ["0.250", "0.700", "[0.452,", "0.948]", "+0.100", "[-0.148,", "+0.348]"]
+    assert ["optimiser.learning_rate", "1e-06", "3e-06"] in lines
+    assert "baseline" in shown.out
+
+
+def test_csv_baseline_metric_and_step(typed: Type, many: Path) -> None:
+    words = ["compare", "small-sweep", "--runs", many, "--csv", "--baseline", "fast-1"]
+    shown = typed(*words, "--metric", "reward/total").out
+    slow, fast = csv.DictReader(io.StringIO(shown))
+    assert float(slow["difference"]) == pytest.approx(-0.1)
+    assert fast["difference"] == ""
+    assert float(slow["reward/total"]) == pytest.approx(1.3)
+    start = json.loads(typed("compare", "small-sweep", "--runs", many, "--step", 0, "--json").out)
+    assert [group["after"]["value"] for group in start["groups"]] == [0.25, 0.25]
+
+
+def test_a_run_without_a_score_is_named(typed: Type, many: Path, tmp_path: Path) -> None:
+    make(tmp_path / "none", 0, 1e-6, (0.25, None))
+    make(tmp_path / "early", 1, 1e-6, (0.25,))
+    words = [str(many / "fast-0"), str(many / "fast-1"), "none", "early"]
+    found = json.loads(typed("compare", *words, "--runs", tmp_path, "--json").out)
+    assert [group["after"] is None for group in found["groups"]] == [False, True]
+    assert "run 'none' has no score after 4 steps: no answer was marked" in found["notes"]
+    assert "run 'early' has no held-out evaluation after its steps yet" in found["notes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["slow-0", "fast-0", "slow-0"], "'slow-0' and 'slow-0' are the same run, {runs}/slow-0;"),
+        (["slow-0"], "slow-0: only run 'slow-0'; expected at least two runs, a sweep or a pattern"),
+        (["other-*"], "no run fits 'other-*' in {runs}. See: burnish runs"),
+        (["small-swep"], "no run 'small-swep' in {runs}."),
+        (["small-sweep", "--baseline", "x"], "baseline: got 'x', expected a group or one of its"),
+        (["small-sweep", "--metric", "reward/totl"], "Did you mean 'reward/total'?"),
+    ],
+)
+def test_mistakes_get_one_line(typed: Type, many: Path, words: list[str], message: str) -> None:
+    shown = typed("compare", *words, "--runs", many)
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err.count("\n") == 1
+    assert message.format(runs=many) in shown.err
+
+
+def test_a_damaged_sweep_file_is_one_line(typed: Type, tmp_path: Path) -> None:
+    (tmp_path / "bad.sweep.json").write_text('{"name": 3}')
+    shown = typed("compare", "bad", "--runs", tmp_path)
+    assert shown.code == 3
+    assert "bad.sweep.json: not a sweep: Expected `str`, got `int`" in shown.err
+
+
+def test_no_torch_is_needed(many: Path) -> None:
+    done = without_torch("compare", "small-sweep", "--runs", many)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "learning_rate=3e-6" in done.stdout
