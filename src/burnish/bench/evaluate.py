@@ -16,7 +16,7 @@ from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Question
 from burnish.rewards.scorer import Scope, Scorer, checked, gather, score_groups
-from burnish.rollouts import Rollout, roll_out, single_turn
+from burnish.rollouts import Rollout, Slot, roll_out, single_turn
 from burnish.seeds import digest
 
 
@@ -73,25 +73,54 @@ async def evaluate(
     score; empty takes the total.
     """
     slots = list(enumerate(tasks))
+    groups = await evaluate_slots(
+        lm, slots, scorer, sampling, deadline_s=deadline_s, rollout=rollout
+    )
+    return summarise([item for group in groups for item in group], part)
+
+
+async def evaluate_slots(
+    lm: LM,
+    slots: Sequence[Slot],
+    scorer: Scorer,
+    sampling: Sampling,
+    *,
+    deadline_s: float = 60.0,
+    rollout: Rollout = single_turn,
+) -> list[list[Evaluated]]:
+    """The items of each task. A slot is a task and its place among all of them, which seeds it: any
+    part of the tasks gives the items that it has in the whole.
+    """
     rolled = await roll_out(slots, lm, sampling, rollout, sampling.seed)
-    played = [(task, t) for task, group in zip(tasks, rolled, strict=True) for t in group]
-    pairs = [(task, [changed(t.as_response(), id=_named(task, t))]) for task, t in played]
-    rewards = await score_groups(scorer, pairs, deadline_s=deadline_s)
-    items = [
-        Evaluated(task, t, found if t.status is Status.OK else _failed(scorer, t))
-        for (task, t), (found,) in zip(played, rewards, strict=True)
+    tasks = [task for _, task in slots]
+    pairs = [
+        (task, [changed(t.as_response(), id=_named(task, t))])
+        for task, group in zip(tasks, rolled, strict=True)
+        for t in group
     ]
+    rewards = iter(await score_groups(scorer, pairs, deadline_s=deadline_s))
+    return [
+        [_item(scorer, task, t, next(rewards)[0]) for t in group]
+        for task, group in zip(tasks, rolled, strict=True)
+    ]
+
+
+def summarise(items: list[Evaluated], part: str = "") -> Evaluation:
+    """The score of items; `part` as in `evaluate`."""
     marks = [_mark(item.reward, part) for item in items]
     values = [mark for mark in marks if mark is not None]
     return Evaluation(items, marks, mean_estimate(values) if values else None)
 
 
+def _item(scorer: Scorer, task: Task, trajectory: Trajectory, reward: Reward) -> Evaluated:
+    """A rollout that failed has no value, whatever a scorer says of it."""
+    if trajectory.status is not Status.OK:
+        reward = Reward.failed(scorer.name, trajectory.status, trajectory.reason)
+    return Evaluated(task, trajectory, reward)
+
+
 def _named(task: Task, trajectory: Trajectory) -> str:
     return task.id if trajectory.role == "policy" else f"{task.id}.{trajectory.role}"
-
-
-def _failed(scorer: Scorer, trajectory: Trajectory) -> Reward:
-    return Reward.failed(scorer.name, trajectory.status, trajectory.reason)
 
 
 def _mark(reward: Reward, part: str) -> float | None:

@@ -40,7 +40,7 @@ from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trainable import Trainable
 from burnish.training.trainer import FINAL, Stage, Trainer
-from burnish.training.validate import check_names, check_same, file_digests
+from burnish.training.validate import check_names, check_same, check_together, file_digests
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ def build(
             "a module of this run changed %s when it was imported; it was set back.", what
         )
     files = file_digests(config)
+    check_together(world, resolved, data.fingerprint, files)
     if (folder / "config.json").exists():
         check_same(resolved, folder, data.fingerprint, files)
     place = _stage_to_open(folder, config)

@@ -8,9 +8,9 @@ takes its share of the backward passes, and gradient sums are added up over proc
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -94,6 +94,21 @@ class World:
         device = next(iter(found.values())).device if found else torch.device("cpu")
         pairs = gather_object([(key, value.cpu().clone()) for key, value in found.items()])
         return {key: value.to(device) for key, value in pairs}
+
+    def differing(self, facts: Mapping[str, Any]) -> dict[int, list[str]]:
+        """Processes whose facts are not those of the first one, with the names that differ."""
+        if self.size == 1:
+            return {}
+        from accelerate.utils import gather_object
+
+        everyone: list[dict[str, Any]] = gather_object([dict(facts)])
+        first = everyone[0]
+        absent = object()
+        found = {
+            rank: [k for k in first.keys() | own if first.get(k, absent) != own.get(k, absent)]
+            for rank, own in enumerate(everyone)
+        }
+        return {rank: sorted(names) for rank, names in found.items() if names}
 
     def wait(self) -> None:
         """Until every process is here."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from burnish.bench.evaluate import Evaluation, evaluate
+from burnish.bench.evaluate import Evaluation, evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
 from burnish.lm.base import Sampling
 from burnish.policy.batch import Advantages
@@ -125,22 +125,27 @@ def token_counts(counts: Sequence[int]) -> dict[str, float]:
 
 
 def held_out_rewards(setup: Setup, step: int) -> HeldOutScores:
-    """Greedy answers to the held-out prompts, scored with the rewards of the run."""
+    """Greedy answers to the held-out prompts, scored with the rewards of the run.
+
+    Every process answers and scores its share of the prompts; all get the whole, in the order of
+    the prompts.
+    """
     config = setup.config
     assert setup.scorer is not None, "asked for rewards, and the config has none"
     setup.judging(f"held out {step}")
     tokens = config.evaluation.max_tokens or config.rollout.max_tokens
+    slots = list(enumerate(setup.data.tasks.held_out(config.evaluation.prompts)))
     work = functools.partial(
-        evaluate,
+        evaluate_slots,
         setup.lm,
-        setup.data.tasks.held_out(config.evaluation.prompts),
+        setup.world.share(slots),
         setup.scorer,
         Sampling(temperature=0.0, max_tokens=tokens, stop=config.rollout.stop),
-        part=config.evaluation.part,
         deadline_s=config.rollout.score_timeout_s,
         rollout=config.rollout.build_evaluation(),
     )
-    result = setup.loop.run(work)
+    groups = setup.world.gather(setup.loop.run(work), len(slots))
+    result = summarise([item for group in groups for item in group], config.evaluation.part)
     samples = evaluated(step, setup.weight_version, result)
     check_sampled([s.trajectory for s in samples], step)
     return HeldOutScores(result.marks, samples=samples)

@@ -27,7 +27,7 @@ from burnish.store import RunStore, manifest
 from burnish.store.calibration import CALIBRATION
 from burnish.tasks.base import TaskSet
 from burnish.training.curriculum import FILE as DIFFICULTY
-from burnish.training.devices import world_size
+from burnish.training.devices import World, world_size
 
 FILES = "files."
 """Prefix of these entries beside the config's own keys."""
@@ -141,6 +141,27 @@ def check_same(
             f"on other data (fingerprint {about.data_hash}, now {fingerprint})",
             "restore the data",
         )
+
+
+def check_together(
+    world: World, resolved: Resolved[Config], fingerprint: str, files: dict[str, str]
+) -> None:
+    """Processes train together only with one config, one data set and the same function files.
+
+    Each machine reads its own copies: a reward that was edited on one of them alone would pull the
+    shared weights two ways.
+    """
+    differing = world.differing({**resolved.flat(), **files, "the data": fingerprint})
+    if not differing:
+        return
+    rank, names = next(iter(differing.items()))
+    shown = ", ".join(name.removeprefix(FILES) for name in names[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    others = f" (and {len(differing) - 1} more processes)" if len(differing) > 1 else ""
+    raise UserError(
+        f"process {rank}{others} has other contents of {shown}{more} than process 0; expected the "
+        "same config, files and data in every process. Copy those of process 0 to every machine"
+    )
 
 
 def reset(folder: Path) -> bool:

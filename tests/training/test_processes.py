@@ -1,0 +1,99 @@
+"""Several processes: an evaluation is shared between them, and all train on the same files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from training_cases import finish, resolved, trainer
+
+from burnish.config import render
+from burnish.store import RunStore
+
+pytest.importorskip("accelerate", reason="several processes need accelerate")
+
+COUNTED = """
+import os
+from pathlib import Path
+
+def counted(text, task):
+    with Path(__file__).with_name(f"calls-{os.environ.get('RANK', 'one')}").open("a") as calls:
+        calls.write(task.id + "\\n")
+    return {sign}float(len(text))
+"""
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+os.chdir(sys.argv[1].format(rank=os.environ["RANK"]))
+from burnish.cli.entry import run
+sys.exit(run(["train", "config.toml", "--quiet"]))
+"""
+
+
+def launch(folder: Path, place: str = ".") -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(SCRIPT)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    return subprocess.run(
+        [sys.executable, *command, "script.py", place],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def write_reward(folder: Path, sign: str = "") -> dict[str, str]:
+    folder.mkdir(exist_ok=True)
+    (folder / "counted.py").write_text(COUNTED.replace("{sign}", sign))
+    return {"kind": "function", "name": "counted", "path": "counted.py:counted"}
+
+
+def calls(folder: Path, rank: str) -> list[str]:
+    return (folder / f"calls-{rank}").read_text().splitlines()
+
+
+def test_an_evaluation_is_shared_and_comes_out_as_in_one_process(tmp_path):
+    settings = {
+        "steps": 1,
+        "rewards": [write_reward(tmp_path)],
+        "run": {"name": "two", "folder": "."},
+        "evaluation": {"prompts": 3},
+    }
+    (tmp_path / "config.toml").write_text(render(resolved(tmp_path, settings)))
+    done = launch(tmp_path)
+    assert done.returncode == 0, done.stderr
+    finish(trainer(tmp_path, settings, run="one"))
+    with RunStore.open(tmp_path / "one", read_only=True) as one:
+        with RunStore.open(tmp_path / "two", read_only=True) as two:
+            first, second = ([s for s in r.samples() if s.split != "train"] for r in (one, two))
+            marks = [[e.summary["marks"] for e in r.evaluations()] for r in (one, two)]
+    assert len(first) == 6
+    assert [(s.step, s.index, s.task.id, s.trajectory.text, s.reward.value) for s in first] == [
+        (s.step, s.index, s.task.id, s.trajectory.text, s.reward.value) for s in second
+    ]
+    assert marks[0] == marks[1]
+    # Nobody pays for what another process has asked: together they ask what one does alone.
+    shares = [calls(tmp_path, rank) for rank in ("0", "1")]
+    assert all(shares)
+    assert sorted(shares[0] + shares[1]) == sorted(calls(tmp_path, "one"))
+
+
+def test_processes_with_different_rewards_do_not_train_together(tmp_path):
+    for rank, sign in enumerate(("", "-")):
+        folder = tmp_path / f"machine-{rank}"
+        table = write_reward(folder, sign)
+        settings = {"rewards": [table], "run": {"name": "two", "folder": str(tmp_path)}}
+        (folder / "config.toml").write_text(render(resolved(tmp_path, settings)))
+    done = launch(tmp_path, "machine-{rank}")
+    assert done.returncode != 0
+    line = (
+        "process 1 has other contents of counted.py than process 0; expected the same config, "
+        "files and data in every process."
+    )
+    assert line in " ".join(done.stderr.split())
+    assert not (tmp_path / "two").exists()
