@@ -24,21 +24,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import anyio
-import anyio.to_thread
-from anyio.lowlevel import RunVar
 
 from burnish.records import Status
-from burnish.rewards.checking_process import (
-    CheckingProcess,
-    DeathError,
+from burnish.tools.supervisor import (
+    ChildDeath,
+    ForkedChild,
     ForkServer,
     ImportFailed,
+    available_cores,
+    wait_in_thread,
 )
 
 LEAVE_S = 0.5
 """At most this long before a caller's deadline it is given what is finished."""
 WALL_PER_S = 10.0
 """Seconds on the wall for each second of a job's clock: the end of a job that does not compute."""
+WAITING_CALLERS = 32
+"""Threads of one event loop that wait for outcomes."""
 CLOSED = "the pool of checking processes was closed"
 
 
@@ -98,7 +100,7 @@ class Pool:
         self._owner = os.getpid()
         self._closed = False
         self._server = ForkServer(start_timeout_s)
-        self._children = [CheckingProcess(self._server, memory_mb) for _ in range(size)]
+        self._children = [ForkedChild(self._server, memory_mb) for _ in range(size)]
         self._idle = list(self._children)  # the last is the one used last: it is warm
         self._calls: list[_Call] = []  # those with jobs that wait
         self._lock = threading.Lock()  # guards the two lists above and what is inside the calls
@@ -133,9 +135,7 @@ class Pool:
         call = self._submit(function, jobs, timeout_s)
         try:
             with anyio.move_on_after(left - min(LEAVE_S, max(left, 0) / 10)):
-                await anyio.to_thread.run_sync(
-                    call.done.wait, abandon_on_cancel=True, limiter=_waiters()
-                )
+                await wait_in_thread(call.done.wait, "pool", WAITING_CALLERS)
         finally:
             outcomes = self._leave(call)
         return outcomes
@@ -205,7 +205,7 @@ class Pool:
         self._calls = [call for call in self._calls if call.waiting]
         return min(self._calls, key=lambda call: call.used_s, default=None)
 
-    def _work(self, child: CheckingProcess) -> None:
+    def _work(self, child: ForkedChild) -> None:
         """Serve turns with this child until no job waits, then put it back."""
         while True:
             with self._lock:
@@ -223,7 +223,7 @@ class Pool:
                     call.settle_waiting(_failed(f"{type(error).__name__}: {error}"))
         child.kill()
 
-    def _turn(self, child: CheckingProcess, call: _Call) -> None:
+    def _turn(self, child: ForkedChild, call: _Call) -> None:
         """Make the child ready, then take one job: a child that boots holds up nobody's job."""
         problem = self._ready(child, call.function)
         with self._lock:
@@ -245,7 +245,7 @@ class Pool:
             if child.interrupted:  # perhaps just after it had answered
                 self._replace(child, call.function)
 
-    def _ready(self, child: CheckingProcess, function: str) -> str:
+    def _ready(self, child: ForkedChild, function: str) -> str:
         """An empty text once the child runs and has imported the function, else what is wrong."""
         try:
             if child.jobs_done >= self.jobs_per_child:
@@ -260,14 +260,14 @@ class Pool:
         except TimeoutError:
             child.kill()
             return f"the checking process was not ready in {self.start_timeout_s:g} s"
-        except DeathError as death:
+        except ChildDeath as death:
             child.kill()
             return str(death)
         except ImportFailed as failure:
             return str(failure)
         return ""
 
-    def _ask(self, child: CheckingProcess, call: _Call, frame: bytes) -> Outcome:
+    def _ask(self, child: ForkedChild, call: _Call, frame: bytes) -> Outcome:
         timeout_s = call.timeout_s
         try:
             child.send(frame, self.start_timeout_s)
@@ -275,7 +275,7 @@ class Pool:
         except TimeoutError:
             waited = f"killed after {timeout_s * WALL_PER_S:g} s on the wall"
             outcome = Outcome(Status.TIMEOUT, None, waited)
-        except DeathError as death:
+        except ChildDeath as death:
             late = Outcome(Status.TIMEOUT, None, f"killed after {timeout_s:g} s of computing")
             outcome = late if death.is_late else _failed(str(death))
         else:
@@ -286,12 +286,12 @@ class Pool:
         self._replace(child, call.function)
         return outcome
 
-    def _replace(self, child: CheckingProcess, function: str) -> None:
+    def _replace(self, child: ForkedChild, function: str) -> None:
         """A new process in the place of one that is of no use any more."""
         child.kill()
         if not self._closed:
             # What goes wrong here is told to the next job, if it goes wrong again.
-            with contextlib.suppress(DeathError, ImportFailed, TimeoutError):
+            with contextlib.suppress(ChildDeath, ImportFailed, TimeoutError):
                 child.start(function)
 
 
@@ -314,19 +314,5 @@ def default_pool() -> Pool:
     global _default
     with _making:
         if _default is None or _default[0] != os.getpid():
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-            _default = (os.getpid(), Pool(max(1, min(8, cores))))
+            _default = (os.getpid(), Pool(min(8, available_cores())))
         return _default[1]
-
-
-_waiting: RunVar[anyio.CapacityLimiter] = RunVar("burnish_pool_waiters")
-
-
-def _waiters() -> anyio.CapacityLimiter:
-    """Threads that wait for children are counted apart, so that they starve nobody else's."""
-    try:
-        return _waiting.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(32)
-        _waiting.set(limiter)
-        return limiter

@@ -7,7 +7,6 @@ import ctypes
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from burnish.tools.supervisor import ChildProcess
 
 TCP, UDP = socket.SOCK_STREAM, socket.SOCK_DGRAM
 LONGEST_SOCKET_PATH = 100
@@ -292,7 +293,7 @@ class Outside:
                 plug.listen()
         (self.plugs / "datagram").chmod(0o777)
         self.segment = _new_segment()
-        self.victim = subprocess.Popen(
+        self.victim = ChildProcess(
             [sys.executable, "-S", "-c", "import time; time.sleep(60)"], env={}
         )
         self.target: dict[str, Any] = {
@@ -349,7 +350,6 @@ class Outside:
         if self.segment >= 0:
             ctypes.CDLL(None).shmctl(self.segment, IPC_RMID, None)
         self.victim.kill()
-        self.victim.wait()
 
 
 @contextlib.contextmanager

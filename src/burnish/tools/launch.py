@@ -8,7 +8,6 @@ import errno
 import math
 import os
 import stat
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ from burnish.tools.inside.folders import remove
 from burnish.tools.inside.namespaces import NOBODY
 from burnish.tools.inside.run_spec import RunSpec
 from burnish.tools.isolation import Layer, Mounts, Plan, bubblewrap
+from burnish.tools.supervisor import ChildProcess
 
 WORK = "/sandbox"
 """The work folder of a run that has its own root."""
@@ -36,7 +36,7 @@ SCRIPT = (
 class Started:
     """A process and our ends of its pipes."""
 
-    process: subprocess.Popen[bytes]
+    process: ChildProcess
     stdin: int
     spec: int
     stdout: int
@@ -69,7 +69,7 @@ def start(plan: Plan, spec: RunSpec, mounts: Mounts) -> Started:
     ours = {name: ends[name in ("stdin", "spec")] for name, ends in pipes.items()}
     passed = [*(spec.talk or ()), *(() if spec.answer is None else (spec.answer,))]
     try:
-        process = subprocess.Popen(
+        process = ChildProcess(
             command(plan, spec, mounts, theirs["spec"], theirs["report"]),
             stdin=theirs["stdin"],
             stdout=theirs["stdout"],
@@ -77,7 +77,6 @@ def start(plan: Plan, spec: RunSpec, mounts: Mounts) -> Started:
             pass_fds=(theirs["spec"], theirs["report"], *passed),
             env={"PATH": "", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"},
             cwd="/",
-            start_new_session=True,
         )
     except OSError as error:
         for end in ours.values():

@@ -6,18 +6,15 @@ foreign code does not hold, and at the end the whole process group is killed wha
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import selectors
 import signal
-import subprocess
 import threading
 import time
 from typing import Any, NamedTuple
 
 from burnish.errors import SandboxError
-from burnish.tools.inside.descend import end_below
 from burnish.tools.inside.run_spec import RunSpec, to_json
 from burnish.tools.isolation import Mounts, Plan
 from burnish.tools.launch import Started, has_too_many_tasks, is_too_full, start
@@ -175,14 +172,11 @@ class Run:
         if is_cut_short and self.spec.has_own_table:
             process.terminate()  # it takes the keeper with it, and is gone when all others are
         elif is_cut_short:
-            end_below(process.pid)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # what follows does not wait
-            process.wait(LEAVE_S)
-        if not self.spec.has_own_table and process.poll() is None:
-            end_below(process.pid)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            process.kill_descendants()
+        has_ended = process.wait(LEAVE_S) is not None
+        if not self.spec.has_own_table and not has_ended:
+            process.kill_descendants()
+        process.kill()
 
     def _drain(self) -> bool:
         """Read what was written before the end; an output still open after it has a survivor."""

@@ -21,9 +21,6 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-import anyio
-from anyio.lowlevel import RunVar
-
 from burnish.errors import SandboxError, UserError
 from burnish.tools.examine import Exam, Marks, examine
 from burnish.tools.inside.run_spec import RunSpec
@@ -32,6 +29,7 @@ from burnish.tools.launch import work_folder
 from burnish.tools.limits import Ran, SandboxLimits
 from burnish.tools.probe import Report, Strength, probe
 from burnish.tools.process import Run
+from burnish.tools.supervisor import available_cores, wait_in_thread
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -59,8 +57,7 @@ class Sandbox:
         self.allow_weak = allow_weak
         self._wanted = frozenset(Layer) if layers is None else chosen(layers)
         self._readable = tuple(_folder(path) for path in readable)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-        self.workers = workers or max(1, cores)
+        self.workers = workers or available_cores()
 
     def probe(self) -> Report:
         """Try every wall of this sandbox with real attempts to get out; remembered afterwards."""
@@ -151,23 +148,9 @@ class Sandbox:
         """Make the call in a thread; when the caller is cancelled, the process is killed at once."""
         stop = threading.Event()
         try:
-            return await anyio.to_thread.run_sync(
-                partial(call, stop=stop), abandon_on_cancel=True, limiter=self._limiter()
-            )
+            return await wait_in_thread(partial(call, stop=stop), "sandbox", self.workers)
         finally:
             stop.set()
-
-    def _limiter(self) -> anyio.CapacityLimiter:
-        """One limiter for each size and event loop, shared by all sandboxes of that size."""
-        try:
-            limiters = _limiters.get()
-        except LookupError:
-            limiters = {}
-            _limiters.set(limiters)
-        return limiters.setdefault(self.workers, anyio.CapacityLimiter(self.workers))
-
-
-_limiters: RunVar[dict[int, anyio.CapacityLimiter]] = RunVar("burnish_sandbox_workers")
 
 
 def _folder(path: str | Path) -> Path:

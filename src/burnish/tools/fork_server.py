@@ -1,4 +1,6 @@
-"""The other end of the pool: the fork server and its children. Imports nothing heavy.
+"""What runs in the fork server and its children (`supervisor.py` is the parent's side).
+
+Run as a file, so that it imports no package.
 
 The server reads `{"fork": function, "memory_mb", "path"}` with two handles, a connection and a file
 for what is printed, imports the function's module and answers `{"pid", "modules"}` of a child that
@@ -206,7 +208,7 @@ def _line(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Entry of the fork server: `python -P child.py FD`."""
+    """Entry of the fork server: `python -P fork_server.py FD`."""
     control = socket.socket(fileno=int(sys.argv[1]))
     with contextlib.suppress(EOFError, ConnectionError):
         serve_forks(control)

@@ -1,9 +1,9 @@
-"""Checking processes as their parent sees them: fork, send, receive, kill, and how they died.
+"""The supervisor of killable processes: starts, time-limits, kills and reaps every child.
 
-A fork server imports what the checks need once and forks the processes that do the work: importing
-a computer algebra system takes a second, a fork a few milliseconds. Neither has anything of this
-process in it. The pool owns one server and a few checking processes; what runs on the other end of
-both is child.py.
+`ChildProcess` is a program in its own process group; the sandbox runs foreign code in one.
+`ForkServer` and `ForkedChild` are the warm processes of the reward pool: a child that answers
+framed JSON is forked from a server that has imported the child's function, and forked again after
+each death. Whatever a child says or does, `kill` ends it and collects its exit status.
 """
 
 from __future__ import annotations
@@ -19,18 +19,101 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any, NamedTuple, TypeVar
 
-from burnish.rewards import child as child_process
-from burnish.rewards.child import read_frame, write_frame
+import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
 
+from burnish.tools import fork_server
+from burnish.tools.fork_server import read_frame, write_frame
+from burnish.tools.inside.descend import end_below
+
+T = TypeVar("T")
 END_S = 5.0
 """Seconds in which a child that has closed its connection must have ended."""
 POLL_S = 0.002
 """Seconds between two looks at whether a child has ended."""
 
 
-class DeathError(Exception):
+def available_cores() -> int:
+    """Processor cores this process may use; 2 where the system does not say."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+
+
+_limiters: RunVar[dict[tuple[str, int], anyio.CapacityLimiter]] = RunVar("burnish_child_waiters")
+
+
+async def wait_in_thread(call: Callable[[], T], purpose: str, most: int) -> T:
+    """Make a blocking call in a thread that is left behind when the caller is cancelled.
+
+    At most `most` threads of one purpose wait in one event loop. They are counted apart from the
+    loop's other threads, so that waiting for children starves nobody else.
+    """
+    try:
+        limiters = _limiters.get()
+    except LookupError:
+        limiters = {}
+        _limiters.set(limiters)
+    limiter = limiters.setdefault((purpose, most), anyio.CapacityLimiter(most))
+    return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+
+
+class ChildProcess:
+    """One program in its own session and process group."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | IO[bytes] = subprocess.DEVNULL,
+        stderr: int | IO[bytes] = subprocess.DEVNULL,
+        pass_fds: Sequence[int] = (),
+        cwd: str | None = None,
+    ) -> None:
+        """Start it; `OSError` where the system refuses."""
+        self._process = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=tuple(pass_fds),
+            env=dict(env),
+            cwd=cwd,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, within_s: float) -> int | None:
+        """The exit status; None if the process has not ended in time."""
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def terminate(self) -> None:
+        """Ask it to end. An init of a process namespace takes everything inside with it."""
+        self._process.terminate()
+
+    def kill_descendants(self) -> None:
+        """Kill everything below it, whatever process group it has moved to."""
+        end_below(self.pid)
+
+    def kill(self) -> int:
+        """Kill the whole process group, also what the leader has left in it, and reap the leader."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        return self._process.wait()
+
+
+class ChildDeath(Exception):
     """The child ended or was killed; the text says how."""
 
     def __init__(self, how: str, *, is_late: bool = False) -> None:
@@ -57,7 +140,7 @@ class ForkServer:
     def __init__(self, start_timeout_s: float) -> None:
         self.start_timeout_s = start_timeout_s
         self._asking = threading.Lock()  # invariant: one order at a time is without its answer
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._started = 0
         self._closed = False
         self._held = contextlib.ExitStack()
@@ -75,7 +158,7 @@ class ForkServer:
     def kill(self, child: Forked) -> None:
         """End a child at once. Its number is its own until `reap` has given its exit status."""
         process = self._process
-        if child.server == self._started and process is not None and process.poll() is None:
+        if child.server == self._started and process is not None and process.is_alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
 
@@ -88,7 +171,7 @@ class ForkServer:
                     return None
                 try:
                     code: int | None = self._ask({"reap": child.pid})["code"]
-                except (DeathError, TimeoutError, OSError):
+                except (ChildDeath, TimeoutError, OSError):
                     return None
             if code is not None or time.monotonic() > deadline:
                 return code
@@ -97,10 +180,8 @@ class ForkServer:
     def close(self) -> None:
         """End the server for good; its children end with their own connections."""
         self._closed = True
-        process = self._process
-        if process is not None:
-            process.kill()
-            process.wait()
+        if self._process is not None:
+            self._process.kill()
 
     def _ask(self, order: dict[str, Any], handles: tuple[int, ...] = ()) -> Any:
         """The answer to one order. To be called with the lock held."""
@@ -124,9 +205,9 @@ class ForkServer:
 
     def _start(self) -> None:
         if self._closed:
-            raise DeathError("the pool of checking processes was closed")
+            raise ChildDeath("the pool of checking processes was closed")
         if self._process is not None:
-            if self._process.poll() is None:
+            if self._process.is_alive:
                 return
             self._end()
         ours, theirs = socket.socketpair()
@@ -134,37 +215,34 @@ class ForkServer:
             self._control = self._held.enter_context(ours)
             self._words = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             # -P: our folder is no import root
-            command = [sys.executable, "-P", child_process.__file__, str(theirs.fileno())]
+            command = [sys.executable, "-P", fork_server.__file__, str(theirs.fileno())]
             self._started += 1
-            self._process = subprocess.Popen(
+            self._process = ChildProcess(
                 command,
-                stdin=subprocess.DEVNULL,
                 stdout=self._words,
                 stderr=self._words,
                 env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,
             )
 
-    def _death(self) -> DeathError:
+    def _death(self) -> ChildDeath:
         """How the server ended, with the end of what it wrote."""
         how = "the checking process broke off its connection"
         if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                how = _obituary(self._process.wait(timeout=END_S), self._words)
+            code = self._process.wait(END_S)
+            how = how if code is None else _how_it_ended(code, self._words)
         self._end()
-        return DeathError(how)
+        return ChildDeath(how)
 
     def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.wait()
         self._held.close()
 
 
-class CheckingProcess:
-    """One process that checks, forked when first needed, and again after each death."""
+class ForkedChild:
+    """One child of the fork server, forked when first needed and again after each death."""
 
     def __init__(self, server: ForkServer, memory_mb: int) -> None:
         self.server = server
@@ -200,7 +278,7 @@ class CheckingProcess:
             self._open(function)
         except OSError as error:
             self.kill()
-            raise DeathError(f"the checking process could not start: {error}") from None
+            raise ChildDeath(f"the checking process could not start: {error}") from None
         except BaseException:
             self.kill()
             raise
@@ -237,17 +315,17 @@ class CheckingProcess:
         except (OSError, EOFError, ValueError):
             raise self._death() from None
 
-    def _death(self) -> DeathError:
+    def _death(self) -> ChildDeath:
         """How the process ended, with the end of what it wrote."""
         with self._ending:
             forked = self._forked
             if forked is None:
-                return DeathError("the checking process was not running")
+                return ChildDeath("the checking process was not running")
             code = self.server.reap(forked, END_S)
             if code is None:
-                return DeathError("the checking process broke off its connection")
+                return ChildDeath("the checking process broke off its connection")
             self._forked = None
-        return DeathError(_obituary(code, self.words), is_late=code == -signal.SIGPROF)
+        return ChildDeath(_how_it_ended(code, self.words), is_late=code == -signal.SIGPROF)
 
     def kill(self) -> None:
         """End the process and let go of what belongs to it."""
@@ -272,7 +350,7 @@ def module_of(function: str) -> str:
     return function.rpartition(":")[0]
 
 
-def _obituary(code: int, words: Any) -> str:
+def _how_it_ended(code: int, words: Any) -> str:
     """How a process ended, by its exit status and the last line of what it wrote."""
     words.seek(max(0, words.seek(0, os.SEEK_END) - 2000))
     lines = words.read().decode(errors="replace").strip().splitlines()
