@@ -15,10 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from burnish import surroundings
+from burnish import user_code
 from burnish.errors import UserError, did_you_mean
 from burnish.seeds import digest
-from burnish.surroundings import own_code
+from burnish.user_code import calling_user_code
 
 MOST_CHARACTERS = 2000
 """Of an exception's text that are looked at."""
@@ -50,7 +50,7 @@ def find_module(place: str, where: str, root: Path = Path()) -> ModuleType:
             f"{where}: file '{file.absolute()}' does not exist.{did_you_mean(file.name, near)}"
         )
     try:
-        with own_code():
+        with calling_user_code():
             return load_source(file) if place.endswith(".py") else importlib.import_module(place)
     except BaseException as error:  # boundary: the user's module runs here
         if isinstance(error, KeyboardInterrupt):
@@ -107,7 +107,7 @@ def describe(error: BaseException) -> str:
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code.co_filename == surroundings.__file__:
+        if trace.tb_next.tb_frame.f_code.co_filename == user_code.__file__:
             break  # the line of the user's own that was refused
         trace = trace.tb_next
     if trace is not None:

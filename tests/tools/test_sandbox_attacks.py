@@ -164,7 +164,7 @@ def attacked(layers: str, attack: Attack, host: Host):
     sandbox = Sandbox(limits, layers=LAYERS[layers], allow_weak=True)
     report = sandbox.probe()
     if not report.holds(attack.hold):
-        why = "; ".join(f"{f.hold.value}: {f.detail}" for f in report.holes)
+        why = "; ".join(f"{f.hold.value}: {f.detail}" for f in report.breaches)
         pytest.xfail(f"not contained here, and the probe says so ({report.plan}): {why}")
     targets = {**host.targets, "strict": "seccomp" in str(report.plan)}
     folders, descriptors = sandbox_folders(), len(os.listdir("/proc/self/fd"))

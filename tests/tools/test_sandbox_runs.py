@@ -160,15 +160,17 @@ def test_unknown_and_impossible_layers():
 def test_a_weak_sandbox_refuses_without_the_word():
     weak = Sandbox(EASY, layers=[])
     assert weak.probe().strength is Strength.WEAK
-    assert {Hold.NETWORK, Hold.WRITE, Hold.READ} <= {hole.hold for hole in weak.probe().holes}
+    assert {Hold.NETWORK, Hold.WRITE, Hold.READ} <= {
+        breach.hold for breach in weak.probe().breaches
+    }
     with pytest.raises(UserError, match=r"weak \(layers: limits only\).*allow_weak = true"):
         weak.run("print(1)")
     assert Sandbox(EASY, layers=[], allow_weak=True).run("print(1)").stdout == "1\n"
 
 
-def report(*holes):
+def report(*open_holds):
     return Report(
-        Plan(frozenset()), tuple(Finding(hold, hold not in holes, "seen") for hold in Hold), ()
+        Plan(frozenset()), tuple(Finding(hold, hold not in open_holds, "seen") for hold in Hold), ()
     )
 
 

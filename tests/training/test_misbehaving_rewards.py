@@ -15,8 +15,8 @@ from training_cases import HERE, finish, outcome, resolved, trainer
 
 from burnish.errors import UserError
 from burnish.store import RunStore
-from burnish.surroundings import own_code, restored
 from burnish.training import build
+from burnish.user_code import calling_user_code, restored
 
 SETTINGS = {"steps": 2, "evaluation": {"prompts": 0}}
 
@@ -113,7 +113,7 @@ def test_what_a_reward_changes_is_set_back_and_told_once(
         os.environ.pop("BURNISH_TEST_ADDED", None)
     assert last.status == "finished"
     with RunStore.open(tmp_path / "runs" / "run", read_only=True) as store:
-        told = [e.message for e in store.events("surroundings")]
+        told = [e.message for e in store.events("user_code")]
     assert len([line for line in told if what in line]) == 1
     assert all(line.startswith(f"reward '{function}' changed ") for line in told)
     assert len([record for record in caplog.records if what in record.getMessage()]) == 1
@@ -193,13 +193,13 @@ def test_what_pieces_and_tasks_of_ones_own_change_is_set_back(tmp_path, slot, ca
 
 
 def test_outside_of_a_call_the_process_can_be_ended():
-    with own_code():
+    with calling_user_code():
         pass
     child = os.fork()
     if child == 0:
         os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    with own_code():
+    with calling_user_code():
         child = os.fork()
         if child == 0:
             os._exit(8)

@@ -1,6 +1,10 @@
 """Intervals and paired tests for small evaluations; pure Python, seeded.
 
 A bootstrap of values that are all equal has no width: it cannot see a spread that was not sampled.
+
+Not from scipy, for start-up time: `import scipy.stats` takes 1.9 s of processor time where this room
+takes 0.7 s, and brings numpy to commands that only read runs. It would replace about 35 lines here;
+Wilson's interval, McNemar's test and the t quantile equal scipy 1.17's within 1e-13, relative.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class RemoteScorer:
         if reply.fingerprint != self.about.fingerprint:
             raise RewardError(
                 f"the server {self._url} now serves another reward than when it was first asked "
-                f"(fingerprint {self.about.fingerprint} -> {reply.fingerprint}); start anew."
+                f"(fingerprint {self.about.fingerprint} -> {reply.fingerprint}); start the run again."
             )
         return list(reply.rewards)
 

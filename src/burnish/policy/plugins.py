@@ -35,7 +35,7 @@ from burnish.policy.batch import Estimate
 from burnish.policy.groups import as_groups, is_constant
 from burnish.policy.tensors import torch
 from burnish.source import describe, find_function
-from burnish.surroundings import kept
+from burnish.user_code import kept
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from burnish.errors import RewardError, UserError
 from burnish.records import Status
 from burnish.source import describe
-from burnish.surroundings import own_code
+from burnish.user_code import calling_user_code
 
 LOOK_S = 0.2
 """How often a waiting call looks whether its caller has gone."""
@@ -107,7 +107,7 @@ def _work(
 ) -> None:
     for one in arguments:
         try:
-            with own_code():
+            with calling_user_code():
                 value = function(**one)
             results.put(Call(value))
         except (UserError, RewardError) as error:

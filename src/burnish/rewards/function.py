@@ -34,7 +34,7 @@ from burnish.rewards.fingerprint import function_fingerprint
 from burnish.rewards.scorer import Scope, as_float, gather
 from burnish.seeds import digest
 from burnish.source import describe, is_cancelled
-from burnish.surroundings import own_code
+from burnish.user_code import calling_user_code
 
 _OF_RESPONSE: dict[str, Callable[[Response], Any]] = {
     "response": lambda r: r,
@@ -178,7 +178,7 @@ class FunctionReward:
 
     async def _await(self, arguments: dict[str, Any]) -> Call:
         try:
-            with anyio.move_on_after(self.deadline_s), own_code():
+            with anyio.move_on_after(self.deadline_s), calling_user_code():
                 return Call(await self.function(**arguments))
             return Call(failure=(Status.TIMEOUT, f"no answer within {self.deadline_s:g} s"))
         except (UserError, RewardError):

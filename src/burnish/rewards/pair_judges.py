@@ -30,7 +30,7 @@ from burnish.rewards.pairs import two_finite
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 from burnish.seeds import digest
 from burnish.source import describe, is_cancelled
-from burnish.surroundings import own_code
+from burnish.user_code import calling_user_code
 
 Pair = tuple[str, str, str]
 """The prompt, the text that is shown first and the text that is shown second."""
@@ -222,7 +222,7 @@ class CallablePairJudge(ExplainingJudge):
 
     async def _await(self, *arguments: Any) -> Call:
         try:
-            with anyio.move_on_after(self.deadline_s), own_code():
+            with anyio.move_on_after(self.deadline_s), calling_user_code():
                 return Call(await self.function(*arguments, **self.options))
             return Call(failure=(Status.TIMEOUT, f"no verdict within {self.deadline_s:g} s"))
         except (UserError, RewardError):

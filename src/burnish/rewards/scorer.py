@@ -24,7 +24,7 @@ from burnish.concurrency import gather as gather
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Finish, Response, Reward, Status, Task
 from burnish.source import describe, is_cancelled
-from burnish.surroundings import own_code
+from burnish.user_code import calling_user_code
 
 
 class Scope(StrEnum):
@@ -100,10 +100,10 @@ async def _guarded(
     is_late = False
     try:
         if deadline_s is None:
-            with own_code():
+            with calling_user_code():
                 result = await scorer.score(task, responses)
         else:
-            with anyio.move_on_after(deadline_s) as scope, own_code():
+            with anyio.move_on_after(deadline_s) as scope, calling_user_code():
                 result = await scorer.score(task, responses)
             is_late = scope.cancelled_caught
     except (UserError, RewardError):

@@ -27,7 +27,7 @@ from burnish.records import Finish, Message, Status, Task, Trajectory
 from burnish.rollouts.session import NO_LIMITS, LimitReached, Limits, Session, renderer_of
 from burnish.seeds import derive
 from burnish.source import describe, is_cancelled
-from burnish.surroundings import own_code
+from burnish.user_code import calling_user_code
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
@@ -237,7 +237,7 @@ async def _play_one(task: Task, players: Players, index: int, play: Play) -> lis
 def foreign(what: str) -> Iterator[None]:
     """Around code of the user's own: what it raises fails the rollout, with one line."""
     try:
-        with own_code():
+        with calling_user_code():
             yield
     except (UserError, LimitReached, *EXPECTED):
         raise

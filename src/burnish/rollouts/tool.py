@@ -32,7 +32,7 @@ import msgspec
 
 from burnish.errors import RolloutError, UserError
 from burnish.source import is_cancelled
-from burnish.surroundings import own_code
+from burnish.user_code import calling_user_code
 
 MOST_STRAYS = 8
 """Calls that may still be running after their deadline; with more, nothing else gets done."""
@@ -103,7 +103,7 @@ class Tool:
         self, function: Callable[..., Any], given: dict[str, Any]
     ) -> Callable[[], typing.Awaitable[Any]]:
         async def awaited() -> Any:
-            with own_code():
+            with calling_user_code():
                 return await function(**given)
 
         if inspect.iscoroutinefunction(function):
@@ -143,7 +143,7 @@ async def _in_thread(call: Callable[[], Any], name: str) -> Any:
     def work() -> None:
         value, failure = None, None
         try:
-            with own_code():
+            with calling_user_code():
                 value = call()
         except BaseException as error:  # boundary: a tool is foreign code
             # A future takes no StopIteration, and SystemExit would end the event loop.

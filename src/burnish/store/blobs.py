@@ -16,7 +16,7 @@ from pathlib import Path
 
 from burnish.errors import StoreError, UserError
 from burnish.records import AUDIO_TYPES, AudioPart, ImagePart, MediaPart, Message, check_sha256
-from burnish.store.durable import telling, write_file
+from burnish.store.durable import store_errors, write_file
 
 MAX_BYTES = 64 * 2**20
 """Of one image or sound."""
@@ -85,7 +85,7 @@ class Blobs:
         path = self.path(sha256)
         if not path.is_file():
             raise StoreError(f"{self.folder} has no file {sha256[:12]}; was it moved or removed?")
-        with telling(f"read {path}", path):
+        with store_errors(f"read {path}", path):
             data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != sha256:
             raise StoreError(f"{path} is damaged: its contents do not have the hash of its name")
@@ -111,7 +111,7 @@ class Blobs:
         path = self.path(sha256)
         if path.is_file():
             return sha256
-        with telling(f"make {path.parent}", path):
+        with store_errors(f"make {path.parent}", path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, data)
         return sha256

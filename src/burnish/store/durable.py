@@ -26,7 +26,7 @@ DRAFT = ".writing-"
 def write_file(path: Path, data: bytes) -> None:
     """Replace a file in one go; several processes may do so at once."""
     draft = path.with_name(f".{path.name}-{os.getpid()}.partial")
-    with telling(f"write {path}", path):
+    with store_errors(f"write {path}", path):
         try:
             with draft.open("wb") as file:
                 file.write(data)
@@ -43,7 +43,7 @@ def write_file(path: Path, data: bytes) -> None:
 def whole_folder(place: Path, what: str) -> Iterator[Path]:
     """A draft to fill; synced and renamed to `place` at the end, removed if anything fails."""
     draft = place.with_name(f"{DRAFT}{place.name}-{os.getpid()}")
-    with telling(f"write {what}", draft):
+    with store_errors(f"write {what}", draft):
         shutil.rmtree(draft, ignore_errors=True)
         try:
             draft.mkdir(parents=True)
@@ -59,12 +59,12 @@ def whole_folder(place: Path, what: str) -> Iterator[Path]:
 def remove_folder(place: Path) -> None:
     """Take a folder away: under another name first, so that a kill leaves no half of it."""
     gone = place.with_name(f"{DRAFT}removed-{place.name}-{os.getpid()}")
-    with telling(f"remove {place}", place):
+    with store_errors(f"remove {place}", place):
         os.replace(place, gone)
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def sweep(folder: Path) -> None:
+def remove_drafts(folder: Path) -> None:
     """Remove what a killed writer left."""
     for draft in folder.glob(f"{DRAFT}*"):
         shutil.rmtree(draft, ignore_errors=True)
@@ -91,8 +91,8 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def telling(doing: str, place: Path) -> Iterator[None]:
-    """Turn what the system raises into one line; on a full disk with the room beside `place`."""
+def store_errors(doing: str, place: Path) -> Iterator[None]:
+    """Raise what the system refuses as a one-line `StoreError`; on a full disk with the free space."""
     try:
         yield
     except Exception as error:

@@ -186,7 +186,7 @@ class RunReader:
             and (found := self._database.row(f"SELECT count(*) FROM {name}")) is not None
         }
 
-    def hole(self, step: int, stage: str = "") -> str:
+    def missing_before(self, step: int, stage: str = "") -> str:
         """What is missing of the steps before `step`, in words; an empty text where nothing is.
 
         Every finished step has its metrics. Where a run has rollouts, every step of its main
@@ -196,15 +196,15 @@ class RunReader:
         lost = sorted(set(range(step)) - set(before)) if before and not stage else []
         if lost:
             return f"the rollouts of {len(lost):,} of {step:,} steps (the first is step {lost[0]})"
-        if torn := self.torn():
-            return torn
+        if lost_samples := self.missing_samples():
+            return lost_samples
         like = f"{STAGE}{stage}/%" if stage else f"{STAGE}%"
         which = f"SELECT DISTINCT step FROM metrics WHERE name {'' if stage else 'NOT '}LIKE ?"
         found = {row[0] for row in self.query(which, [like])}
-        silent = sorted(set(range(step)) - found)
-        return f"the metrics of {len(silent):,} of {step:,} steps" if silent else ""
+        without = sorted(set(range(step)) - found)
+        return f"the metrics of {len(without):,} of {step:,} steps" if without else ""
 
-    def torn(self) -> str:
+    def missing_samples(self) -> str:
         """What the first step lacks that has lost some of its samples, in words."""
         counted = (
             "SELECT r.step, r.samples, count(s.id) FROM rollouts r LEFT JOIN samples s "

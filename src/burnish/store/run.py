@@ -29,7 +29,7 @@ from burnish.errors import StoreError
 from burnish.store import manifest
 from burnish.store.blobs import shared_blobs
 from burnish.store.database import Database, Row
-from burnish.store.durable import sync, telling
+from burnish.store.durable import store_errors, sync
 from burnish.store.lock import WriterLock
 from burnish.store.manifest import Manifest, now
 from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
@@ -171,7 +171,7 @@ class RunStore(RunReader):
     def flush(self) -> None:
         """Let everything that is stored survive a power cut too, not only the death of the process."""
         database = self.folder / DATABASE
-        with telling(f"flush {database}", database):
+        with store_errors(f"flush {database}", database):
             log = self.folder / f"{DATABASE}-wal"
             # SQLite locks the database and its shared memory, never the log: closing a second
             # descriptor of the log lets go of no lock.

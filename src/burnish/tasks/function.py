@@ -32,8 +32,8 @@ from burnish.errors import UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 from burnish.source import describe, find_function, source_text
-from burnish.surroundings import kept, own_code
 from burnish.tasks.base import content_key, is_held_out
+from burnish.user_code import calling_user_code, kept
 
 TRIES = 2_000
 """Draws without a new question on the wanted side before giving up."""
@@ -164,7 +164,7 @@ class FunctionTasks:
     def _draw(self, *seed: str | int) -> Drawn:
         rng = random.Random(derive("function", *seed))
         try:
-            with own_code():
+            with calling_user_code():
                 made = self._function(rng, **self.config.options)
         except (UserError, KeyboardInterrupt):
             raise

@@ -1,4 +1,4 @@
-"""What agents and judges may call: a sandbox for code that nobody has read.
+"""What agents and judges may call: a sandbox for untrusted code.
 
 sandbox = Sandbox(SandboxLimits(cpu_s=5))
 sandbox.run("print(6 * 7)").stdout

@@ -51,7 +51,7 @@ with open("note", "w") as file:
     file.write("written")
 print(open("note").read(), hashlib.sha256(b"").hexdigest()[:4])
 """
-"""Ordinary code: it must run behind every wall that is used."""
+"""Ordinary code: it must run under every isolation layer in use."""
 
 ATTEMPTS = """
 import json, sys

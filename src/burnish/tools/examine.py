@@ -1,4 +1,4 @@
-"""Test functions that nobody has read: the candidate in one sandbox, its examiner in another.
+"""Test untrusted functions: the candidate in one sandbox, its examiner in another.
 
     exam = Exam(code="def add(a, b): return a + b", tests=("assert add(1, 2) == 3",))
     marks = sandbox.examine(exam)

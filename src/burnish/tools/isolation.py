@@ -1,4 +1,4 @@
-"""Which walls this machine can put around a process, and what must stay readable behind them."""
+"""Isolation layers this machine offers for a process, and what stays readable inside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from burnish.tools.inside.landlock import DEVICES
 
 
 class Layer(StrEnum):
-    """One wall. Resource limits, an empty environment and the kill are always there."""
+    """One isolation layer. Resource limits, an empty environment and the kill always apply."""
 
     NAMESPACES = "namespaces"
     """Own user, process, network, IPC and host-name namespaces."""

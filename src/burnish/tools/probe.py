@@ -1,4 +1,4 @@
-"""Try the walls: real attempts to get out of the sandbox, watched from outside.
+"""Probe the isolation: real attempts to escape from the sandbox, watched from outside.
 
 report = probe(frozenset(Layer), interpreter_sight())
 report.strength, report.plan, report.findings
@@ -50,7 +50,7 @@ SIGHTS = frozenset({Hold.READ, Hold.WATCH})
 
 @dataclass(frozen=True)
 class Report:
-    """What the walls of this machine are worth."""
+    """Strength of the isolation on this machine."""
 
     plan: Plan
     findings: tuple[Finding, ...]
@@ -58,14 +58,14 @@ class Report:
     """Plans that were tried first and why they did not work."""
 
     @property
-    def holes(self) -> list[Finding]:
+    def breaches(self) -> list[Finding]:
         return [finding for finding in self.findings if not finding.is_held]
 
     @property
     def strength(self) -> Strength:
-        if not self.holes:
+        if not self.breaches:
             return Strength.STRONG
-        only_sights = all(finding.hold in SIGHTS for finding in self.holes)
+        only_sights = all(finding.hold in SIGHTS for finding in self.breaches)
         return Strength.MEDIUM if only_sights else Strength.WEAK
 
     def holds(self, hold: Hold) -> bool:
@@ -73,12 +73,12 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """One line: the strength, the layers, and every hole."""
-        holes = "; ".join(f"{hole.hold.value}: {hole.detail}" for hole in self.holes)
-        return f"{self.strength.value} (layers: {self.plan}){': ' if holes else ''}{holes}"
+        """One line: the strength, the layers, and every breach."""
+        breaches = "; ".join(f"{breach.hold.value}: {breach.detail}" for breach in self.breaches)
+        return f"{self.strength.value} (layers: {self.plan}){': ' if breaches else ''}{breaches}"
 
     def __str__(self) -> str:
-        """For people: the strength, the layers, and every hole."""
+        """For people: the strength, the layers, and every breach."""
         lines = [f"{self.strength.value} (layers: {self.plan})"]
         lines += [
             f"  {f.hold.value}: {'held' if f.is_held else 'OPEN'}, {f.detail}"

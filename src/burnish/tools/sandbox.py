@@ -1,4 +1,4 @@
-"""Run code that nobody has read, with limits, and say honestly how strong the walls are.
+"""Run untrusted code with limits, and report how strong the isolation is.
 
     sandbox = Sandbox(SandboxLimits(cpu_s=5))
     ran = sandbox.run("print(6 * 7)")           # or: await sandbox.arun(...)
@@ -6,8 +6,8 @@
     print(sandbox.probe())                      # strong, medium or weak, and why
 
 The code runs in another process with an empty environment, no network, a folder of its own and
-hard limits, behind every wall that the machine has. Before the first run the walls are tried out;
-if they are weak, nothing runs unless you said `allow_weak=True`. See docs/sandbox.md for what it
+hard limits, under every isolation layer that the machine has. Before the first run the layers are
+probed; if they are weak, nothing runs unless you said `allow_weak=True`. See docs/sandbox.md for what it
 does not cover.
 """
 
@@ -39,7 +39,7 @@ _probing = threading.Lock()  # invariant: each setting is probed once in a proce
 
 
 class Sandbox:
-    """Runs foreign Python code behind the walls of this machine."""
+    """Runs untrusted Python code under the isolation layers of this machine."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Sandbox:
         readable: Sequence[str | Path] = (),
         workers: int | None = None,
     ) -> None:
-        """`layers` limits the walls (all that work by default); `readable` folders can be imported
+        """`layers` chooses isolation layers (all that work by default); `readable` folders can be imported
         from; at most `workers` runs go on at a time (one a core by default).
         """
         self.limits = limits or SandboxLimits()
@@ -60,7 +60,7 @@ class Sandbox:
         self.workers = workers or available_cores()
 
     def probe(self) -> Report:
-        """Try every wall of this sandbox with real attempts to get out; remembered afterwards."""
+        """Probe every layer with real attempts to escape; the report is cached."""
         key = (self._wanted, self._readable, self.limits.processes, os.geteuid())
         with _probing:
             if key not in _known:

@@ -25,7 +25,6 @@ from burnish.rewards.judges.reply_log import PaidReplies, judges_built
 from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.store.durable import write_file
-from burnish.surroundings import restored
 from burnish.training import checkpoint
 from burnish.training.algorithm import Setup
 from burnish.training.algorithms import Chosen, find_algorithm
@@ -41,6 +40,7 @@ from burnish.training.optimiser import MasterAdamW
 from burnish.training.trainable import Trainable
 from burnish.training.trainer import FINAL, Stage, Trainer
 from burnish.training.validate import check_names, check_same, check_together, file_digests
+from burnish.user_code import restored
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from burnish.errors import StoreError
 from burnish.store import RunStore
-from burnish.store.durable import remove_folder, sweep, whole_folder
+from burnish.store.durable import remove_drafts, remove_folder, whole_folder
 from burnish.texts import shown_path
 from burnish.training.algorithm import AlgorithmState
 from burnish.training.guards import check_saved
@@ -151,7 +151,7 @@ def newest(folder: Path, store: RunStore, stage: str = "") -> Path | None:
         return None
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder; expected the run's checkpoints in it.")
-    sweep(folder)
+    remove_drafts(folder)
     for stray in sorted(p for p in folder.iterdir() if not _NAME.fullmatch(p.name)):
         logger.warning(
             "%s is no checkpoint of this run (expected step-N); it is left alone.", stray
@@ -244,7 +244,7 @@ def _problem(place: Path, store: RunStore, held: Mapping[str, int], stage: str) 
         ),
         "",
     )
-    if lost := lost or store.hole(_number(place), stage):
+    if lost := lost or store.missing_before(_number(place), stage):
         database = shown_path(store.folder / "run.db")
         return f"{database} has lost what checkpoint {place.name} counted: {lost}"
     return ""
@@ -298,7 +298,7 @@ def _torn(place: Path, store: RunStore, held: Mapping[str, int]) -> str:
         for table in ("samples", "reward_parts", "evidence"):
             if held.get(table, 0) < counted.get(table, 0):
                 return f"rows of '{table}'"
-    return store.torn()
+    return store.missing_samples()
 
 
 def _offer(found: list[Path], store: RunStore, held: Mapping[str, int], stage: str) -> str:

@@ -31,8 +31,7 @@ from burnish.rewards.function import FunctionReward
 from burnish.rewards.judges.reply_log import PaidReplies
 from burnish.rewards.scorer import leaves
 from burnish.store import STAGE, RunStore
-from burnish.store.durable import remove_folder, sweep, telling, whole_folder
-from burnish.surroundings import restored
+from burnish.store.durable import remove_drafts, remove_folder, store_errors, whole_folder
 from burnish.tasks.base import TaskSet
 from burnish.texts import shown_path
 from burnish.training import checkpoint, metrics
@@ -46,6 +45,7 @@ from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.replay import save_crash
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
+from burnish.user_code import restored
 
 Result = TypeVar("Result")
 
@@ -157,7 +157,7 @@ class Trainer:
         # another error and reports it.
         with contextlib.suppress(StoreError):
             if self.world.is_main:
-                self.store.append_event("surroundings", line, {}, self.state.step)
+                self.store.append_event("user_code", line, {}, self.state.step)
 
     def _run(self) -> Iterator[Event]:
         began = time.perf_counter()
@@ -260,7 +260,7 @@ class Trainer:
         stage = self.stage
         name = f"{stage.name}-step" if stage.name else "step"
         place = self.folder / "crash" / f"{name}-{self.state.step:06d}"
-        with telling(f"write {place}", place):
+        with store_errors(f"write {place}", place):
             if not stage.algorithm.save_batch(place, error):
                 return
             state = stage.algorithm.state()
@@ -409,7 +409,7 @@ class Trainer:
         if self.world.is_main:
             self.store.flush()
             place.parent.mkdir(parents=True, exist_ok=True)
-            sweep(place.parent)
+            remove_drafts(place.parent)
             with whole_folder(place, f"the weights of stage {self.stage.name}") as draft:
                 self.guarded(functools.partial(self._write_model, draft), "saving the stage")
             for old in place.parent.glob("step-*"):

@@ -1,14 +1,13 @@
-"""Code of the user's own runs inside our process: what it may not do to it, and what is set back.
+"""Keep the process usable while users' rewards, judges and task functions run inside it.
 
-    with own_code():                        # os._exit() raises in here instead of ending the run
+    with calling_user_code():               # os._exit() raises in here instead of ending the run
         value = function(text)
 
     with restored(logger.warning):          # afterwards: "the working folder (to /tmp)"
         ...                                 # rewards, judges or task functions run
 
-A function that changes the working folder, torch's default dtype or the limits of the process means
-it for itself; the run goes on with what it had. Only what is wrong for everybody is set back:
-environment variables and import paths that were added stay.
+Settings of the whole process that user code changes (the working folder, torch's default dtype,
+resource limits) are restored afterwards. Environment variables and import paths that it adds stay.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from typing import Any, NamedTuple, NoReturn
 
 logger = logging.getLogger(__name__)
 
-_inside: ContextVar[int] = ContextVar("burnish_own_code", default=0)
-"""The process in which code of the user's own is running; 0 where none is."""
+_inside: ContextVar[int] = ContextVar("burnish_user_code", default=0)
+"""The process in which user code is running; 0 where none is."""
 _end_process = os._exit
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 class ExitRefused(SystemExit):
-    """Code of the user's own tried to end the process."""
+    """User code tried to end the process."""
 
 
 @contextmanager
-def own_code() -> Iterator[None]:
+def calling_user_code() -> Iterator[None]:
     """Around a call of the user's code: `os._exit` raises `ExitRefused` there.
 
     It would end the run without a word and with exit code 0. Elsewhere, and in processes that the
@@ -85,15 +84,15 @@ def restored(tell: Callable[[str], object], *, choices: bool = True) -> Iterator
 
 @contextmanager
 def kept(who: str) -> Iterator[None]:
-    """Around one call of user's code in the main thread: `own_code` and `restored`, told once."""
+    """Around one call in the main thread: `calling_user_code` and `restored`, logged once."""
 
     def tell(what: str) -> None:
         line = f"{who} changed {what}; it was set back."
-        if line not in _told:
-            _told.add(line)
+        if line not in _logged:
+            _logged.add(line)
             logger.warning(line)
 
-    with restored(tell), own_code():
+    with restored(tell), calling_user_code():
         yield
 
 
@@ -113,7 +112,7 @@ class _Setting(NamedTuple):
         now = self.read()
         if not self.differs(before, now):
             return ""
-        with suppress(OSError, ValueError):  # what cannot be set back is told all the same
+        with suppress(OSError, ValueError):  # what cannot be restored is reported all the same
             self.write(before)
         text = str(now)
         return f"{self.name} (to {text if len(text) <= 60 else f'{text[:60]}...'})"
