@@ -215,8 +215,9 @@ def test_rotated_keys_and_values_for_every_query_head(dtype, heads, kv_heads, si
 def test_the_rotation_backwards_undoes_the_rotation():
     query, key = random(1, 4, 3, 64), random(1, 4, 1, 64, seed=1)
     rotation = rotation_of(1, 4, 64, torch.float32)
-    there = fused_kernels.rotate(query.detach(), key.detach(), *rotation, is_backward=False)
-    back = fused_kernels.rotate(*there, *rotation, is_backward=True)
+    heads, keys = (query.detach(), key.detach()), key.shape[2]
+    there = fused_kernels.rotate(heads, *rotation, key_heads=keys, is_backward=False)
+    back = fused_kernels.rotate(there, *rotation, key_heads=keys, is_backward=True)
     assert (there[0] - query).abs().max() > 0.5
     torch.testing.assert_close(back, (query.detach(), key.detach()), rtol=0, atol=2e-6)
 

@@ -69,7 +69,8 @@ def rotate(query_BSHE: Tensor, key_BSHE: Tensor, rotation: Rotation) -> tuple[Te
     attention reads them. On a GPU those are views of what lies in memory tokens first.
     """
     if (kernels := _kernels(query_BSHE)) is not None:
-        query, key = _Rotate.apply(query_BSHE, key_BSHE, *rotation, kernels)  # type: ignore[no-untyped-call]
+        heads = (query_BSHE, key_BSHE)
+        query, key = _Rotate.apply(kernels, *rotation, key_BSHE.shape[2], *heads)  # type: ignore[no-untyped-call]
         return query.transpose(1, 2), key.transpose(1, 2)
     query = _turned(query_BSHE.transpose(1, 2), rotation)
     return query, _turned(key_BSHE.transpose(1, 2), rotation)
@@ -83,8 +84,9 @@ def rotate_and_repeat(
     (B, S, H, Dh), (B, S, Hkv, Dh) twice -> (B, H, S, Dh) three times.
     """
     if (kernels := _kernels(query_BSHE)) is not None:
-        heads = _RotateAndRepeat.apply(query_BSHE, key_BSHE, value_BSHE, *rotation, kernels)  # type: ignore[no-untyped-call]
-        query, key, value = (each.transpose(1, 2) for each in heads)
+        heads = (query_BSHE, key_BSHE, value_BSHE)
+        turned = _Rotate.apply(kernels, *rotation, query_BSHE.shape[2], *heads)  # type: ignore[no-untyped-call]
+        query, key, value = (each.transpose(1, 2) for each in turned)
         return query, key, value
     query, key = rotate(query_BSHE, key_BSHE, rotation)
     times = query.shape[1] // key.shape[1]
@@ -147,57 +149,27 @@ class _AddNorm(torch.autograd.Function):
 
 
 class _Rotate(torch.autograd.Function):
-    """Keeps the angles, which all layers share: the gradient turns by their opposite."""
+    """Turns query and key, and spreads keys and values over `key_heads` heads.
+
+    Keeps the angles, which all layers share: the gradient turns by their opposite.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, query_BSHE: Tensor, key_BSHE: Tensor, cos: Tensor, sin: Tensor, kernels: Any
-    ) -> tuple[Tensor, Tensor]:
+        ctx: Any, kernels: Any, cos: Tensor, sin: Tensor, key_heads: int, *heads: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(cos, sin)
-        ctx.kernels = kernels
-        turned: tuple[Tensor, Tensor] = kernels.rotate(
-            query_BSHE, key_BSHE, cos, sin, is_backward=False
-        )
-        return turned
+        ctx.kernels, ctx.key_heads = kernels, heads[1].shape[2]
+        return tuple(kernels.rotate(heads, cos, sin, key_heads=key_heads, is_backward=False))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, of_query: Tensor, of_key: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *of_heads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
-        of_query, of_key = ctx.kernels.rotate(of_query, of_key, cos, sin, is_backward=True)
-        return of_query, of_key, None, None, None
-
-
-class _RotateAndRepeat(torch.autograd.Function):
-    """Keeps the angles; the gradients of a key's and a value's copies are added up."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query_BSHE: Tensor,
-        key_BSHE: Tensor,
-        value_BSHE: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        kernels: Any,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.save_for_backward(cos, sin)
-        ctx.kernels, ctx.kv_heads = kernels, key_BSHE.shape[2]
-        heads: tuple[Tensor, Tensor, Tensor] = kernels.rotate_and_repeat(
-            query_BSHE, key_BSHE, value_BSHE, cos, sin
+        gradients = ctx.kernels.rotate(
+            of_heads, cos, sin, key_heads=ctx.key_heads, is_backward=True
         )
-        return heads
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(
-        ctx: Any, of_query: Tensor, of_key: Tensor, of_value: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        cos, sin = ctx.saved_tensors
-        gradients = ctx.kernels.rotate_and_repeat_backward(
-            of_query, of_key, of_value, cos, sin, ctx.kv_heads
-        )
-        return *gradients, None, None, None
+        return None, None, None, None, *gradients
 
 
 class _Gated(torch.autograd.Function):

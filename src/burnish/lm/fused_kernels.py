@@ -233,90 +233,43 @@ def _gated_backward(of_out, gate, up, of_gate, of_up, count, BLOCK: tl.constexpr
 
 
 def rotate(
-    query_BSHE: Tensor, key_BSHE: Tensor, cos: Tensor, sin: Tensor, *, is_backward: bool
-) -> tuple[Tensor, Tensor]:
-    """Heads turned by their token's angles, (B, S, H, Dh) each, or by the opposite angles."""
-    query_BSHE, key_BSHE = _rows_of_heads(query_BSHE), _rows_of_heads(key_BSHE)
-    rows, length, heads, size = query_BSHE.shape
-    kv_heads = key_BSHE.shape[2]
-    out_query = query_BSHE.new_empty(query_BSHE.shape)
-    out_key = key_BSHE.new_empty(key_BSHE.shape)
+    heads: Sequence[Tensor], cos: Tensor, sin: Tensor, *, key_heads: int, is_backward: bool
+) -> list[Tensor]:
+    """Query, key and (where given) value heads, (B, S, H, Dh) each, with `key_heads` keys and values.
+
+    Query and key are turned by their token's angles. Forward a key or value is written once for
+    each query head that reads it; backward turns by the opposite angles and adds the copies up.
+    """
+    sources = [_rows_of_heads(t) for t in heads]
+    rows, length, query_heads, size = sources[0].shape
+    counts = (query_heads, key_heads, key_heads)
+    outs = [
+        t.new_empty(rows, length, n, size)
+        for t, n in zip(sources, counts[: len(sources)], strict=True)
+    ]
+    kv_heads, wide = sorted((sources[1].shape[2], key_heads))
     block = triton.next_power_of_2(size // 2)
-    block_heads = triton.next_power_of_2(heads)
+    block_heads = triton.next_power_of_2(query_heads)
     if rows * length:
         _turn[(rows * length,)](
-            query_BSHE,
-            key_BSHE,
+            *(sources[i] for i in (0, 1, -1)),  # without a value its place is taken, never read
             _of_each_row(cos, rows),
             _of_each_row(sin, rows),
-            out_query,
-            out_key,
+            *(outs[i] for i in (0, 1, -1)),
             length,
-            *query_BSHE.stride()[:3],
-            *key_BSHE.stride()[:3],
-            HEADS=heads,
+            *(stride for i in (0, 1, -1) for stride in sources[i].stride()[:3]),
+            HEADS=query_heads,
             KV=kv_heads,
+            TIMES=wide // kv_heads,
             HALF=size // 2,
+            HAS_VALUE=len(sources) == 3,
             BACKWARD=is_backward,
             H=block_heads,
             K=triton.next_power_of_2(kv_heads),
             E=block,
             num_warps=_warps(block_heads * block),
         )
-    return out_query, out_key
-
-
-def rotate_and_repeat(
-    query_BSHE: Tensor, key_BSHE: Tensor, value_BSHE: Tensor, cos: Tensor, sin: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries and keys turned; keys and values once for each query head, (B, S, H, Dh) each."""
-    narrow = [_rows_of_heads(t) for t in (query_BSHE, key_BSHE, value_BSHE)]
-    wide = [query_BSHE.new_empty(query_BSHE.shape) for _ in narrow]
-    _repeat_heads(narrow, wide, cos, sin, is_backward=False)
-    return wide[0], wide[1], wide[2]
-
-
-def rotate_and_repeat_backward(
-    of_query: Tensor, of_key: Tensor, of_value: Tensor, cos: Tensor, sin: Tensor, kv_heads: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of query (B, S, H, Dh), key and value (B, S, Hkv, Dh)."""
-    wide = [_rows_of_heads(t) for t in (of_query, of_key, of_value)]
-    rows, length, heads, size = of_query.shape
-    narrow = [of_query.new_empty(rows, length, n, size) for n in (heads, kv_heads, kv_heads)]
-    _repeat_heads(wide, narrow, cos, sin, is_backward=True)
-    return narrow[0], narrow[1], narrow[2]
-
-
-def _repeat_heads(
-    sources: Sequence[Tensor],
-    outs: Sequence[Tensor],
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    is_backward: bool,
-) -> None:
-    """Query, key and value from sources that may lie anywhere to outs that lie tokens first."""
-    rows, length, heads, size = sources[0].shape
-    kv_heads = (outs if is_backward else sources)[1].shape[2]
-    block = triton.next_power_of_2(size // 2)
-    block_heads = triton.next_power_of_2(heads)
-    if rows * length:
-        _turn_and_repeat[(rows * length,)](
-            *sources,
-            _of_each_row(cos, rows),
-            _of_each_row(sin, rows),
-            *outs,
-            length,
-            *(stride for source in sources for stride in source.stride()[:3]),
-            HEADS=heads,
-            KV=kv_heads,
-            HALF=size // 2,
-            BACKWARD=is_backward,
-            H=block_heads,
-            K=triton.next_power_of_2(kv_heads),
-            E=block,
-            num_warps=_warps(block_heads * block),
-        )
+    return outs
 
 
 def _rows_of_heads(heads_BSHE: Tensor) -> Tensor:
@@ -333,71 +286,6 @@ def _of_each_row(angles: Tensor, rows: int) -> Tensor:
 
 @triton.jit(do_not_specialize=SIZES_OF_A_PASS)
 def _turn(
-    query,
-    key,
-    cos,
-    sin,
-    out_query,
-    out_key,
-    length,
-    query_row,
-    query_token,
-    query_head,
-    key_row,
-    key_token,
-    key_head,
-    HEADS: tl.constexpr,
-    KV: tl.constexpr,
-    HALF: tl.constexpr,
-    BACKWARD: tl.constexpr,
-    H: tl.constexpr,
-    K: tl.constexpr,
-    E: tl.constexpr,
-):
-    """All heads of one token."""
-    token = tl.program_id(0).to(tl.int64)
-    row = token // length
-    place = token % length
-    DIM: tl.constexpr = 2 * HALF
-    e = tl.arange(0, E)
-    inside = e < HALF
-    c = tl.load(cos + token * DIM + e, mask=inside, other=0.0).to(tl.float32)
-    # The second half's sine has its own sign.
-    s = tl.load(sin + token * DIM + HALF + e, mask=inside, other=0.0).to(tl.float32)
-    if BACKWARD:
-        s = -s
-    query += row * query_row + place * query_token
-    key += row * key_row + place * key_token
-    _turn_heads(query, query_head, out_query + token * HEADS * DIM, c, s, HEADS, HALF, H, E)
-    _turn_heads(key, key_head, out_key + token * KV * DIM, c, s, KV, HALF, K, E)
-
-
-@triton.jit
-def _turn_heads(
-    source,
-    stride,
-    out,
-    c,
-    s,
-    HEADS: tl.constexpr,
-    HALF: tl.constexpr,
-    H: tl.constexpr,
-    E: tl.constexpr,
-):
-    h = tl.arange(0, H)
-    e = tl.arange(0, E)
-    real = (h < HEADS)[:, None] & (e < HALF)[None, :]
-    at = source + h.to(tl.int64)[:, None] * stride + e[None, :]
-    first = tl.load(at, mask=real, other=0.0).to(tl.float32)
-    second = tl.load(at + HALF, mask=real, other=0.0).to(tl.float32)
-    there = out + h[:, None] * (2 * HALF) + e[None, :]
-    kind = out.dtype.element_ty
-    tl.store(there, (first * c[None, :] - second * s[None, :]).to(kind), mask=real)
-    tl.store(there + HALF, (second * c[None, :] + first * s[None, :]).to(kind), mask=real)
-
-
-@triton.jit(do_not_specialize=SIZES_OF_A_PASS)
-def _turn_and_repeat(
     query,
     key,
     value,
@@ -418,7 +306,9 @@ def _turn_and_repeat(
     value_head,
     HEADS: tl.constexpr,
     KV: tl.constexpr,
+    TIMES: tl.constexpr,
     HALF: tl.constexpr,
+    HAS_VALUE: tl.constexpr,
     BACKWARD: tl.constexpr,
     H: tl.constexpr,
     K: tl.constexpr,
@@ -432,19 +322,21 @@ def _turn_and_repeat(
     e = tl.arange(0, E)
     inside = e < HALF
     c = tl.load(cos + token * DIM + e, mask=inside, other=0.0).to(tl.float32)
+    # The second half's sine has its own sign.
     s = tl.load(sin + token * DIM + HALF + e, mask=inside, other=0.0).to(tl.float32)
     if BACKWARD:
         s = -s
     query += row * query_row + place * query_token
     key += row * key_row + place * key_token
-    value += row * value_row + place * value_token
-    _turn_heads(query, query_head, out_query + token * HEADS * DIM, c, s, HEADS, HALF, H, E)
-    OUT: tl.constexpr = KV if BACKWARD else HEADS
+    out_query += token * HEADS * DIM
+    OUT: tl.constexpr = KV if BACKWARD else KV * TIMES
     out_key += token * OUT * DIM
-    out_value += token * OUT * DIM
-    TIMES: tl.constexpr = HEADS // KV
+    _carry_heads(query, query_head, out_query, c, s, HEADS, 1, HALF, BACKWARD, True, H, E)
     _carry_heads(key, key_head, out_key, c, s, KV, TIMES, HALF, BACKWARD, True, K, E)
-    _carry_heads(value, value_head, out_value, c, s, KV, TIMES, HALF, BACKWARD, False, K, E)
+    if HAS_VALUE:
+        value += row * value_row + place * value_token
+        out_value += token * OUT * DIM
+        _carry_heads(value, value_head, out_value, c, s, KV, TIMES, HALF, BACKWARD, False, K, E)
 
 
 @triton.jit
@@ -454,24 +346,24 @@ def _carry_heads(
     out,
     c,
     s,
-    KV: tl.constexpr,
+    HEADS: tl.constexpr,
     TIMES: tl.constexpr,
     HALF: tl.constexpr,
     BACKWARD: tl.constexpr,
     TURNS: tl.constexpr,
-    K: tl.constexpr,
+    H: tl.constexpr,
     E: tl.constexpr,
 ):
-    """Forward each of KV heads to TIMES neighbours, backward the sum of TIMES heads to one."""
-    k = tl.arange(0, K)
+    """Forward each of HEADS heads to TIMES neighbours, backward the sum of TIMES heads to one."""
+    h = tl.arange(0, H)
     e = tl.arange(0, E)
-    real = (k < KV)[:, None] & (e < HALF)[None, :]
+    real = (h < HEADS)[:, None] & (e < HALF)[None, :]
     READS: tl.constexpr = TIMES if BACKWARD else 1
     WRITES: tl.constexpr = 1 if BACKWARD else TIMES
-    first = tl.zeros((K, E), tl.float32)
-    second = tl.zeros((K, E), tl.float32)
+    first = tl.zeros((H, E), tl.float32)
+    second = tl.zeros((H, E), tl.float32)
     for i in tl.static_range(READS):
-        at = source + (k * READS + i).to(tl.int64)[:, None] * stride + e[None, :]
+        at = source + (h * READS + i).to(tl.int64)[:, None] * stride + e[None, :]
         first += tl.load(at, mask=real, other=0.0).to(tl.float32)
         second += tl.load(at + HALF, mask=real, other=0.0).to(tl.float32)
     one = first
@@ -481,6 +373,6 @@ def _carry_heads(
         two = second * c[None, :] + first * s[None, :]
     kind = out.dtype.element_ty
     for i in tl.static_range(WRITES):
-        there = out + (k * WRITES + i)[:, None] * (2 * HALF) + e[None, :]
+        there = out + (h * WRITES + i)[:, None] * (2 * HALF) + e[None, :]
         tl.store(there, one.to(kind), mask=real)
         tl.store(there + HALF, two.to(kind), mask=real)

@@ -25,17 +25,21 @@ DRAFT = ".writing-"
 
 def write_file(path: Path, data: bytes) -> None:
     """Replace a file in one go; several processes may do so at once."""
+    with whole_file(path) as draft:
+        draft.write_bytes(data)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A draft to fill; synced and renamed to `path` at the end, removed if anything fails."""
     draft = path.with_name(f".{path.name}-{os.getpid()}.partial")
     with store_errors(f"write {path}", path):
         try:
-            with draft.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            yield draft
+            sync(draft)
             draft.replace(path)
-        except OSError:
+        finally:
             draft.unlink(missing_ok=True)
-            raise
         sync(path.parent)
 
 

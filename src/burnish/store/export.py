@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from burnish.errors import StoreError, UserError, did_you_mean
+from burnish.errors import UserError, did_you_mean
+from burnish.store.durable import whole_file
 from burnish.store.reader import RunReader
 from burnish.store.run import RunStore
 from burnish.store.sample import COLUMNS
@@ -82,14 +82,8 @@ def _export(run: RunReader, path: Path, what: str, writer: Writer) -> int:
             count += 1
             yield dict(zip(columns, row, strict=True))
 
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        writer(partial, columns, records())
-        partial.replace(path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot write: {error.strerror or error}.") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as draft:
+        writer(draft, columns, records())
     return count
 
 

@@ -18,9 +18,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -80,8 +79,9 @@ class RunStore(RunReader):
                 (folder / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{folder}: cannot make the run folder: {error.strerror}.") from error
-        lock = WriterLock(folder / LOCK)
-        try:
+        with ExitStack() as undo:
+            lock = WriterLock(folder / LOCK)
+            undo.callback(lock.release)
             if (folder / manifest.FILE).exists():
                 raise StoreError(
                     f"{folder} already holds a run. Resume it or choose another run name."
@@ -90,16 +90,11 @@ class RunStore(RunReader):
                 config, origins, config_hash=config_hash, data_hash=data_hash, recipe=recipe
             )
             database = Database(folder / DATABASE, read_only=False)
-            try:
-                store = cls(folder, database, about, lock)
-                store.about = msgspec.structs.replace(about, store=store.identity)
-                manifest.write(folder, store.about)
-            except BaseException:
-                database.close()
-                raise
-        except BaseException:
-            lock.release()
-            raise
+            undo.callback(database.close)
+            store = cls(folder, database, about, lock)
+            store.about = msgspec.structs.replace(about, store=store.identity)
+            manifest.write(folder, store.about)
+            undo.pop_all()
         return store
 
     @classmethod
@@ -108,26 +103,17 @@ class RunStore(RunReader):
         about = manifest.read(folder)
         if not (folder / DATABASE).is_file():
             raise StoreError(f"{folder} has no {DATABASE}; the run's samples are gone.")
-        if read_only:
-            store = cls(folder, Database(folder / DATABASE, read_only=True), about)
-            try:
-                store._check_identity()
-            except BaseException:
-                store.close()
-                raise
-            return store
-        lock = WriterLock(folder / LOCK)
-        try:
-            database = Database(folder / DATABASE, read_only=False)
-            try:
-                RunReader(folder, database, about)._check_identity()
-                return cls(folder, database, about, lock)
-            except BaseException:
-                database.close()
-                raise
-        except BaseException:
-            lock.release()
-            raise
+        with ExitStack() as undo:
+            lock = None
+            if not read_only:
+                lock = WriterLock(folder / LOCK)
+                undo.callback(lock.release)
+            database = Database(folder / DATABASE, read_only=read_only)
+            undo.callback(database.close)
+            RunReader(folder, database, about)._check_identity()
+            store = cls(folder, database, about, lock)
+            undo.pop_all()
+        return store
 
     def close(self) -> None:
         """Let go of the folder. A run that was not finished counts as crashed from here on."""
@@ -154,12 +140,7 @@ class RunStore(RunReader):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def rows(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from burnish.tools.inside.folders import remove
 from burnish.tools.inside.namespaces import NOBODY
 from burnish.tools.inside.run_spec import RunSpec
 from burnish.tools.isolation import Layer, Mounts, Plan, bubblewrap
+from burnish.tools.limits import SandboxLimits
 from burnish.tools.supervisor import ChildProcess
 
 WORK = "/sandbox"
@@ -60,6 +61,32 @@ def work_folder(plan: Plan) -> Iterator[str]:
             remove(folder)
         except OSError as error:
             raise SandboxError(f"the folder of a run cannot be removed: {error}") from error
+
+
+def run_spec(
+    plan: Plan,
+    mounts: Mounts,
+    limits: SandboxLimits,
+    work: str,
+    role: str,
+    code: str,
+    files: Mapping[str, str] | None = None,
+    import_paths: Iterable[str] = (),
+) -> RunSpec:
+    """One run under a plan; `files` are put into its work folder."""
+    return RunSpec(
+        role=role,
+        code=code,
+        bounds=limits.bounds(),
+        layers=tuple(layer.value for layer in plan.layers),
+        user_namespace=plan.user_namespace,
+        readable=mounts.readable,
+        hidden=mounts.hidden,
+        links=mounts.links,
+        import_paths=tuple(import_paths),
+        work=work,
+        files=tuple((files or {}).items()),
+    )
 
 
 def start(plan: Plan, spec: RunSpec, mounts: Mounts) -> Started:

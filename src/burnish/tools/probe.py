@@ -26,9 +26,8 @@ from burnish.tools.attempts import (
     outside,
 )
 from burnish.tools.inside.confine import KEEPERS
-from burnish.tools.inside.run_spec import RunSpec
 from burnish.tools.isolation import EXTRAS, Layer, Mounts, Plan, bases
-from burnish.tools.launch import work_folder
+from burnish.tools.launch import run_spec, work_folder
 from burnish.tools.limits import Limit, RunStatus, SandboxLimits
 from burnish.tools.process import Finished, Run
 
@@ -152,18 +151,7 @@ def _trouble(plan: Plan, mounts: Mounts) -> str:
 
 def _run(plan: Plan, mounts: Mounts, code: str, limits: SandboxLimits, stdin: str = "") -> Finished:
     with work_folder(plan) as work:
-        spec = RunSpec(
-            role="program",
-            code=code,
-            bounds=limits.bounds(),
-            layers=tuple(layer.value for layer in plan.layers),
-            user_namespace=plan.user_namespace,
-            readable=mounts.readable,
-            hidden=mounts.hidden,
-            links=mounts.links,
-            import_paths=(),
-            work=work,
-        )
+        spec = run_spec(plan, mounts, limits, work, "program", code)
         return Run(plan, spec, mounts, limits, stdin=stdin.encode()).finish()
 
 

@@ -25,7 +25,7 @@ from burnish.errors import SandboxError, UserError
 from burnish.tools.examine import Exam, Marks, examine
 from burnish.tools.inside.run_spec import RunSpec
 from burnish.tools.isolation import Layer, Mounts, Plan, chosen, interpreter_mounts
-from burnish.tools.launch import work_folder
+from burnish.tools.launch import run_spec, work_folder
 from burnish.tools.limits import Ran, SandboxLimits
 from burnish.tools.probe import Report, Strength, probe
 from burnish.tools.process import Run
@@ -129,20 +129,9 @@ class Sandbox:
     def _spec(
         self, plan: Plan, work: str, role: str, code: str, files: Mapping[str, str]
     ) -> RunSpec:
-        mounts = self._mounts
-        return RunSpec(
-            role=role,
-            code=code,
-            bounds=self.limits.bounds(),
-            layers=tuple(layer.value for layer in plan.layers),
-            user_namespace=plan.user_namespace,
-            readable=mounts.readable,
-            hidden=mounts.hidden,
-            links=mounts.links,
-            import_paths=tuple(str(path) for path in self._readable),
-            work=work,
-            files=tuple((_inner(name), text) for name, text in files.items()),
-        )
+        inner = {_inner(name): text for name, text in files.items()}
+        paths = map(str, self._readable)
+        return run_spec(plan, self._mounts, self.limits, work, role, code, inner, paths)
 
     async def _away(self, call: Callable[..., T]) -> T:
         """Make the call in a thread; when the caller is cancelled, the process is killed at once."""

@@ -10,9 +10,9 @@ once for its figures, without the raw replies; these are read from their places 
 
 from __future__ import annotations
 
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ FILES = 200
 FILE_BYTES = 512 << 20
 """A larger file is not read."""
 KEPT = 4
+"""Files whose items stay in memory."""
 
 
 class Estimated(Struct, frozen=True):
@@ -130,7 +131,6 @@ class _Slim(Judged, frozen=True, omit_defaults=True):
 
 
 class _Read(NamedTuple):
-    stamp: tuple[int, int]
     items: list[Judged]
     places: list[tuple[int, int]]
     """Where the line of each item begins, and its size."""
@@ -144,8 +144,6 @@ class JudgedFiles:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._known: OrderedDict[Path, _Read] = OrderedDict()
-        self._lock = threading.Lock()
 
     def listing(self) -> BenchList:
         """Every result file with its judges; one that cannot be read says why."""
@@ -214,16 +212,7 @@ class JudgedFiles:
     def _read(self, path: Path) -> _Read:
         try:
             stat = path.stat()
-            stamp = (stat.st_mtime_ns, stat.st_size)
-            with self._lock:
-                known = self._known.get(path)
-                if known is None or known.stamp != stamp:
-                    known = _read_file(path, stamp)
-                self._known[path] = known
-                self._known.move_to_end(path)
-                while len(self._known) > KEPT:
-                    self._known.popitem(last=False)
-                return known
+            return _read_file(path, stat.st_mtime_ns, stat.st_size)
         except OSError as error:
             raise StoreError(f"{path.name}: cannot read: {error.strerror}.") from error
 
@@ -246,9 +235,11 @@ def word(choice: Sequence[int] | None) -> str:
     return str(choice[0] + 1) if len(choice) == 1 else "tie"
 
 
-def _read_file(path: Path, stamp: tuple[int, int]) -> _Read:
-    if stamp[1] > FILE_BYTES:
-        raise StoreError(f"{path.name} has {stamp[1] >> 20} MiB; too large to show here.")
+@lru_cache(KEPT)
+def _read_file(path: Path, modified_ns: int, size: int) -> _Read:
+    """The items of a file; the time and size tell whether it has changed since."""
+    if size > FILE_BYTES:
+        raise StoreError(f"{path.name} has {size >> 20} MiB; too large to show here.")
     decoder = msgspec.json.Decoder(_Slim)
     found: dict[tuple[str, str], tuple[Judged, tuple[int, int]]] = {}
     place = 0
@@ -266,7 +257,7 @@ def _read_file(path: Path, stamp: tuple[int, int]) -> _Read:
             slim = msgspec.structs.replace(one, rewards=())
             found[one.judge, one.id] = (slim, (place, len(line)))
             place += len(line)
-    return _Read(stamp, [one for one, _ in found.values()], [at for _, at in found.values()])
+    return _Read([one for one, _ in found.values()], [at for _, at in found.values()])
 
 
 def _lines(path: Path, places: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -320,14 +311,6 @@ def _block(judge: str, bench: str, items: Sequence[Judged]) -> JudgeBlock:
 def _shares(items: Sequence[Judged]) -> Shares:
     found = accuracy(items)
 
-    def share(estimate: Any) -> Estimated | None:
-        return None if estimate is None else Estimated(*estimate)
-
-    return Shares(
-        share(found.all),
-        share(found.valid),
-        share(found.decided),
-        found.items,
-        found.ties,
-        found.failed,
-    )
+    estimates = (found.all, found.valid, found.decided)
+    shares = [None if estimate is None else Estimated(*estimate) for estimate in estimates]
+    return Shares(*shares, found.items, found.ties, found.failed)

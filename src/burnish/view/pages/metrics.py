@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,29 +109,16 @@ class Curves:
             return Line(steps[start:], values[start:])
 
 
-class CurveShelf:
-    """The curves of the runs that were looked at last."""
-
-    def __init__(self) -> None:
-        self._curves: OrderedDict[Path, Curves] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def of(self, folder: Path) -> Curves:
-        """The curves of a run, not brought up to date."""
-        with self._lock:
-            curves = self._curves.setdefault(folder, Curves())
-            self._curves.move_to_end(folder)
-            while len(self._curves) > RUNS:
-                self._curves.popitem(last=False)
-            return curves
+@lru_cache(RUNS)
+def curves_of(folder: Path) -> Curves:
+    """The curves of a run as far as they were read; `update` brings them up to date."""
+    return Curves()
 
 
-def metrics_page(
-    shelf: CurveShelf, folder: Path, names: Sequence[str], points: int, since: int | None
-) -> MetricsPage:
+def metrics_page(folder: Path, names: Sequence[str], points: int, since: int | None) -> MetricsPage:
     """The curves asked for, or all of them."""
     with open_run(folder) as run:
-        curves = shelf.of(folder)
+        curves = curves_of(folder)
         curves.update(run)
         scores = [s for s in held_out(run) if since is None or s.step > since]
     stored = curves.names()

@@ -19,7 +19,7 @@ from burnish.errors import BurnishError
 from burnish.metrics import title_of
 from burnish.store.reader import RunReader, StoredEvaluation
 from burnish.view.pages.listing import RunLine, run_line
-from burnish.view.pages.metrics import Curve, CurveShelf, thinned
+from burnish.view.pages.metrics import Curve, curves_of, thinned
 from burnish.view.pages.runs import open_run
 
 COMPARE_S = 8.0
@@ -96,12 +96,10 @@ class Asked(Struct, frozen=True):
     limit: int
 
 
-def compare_page(
-    shelf: CurveShelf, a: tuple[str, Path], b: tuple[str, Path], asked: Asked
-) -> ComparePage:
+def compare_page(a: tuple[str, Path], b: tuple[str, Path], asked: Asked) -> ComparePage:
     """Two runs, each given as key and folder."""
     with open_run(a[1], COMPARE_S) as run_a, open_run(b[1], COMPARE_S) as run_b:
-        curves = [shelf.of(a[1]), shelf.of(b[1])]
+        curves = [curves_of(a[1]), curves_of(b[1])]
         for lines, run in zip(curves, (run_a, run_b), strict=True):
             lines.update(run)
         names = sorted({*curves[0].names(), *curves[1].names()})

@@ -20,9 +20,14 @@ LEAD = 80
 """Characters that stand before what was searched for."""
 
 COLUMNS = (
-    "rowid, id, step, split, idx, task_id, group_key, role, prompt, response, finish, reward, "
-    "status, advantage, keep, response_tokens, reward_tree"
+    "rowid, id, step, split, idx, task_id, group_key, role, finish, reward, status, advantage, "
+    "response_tokens, keep, prompt, response, reward_tree"
 )
+_PLAIN = (
+    *("id", "step", "split", "index", "task", "group", "role"),
+    *("finish", "reward", "status", "advantage", "length"),
+)
+"""Fields of a row that are shown as they are stored, in the order of `COLUMNS`."""
 
 
 class Excerpt(Struct, frozen=True):
@@ -73,24 +78,12 @@ def rows_by_number(
 
 def row_of(row: Sequence[Any], text: str = "", signal: str | None = None) -> SampleRow:
     """A row of `COLUMNS` as a record."""
-    (_, id_, step, split, index, task, group, role, prompt, response, *rest) = row
-    finish, reward, status, advantage, keep, length, tree = rest
+    _, *plain, keep, prompt, response, tree = row
     return SampleRow(
-        id=id_,
-        step=step,
-        split=split,
-        index=index,
-        task=task,
-        group=group,
-        role=role,
+        **dict(zip(_PLAIN, plain, strict=True)),
+        keep=bool(keep),
         prompt=excerpt(prompt, text),
         response=excerpt(response, text),
-        finish=finish,
-        reward=reward,
-        status=status,
-        advantage=advantage,
-        keep=bool(keep),
-        length=length,
         parts={part.name: part.value for part in parts_of(tree)},
         signal=signal,
     )

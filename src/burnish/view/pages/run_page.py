@@ -27,6 +27,10 @@ SETTING_BYTES = 20_000
 """A longer value of the config is cut."""
 
 
+STEP_COLUMNS = {"useful": USEFUL, "groups": GROUPS, "length": LENGTH, "entropy": ENTROPY}
+"""Metrics in the list of steps, beside the reward."""
+
+
 class Setting(Struct, frozen=True):
     """One value of the config and where it came from."""
 
@@ -196,8 +200,8 @@ def steps_page(folder: Path, before: int | None, limit: int) -> StepsPage:
         query = f"SELECT step, samples, time FROM rollouts {where} ORDER BY step DESC LIMIT ?"
         rows = list(run.query(query, [*values, limit + 1]))
         shown = rows[:limit]
-        reward = reward_name(run) or ""
-        numbers = _numbers(run, [row[0] for row in shown], reward)
+        columns = {"reward": reward_name(run) or "", **STEP_COLUMNS}
+        numbers = _numbers(run, [row[0] for row in shown], list(columns.values()))
         evaluated = _evaluated(run, [row[0] for row in shown])
         total, _ = counts(run)
     lines = [
@@ -205,20 +209,15 @@ def steps_page(folder: Path, before: int | None, limit: int) -> StepsPage:
             step=step,
             time=time,
             samples=samples,
-            reward=numbers.get((step, reward)),
-            useful=numbers.get((step, USEFUL)),
-            groups=numbers.get((step, GROUPS)),
-            length=numbers.get((step, LENGTH)),
-            entropy=numbers.get((step, ENTROPY)),
             evaluations=evaluated.get(step, []),
+            **{field: numbers.get((step, name)) for field, name in columns.items()},
         )
         for step, samples, time in shown
     ]
     return StepsPage(lines, total, shown[-1][0] if len(rows) > limit else None)
 
 
-def _numbers(run: RunReader, steps: list[int], reward: str) -> dict[tuple[int, str], float]:
-    names = [reward, USEFUL, GROUPS, LENGTH, ENTROPY]
+def _numbers(run: RunReader, steps: list[int], names: list[str]) -> dict[tuple[int, str], float]:
     query = (
         f"SELECT step, name, value FROM metrics WHERE step IN ({_marks(steps)}) "
         f"AND name IN ({_marks(names)})"
@@ -236,10 +235,7 @@ def _evaluated(run: RunReader, steps: list[int]) -> dict[int, list[str]]:
 
 def _sessions(run: RunReader) -> list[Session]:
     query = "SELECT id, started, ended, status, summary FROM sessions ORDER BY id DESC LIMIT 100"
-    return [
-        Session(id_, started, ended, status, _json(summary))
-        for id_, started, ended, status, summary in run.query(query)
-    ][::-1]
+    return [Session(*row, _json(summary)) for *row, summary in run.query(query)][::-1]
 
 
 def _evaluations(run: RunReader) -> list[EvaluationLine]:
@@ -247,19 +243,13 @@ def _evaluations(run: RunReader) -> list[EvaluationLine]:
         "SELECT step, name, samples, time, json_extract(summary, '$.score') FROM evaluations "
         "ORDER BY rowid DESC LIMIT 2000"
     )
-    rows = [
-        EvaluationLine(step, name, samples, time, score_of(step, score))
-        for step, name, samples, time, score in run.query(query)
-    ]
-    return rows[::-1]
+    rows = run.query(query)
+    return [EvaluationLine(*row, score_of(row[0], score)) for *row, score in rows][::-1]
 
 
 def _events(run: RunReader, rest: str, values: tuple[int, ...]) -> list[EventLine]:
     query = f"SELECT id, time, step, kind, message, data FROM events {rest}"
-    return [
-        EventLine(id_, time, step, kind, message, _json(data))
-        for id_, time, step, kind, message, data in run.query(query, values)
-    ]
+    return [EventLine(*row, _json(data)) for *row, data in run.query(query, values)]
 
 
 def _count(run: RunReader, table: str) -> int:

@@ -15,7 +15,7 @@ from burnish.store.sample import flatten
 from burnish.view.index.columns import Signal, signal_of
 from burnish.view.pages.groups import TEXT
 from burnish.view.pages.runs import NotFound, open_run
-from burnish.view.pages.tokens import Tokenizers, TokenPage, token_page
+from burnish.view.pages.tokens import TokenPage, token_page, tokenizer_of
 
 PEERS = 256
 """Answers of its group that are named."""
@@ -80,7 +80,7 @@ class SamplePage(Struct, frozen=True, kw_only=True):
     """Steps at which the same prompt was answered."""
 
 
-def sample_page(folder: Path, reference: str, tokenizers: Tokenizers, start: int) -> SamplePage:
+def sample_page(folder: Path, reference: str, start: int) -> SamplePage:
     """One sample by its id, such as `12/train/3`, or its trajectory's id."""
     with open_run(folder) as run:
         sample = _find(run, reference)
@@ -108,7 +108,7 @@ def sample_page(folder: Path, reference: str, tokenizers: Tokenizers, start: int
         why=why(sample, group),
         keep=sample.keep,
         info=trajectory.info,
-        tokens=token_page(sample, numbers, tokenizers.of(folder), start),
+        tokens=token_page(sample, numbers, tokenizer_of(folder), start),
         group=group,
         previous=previous,
         next=following,

@@ -1,15 +1,13 @@
 """A rollout token by token: its text, who wrote it, whether it is trained, its numbers.
 
-shelf = Tokenizers()
-token_page(sample, run.token_values(sample.id), shelf.of(folder), start=0)
+token_page(sample, run.token_values(sample.id), tokenizer_of(folder), start=0)
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,25 +55,15 @@ class TokenPage(Struct, frozen=True, kw_only=True):
     """Where the texts come from; why there are none."""
 
 
-class Tokenizers:
-    """The tokenizers of the runs that were looked at last."""
+def tokenizer_of(folder: Path) -> Found:
+    """The tokenizer in a run's newest checkpoint."""
+    place = tokenizer_place(folder)
+    return newest_tokenizer(folder) if place is None else _tokenizer_at(place, folder)
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[Path, Found] = OrderedDict()
-        self._lock = threading.Lock()
 
-    def of(self, folder: Path) -> Found:
-        """The tokenizer in a run's newest checkpoint."""
-        place = tokenizer_place(folder)
-        if place is None:
-            return newest_tokenizer(folder)
-        with self._lock:
-            found = self._known.get(place) or newest_tokenizer(folder)
-            self._known[place] = found
-            self._known.move_to_end(place)
-            while len(self._known) > TOKENIZERS:
-                self._known.popitem(last=False)
-            return found
+@lru_cache(TOKENIZERS)
+def _tokenizer_at(place: Path, folder: Path) -> Found:
+    return newest_tokenizer(folder)
 
 
 def token_page(

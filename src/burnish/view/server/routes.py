@@ -18,45 +18,25 @@ from burnish.view.index.text import Scope
 from burnish.view.pages.groups import group_page, groups_page, prompt_page
 from burnish.view.pages.judged import KINDS, JudgedFiles
 from burnish.view.pages.listing import Lines
-from burnish.view.pages.metrics import CurveShelf, metrics_page
+from burnish.view.pages.metrics import metrics_page
 from burnish.view.pages.paired import Asked, compare_page
 from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
 from burnish.view.pages.runs import Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.search import Question, facets, search
-from burnish.view.pages.tokens import TOKENS, Tokenizers
+from burnish.view.pages.tokens import TOKENS
 from burnish.view.server.parameters import MOST, Parameters
 
 POINTS = 400
 MOST_POINTS = 2000
 AUDIT_S = 30.0
 SORTS = ("step", "reward", "length", "advantage", "part")
-FILTERS = [
-    "q",
-    "in",
-    "split",
-    "role",
-    "status",
-    "finish",
-    "signal",
-    "keep",
-    "task",
-    "part",
-    "part_min",
-    "part_max",
-    "step_min",
-    "step_max",
-    "reward_min",
-    "reward_max",
-    "length_min",
-    "length_max",
-    "advantage_min",
-    "advantage_max",
-    "sort",
-    "order",
-    "after",
-    "limit",
-]
+RANGES = ("part", "step", "reward", "length", "advantage")
+FILTERS = (
+    *("q", "in", "split", "role", "status", "finish", "signal", "keep", "task", "part"),
+    *(f"{name}_{end}" for name in RANGES for end in ("min", "max")),
+    *("sort", "order", "after", "limit"),
+)
 
 
 class Viewer:
@@ -65,8 +45,6 @@ class Viewer:
     def __init__(self, runs: Runs, results: Path | None = None) -> None:
         self.runs = runs
         self.lines = Lines(runs)
-        self.curves = CurveShelf()
-        self.tokenizers = Tokenizers()
         self.indexer = Indexer()
         self.judged = JudgedFiles(results)
         self.auditing = threading.Lock()
@@ -146,7 +124,6 @@ def _events(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
 
 def _metrics(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
     return metrics_page(
-        viewer.curves,
         viewer.runs.find(path["run"]),
         asked.texts("name"),
         asked.count("points", POINTS, low=4, high=MOST_POINTS),
@@ -220,7 +197,6 @@ def _sample(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
     return sample_page(
         viewer.runs.find(path["run"]),
         asked.needed("id"),
-        viewer.tokenizers,
         asked.count("tokens_from", 0),
     )
 
@@ -244,7 +220,7 @@ def _compare(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
         asked.count("after", 0),
         asked.limit(),
     )
-    return compare_page(viewer.curves, (a, viewer.runs.find(a)), (b, viewer.runs.find(b)), wanted)
+    return compare_page((a, viewer.runs.find(a)), (b, viewer.runs.find(b)), wanted)
 
 
 def _audit(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
@@ -286,7 +262,7 @@ ENDPOINTS = (
     Endpoint("/runs/{run}/metrics", ("name", "points", "since"), _metrics),
     Endpoint("/runs/{run}/steps", ("before", "limit"), _steps),
     Endpoint("/runs/{run}/facets", (), _facets),
-    Endpoint("/runs/{run}/samples", tuple(FILTERS), _samples),
+    Endpoint("/runs/{run}/samples", FILTERS, _samples),
     Endpoint("/runs/{run}/groups", ("step", "split", "signal", "after", "limit"), _groups),
     Endpoint("/runs/{run}/group", ("step", "key", "split"), _group),
     Endpoint("/runs/{run}/sample", ("id", "tokens_from"), _sample),
