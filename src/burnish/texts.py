@@ -37,6 +37,11 @@ def run_word(folder: Path) -> str:
     return place.name if place.parent == Path("runs") else str(place)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def read_toml(text: str) -> dict[str, Any]:
     """What a TOML text holds; every mistake in it is a `TOMLDecodeError`."""
     try:

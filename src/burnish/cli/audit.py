@@ -12,6 +12,7 @@ from burnish.cli.runs import choose_run
 from burnish.cli.shared_options import RUNS, AsJson, RunName, RunsFolder
 from burnish.errors import UserError
 from burnish.store import RunStore
+from burnish.texts import counted
 
 if TYPE_CHECKING:
     from burnish.view.audit import Audit
@@ -68,7 +69,9 @@ def audit_of(store: RunStore, gold: str) -> Audit:
 def print_audit(audit: Audit) -> None:
     """The audit on the screen."""
     say(f"audit of run '{audit.run}'", style="bold")
-    say(f"{audit.answers} answers of {audit.steps} steps; what moved and was paid, strongest first")
+    say(
+        f"{audit.answers} answers of {counted(audit.steps, 'step')}; what moved and was paid, strongest first"
+    )
     if audit.note or not audit.findings:
         say(audit.note or "nothing stands out.")
     for finding in audit.findings:

@@ -22,7 +22,7 @@ from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
 from burnish.store import RunStore, find_run, manifest
 from burnish.store.sweep import find_sweep
-from burnish.texts import safe
+from burnish.texts import counted, safe
 
 if TYPE_CHECKING:
     from burnish.bench import Comparison, HeldOutRun, PairedTest
@@ -263,8 +263,8 @@ def print_comparison(both: RunComparison) -> None:
 def _print_run(letter: str, run: HeldOutRun, side: RunSide) -> None:
     recipe = f"recipe {side.recipe}, " if side.recipe else ""
     line = (
-        f"{letter}  {run.name}: {recipe}{side.status}, {side.steps} steps, held out after "
-        f"{run.step} steps"
+        f"{letter}  {run.name}: {recipe}{side.status}, {counted(side.steps, 'step')}, held out after "
+        f"{counted(run.step, 'step')}"
     )
     say(one_line(line), style="bold")
 

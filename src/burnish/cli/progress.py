@@ -36,7 +36,7 @@ from burnish.cli.drawing import print_curves
 from burnish.cli.runs import setting
 from burnish.errors import BurnishError
 from burnish.store import Manifest, RunStore
-from burnish.texts import run_word, shown_path
+from burnish.texts import counted, run_word, shown_path
 from burnish.view.curves import curves_of, draw_picture
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def held_out_line(event: Any, part: str = "") -> str:
     what = f"held out ({part})" if part else "held out"
     failed = event.count - event.valid
     missing = f"; {failed} could not be scored" if failed else ""
-    when = "before training" if event.step == 0 else f"after {event.step} steps"
+    when = "before training" if event.step == 0 else f"after {counted(event.step, 'step')}"
     if event.measure == "loss":
         return f"held-out loss {when}: {interval(event.score)} of {event.count} demonstrations"
     return f"{what} {when}: {interval(event.score)} of {event.count} prompts{missing}"
@@ -360,7 +360,7 @@ def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
     say(
         f"time      at least {duration(forecast.step_s)} a step (sampling "
         f"{duration(forecast.rollout_s)}, update {duration(forecast.update_s)}), "
-        f"{duration(forecast.step_s * left)} for {left} steps and then evaluation"
+        f"{duration(forecast.step_s * left)} for {counted(left, 'step')} and then evaluation"
     )
     prompts = event.prompts
     say(f"prompts   {prompts.looked_at} measured, longest {prompts.longest} tokens")

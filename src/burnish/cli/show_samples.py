@@ -23,6 +23,7 @@ from burnish.cli.drawing import (
 from burnish.metrics import CLIPPED, ENTROPY, KL, LENGTH
 from burnish.records import Finish, Reward
 from burnish.store import RunStore, StoredSample, manifest
+from burnish.texts import counted
 from burnish.view.authorship import authored, newest_tokenizer
 
 FAILURES = 5
@@ -35,7 +36,9 @@ def print_step(store: RunStore, step: int, samples: Sequence[StoredSample]) -> N
     An evaluation asks each prompt once, so it is one list.
     """
     if all(sample.split.startswith("eval:") for sample in samples):
-        print_list(f"{samples[0].split} after {step} steps of run '{store.name}'", samples)
+        print_list(
+            f"{samples[0].split} after {counted(step, 'step')} of run '{store.name}'", samples
+        )
         return
     groups = by_group(samples)
     useful = sum(teaches(group) for group in groups.values())

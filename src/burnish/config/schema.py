@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from burnish.lm.base import COLDEST
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
 from burnish.rollouts import RolloutConfig, SingleTurn
@@ -243,7 +244,7 @@ class DistilTrain(TrainSection, frozen=True, tag="distil"):
     """KL(student, teacher), KL(teacher, student), or the first estimated from the sampled tokens."""
     top_k: Count = 0
     """Compare the likeliest tokens and one bucket for the rest; 0: the whole vocabulary."""
-    temperature: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
+    temperature: Annotated[float, Meta(ge=COLDEST, le=100.0)] = 1.0
     """Divides both models' logits."""
 
     @property

@@ -26,6 +26,10 @@ SHIPPED = ("smollm2", "tiny")
 """Models by name; a folder of that name needs a path such as `./tiny`."""
 
 
+COLDEST = 1e-6
+"""The lowest temperature above 0: float32 logits divided by less overflow, and NaN is sampled."""
+
+
 class TooLong(UserError):
     """A prompt that leaves the model no room to answer; `what` is the line without its advice."""
 
@@ -59,7 +63,12 @@ def check_sampling(sampling: Sampling) -> None:
     """Refuse settings that have no meaning, in one line."""
     rules = (
         (sampling.n >= 1, "n", sampling.n, "at least 1"),
-        (0 <= sampling.temperature < float("inf"), "temperature", sampling.temperature, ">= 0"),
+        (
+            sampling.temperature == 0 or COLDEST <= sampling.temperature < float("inf"),
+            "temperature",
+            sampling.temperature,
+            f"0 (greedy) or at least {COLDEST:g}",
+        ),
         (sampling.top_k >= 0, "top_k", sampling.top_k, "0 (off) or more"),
         (0 < sampling.top_p <= 1, "top_p", sampling.top_p, "in (0, 1]"),
         (0 <= sampling.min_p <= 1, "min_p", sampling.min_p, "in [0, 1]"),

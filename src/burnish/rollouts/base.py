@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from burnish.concurrency import gather
 from burnish.errors import RolloutError, UserError
-from burnish.lm.base import LM, Sampling
+from burnish.lm.base import COLDEST, LM, Sampling
 from burnish.lm.failures import EXPECTED, classify
 from burnish.records import Finish, Message, Status, Task, Trajectory
 from burnish.rollouts.session import NO_LIMITS, LimitReached, Limits, Session, renderer_of
@@ -44,7 +44,7 @@ class RolloutSettings(
     """Rollouts of each prompt: the group. One alone has nothing to be compared with."""
     max_tokens: Positive = 16
     """Tokens sampled in one rollout, over all its turns."""
-    temperature: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
+    temperature: Annotated[float, Meta(ge=COLDEST, le=100.0)] = 1.0
     top_k: Count = 0
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     min_p: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0

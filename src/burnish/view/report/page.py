@@ -11,6 +11,7 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
+from burnish.texts import counted
 from burnish.view.audit import Audit, Finding
 from burnish.view.report.contents import RunReport, Shown
 
@@ -109,7 +110,7 @@ def _facts(report: RunReport) -> str:
 def _audit(audit: Audit) -> str:
     told = (
         "<p>What moved in this run and was paid, the strongest first. An audit, not an alarm: "
-        f"learning moves things too. {audit.answers:,} answers of {audit.steps} steps were read.</p>"
+        f"learning moves things too. {audit.answers:,} answers of {counted(audit.steps, 'step')} were read.</p>"
     )
     if audit.note:
         told += f"<p>{escape(audit.note)}</p>"

@@ -1,0 +1,33 @@
+"""The lowest temperature: 0 is greedy, and nothing between 0 and a millionth is sampled with."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from burnish.errors import UserError
+from burnish.lm import LocalLM, Sampling, load_model
+from burnish.lm.base import COLDEST
+from burnish.records import Message
+
+PROMPT = [Message("user", "What is 2 + 3?")]
+
+
+@pytest.fixture(scope="module")
+def lm() -> LocalLM:
+    return LocalLM(load_model("tiny"))
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 9e-7, -1.0, float("nan"), float("inf")])
+def test_temperatures_that_cannot_be_sampled_with_are_refused(
+    lm: LocalLM, temperature: float
+) -> None:
+    with pytest.raises(UserError, match=r"expected 0 \(greedy\) or at least 1e-06"):
+        anyio.run(lm.sample, PROMPT, Sampling(temperature=temperature))
+
+
+def test_the_coldest_sampling_is_greedy(lm: LocalLM) -> None:
+    (cold,) = anyio.run(lm.sample, PROMPT, Sampling(temperature=COLDEST, max_tokens=8, seed=3))
+    (greedy,) = anyio.run(lm.sample, PROMPT, Sampling(temperature=0, max_tokens=8))
+    assert cold.token_ids == greedy.token_ids
+    assert all(value <= 0 for value in cold.logprobs)
