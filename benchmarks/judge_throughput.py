@@ -27,7 +27,7 @@ import anyio
 from burnish.lm.http import OpenAILM, Prices
 from burnish.lm.jobs import Limits
 from burnish.records import Message, Response, Task
-from burnish.rewards.judges import DirectPair, JudgeModel, ReplyCache
+from burnish.rewards.judges import CallLog, DirectPair, JudgeModel
 from burnish.rewards.scorer import checked, gather
 
 MODEL = "loopback-judge"
@@ -92,7 +92,7 @@ async def measure(port: int, options: argparse.Namespace) -> dict[str, float]:
         async with OpenAILM(url, MODEL, limits=limits, prices=prices) as lm:
             judge = JudgeModel(
                 lm,
-                cache=ReplyCache(Path(folder) / "cache.sqlite") if options.keep else None,
+                cache=CallLog(Path(folder) / "cache.jsonl") if options.keep else None,
                 record=Path(folder) / "record.jsonl" if options.keep else None,
             )
             pair = DirectPair(judge)

@@ -125,7 +125,7 @@ ELSEWHERE = {
         "pair_findings versus_metrics run_table"
     ),
     "files and names of files": (
-        "read_record replay read_review write_review check_skill load_skill problems_of "
+        "read_calls replay read_review write_review check_skill load_skill problems_of "
         "shipped_skills read_results benchmark load load_healthbench load_healthbench_marks "
         "load_ifeval load_judgebench load_llmbar load_pandalm load_ppe load_rewardbench2 "
         "load_rmbench"

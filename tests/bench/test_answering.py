@@ -11,9 +11,9 @@ from burnish.bench.evaluate import Answering, blanks
 from burnish.bench.items import Item, Judged, message
 from burnish.bench.judging import ResultFile, judge_items
 from burnish.lm.base import Completion, Sampling
+from burnish.lm.budget import Budget
 from burnish.records import Finish, Status
 from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
-from burnish.rewards.judges.budget import Budget
 from burnish.rewards.judges.judge_model import JudgeModel
 
 

@@ -84,7 +84,7 @@ def test_a_log_of_two_models_asks_which(tmp_path):
     path = tmp_path / "lm"
     recorded(path)
     recorded(path, ScriptedLM(lambda messages, index: "other", name="judge"))
-    with pytest.raises(UserError, match=r"holds \['judge', 'scripted'\]; choose one"):
+    with pytest.raises(UserError, match=r"holds judge, scripted; choose one"):
         ReplayLM(path)
     with pytest.raises(UserError, match="Did you mean 'judge'"):
         ReplayLM(path, model="jugde")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
 import signal
-import sqlite3
 
 import anyio
 import anyio.lowlevel
@@ -15,14 +15,14 @@ from training_cases import finish, merged, outcome, trainer
 
 from burnish.errors import StoreError
 from burnish.lm.base import Completion
+from burnish.lm.budget import Spent
+from burnish.lm.call_log import Account, Call, PaidReplies, remove_paid_replies
 from burnish.lm.http import Prices
 from burnish.lm.meter import Cost
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message
 from burnish.rewards.judge_reward import LMPairJudge
-from burnish.rewards.judges import Budget, JudgeModel, Question, Reply
-from burnish.rewards.judges.budget import Spent
-from burnish.rewards.judges.reply_log import Account, PaidReplies, remove_paid_replies
+from burnish.rewards.judges import Budget, JudgeModel, Question
 from burnish.seeds import digest
 
 
@@ -220,29 +220,29 @@ def test_judges_of_one_run_are_told_apart(tmp_path):
         paid.close()
 
 
-@pytest.mark.parametrize("damage", ["text", "row"])
+@pytest.mark.parametrize("damage", ["text", "line"])
 def test_a_damaged_file_is_one_line(tmp_path, damage):
-    path = tmp_path / "judges.sqlite"
+    path = tmp_path / "judges.jsonl"
     if damage == "text":
-        path.write_text("this is no database, but long enough to be taken for one" * 20)
+        path.write_text("this is no log, but long enough to be taken for one" * 20)
     else:
-        _, paid = opened(tmp_path, "")
+        judge, paid = opened(tmp_path, "a")
+        paid.begin("step 1")
+        ask(judge)
         paid.close()
-        with sqlite3.connect(path) as db:
-            db.execute("INSERT INTO accounts VALUES ('0 scripted', '{')")
-    with pytest.raises(StoreError, match=r"judges\.sqlite.*Remove it to go on"):
+        path.write_text('{"key":"spent","owner":"0 scripted","account":{\n' + path.read_text())
+    with pytest.raises(StoreError, match=r"judges\.jsonl.*Remove it to go on"):
         opened(tmp_path, "")
 
 
 def test_what_cannot_be_written_is_said_once_and_the_run_goes_on(tmp_path, caplog):
     judge, paid = opened(tmp_path, "ab")
     paid.begin("step 1")
-    with sqlite3.connect(paid.path) as db:
-        db.execute("DROP TABLE replies")
-        db.execute("CREATE VIEW replies AS SELECT 1 AS key, 1 AS reply")
     assert ask(judge) == "a"
-    paid.begin("step 2")
-    assert sum("is not kept" in record.getMessage() for record in caplog.records) == 1
+    with paid.path.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert ask(judge) == "b"
+    assert sum("not kept" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_an_account_survives_its_file():
@@ -256,12 +256,13 @@ def test_two_reads_at_once_take_two_replies(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
     judge, paid = opened(tmp_path, "")
+    asked = Call("key", "m")
     paid.begin("step 1")
     for number in range(64):
-        judge.paid.write("key", Reply(str(number)))
+        judge.paid.write(Call("key", "m", completions=(Completion(str(number)),)))
     paid.begin("step 1")  # the same part again, as a continued run begins it
     with ThreadPoolExecutor(8) as pool:
-        read = list(pool.map(lambda _: judge.paid.read("key").text, range(64)))
+        read = list(pool.map(lambda _: judge.paid.read(asked).completions[0].text, range(64)))
     assert sorted(map(int, read)) == list(range(64))
 
 
@@ -277,7 +278,11 @@ def test_closed_replies_are_neither_read_nor_written(tmp_path):
 
 def test_a_reset_removes_the_files_of_all_processes(tmp_path):
     for rank in (0, 3):
-        PaidReplies(tmp_path, [], rank=rank).close()
+        judge = JudgeModel(ScriptedLM(["a"]))
+        paid = PaidReplies(tmp_path, [judge], rank=rank)
+        paid.begin("step 1")
+        assert ask(judge) == "a"
+        paid.close()
     (tmp_path / "config.json").touch()
     assert len(list(tmp_path.iterdir())) == 3
     remove_paid_replies(tmp_path)

@@ -18,16 +18,16 @@ from burnish.bench.items import Item
 from burnish.bench.judging import rewards_of, version_of
 from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
+from burnish.lm.budget import Budget, Forecast
+from burnish.lm.budget import forecast as forecast_of
 from burnish.lm.http import Prices
 from burnish.lm.jobs import Limits
 from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
 from burnish.lm.named import open_lm
+from burnish.lm.replay import ReplayLM
 from burnish.records import Message
-from burnish.rewards.judges.budget import Budget, Forecast
-from burnish.rewards.judges.budget import forecast as forecast_of
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
-from burnish.rewards.judges.reply_log import RecordLM
 from burnish.rewards.scorer import Scorer
 
 MEASURED = 3
@@ -162,12 +162,12 @@ def _replayed(path: Path, model: str) -> LM:
     It is then the same judge: its results and those of the recording go to one file.
     """
     if not model:
-        return RecordLM(path)
+        return ReplayLM(path, by_words=True)
     try:
         live = open_lm(model, late=True) if "://" not in model else open_lm(model)
     except UserError:  # the name alone, or a folder that is not on this machine
-        return RecordLM(path, model=model)
-    return RecordLM(path, model=live.name, identity=getattr(live, "identity", ""))
+        return ReplayLM(path, model=model, by_words=True)
+    return ReplayLM(path, model=live.name, identity=getattr(live, "identity", ""), by_words=True)
 
 
 def _record_of(settings: JudgeSettings) -> Path | None:

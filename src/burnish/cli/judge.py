@@ -21,7 +21,7 @@ from burnish.records import Status
 if TYPE_CHECKING:
     from burnish.bench.items import Item, Judged
     from burnish.bench.open_judge import OpenJudge
-    from burnish.rewards.judges.budget import Forecast
+    from burnish.lm.budget import Forecast
 
 
 LISTED = 12

@@ -34,7 +34,7 @@ from burnish.bench.judging import ResultFile, judge_items, unasked
 from burnish.bench.open_judge import JudgeSettings, OpenJudge, WatchedBudget, forecast, open_judge
 from burnish.cli.console import count, duration, err, one_line, say
 from burnish.cli.shared_options import JudgeFlags
-from burnish.rewards.judges.budget import Budget, Forecast
+from burnish.lm.budget import Budget, Forecast
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.scorer import Scope, Scorer
 

@@ -11,6 +11,7 @@ from burnish.lazy import lazy_exports
 from burnish.lm.base import LM, Completion, Prompt, Sampler, Sampling, Scores
 
 if TYPE_CHECKING:
+    from burnish.lm.call_log import CallLog, read_calls
     from burnish.lm.embedded import embedded_model
     from burnish.lm.folder import LoadedModel, load_model, save_model
     from burnish.lm.hardware import choose_threads
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LM",
+    "CallLog",
     "Completion",
     "LoadedModel",
     "LocalLM",
@@ -45,6 +47,7 @@ __all__ = [
     "embedded_model",
     "load_model",
     "open_lm",
+    "read_calls",
     "save_model",
     "tiny_model",
 ]

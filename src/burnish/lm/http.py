@@ -12,7 +12,6 @@ goes into one header and nowhere else: not into errors, logs or `repr`.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -44,7 +43,6 @@ from burnish.lm.failures import (
 from burnish.lm.meter import SAFETY, Cost, current_meter, estimate_tokens
 from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
 from burnish.records import Message
-from burnish.seeds import digest
 
 if TYPE_CHECKING:
     import httpx
@@ -132,7 +130,6 @@ class OpenAILM:
         name = f"burnish_http_client_{next(_serial)}"
         self._connections: RunVar[Connections | None] = RunVar(name, None)
         self._calls = 0
-        self._asked: Counter[str] = Counter()
 
     @property
     def name(self) -> str:
@@ -199,10 +196,10 @@ class OpenAILM:
             usage = reply.counted
             return Answer(reply, usage.prompt_tokens, usage.completion_tokens, cost.usd)
 
-        job = self._job(path, tokens, body, content)
+        job = self._job(path, tokens)
         if (meter := current_meter()) is not None:
             meter.is_used = True
-        return await self.pool.call(job, request, value_type=wire.Reply)
+        return await self.pool.call(job, request)
 
     async def list_models(self) -> tuple[str, ...]:
         """Names of the models that the server says it has."""
@@ -213,7 +210,7 @@ class OpenAILM:
             listed = wire.decode(data, wire.ModelList, where, secret=self._key)
             return Answer(tuple(model.id for model in listed.data))
 
-        return await self.pool.call(self._job("/models"), request, value_type=tuple[str, ...])
+        return await self.pool.call(self._job("/models"), request)
 
     async def aclose(self) -> None:
         """Close this event loop's connections."""
@@ -325,16 +322,9 @@ class OpenAILM:
                 self._lose(most.at_least(counted), is_estimated=True)
             raise
 
-    def _job(self, path: str, tokens: int = 0, body: Any = None, content: bytes = b"") -> Job:
-        """A journal must know a request again after a restart, whatever the order of asking: its
-        id is then what is asked and how often that was asked before."""
-        name = self._shown(path)
-        if self.pool.has_journal:
-            name = f"{name} {digest(content)}"
-            self._asked[name] += 1
-            return Job(f"{name} #{self._asked[name]}", body, tokens, self._endpoint)
+    def _job(self, path: str, tokens: int = 0) -> Job:
         self._calls += 1
-        return Job(f"{name} #{self._calls}", None, tokens, self._endpoint)
+        return Job(f"{self._shown(path)} #{self._calls}", None, tokens, self._endpoint)
 
     async def _send(
         self, method: str, path: str, content: bytes | None, *, root: bool = False

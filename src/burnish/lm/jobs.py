@@ -54,7 +54,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Job(Struct, frozen=True):
-    """One piece of work. With a journal the payload must be JSON-able: it is part of the key."""
+    """One piece of work."""
 
     id: str
     payload: Any = None
@@ -88,7 +88,6 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
     seconds: float = 0.0
     tokens: int = 0
     cost_usd: float = 0.0
-    from_journal: bool = False
 
 
 class Totals(Struct, kw_only=True):
@@ -96,7 +95,6 @@ class Totals(Struct, kw_only=True):
 
     ok: int = 0
     failed: int = 0
-    from_journal: int = 0
     attempts: int = 0
     hedges: int = 0
     prompt_tokens: int = 0

@@ -1,7 +1,7 @@
 """Append-only JSON-lines files that survive a kill at any moment.
 
 Each record is one `write` of one line to a file opened for appending, so that after a kill at
-most the last line is torn; the next opening cuts it off. Nothing is cut from a file that does not
+most the last line is torn; the next writer cuts it off. Nothing is cut from a file that does not
 hold our records: a broken line anywhere else, or an end that no torn record could leave, is
 reported and the file stays as it is.
 """
@@ -9,9 +9,12 @@ reported and the file stays as it is.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -25,30 +28,24 @@ except ImportError:  # no advisory locks on this platform; two writers are then 
 
 T = TypeVar("T", bound=Struct)
 
-
-class Place(NamedTuple):
-    """A place between two lines of a file."""
-
-    offset: int = 0
-    line: int = 0
-
-
-START = Place()
+TURN_S = 1.0
+"""How long a writer of a shared file waits for its turn; a turn is one line."""
 
 
 class LineFile(Generic[T]):
-    """One JSON-lines file of records of one kind, held open by one writer.
+    """One JSON-lines file of records of one kind.
 
-    `known` is the end of what an earlier opening has read; only what follows is read again.
+    One writer has it alone while it is open, or, with `shared`, any number of processes append to
+    it in turn.
     """
 
-    def __init__(self, path: Path, kind: type[T], known: Place = START) -> None:
-        self.path = path
-        self.kind = kind
-        self.end = known
-        """Where the whole lines ended when the file was opened."""
+    def __init__(self, path: Path, kind: type[T], *, shared: bool = False) -> None:
+        self.path, self.kind, self.shared = path, kind, shared
         self.records: list[T] = []
-        """What stood between `known` and `end`."""
+        """What the last reading found: the whole file, or what others have added since."""
+        self.starts: list[int] = []
+        """Where each of the records begins in the file."""
+        self._end = self._lines = 0
         self._fd = -1
 
     def __enter__(self) -> Self:
@@ -58,8 +55,8 @@ class LineFile(Generic[T]):
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be opened for writing ({error})") from error
         try:
-            self._lock()
-            self._read()
+            with self._turn() if self.shared else self._alone():
+                self._read(cut=True)
         except BaseException:
             self._close()
             raise
@@ -73,56 +70,110 @@ class LineFile(Generic[T]):
     ) -> None:
         self._close()
 
-    def is_same(self, path: Path) -> bool:
-        """Whether the path still leads to the file that is held open."""
-        return os.path.samestat(os.fstat(self._fd), path.stat())
+    @property
+    def is_gone(self) -> bool:
+        """Whether the path no longer leads to the file that is held open."""
+        try:
+            return not os.path.samestat(os.fstat(self._fd), self.path.stat())
+        except OSError:
+            return True
 
-    def append(self, record: T) -> None:
-        """Write one record as one line, in one system call."""
+    def append(self, record: T) -> int:
+        """Write one record as one line, in one system call; where it begins.
+
+        Of a shared file, `records` are then those that others have added since the last reading.
+        """
         line = msgspec.json.encode(record) + b"\n"
-        size = os.fstat(self._fd).st_size
+        if not self.shared:
+            return self._write(line)
+        with self._turn():
+            self._read(cut=True)
+            return self._write(line)
+
+    def refresh(self, *, anew: bool = False) -> None:
+        """Read the whole lines that are new, or all of them anew."""
+        if anew:
+            self._end = self._lines = 0
+        self._read(cut=False)
+
+    def at(self, start: int) -> T:
+        """The record that begins at this place."""
+        with open(self._fd, "rb", closefd=False) as file:
+            file.seek(start)
+            return _decode(self.path, file.readline(), msgspec.json.Decoder(self.kind), start)
+
+    def _write(self, line: bytes) -> int:
+        start = os.fstat(self._fd).st_size
         try:
             written = os.write(self._fd, line)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written ({error})") from error
         if written != len(line):
-            os.ftruncate(self._fd, size)
+            os.ftruncate(self._fd, start)
             raise StoreError(
                 f"{self.path}: only {written} of {len(line)} bytes of a line were written; "
                 "is the disk full?"
             )
+        self._end, self._lines = start + len(line), self._lines + 1
+        return start
 
-    def _lock(self) -> None:
-        if fcntl is None:
-            return
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Lock the file until it is closed."""
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise UserError(
+                    f"{self.path}: in use by another process; give each run its own file "
+                    "or wait until that one ends"
+                ) from error
+        yield
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Lock the file for one line."""
+        until = monotonic() + TURN_S
+        while fcntl is not None:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if monotonic() > until:
+                    raise StoreError(
+                        f"{self.path}: in use by another process for over {TURN_S:g} s"
+                    ) from error
+                sleep(0.002)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(
-                f"{self.path}: in use by another process; give each run its own file "
-                "or wait until that one ends"
-            ) from error
+            yield
+        finally:
+            if fcntl is not None:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def _read(self) -> None:
+    def _read(self, *, cut: bool) -> None:
         """Read what is new; cut a torn last line once everything before it is known to be ours."""
+        self.records, self.starts = [], []
         size = os.fstat(self._fd).st_size
-        start = self.end if self.end.offset <= size else START
-        try:
-            with open(self._fd, "rb", closefd=False) as file:
-                file.seek(start.offset)
-                data = file.read()
-        except OSError as error:
-            raise StoreError(f"{self.path}: cannot be read ({error})") from error
-        tail = data[data.rfind(b"\n") + 1 :]
-        self.records = _decoded(self.path, data, self.kind, start.line)
-        if tail and not _is_torn(tail, self.kind):
-            raise StoreError(
-                f"{self.path}: it does not end as a file of {self.kind.__name__} records does; "
-                "nothing was changed. Is it something else? Choose another file"
-            )
-        self.end = Place(start.offset + len(data) - len(tail), start.line + len(self.records))
-        if tail:
-            os.ftruncate(self._fd, self.end.offset)
+        if size == self._end:
+            return
+        if size < self._end:  # somebody has shortened it
+            self._end = self._lines = 0
+        decoder, line = msgspec.json.Decoder(self.kind), b""
+        with open(self._fd, "rb", closefd=False) as file:
+            file.seek(self._end)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self.records.append(_decode(self.path, line, decoder, self._end, self._lines + 1))
+                self.starts.append(self._end)
+                self._end, self._lines, line = self._end + len(line), self._lines + 1, b""
+        if line and cut:
+            if not _is_torn(line, self.kind):
+                raise StoreError(
+                    f"{self.path}: it does not end as a file of {self.kind.__name__} records does; "
+                    "nothing was changed. Is it something else? Choose another file"
+                )
+            os.ftruncate(self._fd, self._end)
 
     def _close(self) -> None:
         if self._fd < 0:
@@ -142,21 +193,22 @@ def read_lines(path: Path, kind: type[T]) -> list[T]:
         data = path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({error})") from error
-    return _decoded(path, data, kind, 0)
-
-
-def _decoded(path: Path, data: bytes, kind: type[T], lines_before: int) -> list[T]:
     decoder = msgspec.json.Decoder(kind)
-    records = []
-    for number, line in enumerate(data.split(b"\n")[:-1], start=lines_before + 1):
-        try:
-            records.append(decoder.decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise StoreError(
-                f"{path}, line {number}: {error}; expected one JSON record a line. "
-                "Only a last line may be torn: the file is damaged or is something else"
-            ) from error
-    return records
+    lines = enumerate(data.split(b"\n")[:-1], start=1)
+    return [_decode(path, line, decoder, 0, number) for number, line in lines]
+
+
+def _decode(
+    path: Path, line: bytes, decoder: msgspec.json.Decoder[T], start: int, number: int = 0
+) -> T:
+    try:
+        return decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        where = f"line {number}" if number else f"byte {start}"
+        raise StoreError(
+            f"{path}, {where}: {error}; expected one JSON record a line. "
+            "Only a last line may be torn: the file is damaged or is something else"
+        ) from error
 
 
 def _is_torn(tail: bytes, kind: type[Struct]) -> bool:

@@ -161,4 +161,4 @@ class RemoteSampler(OpenAILM):
             data = await self._send("POST", path, msgspec.json.encode(body), root=True)
             return Answer(wire.decode(data or b"{}", dict[str, Any], path, secret=self._key))
 
-        return await self.pool.call(self._job(path, body=body), request, value_type=dict[str, Any])
+        return await self.pool.call(self._job(path), request)

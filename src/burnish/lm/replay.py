@@ -5,57 +5,45 @@
         await score_everything(lm)
     lm = ReplayLM(Path("judge.jsonl"))
 
-The log has one JSON line a call, keyed by a hash of model, prompt and sampling. What was not
-recorded is an error, never a guess.
+What was not recorded is an error, never a guess. With `reuse` a recording is resumed: calls that
+the log holds are answered from it.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import msgspec
-from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from burnish.errors import ModelError, UserError, did_you_mean
 from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
-from burnish.lm.lines import LineFile, Place, read_lines
-from burnish.records import Message
+from burnish.lm.call_log import Call, CallLog, asked_sample, asked_score, read_calls
+from burnish.lm.failures import BadReply, Refused, TimedOut
+from burnish.records import Message, Status
 from burnish.seeds import digest
 
+_FAILURES: dict[Status, type[ModelError]] = {
+    Status.TIMEOUT: TimedOut,
+    Status.REFUSED: Refused,
+    Status.PARSE_ERROR: BadReply,
+}
 
-class Recorded(Struct, frozen=True, omit_defaults=True):
-    """One call and its answer. `sampling` is None where the call was `score`."""
 
-    key: str
-    model: str
-    messages: tuple[Message, ...] = ()
-    prompt_ids: tuple[int, ...] = ()
-    sampling: Sampling | None = None
-    completions: tuple[Completion, ...] = ()
-    response_ids: tuple[int, ...] = ()
-    top_k: int = 0
-    scores: Scores | None = None
-
-    @property
-    def prompt_text(self) -> str:
-        """The prompt for people."""
-        if self.prompt_ids:
-            return " ".join(map(str, self.prompt_ids))
-        return "\n".join(message.text for message in self.messages)
+class NotRecorded(ModelError):
+    """A call that the log does not hold."""
 
 
 class RecordingLM:
     """Any model, with every answer also written to a log."""
 
-    def __init__(self, lm: LM, path: Path) -> None:
-        self._lm = lm
-        self._path = path
-        self._known = Place()
-        if path.exists():  # a file that is something else is refused before the model is paid
-            self._write(None)
+    def __init__(self, lm: LM, path: str | Path, *, reuse: bool = False) -> None:
+        """`reuse`: what the log holds is not asked again."""
+        self._lm, self._reuse = lm, reuse
+        self.log = CallLog(path)
 
     @property
     def name(self) -> str:
@@ -71,119 +59,147 @@ class RecordingLM:
         return getattr(self._lm, "prices", None)
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        asked = asked_sample(self.name, prompt, sampling)
+        asked = asked_sample(self.name, prompt, sampling, self.identity)
+        if self._reuse and (known := self.log.find(asked)) is not None:
+            return list(known.completions)
         completions = await self._lm.sample(prompt, sampling)
-        self._write(msgspec.structs.replace(asked, completions=tuple(completions)))
+        self.log.append(replace(asked, completions=tuple(completions)))
         return completions
 
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
     ) -> Scores:
-        asked = _asked_score(self.name, prompt_ids, response_ids, top_k)
+        asked = asked_score(self.name, prompt_ids, response_ids, top_k, self.identity)
+        known = self.log.find(asked) if self._reuse else None
+        if known is not None and known.scores is not None:
+            return known.scores
         scores = await self._lm.score(prompt_ids, response_ids, top_k=top_k)
-        self._write(msgspec.structs.replace(asked, scores=scores))
+        self.log.append(replace(asked, scores=scores))
         return scores
-
-    def _write(self, record: Recorded | None) -> None:
-        """Append a record, or with None only check the file."""
-        with LineFile(self._path, Recorded, self._known) as file:
-            self._known = file.end
-            if record is not None:
-                file.append(record)
 
 
 class ReplayLM:
-    """The answers of a log, as the model that was recorded. Of equal calls the first counts."""
+    """The answers of a log, as the model that was recorded. Of equal calls the first counts.
 
-    def __init__(self, path: Path, *, model: str | None = None) -> None:
-        self._path = path
-        self._records: dict[str, Recorded] = {}
-        for record in read_lines(path, Recorded):
-            self._records.setdefault(record.key, record)
-        models = sorted({record.model for record in self._records.values()})
-        self._name = _one_model(models, model, path)
+    With `by_words` a sample is also found by the words of its prompt and its seed, and by the words
+    alone where the same vote on them was asked once: settings such as `max_tokens` need not be the
+    recorded ones, because nothing is generated.
+    """
+
+    is_replay = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        model: str | None = None,
+        identity: str = "",
+        by_words: bool = False,
+    ) -> None:
+        """`identity` is that of the model on record (`model_key`), where it is known."""
+        self.path, self.identity, self.by_words = Path(path).expanduser(), identity, by_words
+        calls = read_calls(self.path)
+        self._name = _one_model(sorted({call.model for call in calls}), model, self.path)
+        self._vote = 0
+        self._by_key: dict[str, Call] = {}
+        self._by_words: dict[str, dict[int, Call]] = {}
+        for call in calls:
+            if call.model != self._name:
+                continue
+            _keep(self._by_key, call.key, call)
+            if by_words and call.sampling is not None:
+                of_words = self._by_words.setdefault(_words(call.messages), {})
+                _keep(of_words, call.sampling.seed, call)
 
     @property
     def name(self) -> str:
         return self._name
 
+    def voter(self, vote: int) -> Self:
+        """The log asked for that vote: an answer given as one vote is not another one."""
+        if vote == self._vote:
+            return self
+        other = copy(self)
+        other._vote = vote
+        return other
+
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        return list(self._find(asked_sample(self._name, prompt, sampling)).completions)
+        found = self._find(asked_sample(self._name, prompt, sampling))
+        if not found.completions:
+            raise _FAILURES.get(found.status, ModelError)(f"recorded: {found.reason}")
+        return list(found.completions)
 
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
     ) -> Scores:
-        found = self._find(_asked_score(self._name, prompt_ids, response_ids, top_k)).scores
+        found = self._find(asked_score(self._name, prompt_ids, response_ids, top_k, "")).scores
         if found is None:
-            raise ModelError(f"{self._path}: a recorded score has no log-probs; record it again")
+            raise ModelError(f"{self.path}: a recorded score has no log-probs; record it again")
         return found
 
-    def _find(self, asked: Recorded) -> Recorded:
-        found = self._records.get(asked.key)
+    def _find(self, asked: Call) -> Call:
+        if self.by_words and asked.sampling is not None:
+            return self._worded(asked, asked.sampling.seed)
+        found = self._by_key.get(asked.key)
         if found is None:
-            raise ModelError(f"{self._path}: {self._why_missing(asked)}")
+            raise NotRecorded(f"{self.path}: {self._why_missing(asked)}")
         return found
 
-    def _why_missing(self, asked: Recorded) -> str:
+    def _worded(self, asked: Call, seed: int) -> Call:
+        by_seed = self._by_words.get(_words(asked.messages), {})
+        same_vote = [one for one in by_seed.values() if one.vote == self._vote]
+        found = by_seed.get(seed) or (same_vote[0] if len(same_vote) == 1 else None)
+        if found is None:
+            seen = f"asked {len(by_seed)} times with other seeds" if by_seed else "never asked"
+            said = asked.messages[-1].text[:60] if asked.messages else ""
+            raise NotRecorded(f"{self.path}: the question ending in {said!r} was {seen}")
+        return found
+
+    def _why_missing(self, asked: Call) -> str:
         """Name the recorded call that comes nearest, and what differs."""
         kind = "score" if asked.sampling is None else "sample"
         same_kind = [
-            record
-            for record in self._records.values()
-            if record.model == asked.model and (record.sampling is None) == (kind == "score")
+            call for call in self._by_key.values() if (call.sampling is None) == (kind == "score")
         ]
         text = asked.prompt_text
         start = f"no recorded {kind} for the prompt {text[:80]!r}"
-        for record in same_kind:
-            if record.prompt_text == text:
-                return f"{start} with these settings; recorded: {_difference(record, asked)}"
-        prompts = [record.prompt_text for record in same_kind]
+        for call in same_kind:
+            if call.prompt_text == text:
+                return f"{start} with these settings; recorded: {_difference(call, asked)}"
+        prompts = [call.prompt_text for call in same_kind]
         near = difflib.get_close_matches(text, prompts, n=1, cutoff=0.0)
         if not near:
             return f"{start}; the log has none at all of model '{asked.model}'"
         return f"{start}; the nearest recorded prompt is {near[0][:80]!r}"
 
 
-def asked_sample(model: str, prompt: Prompt, sampling: Sampling) -> Recorded:
-    """One call of `sample` as a log keeps it, still without its answer."""
-    messages = tuple(item for item in prompt if isinstance(item, Message))
-    ids = tuple(item for item in prompt if isinstance(item, int))
-    key = _key("sample", model, messages, ids, sampling)
-    return Recorded(key, model, messages, ids, sampling)
+def _keep(calls: dict[Any, Call], key: object, call: Call) -> None:
+    """The first call of a key; one that failed and was asked again later has its answer."""
+    kept = calls.get(key)
+    if kept is None or (not kept.is_answered and call.is_answered):
+        calls[key] = call
 
 
-def _asked_score(
-    model: str, prompt_ids: Sequence[int], response_ids: Sequence[int], top_k: int
-) -> Recorded:
-    ids, response = tuple(prompt_ids), tuple(response_ids)
-    key = _key("score", model, ids, response, top_k)
-    return Recorded(key, model, prompt_ids=ids, response_ids=response, top_k=top_k)
+def _words(messages: Sequence[Message]) -> str:
+    return digest(*(part for m in messages for part in (m.role, m.text)))
 
 
-def _key(*parts: object) -> str:
-    try:
-        return digest(*(msgspec.json.encode(part, order="deterministic") for part in parts))
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"the prompt cannot be written as UTF-8 ({error.reason}); it holds half a character"
-        ) from None
-
-
-def _difference(record: Recorded, asked: Recorded) -> str:
+def _difference(call: Call, asked: Call) -> str:
     """The settings in which two calls with the same prompt differ, as the log has them."""
-    if record.sampling is None or asked.sampling is None:
-        return f"top_k={record.top_k}, {len(record.response_ids)} response tokens"
-    ours, theirs = msgspec.structs.asdict(asked.sampling), msgspec.structs.asdict(record.sampling)
+    if call.sampling is None or asked.sampling is None:
+        return f"top_k={call.top_k}, {len(call.response_ids)} response tokens"
+    ours, theirs = asdict(asked.sampling), asdict(call.sampling)
     return ", ".join(f"{k}={theirs[k]!r}" for k in theirs if theirs[k] != ours[k])
 
 
 def _one_model(models: Sequence[str], wanted: str | None, path: Path) -> str:
     if not models:
-        raise UserError(f"{path}: the log is empty; record it with RecordingLM first")
-    if wanted is None and len(models) == 1:
-        return models[0]
-    if wanted is None:
-        raise UserError(f"{path}: the log holds {models}; choose one with model=")
-    if wanted not in models:
-        raise UserError(f"{path}: no model '{wanted}' in it.{did_you_mean(wanted, models)}")
-    return wanted
+        raise UserError(f"{path}: the log is empty; record a model first")
+    if wanted is None and len(models) > 1:
+        raise UserError(f"{path}: the log holds {', '.join(models)}; choose one with model=")
+    if wanted is not None and wanted not in models:
+        raise UserError(
+            f"{path}: no model '{wanted}' in it, only {', '.join(models)}."
+            f"{did_you_mean(wanted, models)}"
+        )
+    return wanted or models[0]

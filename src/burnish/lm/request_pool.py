@@ -1,6 +1,6 @@
 """Many calls to slow and unreliable servers; the only place that limits and retries.
 
-    pool = RequestPool(Limits(concurrency=32, requests_per_minute=600), journal=Path("judge.jsonl"))
+    pool = RequestPool(Limits(concurrency=32, requests_per_minute=600))
     outcomes = await pool.run([Job(task.id, payload) for ...], worker)     # in the jobs' order
 
 A worker is `async (job) -> Answer`. It raises a `BoundaryError` (most of all the ones of
@@ -15,24 +15,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from contextvars import ContextVar
-from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
-from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.lm.failures import EXPECTED, CallFailed, TimedOut, classify, first_error
 from burnish.lm.jobs import Answer, Job, Limits, Outcome, Totals, check_jobs
-from burnish.lm.lines import LineFile, Place
 from burnish.lm.rate_limit import Call, Clock, EndpointLimiter, RetryBudget, SystemClock, backoff_s
 from burnish.records import Status
-from burnish.seeds import Seeds, digest
+from burnish.seeds import Seeds
 
 __all__ = ["Answer", "Job", "Limits", "Outcome", "RequestPool", "Totals"]
 
@@ -53,91 +47,55 @@ _outer: ContextVar[_Outer] = ContextVar("burnish_request_pool")
 
 
 class RequestPool:
-    """Bounded concurrency, rates, deadlines, one retry budget, hedging and a journal."""
+    """Bounded concurrency, rates, deadlines, one retry budget and hedging."""
 
     def __init__(
         self,
         limits: Limits | None = None,
         *,
         endpoints: Mapping[str, Limits] | None = None,
-        journal: Path | None = None,
         seed: int = 0,
         clock: Clock | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.totals = Totals()
         self._endpoints = dict(endpoints or {})
-        self._journal = Journal(journal) if journal else None
         self._seeds = Seeds(seed)
         self._clock: Clock = clock or SystemClock()
         self._budget = RetryBudget(self.limits.retry_share, self.limits.retry_floor)
         self._limiters: dict[str, EndpointLimiter] = {}
         self._waits: dict[int, Call] = {}
 
-    async def run(
-        self, jobs: Sequence[Job], worker: Worker[T], *, value_type: Any = Any
-    ) -> list[Outcome[T]]:
-        """Do all jobs and return their outcomes in the jobs' order.
-
-        With a journal, jobs that an earlier run finished are not called again; their values come
-        back as `value_type` (plain JSON where it is not given). Failed jobs are tried again.
-        """
+    async def run(self, jobs: Sequence[Job], worker: Worker[T]) -> list[Outcome[T]]:
+        """Do all jobs and return their outcomes in the jobs' order."""
         check_jobs(jobs, self._endpoints, self.limits)
         outcomes: dict[str, Outcome[T]] = {}
-        with self._journal or nullcontext() as journal:
-            if journal is not None:
-                outcomes |= journal.finished(jobs, value_type)
-                self.totals.from_journal += len(outcomes)
-            calls = [Call(job, self._clock.now()) for job in jobs if job.id not in outcomes]
+        calls = [Call(job, self._clock.now()) for job in jobs]
 
-            async def pull(queue: Iterator[Call]) -> None:
-                for call in queue:
-                    outcome = await self._outcome(call, worker)
-                    outcomes[call.job.id] = outcome
-                    if journal is not None:
-                        journal.write(call.job, outcome)
+        async def pull(queue: Iterator[Call]) -> None:
+            for call in queue:
+                outcomes[call.job.id] = await self._outcome(call, worker)
 
-            with self._clock.limit(self.limits.batch_deadline_s), first_error():
-                async with anyio.create_task_group() as group:
-                    for limiter, queue in self._queues(calls):
-                        shared = iter(queue)
-                        for _ in range(min(limiter.limits.concurrency, len(queue))):
-                            group.start_soon(pull, shared)
-            for call in calls:
-                if call.job.id not in outcomes:
-                    outcomes[call.job.id] = self._too_late(call)
+        with self._clock.limit(self.limits.batch_deadline_s), first_error():
+            async with anyio.create_task_group() as group:
+                for limiter, queue in self._queues(calls):
+                    shared = iter(queue)
+                    for _ in range(min(limiter.limits.concurrency, len(queue))):
+                        group.start_soon(pull, shared)
+        for call in calls:
+            if call.job.id not in outcomes:
+                outcomes[call.job.id] = self._too_late(call)
         return [outcomes[job.id] for job in jobs]
 
-    async def call(self, job: Job, worker: Worker[T], *, value_type: Any = Any) -> T:
-        """Do one job under the same limits; raises what finally went wrong.
-
-        With a journal, a job that has finished before is not called again, as in `run`.
-        """
+    async def call(self, job: Job, worker: Worker[T]) -> T:
+        """Do one job under the same limits; raises what finally went wrong."""
         check_jobs([job], self._endpoints, self.limits)
-        with self._journal or nullcontext() as journal:
-            if journal is None:
-                return (await self._called(Call(job, self._clock.now()), worker)).value
-            for outcome in journal.finished([job], value_type).values():
-                self.totals.from_journal += 1
-                return cast(T, outcome.value)
-            call = Call(job, self._clock.now())
-            try:
-                answer = await self._called(call, worker)
-            except EXPECTED as error:
-                status = classify(error).status
-                journal.write(job, call.failure(self._clock.now(), status, str(error)))
-                raise
-            journal.write(job, call.success(self._clock.now(), answer))
-            return answer.value
+        return (await self._called(Call(job, self._clock.now()), worker)).value
 
     async def _called(self, call: Call, worker: Worker[T]) -> Answer[T]:
         with first_error(), self._clock.limit(self.limits.batch_deadline_s):
             return await self._work(call, worker)
         raise TimedOut(self._too_late(call).error)
-
-    @property
-    def has_journal(self) -> bool:
-        return self._journal is not None
 
     def limits_of(self, endpoint: str) -> Limits:
         """The limits of one endpoint."""
@@ -320,119 +278,3 @@ class RequestPool:
                 endpoint, self.limits_of(endpoint), self._clock
             )
         return self._limiters[endpoint]
-
-
-class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One outcome on disk."""
-
-    id: str
-    payload: str
-    """Digest of the job's payload."""
-    status: Status
-    value: Any = None
-    error: str = ""
-    attempts: int = 0
-    seconds: float = 0.0
-    tokens: int = 0
-    cost_usd: float = 0.0
-
-
-class Journal:
-    """The pool's memory on disk: finished jobs are not done again after a restart.
-
-    One JSON line per outcome, with a digest of the job's payload, so that an answer is never given to
-    another question of the same id. Open and locked while any run or call of the pool lasts.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: LineFile[Line] | None = None
-        self._known = Place()
-        self._users = 0
-        self._done: dict[str, Line] = {}
-
-    def __enter__(self) -> Self:
-        if self._file is None:
-            file = LineFile(self._path, Line, self._known).__enter__()
-            self._done |= {line.id: line for line in file.records if line.status is Status.OK}
-            self._known, self._file = file.end, file
-        self._users += 1
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._users -= 1
-        if self._users == 0 and self._file is not None:
-            file, self._file = self._file, None
-            file.__exit__(kind, error, trace)
-
-    def finished(self, jobs: Sequence[Job], value_type: Any = Any) -> dict[str, Outcome[Any]]:
-        """Outcomes of those jobs that finished with success before the journal was opened."""
-        found = {}
-        for job in jobs:
-            key = self._key(job)
-            line = self._done.get(job.id)
-            if line is None:
-                continue
-            if line.payload != key:
-                raise UserError(
-                    f"{self._path}: job '{job.id}' is recorded with another payload "
-                    f"({line.payload}, now {key}); use a new journal or new job ids"
-                )
-            found[job.id] = self._outcome(line, value_type)
-        return found
-
-    def write(self, job: Job, outcome: Outcome[Any]) -> None:
-        """Append one outcome."""
-        if self._file is None:
-            raise ValueError("the journal is not open")
-        line = Line(
-            id=outcome.id,
-            payload=self._key(job),
-            status=outcome.status,
-            value=outcome.value,
-            error=outcome.error,
-            attempts=outcome.attempts,
-            seconds=outcome.seconds,
-            tokens=outcome.tokens,
-            cost_usd=outcome.cost_usd,
-        )
-        try:
-            self._file.append(line)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise UserError(
-                f"job '{job.id}': its value cannot be written to the journal ({error}); "
-                "return something JSON-able or run without a journal"
-            ) from error
-
-    def _outcome(self, line: Line, value_type: Any) -> Outcome[Any]:
-        try:
-            value = msgspec.convert(line.value, value_type, str_keys=True)
-        except msgspec.ValidationError as error:
-            raise UserError(
-                f"{self._path}: the value of job '{line.id}' is not a "
-                f"{value_type} ({error}); use a new journal"
-            ) from error
-        return Outcome(
-            id=line.id,
-            value=value,
-            status=line.status,
-            attempts=line.attempts,
-            seconds=line.seconds,
-            tokens=line.tokens,
-            cost_usd=line.cost_usd,
-            from_journal=True,
-        )
-
-    def _key(self, job: Job) -> str:
-        try:
-            return digest(msgspec.json.encode(job.payload, order="deterministic"))
-        except (TypeError, UnicodeEncodeError) as error:
-            raise UserError(
-                f"job '{job.id}': its payload cannot be written as JSON ({error}); "
-                "a journal needs that to know the job again"
-            ) from error

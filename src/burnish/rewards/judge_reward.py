@@ -30,14 +30,13 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.judge_model import JudgeModel
 from typing import Self
 
-from burnish.lm.base import LM, Sampling, check_sampling, model_key
+from burnish.lm.base import LM, Completion, Sampling, check_sampling, model_key
+from burnish.lm.call_log import Paid, asked_sample, note_judge
 from burnish.lm.failures import EXPECTED, classify
-from burnish.lm.replay import asked_sample
 from burnish.records import Evidence, Finish, Message, Status, Visibility
 from burnish.rewards.combine import can_vote, next_vote
 from burnish.rewards.fingerprint import fingerprint
-from burnish.rewards.judges.prompting import Reply, check_template, fill, wording
-from burnish.rewards.judges.reply_log import Paid, note_judge
+from burnish.rewards.judges.prompting import check_template, fill, wording
 from burnish.rewards.pair_judges import CallablePairJudge, ExplainingJudge, Pair, PairVerdict
 from burnish.rewards.pair_scorers import compare
 from burnish.rewards.pairs import parse_pair_scores
@@ -95,7 +94,7 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     deadline_s: float = 120.0
     """Wall clock of one call."""
     cache: str = ""
-    """SQLite file with replies that need not be paid for again."""
+    """JSON-lines file with replies that need not be paid for again."""
     record: str = ""
     """JSON-lines file to which every question and raw reply is appended."""
     budget: BudgetConfig = BudgetConfig()
@@ -145,8 +144,8 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     def judge_model(self, base: str | Path) -> JudgeModel:
         """The model with its cache, record and budget; nothing is asked or loaded yet."""
         from burnish.lm.base import Sampling
+        from burnish.lm.budget import Budget
         from burnish.lm.named import open_lm
-        from burnish.rewards.judges.budget import Budget
         from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
 
         root = Path(base)
@@ -242,10 +241,9 @@ class LMPairJudge(ExplainingJudge):
             seed=derive(self.seed, mark, vote),
         )
         messages = (Message("user", whole_characters(text)),)
-        _, *identity = model_key(self.lm)
-        key = digest(asked_sample(self.name, messages, sampling).key, *identity)
-        if (paid := self.paid.read(key)) is not None:
-            return _read(paid)
+        asked = asked_sample(self.name, messages, sampling, getattr(self.lm, "identity", ""))
+        if (paid := self.paid.read(asked)) is not None:
+            return _read(paid.completions[0])
         try:
             completions = await self.lm.sample(messages, sampling)
         except EXPECTED as error:
@@ -253,9 +251,11 @@ class LMPairJudge(ExplainingJudge):
         if not completions:
             return PairVerdict.none(Status.INFRA_ERROR, f"model '{self.name}' gave no completion")
         said = completions[0]
-        reply = Reply(whole_characters(said.text), whole_characters(said.model), said.finish)
+        reply = Completion(
+            whole_characters(said.text), model=whole_characters(said.model), finish=said.finish
+        )
         if reply.finish is not Finish.ERROR:
-            self.paid.write(key, reply)
+            self.paid.write(replace(asked, completions=(reply,)))
         return _read(reply)
 
 
@@ -264,7 +264,7 @@ def default_template() -> str:
     return wording("pair_scores", Path(__file__).parent / "prompts")
 
 
-def _read(reply: Reply) -> PairVerdict:
+def _read(reply: Completion) -> PairVerdict:
     said = reply.text.strip()
     if reply.finish is Finish.ERROR:
         return PairVerdict.none(Status.INFRA_ERROR, "the judge's backend failed", said)

@@ -16,12 +16,12 @@ from burnish.config import Config, Resolved, render, rooted
 from burnish.config.schema import FREE, Checkpoint, Optimiser
 from burnish.config.schema import Stage as StageConfig
 from burnish.errors import UserError
+from burnish.lm.call_log import PaidReplies, judges_built
 from burnish.lm.folder import LoadedModel, find_folder, load_model
 from burnish.lm.hardware import available_bytes, choose_threads, usable_cores
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
-from burnish.rewards.judges.reply_log import PaidReplies, judges_built
 from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.store.durable import write_file

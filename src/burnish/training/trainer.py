@@ -24,11 +24,11 @@ import msgspec
 
 from burnish.config.schema import Checkpoint, Config, Optimiser
 from burnish.errors import GuardTripped, StoreError
+from burnish.lm.call_log import PaidReplies
 from burnish.lm.hardware import device_full
 from burnish.lm.local import LocalLM
 from burnish.rewards.combine import Weighted
 from burnish.rewards.function import FunctionReward
-from burnish.rewards.judges.reply_log import PaidReplies
 from burnish.rewards.scorer import leaves
 from burnish.store import STAGE, RunStore
 from burnish.store.durable import remove_drafts, remove_folder, store_errors, whole_folder

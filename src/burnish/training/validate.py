@@ -15,12 +15,12 @@ from burnish.config import Config, Resolved
 from burnish.config.resolve import flatten, to_plain
 from burnish.config.schema import FREE, DistilTrain
 from burnish.errors import RunChanged, UserError, did_you_mean
+from burnish.lm.call_log import remove_paid_replies
 from burnish.lm.folder import find_folder
 from burnish.policy.components import Contrastive, Elastic, Function, OverlongPenalty, TriFactor
 from burnish.policy.plugins import load_function
 from burnish.policy.recipe import Recipe
 from burnish.rewards.combine import Weighted
-from burnish.rewards.judges.reply_log import remove_paid_replies
 from burnish.rewards.scorer import bind_check
 from burnish.rewards.versus import VersusReference
 from burnish.store import RunStore, manifest

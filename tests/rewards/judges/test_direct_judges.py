@@ -15,12 +15,12 @@ from burnish.records import Criterion, Message, Status, Task
 from burnish.rewards import Anchor, BothOrders, Cached, Scope, checked
 from burnish.rewards.judges import (
     JUDGES,
+    CallLog,
     DirectPair,
     JudgeModel,
     ListRanking,
     PointRating,
     PointRubric,
-    ReplyCache,
     Unreadable,
     build_judge,
 )
@@ -252,7 +252,7 @@ def test_a_judge_can_be_cached_and_told_from_another():
 
 
 def test_another_vote_is_another_question():
-    judge = judge_of(longer_wins, cache=ReplyCache())
+    judge = judge_of(longer_wins, cache=CallLog())
     pair = DirectPair(judge)
     for vote in (0, 1, 1):
         score(pair.for_vote(vote), "a", "bb")

@@ -2,10 +2,10 @@
 
 import pytest
 
+from burnish.lm.budget import forecast
 from burnish.lm.http import Prices
 from burnish.records import Message
 from burnish.rewards.judges import Budget, Question
-from burnish.rewards.judges.budget import forecast
 
 
 def test_from_a_number_of_calls():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
-import sqlite3
 import time
 from contextlib import suppress
 
@@ -14,7 +14,7 @@ from burnish.lm.base import Completion
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Response, Status, Task
 from burnish.rewards.judge_reward import LMPairJudge
-from burnish.rewards.judges import JudgeModel, Question, ReplyCache, Unreadable, read_record
+from burnish.rewards.judges import JudgeModel, Question, Unreadable, read_calls
 from burnish.rewards.judges.genrm import GenRM, read_judgement
 from burnish.rewards.judges.openrs.prompt import read_comparison
 from burnish.rewards.judges.reading import (
@@ -137,7 +137,7 @@ class HalfCharacters:
 
 def test_half_a_character_in_a_reply_is_kept_as_a_question_mark(tmp_path):
     judge = JudgeModel(
-        HalfCharacters("A"), cache=tmp_path / "cache.sqlite", record=tmp_path / "record.jsonl"
+        HalfCharacters("A"), cache=tmp_path / "cache.jsonl", record=tmp_path / "record.jsonl"
     )
 
     def read(text):
@@ -145,7 +145,7 @@ def test_half_a_character_in_a_reply_is_kept_as_a_question_mark(tmp_path):
 
     heard = anyio.run(judge.ask, Question("pair", (Message("user", "x\ud800"),)), read)
     assert (heard.status, heard.reason) == (Status.PARSE_ERROR, "got A?")
-    assert [call.completions[0].text for call in read_record(tmp_path / "record.jsonl")] == [
+    assert [call.completions[0].text for call in read_calls(tmp_path / "record.jsonl")] == [
         "A?"
     ] * 2
 
@@ -158,17 +158,14 @@ def test_half_a_character_in_a_pair_reaches_a_judge_of_pairs():
 
 
 def test_a_cache_that_another_process_locks_holds_up_one_reply_only(tmp_path, caplog):
-    path = tmp_path / "cache.sqlite"
-    cache = ReplyCache(path)
-    cache._table._db.execute("PRAGMA busy_timeout = 300")
-    judge = JudgeModel(ScriptedLM(lambda messages, index: "A"), cache=cache)
-    with sqlite3.connect(path, isolation_level=None) as other:
-        other.execute("BEGIN IMMEDIATE")
-        began = time.monotonic()
-        with caplog.at_level(logging.WARNING):
-            for number in range(20):
-                question = Question("pair", (Message("user", f"x {number}"),))
-                assert anyio.run(judge.ask, question, str).verdict == "A"
-        other.execute("ROLLBACK")
+    path = tmp_path / "cache.jsonl"
+    judge = JudgeModel(ScriptedLM(lambda messages, index: "A"), cache=path)
+    assert anyio.run(judge.ask, Question("pair", (Message("user", "x"),)), str).verdict == "A"
+    began = time.monotonic()
+    with path.open("ab") as other, caplog.at_level(logging.WARNING):
+        fcntl.flock(other, fcntl.LOCK_EX)
+        for number in range(20):
+            question = Question("pair", (Message("user", f"x {number}"),))
+            assert anyio.run(judge.ask, question, str).verdict == "A"
     assert time.monotonic() - began < 5
-    assert sum("not cached any more" in r.getMessage() for r in caplog.records) == 1
+    assert sum("not kept there any more" in r.getMessage() for r in caplog.records) == 1

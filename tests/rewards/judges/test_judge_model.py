@@ -1,7 +1,5 @@
 """The judge's core: repair, statuses, cache, equal questions, budget, record and replay."""
 
-import sqlite3
-import subprocess
 import sys
 import threading
 
@@ -21,13 +19,13 @@ from burnish.rewards import checked
 from burnish.rewards.judges import (
     Budget,
     BudgetSpent,
+    CallLog,
     DirectPair,
     JudgeModel,
     Question,
-    ReplyCache,
     Unreadable,
     build_judge,
-    read_record,
+    read_calls,
     replay,
 )
 
@@ -207,7 +205,7 @@ def test_a_cancelled_asker_hands_the_question_to_the_next():
 @pytest.mark.parametrize("where", ["memory", "file"])
 def test_the_cache_answers_the_same_question_and_no_other(where, tmp_path):
     lm = ScriptedLM(lambda messages, index: "A")
-    cache = ReplyCache(None if where == "memory" else tmp_path / "c" / "replies.sqlite")
+    cache = CallLog(None if where == "memory" else tmp_path / "c" / "replies.jsonl")
     judge = JudgeModel(lm, cache=cache)
     first, second = ask(judge), ask(judge)
     assert (first.verdict, second.verdict) == ("A", "A")
@@ -225,7 +223,7 @@ def test_the_cache_answers_the_same_question_and_no_other(where, tmp_path):
 
 
 def test_a_cache_file_outlives_its_judge(tmp_path):
-    path = tmp_path / "replies.sqlite"
+    path = tmp_path / "replies.jsonl"
     ask(JudgeModel(ScriptedLM(["A"]), cache=path))
     again = JudgeModel(ScriptedLM([]), cache=path)
     heard = ask(again)
@@ -236,34 +234,50 @@ def test_a_cache_file_outlives_its_judge(tmp_path):
 
 
 def test_failures_are_not_cached(tmp_path):
-    path = tmp_path / "replies.sqlite"
+    path = tmp_path / "replies.jsonl"
     assert ask(JudgeModel(SlowLM(error=Unreachable("gone")), cache=path)).verdict is None
     assert ask(JudgeModel(SlowLM("A"), cache=path)).verdict == "A"
 
 
 def test_a_cache_in_memory_has_a_bound():
     lm = ScriptedLM(lambda messages, index: "A")
-    cache = ReplyCache(most=3)
+    cache = CallLog(most=3)
     judge = JudgeModel(lm, cache=cache)
     for number in range(10):
         ask(judge, Question("pair", (Message("user", str(number)),)))
-    assert len(cache._memory) == 3
+    assert [ask(judge, q).replies[0].is_cached for q in questions(1)] == [False]
+    assert len(lm.calls) == 11
 
 
 def test_a_file_that_is_no_cache_is_refused(tmp_path):
     path = tmp_path / "notes.txt"
-    path.write_text("these are notes, not a database" * 100)
-    with pytest.raises(StoreError, match="cannot be opened"):
-        ReplyCache(path)
+    path.write_text("these are notes, not a log" * 100)
+    with pytest.raises(StoreError, match="something else"):
+        JudgeModel(ScriptedLM([]), cache=path)
 
 
-def test_a_damaged_row_is_an_infra_error_not_a_verdict(tmp_path):
-    path = tmp_path / "replies.sqlite"
-    ask(JudgeModel(ScriptedLM(["A"]), cache=path))
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE replies SET reply = 'torn {'")
-    heard = ask(JudgeModel(ScriptedLM(["A"]), cache=path))
+def test_a_damaged_line_is_an_infra_error_not_a_verdict(tmp_path):
+    path = tmp_path / "replies.jsonl"
+    judge = JudgeModel(ScriptedLM(["A"]), cache=path)
+    ask(judge)
+    data = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(b"x" * (len(data) - 1))
+    heard = ask(judge)
     assert (heard.verdict, heard.status) == (None, Status.INFRA_ERROR)
+    with pytest.raises(StoreError, match="line 1"):
+        JudgeModel(ScriptedLM(["A"]), cache=path)
+
+
+def test_one_file_is_cache_and_record(tmp_path):
+    path = tmp_path / "judge.jsonl"
+    for _ in range(2):
+        judge = JudgeModel(ScriptedLM(["A"]), cache=path, record=path)
+        assert [ask(judge).verdict, ask(judge).verdict] == ["A", "A"]
+        assert judge.spent.calls + judge.spent.cached == 2
+    assert [call.is_cached for call in read_calls(path)] == [False, True, True, True]
+    assert ask(replay(path)).verdict == "A"
+    assert ask(JudgeModel(open_lm(f"replay:{path}"))).verdict == "A"
 
 
 def questions(count):
@@ -318,7 +332,7 @@ def test_several_judges_share_one_budget():
 
 
 def test_cached_answers_cost_no_budget():
-    judge = JudgeModel(ScriptedLM(["A"]), cache=ReplyCache(), budget=Budget(calls=1))
+    judge = JudgeModel(ScriptedLM(["A"]), cache=CallLog(), budget=Budget(calls=1))
     assert [ask(judge).verdict for _ in range(3)] == ["A"] * 3
     assert (judge.spent.calls, judge.spent.cached) == (1, 2)
 
@@ -343,7 +357,7 @@ def test_every_call_is_on_record_and_replays_without_one(tmp_path):
     path = tmp_path / "judge.jsonl"
     live = judge_of(longer_wins, record=path)
     before = score(build_judge("direct", live), "Paris", "Paris, of course")
-    lines = read_record(path)
+    lines = read_calls(path)
     assert [(c.kind, c.about, c.round, c.status) for c in lines] == [
         ("pair", ("task-1", "s0", "s1"), 0, Status.OK),
         ("pair", ("task-1", "s1", "s0"), 0, Status.OK),
@@ -369,7 +383,7 @@ def test_a_record_is_also_a_log_for_any_lm(tmp_path):
 def test_repairs_and_failures_replay_as_they_were(tmp_path):
     path = tmp_path / "judge.jsonl"
     ask(JudgeModel(ScriptedLM(["maybe", "B"]), record=path))
-    assert [(c.round, c.status) for c in read_record(path)] == [
+    assert [(c.round, c.status) for c in read_calls(path)] == [
         (0, Status.PARSE_ERROR),
         (1, Status.OK),
     ]
@@ -428,7 +442,7 @@ def test_a_file_that_is_no_record_is_refused_before_the_first_call(tmp_path):
     assert path.read_text() == "# notes\nnothing else\n"
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
-    with pytest.raises(UserError, match="the record is empty"):
+    with pytest.raises(UserError, match="the log is empty"):
         replay(empty)
 
 
@@ -466,18 +480,13 @@ def test_the_fingerprint_changes_with_what_changes_a_verdict():
     assert JudgeModel(lm).fingerprint == JudgeModel(lm, budget=Budget(calls=1)).fingerprint
 
 
-def test_judges_of_one_process_share_a_record_and_another_process_is_refused(tmp_path):
+def test_judges_share_a_record(tmp_path):
     path = tmp_path / "judge.jsonl"
     one = JudgeModel(ScriptedLM(["A"], name="one"), record=path)
     two = JudgeModel(ScriptedLM(["B"], name="two"), record=path)
     ask(one)
     ask(two)
-    assert [call.model for call in read_record(path)] == ["one", "two"]
-    code = f"from burnish.rewards.judges.reply_log import Record; Record({str(path)!r})"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "in use by another process" in other.stderr
-    del one, two
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert [call.model for call in read_calls(path)] == ["one", "two"]
 
 
 def test_a_record_that_was_deleted_begins_anew(tmp_path):
@@ -486,7 +495,7 @@ def test_a_record_that_was_deleted_begins_anew(tmp_path):
     ask(first)
     path.unlink()
     ask(JudgeModel(ScriptedLM(["B"], name="two"), record=path))
-    assert [call.model for call in read_record(path)] == ["two"]
+    assert [call.model for call in read_calls(path)] == ["two"]
 
 
 def test_a_budget_of_calls_is_exact_over_threads():
@@ -523,7 +532,7 @@ class Server(SlowLM):
 
 
 def test_servers_with_one_model_name_do_not_share_replies(tmp_path):
-    cache, path = ReplyCache(), tmp_path / "judge.jsonl"
+    cache, path = CallLog(), tmp_path / "judge.jsonl"
     one, other = (
         JudgeModel(Server(said, f"http://{said}/v1"), cache=cache, record=path) for said in "AB"
     )

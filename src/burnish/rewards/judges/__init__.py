@@ -1,5 +1,7 @@
 """Judges that are language models, and the instructions that they follow."""
 
+from burnish.lm.budget import Budget, BudgetSpent, forecast
+from burnish.lm.call_log import CallLog, read_calls
 from burnish.rewards.checks.numeric import normalize_numeric_answer
 from burnish.rewards.checks.texts import constraint_tools, count_occurrences
 from burnish.rewards.judges.benchmarks import (
@@ -14,7 +16,6 @@ from burnish.rewards.judges.benchmarks import (
     stable_int,
     ties_score,
 )
-from burnish.rewards.judges.budget import Budget, BudgetSpent, forecast
 from burnish.rewards.judges.build import JUDGES, build_judge
 from burnish.rewards.judges.direct import DirectPair
 from burnish.rewards.judges.instruction import (
@@ -36,7 +37,6 @@ from burnish.rewards.judges.reading import (
     parse_pairwise_verdict_truncated,
     parse_rating,
 )
-from burnish.rewards.judges.reply_log import ReplyCache, read_record
 from burnish.rewards.judges.sanitise import sanitize_metadata
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "Accuracy",
     "Budget",
     "BudgetSpent",
+    "CallLog",
     "DirectPair",
     "Disagreement",
     "Edit",
@@ -55,7 +56,6 @@ __all__ = [
     "PointRubric",
     "Question",
     "Reply",
-    "ReplyCache",
     "Unreadable",
     "Wins",
     "accuracy_of",
@@ -73,7 +73,7 @@ __all__ = [
     "parse_pairwise_verdict_truncated",
     "parse_rating",
     "ranking_score",
-    "read_record",
+    "read_calls",
     "reference_match",
     "replay",
     "rmbench_counts",

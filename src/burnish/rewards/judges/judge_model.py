@@ -1,6 +1,6 @@
 """Ask a language model for a verdict: one question, at most one repair, every reply kept.
 
-    judge = JudgeModel(lm, budget=Budget(calls=1000), cache="judge.sqlite", record="judge.jsonl")
+    judge = JudgeModel(lm, budget=Budget(calls=1000), cache="cache.jsonl", record="judge.jsonl")
     read = partial(read_reply, table=WINNER)
     reply = await judge.ask(Question("pair", messages, about=(task.id, a.id, b.id)), read)
     reply.verdict       # what the reader made of the reply, or None with a status and a reason
@@ -24,6 +24,8 @@ from msgspec.structs import replace
 
 from burnish.errors import UserError
 from burnish.lm.base import LM, Completion, Sampling, TooLong, check_sampling, model_key
+from burnish.lm.budget import Budget, Spent
+from burnish.lm.call_log import Call, CallLog, Paid, asked_sample, note_judge
 from burnish.lm.failures import (
     EXPECTED,
     BadReply,
@@ -35,18 +37,9 @@ from burnish.lm.failures import (
     classify,
 )
 from burnish.lm.meter import SAFETY, Cost, Meter, estimate_tokens, metered
-from burnish.lm.replay import Recorded, asked_sample
+from burnish.lm.replay import NotRecorded, ReplayLM
 from burnish.records import Finish, Message, Status
-from burnish.rewards.judges.budget import Budget, Spent
 from burnish.rewards.judges.prompting import JudgeReply, Question, Reader, Reply, Unreadable, V
-from burnish.rewards.judges.reply_log import (
-    NotRecorded,
-    Paid,
-    Record,
-    RecordLM,
-    ReplyCache,
-    note_judge,
-)
 from burnish.seeds import derive, digest
 from burnish.texts import whole_characters
 
@@ -71,7 +64,7 @@ class _Round(NamedTuple):
 
     question: Question
     number: int
-    asked: Recorded
+    asked: Call
     sampling: Sampling
 
 
@@ -89,12 +82,15 @@ class JudgeModel:
         sampling: Sampling = GREEDY,
         repairs: int = 1,
         seed: int = 0,
-        cache: ReplyCache | str | Path | None = None,
+        cache: CallLog | str | Path | None = None,
         budget: Budget | None = None,
         record: str | Path | None = None,
         deadline_s: float | None = None,
     ) -> None:
-        """`deadline_s` bounds one call; a server's own limits (`Limits`) hold besides."""
+        """`cache` and `record` are logs of calls, and may be the same file.
+
+        `deadline_s` bounds one call; a server's own limits (`Limits`) hold besides.
+        """
         check_sampling(sampling)
         if repairs < 0:
             raise UserError(f"judge '{lm.name}': repairs is {repairs}; expected 0 or more")
@@ -103,8 +99,12 @@ class JudgeModel:
         self.lm, self.sampling, self.repairs, self.seed = lm, sampling, repairs, seed
         self.budget = _payable(lm, budget)
         self.deadline_s = deadline_s
-        self.cache = ReplyCache(cache) if isinstance(cache, str | Path) else cache
-        self.record = None if record is None else Record(record)
+        self.record = None if record is None else CallLog(record)
+        if isinstance(cache, str | Path):
+            log = CallLog(cache, is_needed=False)
+            is_same = self.record is not None and log.path == self.record.path
+            cache = self.record if is_same else log
+        self.cache = cache
         self._in_flight: dict[tuple[object, str], _InFlight] = {}
         self.paid = Paid()
         """What a training run has paid for already; shared by copies of this judge."""
@@ -162,26 +162,36 @@ class JudgeModel:
         words = digest(*(part for m in messages for part in (m.role, m.text)))
         seed = derive(self.seed, question.kind, words, question.vote)
         sampling = replace(self.sampling, seed=seed)
-        return _Round(question, number, asked_sample(self.name, messages, sampling), sampling)
+        identity = getattr(self.lm, "identity", "")
+        asked = asked_sample(self.name, messages, sampling, identity)
+        return _Round(question, number, asked, sampling)
 
     def _recorded(
         self, this: _Round, outcome: JudgeReply[V], reply: Reply | None = None
     ) -> JudgeReply[V]:
         """The outcome, after it is on record."""
         if self.record is not None:
-            self.record.write(
-                this.asked, this.question, this.number, reply, outcome.status, outcome.reason
+            self.record.append(
+                replace(
+                    this.asked if reply is None else _answered(this.asked, reply),
+                    kind=this.question.kind,
+                    about=this.question.about,
+                    vote=this.question.vote,
+                    round=this.number,
+                    status=outcome.status,
+                    reason=outcome.reason,
+                    is_cached=reply is not None and (reply.is_cached or reply.is_replayed),
+                )
             )
         return outcome
 
     async def _reply(self, this: _Round) -> Reply:
         """The reply from the cache, from an equal call under way, or from the model."""
-        key = self._key(this)
-        kept = None if self.cache is None else self.cache.read(key)
+        kept = None if self.cache is None else self.cache.find(this.asked)
         if kept is not None:
-            return self._unpaid(kept)
+            return self._unpaid(_reply_of(kept.completions[0], self.name, kept.seconds))
         # Events belong to one event loop; a judge may serve several.
-        place = (current_token(), key)
+        place = (current_token(), this.asked.place)
         while (call := self._in_flight.get(place)) is not None:
             await call.done.wait()
             if call.error is not None:
@@ -203,9 +213,9 @@ class JudgeModel:
     async def _send(self, this: _Round) -> Reply:
         if getattr(self.lm, "is_replay", False):
             return self._unpaid(await self._sampled(this))
-        key = self._key(this)
-        if (paid := self.paid.read(key)) is not None:
-            return replace(paid, is_replayed=True)
+        if (paid := self.paid.read(this.asked)) is not None:
+            reply = _reply_of(paid.completions[0], self.name, paid.seconds)
+            return replace(reply, is_replayed=True)
         most = self._most(this)
         # Several event loops may share a budget, so there is no event of one of them to wait for.
         while (held := self.budget.take(most)) is None:  # noqa: ASYNC110
@@ -222,9 +232,10 @@ class JudgeModel:
                 raise
         self._settle(this, reply, meter, held)
         if reply.finish is not Finish.ERROR:
-            self.paid.write(key, reply)
-            if self.cache is not None:
-                self.cache.write(key, reply)
+            answered = replace(_answered(this.asked, reply), messages=())
+            self.paid.write(answered)
+            if self.cache is not None and self.cache is not self.record:
+                self.cache.append(answered)
         return reply
 
     def _most(self, this: _Round) -> Cost:
@@ -267,11 +278,6 @@ class JudgeModel:
                 self.budget.usd,
             )
 
-    def _key(self, this: _Round) -> str:
-        """The record's key goes by the model's name; a cache must also know which model that is."""
-        _, *identity = model_key(self.lm)
-        return digest(this.asked.key, *identity) if identity else this.asked.key
-
     async def _sampled(self, this: _Round) -> Reply:
         start = perf_counter()
         # TimeoutError is one of the expected failures and gets its status where it is caught.
@@ -284,7 +290,7 @@ class JudgeModel:
         return _reply_of(completions[0], self.name, seconds)
 
     def _voter(self, this: _Round) -> LM:
-        return self.lm.voter(this.question.vote) if isinstance(self.lm, RecordLM) else self.lm
+        return self.lm.voter(this.question.vote) if isinstance(self.lm, ReplayLM) else self.lm
 
     def _unpaid(self, reply: Reply) -> Reply:
         self.budget.save()
@@ -293,7 +299,7 @@ class JudgeModel:
 
 def replay(path: str | Path, *, model: str | None = None, **settings: Any) -> JudgeModel:
     """A judge that answers from a record and never calls; `settings` as for `JudgeModel`."""
-    return JudgeModel(RecordLM(path, model=model), **settings)
+    return JudgeModel(ReplayLM(path, model=model, by_words=True), **settings)
 
 
 def _lost(error: BaseException, most: Cost) -> Cost:
@@ -321,6 +327,19 @@ def _again(reason: str) -> str:
         f"Your reply could not be read: {reason}. Answer once more, in the asked format and "
         "nothing else."
     )
+
+
+def _answered(asked: Call, reply: Reply) -> Call:
+    """The call with the reply as a log keeps it."""
+    completion = Completion(
+        reply.text,
+        finish=reply.finish,
+        model=reply.model,
+        prompt_tokens=reply.prompt_tokens,
+        completion_tokens=reply.completion_tokens,
+        cost_usd=reply.cost_usd,
+    )
+    return replace(asked, completions=(completion,), seconds=round(reply.seconds, 3))
 
 
 def _reply_of(completion: Completion, name: str, seconds: float) -> Reply:

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from burnish.arguments import as_number, as_whole
 from burnish.errors import JudgeError, UserError
 from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
-from burnish.rewards.judges.prompting import Question
+from burnish.records import Message
 
 
 class BudgetSpent(JudgeError):
@@ -176,6 +176,13 @@ class HasPrices(Protocol):
     def completion_usd(self) -> float: ...
 
 
+class HasMessages(Protocol):
+    """A question, as `burnish.rewards.judges.Question` is one."""
+
+    @property
+    def messages(self) -> Sequence[Message]: ...
+
+
 class Forecast(NamedTuple):
     """Calls, tokens, money and time; a repair of an unreadable reply comes on top."""
 
@@ -218,7 +225,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(
-    questions: Sequence[Question] | int,
+    questions: Sequence[HasMessages] | int,
     *,
     prompt_tokens: float | None = None,
     completion_tokens: float = 256,
