@@ -110,6 +110,18 @@ def classify(error: BaseException) -> Failure:
             return Failure(Status.INFRA_ERROR, False)
 
 
+_OF_STATUS: dict[Status, type[CallFailed]] = {
+    Status.TIMEOUT: TimedOut,
+    Status.REFUSED: Refused,
+    Status.PARSE_ERROR: BadReply,
+}
+
+
+def failure_of(status: Status, reason: str) -> ModelError:
+    """The error that stands for a status: what `classify` makes a status of again."""
+    return _OF_STATUS.get(status, ModelError)(reason)
+
+
 def retry_after_s(header: str | None, now: datetime | None = None) -> float | None:
     """Seconds in a `Retry-After` header (a number or a date), or None where it says nothing."""
     if header is None:

@@ -22,15 +22,9 @@ from msgspec.structs import asdict, replace
 from burnish.errors import ModelError, UserError, did_you_mean
 from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
 from burnish.lm.call_log import Call, CallLog, asked_sample, asked_score, read_calls
-from burnish.lm.failures import BadReply, Refused, TimedOut
-from burnish.records import Message, Status
+from burnish.lm.failures import failure_of
+from burnish.records import Message
 from burnish.seeds import digest
-
-_FAILURES: dict[Status, type[ModelError]] = {
-    Status.TIMEOUT: TimedOut,
-    Status.REFUSED: Refused,
-    Status.PARSE_ERROR: BadReply,
-}
 
 
 class NotRecorded(ModelError):
@@ -126,7 +120,7 @@ class ReplayLM:
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         found = self._find(asked_sample(self._name, prompt, sampling))
         if not found.completions:
-            raise _FAILURES.get(found.status, ModelError)(f"recorded: {found.reason}")
+            raise failure_of(found.status, f"recorded: {found.reason}")
         return list(found.completions)
 
     async def score(

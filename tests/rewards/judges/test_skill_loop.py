@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from skill_cases import (
     EchoRunner,
     a_judge,
@@ -23,9 +25,13 @@ from skill_cases import (
 )
 
 from burnish.errors import ModelError
+from burnish.lm.base import Completion, Sampling
+from burnish.lm.scripted import ScriptedLM
 from burnish.records import Finish, Status
+from burnish.rewards.judges.direct import DirectPair
+from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import Reply, Unreadable
-from burnish.rewards.judges.skill_rm import Limits, Mode, SkillPackage
+from burnish.rewards.judges.skill_rm import Limits, Mode, SkillJudge, SkillPackage
 from burnish.rewards.judges.skill_rm.loop import read_plain
 from burnish.rewards.judges.skill_rm.readout import Call, PairAnswer, read_call
 from burnish.rewards.judges.skill_rm.resources import Case
@@ -222,6 +228,54 @@ def test_a_dead_server_is_no_verdict_and_is_not_asked_again(skill: SkillPackage)
     rewards = judged(judge, a_task(), "one", "two")
     assert {reward.status for reward in rewards} == {Status.INFRA_ERROR}
     assert len(lm.calls) == 0
+
+
+class CountingLM(ScriptedLM):
+    """A script whose replies cost a cent and 40 tokens each, after a wait."""
+
+    wait_s = 0.0
+
+    async def sample(self, prompt: Any, sampling: Sampling) -> list[Completion]:
+        await anyio.sleep(self.wait_s)
+        found = await super().sample(prompt, sampling)
+        return [replace(one, completion_tokens=40, cost_usd=0.01) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("limits", "calls", "status", "reason"),
+    [
+        (Limits(tokens=100), 3, Status.ABSTAIN, "no final answer within the limit on tokens"),
+        (Limits(cost_usd=0.02), 2, Status.ABSTAIN, "no final answer within the limit on cost_usd"),
+        (Limits(time_s=0.3), None, Status.TIMEOUT, "the rollout took over 0.3 s"),
+    ],
+)
+def test_tokens_money_and_time_of_a_case_are_limited(
+    skill: SkillPackage, limits: Limits, calls: int | None, status: Status, reason: str
+) -> None:
+    lm = CountingLM(lambda messages, index: USE)
+    lm.wait_s = 0.2 if limits.time_s < 1 else 0.0
+    model = JudgeModel(lm)
+    judge = SkillJudge(model, [skill], direct=DirectPair(model), limits=limits)
+    rewards = judged(judge, a_task(), "one", "two")
+    assert [(r.value, r.status, r.reason) for r in rewards] == [(None, status, reason)] * 2
+    assert calls is None or len(lm.calls) == calls
+    assert any(e.source == "tool:use_skill" for e in rewards[0].evidence)
+
+
+def test_limits_of_the_judged_task_are_not_the_judges(skill: SkillPackage) -> None:
+    judge, _ = a_judge([USE, PICK_A], [skill])
+    assert judged(judge, a_task(limits={"turns": 1}), "one", "two")[0].value == 1
+
+
+def test_a_broken_tool_is_a_status_not_a_crash(skill: SkillPackage) -> None:
+    class Broken(EchoRunner):
+        async def run(self, *args: Any, **more: Any) -> Any:
+            raise RuntimeError("the runner broke")
+
+    judge, _ = a_judge([USE, call("python_sandbox", code="1"), PICK_A], [skill], runner=Broken())
+    first, _ = judged(judge, a_task(), "one", "two")
+    assert (first.value, first.status) == (None, Status.INFRA_ERROR)
+    assert "the runner broke" in first.reason
 
 
 def test_the_same_text_twice_is_a_tie_unasked(skill: SkillPackage) -> None:

@@ -319,9 +319,15 @@ class SkillOptions(Options, frozen=True):
     """How many verifiers may be run: 0 and 3."""
     sandbox_calls: Count | None = None
     """3."""
+    tokens: Count | None = None
+    """What the judge may write for one case, all steps together; no limit by default."""
+    time_s: Annotated[float, Meta(gt=0)] | None = None
+    """Wall clock of one case: 900."""
+    cost_usd: Annotated[float, Meta(ge=0)] | None = None
+    """What a server may charge for one case; no limit by default."""
 
 
-_LIMITS = ("steps", "resources", "resource_chars", "run_calls", "sandbox_calls")
+_LIMITS = tuple(set(Limits.__struct_fields__) & set(SkillOptions.__struct_fields__))
 
 
 def build(judge: JudgeModel, options: Mapping[str, Any]) -> SkillJudge:

@@ -1,7 +1,7 @@
 """The agent: a judge that opens what it needs, checks, and ends with one final answer.
 
-    heard = await judge_case(judge, case, toolbox, skills)
-    heard.answer, heard.source, heard.steps, heard.replies      # or no answer, with status and reason
+    judged = await judge_case(judge, case, toolbox, skills)
+    judged.answer, judged.source, judged.steps, judged.replies  # or no answer, status and reason
 
 Without a final answer after the last step the judge is told to give it now, then asked for one plain
 line. What is still no answer stays none: the caller may ask a direct judge, nobody makes a default.
@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from burnish.records import Finish, Message, Status
+from burnish import rollouts
+from burnish.records import Finish, Message, Status, Task
 from burnish.rewards.judges import prompting
+from burnish.rewards.judges.agent import play
 from burnish.rewards.judges.judge_model import JudgeModel
-from burnish.rewards.judges.prompting import JudgeReply, Question, Reply, Unreadable
+from burnish.rewards.judges.prompting import Reply, Unreadable, as_user
 from burnish.rewards.judges.reading import parse_pairwise_verdict
 from burnish.rewards.judges.skill_rm.package import SkillPackage
 from burnish.rewards.judges.skill_rm.readout import (
@@ -33,6 +35,7 @@ from burnish.rewards.judges.skill_rm.readout import (
 )
 from burnish.rewards.judges.skill_rm.resources import CAPS, Case
 from burnish.rewards.judges.skill_rm.tools import Limits, Toolbox, ToolUse, cut
+from burnish.rollouts import Observation, Tool
 
 _SHARE = re.compile(r"final:\s*(\d{1,4})\s*/\s*(\d{1,4})\.?", re.IGNORECASE)
 _LINE = re.compile(r"final:\s*(a|b|tie)\.?", re.IGNORECASE)
@@ -51,39 +54,6 @@ class Judged:
     replies: list[Reply] = field(default_factory=list)
 
 
-class _Failed(Exception):
-    """The judge could not be asked: nothing further is worth a try."""
-
-    def __init__(self, judge_reply: JudgeReply[str]) -> None:
-        super().__init__(judge_reply.reason)
-        self.status, self.reason = judge_reply.status, judge_reply.reason
-
-
-@dataclass
-class _Talk:
-    """One conversation with the judge."""
-
-    judge: JudgeModel
-    case: Case
-    judged: Judged
-    messages: list[Message]
-    vote: int
-
-    async def ask(self, kind: str) -> Reply:
-        """The next reply, whatever it says; it becomes part of the conversation."""
-        question = Question(kind, tuple(self.messages), self.case.about, self.vote)
-        judge_reply: JudgeReply[str] = await self.judge.ask(question, str)
-        self.judged.replies += judge_reply.replies
-        if judge_reply.verdict is None:
-            raise _Failed(judge_reply)
-        reply = judge_reply.replies[-1]
-        self.messages.append(Message("assistant", reply.text))
-        return reply
-
-    def tell(self, text: str) -> None:
-        self.messages.append(Message("user", text))
-
-
 async def judge_case(
     judge: JudgeModel,
     case: Case,
@@ -93,67 +63,96 @@ async def judge_case(
     vote: int = 0,
 ) -> Judged:
     """Let the judge work on a case; what it did stands in `toolbox.trace`."""
-    judged = Judged()
-    opening = first_message(case, skills, _opening_tools(toolbox), toolbox.limits)
-    talk = _Talk(judge, case, judged, [Message("user", opening)], vote)
-    try:
-        await _steps(talk, toolbox)
-        if judged.answer is None:
-            await _forced(talk, toolbox)
-        if judged.answer is None:
-            await _plain(talk, toolbox)
-    except _Failed as failed:
-        judged.status, judged.reason = failed.status, failed.reason
-        return judged
-    if judged.answer is None:
+    env = SkillEnv(case, toolbox, skills)
+    limits = toolbox.limits
+    own = rollouts.Limits(
+        turns=limits.steps + 2,  # the forced answer and the plain line
+        tokens=limits.tokens,
+        time_s=limits.time_s,
+        cost_usd=limits.cost_usd,
+    )
+    ended = await play(judge, env, about=case.about, limits=own, vote=vote)
+    judged = Judged(env.answer, env.source, steps=env.steps, replies=env.replies)
+    if ended.status is not Status.OK:
+        judged.status, judged.reason = ended.status, ended.reason
+    elif limit := ended.info.get("ended_by"):
+        judged.status = Status.ABSTAIN
+        judged.reason = f"no final answer within the limit on {limit}"
+    elif judged.answer is None:
         judged.status = Status.PARSE_ERROR
         judged.reason = f"no final answer: {_last_error(toolbox)}"
     return judged
 
 
-async def _steps(talk: _Talk, toolbox: Toolbox) -> None:
-    """The ordinary steps, until an answer or the limit."""
-    for step in range(1, toolbox.limits.steps + 1):
-        talk.judged.steps = step
-        reply = await talk.ask("skill_step")
-        tool = "unreadable"
+class SkillEnv:
+    """One judgement as an environment: steps with tools, a forced answer, one plain line."""
+
+    tools: Sequence[Tool] = ()
+    """None for the rollout to carry out: which tools there are changes with what is opened."""
+
+    def __init__(self, case: Case, toolbox: Toolbox, skills: Sequence[SkillPackage]) -> None:
+        self.case, self.toolbox, self.skills = case, toolbox, skills
+        self.answer: Answer | None = None
+        self.source = ""
+        self.steps = 0
+        self.kind = "skill_step"
+        self.replies: list[Reply] = []
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        limits = self.toolbox.limits
+        text = first_message(self.case, self.skills, _opening_tools(self.toolbox), limits)
+        self.steps = 1
+        return Observation(as_user(text))
+
+    async def step(self, reply: Message) -> Observation:
+        """Carry out the call of a reply; a tool that fails is what the judge reads next."""
+        limits = self.toolbox.limits
+        if self.kind == "skill_plain":
+            return self._plain(self.replies[-1])
+        await self._call(reply)
+        if self.answer is not None:
+            return Observation(done=True)
+        if self.kind == "skill_forced":
+            self.kind = "skill_plain"
+            return Observation(
+                as_user(wording("plain_pair" if self.case.is_pair else "plain_point"))
+            )
+        is_last = self.steps == limits.steps
+        offered = ("final_answer",) if is_last else self.toolbox.offered
+        told = result_message(self.case, self.toolbox.trace[-1], offered, limits)
+        if is_last:
+            self.kind = "skill_forced"
+            told = f"{told}\n{filled('forced', {'contract': contract(self.case)})}"
+        else:
+            self.steps += 1
+        return Observation(as_user(told))
+
+    async def _call(self, reply: Message) -> None:
+        """What the reply calls for: the final answer, or a tool while there are steps left."""
+        is_forced = self.kind == "skill_forced"
+        tool = "forced" if is_forced else "unreadable"
         try:
-            call = _call(talk.case, reply)
+            call = read_call(reply.text, self.case.shown)
             if call.tool == "final_answer":
-                tool = "final_answer"
-                talk.judged.answer, talk.judged.source = read_answer(talk.case, call), tool
-                return
-            await toolbox.use(step, call)
+                tool = tool if is_forced else "final_answer"
+                self.answer = read_answer(self.case, call)
+                self.source = tool
+            elif is_forced:
+                raise Unreadable(f"called {call.tool:.60} instead")
+            else:
+                await self.toolbox.use(self.steps, call)
         except Unreadable as error:
-            toolbox.note(step, tool, str(error))
-        if step < toolbox.limits.steps:
-            used = toolbox.trace[-1]
-            talk.tell(result_message(talk.case, used, toolbox.offered, toolbox.limits))
+            is_cut = self.replies[-1].finish is Finish.LENGTH
+            cut = " (the reply was cut at max_tokens)" if is_cut else ""
+            self.toolbox.note(self.steps, tool, f"{error}{cut}")
 
-
-async def _forced(talk: _Talk, toolbox: Toolbox) -> None:
-    """Only `final_answer` is left."""
-    used = toolbox.trace[-1]
-    seen = result_message(talk.case, used, ("final_answer",), toolbox.limits)
-    talk.tell(f"{seen}\n{filled('forced', {'contract': contract(talk.case)})}")
-    reply = await talk.ask("skill_forced")
-    try:
-        call = _call(talk.case, reply)
-        if call.tool != "final_answer":
-            raise Unreadable(f"called {call.tool:.60} instead")
-        talk.judged.answer, talk.judged.source = read_answer(talk.case, call), "forced"
-    except Unreadable as error:
-        toolbox.note(talk.judged.steps, "forced", str(error))
-
-
-async def _plain(talk: _Talk, toolbox: Toolbox) -> None:
-    """One line of text."""
-    talk.tell(wording("plain_pair" if talk.case.is_pair else "plain_point"))
-    reply = await talk.ask("skill_plain")
-    talk.judged.answer = read_plain(talk.case, reply)
-    talk.judged.source = "plain" if talk.judged.answer is not None else ""
-    if talk.judged.answer is None:
-        toolbox.note(talk.judged.steps, "plain", f"no line 'Final: ...' in {reply.text[:200]!r}")
+    def _plain(self, reply: Reply) -> Observation:
+        self.answer = read_plain(self.case, reply)
+        self.source = "plain" if self.answer is not None else ""
+        if self.answer is None:
+            said = f"no line 'Final: ...' in {reply.text[:200]!r}"
+            self.toolbox.note(self.steps, "plain", said)
+        return Observation(done=True)
 
 
 def read_plain(case: Case, reply: Reply) -> Answer | None:
@@ -173,15 +172,6 @@ def read_plain(case: Case, reply: Reply) -> Answer | None:
     met, total = int(share[1]), int(share[2])
     counts = [Count(f"requirement {i + 1}", i < met, "one plain line") for i in range(total)]
     return PointAnswer(met / total, "one plain line", tuple(counts))
-
-
-def _call(case: Case, reply: Reply) -> Call:
-    try:
-        return read_call(reply.text, case.shown)
-    except Unreadable as error:
-        if reply.finish is not Finish.LENGTH:
-            raise
-        raise Unreadable(f"{error} (the reply was cut at max_tokens)") from None
 
 
 def read_answer(case: Case, call: Call) -> Answer:

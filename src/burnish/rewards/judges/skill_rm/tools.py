@@ -40,6 +40,12 @@ class Limits(Struct, frozen=True, kw_only=True):
     sandbox_s: float = 3.0
     code_chars: int = 6_000
     output_chars: int = 4_000
+    tokens: int = 0
+    """Written by the judge in all steps; 0: no limit."""
+    time_s: float = 900.0
+    """Wall clock of all steps."""
+    cost_usd: float = 0.0
+    """What the server may charge for all steps; 0: no limit."""
 
     @classmethod
     def of(cls, mode: Mode) -> Limits:
