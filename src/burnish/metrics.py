@@ -21,6 +21,7 @@ ENTROPY = "policy/entropy"
 CLIPPED = "policy/clipped_share"
 RATIO_MAX = "policy/ratio_max"
 SURROGATE = "loss/surrogate"
+MISMATCH = "mismatch/mean_abs"
 KL = "loss/kl"
 GROUPS, USEFUL = "groups/total", "groups/useful"
 STEP_S, ROLLOUT_S, UPDATE_S = "time/step_s", "time/rollout_s", "time/update_s"
@@ -73,9 +74,11 @@ CATALOGUE = (
     Metric(RATIO_MAX, "", "largest ratio of new to old probability"),
     Metric("bounds/{figure}", "", "mean, least and greatest clip bound that binds"),
     Metric("bounds/{figure}/{bucket}", "", "mean clip bound that binds, for groups of one pass rate"),
-    Metric("mismatch/mean_abs", "nats", "mean distance of trainer's and sampler's log-probs"),
+    Metric(MISMATCH, "nats", "mean distance of trainer's and sampler's log-probs", "Sampler mismatch in nats a token", ("progress", "step")),
     Metric("mismatch/kl", "nats", "KL from sampler to trainer, k3 estimate"),
     Metric("mismatch/max_ratio", "", "largest ratio of trainer's and sampler's probability"),
+    Metric("sampler/lag", "updates", "mean lag of the weights that sampled behind the trainer's; of a remote sampler"),
+    Metric("sampler/lag_max", "updates", "the largest such lag"),
     Metric("correction/weight", "", "mean importance weight of the trained tokens"),
     Metric("correction/cut_share", "share", "trained tokens whose importance weight was truncated or masked"),
     Metric("loss/{term}", "", "a term of the loss, averaged over the step's updates", shown=("progress",)),

@@ -6,14 +6,15 @@ model, which it loads from the folder when it is told to.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import torch
-from hostile_server import Behaviour, Handler, HostileServer, Seen, status
+from hostile_server import HostileServer
+from safetensors.torch import load_file, save_file
+from sampling_server import Serving
 
 import burnish.lm
 from burnish.errors import ModelError, UserError
@@ -22,71 +23,15 @@ from burnish.lm.decoder import init_weights
 from burnish.lm.folder import LoadedModel, load_model, save_model
 from burnish.lm.jobs import Limits
 from burnish.lm.local import LocalLM
-from burnish.lm.remote import RemoteSampler, StaleWeights
+from burnish.lm.remote import OtherWeights, RemoteSampler, StaleWeights
 from burnish.lm.tiny import tiny_model
+from burnish.lm.weights import weights_checksum
 from burnish.records import Author, Message, Span, Task, Trajectory
 from burnish.rollouts.session import Session
 from burnish.training.packing import make_rows, pack
 
 PROMPT = [5, 6, 7, 8]
 TASK = Task("t", (Message("user", "hi"),))
-
-
-class Serving:
-    """A sampling server in front of a model folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.lm = LocalLM(load_model(folder, device="cpu"))
-        self.version = "default"
-        self.refuses = False
-        self.paths: list[str] = []
-
-    def __call__(self, number: int, seen: Seen) -> Behaviour:
-        self.paths.append(seen.path)
-        if self.refuses and seen.path in ("/update_weights_from_disk", "/collective_rpc"):
-            return status(500, "out of memory")
-        answers = {
-            "/v1/completions": self.complete,
-            "/update_weights_from_disk": self.update,
-            "/collective_rpc": self.reload,
-            "/reset_prefix_cache": lambda body: None,
-        }
-        return lambda handler, body: self.send(handler, answers[seen.path](body))
-
-    def send(self, handler: Handler, content: Any) -> None:
-        handler.send(200, b"" if content is None else json.dumps(content).encode())
-
-    def update(self, body: dict[str, Any]) -> dict[str, Any]:
-        if Path(body["model_path"]) != self.folder:
-            return {"success": False, "message": "no such model"}
-        self.version = body["weight_version"]
-        self.reload({"method": "reload_weights"})
-        return {"success": True, "message": "Succeeded to update model weights."}
-
-    def reload(self, body: dict[str, Any]) -> dict[str, Any]:
-        assert body == {"method": "reload_weights"}
-        self.lm = LocalLM(load_model(self.folder, device="cpu"))
-        return {"results": [None]}
-
-    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        sampling = Sampling(n=body.get("n", 1), max_tokens=body["max_tokens"], seed=body["seed"])
-        (found,) = self.lm.sample_batch([self.lm.request(body["prompt"], sampling)])
-        choices = [
-            {
-                "index": i,
-                "text": c.text,
-                "finish_reason": c.finish.value,
-                "token_ids": list(c.token_ids),
-                "prompt_token_ids": list(c.prompt_ids),
-                "logprobs": {
-                    "tokens": [f"token_id:{t}" for t in c.token_ids],
-                    "token_logprobs": list(c.logprobs),
-                },
-            }
-            for i, c in enumerate(found)
-        ]
-        return {"model": "m", "choices": choices, "metadata": {"weight_version": self.version}}
 
 
 @pytest.fixture
@@ -233,6 +178,57 @@ def test_a_rollout_is_as_old_as_the_oldest_weights_that_wrote_it(trained: Loaded
         anyio.run(session.generate, Sampling(max_tokens=2))
         session.observe([Message("user", "and?")])
     assert session.trajectory(TASK).weight_version == 5
+
+
+def test_a_server_that_forgets_its_version_was_started_again(
+    trained: LoadedModel, serving: Serving
+) -> None:
+    with HostileServer(serving) as server:
+        sampler = remote(server, serving)
+        update(sampler, 3, trained)
+        assert [c.weight_version for c in sampled(sampler, n=1)] == [3]
+        serving.version = "default"
+        assert [c.weight_version for c in sampled(sampler, n=1)] == [-1]
+
+
+def test_one_lost_tensor_is_seen_by_the_checksum_that_the_server_echoes(
+    trained: LoadedModel, serving: Serving
+) -> None:
+    with HostileServer(serving) as server:
+        sampler = remote(server, serving, version_path="/weights")
+        init_weights(trained.module, seed=9, std=0.2)
+        update(sampler, 1, trained)
+        assert sampler.checksum == weights_checksum(trained.module.weights_to_save().items())
+        serving.drops = "model.layers.0.mlp.up_proj.weight"
+        init_weights(trained.module, seed=10, std=0.2)
+        with pytest.raises(OtherWeights, match="read other weights than those of version 2"):
+            update(sampler, 2, trained)
+
+
+def test_a_folder_that_somebody_else_writes_into_is_seen(
+    trained: LoadedModel, serving: Serving
+) -> None:
+    """Also where the server says nothing of its weights, and within the bound of staleness."""
+
+    def overwrite(body: dict[str, Any]) -> dict[str, Any]:
+        file = serving.folder / "model.safetensors"
+        weights = load_file(file)
+        weights["model.norm.weight"] += 1.0
+        save_file(weights, file)
+        return {"success": True}
+
+    serving.update = overwrite  # type: ignore[method-assign]
+    with HostileServer(serving) as server:
+        sampler = remote(server, serving, max_staleness=3)
+        with pytest.raises(OtherWeights, match="does another run write into"):
+            update(sampler, 1, trained)
+
+
+def test_the_only_model_of_a_server_needs_no_name(serving: Serving) -> None:
+    with HostileServer(serving) as server:
+        sampler = RemoteSampler(server.url, folder=serving.folder)
+        anyio.run(sampler.connect)
+    assert sampler.name == "m"
 
 
 def test_settings_that_cannot_work_are_refused(serving: Serving, tmp_path: Path) -> None:

@@ -68,10 +68,12 @@ def test_an_evaluation_is_shared_and_comes_out_as_in_one_process(tmp_path):
     done = launch(tmp_path)
     assert done.returncode == 0, done.stderr
     finish(trainer(tmp_path, settings, run="one"))
-    with RunStore.open(tmp_path / "one", read_only=True) as one:
-        with RunStore.open(tmp_path / "two", read_only=True) as two:
-            first, second = ([s for s in r.samples() if s.split != "train"] for r in (one, two))
-            marks = [[e.summary["marks"] for e in r.evaluations()] for r in (one, two)]
+    with (
+        RunStore.open(tmp_path / "one", read_only=True) as one,
+        RunStore.open(tmp_path / "two", read_only=True) as two,
+    ):
+        first, second = ([s for s in r.samples() if s.split != "train"] for r in (one, two))
+        marks = [[e.summary["marks"] for e in r.evaluations()] for r in (one, two)]
     assert len(first) == 6
     assert [(s.step, s.index, s.task.id, s.trajectory.text, s.reward.value) for s in first] == [
         (s.step, s.index, s.task.id, s.trajectory.text, s.reward.value) for s in second

@@ -35,6 +35,7 @@ from burnish.cli.console import (
 from burnish.cli.drawing import print_curves
 from burnish.cli.runs import setting
 from burnish.errors import BurnishError
+from burnish.metrics import MISMATCH
 from burnish.store import Manifest, RunStore
 from burnish.texts import counted, run_word, shown_path
 from burnish.view.curves import curves_of, draw_picture
@@ -47,6 +48,8 @@ ROWS = 10
 """Steps that the live table shows."""
 FAILED_SHARE = 0.1
 CUT_SHARE = 0.5
+ROUNDING = 1e-4
+"""Nats a token that two ways to compute one log-prob may differ by."""
 SPOKEN = (1, 5, 25, 125, 625)
 """How many steps of one trouble bring a warning: at once, and then ever more rarely."""
 
@@ -94,10 +97,10 @@ class JsonView(View):
 class LineView(View):
     """One line a step, for logs and pipes."""
 
-    def __init__(self, notes: tuple[str, ...], budget: int, part: str = "") -> None:
+    def __init__(self, notes: tuple[str, ...], watch: Watch, part: str = "") -> None:
         self.notes = notes
         self.part = part
-        self.watch = Watch(budget)
+        self.watch = watch
 
     def on_started(self, event: Any) -> None:
         print_header(event, self.notes)
@@ -133,8 +136,8 @@ class LineView(View):
 class LiveView(LineView):
     """The last steps as a table that stays in its place."""
 
-    def __init__(self, notes: tuple[str, ...], budget: int, part: str = "") -> None:
-        super().__init__(notes, budget, part)
+    def __init__(self, notes: tuple[str, ...], watch: Watch, part: str = "") -> None:
+        super().__init__(notes, watch, part)
         self.steps: deque[StepDone] = deque(maxlen=ROWS)
         self.live: Live | None = None
 
@@ -167,7 +170,10 @@ def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
         return QuietView()
     kind = LiveView if out.is_terminal else LineView
     config = trainer.config
-    return kind(tuple(trainer.tasks.notes), config.rollout.max_tokens, config.evaluation.part)
+    is_recorded = config.rollout.__struct_config__.tag == "recorded"
+    mismatch = 0.0 if is_recorded else config.guards.sampler_mismatch_warn
+    watch = Watch(config.rollout.max_tokens, mismatch)
+    return kind(tuple(trainer.tasks.notes), watch, config.evaluation.part)
 
 
 # --- one step as a line and as a row
@@ -194,6 +200,7 @@ COLUMNS = (
     Column("gradient", lambda e: number(e.metrics.get("optimiser/gradient_norm")), 2),
     Column("entropy", lambda e: number(e.metrics.get("policy/entropy"), 2), 5),
     Column("clipped", lambda e: share(e.metrics.get("policy/clipped_share")), 6),
+    Column("mismatch", lambda e: mismatch_text(e.metrics), 3),
     Column("length", lambda e: number(e.metrics.get("length/mean"), 1), 1),
     Column("cut", lambda e: share(e.metrics.get("length/truncated_share")), 7),
     Column("tokens/s", lambda e: "reread" if e.reused else f"{e.tokens_per_s:.0f}", 5),
@@ -252,6 +259,12 @@ def kept_text(metrics: Mapping[str, float]) -> str:
     return share(kept) if kept < 1 else "-"
 
 
+def mismatch_text(metrics: Mapping[str, float]) -> str:
+    """Nats between sampler and trainer, where they are more than rounding."""
+    found = metrics.get(MISMATCH, 0.0)
+    return f"{found:.2g}" if found >= ROUNDING else "-"
+
+
 def other_terms(metrics: Mapping[str, float]) -> str:
     """Auxiliary terms of the loss beside the surrogate and the KL.
 
@@ -295,10 +308,11 @@ def plain(value: Any) -> Any:
 
 
 class Watch:
-    """Sees every step; `budget` is the token limit that cuts answers."""
+    """Sees every step; `budget` is the token limit that cuts answers, `mismatch` the distance of
+    sampler and trainer from which on to warn (0: never)."""
 
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
+    def __init__(self, budget: int, mismatch: float = 0.0) -> None:
+        self.budget, self.mismatch = budget, mismatch
         self._seen: Counter[int] = Counter()
 
     def see(self, event: StepDone) -> list[str]:
@@ -315,6 +329,10 @@ class Watch:
             > FAILED_SHARE,
             f"{share(cut)} of the answers were cut at rollout.max_tokens={self.budget}": cut
             > CUT_SHARE,
+            (
+                f"the sampler's and the trainer's log-probs are {mismatch_text(event.metrics)} nats a "
+                f"token apart, above guards.sampler_mismatch_warn={self.mismatch:g}"
+            ): 0 < self.mismatch < event.metrics.get(MISMATCH, 0.0),
         }
         warnings = []
         for kind, (text, is_on) in enumerate(troubles.items()):

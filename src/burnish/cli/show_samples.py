@@ -20,7 +20,7 @@ from burnish.cli.drawing import (
     reward_tree,
     value_style,
 )
-from burnish.metrics import CLIPPED, ENTROPY, KL, LENGTH
+from burnish.metrics import CLIPPED, ENTROPY, KL, LENGTH, MISMATCH
 from burnish.records import Finish, Reward
 from burnish.store import RunStore, StoredSample, manifest
 from burnish.texts import counted
@@ -122,6 +122,7 @@ def _numbers(store: RunStore, step: int) -> str:
         ("gradient", number(metrics.get("optimiser/gradient_norm"))),
         ("entropy", number(metrics.get(ENTROPY), 2)),
         ("clipped", share(metrics.get(CLIPPED))),
+        ("sampler mismatch", number(metrics.get(MISMATCH), 4)),
         ("length", number(metrics.get(LENGTH), 1)),
     ]
     return "  ".join(f"{name} {text}" for name, text in shown if text != "-")

@@ -232,9 +232,10 @@ def _run(trainer: Any, command: str, *, quiet: bool, as_json: bool) -> int:
 
 
 def _warn_of_idle_components(asked: Asked) -> None:
-    from burnish.training.validate import idle_components
+    from burnish.training.validate import idle_components, missing_components
 
-    for line in idle_components(asked.resolved.value):
+    config = asked.resolved.value
+    for line in (*idle_components(config), *missing_components(config)):
         warn(line)
 
 

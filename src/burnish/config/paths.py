@@ -44,6 +44,9 @@ def _rooted(plain: Mapping[str, Any], root: Path) -> Any:
     model = found.get("model")
     if isinstance(model, dict) and isinstance(model.get("path"), str) and model["path"]:
         found["model"] = model | {"path": _folder(model["path"], root)}
+    sampler = found.get("sampler")
+    if isinstance(sampler, dict) and isinstance(sampler.get("folder"), str):
+        found["sampler"] = sampler | {"folder": str(root / sampler["folder"])}
     return found
 
 

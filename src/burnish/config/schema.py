@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from burnish.lm.base import COLDEST
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
-from burnish.rollouts import RolloutConfig, SingleTurn
+from burnish.rollouts import Recorded, RolloutConfig, SingleTurn
 from burnish.tasks.config import TaskConfig
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -86,6 +86,53 @@ class Model(Section, frozen=True):
     lora: Lora | None = None
 
 
+class SamplerSection(Section, frozen=True, tag_field="kind"):
+    """Base of the settings of a sampler."""
+
+
+class InProcess(SamplerSection, frozen=True, tag="in_process"):
+    """The model under training samples itself; nothing is sent or copied."""
+
+
+class Remote(SamplerSection, frozen=True, tag="remote"):
+    """A vLLM or SGLang server samples with the trainer's weights, sent to it after each step."""
+
+    url: Annotated[str, Meta(min_length=1)]
+    """Such as `http://127.0.0.1:8000/v1`."""
+    folder: Annotated[str, Meta(min_length=1)]
+    """Model folder that the server was started on; weights travel through it. Made where there is
+    none, so that the server can be started."""
+    model: str = ""
+    """The name under which the server serves it; empty: the only one that it has."""
+    dialect: Literal["sglang", "vllm"] = "sglang"
+    """How the server is told to load weights again."""
+    version_path: str = ""
+    """Route, such as `/weights`, whose JSON says `weight_version` and, where the server knows it,
+    `weights_checksum`; asked after each update. Empty: not asked."""
+    update_every: Positive = 1
+    """Steps between two updates of the server; above 1 needs `rollout.max_staleness`."""
+    api_key_env: str = ""
+    """Environment variable with the server's key."""
+    concurrency: Positive = 64
+    """Requests at a time."""
+    attempt_s: Seconds = 600.0
+    """Deadline of one request."""
+    deadline_s: Seconds = 1800.0
+    """Deadline of one request with its retries."""
+    retries: Count = 4
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url: got {_short(self.url)}, expected http://host:port/v1")
+        if self.version_path and not self.version_path.startswith("/"):
+            raise ValueError(
+                f"version_path: got {_short(self.version_path)}, expected a route such as /weights"
+            )
+
+
+Sampler = InProcess | Remote
+
+
 class Update(Section, frozen=True):
     """How a step's rollouts become gradients."""
 
@@ -141,6 +188,11 @@ class Guards(Section, frozen=True):
     """Stop after so many steps in a row without one useful group."""
     failed_share: Share = 0.5
     """Stop when more than this share of a step's rewards has no value."""
+    sampler_mismatch_warn: Amount = 0.1
+    """Warn where the sampler's and the trainer's log-probs of the sampled tokens are further apart
+    than this on average, in nats; 0: never."""
+    sampler_mismatch_stop: Amount = 2.0
+    """Stop there, before the update; 0: never. Neither looks at rollouts of kind `recorded`."""
 
 
 class Experts(Section, frozen=True):
@@ -296,6 +348,7 @@ class Config(Section, frozen=True):
     curriculum: Curriculum | None = None
     run: Run = Run()
     model: Model = Model()
+    sampler: Sampler = InProcess()
     rollout: RolloutConfig = SingleTurn()
     update: Update = Update()
     optimiser: Optimiser = Optimiser()
@@ -312,6 +365,23 @@ class Config(Section, frozen=True):
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):
             raise ValueError(f"stages: got the names {', '.join(names)}, expected different ones")
+        self._check_sampler()
+
+    def _check_sampler(self) -> None:
+        if not isinstance(self.sampler, Remote):
+            return
+        if isinstance(self.rollout, Recorded):
+            raise ValueError(
+                "sampler.kind: got remote with rollout.kind = 'recorded', which samples nothing; "
+                "expected in_process"
+            )
+        lag = (self.sampler.update_every - 1) * self.update.epochs * self.update.minibatches
+        if lag > self.rollout.max_staleness:
+            raise ValueError(
+                f"rollout.max_staleness: got {self.rollout.max_staleness}, expected at least {lag}: "
+                f"with sampler.update_every = {self.sampler.update_every} the server's weights lag "
+                "by that many updates"
+            )
 
 
 FREE = (
@@ -320,6 +390,10 @@ FREE = (
     "evaluation.every",
     "checkpoint.",
     "guards.",
+    *(
+        f"sampler.{key}"
+        for key in ("url", "model", "folder", "concurrency", "attempt_s", "deadline_s", "retries")
+    ),
     *(
         f"rewards.*.{where}{key}"
         for where in ("", "judge.")

@@ -11,13 +11,15 @@ go, then the server is told to load it. Start the server on that folder (`save_m
     VLLM_SERVER_DEV_MODE=1 vllm serve served          # dialect="vllm": /collective_rpc needs it
 
 A server that could not load the newest weights goes on with older ones. Every completion says which;
-`max_staleness` bounds by how many versions they may lag, and sampling beyond that is refused.
+`max_staleness` bounds by how many versions they may lag, and sampling beyond that is refused. After
+each update the checksum of the weights is compared: that of what was sent with the one that the server
+reports (`version_path`), or else with what then lies in the folder it read.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +29,15 @@ import msgspec
 
 from burnish.errors import ModelError, UserError
 from burnish.lm import wire
-from burnish.lm.base import Completion, Prompt, Sampling
+from burnish.lm.base import Completion, Prompt, Sampling, TooLong
 from burnish.lm.capabilities import Capabilities
 from burnish.lm.http import OpenAILM
 from burnish.lm.request_pool import Answer, Job
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from burnish.lm.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -51,21 +55,36 @@ class StaleWeights(ModelError):
     """The server's weights lag behind the trainer's by more than is allowed."""
 
 
+class OtherWeights(ModelError):
+    """The server does not have the weights that were sent to it."""
+
+
 class RemoteSampler(OpenAILM):
     """The `Sampler` protocol over HTTP; options beyond these are those of `OpenAILM`."""
+
+    is_remote = True
+    """Its calls do not meet in a batch here."""
 
     def __init__(
         self,
         base_url: str,
-        model: str,
+        model: str = "",
         *,
         folder: Path,
         dialect: Dialect | str = Dialect.SGLANG,
         version: int = 0,
         max_staleness: int = 0,
+        version_path: str = "",
+        tokenizer: Tokenizer | None = None,
+        longest_row: Callable[[int], int] | None = None,
         **options: Any,
     ) -> None:
-        """`folder` is the model folder the server was started on, `version` that of its weights."""
+        """`folder` is the model folder the server was started on, `version` that of its weights.
+
+        With a `tokenizer`, sessions send the tokens of a conversation and not its messages. Given
+        the length of a prompt, `longest_row` says how many tokens the model reads and writes; an
+        empty `model` is the only one that the server has, once `connect` has asked.
+        """
         # Training needs the sampled ids and their log-probs; both servers have them.
         options.setdefault("capabilities", Capabilities(logprobs=True, token_ids=True))
         super().__init__(base_url, model, **options)
@@ -79,7 +98,12 @@ class RemoteSampler(OpenAILM):
         if dialect not in list(Dialect):
             raise UserError(f"dialect is {dialect!r}; expected {' or '.join(Dialect)}")
         self.folder, self.dialect, self.max_staleness = folder, Dialect(dialect), max_staleness
+        self.version_path, self.tokenizer, self._longest_row = version_path, tokenizer, longest_row
         self._wanted = self._served = version
+        self._reports = False
+        """Completions have named the version of the server's weights."""
+        self.checksum = ""
+        """Of the weights that the server was last seen to have; empty before the first update."""
         self.stale_completions = 0
         """Completions sampled with older weights than the trainer's, within the bound."""
 
@@ -98,21 +122,41 @@ class RemoteSampler(OpenAILM):
         """Changes with the weights: what was sampled before is another model's."""
         return f"{super().identity} {self._served}"
 
+    async def connect(self) -> None:
+        """Reach the server and find the model's name, where none was given."""
+        listed = await self.list_models()
+        if self.model:
+            return
+        if len(listed) != 1:
+            raise UserError(
+                f"{self!r} serves {', '.join(listed) or 'no model'}; name the one to sample from "
+                "(sampler.model)"
+            )
+        self.model = listed[0]
+
     async def update_weights(self, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Write the weights into the folder and have the server load them.
 
-        A failure is raised once the server's weights lag by more than `max_staleness` versions.
+        A failure is raised once the server's weights lag by more than `max_staleness` versions, and
+        at once where the server has other weights than were sent.
         """
         self._wanted = version
         try:
-            await anyio.to_thread.run_sync(self._write, tensors)
+            sent = await anyio.to_thread.run_sync(self._write, tensors)
             await self._reload(version)
+            await self._verify(version, sent)
+        except OtherWeights:
+            raise
         except ModelError as error:
             if self.staleness > self.max_staleness:
                 raise
             logger.warning("the server keeps the weights of version %d: %s", self._served, error)
             return
-        self._served = version
+        self._served, self.checksum = version, sent
+
+    def follow(self, version: int, served: int) -> None:
+        """Note the trainer's version and the server's, where this process did not update it."""
+        self._wanted, self._served = version, served
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         """Completions that carry the version of the weights they were sampled with."""
@@ -123,42 +167,91 @@ class RemoteSampler(OpenAILM):
             )
         # Before the request: an update while it runs must not make its tokens look newer.
         version = self._served
-        completions = await super().sample(prompt, sampling)
+        completions = await super().sample(prompt, self._within_context(prompt, sampling))
         if version < self._wanted:
             self.stale_completions += len(completions)
-        return [
-            c
-            if c.weight_version is not None
-            else msgspec.structs.replace(c, weight_version=version)
-            for c in completions
-        ]
+        if any(c.weight_version is not None for c in completions):
+            self._reports = True
+            return completions
+        # A server that named its version before and does not now was started again without it.
+        version = -1 if self._reports else version
+        return [msgspec.structs.replace(c, weight_version=version) for c in completions]
 
-    def _write(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        from burnish.lm.weights import INDEX, WEIGHTS, write_weights
+    def _within_context(self, prompt: Prompt, sampling: Sampling) -> Sampling:
+        """The token budget that the model's context leaves; a server would refuse more."""
+        if self._longest_row is None or not wire.is_token_ids(prompt):
+            return sampling
+        longest = self._longest_row(len(prompt))
+        left = longest - len(prompt)
+        if left < 1:
+            raise TooLong(
+                f"a prompt of {len(prompt)} tokens leaves no room to answer: '{self.name}' reads "
+                f"{longest} tokens."
+            )
+        return msgspec.structs.replace(sampling, max_tokens=min(sampling.max_tokens, left))
+
+    def _write(self, tensors: Iterable[tuple[str, Tensor]]) -> str:
+        """Replace the folder's weights; returns their checksum."""
+        from burnish.lm.weights import INDEX, WEIGHTS, weights_checksum, write_weights
 
         weights = {name: tensor.detach().to("cpu") for name, tensor in tensors}
         if not weights:
             raise UserError("update_weights got no tensors; expected the model's state dict")
         write_weights(self.folder / WEIGHTS, weights)
         (self.folder / INDEX).unlink(missing_ok=True)
+        return weights_checksum(weights.items())
 
     async def _reload(self, version: int) -> None:
         if self.dialect is Dialect.SGLANG:
             body = {"model_path": str(self.folder), "weight_version": str(version)}
-            reply = await self._control("/update_weights_from_disk", body)
+            reply = await self._control("POST", "/update_weights_from_disk", body)
             if reply.get("success") is not True:
                 said = wire.excerpt(str(reply.get("message", "")).encode(), self._key)
                 raise ModelError(f"{self!r} did not load weights {version}: {said}")
             return
-        await self._control("/collective_rpc", {"method": "reload_weights"})
+        await self._control("POST", "/collective_rpc", {"method": "reload_weights"})
         # Cached prefixes were computed with the old weights.
-        await self._control("/reset_prefix_cache", {})
+        await self._control("POST", "/reset_prefix_cache", {})
 
-    async def _control(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _verify(self, version: int, sent: str) -> None:
+        """Hold what the server read against what was sent."""
+        said: dict[str, Any] = {}
+        if self.version_path:
+            said = await self._control("GET", self.version_path)
+            if str(said.get("weight_version")) != str(version):
+                raise OtherWeights(
+                    f"{self!r} says that its weights are of version "
+                    f"{str(said.get('weight_version'))[:40]}, right after it was given version "
+                    f"{version}; does another run update this server?"
+                )
+        found = said.get("weights_checksum")
+        if found is None:
+            found = await anyio.to_thread.run_sync(self._read_checksum)
+        if found != sent:
+            raise OtherWeights(
+                f"{self!r} read other weights than those of version {version} (checksum "
+                f"{str(found)[:40]}, sent {sent}); does another run write into {self.folder}?"
+            )
+
+    def _read_checksum(self) -> str:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        from burnish.lm.weights import WEIGHTS, weights_checksum
+
+        try:
+            return weights_checksum(load_file(self.folder / WEIGHTS).items())
+        except (OSError, SafetensorError) as error:
+            raise OtherWeights(f"{self.folder / WEIGHTS} cannot be read again: {error}") from error
+
+    async def _control(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """One request beside the OpenAI routes, with the pool's deadline and retries."""
+        content = None if body is None else msgspec.json.encode(body)
 
         async def request(job: Job) -> Answer[dict[str, Any]]:
-            data = await self._send("POST", path, msgspec.json.encode(body), root=True)
+            data = await self._send(method, path, content, root=True)
             return Answer(wire.decode(data or b"{}", dict[str, Any], path, secret=self._key))
 
         return await self.pool.call(self._job(path), request)

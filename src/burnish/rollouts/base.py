@@ -55,6 +55,9 @@ class RolloutSettings(
     score_timeout_s: Seconds = 60.0
     """Deadline of one scoring call."""
     score_concurrency: Positive = 16
+    max_staleness: Count = 0
+    """Optimiser updates by which the weights that sampled a rollout may lag behind the trainer's;
+    an older one is sampled again. Only a remote sampler can lag."""
 
     @property
     def sampling(self) -> Sampling:
@@ -273,7 +276,8 @@ async def roll_out(
     A task's seed comes from the step's seed and its slot, so company and timing change nothing.
     """
     # Calls to a server do not meet in a batch, so nobody waits for anybody there.
-    rounds = Rounds() if renderer_of(lm) is not None else None
+    meets = renderer_of(lm) is not None and not getattr(lm, "is_remote", False)
+    rounds = Rounds() if meets else None
     places = {slot: [(slot, index) for index in range(sampling.n)] for slot, _ in slots}
     if rounds is not None:
         rounds.enter([place for own in places.values() for place in own])

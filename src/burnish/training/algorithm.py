@@ -21,7 +21,7 @@ An algorithm outside of the package needs no line anywhere: `train = { kind = "f
 "my_file.py:MyAlgorithm", options = { ... } }`; its `settings` are then the options, a dict.
 
 A step calls, in this order: `batch`, `updates`, then for each update `micro_batches` and `loss`,
-`gradients`, `meanwhile`; at the end `finish`. What a resumed run needs is in `state`. Randomness
+`meanwhile`, `inspect`, `gradients`; at the end `finish`. What a resumed run needs is in `state`. Randomness
 comes from `setup.seeds` by purpose and step, never from a generator that is carried along, so that
 a step repeated after a crash is the same step.
 """
@@ -43,7 +43,9 @@ from burnish.training.forecast import Workload
 if TYPE_CHECKING:
     from burnish.config.schema import Config
     from burnish.errors import GuardTripped
+    from burnish.lm.base import Sampler
     from burnish.lm.local import LocalLM
+    from burnish.lm.remote import RemoteSampler
     from burnish.records import Task
     from burnish.rewards.combine import Weighted
     from burnish.seeds import Seeds
@@ -161,14 +163,28 @@ class Setup:
     """Optimiser steps behind the weights."""
     copy_gradients: Callable[[], list[Tensor]] = list
     """Copies of the gradient sums of this process as they stand between two micro-batches."""
+    remote: RemoteSampler | None = None
+    """The server that samples, where `[sampler]` names one."""
+    _moves: int = 0
+    """Steps since this stage was opened."""
+    _is_sent: bool = False
+    """The server was given weights of this stage."""
 
     @property
     def folder(self) -> Path:
         """Where files of this stage live."""
         return self.store.folder / "stages" / self.stage if self.stage else self.store.folder
 
+    @property
+    def lm(self) -> Sampler:
+        """What samples: the model under training, or a server that has its weights.
+
+        Call `ready_sampler` before sampling.
+        """
+        return self.local if self.remote is None else self.remote
+
     @cached_property
-    def lm(self) -> LocalLM:
+    def local(self) -> LocalLM:
         """The model under training as a sampler, made when it is first asked for."""
         from burnish.lm.local import LocalLM
 
@@ -178,10 +194,48 @@ class Setup:
         return lm
 
     def moved(self, version: int) -> None:
-        """The weights are now those of this version."""
+        """The weights are now those of this version; a server that samples gets them."""
         self.weight_version = version
-        if "lm" in self.__dict__:
-            self.lm.weight_version = version
+        if "local" in self.__dict__:
+            self.local.weight_version = version
+        self._moves += 1
+        if self._is_sent:
+            self._send(is_due=self._moves % self._update_every == 0)
+
+    def ready_sampler(self) -> None:
+        """See to it that a server which samples was given this run's weights."""
+        if self.remote is not None and not self._is_sent:
+            self._send()
+
+    def current_lm(self) -> Sampler:
+        """A sampler with the very weights of now, for an evaluation.
+
+        A server that cannot be brought up to date within its bound is passed over for the model in
+        this process.
+        """
+        if self.remote is None:
+            return self.local
+        if not self._is_sent or self.remote.staleness:
+            self._send()
+        return self.local if self.remote.staleness else self.remote
+
+    async def send_again(self) -> None:
+        """Give a server the weights once more: it may have been started again without them."""
+        if self.remote is not None and self.world.is_main:
+            tensors = self.trainable.weights().items()
+            await self.remote.update_weights(self.weight_version, tensors)
+
+    @property
+    def _update_every(self) -> int:
+        return int(getattr(self.config.sampler, "update_every", 1))
+
+    def _send(self, *, is_due: bool = True) -> None:
+        """Update the server from the main process; all processes learn what it has."""
+        assert self.remote is not None
+        if is_due and self.world.is_main:
+            self.loop.run(self.send_again)
+        self._is_sent = True
+        self.remote.follow(self.weight_version, self.world.first(self.remote.weight_version))
 
     def cursor(self) -> Cursor:
         """Walks through the run's tasks whose prompts fit."""
@@ -250,6 +304,9 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
 
     def gradients(self, update: BatchT, sums: Sequence[Tensor]) -> None:
         """Look at the gradient sums of one update, over all processes, before the optimiser step."""
+
+    def inspect(self, step: int, sums: Mapping[str, Tensor], ids: Sequence[str]) -> None:
+        """Look at this process's `Loss.sums` of one update before the optimiser step; may trip."""
 
     def meanwhile(self) -> None:
         """Work for the host while the GPU finishes the passes of an update."""

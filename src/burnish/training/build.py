@@ -13,18 +13,21 @@ import msgspec
 import torch
 
 from burnish.config import Config, Resolved, render, rooted
-from burnish.config.schema import FREE, Checkpoint, Optimiser
+from burnish.config.schema import FREE, Checkpoint, Optimiser, Remote
 from burnish.config.schema import Stage as StageConfig
-from burnish.errors import UserError
+from burnish.errors import ModelError, UserError
 from burnish.lm.call_log import PaidReplies, judges_built
 from burnish.lm.folder import LoadedModel, find_folder, load_model
 from burnish.lm.hardware import available_bytes, choose_threads, usable_cores
+from burnish.lm.jobs import Limits
+from burnish.lm.remote import RemoteSampler
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.seeds import Seeds
 from burnish.store import RunStore
 from burnish.store.durable import write_file
+from burnish.texts import shown_path
 from burnish.training import checkpoint
 from burnish.training.algorithm import Setup
 from burnish.training.algorithms import Chosen, find_algorithm
@@ -84,12 +87,14 @@ def build(
     trainable = _load(config, world, _start_weights(folder, config, place))
     length_of = _prompt_lengths(trainable.loaded)
     prompts = _measure(config, data, trainings, length_of)
+    loop = EventLoop()
+    remote = _open_sampler(config, trainable, world, loop)
     portable = dataclasses.replace(resolved, value=config)
     stored = resolved.flat() | files
     store = _open_store(resolved, portable, stored, folder, data.fingerprint, world, recipe)
     try:
         paid = PaidReplies(folder, judges, rank=world.rank) if judges else None
-        parts = Parts(config, store, data, scorer, world, EventLoop(), prompts, length_of, paid)
+        parts = Parts(config, store, data, scorer, world, loop, prompts, length_of, paid, remote)
         return _assemble(parts, trainings, trainable, place)
     except BaseException:
         store.close()
@@ -148,6 +153,49 @@ def _load(config: Config, world: World, path: str | Path) -> Trainable:
     return Trainable(loaded, config.model.lora, Seeds(config.run.seed).for_("lora"))
 
 
+START = {
+    "sglang": "python -m sglang.launch_server --model-path {folder}",
+    "vllm": "VLLM_SERVER_DEV_MODE=1 vllm serve {folder}",
+}
+"""How a server of each dialect is started on a model folder."""
+
+
+def _open_sampler(
+    config: Config, trainable: Trainable, world: World, loop: EventLoop
+) -> RemoteSampler | None:
+    """The server that samples, reached once; None where the model samples in this process."""
+    settings = config.sampler
+    if not isinstance(settings, Remote):
+        return None
+    folder = Path(settings.folder)
+    if world.is_main and not (folder / "config.json").is_file():
+        trainable.write(folder)
+    world.wait()
+    sampler = RemoteSampler(
+        settings.url,
+        settings.model,
+        folder=folder,
+        dialect=settings.dialect,
+        max_staleness=config.rollout.max_staleness,
+        version_path=settings.version_path,
+        tokenizer=trainable.loaded.tokenizer,
+        longest_row=trainable.module.longest_row,
+        api_key_env=settings.api_key_env or None,
+        limits=Limits(
+            concurrency=settings.concurrency,
+            attempt_s=settings.attempt_s,
+            deadline_s=settings.deadline_s,
+            retries=settings.retries,
+        ),
+    )
+    try:
+        loop.run(sampler.connect)
+    except ModelError as error:
+        start = START[settings.dialect].format(folder=shown_path(folder))
+        raise ModelError(f"the sampler cannot be reached: {error}. Start it: {start}") from error
+    return sampler
+
+
 def _measure(
     config: Config, data: Data, trainings: Sequence[Training], length_of: Callable[[Task], int]
 ) -> PromptReport:
@@ -185,6 +233,8 @@ class Parts:
     length_of: Callable[[Task], int]
     paid: PaidReplies | None
     """What the rewards' judges were paid for, where there are any."""
+    remote: RemoteSampler | None = None
+    """The server that samples, where the config names one."""
 
 
 def _assemble(
@@ -270,6 +320,7 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
         judging=parts.paid.begin if parts.paid else lambda part: None,
         done=state.step,
         weight_version=state.weight_version,
+        remote=parts.remote,
     )
     algorithm = training.chosen.kind(setup, training.chosen.settings)
     named = [*trainable.module.named_parameters(), *algorithm.parameters()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -98,6 +98,10 @@ def _or_nan(value: float | None) -> float:
     return float("nan") if value is None else value
 
 
+async def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class RolloutCollector:
     """Everything a step needs to sample and score."""
@@ -109,6 +113,8 @@ class RolloutCollector:
     rollout: Rollout
     world: World
     loop: EventLoop
+    send_again: Callable[[], Awaitable[None]] = _nothing
+    """Gives the sampler the trainer's weights once more."""
 
     def collect(self, step: int, cursor: Cursor, seed: int, version: int) -> Collected:
         """Sample and score until the step is full; moves the cursor past every task it used."""
@@ -162,7 +168,8 @@ class RolloutCollector:
         """
         sampling = msgspec.structs.replace(self.config.sampling, n=samples)
         slots = list(enumerate(tasks))
-        return self._sample_and_score(0, slots, seed, 0, Clock(), sampling)
+        version = getattr(self.lm, "weight_version", 0)
+        return self._sample_and_score(0, slots, seed, version, Clock(), sampling)
 
     def _sample_and_score(
         self,
@@ -190,12 +197,8 @@ class RolloutCollector:
         sampling: Sampling,
     ) -> list[list[Scored]]:
         start = time.perf_counter()
-        rolled = await roll_out(slots, self.lm, sampling, self.rollout, seed)
+        groups = await self._roll_fresh(step, slots, seed, version, sampling)
         clock.rollout_s += time.perf_counter() - start
-        groups = [
-            [_stamp(t, f"{step}.{slot}", i, version) for i, t in enumerate(group)]
-            for (slot, _), group in zip(slots, rolled, strict=True)
-        ]
         self._check_tokens(groups)
         start = time.perf_counter()
         rewards = await self._score(step, [task for _, task in slots], groups)
@@ -204,6 +207,33 @@ class RolloutCollector:
             [Scored(task, t, rewards[t.id]) for t in group]
             for (_, task), group in zip(slots, groups, strict=True)
         ]
+
+    async def _roll_fresh(
+        self, step: int, slots: list[Slot], seed: int, version: int, sampling: Sampling
+    ) -> list[list[Trajectory]]:
+        """The rollouts of each slot. Those by weights that are too old are sampled once more.
+
+        A rollout that then still is too old fails, and leaves its group.
+        """
+
+        async def roll(some: list[Slot]) -> list[list[Trajectory]]:
+            rolled = await roll_out(some, self.lm, sampling, self.rollout, seed)
+            return [
+                [_stamp(t, f"{step}.{slot}", i, version) for i, t in enumerate(group)]
+                for (slot, _), group in zip(some, rolled, strict=True)
+            ]
+
+        groups = await roll(slots)
+        bound = self.config.max_staleness
+        stale = [
+            i for i, group in enumerate(groups) if any(_is_stale(t, version, bound) for t in group)
+        ]
+        if stale:
+            await self.send_again()
+            again = await roll([slots[i] for i in stale])
+            for i, group in zip(stale, again, strict=True):
+                groups[i] = [_refuse_stale(t, version, bound) for t in group]
+        return groups
 
     def _check_tokens(self, groups: Sequence[Sequence[Trajectory]]) -> None:
         """Refuse a backend that did not return token ids."""
@@ -280,6 +310,25 @@ def _stamp(trajectory: Trajectory, group: str, index: int, version: int) -> Traj
         # A sampler whose weights lag behind the trainer's says so itself.
         weight_version=version if trajectory.weight_version is None else trajectory.weight_version,
     )
+
+
+def _is_stale(trajectory: Trajectory, version: int, bound: int) -> bool:
+    """Whether older weights than allowed wrote it, or others that are not this run's."""
+    if trajectory.status is not Status.OK or trajectory.weight_version is None:
+        return False
+    return not 0 <= version - trajectory.weight_version <= bound
+
+
+def _refuse_stale(trajectory: Trajectory, version: int, bound: int) -> Trajectory:
+    if not _is_stale(trajectory, version, bound):
+        return trajectory
+    own = trajectory.weight_version
+    named = "unknown weights" if own is not None and own < 0 else f"weights of version {own}"
+    reason = (
+        f"sampled with {named}, the trainer's are of version {version}; rollout.max_staleness "
+        f"allows a lag of {bound}"
+    )
+    return msgspec.structs.replace(trajectory, status=Status.INFRA_ERROR, reason=reason)
 
 
 def useful_groups(values: Advantages, groups_B: torch.Tensor) -> tuple[int, int]:

@@ -110,6 +110,15 @@ class World:
         }
         return {rank: sorted(names) for rank, names in found.items() if names}
 
+    def first(self, value: Item) -> Item:
+        """The first process's value, in every process."""
+        if self.size == 1:
+            return value
+        from accelerate.utils import gather_object
+
+        everyone: list[Item] = gather_object([value])
+        return everyone[0]
+
     def wait(self) -> None:
         """Until every process is here."""
         if self.size > 1:

@@ -142,6 +142,19 @@ def trip(stage: str, tensor: str, step: int, samples: tuple[str, ...], value: fl
     )
 
 
+def trip_mismatch(distance: float, limit: float, step: int, samples: Sequence[str]) -> NoReturn:
+    """The sampler does not have the weights that are trained, or computes something else."""
+    raise GuardTripped(
+        f"sampler guard: the sampler's and the trainer's log-probs are {distance:.3g} nats a token "
+        f"apart at step {step}; guards.sampler_mismatch_stop allows {limit:g}. Does the sampler "
+        "have this run's weights, its tokenizer, and log-probs at rollout.temperature?",
+        stage="sampler",
+        tensor="sampled logprobs",
+        step=step,
+        samples=tuple(samples),
+    )
+
+
 SHOWN = 200
 """Characters of a reward's reason that a line repeats."""
 

@@ -115,6 +115,12 @@ def lengths(collected: Collected) -> dict[str, float]:
     return {**counts, "length/truncated_share": cut / len(everything)}
 
 
+def lags(collected: Collected, version: int) -> dict[str, float]:
+    """By how many optimiser updates the weights that sampled lag behind the trainer's."""
+    found = [version - (s.trajectory.weight_version or 0) for s in collected.kept]
+    return {"sampler/lag": sum(found) / len(found), "sampler/lag_max": float(max(found))}
+
+
 def token_counts(counts: Sequence[int]) -> dict[str, float]:
     """Trained tokens of a step: all, a sequence's mean, the most."""
     return {
@@ -137,7 +143,7 @@ def held_out_rewards(setup: Setup, step: int) -> HeldOutScores:
     slots = list(enumerate(setup.data.tasks.held_out(config.evaluation.prompts)))
     work = functools.partial(
         evaluate_slots,
-        setup.lm,
+        setup.current_lm(),
         setup.world.share(slots),
         setup.scorer,
         Sampling(temperature=0.0, max_tokens=tokens, stop=config.rollout.stop),

@@ -85,12 +85,16 @@ class Trainable:
             for layer in layers:
                 layer.enable_adapters(True)
 
+    def weights(self) -> dict[str, Tensor]:
+        """The state dict of the plain model as it is now, adapters merged."""
+        return _merged(self.module) if self.lora else self.module.weights_to_save()
+
     def write(self, folder: Path, *, step: int | None = None) -> None:
         """A Hugging Face folder with the weights as they are now, adapters merged.
 
         With the `step` they are of, weights that are not finite trip the guard and are not written.
         """
-        weights = _merged(self.module) if self.lora else self.module.weights_to_save()
+        weights = self.weights()
         if step is not None:
             check_saved(weights, step)
         save_model(self.loaded, folder, weights)

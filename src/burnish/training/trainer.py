@@ -24,9 +24,9 @@ import msgspec
 
 from burnish.config.schema import Checkpoint, Config, Optimiser
 from burnish.errors import GuardTripped, StoreError
+from burnish.lm.base import Sampler
 from burnish.lm.call_log import PaidReplies
 from burnish.lm.hardware import device_full
-from burnish.lm.local import LocalLM
 from burnish.rewards.combine import Weighted
 from burnish.rewards.function import FunctionReward
 from burnish.rewards.scorer import leaves
@@ -124,8 +124,8 @@ class Trainer:
         return self.stage.algorithm
 
     @property
-    def lm(self) -> LocalLM:
-        """The model under training as a sampler."""
+    def lm(self) -> Sampler:
+        """What samples: the model under training, or a server with its weights."""
         return self.stage.setup.lm
 
     @property

@@ -101,7 +101,7 @@ class Updater:
         for update in self.algorithm.updates(batch)[skip:]:
             found, watch, ids = self._accumulate(step, update)
             totals.add(found)
-            norms.append(self._apply(step, update, rate, watch, ids))
+            norms.append(self._apply(step, update, rate, watch, ids, found.sums))
             self.done += 1
         if not norms:
             return StepResult()
@@ -131,7 +131,13 @@ class Updater:
         return self.batches.within_memory(work, self.optimiser.clear)
 
     def _apply(
-        self, step: int, update: Any, rate: float, watch: Watch, ids: Sequence[str]
+        self,
+        step: int,
+        update: Any,
+        rate: float,
+        watch: Watch,
+        ids: Sequence[str],
+        found: Mapping[str, Tensor],
     ) -> float:
         """Add gradients over processes, guard everything, take the optimiser step."""
         sums = self.optimiser.sums
@@ -151,6 +157,7 @@ class Updater:
             if self.done:
                 self._check_weights(step, ids)
             raise
+        self.algorithm.inspect(step, found, ids)
         self.algorithm.gradients(update, sums)
         self.optimiser.step(rate, norm)
         return read

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from burnish.config import Config, Resolved
 from burnish.config.resolve import flatten, to_plain
-from burnish.config.schema import FREE, DistilTrain
+from burnish.config.schema import FREE, DistilTrain, PolicyTrain
 from burnish.errors import RunChanged, UserError, did_you_mean
 from burnish.lm.call_log import remove_paid_replies
 from burnish.lm.folder import find_folder
@@ -98,6 +98,17 @@ def idle_components(config: Config) -> list[str]:
         return [
             "policy.trust_region: with one update a step every ratio is 1, so no bound can bind; "
             "set update.minibatches or update.epochs above 1."
+        ]
+    return []
+
+
+def missing_components(config: Config) -> list[str]:
+    """Components that the rest of the config asks for, one line each."""
+    is_policy = isinstance(config.train, PolicyTrain)
+    if is_policy and config.rollout.max_staleness and not config.policy.needs_sampler_logprobs:
+        return [
+            f"rollout.max_staleness is {config.rollout.max_staleness} and nothing corrects for "
+            "older weights; set policy.correction = { kind = 'truncated' } or 'masked'."
         ]
     return []
 

@@ -272,6 +272,7 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         """The student's answers to each task, shared between processes."""
         slots = list(enumerate(tasks))
         mine = self.setup.world.share(slots)
+        self.setup.ready_sampler()
         work = partial(roll_out, mine, self.setup.lm, sampling, self.rollout, seed)
         groups = self.setup.world.gather(self.setup.loop.run(work), len(slots))
         return [

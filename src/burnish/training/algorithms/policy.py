@@ -24,6 +24,7 @@ from burnish.policy.reference import fit_reference_stats
 from burnish.policy.state import PolicyState, ReferenceStats
 from burnish.records import Task
 from burnish.rewards.scorer import score_groups
+from burnish.rollouts import Recorded
 from burnish.store import StartRewards, read_start_rewards, write_start_rewards
 from burnish.texts import run_word
 from burnish.training import metrics
@@ -98,6 +99,9 @@ class PolicyAlgorithm(PolicyUpdate):
             reference=setup.trainable.reference if config.policy.needs_reference else None,
             imitation=SftTerm.open(config, setup.data, tokenizer, setup.seeds),
             copy_gradients=lambda: setup.copy_gradients(),
+            mismatch_stop=0.0
+            if isinstance(config.rollout, Recorded)
+            else config.guards.sampler_mismatch_stop,
         )
         self.setup = setup
         self.cursor = setup.cursor()
@@ -109,6 +113,7 @@ class PolicyAlgorithm(PolicyUpdate):
             config.rollout.build(),
             setup.world,
             setup.loop,
+            setup.send_again,
         )
         self.computer = AdvantageComputer(config.policy, setup.seeds, tokenizer, self.pooled)
         self.curriculum: Curriculum | None = None
@@ -142,7 +147,8 @@ class PolicyAlgorithm(PolicyUpdate):
         left = max(1, self.setup.trainable.module.longest_row(longest) - longest)
         tokens = min(rollout.max_tokens, left)
         sizes = (rollout.prompts, rollout.samples, longest, tokens)
-        return Workload(*sizes, has_reference=self.reference is not None)
+        is_sampled = self.setup.remote is None
+        return Workload(*sizes, is_sampled=is_sampled, has_reference=self.reference is not None)
 
     # --- rollouts and advantages
 
@@ -185,6 +191,7 @@ class PolicyAlgorithm(PolicyUpdate):
         stored = setup.store.rollouts(step)
         if stored is None:
             setup.judging(f"step {step}")
+            setup.ready_sampler()
             seed, version = setup.seeds.for_("rollout", step), setup.weight_version
             return self.collector.collect(step, self.cursor, seed, version), False
         slots = {slot_of(s.trajectory) for s in stored}
@@ -226,6 +233,7 @@ class PolicyAlgorithm(PolicyUpdate):
                 **dict(values.diagnostics),
                 **metrics.totals(collected),
                 **metrics.lengths(collected),
+                **(metrics.lags(collected, self.setup.weight_version) if self.setup.remote else {}),
                 **metrics.outcomes(collected, self.collector.scorer.children, config.policy.select),
                 **monitored(result),
                 **self.overlap,
@@ -265,6 +273,7 @@ class PolicyAlgorithm(PolicyUpdate):
 
     def _measure_start(self, piece: ReferenceFrozen) -> StartRewards:
         self.setup.judging("calibration")
+        self.setup.ready_sampler()
         tasks = replace(self.cursor, position=0).take(piece.prompts)
         seed = self.setup.seeds.for_("calibration")
         scored = self.collector.answer(tasks, seed, piece.samples)
@@ -290,6 +299,7 @@ class PolicyAlgorithm(PolicyUpdate):
 
         def measure(pool: Sequence[Task]) -> list[float | None]:
             setup.judging("difficulty")
+            setup.ready_sampler()
             part = setup.config.evaluation.part
             # A prompt over the limit is never drawn, whatever its stage.
             fitting = [task for task in pool if self.cursor.fits(task)]

@@ -29,6 +29,7 @@ from burnish.seeds import Seeds
 from burnish.training.algorithm import Algorithm, Loss, StepResult
 from burnish.training.algorithms.sft import SftTerm, Shown, show
 from burnish.training.forward import CausalModel, token_scores
+from burnish.training.guards import trip_mismatch
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.packing import PackedBatch, scatter, to_device
 
@@ -77,13 +78,17 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         reference: Reference | None = None,
         imitation: SftTerm | None = None,
         copy_gradients: Callable[[], list[Tensor]] = list,
+        mismatch_stop: float = 0.0,
     ) -> None:
+        """`mismatch_stop`: nats between the sampler's and the trainer's log-probs of a token, on
+        average, above which no update is taken; 0: any distance will do."""
         self.batches, self.recipe, self.config, self.seeds = batches, recipe, config, seeds
         self.temperature, self.max_tokens = temperature, max_tokens
         self.reference = reference
         self.imitation = imitation
         """Demonstrations whose likelihood every update raises too."""
         self.copy_gradients = copy_gradients
+        self.mismatch_stop = mismatch_stop
         self.entropies: dict[int, Tensor] = {}
         """Of each token, by rollout, as its first pass in the last step found them."""
         self.coefficient = 0.0
@@ -263,6 +268,17 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
             self.overlap["gradient/sft_norm"] = found.second_norm / self.coefficient
         if found.cosine is not None:
             self.overlap["gradient/cosine"] = found.cosine
+
+    def inspect(self, step: int, sums: Mapping[str, Tensor], ids: Sequence[str]) -> None:
+        """Refuse an update on tokens that some other model seems to have sampled."""
+        if not self.mismatch_stop:
+            return
+        none = torch.zeros((), dtype=torch.float64, device=self.batches.device)
+        both = torch.stack([sums.get(name, none) for name in ("mismatch/mean_abs", "tokens")])
+        self.batches.world.add([both])
+        distance, tokens = both.tolist()
+        if tokens and distance / tokens > self.mismatch_stop:
+            trip_mismatch(distance / tokens, self.mismatch_stop, step, ids)
 
     def token_entropies(self, trajectories: Sequence[Trajectory]) -> dict[int, list[float]]:
         """The entropy at each trained token of the rollouts that moved the last update."""

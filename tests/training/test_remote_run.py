@@ -1,0 +1,146 @@
+"""Runs whose rollouts a server samples: the same as in process, and what happens when it lags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_server import HostileServer
+from sampling_server import Serving
+from training_cases import finish, outcome, resolved, trainer
+
+from burnish.cli.entry import run
+from burnish.config import render
+from burnish.errors import GuardTripped, UserError
+from burnish.lm import wire
+from burnish.lm.folder import load_model, save_model
+from burnish.lm.remote import OtherWeights
+from burnish.store import RunStore
+from burnish.training.validate import missing_components
+
+
+@pytest.fixture(autouse=True)
+def whole_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers take seeds of 31 bits; with whole ones this one draws what the engine here draws."""
+    monkeypatch.setattr(wire, "MAX_SEED", 2**64 - 1)
+
+
+STEPS: dict[str, Any] = {"steps": 3, "evaluation": {"prompts": 2}}
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Serving:
+    return Serving(save_model(load_model("tiny", device="cpu"), tmp_path / "served"))
+
+
+@pytest.fixture
+def server(serving: Serving) -> Iterator[HostileServer]:
+    with HostileServer(serving) as running:
+        yield running
+
+
+def remote(server: HostileServer, serving: Serving, **more: Any) -> dict[str, Any]:
+    table = {"kind": "remote", "url": server.url, "folder": str(serving.folder), "retries": 0}
+    return {"sampler": {**table, **more}}
+
+
+def curve(folder: Path, name: str) -> list[float]:
+    with RunStore.open(folder, read_only=True) as store:
+        return [point.value for point in store.metrics(name)[name]]
+
+
+def versions(folder: Path) -> list[list[int | None]]:
+    with RunStore.open(folder, read_only=True) as store:
+        samples = [s for s in store.samples() if s.split == "train"]
+    steps = sorted({s.step for s in samples})
+    return [sorted({s.trajectory.weight_version for s in samples if s.step == n}) for n in steps]
+
+
+def test_a_server_trains_the_model_as_it_trains_itself(tmp_path, server, serving):
+    """From TOML and the command line: the same answers, rewards and weights, bit for bit."""
+    finish(trainer(tmp_path, STEPS, run="alone"))
+    settings = {**STEPS, "run": {"name": "served-run", "folder": str(tmp_path)}}
+    (tmp_path / "config.toml").write_text(render(resolved(tmp_path, settings)))
+    words = [f"sampler.{k}={v}" for k, v in remote(server, serving)["sampler"].items()]
+    assert run(["train", str(tmp_path / "config.toml"), "--quiet", *words]) == 0
+    alone, served = outcome(tmp_path / "alone"), outcome(tmp_path / "served-run")
+    assert served["weights"] == alone["weights"]
+    assert served["evaluations"] == alone["evaluations"]
+    lags = {name: served["metrics"].pop(name) for name in ("sampler/lag", "sampler/lag_max")}
+    # The company in a batch changes the last bits of a sampled log-prob.
+    for run_outcome in (served, alone):
+        for name in ("mismatch/mean_abs", "mismatch/kl", "mismatch/max_ratio"):
+            run_outcome["metrics"].pop(name)
+    assert served["metrics"] == alone["metrics"]
+    assert all(point.value == 0 for points in lags.values() for point in points)
+    assert versions(tmp_path / "served-run") == [[0], [1], [2]]
+    # Sent before the first sample and after each of the three steps, and nothing else.
+    assert serving.paths.count("/update_weights_from_disk") == 4
+
+
+def test_a_sampler_that_is_updated_every_other_step_lags(tmp_path, server, serving):
+    settings = {**STEPS, "steps": 4, "rollout": {"max_staleness": 1}}
+    lagging = remote(server, serving, update_every=2)
+    finish(trainer(tmp_path, settings, lagging))
+    assert curve(tmp_path / "run", "sampler/lag") == [0.0, 1.0, 0.0, 1.0]
+    assert versions(tmp_path / "run") == [[0], [0], [2], [2]]
+    mismatch = curve(tmp_path / "run", "mismatch/mean_abs")
+    assert max(mismatch[0::2]) < 1e-4 < min(mismatch[1::2])
+    (advice,) = missing_components(resolved(tmp_path, settings, lagging).value)
+    assert "policy.correction" in advice
+    corrected = {"policy": {"correction": {"kind": "truncated"}}}
+    assert missing_components(resolved(tmp_path, settings, lagging, corrected).value) == []
+    with pytest.raises(UserError, match=r"max_staleness: got 0, expected at least 1"):
+        resolved(tmp_path, lagging)
+
+
+def test_rollouts_of_weights_that_are_too_old_are_refused(tmp_path, server, serving):
+    """A server that says it loaded the weights and goes on with the first ones."""
+    serving.update = lambda body: {"success": True}  # type: ignore[method-assign]
+    serving.version = "0"
+    with pytest.raises(GuardTripped) as caught:
+        finish(trainer(tmp_path, STEPS, remote(server, serving)))
+    assert "rollout guard at step 1: all 8 rollouts failed" in str(caught.value)
+    assert "sampled with weights of version 0, the trainer's are of version 1" in str(caught.value)
+
+
+def test_a_server_that_was_started_again_is_given_the_weights_again(tmp_path, server, serving):
+    finish(trainer(tmp_path, STEPS, run="alone"))
+    complete, asked = serving.complete, []
+
+    def forgetful(body: dict[str, Any]) -> dict[str, Any]:
+        asked.append(body)
+        if len(asked) == 6:
+            serving.version = "default"
+            serving.lm.loaded.module.requires_grad_(False).model.norm.weight.zero_()
+        return complete(body)
+
+    serving.complete = forgetful  # type: ignore[method-assign]
+    finish(trainer(tmp_path, STEPS, remote(server, serving)))
+    assert outcome(tmp_path / "run")["weights"] == outcome(tmp_path / "alone")["weights"]
+    assert serving.paths.count("/update_weights_from_disk") == 5
+
+
+def test_a_lost_tensor_stops_the_run_before_it_is_trained_on(tmp_path, server, serving):
+    """By its checksum where the server echoes one, and else by the log-probs."""
+    serving.drops = "model.layers.0.mlp.down_proj.weight"
+    echoed = remote(server, serving, version_path="/weights")
+    with pytest.raises(OtherWeights, match="read other weights than those of version 1"):
+        finish(trainer(tmp_path, STEPS, echoed, run="echoed"))
+    strict = {"guards": {"sampler_mismatch_stop": 1e-4}}
+    with pytest.raises(GuardTripped, match=r"sampler guard: .* nats a token apart at step 1") as at:
+        finish(trainer(tmp_path, STEPS, strict, remote(server, serving), run="blind"))
+    assert at.value.stage == "sampler"
+    assert (tmp_path / "blind" / "crash" / "step-000001" / "report.json").is_file()
+
+
+def test_a_server_that_is_not_there_says_how_to_start_it(tmp_path):
+    table = {"kind": "remote", "url": "http://127.0.0.1:9/v1", "folder": "served", "retries": 0}
+    settings = {**STEPS, "sampler": {**table, "dialect": "vllm"}}
+    (tmp_path / "config.toml").write_text(render(resolved(tmp_path, settings)))
+    with pytest.raises(Exception, match=r"cannot be reached: .*vllm serve .*served"):
+        trainer(tmp_path, settings)
+    assert (tmp_path / "served" / "model.safetensors").is_file()
+    assert not (tmp_path / "run").exists()
