@@ -95,7 +95,7 @@ class GuardTripped(BurnishError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch, CUDA or cuBLAS says in so many words that a GPU has no memory left.
+    """True if the error is an out-of-memory error of torch, CUDA or cuBLAS.
 
     Torch is not loaded for it: an error of torch's means that it is loaded already.
     """

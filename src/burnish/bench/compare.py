@@ -221,24 +221,27 @@ def _why(item: Answered) -> str:
 
 
 def _verdict(found: Comparison) -> str:
-    test = found.test
-    if test is None:
+    if found.test is None:
         return "cannot be told apart: no prompt has a mark in both runs"
     over = f"over {len(found.pairs)} prompt{'s' * (len(found.pairs) != 1)}"
     if all(pair.change == 0 for pair in found.pairs):
         return f"cannot be told apart: every mark is the same, {over}"
+    return _tested(found.test, "better", over, in_points=found.test.fourfold is not None)
+
+
+def _tested(test: PairedTest, better: str, over: str, *, in_points: bool) -> str:
     value, low, high, _ = test.difference
     if test.p_value >= ALPHA or value == 0:
-        size = _size(test, value, low, high, sign="+")
+        size = _size(value, low, high, in_points, sign="+")
         return f"cannot be told apart: B - A is {size}, {p_text(test.p_value)}, {over}"
     winner = "B" if value > 0 else "A"
-    size = _size(test, value, low, high) if value > 0 else _size(test, -value, -high, -low)
-    return f"{winner} is better by {size}, {p_text(test.p_value)}, {over}"
+    size = _size(*((value, low, high) if value > 0 else (-value, -high, -low)), in_points)
+    return f"{winner} is {better} by {size}, {p_text(test.p_value)}, {over}"
 
 
-def _size(test: PairedTest, value: float, low: float, high: float, sign: str = "") -> str:
-    """Points of 100 for 0/1 marks, the marks' own unit else."""
-    if test.fourfold is None:
+def _size(value: float, low: float, high: float, in_points: bool, sign: str = "") -> str:
+    """In points of 100, or in the marks' own unit."""
+    if not in_points:
         return f"{value:{sign}.3g} [{low:.3g}, {high:.3g}]"
     return f"{100 * value:{sign}.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
 
@@ -263,22 +266,14 @@ class JudgeComparison:
     def verdict(self) -> str:
         """The outcome in one line."""
         over = f"over {len(self.pairs)} item{'s' * (len(self.pairs) != 1)}"
-        value, low, high, _ = self.test.difference
-        if self.test.p_value >= ALPHA or value == 0:
-            size = f"{100 * value:+.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
-            return f"cannot be told apart: B - A is {size}, {p_text(self.test.p_value)}, {over}"
-        winner = "B" if value > 0 else "A"
-        if value < 0:
-            value, low, high = -value, -high, -low
-        size = f"{100 * value:.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
-        return f"{winner} is right more often by {size}, {p_text(self.test.p_value)}, {over}"
+        return _tested(self.test, "right more often", over, in_points=True)
 
 
 def compare_judges(
     a: Sequence[Judged], b: Sequence[Judged], name_a: str = "A", name_b: str = "B"
 ) -> JudgeComparison:
     """The paired comparison over all labelled items; a tie or no verdict counts as not right."""
-    of_a, of_b = _by_id_compare_judges(a, name_a), _by_id_compare_judges(b, name_b)
+    of_a, of_b = _of_one_judge(a, name_a), _of_one_judge(b, name_b)
     shared = sorted(of_a.keys() & of_b.keys())
     pairs = [(of_a[key], of_b[key]) for key in shared]
     other = next((x.id for x, y in pairs if x.best != y.best), None)
@@ -308,7 +303,7 @@ def compare_judges(
     )
 
 
-def _by_id_compare_judges(judged: Sequence[Judged], name: str) -> dict[str, Judged]:
+def _of_one_judge(judged: Sequence[Judged], name: str) -> dict[str, Judged]:
     judges = sorted({one.judge for one in judged})
     if len(judges) > 1:
         raise UserError(

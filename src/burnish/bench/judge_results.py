@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from burnish.bench.accuracy import (
     Accuracy,
     Agreement,
@@ -99,12 +101,10 @@ def _one_order(judged: Sequence[Judged], place: int) -> list[Judged]:
         if len(parts) != 2 or not all(len(part) == 2 for part in parts):
             return []
         values = tuple(part[place].value for part in parts)
+        status = parts[0][place].status
         found.append(
-            Judged(
-                one.id, one.judge, values=values, choice=choice_of(values), best=one.best,
-                status=parts[0][place].status, subset=one.subset, group=one.group, info=one.info,
-            )
-        )  # fmt: skip
+            replace(one, values=values, choice=choice_of(values), status=status, rewards=())
+        )
     return found
 
 

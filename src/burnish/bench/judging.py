@@ -181,10 +181,10 @@ async def _round_robin(scorer: Scorer, task: Task, responses: Sequence[Response]
 
 
 def _mean_lead(name: str, parts: Sequence[Reward]) -> Reward:
-    silent = next((part for part in parts if part.value is None), None)
-    if silent is not None:
-        reason = f"a match has no value: {silent.reason}"
-        return Reward.failed(name, silent.status, reason, parts=tuple(parts))
+    undecided = next((part for part in parts if part.value is None), None)
+    if undecided is not None:
+        reason = f"a match has no value: {undecided.reason}"
+        return Reward.failed(name, undecided.status, reason, parts=tuple(parts))
     lead = sum(part.value for part in parts if part.value is not None) / len(parts)
     return Reward(name, lead, parts=tuple(parts))
 
@@ -200,7 +200,7 @@ def judged_from(
 ) -> Judged:
     """A line of a result file from an item's rewards."""
     values = tuple(reward.value for reward in rewards)
-    silent = next((reward for reward in rewards if reward.value is None), None)
+    undecided = next((reward for reward in rewards if reward.value is None), None)
     return Judged(
         item.id,
         judge,
@@ -209,8 +209,8 @@ def judged_from(
         values,
         choice_of(values),
         item.best,
-        Status.OK if silent is None else silent.status,
-        "" if silent is None else silent.reason,
+        Status.OK if undecided is None else undecided.status,
+        "" if undecided is None else undecided.reason,
         item.subset,
         item.group,
         item.info,

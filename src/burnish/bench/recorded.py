@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from burnish.bench.items import Choice, Item, Judged
 from burnish.bench.loaders.reading import Source, read_rows
 from burnish.errors import UserError
@@ -44,41 +46,18 @@ def merge_orders(forward: Judged, backward: Judged) -> Judged:
 
     An order without a verdict leaves the pair without one.
     """
-    silent = next((one for one in (forward, backward) if one.choice is None), None)
-    values: tuple[float | None, ...]
-    if silent is not None:
-        reason = f"one order has no verdict: {silent.reason}"
-        return _with(forward, None, (None, None), silent.status, reason)
+    failed = next((one for one in (forward, backward) if one.choice is None), None)
+    if failed is not None:
+        reason = f"one order has no verdict: {failed.reason}"
+        values = (None, None)
+        return replace(forward, choice=None, values=values, status=failed.status, reason=reason)
     total = (_vote(forward.choice) + _vote(backward.choice)) / 2
-    values = (total, -total)
     choice: Choice = (0,) if total > 0 else (1,) if total < 0 else (0, 1)
-    return _with(forward, choice, values, Status.OK, "")
+    return replace(forward, choice=choice, values=(total, -total), status=Status.OK, reason="")
 
 
 def _vote(choice: Choice | None) -> int:
     return 1 if choice == (0,) else -1 if choice == (1,) else 0
-
-
-def _with(
-    one: Judged,
-    choice: Choice | None,
-    values: tuple[float | None, ...],
-    status: Status,
-    reason: str,
-) -> Judged:
-    return Judged(
-        one.id,
-        one.judge,
-        one.bench,
-        values=values,
-        choice=choice,
-        best=one.best,
-        status=status,
-        reason=reason,
-        subset=one.subset,
-        group=one.group,
-        info=one.info,
-    )
 
 
 def read_recorded(bench: str, path: Path, items: Sequence[Item]) -> dict[str, RecordedJudge]:

@@ -146,7 +146,7 @@ def not_followed(recipe: Recipe, moved: Sequence[int] = ()) -> tuple[str, ...]:
         known = (*known, NormaliseThenSum)
     found = [f"{slot} {_name(piece)}" for slot, piece in asked if not isinstance(piece, known)]
     if moved:
-        found.append(f"the unit measured anew in step {', '.join(map(str, moved))}")
+        found.append(f"the unit measured again in step {', '.join(map(str, moved))}")
     return tuple(found)
 
 

@@ -148,7 +148,7 @@ async def _play(
     own = Sampling(n=len(lines), max_tokens=sampling.max_tokens, stop=sampling.stop)
     completions = await lm.sample(task.messages, own)
     prompt = found.tokenizer.render_spans(task.messages)
-    # A model ends its answer with a token of its own; without it an empty answer has no token.
+    # A model ends its answer with an end token; without it an empty answer has no token.
     end = found.tokenizer.eos_ids[:1]
     trajectories = []
     for index, completion in enumerate(completions):

@@ -44,7 +44,7 @@ class Below(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """All that is told about one table of recorded rewards."""
+    """The report on one table of recorded rewards."""
 
     title: str
     answers: int

@@ -117,7 +117,7 @@ class Bridge:
         return call(lambda: self.score(items))
 
     async def score_from(self, items: Sequence[Item]) -> list[Scored]:
-        """`score` for code that runs on an event loop of its own."""
+        """`score` for code that runs on another event loop."""
         return await call_async(lambda: self.score(items))
 
     def numbers(self, reward: Reward) -> dict[str, float]:

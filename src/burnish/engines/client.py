@@ -117,7 +117,7 @@ class RemoteScorer:
             await connections.aclose()
 
     async def _ask_about(self) -> About:
-        # A pool of its own: this runs on the background loop, `score` on the caller's.
+        # A separate pool: this runs on the background loop, `score` on the caller's.
         pool = RequestPool(Limits(attempt_s=10.0, deadline_s=30.0, retries=3, concurrency=1))
         try:
             data = await self._fetch(pool, "GET", "/about", None)

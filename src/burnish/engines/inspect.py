@@ -40,12 +40,12 @@ def as_inspect(scorer: Scorer, **options: Any) -> Any:
 
 
 def _score(room: Any, bridge: Bridge, reward: Reward, key: str, text: str) -> Any:
-    told = {"trace": key, "status": reward.status.value, **bridge.numbers(reward)}
+    metadata = {"trace": key, "status": reward.status.value, **bridge.numbers(reward)}
     if reward.value is not None:
         return room.Score(
-            value=reward.value, answer=text, explanation=reward.reason or None, metadata=told
+            value=reward.value, answer=text, explanation=reward.reason or None, metadata=metadata
         )
     reason = _REASONS.get(reward.status, "scoring_failed")
     return room.Score.unscored(
-        reason=reason, answer=text, explanation=missing(reward), metadata=told
+        reason=reason, answer=text, explanation=missing(reward), metadata=metadata
     )

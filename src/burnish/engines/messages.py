@@ -118,7 +118,7 @@ def read(data: bytes | Raw, kind: type[T], what: str) -> T:
 
 
 def reward_body(reward: Reward) -> dict[str, Any]:
-    """A reward with every key written out, so that nobody has to know the defaults."""
+    """A reward with every key written out, defaults included."""
     return {
         "name": reward.name,
         "value": reward.value,

@@ -136,8 +136,8 @@ class _Endpoints:
         body = read(await self._body(request), ScoreBody, "the body")
         task, responses = body.parts()
         rewards = await _while_connected(request, lambda: self.service.score(task, responses))
-        told = [reward_body(reward) for reward in rewards]
-        return _json({"fingerprint": self.service.fingerprint, "rewards": told})
+        bodies = [reward_body(reward) for reward in rewards]
+        return _json({"fingerprint": self.service.fingerprint, "rewards": bodies})
 
     async def score_batch(self, request: Request) -> Response:
         items = read(await self._body(request), BatchBody, "the body").items
@@ -171,8 +171,8 @@ class _Endpoints:
         if packed not in ("", "identity"):
             raise _Refused(415, f"content-encoding is '{packed[:60]}'; send the JSON as it is.")
         most = self.service.settings.max_body_bytes
-        told = request.headers.get("content-length", "0")
-        parts, size = [], int(told) if told.isdigit() else 0
+        length = request.headers.get("content-length", "0")
+        parts, size = [], int(length) if length.isdigit() else 0
         if size <= most:
             size = 0
             async for part in request.stream():
@@ -186,7 +186,7 @@ class _Endpoints:
 
 
 class _Refused(UserError):
-    """A mistake of the client's with an HTTP code of its own."""
+    """A client error with its HTTP status code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -214,7 +214,7 @@ def _answered(handler: Handler, token: str) -> Handler:
 
 
 async def _while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
-    """The work's result; a client that hangs up ends it, so that no judge is paid for nobody."""
+    """The work's result; a client that hangs up ends it, so that no judge is paid in vain."""
     results: list[T] = []
 
     async def watch(scope: anyio.CancelScope) -> None:

@@ -149,11 +149,11 @@ def _columns(played: Sequence[Trajectory], tokenizer: Any) -> dict[str, Any]:
         is_whole = trajectory.status is Status.OK and trajectory.trained_tokens > 0
         size = trajectory.prompt_length
         ids, mask = list(trajectory.token_ids), list(trajectory.loss_mask)
-        told = iter(trajectory.logprobs)
+        logprobs = iter(trajectory.logprobs)
         columns["prompt_ids"].append((ids[:size] if is_whole else ids[:1]) or end)
         columns["completion_ids"].append(ids[size:] if is_whole else end)
         columns["env_mask"].append(mask[size:] if is_whole else [0])
-        values = [next(told) if is_own else 0.0 for is_own in mask[size:]]
+        values = [next(logprobs) if is_own else 0.0 for is_own in mask[size:]]
         columns["logprobs"].append(values if is_whole else [0.0])
         finish = trajectory.finish if is_whole else Finish.ERROR
         own = {"text": trajectory.text, "finish": finish, "info": trajectory.info}

@@ -1,4 +1,4 @@
-"""A scorer as verl's `compute_score`, and the two pieces of verl that it wants beside it.
+"""A scorer as verl's `compute_score`, and the two verl plug-ins that go with it.
 
     # my_reward.py; set reward.custom_reward_function.path=my_reward.py
     from burnish.engines import as_verl

@@ -1,4 +1,4 @@
-"""Pieces that live inside verl: a manager that tells the prompt, an estimator that knows "no value".
+"""Plug-ins for verl: a reward manager that passes the prompt, an estimator that skips missing rewards.
 
     VERL_USE_EXTERNAL_MODULES=burnish.engines.verl_pieces    # registers both, in every process
     reward.reward_manager.name=burnish_prompt  algorithm.adv_estimator=grpo_valid
@@ -30,8 +30,8 @@ class PromptRewardManager(_managers.NaiveRewardManager):  # type: ignore[misc]
             extra = item.non_tensor_batch.get("extra_info")
             known = dict(extra[0]) if extra is not None and extra[0] else {}
             item.non_tensor_batch["extra_info"] = _boxed({**known, "prompt": list(asked[0])})
-        told: dict[str, Any] = await super().run_single(item)
-        return told
+        result: dict[str, Any] = await super().run_single(item)
+        return result
 
 
 @_algorithms.register_adv_est("grpo_valid")  # type: ignore[untyped-decorator]

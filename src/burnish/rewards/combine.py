@@ -97,17 +97,17 @@ class Weighted(Combination):
         )
         counting = [part for part in parts if part.weight != 0]
         decided = [(part.weight, part.value) for part in counting if part.value is not None]
-        silent = [part for part in counting if part.value is None]
-        if silent and (self.missing == "fail" or not decided):
-            reason = f"part '{silent[0].name}' has no value: {silent[0].reason}"
-            return Reward.failed(self.name, silent[0].status, reason, parts=parts)
+        undecided = [part for part in counting if part.value is None]
+        if undecided and (self.missing == "fail" or not decided):
+            reason = f"part '{undecided[0].name}' has no value: {undecided[0].reason}"
+            return Reward.failed(self.name, undecided[0].status, reason, parts=parts)
         total = sum([weight * value for weight, value in decided])
-        if silent:
+        if undecided:
             all_weight = sum(abs(part.weight) for part in counting)
             total *= all_weight / sum(abs(weight) for weight, _ in decided)
         if not math.isfinite(total):
             raise RewardError(f"reward '{self.name}' adds up to {total}; expected a finite number.")
-        reason = f"left out: {', '.join(part.name for part in silent)}" if silent else ""
+        reason = f"left out: {', '.join(part.name for part in undecided)}" if undecided else ""
         return Reward(self.name, total, parts=parts, reason=reason)
 
 

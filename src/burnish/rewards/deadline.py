@@ -88,7 +88,7 @@ def _refuse_to_crawl(function: Callable[..., Any]) -> None:
 def _wait(
     results: queue.SimpleQueue[Call | Exception], deadline_s: float, cancelled: threading.Event
 ) -> Call | Exception:
-    """The next result; `queue.Empty` at the deadline, or soon after nobody wants it any more."""
+    """The next result; `queue.Empty` at the deadline, or soon after the caller has gone."""
     ends = time.monotonic() + deadline_s
     while True:
         left = ends - time.monotonic()

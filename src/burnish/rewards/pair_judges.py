@@ -289,8 +289,8 @@ class ScoreJudge(ExplainingJudge):
 def _scored(first: Reward, second: Reward) -> PairVerdict:
     visibility = Visibility.ORACLE if _saw_label(first) else Visibility.VISIBLE
     if first.value is None or second.value is None:
-        silent = first if first.value is None else second
-        return PairVerdict.none(silent.status, f"a text has no score: {silent.reason}")
+        undecided = first if first.value is None else second
+        return PairVerdict.none(undecided.status, f"a text has no score: {undecided.reason}")
     return PairVerdict((first.value, second.value), visibility=visibility)
 
 

@@ -61,9 +61,9 @@ def join_orders(name: str, one: Reward, two: Reward, rule: OrderRule) -> Reward:
     """One response's reward from what each order said of it."""
     parts = (one, two)
     if one.value is None or two.value is None:
-        silent = one if one.value is None else two
-        reason = f"one order has no value: {silent.reason}"
-        return Reward.failed(name, silent.status, reason, parts=parts)
+        undecided = one if one.value is None else two
+        reason = f"one order has no value: {undecided.reason}"
+        return Reward.failed(name, undecided.status, reason, parts=parts)
     is_split = one.value * two.value < 0
     reason = f"the orders disagree: {one.value:+g} and {two.value:+g}" if is_split else ""
     if is_split and rule == "mean":

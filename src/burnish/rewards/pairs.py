@@ -77,10 +77,10 @@ def pair_outcome(
 def vote(
     outcomes: Iterable[float | None], rule: VoteRule = "unanimous", inconsistent: float = 0.0
 ) -> float | None:
-    """One outcome from several votes on the same pair; None where nobody voted.
+    """One outcome from several votes on the same pair; None without votes.
 
     `unanimous`: what all votes say, else `inconsistent` (-1 is the strict published rule); where a
-    vote is missing and the others agree, nobody knows whether all do: None. `majority`: +1 or -1,
+    vote is missing and the others agree, the outcome is unknown: None. `majority`: +1 or -1,
     whichever has more votes; `inconsistent` where both have as many, 0 where all are ties. `mean`:
     the mean; these two leave votes that are missing (None or NaN) out.
     """

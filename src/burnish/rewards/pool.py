@@ -224,7 +224,7 @@ class Pool:
         child.kill()
 
     def _turn(self, child: ForkedChild, call: _Call) -> None:
-        """Make the child ready, then take one job: a child that boots holds up nobody's job."""
+        """Make the child ready, then take one job: a child that starts holds up no job."""
         problem = self._ready(child, call.function)
         with self._lock:
             if problem:
@@ -290,7 +290,7 @@ class Pool:
         """A new process in the place of one that is of no use any more."""
         child.kill()
         if not self._closed:
-            # What goes wrong here is told to the next job, if it goes wrong again.
+            # An error here is reported to the next job, if it happens again.
             with contextlib.suppress(ChildDeath, ImportFailed, TimeoutError):
                 child.start(function)
 

@@ -148,10 +148,10 @@ async def _by_value(scorer: Scorer, task: Task, responses: Sequence[Response]) -
     rewards = await checked(scorer, task, responses)
     scores = tuple(reward.value for reward in rewards)
     best = _best(scores)
-    silent = [reward for reward in rewards if reward.value is None]
+    undecided = [reward for reward in rewards if reward.value is None]
     flags = []
-    if silent:
-        flags.append(f"{len(silent)} of {len(rewards)} have no score: {silent[0].reason}")
+    if undecided:
+        flags.append(f"{len(undecided)} of {len(rewards)} have no score: {undecided[0].reason}")
     if len(best) > 1:
         flags.append(f"{len(best)} responses share the best score")
     if not best:
@@ -230,13 +230,13 @@ async def _match(
 
 
 def _flags(matches: Sequence[Match], meaning: str) -> tuple[str, ...]:
-    silent = [match for match in matches if match.value is None]
+    undecided = [match for match in matches if match.value is None]
     ties = [match for match in matches if match.value == 0]
     flags = []
-    if silent:
+    if undecided:
         flags.append(
-            f"{len(silent)} of {len(matches)} matches have no verdict, {meaning}: "
-            f"{silent[0].reason}"
+            f"{len(undecided)} of {len(matches)} matches have no verdict, {meaning}: "
+            f"{undecided[0].reason}"
         )
     if ties:
         flags.append(f"{len(ties)} of {len(matches)} matches are ties")

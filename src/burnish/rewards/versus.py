@@ -38,7 +38,7 @@ SHOWN_SECOND = "beats_reference_shown_second"
 """What the verdicts decide: one a question to the judge, 1, 0 or -1 before the rules on ties."""
 
 IS_REFERENCE = "this response was the reference of its group"
-"""Evidence and reason of the one response that was compared with nobody."""
+"""Evidence and reason of the reference response, which has no comparison."""
 
 
 class Question(NamedTuple):
@@ -270,12 +270,12 @@ def _verdicts(comparison: Comparison, place: int) -> list[Verdict]:
 
 def _evidence(comparison: Comparison, name: str, judge: str) -> list[Evidence]:
     """Who the reference was and how it went, then the judge's own words."""
-    told = [
+    verdicts = [
         f"{'no verdict' if verdict.scores is None else _numbers(verdict.scores)} "
         f"shown {'first' if shown == SHOWN_FIRST else 'second'}"
         for shown, verdict in comparison.asked
     ]
-    saw = f"against {comparison.reference}: {comparison.note or ', '.join(told)}"
+    saw = f"against {comparison.reference}: {comparison.note or ', '.join(verdicts)}"
     sights = {verdict.visibility for _, verdict in comparison.asked}
     sight = Visibility.ORACLE if Visibility.ORACLE in sights else Visibility.VISIBLE
     error = None if comparison.failure is None else comparison.failure.reason
@@ -339,7 +339,7 @@ def versus_metrics(
 
 
 def is_reference(reward: Reward) -> bool:
-    """Whether this response was compared with nobody because the others were compared with it."""
+    """Whether this response is the reference of its group."""
     return any(evidence.observation == IS_REFERENCE for evidence in reward.evidence)
 
 

@@ -16,7 +16,7 @@
     kind = "env"
     path = "my_game.py:Guess"
 
-Every rollout has an environment of its own. Calls of tools that have a function are carried out
+Every rollout has its own environment. Calls of tools that have a function are carried out
 here, within their limits, and their results are observed; every other reply goes to `step`. A tool
 that fails is an observation, an environment that fails is a rollout with a status.
 """
@@ -227,11 +227,11 @@ async def _carry_out(
     counts = session.info.setdefault("tool_calls", {"count": 0, "errors": 0})
     counts["count"] += len(results)
     counts["errors"] += sum(result.is_error for result in results)
-    told = [
+    observations = [
         Message("tool", result.text, name=call.name or None)
         for call, result in zip(calls, results, strict=True)
     ]
-    session.observe(form.results(told), told)
+    session.observe(form.results(observations), observations)
 
 
 def _observe(session: Session, messages: Sequence[Message], form: ToolForm) -> None:

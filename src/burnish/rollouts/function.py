@@ -13,7 +13,7 @@
     kind = "function"
     path = "my_game.py:play"
 
-Every role that a session was opened for is a trajectory with a baseline group of its own, (task,
+Every role that a session was opened for is a trajectory with its own baseline group, (task,
 role). What the function returns is kept in each role's `info`; the reward `env` reads `rewards`
 from there. An exception fails the rollout, not the run.
 """

@@ -157,7 +157,7 @@ class Session:
         return self._append(completion)
 
     async def branch(self, sampling: Sampling) -> list[Session]:
-        """`sampling.n` copies of this session, each with a reply of its own to the same prompt."""
+        """`sampling.n` copies of this session, each with its own reply to the same prompt."""
         completions = await self.lm.sample(self.token_ids or self.messages, sampling)
         branches = []
         for completion in completions:

@@ -3,7 +3,7 @@
 The file is in write-ahead mode with `synchronous=NORMAL`: a killed process loses nothing that was
 committed, any number of readers look on while it is written, and a commit costs no disk flush. A
 power cut may lose the newest commits, never the file; `RunStore.flush` makes them safe, and a
-checkpoint asks for it. A thread of its own folds the log into the file now and then: that flushes
+checkpoint asks for it. A background thread folds the log into the file now and then: that flushes
 the disk and takes longer the larger the file is, which no training step should wait for.
 """
 
@@ -28,7 +28,7 @@ PAGE_BYTES = 16_384
 """Page size of a new file. A rollout's row has a few KB: SQLite's own 4 KB would hold one or two of
 them and waste the rest."""
 CACHE_KIB = 32_768
-"""Pages that a writer keeps, so that a large step is not written in pieces and then again."""
+"""Pages that a writer keeps, so that a large step is not written in parts and then again."""
 
 FOLD_EVERY_S = 5.0
 """Seconds from one folding of the log into the file to the next, while something is written."""

@@ -5,7 +5,7 @@ exceptions: a tuple in a task's fields or in `info` comes back as a list, and ha
 pair, which no UTF-8 text can hold, comes back as U+FFFD (the token ids stay what they were). What
 JSON would change in silence (NaN, keys that are not text, bytes) is refused by name.
 
-Its tokens lie in four columns of their own: see `tokens`.
+Its tokens are in four separate columns: see `tokens`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ LONGEST_BARE_ANSWER = 200
 
 
 class Form(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What every ready mapping can be told."""
+    """Settings of every ready mapping."""
 
     path: Annotated[str, Meta(min_length=1)]
     name: str = ""

@@ -208,7 +208,7 @@ for _ in range(4):
             pass
 time.sleep(60)
 """
-"""Processes in sessions of their own that are still there when the clock ends the run."""
+"""Processes in new sessions that still run when the time limit ends the run."""
 
 FILL = """
 total = count = 0

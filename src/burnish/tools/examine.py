@@ -6,7 +6,7 @@
 
 Candidate and examiner share two pipes and nothing else. Calls and answers are plain data, so the
 candidate cannot read the expected values, patch the comparison, return an object that equals
-everything, or report a verdict of its own.
+everything, or report its own verdict.
 """
 
 from __future__ import annotations

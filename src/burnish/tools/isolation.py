@@ -21,7 +21,7 @@ class Layer(StrEnum):
     NAMESPACES = "namespaces"
     """Own user, process, network, IPC and host-name namespaces."""
     MOUNT = "mount"
-    """A root of its own: the interpreter read-only, a work folder of bounded size. Needs namespaces."""
+    """A new root: the interpreter read-only, a work folder of bounded size. Needs namespaces."""
     NOBODY = "nobody"
     """Where burnish runs as root: the code has the rights of the user nobody."""
     LANDLOCK = "landlock"
@@ -42,7 +42,7 @@ class Plan:
 
     @property
     def has_own_root(self) -> bool:
-        """Whether the work folder is a file system of its own, with a size of its own."""
+        """Whether the work folder is a separate file system with a size limit."""
         return Layer.MOUNT in self.layers
 
     @property

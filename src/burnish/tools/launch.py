@@ -47,7 +47,7 @@ class Started:
 
 @contextlib.contextmanager
 def work_folder(plan: Plan) -> Iterator[str]:
-    """A folder for one run; on the host's disk only where the run has no root of its own."""
+    """A folder for one run; on the host's disk only where the run has no mount namespace."""
     if plan.has_own_root:
         yield WORK
         return

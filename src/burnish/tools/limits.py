@@ -96,9 +96,9 @@ class Limit(StrEnum):
     OUTPUT = "output"
     """It printed too much."""
     DISK = "disk"
-    """It wrote too much or too many files (watched where the folder has no size of its own)."""
+    """It wrote too much or too many files (watched where the folder's file system has no limit)."""
     THREADS = "threads"
-    """It started too many threads (watched where it runs as root, whose threads nobody counts)."""
+    """It started too many threads (watched where it runs as root, whose threads the kernel does not count)."""
 
 
 class Ran(NamedTuple):

@@ -5,8 +5,8 @@
     ran.status, ran.stdout                      # ok, "42\\n"
     print(sandbox.probe())                      # strong, medium or weak, and why
 
-The code runs in another process with an empty environment, no network, a folder of its own and
-hard limits, under every isolation layer that the machine has. Before the first run the layers are
+The code runs in another process with an empty environment, no network, its own folder and hard
+limits, under every isolation layer that the machine has. Before the first run the layers are
 probed; if they are weak, nothing runs unless you said `allow_weak=True`. See docs/sandbox.md for what it
 does not cover.
 """

@@ -45,7 +45,7 @@ class Unreadable(Exception):
 
 
 def read_calls(text: str, dialect: Dialect) -> list[Call]:
-    """The calls of a model's answer; raises `Unreadable` where they cannot be told.
+    """The calls of a model's answer; raises `Unreadable` where they cannot be parsed.
 
     An answer of the block dialect with a response and without a tool_call block has no calls.
     """

@@ -236,7 +236,7 @@ def _mismatch(ran: Ran, case: Case) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines without the spaces and blank lines that nobody sees."""
+    """Lines without trailing spaces and blank lines."""
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 

@@ -58,7 +58,7 @@ class ToolCallConfig(CheckConfig, frozen=True, tag="tool_call"):
 
     @property
     def title(self) -> str:
-        """Several parts are usual in one recipe, so each has a name of its own."""
+        """Several parts are usual in one recipe, so each has its own name."""
         return self.name or f"tool_call_{self.part}"
 
 

@@ -83,7 +83,7 @@ def keep_only(wanted: list[int]) -> None:
 
 
 def _most_tasks(spec: RunSpec) -> int:
-    """The kernel counts a user's tasks: all of them, or those of a namespace of one's own."""
+    """The kernel counts a user's tasks: all of them, or those of the current namespace."""
     own = spec.bounds.processes + spec.bounds.threads
     if "namespaces" in spec.layers and spec.user_namespace:
         return own + KEEPERS

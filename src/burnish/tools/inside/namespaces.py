@@ -1,4 +1,4 @@
-"""A world of its own: user, process, network, IPC and mount namespaces, and a root made for it.
+"""New user, process, network, IPC and mount namespaces, and a root made for it.
 
 After `enter`, this process has left the host's network and, for its children, its process table;
 it holds no rights outside. After `new_root`, it sees the interpreter's files read-only, three

@@ -85,7 +85,7 @@ class Connection:
         self.uncaught = [one for one in self.uncaught if id(one) not in expected]
 
     def swallowed(self) -> BaseException | None:
-        """An error of the candidate's that nobody caught by its own words; forgotten afterwards."""
+        """An error of the candidate's that no test caught by name; forgotten afterwards."""
         left, self.uncaught = self.uncaught, []
         return left[0] if left else None
 
@@ -142,7 +142,7 @@ class Connection:
             return value
 
     def _error(self, said: Any, what: str, answers: tuple[type[Exception], ...]) -> BaseException:
-        """What the candidate raised; `answers` are errors that nobody has to catch."""
+        """What the candidate raised; `answers` are errors that need not be caught."""
         if not (
             isinstance(said, list) and len(said) == 3 and all(isinstance(s, str) for s in said)
         ):

@@ -171,7 +171,7 @@ CHANGES: dict[str, tuple[int | None, int | None]] = {
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
 }
-"""Refused where the process has no root of its own."""
+"""Refused where the process has no mount namespace."""
 SILENT_CHANGES: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None),
     "fchmod": (91, 52),
@@ -182,7 +182,7 @@ SILENT_CHANGES: dict[str, tuple[int | None, int | None]] = {
     "futimesat": (261, None),
     "utimensat": (280, 88),
 }
-"""Done by nobody where the process has no root of its own; `shutil.copy` must not fail for it."""
+"""Reported as done, but not done, where the process has no mount namespace; `shutil.copy` must not fail for it."""
 
 FORKS: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
 CLONE, CLONE3 = (56, 220), 435

@@ -93,7 +93,7 @@ def newest(run: RunReader) -> int:
 def read_chunk(read: Callable[[int], list[Sample]], columns: Columns, behind: int) -> Chunk | None:
     """The chunk after the sample with rowid `behind`; None where nothing new is stored.
 
-    `read(after)` gives the next batch of samples and opens a transaction of its own.
+    `read(after)` gives the next batch of samples, in one transaction a batch.
     """
     taken: list[Sample] = []
     size = 0

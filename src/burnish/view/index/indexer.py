@@ -4,7 +4,7 @@
     index = indexer.want(folder)      # begins or goes on; returns at once
     indexer.wait(index, seconds=0.5)  # until it has caught up, or so long
 
-It works only after somebody asked: an open viewer that nobody looks at reads nothing. A run that
+It works only on request: a viewer without requests reads nothing. A run that
 is being written is indexed at a fifth of the thread's time, so that training keeps its cores.
 """
 

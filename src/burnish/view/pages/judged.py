@@ -312,5 +312,5 @@ def _shares(items: Sequence[Judged]) -> Shares:
     found = accuracy(items)
 
     estimates = (found.all, found.valid, found.decided)
-    shares = [None if estimate is None else Estimated(*estimate) for estimate in estimates]
-    return Shares(*shares, found.items, found.ties, found.failed)
+    shares: list[Any] = [None if one is None else Estimated(*one) for one in estimates]
+    return Shares(*[*shares, found.items, found.ties, found.failed])

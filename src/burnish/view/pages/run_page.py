@@ -235,7 +235,7 @@ def _evaluated(run: RunReader, steps: list[int]) -> dict[int, list[str]]:
 
 def _sessions(run: RunReader) -> list[Session]:
     query = "SELECT id, started, ended, status, summary FROM sessions ORDER BY id DESC LIMIT 100"
-    return [Session(*row, _json(summary)) for *row, summary in run.query(query)][::-1]
+    return [Session(*[*row, _json(summary)]) for *row, summary in run.query(query)][::-1]
 
 
 def _evaluations(run: RunReader) -> list[EvaluationLine]:
@@ -244,12 +244,12 @@ def _evaluations(run: RunReader) -> list[EvaluationLine]:
         "ORDER BY rowid DESC LIMIT 2000"
     )
     rows = run.query(query)
-    return [EvaluationLine(*row, score_of(row[0], score)) for *row, score in rows][::-1]
+    return [EvaluationLine(*[*row, score_of(row[0], score)]) for *row, score in rows][::-1]
 
 
 def _events(run: RunReader, rest: str, values: tuple[int, ...]) -> list[EventLine]:
     query = f"SELECT id, time, step, kind, message, data FROM events {rest}"
-    return [EventLine(*row, _json(data)) for *row, data in run.query(query, values)]
+    return [EventLine(*[*row, _json(data)]) for *row, data in run.query(query, values)]
 
 
 def _count(run: RunReader, table: str) -> int:

@@ -145,7 +145,7 @@ class TimedDatabase(Database):
 
     @contextlib.contextmanager
     def failing(self, doing: str) -> Iterator[None]:
-        """As in `Database`; a query stopped by the deadline is told apart."""
+        """As in `Database`; a query stopped by the deadline raises `TookTooLong`."""
         try:
             with super().failing(doing):
                 yield

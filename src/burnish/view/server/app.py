@@ -93,7 +93,7 @@ def _handler(viewer: Viewer, endpoint: Endpoint, limiter: anyio.CapacityLimiter)
 
 
 def _answer(viewer: Viewer, endpoint: Endpoint, request: Request) -> Response:
-    """One answer; runs in a thread of its own."""
+    """One answer; runs in a worker thread."""
     try:
         asked = Parameters(request.query_params, endpoint.known)
         body = msgspec.json.encode(endpoint.answer(viewer, asked, dict(request.path_params)))
@@ -193,7 +193,7 @@ NICE = 10
 
 
 def new_token() -> str:
-    """256 bits that nobody can guess."""
+    """256 random bits."""
     return secrets.token_urlsafe(32)
 
 
