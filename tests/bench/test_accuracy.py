@@ -19,8 +19,8 @@ from burnish.bench.accuracy import (
     flips,
 )
 from burnish.bench.items import Judged, choice_of
+from burnish.bench.judge_results import merge_orders, read_recorded
 from burnish.bench.loaders import load
-from burnish.bench.recorded import merge_orders, read_recorded
 
 CHOICES = st.sampled_from([(0,), (1,), (0, 1), None])
 

@@ -9,8 +9,12 @@ from reward_cases import a_task, score, statuses, values
 
 from burnish.errors import UserError
 from burnish.rewards import Instructions, InstructionsConfig
-from burnish.rewards.checks.instruction_rules import LANGUAGE_OF, RULES
-from burnish.rewards.checks.instructions import check_instruction, read_instructions
+from burnish.rewards.checks.instructions import (
+    LANGUAGE_OF,
+    RULES,
+    check_instruction,
+    read_instructions,
+)
 from burnish.rewards.checks.texts import sentences
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"

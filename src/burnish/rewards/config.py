@@ -12,28 +12,28 @@ weight = 0.1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from burnish.errors import UserError
-from burnish.rewards.checks.base import CheckConfig
-from burnish.rewards.checks.code import Code, CodeConfig
-from burnish.rewards.checks.env import EnvConfig, EnvReward
-from burnish.rewards.checks.instructions import Instructions, InstructionsConfig
-from burnish.rewards.checks.json_schema import JsonSchema, JsonSchemaConfig
-from burnish.rewards.checks.language import Language, LanguageConfig
-from burnish.rewards.checks.length import Length, LengthConfig
-from burnish.rewards.checks.match import Match, MatchConfig
-from burnish.rewards.checks.mathematics import Mathematics, MathematicsConfig
-from burnish.rewards.checks.numeric import Numeric, NumericConfig
-from burnish.rewards.checks.pair_scores import GenRMConfig, GenRMReward
-from burnish.rewards.checks.regex import Regex, RegexConfig
-from burnish.rewards.checks.relevance import Grade, GradeConfig, SectionCheck, SectionConfig
-from burnish.rewards.checks.tags import Tags, TagsConfig
-from burnish.rewards.checks.tool_call import ToolCall, ToolCallConfig
+from burnish.rewards.checks.base import CheckConfig, check_of
+from burnish.rewards.checks.code import CodeConfig
+from burnish.rewards.checks.env import EnvConfig
+from burnish.rewards.checks.instructions import InstructionsConfig
+from burnish.rewards.checks.json_schema import JsonSchemaConfig
+from burnish.rewards.checks.language import LanguageConfig
+from burnish.rewards.checks.length import LengthConfig
+from burnish.rewards.checks.match import MatchConfig
+from burnish.rewards.checks.mathematics import MathematicsConfig
+from burnish.rewards.checks.numeric import NumericConfig
+from burnish.rewards.checks.pair_scores import GenRMConfig
+from burnish.rewards.checks.regex import RegexConfig
+from burnish.rewards.checks.relevance import GradeConfig, SectionConfig
+from burnish.rewards.checks.tags import TagsConfig
+from burnish.rewards.checks.tool_call import ToolCallConfig
 from burnish.rewards.combine import FirstDecisive, Gate, Weighted
 from burnish.rewards.function import from_function
 from burnish.rewards.judge_reward import (
@@ -124,24 +124,6 @@ RewardConfig = (
     | VersusConfig
 )
 
-_CHECKS: dict[type[CheckConfig], Callable[[Any], Scorer]] = {
-    CodeConfig: Code,
-    EnvConfig: EnvReward,
-    GenRMConfig: GenRMReward,
-    GradeConfig: Grade,
-    InstructionsConfig: Instructions,
-    JsonSchemaConfig: JsonSchema,
-    LanguageConfig: Language,
-    LengthConfig: Length,
-    MatchConfig: Match,
-    MathematicsConfig: Mathematics,
-    NumericConfig: Numeric,
-    RegexConfig: Regex,
-    SectionConfig: SectionCheck,
-    TagsConfig: Tags,
-    ToolCallConfig: ToolCall,
-}
-
 
 def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
     """The scorer that a config describes; files are looked up relative to `base`."""
@@ -166,7 +148,7 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
         return _versus(config, base)
     if isinstance(config, JudgeRewardConfig):
         return config.build(base)
-    return _CHECKS[type(config)](config)
+    return check_of(config)
 
 
 def _versus(config: VersusConfig, base: str | Path) -> VersusReference:

@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -23,7 +24,7 @@ from msgspec import Meta, Struct
 from burnish.errors import UserError
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
-from burnish.tasks.base import is_held_out
+from burnish.tasks.base import TaskSettings, is_held_out
 
 Operator = Literal["+", "-", "*", "//"]
 Digits = Annotated[int, Meta(ge=1, le=6)]
@@ -160,14 +161,7 @@ SMALL = 1_000
 TRIES = 2_000
 
 
-class Arithmetic(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag="arithmetic",
-):
+class Arithmetic(TaskSettings, frozen=True, kw_only=True, tag="arithmetic"):
     """Arithmetic questions: a level of the dial, or a mixture of your own."""
 
     name: Annotated[str, Meta(min_length=1)] = "arithmetic"
@@ -186,6 +180,9 @@ class Arithmetic(
     """Solved questions shown first; never the question itself and never a held-out one."""
     examples_as: Literal["turns", "text"] = "turns"
     """As earlier turns of the chat, or inside the one user message."""
+
+    def build(self, seed: int, root: Path) -> ArithmeticTasks:
+        return ArithmeticTasks(self, seed)
 
 
 class ArithmeticTasks:

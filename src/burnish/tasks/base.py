@@ -11,13 +11,23 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
+from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
+
+
+class TaskSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """Base of the settings of a kind of task; `kind` names it in a recipe file."""
+
+    def build(self, seed: int, root: Path) -> TaskSet:
+        """The task set; relative paths start at `root`."""
+        raise NotImplementedError
 
 
 @runtime_checkable

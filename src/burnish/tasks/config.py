@@ -7,15 +7,15 @@ from pathlib import Path
 import msgspec
 
 from burnish.errors import UserError
-from burnish.tasks.arithmetic import Arithmetic, ArithmeticTasks
+from burnish.tasks.arithmetic import Arithmetic
 from burnish.tasks.base import TaskSet
-from burnish.tasks.files import File, load_file
-from burnish.tasks.forms import GSM8K, Math, MultipleChoice, load_form
-from burnish.tasks.function import Function, FunctionTasks
-from burnish.tasks.gym import GymTasks, ReasoningGym
+from burnish.tasks.files import File
+from burnish.tasks.forms import GSM8K, Math, MultipleChoice
+from burnish.tasks.function import Function
+from burnish.tasks.gym import ReasoningGym
 
 TaskConfig = Arithmetic | File | Function | GSM8K | Math | MultipleChoice | ReasoningGym
-"""Told apart by `kind`: arithmetic, file, function, gsm8k, math, multiple_choice, reasoning_gym."""
+"""Chosen by `kind`: arithmetic, file, function, gsm8k, math, multiple_choice, reasoning_gym."""
 
 
 def build(config: TaskConfig, seed: int, root: Path = Path()) -> TaskSet:
@@ -25,12 +25,4 @@ def build(config: TaskConfig, seed: int, root: Path = Path()) -> TaskSet:
         msgspec.convert(msgspec.to_builtins(config), type(config))
     except msgspec.ValidationError as error:
         raise UserError(f"tasks: {error}.") from None
-    if isinstance(config, Arithmetic):
-        return ArithmeticTasks(config, seed)
-    if isinstance(config, File):
-        return load_file(config, seed, root)
-    if isinstance(config, Function):
-        return FunctionTasks(config, seed, root)
-    if isinstance(config, ReasoningGym):
-        return GymTasks(config, seed)
-    return load_form(config, seed, root)
+    return config.build(seed, root)

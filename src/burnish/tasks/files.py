@@ -73,6 +73,10 @@ class File(
     held_out: HeldOut = HeldOutShare()
     bad_rows: Literal["refuse", "skip"] = "refuse"
 
+    def build(self, seed: int, root: Path) -> FiniteTasks:
+        """The task set; a relative path starts at `root`."""
+        return load_file(self, seed, root)
+
 
 class Entry(NamedTuple):
     """A usable row."""

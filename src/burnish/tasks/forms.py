@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from burnish.tasks.base import FiniteTasks
+from burnish.tasks.base import FiniteTasks, TaskSettings
 from burnish.tasks.files import File, HeldOut, HeldOutShare, as_text, load_file
 from burnish.tasks.mapping import Draft, RowError
 from burnish.tasks.rows import Format
@@ -19,7 +19,7 @@ LONGEST_BARE_ANSWER = 200
 """A MATH label without \\boxed{} beyond this many characters is a solution that lost its box."""
 
 
-class Form(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+class Form(TaskSettings, frozen=True, kw_only=True):
     """Settings of every ready mapping."""
 
     path: Annotated[str, Meta(min_length=1)]
@@ -30,6 +30,9 @@ class Form(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     """Rewrites the question: `{prompt}` is its text."""
     held_out: HeldOut = HeldOutShare()
     bad_rows: Literal["refuse", "skip"] = "refuse"
+
+    def build(self, seed: int, root: Path) -> FiniteTasks:
+        return load_form(self, seed, root)
 
 
 class GSM8K(Form, frozen=True, kw_only=True, tag="gsm8k"):
@@ -47,7 +50,7 @@ class MultipleChoice(Form, frozen=True, kw_only=True, tag="multiple_choice"):
     data_source."""
 
 
-def load_form(config: GSM8K | Math | MultipleChoice, seed: int, root: Path) -> FiniteTasks:
+def load_form(config: Form, seed: int, root: Path) -> FiniteTasks:
     """Read a file in one of the known forms."""
     shared = {name: getattr(config, name) for name in Form.__struct_fields__}
     if not config.name and not isinstance(config, MultipleChoice):

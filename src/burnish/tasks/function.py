@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import derive, digest
 from burnish.source import describe, find_function, source_text
-from burnish.tasks.base import content_key, is_held_out
+from burnish.tasks.base import TaskSettings, content_key, is_held_out
 from burnish.user_code import calling_user_code, kept
 
 TRIES = 2_000
@@ -42,9 +42,7 @@ REPEATS = 3
 _NO_FIELDS = frozenset({"prompt", "messages", "split_by"})
 
 
-class Function(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="function"
-):
+class Function(TaskSettings, frozen=True, kw_only=True, tag="function"):
     """Questions that your own function makes: `my_file.py:name` or `package.module:name`."""
 
     path: Annotated[str, Meta(min_length=1)]
@@ -59,6 +57,9 @@ class Function(
     held_out_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
     held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
     """At most this many held-out questions."""
+
+    def build(self, seed: int, root: Path) -> FunctionTasks:
+        return FunctionTasks(self, seed, root)
 
 
 class Drawn(NamedTuple):

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import fields
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -29,7 +30,7 @@ from msgspec import Meta, Struct
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Message, Task
 from burnish.seeds import digest
-from burnish.tasks.base import epoch_order, epoch_position, in_epoch
+from burnish.tasks.base import TaskSettings, epoch_order, epoch_position, in_epoch
 
 REFUSED = {
     "composite": "it mixes datasets; use one task set for each",
@@ -74,14 +75,7 @@ of giving it 0. Where a scorer breaks on a response that looks right, there is n
 _EVALUATES = re.compile(r"\b(?:eval|exec|parse_expr|sympify|parse_latex)\(\s*(?!entry\[)")
 
 
-class ReasoningGym(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag="reasoning_gym",
-):
+class ReasoningGym(TaskSettings, frozen=True, kw_only=True, tag="reasoning_gym"):
     """Items of one reasoning-gym dataset."""
 
     dataset: Annotated[str, Meta(min_length=1)]
@@ -95,6 +89,9 @@ class ReasoningGym(
     system: str = ""
     instruction: str = ""
     """Follows each question, for example to ask for <answer> tags."""
+
+    def build(self, seed: int, root: Path) -> GymTasks:
+        return GymTasks(self, seed)
 
 
 class Recipe(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -46,6 +46,14 @@ class Check(ABC, Generic[C]):
     uses_answer: ClassVar[bool] = False
     """True where the rule reads the reference: its evidence is then oracle evidence."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Remember which settings the check belongs to: `class Length(RuleCheck[LengthConfig])`."""
+        super().__init_subclass__(**options)
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            for argument in get_args(base):
+                if isinstance(argument, type):
+                    _CHECKS[argument] = cls
+
     def __init__(self, config: C) -> None:
         if not math.isfinite(config.weight):
             raise UserError(
@@ -81,6 +89,14 @@ class Check(ABC, Generic[C]):
     def _evidence(self, saw: str, error: str | None = None) -> Evidence:
         visibility = Visibility.ORACLE if self.uses_answer else Visibility.VISIBLE
         return Evidence(self.name, saw, visibility, error=error)
+
+
+_CHECKS: dict[type, type[Check[Any]]] = {}
+
+
+def check_of(config: CheckConfig) -> Check[Any]:
+    """The check with these settings."""
+    return _CHECKS[type(config)](config)
 
 
 class RuleCheck(Check[C]):

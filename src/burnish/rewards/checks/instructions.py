@@ -12,7 +12,8 @@ abstains where it cannot tell instead of passing.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
@@ -20,8 +21,9 @@ from msgspec import Meta
 from burnish.errors import UserError, did_you_mean
 from burnish.records import Evidence, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.checks.base import CheckConfig, IsolatedCheck
-from burnish.rewards.checks.instruction_rules import LANGUAGE_OF, RELATIONS, RULES, Ruling
+from burnish.rewards.checks.extract import short
 from burnish.rewards.checks.language import DETECT, LANGUAGES, READ, is_language
+from burnish.rewards.checks.texts import sentences
 from burnish.rewards.pool import Outcome
 
 
@@ -169,3 +171,261 @@ def check_instruction(text: str, id: str, arguments: dict[str, Any]) -> Ruling:
     if not text.strip():
         return Ruling(False, "the response is blank")
     return RULES[id].check(text, **arguments)
+
+
+# --- the 25 rules: one small function each, from a text to a ruling
+
+
+_PLACEHOLDER = re.compile(r"\[[^\[\]\n]*\]")
+_STAR_BULLET = re.compile(r"^[^\S\n]*\*[^*][^\n]*", re.MULTILINE)
+_DASH_BULLET = re.compile(r"^[^\S\n]*-", re.MULTILINE)
+_BOLD = re.compile(r"\*\*([^\n*]*)\*\*")
+_ITALIC = re.compile(r"\*([^\n*]*)\*")
+_RUN = re.compile(r"\w+")
+_BETWEEN_WORDS = re.compile(
+    r"[«»“”‘’„`\"()\[\]{}<>;@#$%&?!*\u2012-\u2015]|''|--|\.{2,}|[:,](?!\d)"
+    r"|\.(?=[\])}>\"'»”’]*+(?:\s|$))"
+    r"|(?<!\w)'(?!(?i:re|ve|ll|m|t|s|d|n)\b)(?=\w)|(?<=[^'])'(?=\s)"
+)
+_CLITICS = (
+    re.compile(r"(?<=[^'\s])(?='[sSmMdD]?\s)"),
+    re.compile(r"(?<=[^'\s])(?=(?:'ll|'LL|'re|'RE|'ve|'VE|n't|N'T)\s)"),
+)
+_CONTRACTIONS = re.compile(
+    r"\b(?:(can)(not)|(d)('ye)|(gim)(me)|(gon)(na)|(got)(ta)|(lem)(me)|(more)('n))\b"
+    r"|\b(wan)(na)(?=\s)",
+    re.IGNORECASE,
+)
+"""Where NLTK cuts a word in two: JOHN'S, DON'T, CANNOT."""
+
+
+RELATIONS = ("at least", "less than")
+
+
+class Ruling(NamedTuple):
+    """Whether an instruction is obeyed (None: cannot be told), and what was seen."""
+
+    obeyed: bool | None
+    saw: str
+
+
+class Rule(NamedTuple):
+    """A check and the names of the arguments it takes."""
+
+    check: Callable[..., Ruling]
+    arguments: tuple[str, ...] = ()
+
+
+def _holds(relation: str, count: int, bound: int, what: str) -> Ruling:
+    obeyed = count >= bound if relation == "at least" else count < bound
+    return Ruling(obeyed, f"{count} {what}; wanted {relation} {bound}")
+
+
+def has_keywords(text: str, keywords: list[str]) -> Ruling:
+    missing = [word for word in keywords if _times(text, word) == 0]
+    return Ruling(not missing, f"missing {missing}" if missing else f"has {keywords}")
+
+
+def keyword_frequency(text: str, keyword: str, relation: str, frequency: int) -> Ruling:
+    return _holds(relation, _times(text, keyword.strip()), frequency, f"times {keyword!r}")
+
+
+def _times(text: str, keyword: str) -> int:
+    """How often the keyword stands in the text, within words too and whatever the case."""
+    return len(re.findall(re.escape(keyword), text, re.IGNORECASE)) if keyword else 0
+
+
+def no_forbidden_words(text: str, forbidden_words: list[str]) -> Ruling:
+    patterns = {word: rf"(?<!\w){re.escape(word)}(?!\w)" for word in forbidden_words}
+    found = [w for w, pattern in patterns.items() if re.search(pattern, text, re.IGNORECASE)]
+    return Ruling(not found, f"uses {found}" if found else f"avoids {forbidden_words}")
+
+
+def letter_frequency(text: str, letter: str, let_relation: str, let_frequency: int) -> Ruling:
+    count = text.lower().count(letter.lower())
+    return _holds(let_relation, count, let_frequency, f"times {letter!r}")
+
+
+def any_language(text: str, language: str) -> Ruling:
+    return Ruling(True, f"language '{language}' is told from the words")
+
+
+def number_sentences(text: str, relation: str, num_sentences: int) -> Ruling:
+    return _holds(relation, len(sentences(text)), num_sentences, "sentences")
+
+
+def number_words(text: str, relation: str, num_words: int) -> Ruling:
+    return _holds(relation, len(_RUN.findall(text)), num_words, "words")
+
+
+def number_paragraphs(text: str, num_paragraphs: int) -> Ruling:
+    """Paragraphs are what stands between lines of three asterisks."""
+    blocks = [block.strip() for block in text.split("***")]
+    blocks = blocks[not blocks[0] : len(blocks) - (not blocks[-1])]
+    whole = all(blocks)
+    saw = f"{len(blocks)} paragraphs between ***; wanted {num_paragraphs}"
+    return Ruling(whole and len(blocks) == num_paragraphs, saw if whole else "a paragraph is empty")
+
+
+def nth_paragraph_first_word(
+    text: str, num_paragraphs: int, nth_paragraph: int, first_word: str
+) -> Ruling:
+    """Blocks between two line ends are counted without blank ones, and numbered with them."""
+    blocks = [block.strip() for block in text.split("\n\n")]
+    count = sum(map(bool, blocks))
+    if count != num_paragraphs or not 1 <= nth_paragraph <= count:
+        return Ruling(False, f"{count} paragraphs; wanted {num_paragraphs}")
+    word = (blocks[nth_paragraph - 1].split() or [""])[0].lstrip("'").lstrip('"').lower()
+    first = re.split(r"[.,?!'\"]", word, maxsplit=1)[0]
+    saw = f"paragraph {nth_paragraph} begins with {short(first)!r}; wanted {first_word!r}"
+    return Ruling(bool(blocks[nth_paragraph - 1]) and first == first_word.lower(), saw)
+
+
+def number_placeholders(text: str, num_placeholders: int) -> Ruling:
+    return _holds("at least", len(_PLACEHOLDER.findall(text)), num_placeholders, "[placeholders]")
+
+
+def has_postscript(text: str, postscript_marker: str) -> Ruling:
+    marker = postscript_marker.strip()
+    spaced = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
+    pattern = spaced.get(marker, re.escape(marker.lower()))
+    found = re.search(pattern, text.lower()) is not None
+    return Ruling(found, f"{'has' if found else 'lacks'} a postscript {postscript_marker!r}")
+
+
+def number_bullet_lists(text: str, num_bullets: int) -> Ruling:
+    count = len(_STAR_BULLET.findall(text)) + len(_DASH_BULLET.findall(text))
+    return Ruling(count == num_bullets, f"{count} bullet points; wanted {num_bullets}")
+
+
+def constrained_response(text: str) -> Ruling:
+    options = [f"My answer is {word}." for word in ("yes", "no", "maybe")]
+    chosen = [option for option in options if option in text]
+    return Ruling(bool(chosen), f"says {chosen[0]!r}" if chosen else f"says none of {options}")
+
+
+def number_highlighted_sections(text: str, num_highlights: int) -> Ruling:
+    """Each pattern reads the whole text, so that what is both bold and italic counts twice."""
+    found = [*_ITALIC.findall(text), *_BOLD.findall(text)]
+    count = sum(bool(inside.strip()) for inside in found)
+    return _holds("at least", count, num_highlights, "*highlights*")
+
+
+def multiple_sections(text: str, section_spliter: str, num_sections: int) -> Ruling:
+    heads = re.findall(rf"{re.escape(section_spliter.strip())}\s?\d+", text)
+    return _holds("at least", len(heads), num_sections, f"sections {section_spliter!r}")
+
+
+def json_format(text: str) -> Ruling:
+    body = text.strip()
+    for fence in ("```json", "```Json", "```JSON", "```"):
+        body = body.removeprefix(fence)
+    try:
+        json.loads(body.removesuffix("```"))
+    except (ValueError, RecursionError) as error:
+        return Ruling(False, f"not JSON: {short(str(error))}")
+    return Ruling(True, "all of it is JSON")
+
+
+def has_title(text: str) -> Ruling:
+    """From the first << of a line to its last >>, with something else than brackets inside."""
+    for line in text.split("\n"):
+        start, end = line.find("<<"), line.rfind(">>")
+        title = line[start:end].lstrip("<").rstrip(">").strip() if 0 <= start < end else ""
+        if title:
+            return Ruling(True, f"title {short(title)!r}")
+    return Ruling(False, "no <<title>>")
+
+
+def two_responses(text: str) -> Ruling:
+    parts = [part.strip() for part in text.split("******")]
+    parts = parts[not parts[0] : len(parts) - (not parts[-1])]
+    if len(parts) != 2 or not all(parts):
+        return Ruling(False, f"{len(parts)} responses between ******; wanted 2")
+    return Ruling(
+        parts[0] != parts[1], "two responses" + ("" if parts[0] != parts[1] else ", equal")
+    )
+
+
+def repeat_prompt(text: str, prompt_to_repeat: str) -> Ruling:
+    repeats = text.strip().lower().startswith(prompt_to_repeat.strip().lower())
+    return Ruling(repeats, f"{'repeats' if repeats else 'does not repeat'} the request first")
+
+
+def ends_with(text: str, end_phrase: str) -> Ruling:
+    ended = text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
+    return Ruling(ended, f"ends with {short(text.strip()[-80:])!r}; wanted {short(end_phrase)!r}")
+
+
+def in_quotation_marks(text: str) -> Ruling:
+    body = text.strip()
+    wrapped = len(body) > 1 and body[0] == body[-1] == '"'
+    return Ruling(wrapped, f"{'is' if wrapped else 'is not'} inside double quotation marks")
+
+
+def capital_word_frequency(text: str, capital_relation: str, capital_frequency: int) -> Ruling:
+    """Words are cut as by NLTK's `word_tokenize`: a hyphen joins, a clitic stands alone."""
+    spaced = f" {_BETWEEN_WORDS.sub(' ', text)} "
+    for clitic in _CLITICS:
+        spaced = clitic.sub(" ", spaced)
+    spaced = _CONTRACTIONS.sub(lambda m: f" {' '.join(filter(None, m.groups()))} ", spaced)
+    count = sum(word.isupper() for word in spaced.split())
+    return _holds(capital_relation, count, capital_frequency, "words in capitals")
+
+
+def all_capitals(text: str) -> Ruling:
+    return Ruling(text.isupper(), f"{'all' if text.isupper() else 'not all'} letters are capitals")
+
+
+def all_lowercase(text: str) -> Ruling:
+    return Ruling(text.islower(), f"{'all' if text.islower() else 'not all'} letters are small")
+
+
+def no_comma(text: str) -> Ruling:
+    return Ruling("," not in text, f"{text.count(',')} commas")
+
+
+LANGUAGE_OF = {
+    "language:response_language": "",
+    "change_case:english_capital": "en",
+    "change_case:english_lowercase": "en",
+}
+"""Instructions that also ask for a language; an empty text stands for the argument's."""
+
+RULES: dict[str, Rule] = {
+    "keywords:existence": Rule(has_keywords, ("keywords",)),
+    "keywords:frequency": Rule(keyword_frequency, ("keyword", "relation", "frequency")),
+    "keywords:forbidden_words": Rule(no_forbidden_words, ("forbidden_words",)),
+    "keywords:letter_frequency": Rule(
+        letter_frequency, ("letter", "let_relation", "let_frequency")
+    ),
+    "language:response_language": Rule(any_language, ("language",)),
+    "length_constraints:number_sentences": Rule(number_sentences, ("relation", "num_sentences")),
+    "length_constraints:number_paragraphs": Rule(number_paragraphs, ("num_paragraphs",)),
+    "length_constraints:number_words": Rule(number_words, ("relation", "num_words")),
+    "length_constraints:nth_paragraph_first_word": Rule(
+        nth_paragraph_first_word, ("num_paragraphs", "nth_paragraph", "first_word")
+    ),
+    "detectable_content:number_placeholders": Rule(number_placeholders, ("num_placeholders",)),
+    "detectable_content:postscript": Rule(has_postscript, ("postscript_marker",)),
+    "detectable_format:number_bullet_lists": Rule(number_bullet_lists, ("num_bullets",)),
+    "detectable_format:constrained_response": Rule(constrained_response),
+    "detectable_format:number_highlighted_sections": Rule(
+        number_highlighted_sections, ("num_highlights",)
+    ),
+    "detectable_format:multiple_sections": Rule(
+        multiple_sections, ("section_spliter", "num_sections")
+    ),
+    "detectable_format:json_format": Rule(json_format),
+    "detectable_format:title": Rule(has_title),
+    "combination:two_responses": Rule(two_responses),
+    "combination:repeat_prompt": Rule(repeat_prompt, ("prompt_to_repeat",)),
+    "startend:end_checker": Rule(ends_with, ("end_phrase",)),
+    "startend:quotation": Rule(in_quotation_marks),
+    "change_case:capital_word_frequency": Rule(
+        capital_word_frequency, ("capital_relation", "capital_frequency")
+    ),
+    "change_case:english_capital": Rule(all_capitals),
+    "change_case:english_lowercase": Rule(all_lowercase),
+    "punctuation:no_comma": Rule(no_comma),
+}
