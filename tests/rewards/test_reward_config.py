@@ -11,6 +11,7 @@ from reward_cases import a_task, score, values
 
 from burnish.errors import UserError
 from burnish.rewards import NumericConfig, RewardConfig, bind_check, build, build_all, fingerprint
+from burnish.rewards.checks.base import CheckConfig, RuleCheck
 
 
 class Recipe(msgspec.Struct, forbid_unknown_fields=True):
@@ -94,6 +95,19 @@ def test_the_first_decisive_reward_of_a_recipe():
     scorer = build_all(read(text))
     assert values(score(scorer, a_task(answer="blue"), "Blue", "4")) == [1.0, 0.0]
     assert values(score(scorer, a_task(answer="4"), "4", "5")) == [1.0, 0.0]
+
+
+def test_a_new_check_is_found_by_its_settings():
+    class PoliteConfig(CheckConfig, frozen=True, tag="polite"):
+        word: str = "please"
+
+    class Polite(RuleCheck[PoliteConfig]):
+        def judge(self, task, response):
+            return self.decided(float(self.config.word in response.text), "looked for it")
+
+    scorer = build(PoliteConfig(word="thanks"))
+    assert isinstance(scorer, Polite)
+    assert values(score(scorer, a_task(), "thanks!", "please")) == [1.0, 0.0]
 
 
 def test_the_same_settings_have_the_same_fingerprint():

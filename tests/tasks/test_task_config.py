@@ -7,6 +7,7 @@ import pytest
 
 from burnish.errors import UserError
 from burnish.tasks import Arithmetic, Part, TaskConfig, TaskSet, build
+from burnish.tasks.base import TaskSettings
 
 
 def decode(text: str):
@@ -29,6 +30,17 @@ def test_arithmetic_from_toml():
         mix=(Part(weight=2), Part(operators=("*",), digits=(2, 1))),
     )
     assert isinstance(build(config, seed=1), TaskSet)
+
+
+def test_a_new_kind_of_task_builds_itself(tmp_path):
+    class Echo(TaskSettings, frozen=True, kw_only=True, tag="echo"):
+        word: str
+
+        def build(self, seed, root):
+            return (self.word, seed, root)
+
+    config = msgspec.convert({"kind": "echo", "word": "hello"}, TaskConfig | Echo)
+    assert build(config, 3, tmp_path) == ("hello", 3, tmp_path)
 
 
 def test_file_from_toml_starts_at_root(tmp_path):
