@@ -36,7 +36,7 @@ WIDTH = 160
 """Characters of a prompt or an answer that are shown."""
 HEAD = """# Gallery: every recipe that ships
 
-Made by `python docs/make_gallery.py` from the recipes, their cards and the code of `burnish try`. Prompts and rewards are real: one task of each recipe, answered by a script and scored by the recipe's own rewards. "right" is the label alone: where an answer needs a form of its own, only the expert has it. What each piece does: [recipes.md](recipes.md).
+Made by `python docs/make_gallery.py` from the recipes, their cards and the code of `burnish try`. Prompts and rewards are real: one task of each recipe, answered by a script and scored by the recipe's own rewards. "right" is the label alone: where an answer needs a special form, only the expert has it. What each component does: [recipes.md](recipes.md).
 """
 
 
@@ -55,17 +55,17 @@ def gallery() -> str:
 
 
 def block(card: RecipeCard, base: Recipe) -> str:
-    """One recipe: what it is, how it is run, its pieces, its effect, and what answers earn."""
+    """One recipe: what it is, how it is run, its components, its effect, and what answers earn."""
     config = resolve([str(card.path)]).resolved.value
     method = find_card(card.name)
-    changed = "; ".join(f"{piece} `{text}`" for piece, text in differences(card, base).items())
+    changed = "; ".join(f"{slot} `{text}`" for slot, text in differences(card, base).items())
     rewards = ", ".join(f"`{name(reward)}`" for reward in config.rewards) or "none"
     lines = [
         f"## {card.name}\n",
         card.description + (f"\n\nPaper: {card.paper}" if card.paper else ""),
         f"\n```\n{card.command}\n```\n",
         f"- Model `{config.model.path}`, task `{task_name(config)}`, rewards {rewards}",
-        f"- Pieces, beside GRPO's: {changed or 'the same'}",
+        f"- Components that differ from GRPO's: {changed or 'none'}",
     ]
     if method:
         lines.append(f"- Card: [methods/{method.path.name}](methods/{method.path.name})")

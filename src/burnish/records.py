@@ -64,7 +64,7 @@ class Finish(StrEnum):
 
 
 class Visibility(StrEnum):
-    """Who could have known a piece of evidence."""
+    """Who could have known the evidence."""
 
     VISIBLE = "visible"
     """Follows from the prompt and the response alone."""

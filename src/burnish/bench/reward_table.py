@@ -137,21 +137,27 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
 
 def not_followed(recipe: Recipe, moved: Sequence[int] = ()) -> tuple[str, ...]:
     """What a recipe makes of rewards beyond the four methods; `moved`: steps with a new unit."""
-    asked: list[tuple[str, Component]] = [("shaping", piece) for piece in recipe.shaping]
+    asked: list[tuple[str, Component]] = [("shaping", component) for component in recipe.shaping]
     asked += [("advantage", recipe.advantage), ("select", recipe.select)]
     asked.append(("post_scale", recipe.post_scale))
     known: tuple[type[Component], ...] = (ReferenceFrozen, SumThenNormalise, KeepAll, NoPostScale)
     if recipe.calibration is None:
         # As the GDPO table has it.
         known = (*known, NormaliseThenSum)
-    found = [f"{slot} {_name(piece)}" for slot, piece in asked if not isinstance(piece, known)]
+    found = [
+        f"{slot} {_name(component)}"
+        for slot, component in asked
+        if not isinstance(component, known)
+    ]
     if moved:
         found.append(f"the unit measured again in step {', '.join(map(str, moved))}")
     return tuple(found)
 
 
-def _name(piece: Component) -> str:
-    return piece.path if isinstance(piece, Function) else str(piece.__struct_config__.tag)
+def _name(component: Component) -> str:
+    return (
+        component.path if isinstance(component, Function) else str(component.__struct_config__.tag)
+    )
 
 
 def _scaling(recipe: Recipe) -> SumThenNormalise:

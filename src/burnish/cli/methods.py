@@ -89,7 +89,7 @@ def recipe_of(policy: dict[str, Any], name: str) -> Recipe:
 
 
 def differences(card: RecipeCard, base: Recipe) -> dict[str, str]:
-    """The pieces whose choice is not GRPO's, each as short text."""
+    """The components whose choice is not GRPO's, each as short text."""
     own = recipe_of(card.policy, card.name)
     chosen = {piece: getattr(own, piece) for piece in own.__struct_fields__}
     return {k: _short(value) for k, value in chosen.items() if value != getattr(base, k)}
@@ -134,7 +134,7 @@ def _print_card(
         changed = "; ".join(f"{piece}: {text}" for piece, text in differs.items())
         table.add_row("", Text(changed, style="cyan"))
     elif card.name not in (BASELINE, QUICK_START):
-        table.add_row("", Text("the pieces of GRPO", style="cyan"))
+        table.add_row("", Text("the components of GRPO", style="cyan"))
     if card.paper:
         table.add_row("", Text(card.paper, style="bright_black"))
     if method and method.effect:
