@@ -1,7 +1,16 @@
-"""burnish: say why a response is good, improve the model from that, show what happened."""
+"""burnish: say why a response is good, improve the model from that, show what happened.
+
+    import burnish
+
+    run = burnish.train("grpo", model="smollm2", data=rows, rewards=[my_reward], steps=50)
+    run.samples(), run.metrics(), run.plot(), run.why("0/train/3")
+
+Names are imported when they are first used: the nouns at once, everything that needs torch late.
+"""
 
 from typing import TYPE_CHECKING, Any
 
+from burnish.lazy import lazy_exports
 from burnish.records import (
     Author,
     Criterion,
@@ -19,18 +28,24 @@ from burnish.records import (
 )
 
 if TYPE_CHECKING:
-    from burnish.store.frames import load_run, load_runs
+    from burnish.api.config import Config
+    from burnish.api.explained import Explained
+    from burnish.api.run import Run, load_run, load_runs
+    from burnish.api.train_run import train, train_async
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Author",
+    "Config",
     "Criterion",
     "Evidence",
+    "Explained",
     "Finish",
     "Message",
     "Response",
     "Reward",
+    "Run",
     "Span",
     "Status",
     "Task",
@@ -39,13 +54,26 @@ __all__ = [
     "Visibility",
     "load_run",
     "load_runs",
+    "train",
+    "train_async",
 ]
+
+ROOMS = (
+    *("bench", "config", "engines", "lm", "policy", "records", "rewards", "rollouts", "store"),
+    *("tasks", "tools", "training", "view"),
+)
+"""Packages with the parts of all this; `burnish.policy` needs no import of its own."""
+
+_find, _listed = lazy_exports(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    # The store is loaded by whoever looks at a run, not by everybody who imports the nouns.
-    if name not in ("load_run", "load_runs"):
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    from burnish.store import frames
+    if name in ROOMS:
+        import importlib
 
-    return getattr(frames, name)
+        return importlib.import_module(f"{__name__}.{name}")
+    return _find(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*_listed(), *ROOMS})

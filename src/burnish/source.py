@@ -17,6 +17,7 @@ from typing import Any
 
 from burnish import user_code
 from burnish.errors import UserError, did_you_mean
+from burnish.memory import is_kept, recall
 from burnish.seeds import digest
 from burnish.user_code import calling_user_code
 
@@ -26,6 +27,9 @@ MOST_CHARACTERS = 2000
 
 def find_function(path: str, where: str, root: Path = Path()) -> Callable[..., Any]:
     """The function that a path names; files are looked up from `root`, `where` begins an error."""
+    if is_kept(path):
+        kept: Callable[..., Any] = recall(path)
+        return kept
     place, _, name = path.rpartition(":")
     if not place or not name:
         raise UserError(

@@ -10,9 +10,9 @@ import pytest
 from cli_words import Type
 from fake_training import FakeTrainer
 
-import burnish.cli.train as command
-from burnish.cli.recipes import resolve
-from burnish.cli.train import choose_folder
+from burnish.api import launch
+from burnish.api.launch import choose_folder
+from burnish.config.recipes import resolve
 from burnish.errors import GuardTripped, ModelError, UserError
 from burnish.store import RunStatus, RunStore
 
@@ -50,7 +50,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return FakeTrainer(folder, training.error)
 
     training.build = build
-    monkeypatch.setattr(command, "import_training", lambda: training)
+    monkeypatch.setattr(launch, "import_training", lambda: training)
     return training
 
 

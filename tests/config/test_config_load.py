@@ -11,7 +11,7 @@ import pytest
 from msgspec import Meta, Struct
 
 from burnish.config.given import line_numbers
-from burnish.config.load import load, render
+from burnish.config.loading import load, render
 from burnish.errors import UserError
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from burnish.config import schema, shapes
-from burnish.config.load import load, load_flat, render
+from burnish.config.loading import load, load_flat, render
 from burnish.config.resolve import LARGEST
 from burnish.policy.recipe import Recipe
 

@@ -69,7 +69,7 @@ def test_filters_and_tokens(folder: Path) -> None:
     assert frame.loss_mask[0] == [0, 0, 1, 1]
     assert frame.logprobs[0] == [None, None, -0.5, -0.25]
     assert len(run.samples(split="eval:held_out")) == 0
-    assert "samples()" in repr(run)
+    assert repr(run) == "<burnish run one: finished, 2 steps>"
 
 
 def test_metrics_are_one_row_a_step(folder: Path) -> None:

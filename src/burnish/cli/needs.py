@@ -1,42 +1,7 @@
-"""Packages that need torch: imported when a command needs them, with one line where it is missing."""
+"""Packages that need torch, as commands import them; see `burnish.api.needs`."""
 
 from __future__ import annotations
 
-import os
-from types import ModuleType
-from typing import Any
+from burnish.api.needs import import_policy, import_training
 
-from burnish.errors import UserError
-
-
-def import_training() -> Any:
-    """`burnish.training`, which needs torch."""
-    # Torch's threads wait for each other by spinning: on a machine that does anything else, a
-    # step takes several times as long. Read once, when torch is loaded. A short spin stays: going
-    # to sleep between two operations of a small model takes longer than the operations.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
-    # Large pages for large tensors: fewer of them to clear, and to find again.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    return _import("burnish.training", "training")
-
-
-def import_policy() -> Any:
-    """`burnish.policy` with the functions that compute, which need torch."""
-    _import("torch", "advantages and losses")
-    return _import("burnish.policy", "advantages and losses")
-
-
-def _import(name: str, what: str) -> ModuleType:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing in ("", "burnish"):
-            raise
-        raise UserError(
-            f"{what} need{'s' if what == 'training' else ''} the package '{missing}', which is not "
-            "installed. Install it: pip install 'burnish[torch]'"
-        ) from error
+__all__ = ["import_policy", "import_training"]

@@ -460,7 +460,9 @@ def _reward(about: Manifest, table: str) -> str:
     )
     if weight == 0:
         return ""
-    function = str(path or "").rpartition(":")[2] if kind == "function" else ""
+    # A function that was given in Python has a digest of its code behind its name.
+    called = str(path or "").rpartition(":")[2].partition("@")[0]
+    function = called if kind == "function" else ""
     own = pattern or method or function
     detail = textwrap.shorten(f"{'not ' * bool(forbids)}{own or ''}", 40)
     facts = [] if function and name in (None, "", function) else [f"{kind} {detail}".rstrip()]

@@ -1,7 +1,15 @@
-"""Configs: TOML in, frozen typed values out, each with where it came from."""
+"""Configs: TOML or Python in, frozen typed values out, each with where it came from."""
 
-from burnish.config.load import Resolved, load, render
-from burnish.config.paths import rooted
-from burnish.config.schema import FREE, Config
+from typing import TYPE_CHECKING
+
+from burnish.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from burnish.config.loading import Resolved, load, render
+    from burnish.config.paths import rooted
+    from burnish.config.schema import FREE, Config
 
 __all__ = ["FREE", "Config", "Resolved", "load", "render", "rooted"]
+
+# Recipes are listed without the schema, which imports every reward and task.
+__getattr__, __dir__ = lazy_exports(__name__)

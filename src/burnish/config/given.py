@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from burnish.config.text import flat_key
 from burnish.errors import UserError, did_you_mean
 from burnish.texts import read_toml
 
 Place = tuple[str | int, ...]
 COMMAND_LINE = "command line"
+PYTHON = "Python"
 SHOWN = 200
 """Characters of a typed word that a message repeats."""
 Meaning = Callable[[Sequence[str], Any], Any]
@@ -28,9 +30,9 @@ class Origin:
     """Where a value came from."""
 
     label: str
-    """`recipes/grpo.toml:12`, `command line` or another name."""
+    """`recipes/grpo.toml:12`, `command line`, `Python` or another name."""
     word: str = ""
-    """The word of the command line that gave it."""
+    """The word of the command line, or the argument in Python, that gave it."""
 
     def __str__(self) -> str:
         return f"{self.label}, {_shown(self.word)}" if self.word else self.label
@@ -95,6 +97,26 @@ def from_file(path: Path) -> Given:
     return give(data, ())
 
 
+def from_origins(plain: Any, origins: Mapping[str, str], unset: str, path: str = "") -> Given:
+    """A settled config as it was given: values that are defaults (`unset`) are left out."""
+    prefix = f"{path}." if path else ""
+    if isinstance(plain, dict):
+        inner = {k: from_origins(v, origins, unset, prefix + flat_key(k)) for k, v in plain.items()}
+        kept = {key: item for key, item in inner.items() if item.origin.label != unset}
+        return Given(kept, _outer(kept.values(), origins.get(path, unset)))
+    if isinstance(plain, list) and any(isinstance(item, dict) for item in plain):
+        items = [from_origins(v, origins, unset, f"{prefix}{i}") for i, v in enumerate(plain)]
+        return Given(items, _outer(items, origins.get(path, unset)))
+    if isinstance(plain, list):
+        plain = [Given(item, Origin(origins.get(path, unset))) for item in plain]
+    return Given(plain, Origin(origins.get(path, unset)))
+
+
+def _outer(items: Iterable[Given], unset: str) -> Origin:
+    """Where a table stands: with the first of what it holds."""
+    return next((item.origin for item in items), Origin(unset))
+
+
 def from_mapping(value: Any, origin: Origin) -> Given:
     """Plain Python values, all from one place."""
     if isinstance(value, Mapping):
@@ -104,23 +126,30 @@ def from_mapping(value: Any, origin: Origin) -> Given:
     return Given(value, origin)
 
 
-def override(root: Given, word: str, meaning: Meaning | None = None) -> None:
+def override(
+    root: Given, word: str, meaning: Meaning | None = None, label: str = COMMAND_LINE
+) -> None:
     """Apply one `dotted.key=value` to what was given so far."""
     key, sign, text = word.partition("=")
-    keys = _dotted(key.strip()) if sign else []
+    keys = dotted(key.strip()) if sign else []
     if not keys:
         raise UserError(
-            f"{COMMAND_LINE}: {_shown(word)} is no override; expected dotted.key=value, for example "
+            f"{label}: {_shown(word)} is no override; expected dotted.key=value, for example "
             "rollout.samples=8."
         )
-    origin = Origin(COMMAND_LINE, word)
-    parsed = _parse(text.strip(), word)
+    put(root, keys, _parse(text.strip(), word, label), Origin(label, word), meaning)
+
+
+def put(
+    root: Given, keys: Sequence[str], parsed: Any, origin: Origin, meaning: Meaning | None
+) -> None:
+    """Replace the value of one key."""
     value = from_mapping(parsed if meaning is None else meaning(keys, parsed), origin)
     at = root
     for position, part in enumerate(keys):
         last = position == len(keys) - 1
         if isinstance(at.value, list):
-            slot: Any = _index(at.value, keys[:position], part, word)
+            slot: Any = _index(at.value, keys[:position], part, origin)
         else:
             if not isinstance(at.value, dict):
                 at.value = {}
@@ -251,7 +280,7 @@ def _syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
     return f"{path}:{line}: not valid TOML: {message[: found.start()]}."
 
 
-def _dotted(key: str) -> list[str]:
+def dotted(key: str) -> list[str]:
     """The parts of a dotted key, by TOML's own rules; none where it is not one."""
     try:
         data: Any = read_toml(f"{key} = 0")
@@ -264,14 +293,14 @@ def _dotted(key: str) -> list[str]:
     return parts if data == 0 else []
 
 
-def _parse(text: str, word: str) -> Any:
+def _parse(text: str, word: str, label: str) -> Any:
     """A TOML value, or else the text itself: `task.kind=arithmetic` needs no quotes."""
     try:
         data = read_toml(f"value = {text}")
     except tomllib.TOMLDecodeError as error:
         if text[:1] in ("[", "{", '"', "'"):
             raise UserError(
-                f"{COMMAND_LINE}: {_shown(word)} holds no valid TOML value: "
+                f"{label}: {_shown(word)} holds no valid TOML value: "
                 f"{re.sub(r' .at (line|end).*', '', str(error))}. "
                 f"A text that begins so needs quotes: {word.partition('=')[0]}='\"...\"'."
             ) from None
@@ -279,11 +308,11 @@ def _parse(text: str, word: str) -> Any:
     return data["value"] if len(data) == 1 else text
 
 
-def _index(items: list[Given], keys: Sequence[str], part: str, word: str) -> int:
+def _index(items: list[Given], keys: Sequence[str], part: str, origin: Origin) -> int:
     if is_index(part, len(items)):
         return int(part)
     raise UserError(
-        f"{COMMAND_LINE}: {_shown(word)}: {'.'.join(keys)} is a list of {len(items)}; expected an "
+        f"{origin.label}: {_shown(origin.word)}: {'.'.join(keys)} is a list of {len(items)}; expected an "
         f"index from 0 to {len(items) - 1} instead of {_shown(part)}."
     )
 

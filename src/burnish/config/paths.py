@@ -11,6 +11,7 @@ import msgspec
 from burnish.config.resolve import to_plain
 from burnish.config.schema import Config
 from burnish.lm.base import SHIPPED
+from burnish.memory import ROWS, is_kept, rows_file
 
 TABLES = ("task", "rewards", "policy", "experts", "rollout", "train", "stages")
 """Where pieces name their files."""
@@ -26,6 +27,20 @@ def rooted(config: Config, root: Path) -> Config:
     Names that Python finds (`package.module:function`) and shipped models stay as they are.
     """
     return msgspec.convert(_rooted(to_plain(config), root.absolute()), Config)
+
+
+def with_files(config: Config, folder: Path) -> Config:
+    """The same config with rows that live in memory named by the file that `folder` keeps of them."""
+    return msgspec.convert(_with_files(to_plain(config), folder), Config)
+
+
+def _with_files(plain: Any, folder: Path) -> Any:
+    if isinstance(plain, dict):
+        return {key: _with_files(item, folder) for key, item in plain.items()}
+    if isinstance(plain, list):
+        return [_with_files(item, folder) for item in plain]
+    is_rows = isinstance(plain, str) and is_kept(plain) and plain.endswith(ROWS)
+    return str(rows_file(plain, folder)) if is_rows else plain
 
 
 def typed_value(keys: Sequence[str], value: Any, root: Path) -> Any:

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from burnish.config import shapes
-from burnish.config.given import COMMAND_LINE, Given, Origin, from_mapping, is_index
+from burnish.config.given import Given, Origin, from_mapping, is_index
 from burnish.config.text import flat_key, toml_value
 from burnish.errors import did_you_mean
 
@@ -368,7 +368,8 @@ def blamed(given: Given, message: str) -> str:
     words = dict.fromkeys(origin.word for origin in given.typed())
     if not words or given.origin.word:
         return str(given.latest())
-    return f"{COMMAND_LINE}, {', '.join(map(repr, words))}, on {given.origin}"
+    label = next(given.typed()).label
+    return f"{label}, {', '.join(map(repr, words))}, on {given.origin}"
 
 
 def _keys(struct: type[Struct]) -> set[str]:

@@ -130,6 +130,8 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
     if isinstance(config, FunctionConfig):
         function = find_function(config.path, "reward", Path(base))
         name = config.name or config.path.rpartition(":")[2]
+        if isinstance(function, Scorer):  # given in Python as it is
+            return function
         return from_function(
             function, name, config.weight, options=config.options, deadline_s=config.deadline_s
         )

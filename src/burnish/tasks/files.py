@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from burnish.errors import UserError, did_you_mean
+from burnish.memory import is_kept
 from burnish.records import Task
 from burnish.seeds import digest
 from burnish.tasks.base import FiniteTasks, content_key, is_held_out
@@ -101,7 +102,7 @@ def load_file(
 
     `labels` names label-bearing fields that `finish` adds.
     """
-    path = root / config.path
+    path = _place(config.path, root)
     check_columns(config, str(path))
     labels = (*_labels(config, path), *labels)
     name = config.name or path.stem
@@ -110,7 +111,7 @@ def load_file(
     entries = _entries(config, table, name, labels, finish, notes)
     contents = [table.content]
     if isinstance(config.held_out, HeldOutFile):
-        other = read_table(root / config.held_out.path, config.format)
+        other = read_table(_place(config.held_out.path, root), config.format)
         contents.append(other.content)
         held_out = _entries(config, other, f"{name}/held-out", labels, finish, notes)
         train = entries
@@ -127,6 +128,11 @@ def load_file(
         held_out_tasks=tuple(e.task for e in sorted(_distinct(held_out), key=lambda e: e.key)),
         notes=tuple(notes),
     )
+
+
+def _place(path: str, root: Path) -> Path:
+    """A file from `root`; rows that live in this process have no folder."""
+    return Path(path) if is_kept(path) else root / path
 
 
 def _labels(config: File, path: Path) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from burnish.errors import UserError, did_you_mean
+from burnish.memory import is_kept, recall
 
 Format = Literal["auto", "jsonl", "json", "csv", "tsv", "parquet"]
 
@@ -75,6 +76,9 @@ def _format_of(path: Path) -> Format:
 
 
 def _content(path: Path) -> bytes:
+    if is_kept(str(path)):
+        content: bytes = recall(str(path))
+        return content
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -13,6 +13,8 @@ import msgspec
 import torch
 
 from burnish.config import Config, Resolved, render, rooted
+from burnish.config.paths import with_files
+from burnish.config.resolve import to_plain
 from burnish.config.schema import FREE, Checkpoint, Optimiser, Remote
 from burnish.config.schema import Stage as StageConfig
 from burnish.errors import ModelError, UserError
@@ -21,6 +23,7 @@ from burnish.lm.folder import LoadedModel, find_folder, load_model
 from burnish.lm.hardware import available_bytes, choose_threads, usable_cores
 from burnish.lm.jobs import Limits
 from burnish.lm.remote import RemoteSampler
+from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
@@ -89,7 +92,7 @@ def build(
     prompts = _measure(config, data, trainings, length_of)
     loop = EventLoop()
     remote = _open_sampler(config, trainable, world, loop)
-    portable = dataclasses.replace(resolved, value=config)
+    portable = dataclasses.replace(resolved, value=with_files(config, folder))
     stored = resolved.flat() | files
     store = _open_store(resolved, portable, stored, folder, data.fingerprint, world, recipe)
     try:
@@ -360,11 +363,19 @@ def _open_store(
             data_hash=fingerprint,
             recipe=recipe,
         )
+        _write_kept(resolved, folder)
         write_file(folder / "config.toml", render(portable).encode())
         world.wait()
         return store
     world.wait()
     return RunStore.open(folder, read_only=not world.is_main)
+
+
+def _write_kept(resolved: Resolved[Config], folder: Path) -> None:
+    """Put what was given in Python beside the run: its rows, and the text of its functions."""
+    for place, content in kept_files(kept_paths(to_plain(resolved.value)), folder):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_file(place, content)
 
 
 def _device(config: Config, world: World) -> str:

@@ -23,6 +23,9 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._asked = threading.Event()
+        """Someone wants the run to stop."""
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         """Entered before each coroutine and left when it has ended, however it did."""
 
@@ -30,9 +33,21 @@ class EventLoop:
         """The result of `work()`."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        task = self._loop.create_task(work())
-        with self.around(), _interruptible(self._loop, task):
-            return self._loop.run_until_complete(task)
+        if self._asked.is_set():
+            raise KeyboardInterrupt
+        task = self._task = self._loop.create_task(work())
+        try:
+            with self.around(), _interruptible(self._loop, task, self._asked):
+                return self._loop.run_until_complete(task)
+        finally:
+            self._task = None
+
+    def interrupt(self) -> None:
+        """From another thread: what is running ends as Ctrl-C would end it."""
+        loop, task = self._loop, self._task
+        self._asked.set()
+        if loop is not None and task is not None:
+            loop.call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:
         """Let go of the loop; a later `run` starts another."""
@@ -43,18 +58,18 @@ class EventLoop:
 
 
 @contextmanager
-def _interruptible(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> Iterator[None]:
-    """While inside, Ctrl-C cancels the task; it leaves as KeyboardInterrupt."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked = threading.Event()
+def _interruptible(
+    loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], asked: threading.Event
+) -> Iterator[None]:
+    """While inside, Ctrl-C cancels the task; a task that `asked` ended leaves as KeyboardInterrupt."""
+    is_main = threading.current_thread() is threading.main_thread()
 
     def interrupt() -> None:
         asked.set()
         task.cancel()
 
-    loop.add_signal_handler(signal.SIGINT, interrupt)
+    if is_main:
+        loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
         yield
     except asyncio.CancelledError:
@@ -62,7 +77,8 @@ def _interruptible(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> 
             raise KeyboardInterrupt from None
         raise
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        if is_main:
+            loop.remove_signal_handler(signal.SIGINT)
 
 
 YOUNG = 50_000

@@ -163,6 +163,16 @@ COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#7b5ea7", "#00798c")
 
 def draw_picture(curves: RunCurves, path: Path) -> None:
     """Write `path` (PNG, SVG or PDF by its suffix): reward, held-out, length, useful, entropy."""
+    figure = draw_figure(curves)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot write: {error.strerror or error}.") from error
+
+
+def draw_figure(curves: RunCurves) -> Any:
+    """The same as a matplotlib figure."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -186,11 +196,7 @@ def draw_picture(curves: RunCurves, path: Path) -> None:
         beside.set_ylabel("entropy (nats a token)", color=COLOURS[1], fontsize=8)
         beside.tick_params(labelsize=8)
         beside.spines["top"].set_visible(False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot write: {error.strerror or error}.") from error
+    return figure
 
 
 def _draw_reward(axes: Any, curves: RunCurves) -> None:

@@ -15,21 +15,35 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from burnish.config.given import Meaning, Origin, from_file, from_mapping, override
+from burnish.config.given import (
+    COMMAND_LINE,
+    PYTHON,
+    Given,
+    Meaning,
+    Origin,
+    dotted,
+    from_file,
+    from_mapping,
+    from_origins,
+    override,
+    put,
+)
 from burnish.config.resolve import DEFAULT, Resolver, flatten, to_plain, unflatten
+from burnish.config.shapes import fields, tag
 from burnish.config.text import flat_key, toml_key, toml_value
 from burnish.errors import UserError
+from burnish.memory import keep_object
 
 T = TypeVar("T", bound=Struct)
 
-Source = Path | Mapping[str, Any] | None
+Source = Path | Mapping[str, Any] | Given | None
 
 
 @dataclass(frozen=True)
@@ -87,19 +101,22 @@ def load(
     source: Source = None,
     overrides: Sequence[str] = (),
     meaning: Meaning | None = None,
+    settings: Mapping[str, Any] | None = None,
+    label: str = COMMAND_LINE,
 ) -> Resolved[T]:
     """A config from a file (or a mapping, or nothing) and overrides; all mistakes in one error.
 
-    `meaning` turns each override's value into what it means, such as a path from some folder.
+    `overrides` are words, `settings` Python values by their keys, applied after the words. `meaning`
+    turns each override's value into what it means, such as a path from some folder. `label` says
+    where the words were typed.
     """
     name = str(source) if isinstance(source, Path) else ""
     try:
-        if isinstance(source, Path):
-            given = from_file(source)
-        else:
-            given = from_mapping(source or {}, Origin("mapping" if source else "config"))
+        given = _given(source)
         for word in overrides:
-            override(given, word, meaning)
+            override(given, word, meaning, label)
+        for keys, value in _assignments(settings or {}):
+            put(given, keys, value, Origin(PYTHON, f"{'.'.join(keys)}={value!r}"), meaning)
         resolver = Resolver(schema)
         plain = resolver.resolve(given)
         if resolver.problems:
@@ -109,6 +126,61 @@ def load(
         raise UserError(
             f"{name or 'the config'}: nested too deeply; expected tables of a few levels."
         ) from None
+
+
+def _given(source: Source) -> Given:
+    if isinstance(source, Path):
+        return from_file(source)
+    if isinstance(source, Given):
+        return source
+    return from_mapping(source or {}, Origin("mapping" if source else "config"))
+
+
+def changed(
+    resolved: Resolved[T], settings: Mapping[str, Any], meaning: Meaning | None = None
+) -> Resolved[T]:
+    """The same config with some settings changed; the others keep their origins."""
+    given = from_origins(to_plain(resolved.value), resolved.origins, DEFAULT)
+    loaded = load(type(resolved.value), given, (), meaning, settings)
+    return replace(loaded, name=resolved.name)
+
+
+def from_value(value: T) -> Resolved[T]:
+    """A config that was built in Python; what differs from the defaults has the origin `Python`."""
+    return load(type(value), from_mapping(_set_values(value), Origin(PYTHON)))
+
+
+def _assignments(settings: Mapping[str, Any]) -> Iterator[tuple[list[str], Any]]:
+    """Keys and plain values of settings in Python.
+
+    A dict changes the keys that it holds; a list, or a typed table, replaces what stood there.
+    """
+    for key, value in settings.items():
+        keys = dotted(key)
+        if not keys:
+            raise UserError(f"{PYTHON}: {key!r:.60} is no setting; expected a name such as steps.")
+        if isinstance(value, Mapping) and value:
+            for inner, plain in _assignments({flat_key(str(k)): v for k, v in value.items()}):
+                yield [*keys, *inner], plain
+        else:
+            yield keys, _set_values(value)
+
+
+def _set_values(value: Any) -> Any:
+    """A typed table as a plain one without the keys that have their defaults; a live function as
+    its name in `burnish.memory`."""
+    if isinstance(value, list | tuple):
+        return [_set_values(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _set_values(item) for key, item in value.items()}
+    if isinstance(value, Struct):
+        mark = tag(type(value))
+        own = {f.key: (getattr(value, f.name), f.default) for f in fields(type(value))}
+        kept = {key: _set_values(item) for key, (item, default) in own.items() if item != default}
+        return ({} if mark is None else {mark[0]: mark[1]}) | kept
+    if isinstance(value, PurePath):
+        return str(value)
+    return keep_object(value) if callable(value) else to_plain(value)
 
 
 def load_flat(schema: type[T], flat: Mapping[str, Any]) -> Resolved[T]:

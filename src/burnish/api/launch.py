@@ -1,0 +1,182 @@
+"""Which folder a config's run has, and how it is begun, continued, reset or left as it is.
+
+The command line and `burnish.train` both go through here:
+
+    folder = choose_folder(asked)
+    trainer = open_trainer(asked, folder)
+    play(trainer, view)
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Any, Protocol
+
+from burnish.api.needs import import_training
+from burnish.config.recipes import Asked
+from burnish.errors import BurnishError, RunChanged, StoreError, UserError
+from burnish.store import Manifest, RunStatus, RunStore, manifest
+
+logger = logging.getLogger(__name__)
+
+
+class View(AbstractContextManager["View"], Protocol):
+    """Shows the events of a run; left when the run ends, however it does."""
+
+    def show(self, event: Any) -> None: ...
+
+
+def choose_folder(
+    asked: Asked, runs: Path | None = None, *, again: bool = False, passed: Collection[Path] = ()
+) -> Path:
+    """The run's folder: by its own name, or after the recipe and the config's hash.
+
+    With `again`, finished runs and those in `passed` are passed over: name-2, name-3 and so on.
+    """
+    config = asked.resolved.value
+    home = runs or Path(config.run.folder)
+    name = config.run.name or _own_name(asked, home)
+    if not again:
+        return home / name
+    turn = 1
+    while (folder := home / _numbered(name, turn)) in passed or (
+        status_of(folder) is RunStatus.FINISHED
+    ):
+        turn += 1
+    return folder
+
+
+def _own_name(asked: Asked, home: Path) -> str:
+    """The recipe and the config's hash; where that is none yet, a run of the same settings.
+
+    A newer burnish has settings that an older run does not know, and so another hash.
+    """
+    from burnish.config import FREE
+
+    name = f"{asked.recipe.stem}-{asked.resolved.digest(FREE)[:8]}"
+    if len(name.encode()) > 200:
+        raise UserError(
+            f"the name of the recipe '{name[:40]}...' is too long for a folder; set run.name"
+        )
+    if (home / name / manifest.FILE).is_file():
+        return name
+    found = []
+    for file in home.glob(f"{glob.escape(asked.recipe.stem)}-????????/{manifest.FILE}"):
+        try:
+            about = manifest.read(file.parent)
+        except StoreError:
+            continue  # damaged, or another program's: `burnish runs` tells
+        if about.config_hash and not about.config.get("run.name") and not _changes(asked, about):
+            found.append((about.created, file.parent.name))
+    return max(found)[1] if found else name
+
+
+def _changes(asked: Asked, about: Manifest) -> list[str]:
+    """The settings that differ from those that a run was started with."""
+    from burnish.config import FREE
+
+    values = {k: v for k, v in about.config.items() if not k.startswith("files.")}
+    return asked.resolved.changes(values, FREE)
+
+
+def _numbered(name: str, turn: int) -> str:
+    return name if turn == 1 else f"{name}-{turn}"
+
+
+def status_of(folder: Path) -> RunStatus | None:
+    """Where the run stands; None where there is none yet."""
+    if not (folder / manifest.FILE).is_file():
+        return None
+    with RunStore.open(folder, read_only=True) as store:
+        return store.status()
+
+
+def refuse_other_settings(asked: Asked, folder: Path) -> None:
+    """A finished run of the same name but with other settings is not what was asked for."""
+    with RunStore.open(folder, read_only=True) as store:
+        about = store.about
+    if about.config_hash and (changes := _changes(asked, about)):
+        raise UserError(
+            f"run '{folder.name}' is finished and had another config ({'; '.join(changes)}); "
+            "choose another run.name, or start a new run with --again"
+        )
+
+
+def edited_files(asked: Asked, about: Manifest) -> list[str]:
+    """Names of the files with own functions that are not what they were when the run began."""
+    if not any(key.startswith("files.") and key.endswith(".py") for key in about.config):
+        return []
+    import_training()
+    from burnish.config import rooted
+    from burnish.training.validate import code_digests
+
+    now = code_digests(rooted(asked.resolved.value, asked.root))
+    return [k.removeprefix("files.") for k, v in now.items() if about.config.get(k, v) != v]
+
+
+def open_trainer(
+    asked: Asked,
+    folder: Path,
+    runs: Path | None = None,
+    *,
+    again: bool = False,
+    on_reset: Callable[[Path, str], object] | None = None,
+) -> Any:
+    """The trainer of a folder; a run that began with other settings is reset, or left as it is.
+
+    `on_reset` is told the folder of a run that is reset and how it was begun.
+    """
+    training = import_training()
+    passed: list[Path] = []
+    while True:
+        try:
+            return training.build(asked.resolved, folder, root=asked.root, recipe=asked.typed)
+        except RunChanged as error:
+            if again:
+                passed.append(folder)
+                folder = choose_folder(asked, runs, again=True, passed=passed)
+                continue
+            if not training.reset(folder):
+                raise
+            if on_reset is not None:
+                on_reset(folder, error.began)
+
+
+def play(trainer: Any, view: View, stop: Callable[[], bool] = lambda: False) -> str:
+    """Train and show it; how it ended: `finished` or `stopped`.
+
+    Ctrl-C, or `stop()` after an event, ends it as KeyboardInterrupt, and the listing says so. The
+    store is closed in any case.
+    """
+    status = ""
+    try:
+        with view, closing(trainer.run()) as events:
+            for event in events:
+                view.show(event)
+                status = getattr(event, "status", status)
+                if stop() and not status:
+                    raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        _note_interrupt(trainer)
+        raise
+    finally:
+        trainer.store.close()
+    return status
+
+
+def interrupted_after(trainer: Any) -> str:
+    """How far an interrupted run came: `after 3 of 20 steps`."""
+    stage = f" of stage '{trainer.stage.name}'" if trainer.stage.name else ""
+    return f"after {trainer.state.step} of {trainer.stage.steps} steps{stage}"
+
+
+def _note_interrupt(trainer: Any) -> None:
+    """Let the run's listing say that a person stopped it."""
+    try:
+        trainer.store.finish("stopped", {"reason": "interrupted with Ctrl-C"})
+    except BurnishError as error:
+        logger.warning("%s", error)

@@ -1,0 +1,181 @@
+"""`burnish.Run`: one run for a notebook: its tables, curves, weights and reasons."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import Any
+
+from burnish.api.config import Config
+from burnish.api.explained import Explained
+from burnish.config import schema
+from burnish.config.loading import load_flat
+from burnish.config.recipes import Asked
+from burnish.errors import UserError
+from burnish.store import RunStore, RunSummary, StoredSample
+from burnish.store.frames import Form, RunFrames, find_run
+from burnish.view.curves import curves_of, draw_figure
+
+
+class Run(RunFrames):
+    """A run by its folder. Every method reads what is stored by then, also while it trains.
+
+    >>> run = load_run("runs/first")
+    >>> run.status, run.steps
+    ('finished', 2)
+    >>> sorted(run.samples(split="train").columns)[:3]
+    ['advantage', 'finish', 'group_key']
+    >>> run.weights.name
+    'step-000002'
+    """
+
+    @property
+    def name(self) -> str:
+        """The run's name is its folder's."""
+        return self.folder.name
+
+    @property
+    def summary(self) -> RunSummary:
+        """Status, steps, samples by split, rewards by status, and the result."""
+        with RunStore.open(self.folder, read_only=True) as store:
+            return store.summary()
+
+    @property
+    def status(self) -> str:
+        """`running`, `finished`, `stopped` or `crashed`."""
+        return self.summary.status.value
+
+    @property
+    def steps(self) -> int:
+        """Steps that are stored."""
+        return self.summary.steps
+
+    @property
+    def config(self) -> Config:
+        """The settings that it was started with."""
+        with RunStore.open(self.folder, read_only=True) as store:
+            about = store.about
+        flat = {key: value for key, value in about.config.items() if not key.startswith("files.")}
+        resolved = load_flat(schema.Config, flat)
+        return Config.from_asked(Asked(Path(about.recipe or self.name), resolved))
+
+    @property
+    def weights(self) -> Path:
+        """The newest checkpoint: a Hugging Face folder that loads as it lies."""
+        found = sorted((self.folder / "checkpoints").glob("step-*"))
+        if not found:
+            raise UserError(
+                f"run '{self.name}' has no checkpoint yet; expected one after checkpoint.every steps "
+                "or at the end."
+            )
+        return found[-1]
+
+    def model(self) -> Any:
+        """The trained model as an `LM` that samples and scores; `burnish.generate(run, ...)` uses it."""
+        from burnish.api.models import open_model
+
+        return open_model(self)
+
+    def why(self, sample: str | int | Any) -> Explained:
+        """Why an answer earned what it did: its reward with all parts, evidence and verdicts.
+
+        `sample` is an id such as `0/train/3`, a row of `samples()`, or an index into them.
+
+        >>> run = load_run("runs/first")
+        >>> run.why("0/train/0").value == run.samples().iloc[0].reward
+        True
+        """
+        with RunStore.open(self.folder, read_only=True) as store:
+            found = self._find(store, sample)
+        return Explained(found.task.prompt, found.trajectory.text, found.reward)
+
+    def _find(self, store: RunStore, sample: Any) -> StoredSample:
+        if isinstance(sample, int) and not isinstance(sample, bool):
+            rows = list(store.query("SELECT id FROM samples ORDER BY rowid"))
+            if not -len(rows) <= sample < len(rows):
+                raise UserError(f"run '{self.name}' has {len(rows)} samples; got index {sample}.")
+            return store.sample(rows[sample][0])
+        return store.sample(sample if isinstance(sample, str) else str(sample["id"]))
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Its curves as a matplotlib figure, which a notebook shows; with `path`, saved there too."""
+        with RunStore.open(self.folder, read_only=True) as store:
+            figure = draw_figure(curves_of(store))
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        return f"<burnish run {self.name}: {summary.status.value}, {summary.steps} steps{_scores(summary)}>"
+
+    def _repr_html_(self) -> str:
+        summary = self.summary
+        cells = {
+            "status": summary.status.value,
+            "steps": str(summary.steps),
+            "answers": ", ".join(f"{count} {split}" for split, count in summary.samples.items()),
+            "held out": _scores(summary).removeprefix(", held out "),
+            "reason": str(summary.result.get("reason") or ""),
+            "folder": str(self.folder),
+        }
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{key}</th><td>{html.escape(text)}</td></tr>"
+            for key, text in cells.items()
+            if text
+        )
+        with RunStore.open(self.folder, read_only=True) as store:
+            curve = curves_of(store).reward
+        return f"<b>{html.escape(self.name)}</b><table>{rows}</table>{sparkline(curve)}"
+
+
+def load_run(reference: str | Path, runs: str | Path = "runs") -> Run:
+    """A run by its folder, by its name in `runs`, or by the beginning of that name.
+
+    >>> load_run("first").name
+    'first'
+    """
+    return Run(find_run(Path(runs), str(reference)))
+
+
+def load_runs(folder: str | Path = "runs", form: Form = "pandas") -> Any:
+    """One row for each run of a folder: status, steps and its last held-out score, oldest first.
+
+    >>> list(load_runs("runs").name)
+    ['first']
+    """
+    from burnish.store.frames import load_runs as table
+
+    return table(folder, form)
+
+
+def sparkline(points: list[tuple[float, float]], width: int = 320, height: int = 48) -> str:
+    """A curve as a small picture for a notebook; empty for fewer than two points."""
+    if len(points) < 2:
+        return ""
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    first, last = points[0][0], points[-1][0]
+    span, reach = (high - low) or 1.0, (last - first) or 1.0
+    dots = " ".join(
+        f"{(x - first) / reach * (width - 4) + 2:.1f},{(high - y) / span * (height - 4) + 2:.1f}"
+        for x, y in points
+    )
+    return (
+        f'<svg width="{width}" height="{height}" role="img"><title>reward from step {first:g} to '
+        f'{last:g}: {low:.4g} to {high:.4g}</title><polyline points="{dots}" fill="none" '
+        'stroke="#1b6ca8" stroke-width="1.5"/></svg>'
+    )
+
+
+def _scores(summary: RunSummary) -> str:
+    before, after = summary.result.get("before"), summary.result.get("after")
+    if not before or not after:
+        return ""
+    return f", held out {_interval(before)} -> {_interval(after)}"
+
+
+def _interval(score: Any) -> str:
+    value, low, high = (
+        (score[k] for k in ("value", "low", "high")) if isinstance(score, dict) else score[:3]
+    )
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"

@@ -1,0 +1,335 @@
+"""`burnish.train`: from rows, functions and a recipe to a trained model, in one call.
+
+The call names its run after the recipe and everything it was given, as the command line does. The
+same call continues an interrupted run where it was, and gives back a finished one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+
+from burnish.api.config import Config
+from burnish.api.launch import (
+    choose_folder,
+    interrupted_after,
+    open_trainer,
+    play,
+    refuse_other_settings,
+    status_of,
+)
+from burnish.api.run import Run
+from burnish.api.settings import as_settings
+from burnish.config.given import PYTHON
+from burnish.config.recipes import Asked, change, resolve
+from burnish.errors import RunChanged, UserError
+from burnish.store import RunStatus
+
+if TYPE_CHECKING:
+    from burnish.training.events import Event
+
+RECIPES = {"policy": "grpo", "sft": "sft", "dpo": "dpo", "distil": "distil"}
+"""The recipe of each kind of training where none is named."""
+
+
+def train(
+    recipe: str | Path | Config | None = None,
+    *words: str,
+    model: str | Path | None = None,
+    data: Any = None,
+    rewards: Any = None,
+    steps: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    held_out: Any = None,
+    seed: int | None = None,
+    name: str | None = None,
+    runs: str | Path | None = None,
+    again: bool = False,
+    show: bool = True,
+    on_event: Callable[[Event], object] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a model and return its run: samples, metrics, curves, weights and the reason of a reward.
+
+    >>> rows = [{"prompt": f"Write the digit {n}.", "answer": str(n)} for n in range(10)]
+    >>> def has_digit(text: str, answer: str) -> float:
+    ...     return float(answer in text)
+    >>> run = train("grpo", model="tiny", data=rows, rewards=[has_digit], steps=2, show=False)
+    >>> run.status, len(run.samples(split="train"))
+    ('finished', 128)
+
+    recipe: a shipped recipe, a file, or a `Config`; by default the one of `train["kind"]`, else grpo.
+    words: `key=value` as on the command line.
+    model: `smollm2`, `tiny`, or a Hugging Face folder.
+    data: a list of dicts, a `datasets.Dataset`, a data frame, a file, a task's name or config, or a
+        function that makes tasks. `columns` says which column is the prompt and which are fields,
+        where names do not tell: `{"prompt": "Q: {question}", "answer": "solution"}`.
+    rewards: functions, scorers, names such as `numeric`, tables, or pairs with a weight.
+    held_out: a share (0.1), rows or a file that are never trained on.
+    again: train anew beside a finished run. show: live progress. on_event: called with each event.
+    settings: any other setting by its key, with dicts for tables:
+        `optimiser={"learning_rate": 1e-5}`, `train={"kind": "sft"}`.
+
+    Ctrl-C stops cleanly; the same call continues.
+    """
+    given = {"model": model, "data": data, "rewards": rewards, "steps": steps, "columns": columns}
+    given |= {"held_out": held_out, "seed": seed, "name": name, **settings}
+    asked = _asked(recipe, words, given)
+    call = _Call(asked, Path(runs) if runs else None, again, show, on_event)
+    if call.is_finished():
+        return call.run
+    if _in_event_loop():
+        return _wait(call)
+    return call.here()
+
+
+async def train_async(
+    recipe: str | Path | Config | None = None, *words: str, **arguments: Any
+) -> Run:
+    """`train` for callers with an event loop of their own, which stays free meanwhile.
+
+    Takes the arguments of `train`. Cancelling it stops the run as Ctrl-C does.
+
+    >>> import asyncio
+    >>> run = asyncio.run(train_async("tiny", "steps=1", evaluation={"prompts": 4}, show=False))
+    >>> run.status
+    'finished'
+    """
+    runs, again = arguments.pop("runs", None), bool(arguments.pop("again", False))
+    show, on_event = bool(arguments.pop("show", True)), arguments.pop("on_event", None)
+    asked = _asked(recipe, words, arguments)
+    call = _Call(asked, Path(runs) if runs else None, again, show, on_event)
+    if call.is_finished():
+        return call.run
+    worker = _Worker(call)
+    try:
+        while worker.is_open:
+            worker.handle(await anyio.to_thread.run_sync(worker.next, abandon_on_cancel=True))
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(worker.stop)
+        raise
+    return call.run
+
+
+def _asked(
+    recipe: str | Path | Config | None, words: Sequence[str], given: Mapping[str, Any]
+) -> Asked:
+    """The recipe and settings that the arguments name."""
+    settings = as_settings(given)
+    if isinstance(recipe, Config):
+        if words:
+            raise UserError(
+                f"'{words[0]}' is given beside a Config; expected settings by name, such as steps=5."
+            )
+        return change(recipe.asked, settings) if settings else recipe.asked
+    if recipe is None and {"task", "rewards", "train"} & settings.keys():
+        kind = settings.get("train", {})
+        kind = kind.get("kind") if isinstance(kind, Mapping) else None
+        recipe = RECIPES.get(str(kind), RECIPES["policy"])
+    named = [] if recipe is None else [str(recipe)]
+    return resolve([*named, *words], settings, PYTHON)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@dataclass
+class _Call:
+    """One call of `train`."""
+
+    asked: Asked
+    runs: Path | None
+    again: bool
+    show: bool
+    on_event: Callable[[Event], object] | None
+    folder: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = choose_folder(self.asked, self.runs, again=self.again).absolute()
+
+    @property
+    def run(self) -> Run:
+        return Run(self.folder)
+
+    def is_finished(self) -> bool:
+        if status_of(self.folder) is not RunStatus.FINISHED:
+            return False
+        refuse_other_settings(self.asked, self.folder)
+        if self.show:
+            _progress().say(f"run '{self.folder.name}' is finished already; a new one: again=True.")
+        return True
+
+    def open(self) -> Any:
+        """The trainer, in the thread that is to run it: a store belongs to one thread."""
+        try:
+            trainer = open_trainer(self.asked, self.folder, self.runs, again=self.again)
+        except RunChanged as error:
+            raise UserError(str(error).replace("--again", "again=True")) from error
+        self.folder = trainer.folder
+        return trainer
+
+    def view(self, trainer: Any) -> Any:
+        """What shows the run to the caller."""
+        shown = _progress().view_for(trainer, quiet=False, as_json=False) if self.show else None
+        return _Shown(shown, self.on_event)
+
+    def here(self) -> Run:
+        """Train in this thread."""
+        trainer = self.open()
+        try:
+            play(trainer, self.view(trainer))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_how_to_continue(trainer)) from None
+        return self.run
+
+
+def _how_to_continue(trainer: Any) -> str:
+    return f"interrupted {interrupted_after(trainer)}; the same call continues it"
+
+
+def _progress() -> Any:
+    # What prints belongs to the command line, the room to the right: found by name when a person is
+    # there to see it, so that nothing here depends on it.
+    return importlib.import_module("burnish.cli.progress")
+
+
+class _Shown:
+    """A view, and the caller's own function, fed with the same events."""
+
+    def __init__(self, view: Any, on_event: Callable[[Event], object] | None) -> None:
+        self.inner, self.on_event = view, on_event
+
+    def __enter__(self) -> _Shown:
+        if self.inner is not None:
+            self.inner.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.inner is not None:
+            self.inner.__exit__(*error)
+
+    def show(self, event: Event) -> None:
+        if self.inner is not None:
+            self.inner.show(event)
+        if self.on_event is not None:
+            self.on_event(event)
+
+
+# --- inside a running event loop: a thread trains, the caller's thread shows
+
+
+class _Worker:
+    """Trains in a thread of its own; the caller takes what it reports, one item after another."""
+
+    def __init__(self, call: _Call) -> None:
+        self.call = call
+        self.items: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self.view: _Shown | None = None
+        self.is_open = True
+        self.wants_stop = threading.Event()
+        self.trainer: Any = None
+        self.thread = threading.Thread(target=self._work, name="burnish-train", daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        try:
+            self.trainer = self.call.open()
+            self.items.put(self._begin)
+            play(self.trainer, _Feed(self.items, self), self.wants_stop.is_set)
+            self.items.put(self._end)
+        except BaseException as error:  # boundary: the caller's thread raises it
+            self.items.put(_Raise(self._told(error)))
+
+    def _told(self, error: BaseException) -> BaseException:
+        if isinstance(error, KeyboardInterrupt) and self.trainer is not None:
+            return KeyboardInterrupt(_how_to_continue(self.trainer))
+        return error
+
+    def next(self) -> Callable[[], object]:
+        """The next item; waits for it."""
+        return self.items.get()
+
+    def handle(self, item: Callable[[], object]) -> None:
+        """Do what the item says, in the caller's thread."""
+        try:
+            item()
+        except BaseException:
+            self._end()
+            raise
+
+    def _begin(self) -> None:
+        self.view = self.call.view(self.trainer)
+        self.view.__enter__()
+
+    def show(self, event: Event) -> None:
+        if self.view is not None:
+            self.view.show(event)
+
+    def _end(self) -> None:
+        self.is_open = False
+        view, self.view = self.view, None
+        if view is not None:
+            view.__exit__(None, None, None)
+
+    def stop(self) -> None:
+        """Stop the run as Ctrl-C would, and wait until its thread has closed everything."""
+        self.wants_stop.set()
+        while self.thread.is_alive():
+            if self.trainer is not None:
+                self.trainer.loop.interrupt()
+            self.thread.join(timeout=0.1)
+        self._end()
+
+
+class _Feed:
+    """The view of the training thread: passes events on to the caller's."""
+
+    def __init__(self, items: queue.SimpleQueue[Callable[[], object]], worker: _Worker) -> None:
+        self.items, self.worker = items, worker
+
+    def __enter__(self) -> _Feed:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        return None
+
+    def show(self, event: Event) -> None:
+        self.items.put(lambda: self.worker.show(event))
+
+
+@dataclass
+class _Raise:
+    """An item that raises what ended the training thread."""
+
+    error: BaseException
+
+    def __call__(self) -> None:
+        raise self.error
+
+
+def _wait(call: _Call) -> Run:
+    worker = _Worker(call)
+    try:
+        while worker.is_open:
+            worker.handle(worker.next())
+    except BaseException as error:
+        worker.stop()
+        if isinstance(error, KeyboardInterrupt) and worker.trainer is not None:
+            raise KeyboardInterrupt(_how_to_continue(worker.trainer)) from None
+        raise
+    return call.run

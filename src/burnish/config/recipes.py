@@ -1,0 +1,167 @@
+"""Recipes: where the shipped ones are, what their headers say, and how words and Python name one.
+
+A recipe is a TOML file whose first comment lines are, in this order: the command that runs it,
+a sentence that says what it is, and, where there is one, `paper: ...`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from burnish.errors import UserError, did_you_mean
+from burnish.texts import read_toml
+
+if TYPE_CHECKING:
+    from burnish.config import Config, Resolved
+
+
+QUICK_START = "quickstart"
+IN_PYTHON = "python"
+"""Names the runs of a config that no recipe file began."""
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+class RecipeCard(NamedTuple):
+    """What a recipe file says of itself."""
+
+    name: str
+    path: Path
+    command: str
+    description: str
+    paper: str
+    policy: dict[str, Any]
+    """Its `[policy]` table: the pieces it names."""
+
+
+class Asked(NamedTuple):
+    """A recipe and its settings, as a command line or a call in Python names them."""
+
+    recipe: Path
+    resolved: Resolved[Config]
+
+    @property
+    def root(self) -> Path:
+        """Where relative paths of the recipe file start; the working folder without a file."""
+        return self.recipe.resolve().parent
+
+    @property
+    def typed(self) -> str:
+        """What to type for the recipe: a shipped one's name, or the file's path as it was given."""
+        is_shipped = all_recipes().get(self.recipe.stem) == self.recipe
+        return self.recipe.stem if is_shipped else str(self.recipe)
+
+
+def recipe_folder() -> Path:
+    """`burnish/_recipes` of an installed package, or `recipes/` of a checkout."""
+    for folder in (PACKAGE / "_recipes", PACKAGE.parents[1] / "recipes"):
+        if folder.is_dir():
+            return folder
+    raise UserError(
+        "the shipped recipes are missing from this installation; install burnish again or give "
+        "the path of a .toml file."
+    )
+
+
+def all_recipes() -> dict[str, Path]:
+    """Shipped recipes by name: `NAME.toml`, or `NAME/NAME.toml` beside the functions it uses."""
+    home = recipe_folder()
+    own = [path for path in home.glob("*/*.toml") if path.stem == path.parent.name]
+    found = {path.stem: path for path in [*home.glob("*.toml"), *own]}
+    return dict(sorted(found.items()))
+
+
+def find_recipe(word: str) -> Path:
+    """The recipe file that a path or the name of a shipped recipe means."""
+    path = Path(word)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        if path.is_file():
+            return path
+        raise UserError(f"no recipe file {word}.{_nearby(path)}")
+    known = all_recipes()
+    if word in known:
+        return known[word]
+    if path.is_file():
+        return path
+    hint = did_you_mean(word, known)
+    raise UserError(
+        f"no recipe '{word}'; expected the path of a .toml file or one of {', '.join(known)}.{hint}"
+    )
+
+
+def resolve(
+    words: Sequence[str], settings: Mapping[str, Any] | None = None, label: str = "command line"
+) -> Asked:
+    """The recipe that the first word names (the quick start where none does) and its settings.
+
+    `settings` are Python values, applied after the words; `label` says where words were typed.
+    """
+    from burnish.config import Config, load
+
+    named = bool(words) and ("=" not in words[0] or words[0].endswith(".toml"))
+    recipe = find_recipe(words[0] if named else QUICK_START)
+    overrides = list(words[1:] if named else words)
+    for word in overrides:
+        if "=" not in word:
+            raise UserError(
+                f"'{word}' is not a setting; expected key=value after the recipe, such as steps=20."
+            )
+    return Asked(recipe, load(Config, recipe, overrides, _from_here(), settings, label))
+
+
+def change(asked: Asked, settings: Mapping[str, Any]) -> Asked:
+    """The same recipe with some settings changed by Python values."""
+    from burnish.config.loading import changed
+
+    return asked._replace(resolved=changed(asked.resolved, settings, _from_here()))
+
+
+def _from_here() -> Any:
+    """A path typed by a person starts at their folder, not at the recipe's."""
+    from functools import partial
+
+    from burnish.config.paths import typed_value
+
+    return partial(typed_value, root=Path.cwd())
+
+
+def read_card(path: Path) -> RecipeCard:
+    """The header and the policy table of a recipe file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        table = read_toml(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path}: cannot read the recipe: {error}") from error
+    header: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        header.append(line.lstrip("#").strip())
+    papers = [line[6:].strip() for line in header if line.lower().startswith("paper:")]
+    plain = [line for line in header if line and not line.lower().startswith("paper:")]
+    command = next((line for line in plain if line.startswith("burnish ")), "")
+    described = [line for line in plain if line != command]
+    return RecipeCard(
+        name=path.stem,
+        path=path,
+        command=command or f"burnish train {path.stem}",
+        description=" ".join(described),
+        paper="; ".join(papers),
+        policy=table.get("policy", {}),
+    )
+
+
+def _nearby(path: Path) -> str:
+    """A hint: the nearest file of the same folder, or the nearest shipped name."""
+    try:
+        beside = [p.name for p in path.parent.glob("*.toml")]
+    except OSError:
+        beside = []
+    if hint := did_you_mean(path.name, beside):
+        return hint
+    shipped = all_recipes()
+    if path.stem in shipped:
+        return f" There is a shipped recipe of that name: burnish train {path.stem}."
+    return f" Shipped recipes: {', '.join(shipped)}."
