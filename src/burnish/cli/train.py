@@ -40,6 +40,16 @@ def train(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line for each event.")
     ] = False,
+    tracker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tracker",
+            metavar="NAME",
+            help="Also send metrics, config and result there: wandb, tensorboard or mlflow; may be "
+            "repeated.",
+            autocompletion=lambda: ["wandb", "tensorboard", "mlflow"],
+        ),
+    ] = None,
     runs: Annotated[
         Path | None,
         typer.Option("--runs", metavar="FOLDER", help="Where runs live; run.folder by default."),
@@ -60,8 +70,11 @@ def train(
       burnish train grpo --print-config   every setting and its origin
     """
     from burnish.config import render
+    from burnish.config.text import toml_value
 
     typed = words or []
+    if tracker:
+        typed = [*typed, f"trackers={toml_value(tracker)}"]
     asked = resolve(typed)
     if print_config:
         out.file.write(render(asked.resolved).rstrip("\n") + "\n")

@@ -355,6 +355,10 @@ class Config(Section, frozen=True):
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     guards: Guards = Guards()
+    trackers: tuple[Literal["wandb", "tensorboard", "mlflow"], ...] = ()
+    """Where metrics, config and result are sent beside the run's store; each needs its extra."""
+    tracked_samples: Count = 0
+    """Answers of each step that trackers get as a table."""
 
     def __post_init__(self) -> None:
         if isinstance(self.train, PolicyTrain) and not self.rewards:
@@ -390,6 +394,8 @@ FREE = (
     "evaluation.every",
     "checkpoint.",
     "guards.",
+    "trackers",
+    "tracked_samples",
     *(
         f"sampler.{key}"
         for key in ("url", "model", "folder", "concurrency", "attempt_s", "deadline_s", "retries")

@@ -43,6 +43,7 @@ from burnish.training.forecast import Shape, forecast, measure_speed
 from burnish.training.forward import plain_head
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
+from burnish.training.trackers import Trackers, check_trackers
 from burnish.training.trainable import Trainable
 from burnish.training.trainer import FINAL, Stage, Trainer
 from burnish.training.validate import check_names, check_same, check_together, file_digests
@@ -70,6 +71,7 @@ def build(
     folder, root = folder.absolute(), root.absolute()
     world = World.join()
     changed: list[str] = []
+    check_trackers(config.trackers)
     with restored(changed.append, choices=False), judges_built() as judges:
         data = Data(config.task, config.run.seed, root)
         tasks = data.tasks
@@ -277,6 +279,7 @@ def _assemble(
         stage=stage,
         next_stage=next_stage,
         paid=parts.paid,
+        trackers=Trackers(config, store) if config.trackers and parts.world.is_main else None,
     )
 
 

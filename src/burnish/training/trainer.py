@@ -43,6 +43,7 @@ from burnish.training.events import Event, Finished, HeldOut, Saved, Started, St
 from burnish.training.forecast import Forecast
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.replay import save_crash
+from burnish.training.trackers import Trackers
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
 from burnish.user_code import restored
@@ -103,6 +104,8 @@ class Trainer:
     """Opens the stage after the one under way, on the weights that this one left."""
     paid: PaidReplies | None = None
     """What the rewards' judges were paid for, where there are any."""
+    trackers: Trackers | None = None
+    """Of the main process, where the config names any."""
     step_times: list[float] = field(default_factory=list)
     warned: set[str] = field(default_factory=set)
     """Changes of the process by the user's functions that were reported."""
@@ -137,9 +140,14 @@ class Trainer:
         self.loop.around = functools.partial(restored, self._warn_of_change)
         try:
             with calm_collector():
-                yield from self._run()
+                for event in self._run():
+                    if self.trackers is not None:
+                        self.trackers.see(event)
+                    yield event
         finally:
             self.loop.close()
+            if self.trackers is not None:
+                self.trackers.close()
             if self.paid is not None:
                 self.paid.close()
 
