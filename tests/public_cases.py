@@ -400,6 +400,86 @@ CASES = [
         {"first": [ONE, ONE], "second": [ONE, -ONE]},
         {},
     ),
+    # Policy: baselines, surrogates and tokens of other libraries
+    Case(
+        policy.rloo_advantage,
+        {"rewards": REWARDS, "groups": GROUPS, "weights": [1.0, 2.0]},
+        {"rewards": MISSING, "weights": OPTIONAL},
+    ),
+    Case(
+        policy.opo_advantage,
+        {"rewards": REWARDS, "groups": GROUPS, "lengths": [3, 4, 5, 6], "weights": [1.0, 2.0]},
+        {"rewards": MISSING, "weights": OPTIONAL},
+    ),
+    Case(
+        policy.reinforce_pp_advantage,
+        {
+            "rewards": REWARDS,
+            "lengths": [3, 4, 5, 6],
+            "scope": "token",
+            "weights": [1.0, 2.0],
+            "eps": 1e-8,
+        },
+        {"rewards": MISSING, "weights": OPTIONAL},
+    ),
+    Case(
+        policy.remax_advantage,
+        {"rewards": REWARDS, "baselines": REWARDS / 2, "weights": [1.0, 2.0]},
+        {"rewards": MISSING, "baselines": MISSING, "weights": OPTIONAL},
+    ),
+    Case(
+        policy.cispo_surrogate,
+        {
+            "logp_BT": LOGP,
+            "ratio_BT": LOGP.exp(),
+            "advantages_BT": LOGP,
+            "low_BT": f64([[0.2]]),
+            "high_BT": f64([[0.2]]),
+        },
+        {"logp_BT": "short", "ratio_BT": "short", "advantages_BT": "short"},
+    ),
+    Case(
+        policy.sapo_surrogate,
+        {
+            "ratio_BT": LOGP.exp(),
+            "advantages_BT": LOGP,
+            "tau_positive": 1.0,
+            "tau_negative": 1.05,
+        },
+        {"ratio_BT": "short", "advantages_BT": "short"},
+    ),
+    Case(
+        policy.gmpo_surrogate,
+        {
+            "log_ratio_BT": LOGP,
+            "advantages_BT": LOGP,
+            "low_BT": f64([[0.2]]),
+            "high_BT": f64([[0.2]]),
+            "mask_BT": MASK,
+        },
+        {"log_ratio_BT": "short", "advantages_BT": "short", "mask_BT": "short"},
+    ),
+    Case(policy.token_covariance, {"advantages": ONE, "logp": [-1.0, -2.0, -0.5, -0.7]}),
+    Case(
+        policy.clip_cov_tokens,
+        {"covariance": ONE, "share": 0.5, "low": 0.2, "high": 5.0, "seed": 3},
+        {"covariance": "empty short"},
+    ),
+    Case(policy.kl_cov_tokens, {"covariance": ONE, "share": 0.5}, {"covariance": "empty short"}),
+    Case(
+        policy.high_entropy_tokens, {"entropies": ONE, "share": 0.5}, {"entropies": "empty short"}
+    ),
+    Case(
+        policy.adapted_entropy_coefficient,
+        {
+            "coefficient": 0.1,
+            "entropy": 0.3,
+            "target": 0.5,
+            "step": 0.01,
+            "low": 0.0,
+            "high": 1.0,
+        },
+    ),
     # Policy: trust region
     Case(
         policy.elastic_bounds,

@@ -10,6 +10,8 @@ The method of a slot takes and returns:
 | `select`       | `select(estimate, signal_B, batch)`           | `Selection`                   |
 | `post_scale`   | `rescale(values_B, keep_B, signal_B, batch)`  | advantages (B,)               |
 | `trust_region` | `bounds(values_B, batch, given)`              | `ClipBounds`                  |
+| `surrogate`    | `token_losses(terms)`                         | `Surrogate`                   |
+| `tokens`       | `mark(tokens)`, where it marks any            | (N,) bool                     |
 | `correction`   | `token_weights(batch)`                        | `CorrectionWeights` or None   |
 | `auxiliary`    | `name`, `term(batch, aggregate, ratio)`       | a term of the loss, ()        |
 

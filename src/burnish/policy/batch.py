@@ -38,6 +38,8 @@ class RewardBatch:
     """int64, the same for rollouts of the same tokens; for `contrastive` with `dedup`."""
     segments_BT: Tensor | None = None
     """int64 section of each trained token, -1 outside of all; for `stepwise`."""
+    baselines_BK: Tensor | None = None
+    """Rewards of the greedy answer to each rollout's prompt; for `greedy_baseline`."""
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -159,6 +161,12 @@ class LossBatch:
     """Pass-rate bucket of each rollout's group, negative for none; without it none are counted."""
     sampler_logp_BT: Tensor | None = None
     """Log-probs by the sampler that wrote the tokens; for a `correction`."""
+    marks: Mapping[str, Tensor] | None = None
+    """Slot -> (B, T) bool, `mark_tokens` of the whole mini-batch; None: this batch is the whole."""
+    entropy_coefficient: float | None = None
+    """Current coefficient of `adaptive_entropy`; None: its start."""
+    seed: int = 0
+    """Of the update, for components that draw tokens at random."""
 
 
 @dataclass(frozen=True)
@@ -174,3 +182,5 @@ class Loss:
     """Clipped tokens and all tokens of each pass-rate bucket, float64."""
     correction: Mapping[str, Tensor] = field(default_factory=dict)
     """Mean `weight` and `cut_share` of the importance correction over the trained tokens."""
+    marked: Mapping[str, Tensor] = field(default_factory=dict)
+    """Slot -> share of the trained tokens that its component marked."""

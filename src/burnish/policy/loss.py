@@ -5,6 +5,7 @@ loss(recipe, batch).total.backward()
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from burnish.arguments import refused
@@ -12,6 +13,7 @@ from burnish.policy.aggregate import aggregate_loss
 from burnish.policy.batch import Loss, LossBatch
 from burnish.policy.objective import clipped_policy_loss
 from burnish.policy.recipe import Recipe
+from burnish.policy.tokens import batch_marks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +32,7 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
         raise refused("batch", batch, "a LossBatch")
     aggregate = recipe.aggregate
     correction = recipe.correction.token_weights(batch)
+    marks = batch_marks(recipe, batch) if batch.marks is None else batch.marks
     core = clipped_policy_loss(
         batch.logp_BT,
         batch.old_logp_BT,
@@ -45,7 +48,9 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
         max_tokens=aggregate.length(batch),
         keep_denominator=aggregate.keep_denominator,
         buckets=batch.buckets_B,
-        token_weights=None if correction is None else correction.weights_BT,
+        token_weights=_token_weights(correction, marks),
+        surrogate=recipe.surrogate.token_losses,
+        marked=marks.get("surrogate"),
     )
     total = core["loss"]
     parts = {"surrogate": total.detach()}
@@ -60,14 +65,31 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
         ratio_max=core["ratio_max"],
         clipped_by_bucket_2P=core.get("clipped_by_bucket"),
         correction={} if correction is None else _describe(correction, batch),
+        marked={
+            slot: _share(marked_BT.to(batch.logp_BT), batch) for slot, marked_BT in marks.items()
+        },
     )
 
 
+def _token_weights(
+    correction: CorrectionWeights | None, marks: Mapping[str, Tensor]
+) -> Tensor | None:
+    """Factor of each token's loss, (B, T): the correction's weight, 0 for tokens left out."""
+    if correction is None:
+        return marks.get("tokens")
+    weights_BT = correction.weights_BT
+    return weights_BT * marks["tokens"] if "tokens" in marks else weights_BT
+
+
 def _describe(correction: CorrectionWeights, batch: LossBatch) -> dict[str, Tensor]:
-    used_BT = batch.mask_BT.bool() & batch.keep_B.bool()[:, None]
+    weights_BT, is_cut_BT = correction
     return {
-        "weight": aggregate_loss(correction.weights_BT, used_BT, "token-mean"),
-        "cut_share": aggregate_loss(
-            correction.is_cut_BT.to(correction.weights_BT), used_BT, "token-mean"
-        ),
+        "weight": _share(weights_BT, batch),
+        "cut_share": _share(is_cut_BT.to(weights_BT), batch),
     }
+
+
+def _share(values_BT: Tensor, batch: LossBatch) -> Tensor:
+    """The mean over the trained tokens."""
+    used_BT = batch.mask_BT.bool() & batch.keep_B.bool()[:, None]
+    return aggregate_loss(values_BT.detach(), used_BT, "token-mean")

@@ -12,19 +12,21 @@ leaves the loss unbounded as the ratio grows; the dual clip (arXiv 1912.09729) s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.arguments import as_number, as_word, plain_number, refused
 from burnish.errors import ArgumentError
 from burnish.policy.aggregate import AGGREGATIONS, aggregate_loss
+from burnish.policy.base import Component
 from burnish.policy.tensors import (
     as_finite,
     as_float64,
     as_logp,
+    check_broadcast,
     check_finite,
     check_shape,
     check_tensor,
-    np,
     torch,
 )
 from burnish.policy.trust_region import bucket_sums
@@ -110,10 +112,14 @@ def clipped_policy_loss(
     keep_denominator: bool = False,
     buckets: Numbers | None = None,
     token_weights: Tensor | None = None,
+    surrogate: Callable[[SurrogateTerms], Surrogate] | None = None,
+    marked: Tensor | None = None,
 ) -> dict[str, Tensor]:
     """`policy_loss` inside a training step: shapes and words are checked, values are not.
 
     Looking at a value would wait for the device; the guards of training look once, at the end.
+    `surrogate` computes the token losses, the clipped ones where there is none; it is given the
+    tokens that it `marked` in the whole mini-batch, (B, T) bool.
     """
     as_word("ratio_level", ratio_level, RATIO_LEVELS)
     as_word("aggregation", aggregation, AGGREGATIONS)
@@ -122,9 +128,10 @@ def clipped_policy_loss(
     high_B1 = _bound(clip_high, inputs, "clip_high")
     used_BT = inputs.mask_BT & inputs.keep_B[:, None]
     change_BT = log_ratio(inputs.logp_BT, inputs.old_logp_BT, used_BT, ratio_level)
-    ratio_BT = change_BT.exp()
-    surrogate = clipped_surrogate(ratio_BT, inputs.advantages_BT, low_B1, high_B1, dual_clip)
-    loss_BT = surrogate.loss_BT
+    given = (change_BT, inputs.logp_BT, inputs.advantages_BT, low_B1, high_B1)
+    terms = SurrogateTerms(*given, used_BT, marked, dual_clip)
+    cut = (surrogate or Clipped().token_losses)(terms)
+    loss_BT = cut.loss_BT
     if token_weights is not None:
         loss_BT = loss_BT * token_weights.detach().to(loss_BT)
     total = aggregate_loss(
@@ -136,18 +143,19 @@ def clipped_policy_loss(
         max_tokens=max_tokens,
         keep_denominator=keep_denominator,
     )
-    ratio_BT, change_BT = ratio_BT.detach(), change_BT.detach()
-    is_low_BT = surrogate.is_clipped_BT & (ratio_BT < 1)
+    change_BT = change_BT.detach()
+    ratio_BT = change_BT.exp()
+    is_low_BT = cut.is_clipped_BT & (ratio_BT < 1)
 
     def share(values_BT: Tensor) -> Tensor:
         return aggregate_loss(values_BT.to(ratio_BT), used_BT, "token-mean")
 
     found = {
         "loss": total,
-        "clip_fraction": share(surrogate.is_clipped_BT),
+        "clip_fraction": share(cut.is_clipped_BT),
         "clip_low_fraction": share(is_low_BT),
-        "clip_high_fraction": share(surrogate.is_clipped_BT & ~is_low_BT),
-        "dual_clip_fraction": share(surrogate.is_dual_clipped_BT),
+        "clip_high_fraction": share(cut.is_clipped_BT & ~is_low_BT),
+        "dual_clip_fraction": share(cut.is_dual_clipped_BT),
         "ratio_mean": share(ratio_BT),
         "ratio_max": ratio_BT.masked_fill(~used_BT, 0.0).amax()
         if ratio_BT.numel()
@@ -156,7 +164,7 @@ def clipped_policy_loss(
     }
     if buckets is not None:
         buckets_B = _buckets(buckets, inputs)
-        found["clipped_by_bucket"] = bucket_sums(surrogate.is_clipped_BT, used_BT, buckets_B)
+        found["clipped_by_bucket"] = bucket_sums(cut.is_clipped_BT, used_BT, buckets_B)
     return found
 
 
@@ -211,6 +219,24 @@ def log_ratio(logp_BT: Tensor, old_logp_BT: Tensor, mask_BT: Tensor, level: str)
     return spread_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).masked_fill(is_out_BT, 0.0)
 
 
+class SurrogateTerms(NamedTuple):
+    """What a surrogate computes token losses from; each is (B, T) or broadcasts to it."""
+
+    change_BT: Tensor
+    """Log-ratio to the policy that sampled, with its gradient; 0 on tokens that are not trained."""
+    logp_BT: Tensor
+    """May hold anything on tokens that are not trained."""
+    advantages_BT: Tensor
+    low_BT: Tensor
+    """Clip bounds of the trust region, below 1 and above."""
+    high_BT: Tensor
+    used_BT: Tensor
+    """True for the trained tokens of kept rollouts."""
+    marked_BT: Tensor | None
+    """Tokens that the surrogate itself marked in the whole mini-batch; None where it marks none."""
+    dual_clip: float | None
+
+
 class Surrogate(NamedTuple):
     """Token losses and where they were cut off, each (B, T)."""
 
@@ -219,6 +245,17 @@ class Surrogate(NamedTuple):
     """The ratio left its interval on the side that would lower the loss: no gradient."""
     is_dual_clipped_BT: Tensor
     """The advantage is negative and the ratio is above c: no gradient."""
+
+
+class Clipped(Component, frozen=True, tag="clipped"):
+    """The ratio times the advantage, clipped to the trust region (PPO)."""
+
+    def token_losses(self, terms: SurrogateTerms) -> Surrogate:
+        """Clipped loss of each token."""
+        bounds = terms.low_BT, terms.high_BT
+        return clipped_surrogate(
+            terms.change_BT.exp(), terms.advantages_BT, *bounds, terms.dual_clip
+        )
 
 
 def clipped_surrogate(
@@ -232,20 +269,7 @@ def clipped_surrogate(
 
     A `dual_clip` of 0 or None is off. All tensors broadcast to (B, T).
     """
-    given = {
-        "ratio_BT": ratio_BT,
-        "advantages_BT": advantages_BT,
-        "low_BT": low_BT,
-        "high_BT": high_BT,
-    }
-    for what, values in given.items():
-        check_tensor(values, what, "that broadcasts to (B, T)")
-    try:
-        # numpy's: torch's own imports sympy at its first call, two seconds of the first step.
-        np.broadcast_shapes(*(v.shape for v in given.values()))
-    except ValueError:
-        shapes = ", ".join(f"{what} {tuple(values.shape)}" for what, values in given.items())
-        raise ArgumentError(f"{shapes}: expected shapes that broadcast to one (B, T)") from None
+    check_broadcast(ratio_BT=ratio_BT, advantages_BT=advantages_BT, low_BT=low_BT, high_BT=high_BT)
     is_dual = dual_clip is not None and plain_number(dual_clip) != 0
     if is_dual:
         dual_clip = as_number("dual_clip", dual_clip, above=1)

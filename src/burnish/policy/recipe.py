@@ -1,7 +1,8 @@
 """A `Recipe` names one component of each slot of policy optimisation; names and numbers only.
 
     shaping  weights  advantage  select  post_scale      rewards -> advantages, once a step
-    ratio  trust_region  dual_clip  correction           advantages -> token losses
+    ratio  trust_region  surrogate  dual_clip            advantages -> token losses
+    tokens  correction                                   which tokens count, and how much
     aggregate  auxiliary                                 token losses -> one number
 
 A method is a choice of components, written out in `recipes/<method>.toml`. A new component is one
@@ -19,6 +20,7 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 
 from burnish.errors import ArgumentError
+from burnish.policy.adaptive_entropy import AdaptiveEntropy
 from burnish.policy.aggregate import Aggregate
 from burnish.policy.auxiliary import KL, SFT, Entropy
 from burnish.policy.base import require
@@ -30,17 +32,26 @@ from burnish.policy.components import (
     PostScale,
     Select,
     Shaping,
+    Surrogate,
+    Tokens,
     TrustRegion,
     Weights,
 )
 from burnish.policy.conflict import Magnitude, RandomDrop, SignConflict, SnrConflict
 from burnish.policy.contrast.component import Contrastive
 from burnish.policy.correction import NoCorrection
+from burnish.policy.covariance import ClipCov, KlCov
+from burnish.policy.gmpo import GeometricMean
 from burnish.policy.grpo import SumThenNormalise
-from burnish.policy.informative import KeepAll
+from burnish.policy.informative import InformativeGroups, KeepAll
+from burnish.policy.objective import Clipped
 from burnish.policy.post_scale import BatchWhiten, NoPostScale
 from burnish.policy.reference import ReferenceFrozen
+from burnish.policy.reinforce_pp import BatchNormalise
+from burnish.policy.remax import GreedyBaseline
+from burnish.policy.sapo import Sapo
 from burnish.policy.stepwise import Stepwise
+from burnish.policy.tokens import AllTokens, TokenMarker
 from burnish.policy.tri_factor import GivenWeights, TriFactor
 from burnish.policy.trust_region import StaticRegion
 
@@ -58,8 +69,12 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     post_scale: PostScale = NoPostScale()
     ratio: Literal["token", "sequence", "sequence_token"] = "token"
     trust_region: TrustRegion = StaticRegion()
+    surrogate: Surrogate = Clipped()
+    """The loss of each token from its ratio, its advantage and its bounds."""
     dual_clip: float = 0.0
     """Bound c of the dual clip for negative advantages; 0 is off."""
+    tokens: Tokens = AllTokens()
+    """Which tokens have a policy loss."""
     correction: Correction = NoCorrection()
     """Importance weights for rollouts that a stale, remote or quantised sampler wrote."""
     aggregate: Aggregate = Aggregate()
@@ -80,12 +95,29 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def needs_entropy(self) -> bool:
         """True where the trainer must bring the entropy of every token."""
-        return any(isinstance(term, Entropy) and term.coefficient != 0 for term in self.auxiliary)
+        has_bonus = any(isinstance(term, Entropy) and term.coefficient for term in self.auxiliary)
+        return has_bonus or self.adaptive_entropy is not None
 
     @property
     def needs_sampler_logprobs(self) -> bool:
         """True where the loss corrects for the policy that sampled."""
         return not isinstance(self.correction, NoCorrection)
+
+    @property
+    def adaptive_entropy(self) -> AdaptiveEntropy | None:
+        """The entropy bonus whose coefficient follows the entropy of the last step."""
+        return _first(self.auxiliary, AdaptiveEntropy)
+
+    @property
+    def needs_greedy(self) -> bool:
+        """True where each prompt needs a greedy answer beside the sampled ones."""
+        return isinstance(self.advantage, GreedyBaseline)
+
+    @property
+    def token_markers(self) -> dict[str, TokenMarker]:
+        """Components that mark tokens by statistics of the whole mini-batch, by slot."""
+        slots = {"surrogate": self.surrogate, "tokens": self.tokens}
+        return {slot: one for slot, one in slots.items() if isinstance(one, TokenMarker)}
 
     @property
     def contrastive(self) -> Contrastive | None:
@@ -111,7 +143,7 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 def contradiction(recipe: Recipe) -> str:
     """Why the components of a recipe make no sense together; empty where they do."""
-    for find in (_in_shaping, _in_selection, _in_credit):
+    for find in (_in_shaping, _in_selection, _in_credit, _in_baseline, _in_surrogate):
         reason = find(recipe)
         if reason:
             return reason
@@ -178,6 +210,39 @@ def _in_credit(recipe: Recipe) -> str:
             "weights: 'tri_factor' trades rewards of a whole answer against each other, 'stepwise' "
             "gives each its own tokens; use 'given'"
         )
+    return ""
+
+
+def _in_baseline(recipe: Recipe) -> str:
+    if recipe.needs_greedy and recipe.shaping:
+        return (
+            "shaping: changes the rewards of the sampled answers, and 'greedy_baseline' compares them "
+            "with that of a greedy one as it is; use shaping = []"
+        )
+    if isinstance(recipe.advantage, BatchNormalise) and isinstance(
+        recipe.select, InformativeGroups
+    ):
+        return (
+            "select: 'informative_groups' drops groups of equal rewards, and 'batch_normalise' learns "
+            "from them too; use select 'all'"
+        )
+    return ""
+
+
+def _in_surrogate(recipe: Recipe) -> str:
+    surrogate, tag = recipe.surrogate, _tag(type(recipe.surrogate))
+    if recipe.ratio != "token" and isinstance(surrogate, GeometricMean | ClipCov | KlCov):
+        return (
+            f"ratio: '{recipe.ratio}' gives the whole answer one ratio, '{tag}' reads that of each "
+            "token; use ratio 'token'"
+        )
+    if recipe.dual_clip and not isinstance(surrogate, Clipped | ClipCov):
+        return f"dual_clip: belongs to the clipped loss, and '{tag}' has none; use 0"
+    if recipe.trust_region != StaticRegion() and isinstance(surrogate, Sapo | KlCov):
+        return f"trust_region: '{tag}' has no clip to bound; leave it out"
+    entropies = [t for t in recipe.auxiliary if isinstance(t, Entropy | AdaptiveEntropy)]
+    if recipe.adaptive_entropy and len(entropies) > 1:
+        return "auxiliary: names 'adaptive_entropy' beside another entropy term; name one"
     return ""
 
 

@@ -77,11 +77,32 @@ class WeightState:
         return cls(**tensors)
 
 
+@dataclass(frozen=True)
+class EntropyState:
+    """The coefficient after a step, and the mean entropy of that step."""
+
+    coefficient: float
+    entropy: float
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, by name, for a safetensors file."""
+        return {
+            "coefficient": torch.tensor(self.coefficient, dtype=torch.float64),
+            "entropy": torch.tensor(self.entropy, dtype=torch.float64),
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> EntropyState:
+        """The state that `tensors` came from."""
+        return cls(float(tensors["coefficient"]), float(tensors["entropy"]))
+
+
 _PARTS: dict[str, Any] = {
     "head": HeadState,
     "reference": ReferenceStats,
     "weights": WeightState,
     "balance": BalanceState,
+    "entropy": EntropyState,
 }
 
 
@@ -99,6 +120,8 @@ class PolicyState:
     """Tri-factor weights and their moving averages."""
     balance: BalanceState | None = None
     """Coefficient of imitation, where it adapts."""
+    entropy: EntropyState | None = None
+    """Coefficient of `adaptive_entropy`."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, by name, for a safetensors file."""

@@ -126,6 +126,25 @@ def check_shape(values: Tensor, what: str, *shapes: tuple[int, ...]) -> None:
         raise ArgumentError(f"{what}: got shape {tuple(values.shape)}, expected {expected}")
 
 
+def check_broadcast(**tensors: Tensor) -> None:
+    """Refuse tensors whose shapes do not broadcast to one (B, T)."""
+    for what, values in tensors.items():
+        check_tensor(values, what, "that broadcasts to (B, T)")
+    try:
+        # numpy's: torch's own imports sympy at its first call, two seconds of the first step.
+        np.broadcast_shapes(*(values.shape for values in tensors.values()))
+    except ValueError:
+        shapes = ", ".join(f"{what} {tuple(values.shape)}" for what, values in tensors.items())
+        raise ArgumentError(f"{shapes}: expected shapes that broadcast to one (B, T)") from None
+
+
+def check_terms(**tensors: Tensor) -> None:
+    """As `check_broadcast`, where every value has to be finite."""
+    check_broadcast(**tensors)
+    for what, values in tensors.items():
+        check_finite(values, what)
+
+
 def check_finite(values: Tensor, what: str, among: Tensor | None = None) -> None:
     """Refuse NaN and infinity, where `among` (bool, of the same shape) is True if it is given."""
     is_odd = ~values.detach().isfinite()
