@@ -6,6 +6,7 @@ without loading a model, the rewards, the advantages and the loss.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,6 +180,11 @@ def _without_model(recipe: Recipe) -> Recipe:
         say("The contrastive reward reads hidden states: left out here.", style="yellow")
     if recipe.calibration:
         say("The unit of the rewards is these answers, not the start model's.", style="yellow")
+    if recipe.needs_greedy:
+        say(
+            "The baseline is the mean of these answers, not the reward of a greedy one.",
+            style="yellow",
+        )
     if recipe.imitation:
         say("The imitation of experts needs a model: its term is 0 here.", style="yellow")
     kept = tuple(piece for piece in recipe.shaping if piece is not recipe.contrastive)
@@ -211,6 +217,9 @@ def _rewards(
         names=tuple(weights),
         segments_BT=segments_BT,
     )
+    if recipe.needs_greedy:
+        means = [batch.rewards_BK[batch.groups_B == group].nanmean(0) for group in numbers]
+        batch = dataclasses.replace(batch, baselines_BK=torch.stack(means))
     return batch
 
 

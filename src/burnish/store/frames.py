@@ -31,7 +31,7 @@ from burnish.store.reader import DATABASE, RunStatus, StoredEvaluation
 Form = Literal["pandas", "arrow"]
 FORMS = ("pandas", "arrow")
 TOKENS = ("token_ids", "loss_mask", "logprobs")
-SPLITS = ("train", "dropped", "eval:held_out")
+SPLITS = ("train", "dropped", "greedy", "eval:held_out")
 """Where training puts its samples; other evaluations are `eval:` and their name."""
 TREES = ("spans", "task", "reward_tree", "info")
 PLAIN = tuple(name for name in COLUMNS if name not in (*TOKENS, *TREES))

@@ -2,7 +2,8 @@
 
 With `informative_groups` and `refill` (DAPO), groups whose rewards are all equal are put aside and
 other prompts are sampled until the step is full or its rounds are spent; what was put aside is
-stored too, marked as dropped.
+stored too, marked as dropped. With `greedy_baseline` (ReMax) each prompt is also answered greedily,
+as the baseline of its rollouts; that answer is stored in a split of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import msgspec
@@ -29,6 +30,9 @@ from burnish.training.data import Cursor
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
 from burnish.training.guards import find_useful
+
+GREEDY = "greedy"
+"""Split of greedy answers, and what their group's name ends with."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Collected:
     groups_tried: int
     rollout_s: float
     score_s: float
+    greedy: list[Scored] = field(default_factory=list)
+    """The greedy answer to each prompt, where the recipe compares with it; never trained on."""
 
 
 class BrokenStep(GuardTripped):
@@ -73,24 +79,32 @@ class Clock:
     score_s: float = 0.0
 
 
-def reward_batch(scored: Sequence[Scored]) -> RewardBatch:
-    """The named reward vectors of a step as tensors; NaN where a reward has no value."""
+def reward_batch(scored: Sequence[Scored], greedy: Sequence[Scored] = ()) -> RewardBatch:
+    """The named reward vectors of a step as tensors; NaN where a reward has no value.
+
+    `greedy` are the greedy answers to its prompts, whose rewards become the baselines.
+    """
     first = scored[0].reward
     parts = first.parts or (first,)
     names = tuple(part.name for part in parts)
-    rows = []
-    for item in scored:
+
+    def row(item: Scored) -> list[float]:
         values = item.reward.components
-        rows.append([_or_nan(values.get(name)) for name in names])
+        return [_or_nan(values.get(name)) for name in names]
+
+    baselines = {item.trajectory.group.removesuffix(f".{GREEDY}"): row(item) for item in greedy}
+    missing = [float("nan")] * len(names)
+    compared = [baselines.get(s.trajectory.group, missing) for s in scored]
     numbers: dict[str, int] = {}
     groups = [numbers.setdefault(s.trajectory.group, len(numbers)) for s in scored]
     return RewardBatch(
-        rewards_BK=torch.tensor(rows, dtype=torch.float64),
+        rewards_BK=torch.tensor([row(item) for item in scored], dtype=torch.float64),
         weights_K=torch.tensor([part.weight for part in parts], dtype=torch.float64),
         groups_B=torch.tensor(groups),
         lengths_B=torch.tensor([s.trajectory.trained_tokens for s in scored]),
         truncated_B=torch.tensor([s.trajectory.finish is Finish.LENGTH for s in scored]),
         names=names,
+        baselines_BK=torch.tensor(compared, dtype=torch.float64) if greedy else None,
     )
 
 
@@ -124,6 +138,7 @@ class RolloutCollector:
         kept: list[Scored] = []
         dropped: list[Scored] = []
         failed: list[Scored] = []
+        greedy: list[Scored] = []
         clock = Clock()
         tried = 0
         missing = self.config.prompts
@@ -131,6 +146,8 @@ class RolloutCollector:
             slots = list(enumerate(cursor.take(missing), start=tried))
             tried += len(slots)
             played = self._sample_and_score(step, slots, seed, version, clock)
+            if self.recipe.needs_greedy:
+                greedy += self._greedy(step, slots, seed, version, clock)
             scored = [s for s in played if s.trajectory.status is Status.OK]
             failed += [s for s in played if s.trajectory.status is not Status.OK]
             if not refill:
@@ -138,7 +155,7 @@ class RolloutCollector:
                 break
             if not scored:
                 continue
-            full, empty = self._split(step, scored)
+            full, empty = self._split(step, scored, greedy)
             kept += full
             dropped += empty
             missing = self.config.prompts - len({slot_of(s.trajectory) for s in kept})
@@ -148,7 +165,7 @@ class RolloutCollector:
             kept, dropped = dropped, []
         if not kept:
             self._stop_without_rollouts(step, failed)
-        return Collected(kept, dropped + failed, tried, clock.rollout_s, clock.score_s)
+        return Collected(kept, dropped + failed, tried, clock.rollout_s, clock.score_s, greedy)
 
     def _stop_without_rollouts(self, step: int, failed: list[Scored]) -> NoReturn:
         first = failed[0].trajectory
@@ -171,6 +188,13 @@ class RolloutCollector:
         version = getattr(self.lm, "weight_version", 0)
         return self._sample_and_score(0, slots, seed, version, Clock(), sampling)
 
+    def _greedy(
+        self, step: int, slots: list[Slot], seed: int, version: int, clock: Clock
+    ) -> list[Scored]:
+        """The greedy answer to each prompt, in a group of its own."""
+        sampling = msgspec.structs.replace(self.config.sampling, n=1, temperature=0.0)
+        return self._sample_and_score(step, slots, seed, version, clock, sampling, f".{GREEDY}")
+
     def _sample_and_score(
         self,
         step: int,
@@ -179,11 +203,17 @@ class RolloutCollector:
         version: int,
         clock: Clock,
         sampling: Sampling | None = None,
+        ending: str = "",
     ) -> list[Scored]:
-        """This process's share of the slots, scored; then everybody's, in slot order."""
+        """This process's share of the slots, scored; then everybody's, in slot order.
+
+        `ending` is added to the names of the groups.
+        """
         mine = self.world.share(slots)
         how = sampling or self.config.sampling
-        work = functools.partial(self._roll_and_score, step, mine, seed, version, clock, how)
+        work = functools.partial(
+            self._roll_and_score, step, mine, seed, version, clock, how, ending
+        )
         own = self.loop.run(work)
         return [scored for group in self.world.gather(own, len(slots)) for scored in group]
 
@@ -195,9 +225,10 @@ class RolloutCollector:
         version: int,
         clock: Clock,
         sampling: Sampling,
+        ending: str,
     ) -> list[list[Scored]]:
         start = time.perf_counter()
-        groups = await self._roll_fresh(step, slots, seed, version, sampling)
+        groups = await self._roll_fresh(step, slots, seed, version, sampling, ending)
         clock.rollout_s += time.perf_counter() - start
         self._check_tokens(groups)
         start = time.perf_counter()
@@ -209,7 +240,13 @@ class RolloutCollector:
         ]
 
     async def _roll_fresh(
-        self, step: int, slots: list[Slot], seed: int, version: int, sampling: Sampling
+        self,
+        step: int,
+        slots: list[Slot],
+        seed: int,
+        version: int,
+        sampling: Sampling,
+        ending: str,
     ) -> list[list[Trajectory]]:
         """The rollouts of each slot. Those by weights that are too old are sampled once more.
 
@@ -219,7 +256,7 @@ class RolloutCollector:
         async def roll(some: list[Slot]) -> list[list[Trajectory]]:
             rolled = await roll_out(some, self.lm, sampling, self.rollout, seed)
             return [
-                [_stamp(t, f"{step}.{slot}", i, version) for i, t in enumerate(group)]
+                [_stamp(t, f"{step}.{slot}", ending, i, version) for i, t in enumerate(group)]
                 for (slot, _), group in zip(some, rolled, strict=True)
             ]
 
@@ -284,10 +321,12 @@ class RolloutCollector:
         )
         return msgspec.structs.replace(reward, parts=parts)
 
-    def _split(self, step: int, scored: list[Scored]) -> tuple[list[Scored], list[Scored]]:
+    def _split(
+        self, step: int, scored: list[Scored], greedy: list[Scored]
+    ) -> tuple[list[Scored], list[Scored]]:
         ids = [s.trajectory.id for s in scored]
         try:
-            signal = find_useful(self.recipe, reward_batch(scored), ids, step).tolist()
+            signal = find_useful(self.recipe, reward_batch(scored, greedy), ids, step).tolist()
         except GuardTripped as error:
             raise BrokenStep(error, scored) from error
         full = [s for s, useful in zip(scored, signal, strict=True) if useful]
@@ -300,13 +339,13 @@ def slot_of(trajectory: Trajectory) -> str:
     return ".".join(trajectory.group.split(".")[:2])
 
 
-def _stamp(trajectory: Trajectory, group: str, index: int, version: int) -> Trajectory:
-    """Address a rollout as step.slot.index, and its group as step.slot (and role)."""
+def _stamp(trajectory: Trajectory, group: str, ending: str, index: int, version: int) -> Trajectory:
+    """Address a rollout as step.slot.index, and its group as step.slot (and role, and ending)."""
     role = "" if trajectory.role == "policy" else f".{trajectory.role}"
     return msgspec.structs.replace(
         trajectory,
-        id=f"{group}.{index}",
-        group=group + role,
+        id=f"{group}{ending}.{index}",
+        group=group + role + ending,
         # A sampler whose weights lag behind the trainer's says so itself.
         weight_version=version if trajectory.weight_version is None else trajectory.weight_version,
     )

@@ -19,41 +19,38 @@ from burnish.rewards.scorer import Scorer
 from burnish.rewards.versus import VersusReference, versus_metrics
 from burnish.store import StoredSample
 from burnish.training.algorithm import HeldOutScores, Setup
-from burnish.training.collect import Collected
+from burnish.training.collect import GREEDY, Collected, Scored
 from burnish.training.guards import check_sampled
 
 
 def samples(step: int, collected: Collected, values: Advantages) -> list[StoredSample]:
-    """Every rollout of a step, trained on or dropped, with its advantage."""
+    """Every rollout of a step, trained on, dropped or a greedy baseline, with its advantage."""
     per_rollout = values.per_rollout().tolist()
     keep = values.keep_B.tolist()
-    kept = [
-        StoredSample(
+
+    def stored(split: str, i: int, s: Scored) -> StoredSample:
+        is_trained = split == "train"
+        return StoredSample(
             step=step,
-            split="train",
+            split=split,
             index=i,
             task=s.task,
             trajectory=s.trajectory,
             reward=s.reward,
-            advantage=per_rollout[i],
-            keep=keep[i],
+            advantage=per_rollout[i] if is_trained else None,
+            keep=is_trained and keep[i],
         )
-        for i, s in enumerate(collected.kept)
-    ]
-    dropped = [
-        StoredSample(
-            step=step,
-            split="dropped",
-            index=i,
-            task=s.task,
-            trajectory=s.trajectory,
-            reward=s.reward,
-            advantage=None,
-            keep=False,
-        )
-        for i, s in enumerate(collected.dropped)
-    ]
-    return kept + dropped
+
+    splits = {"train": collected.kept, "dropped": collected.dropped, GREEDY: collected.greedy}
+    return [stored(split, i, s) for split, part in splits.items() for i, s in enumerate(part)]
+
+
+def greedy(collected: Collected) -> dict[str, float]:
+    """Mean total reward of the greedy answers, and the share of prompts that have none."""
+    values = [s.reward.value for s in collected.greedy]
+    present = [value for value in values if value is not None]
+    found = {"greedy/missing": 1 - len(present) / len(values)} if values else {}
+    return found | ({"greedy/total": sum(present) / len(present)} if present else {})
 
 
 def token_values(

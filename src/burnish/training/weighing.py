@@ -46,10 +46,13 @@ class AdvantageComputer:
             self._segment = Segmenter(self.tokenizer, self.recipe.stepwise.headings)
 
     def compute_advantages(
-        self, scored: Sequence[Scored], step: int
+        self, scored: Sequence[Scored], step: int, greedy: Sequence[Scored] = ()
     ) -> tuple[RewardBatch, Advantages]:
-        """The rewards of a step as tensors, and the advantages of its rollouts."""
-        batch = self._batch(scored, step)
+        """The rewards of a step as tensors, and the advantages of its rollouts.
+
+        `greedy` are the greedy answers to its prompts, where the recipe compares with those.
+        """
+        batch = self._batch(scored, step, greedy)
         ids = [s.trajectory.id for s in scored]
         return batch, weigh(self.recipe, batch, ids, step, self.state)
 
@@ -62,9 +65,9 @@ class AdvantageComputer:
         """Take over the state of a step that is done."""
         self.state = values.state
 
-    def _batch(self, scored: Sequence[Scored], step: int) -> RewardBatch:
+    def _batch(self, scored: Sequence[Scored], step: int, greedy: Sequence[Scored]) -> RewardBatch:
         trajectories = [s.trajectory for s in scored]
-        batch = replace(reward_batch(scored), seed=self.seeds.for_("policy", step))
+        batch = replace(reward_batch(scored, greedy), seed=self.seeds.for_("policy", step))
         if self.recipe.contrastive:
             batch = replace(
                 batch,

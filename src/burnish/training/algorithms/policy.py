@@ -39,6 +39,7 @@ from burnish.training.algorithm import (
 from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate, monitored
 from burnish.training.algorithms.sft import SftTerm
 from burnish.training.collect import (
+    GREEDY,
     BrokenStep,
     Collected,
     RolloutCollector,
@@ -65,6 +66,7 @@ from burnish.training.validate import check_recipe
 from burnish.training.weighing import AdvantageComputer, refreeze_note
 
 SAMPLES = "samples.jsonl"
+GREEDY_SAMPLES = "greedy.jsonl"
 OLD = "old.safetensors"
 
 
@@ -121,6 +123,8 @@ class PolicyAlgorithm(PolicyUpdate):
         self.useless_streak = 0
         self.scored: list[Scored] = []
         """The rollouts of the step under way, kept for a guard's report."""
+        self.greedy: list[Scored] = []
+        """Their prompts' greedy answers, where the recipe compares with those."""
         self.sampled: Sampled | None = None
         self.under_way: PolicyBatch | None = None
 
@@ -168,10 +172,10 @@ class PolicyAlgorithm(PolicyUpdate):
     def _with_advantages(
         self, step: int, collected: Collected, is_reread: bool = False
     ) -> PolicyBatch:
-        self.scored = collected.kept
+        self.scored, self.greedy = collected.kept, collected.greedy
         trajectories = [scored.trajectory for scored in collected.kept]
         check_sampled(trajectories, step)
-        rewards, values = self.computer.compute_advantages(collected.kept, step)
+        rewards, values = self.computer.compute_advantages(collected.kept, step, collected.greedy)
         self.sampled = Sampled(collected, rewards, is_reread)
         self.under_way = PolicyBatch(step, trajectories, values)
         return self.under_way
@@ -196,11 +200,11 @@ class PolicyAlgorithm(PolicyUpdate):
             return self.collector.collect(step, self.cursor, seed, version), False
         slots = {slot_of(s.trajectory) for s in stored}
         self.cursor.take(len(slots))
-        kept, dropped = (
+        kept, dropped, greedy = (
             [Scored(s.task, s.trajectory, s.reward) for s in stored if s.split == split]
-            for split in ("train", "dropped")
+            for split in ("train", "dropped", GREEDY)
         )
-        return Collected(kept, dropped, len(slots), rollout_s=0.0, score_s=0.0), True
+        return Collected(kept, dropped, len(slots), rollout_s=0.0, score_s=0.0, greedy=greedy), True
 
     def _note_refreeze(self, batch: PolicyBatch) -> None:
         """Store a new unit of the rewards once, also where a resumed run repeats the step."""
@@ -219,6 +223,9 @@ class PolicyAlgorithm(PolicyUpdate):
         collected, sampled = self.sampled.collected, self.sampled
         values, config = batch.values, self.setup.config
         entropies = self.token_entropies(batch.trajectories) if result.updates else {}
+        measured = monitored(result)
+        bonus = {"loss/entropy/coefficient": self.entropy_coefficient(values)}
+        values = self._measure_entropy(values, measured.get("policy/entropy"))
         self.computer.remember(values)
         useful, groups = useful_groups(values, sampled.rewards.groups_B)
         self.useless_streak = 0 if useful else self.useless_streak + 1
@@ -235,7 +242,9 @@ class PolicyAlgorithm(PolicyUpdate):
                 **metrics.lengths(collected),
                 **(metrics.lags(collected, self.setup.weight_version) if self.setup.remote else {}),
                 **metrics.outcomes(collected, self.collector.scorer.children, config.policy.select),
-                **monitored(result),
+                **metrics.greedy(collected),
+                **measured,
+                **{name: value for name, value in bonus.items() if value is not None},
                 **self.overlap,
                 **batch.balance,
                 "groups/useful": float(useful),
@@ -246,6 +255,14 @@ class PolicyAlgorithm(PolicyUpdate):
             is_reread=sampled.is_reread,
             stop=batch.stop or useless(self.useless_streak, limit, run),
         )
+
+    def _measure_entropy(self, values: Advantages, entropy: float | None) -> Advantages:
+        """Move the coefficient of `adaptive_entropy`; a step without an update measures nothing."""
+        term = self.recipe.adaptive_entropy
+        if term is None or entropy is None:
+            return values
+        state = replace(values.state, entropy=term.after(values.state.entropy, entropy))
+        return replace(values, state=state)
 
     # --- before the first step, and after an evaluation
 
@@ -367,20 +384,21 @@ class PolicyAlgorithm(PolicyUpdate):
         if not scored:
             return False
         place.mkdir(parents=True, exist_ok=True)
-        with (place / SAMPLES).open("wb") as lines:
-            for item in scored:
-                lines.write(msgspec.json.encode(item) + b"\n")
+        for name, items in ((SAMPLES, scored), (GREEDY_SAMPLES, self.greedy)):
+            if items:
+                lines = [msgspec.json.encode(item) + b"\n" for item in items]
+                (place / name).write_bytes(b"".join(lines))
         if self.under_way is not None and self.under_way.old:
             old = {str(i): logp.contiguous() for i, logp in self.under_way.old.items()}
             save_file(old, place / OLD)
         return True
 
     def load_batch(self, place: Path, step: int) -> PolicyBatch:
-        lines = (place / SAMPLES).read_bytes().splitlines()
-        scored = [msgspec.json.decode(line, type=Scored) for line in lines]
+        scored = _read_scored(place / SAMPLES)
+        greedy = _read_scored(place / GREEDY_SAMPLES)
         if all(item.reward.value is None and not item.reward.parts for item in scored):
-            scored = self._score_again(step, scored)
-        batch = self._with_advantages(step, Collected(scored, [], 0, 0.0, 0.0))
+            scored, greedy = self._score_again(step, scored), self._score_again(step, greedy)
+        batch = self._with_advantages(step, Collected(scored, [], 0, 0.0, 0.0, greedy))
         if (place / OLD).is_file():
             old = load_file(place / OLD, device=str(self.batches.device))
             batch.old = {int(i): logprobs for i, logprobs in old.items()}
@@ -408,6 +426,12 @@ class PolicyAlgorithm(PolicyUpdate):
         marked = [reward for group in rewards for reward in group]
         members = [item for group in groups.values() for item in group]
         return [replace(s, reward=reward) for s, reward in zip(members, marked, strict=True)]
+
+
+def _read_scored(path: Path) -> list[Scored]:
+    """The rollouts of a saved file; none where it is not there."""
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    return [msgspec.json.decode(line, type=Scored) for line in lines]
 
 
 ALGORITHM = PolicyAlgorithm

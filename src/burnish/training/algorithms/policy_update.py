@@ -28,11 +28,14 @@ from burnish.records import Trajectory
 from burnish.seeds import Seeds
 from burnish.training.algorithm import Algorithm, Loss, StepResult
 from burnish.training.algorithms.sft import SftTerm, Shown, show
+from burnish.training.algorithms.token_marks import Marks, mark_rollouts, packed_marks
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.guards import trip_mismatch
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.packing import PackedBatch, scatter, to_device
 
+MARKED = {"surrogate": "policy/marked_share", "tokens": "policy/selected_share"}
+"""Slot -> metric of the share of tokens that its component marks."""
 Reference = Callable[[], AbstractContextManager[CausalModel]]
 """Opens the frozen reference model."""
 
@@ -54,6 +57,8 @@ class PolicyBatch:
     normaliser: Normaliser | None = None
     number: int = 0
     """Of the mini-batch, over all epochs."""
+    marks: Marks = field(default_factory=dict)
+    """Tokens that components marked in the whole mini-batch."""
 
 
 class Rolled(NamedTuple):
@@ -133,9 +138,11 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         ]
 
     def _moving(self, values: Advantages) -> set[int]:
-        """Rollouts that can have a gradient."""
+        """Rollouts that can have a gradient, or tokens that others are compared with."""
         keep = values.keep_B
-        if all(isinstance(term, SFT) for term in self.recipe.auxiliary):
+        if not self.recipe.token_markers and all(
+            isinstance(term, SFT) for term in self.recipe.auxiliary
+        ):
             keep = keep & (values.values_B.reshape(len(keep), -1) != 0).any(1)
         return set(keep.nonzero()[:, 0].tolist())
 
@@ -153,6 +160,8 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
     # --- forward passes
 
     def micro_batches(self, batch: PolicyBatch, tokens: int) -> Iterator[Rolled | Shown]:
+        if self.recipe.token_markers and batch.members and not batch.marks:
+            batch.marks = self._marks(batch)
         for packed in self.batches.split(batch.trajectories, batch.members, tokens):
             yield Rolled(packed, batch)
         if self.imitation is None:
@@ -198,6 +207,8 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
                 sampler_logp_BT=scatter(packed.sampled_N, packed)
                 if recipe.needs_sampler_logprobs
                 else None,
+                marks=packed_marks(batch.marks, packed, self.batches.device),
+                entropy_coefficient=self.entropy_coefficient(batch.values),
             ),
         )
         entropy_BT = scores.entropy_BT.detach()
@@ -214,25 +225,41 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         with self.reference() as model:
             return token_scores(model, packed, self.temperature).logp_BT
 
-    @torch.no_grad()
     def _old_logprobs(self, batch: PolicyBatch, moving: set[int]) -> dict[int, Tensor]:
         """The trainer's own log-probs before the first update of the step.
 
         Packed as the first epoch will pack them: in half precision a number depends on its
         neighbours in a matrix product, and the first ratio is to be exactly 1.
         """
+        parts = [[i for i in part if i in moving] for part in self._deal(batch, 0)]
+        return {i: scores_2T[0] for i, scores_2T in self._measure(batch, parts).items()}
+
+    @torch.no_grad()
+    def _measure(self, batch: PolicyBatch, parts: Sequence[Sequence[int]]) -> dict[int, Tensor]:
+        """Log-prob and entropy of each trained token under the current weights, (2, T) a rollout."""
 
         def work() -> dict[int, Tensor]:
             found: dict[int, Tensor] = {}
-            for members in self._deal(batch, 0):
-                here = [i for i in members if i in moving]
-                for packed in self.batches.split(batch.trajectories, here):
-                    logp_BT = token_scores(self.batches.model, packed, self.temperature).logp_BT
+            for members in parts:
+                for packed in self.batches.split(batch.trajectories, members):
+                    scores = token_scores(self.batches.model, packed, self.temperature)
+                    scores_2BT = torch.stack(scores)
                     for row, i in enumerate(packed.members):
-                        found[i] = logp_BT[row, : len(batch.trajectories[i].logprobs)]
+                        found[i] = scores_2BT[:, row, : len(batch.trajectories[i].logprobs)]
             return found
 
         return self.batches.world.merge(self.batches.within_memory(work))
+
+    def _marks(self, batch: PolicyBatch) -> Marks:
+        """Tokens that the recipe's components mark, over the whole mini-batch and all processes."""
+        measured = self._measure(batch, [batch.members])
+        seed = self.seeds.for_("tokens", batch.step, batch.number)
+        return mark_rollouts(self.recipe, batch.values, measured, batch.old, seed)
+
+    def entropy_coefficient(self, values: Advantages) -> float | None:
+        """The coefficient of `adaptive_entropy` in this step; None without one."""
+        term = self.recipe.adaptive_entropy
+        return None if term is None else term.current(values.state.entropy)
 
     @torch.no_grad()
     def pooled(self, trajectories: Sequence[Trajectory]) -> Tensor:
@@ -382,6 +409,7 @@ def _monitors(
         "mismatch/mean_abs": distance_BT.sum(),
         "mismatch/kl": (torch.expm1(gap_BT) - gap_BT).sum(),
         **{f"correction/{k}": v.double() * packed.trained for k, v in out.correction.items()},
+        **{MARKED[slot]: v.double() * packed.trained for slot, v in out.marked.items()},
     }
     if out.clipped_by_bucket_2P is not None:
         sums["buckets"] = out.clipped_by_bucket_2P
