@@ -64,6 +64,7 @@ class DefaultGroup(TyperGroup):
 # fmt: off
 COMMANDS = (
     LazyCommand("train", "train:train", "Train a model; without a recipe, the quick start on the embedded model."),
+    LazyCommand("sweep", "sweep:sweep", "Train a grid of settings and seeds, as many runs at once as fit."),
     LazyCommand("try", "dry_run:try_", "See what a recipe feeds the model and what answers would earn, without a model."),
     LazyCommand("runs", "runs:runs", "List runs: status, steps, and the held-out score before and after."),
     LazyCommand("show", "show:show", "Open a run: its curves, a step's groups, or one answer and why it got its reward."),
@@ -125,6 +126,7 @@ app = typer.Typer(
         "  burnish methods               what there is to train with\n"
         "  burnish try grpo              what the model would see and earn\n"
         "  burnish train grpo steps=20   train; key=value changes any setting\n"
+        "  burnish sweep grpo optimiser.learning_rate=1e-6,3e-6 --seeds 3\n"
         "  burnish runs                  what has been trained here\n"
         "  burnish show --step 3         the answers of step 3 and their rewards\n"
         "  burnish compare RUN_A RUN_B   which of two runs is better, and how sure that is\n"

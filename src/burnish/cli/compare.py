@@ -182,6 +182,8 @@ def print_table(found: RunTable) -> None:
     has_cost = any(group.usd is not None for group in found.groups)
     titles = ["group", "runs", "before", "after", "to baseline", *metrics, "time", "tokens"]
     table = _table(*titles, *(["cost"] * has_cost))
+    for column in table.columns[1:]:
+        column.no_wrap = True
     for place, group in enumerate(found.groups):
         is_base = place == found.baseline
         cells = [

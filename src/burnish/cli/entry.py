@@ -25,7 +25,7 @@ from burnish.errors import BurnishError, UserError
 USER = 2
 STOPPED = 3
 INTERRUPTED = 130
-WORKING = ("train", "judge", "bench")
+WORKING = ("train", "sweep", "judge", "bench")
 """Commands that do more than show something: they are not done when nobody reads on."""
 MORE_ROOM = "Free the GPU (nvidia-smi lists who holds it), or ask for a smaller model or batch."
 

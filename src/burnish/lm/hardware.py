@@ -80,6 +80,11 @@ def available_bytes(device: torch.device) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(free + reserve)
+    return free_memory()
+
+
+def free_memory() -> int:
+    """Free bytes of this machine, or of what a container leaves of it."""
     return min(_machine_bytes(), _container_bytes())
 
 

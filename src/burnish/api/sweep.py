@@ -1,0 +1,385 @@
+"""Many runs of one recipe: a grid of settings times seeds, as many at once as fit.
+
+    found = sweep("tiny", {"optimiser.learning_rate": [1e-4, 1e-3]}, seeds=3)
+    found.runs           # one state a run: status, reason, held-out score
+    found.table          # mean and interval over seeds, as `burnish compare` shows them
+
+The same call continues a sweep: finished runs are skipped, interrupted ones are continued, failed
+ones are tried again only with `retry`. Each run is trained by `burnish train` in a process of its
+own. The first one says in its forecast what it needs; how many fit is computed from that and from
+the memory that is free. A child's events come through a pipe: Ctrl-C is passed on to it, and a
+child whose parent is gone ends at its next event and can be continued.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from burnish.api.sweep_plan import Grid, RunState, SweepPlan, as_axes, plan_sweep, refresh
+from burnish.arguments import as_whole
+from burnish.bench.run_table import RunTable, run_table
+from burnish.config.text import toml_value
+from burnish.lm.hardware import free_memory, usable_cores
+from burnish.store import RunStore, manifest
+
+SPARE = 0.9
+"""Share of the free memory that runs may take together."""
+PROCESS_BYTES = 512 << 20
+"""What Python, torch and, on a GPU, its context take beside what a forecast counts."""
+BYTES_A_PARAMETER = 16
+"""Weights, gradients and two moments in float32: the first guess, before a run's own forecast."""
+SHIPPED = {"tiny": 115_264, "smollm2": 134_515_008}
+"""Parameters of the models that come with burnish."""
+GRACE_S = 120.0
+"""How long an interrupted run may take to end its step and close its store."""
+TAIL = 40
+"""Lines of a child's complaints that are kept."""
+DEVICES = "CUDA_VISIBLE_DEVICES"
+TRAIN = (sys.executable, "-m", "burnish.cli", "train")
+"""The command of a child."""
+
+
+class SweepEvent(NamedTuple):
+    """Something that happened in a sweep."""
+
+    kind: str
+    """jobs, started, progress, finished, failed or interrupted."""
+    state: RunState | None = None
+    text: str = ""
+    """Of `jobs`: how many runs go on at once, and why."""
+
+
+class SweepResult(NamedTuple):
+    """What a sweep came to."""
+
+    name: str
+    runs: list[RunState]
+    table: RunTable | None
+    """None where fewer than two runs were started."""
+
+
+def sweep(
+    recipe: str | Path,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    seeds: int | Sequence[int] = 1,
+    settings: Mapping[str, Any] | None = None,
+    runs: str | Path | None = None,
+    jobs: int | None = None,
+    sample: int | None = None,
+    retry: bool = False,
+    name: str = "",
+    show: Callable[[SweepEvent], object] | None = None,
+) -> SweepResult:
+    """Train every combination of a grid with every seed, and compare them.
+
+    `grid` maps dotted keys to lists of values; `settings` are the same for all runs. `seeds` is a
+    count or a list. `jobs` runs go on at once, chosen for the machine where not given. `show` is
+    called with every event.
+    """
+    shared = [f"{key}={toml_value(value)}" for key, value in (settings or {}).items()]
+    chosen = seeds if isinstance(seeds, int) else list(seeds)
+    plan = plan_sweep(Grid([str(recipe), *shared], as_axes(grid or {}), chosen, sample, name), runs)
+    for event in run_sweep(plan, jobs=jobs, retry=retry):
+        if show is not None:
+            show(event)
+    return SweepResult(plan.record.name, plan.states, compare_sweep(plan))
+
+
+def compare_sweep(plan: SweepPlan) -> RunTable | None:
+    """The table of the runs that were started; None for fewer than two."""
+    started = [s.folder for s in plan.states if (s.folder / manifest.FILE).is_file()]
+    if len(started) < 2:
+        return None
+    with ExitStack() as stack:
+        stores = [stack.enter_context(RunStore.open(f, read_only=True)) for f in started]
+        return run_table(stores, keys=list(plan.record.grid))
+
+
+def run_sweep(
+    plan: SweepPlan, *, jobs: int | None = None, retry: bool = False
+) -> Iterator[SweepEvent]:
+    """Train what is not finished; leaving the loop early stops the runs under way cleanly."""
+    if jobs is not None:
+        jobs = as_whole("jobs", jobs, low=1)
+    for state in plan.states:
+        if retry and state.status == "failed":
+            state.status, state.reason, state.run.failure = "interrupted", "", ""
+    plan.save()
+    pending = [state for state in plan.states if state.status in ("waiting", "interrupted")]
+    if not pending:
+        return
+    for event in Jobs(plan, pending, jobs).run():
+        if event.kind == "failed" and event.state is not None:
+            event.state.run.failure = event.state.reason
+            plan.save()
+        yield event
+
+
+# --- processes
+
+
+class Gpu(NamedTuple):
+    """A GPU that runs may use."""
+
+    name: str
+    """As CUDA_VISIBLE_DEVICES takes it."""
+    free: int
+
+
+class Message(NamedTuple):
+    """What a child said, or None with its exit code at its end."""
+
+    state: RunState
+    event: dict[str, Any] | None
+    code: int = 0
+
+
+class Child:
+    """One run under way."""
+
+    def __init__(
+        self, state: RunState, words: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        self.state = state
+        self.gpu = environment.get(DEVICES, "")
+        self.complaints: deque[str] = deque(maxlen=TAIL)
+        self.process = subprocess.Popen(
+            [*TRAIN, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+    def listen(self, said: queue.Queue[Message]) -> None:
+        """Read both pipes in threads; the exit code comes after the last event."""
+        complaining = threading.Thread(target=self._complaints, daemon=True)
+        complaining.start()
+        threading.Thread(target=self._events, args=(said, complaining), daemon=True).start()
+
+    def _complaints(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if line.strip():
+                self.complaints.append(line.rstrip())
+
+    def _events(self, said: queue.Queue[Message], complaining: threading.Thread) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                said.put(Message(self.state, msgspec.json.decode(line)))
+            except msgspec.DecodeError:
+                self.complaints.append(line.rstrip())  # a function of the user's own prints
+        code = self.process.wait()
+        complaining.join(timeout=5)
+        said.put(Message(self.state, None, code))
+
+    def reason(self, code: int) -> str:
+        """Why it failed, in one line."""
+        if code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        own = [line for line in self.complaints if line.startswith("burnish: ")]
+        line = (own or self.complaints or [f"exit code {code}"])[-1]
+        return line.removeprefix("burnish: ")
+
+    def stop(self, how: signal.Signals) -> None:
+        """Send it a signal; one that ended already is left alone."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+
+    def kill(self) -> None:
+        """End it and the processes that it started."""
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):  # it ended by itself just now
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+class Jobs:
+    """Runs that wait, runs under way, and how many there may be."""
+
+    def __init__(self, plan: SweepPlan, pending: Sequence[RunState], asked: int | None) -> None:
+        self.plan = plan
+        self.pending = deque(pending)
+        self.asked = asked
+        self.cores = usable_cores()
+        self.gpus = [] if plan.device == "cpu" else find_gpus()
+        if plan.device.startswith("cuda:"):
+            self.gpus = self.gpus[:1]  # the setting says which one
+        self.most = asked or self._first_guess()
+        self.at_once = asked or max(1, len(self.gpus))
+        """Of an automatic number, one run (a GPU) until the first forecast is there."""
+        self.is_settled = asked is not None
+        self.under_way: dict[str, Child] = {}
+        self.said: queue.Queue[Message] = queue.Queue()
+
+    def run(self) -> Iterator[SweepEvent]:
+        """Train them all; whoever leaves early stops what is under way."""
+        if self.is_settled:
+            yield SweepEvent("jobs", text=f"{self._count()}, {self.asked} at once, as asked")
+        try:
+            while self.pending or self.under_way:
+                while self.pending and len(self.under_way) < self.at_once:
+                    yield self._start(self.pending.popleft())
+                yield from self._heard(self.said.get())
+        finally:
+            self._stop_all()
+
+    def _count(self) -> str:
+        count = len(self.pending) + len(self.under_way)
+        return f"{count} run{'s' * (count != 1)} to train"
+
+    def _start(self, state: RunState) -> SweepEvent:
+        words = [*state.run.words, "--json", "--runs", str(self.plan.folder)]
+        # Not model.threads: that is a setting of the run, and would give it another name.
+        environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
+        if self.gpus and not self.plan.device.startswith("cuda:"):
+            environment[DEVICES] = self._emptiest()
+        child = Child(state, words, environment)
+        self.under_way[state.run.name] = child
+        child.listen(self.said)
+        state.status, state.reason = "running", ""
+        return SweepEvent("started", state)
+
+    @property
+    def threads(self) -> int:
+        """Of each run: the cores divided by the runs at once."""
+        runs = min(self.most, len(self.pending) + len(self.under_way) + 1)
+        return max(1, self.cores // max(1, runs))
+
+    def _emptiest(self) -> str:
+        """The GPU with the fewest runs."""
+        taken = [child.gpu for child in self.under_way.values()]
+        return min((gpu.name for gpu in self.gpus), key=taken.count)
+
+    def _heard(self, message: Message) -> Iterator[SweepEvent]:
+        state, event = message.state, message.event
+        if event is None:
+            yield self._ended(state, message.code)
+            return
+        kind = event.get("event")
+        if kind == "started":
+            state.step, state.steps = event["done"], event["steps"]
+            if not self.asked:
+                yield from self._fit(event["forecast"])
+        elif kind == "step" and not event.get("stage"):
+            state.step, state.remaining_s = event["step"] + 1, event["remaining_s"]
+        elif kind == "held_out":
+            score = event["score"]
+            value = score["value"] if score else None
+            state.before, state.after = (
+                (value, None) if event["step"] == 0 else (state.before, value)
+            )
+        elif kind == "finished" and event["status"] == "stopped":
+            state.reason = event["reason"]
+        yield SweepEvent("progress", state)
+
+    def _ended(self, state: RunState, code: int) -> SweepEvent:
+        child = self.under_way.pop(state.run.name)
+        guard = state.reason
+        state.run.failure, state.remaining_s = "", None
+        if code == 0:
+            refresh(state)
+        elif code in (130, -signal.SIGINT):
+            state.status, state.reason = "interrupted", ""
+        else:
+            state.status, state.reason = "failed", guard or child.reason(code)
+        return SweepEvent(state.status, state)
+
+    # --- how many at once
+
+    def _first_guess(self) -> int:
+        """Runs that the cores, and a guess of the model's size, allow."""
+        by_cores = max(1, self.cores // max(1, self.plan.threads))
+        if self.gpus:
+            return by_cores
+        need = PROCESS_BYTES + BYTES_A_PARAMETER * parameters_of(self.plan.model)
+        return max(1, min(by_cores, int(SPARE * free_memory() / need)))
+
+    def _fit(self, forecast: Mapping[str, Any]) -> Iterator[SweepEvent]:
+        """Settle the number at the first forecast; a later run that needs more can only lower it."""
+        memory, available = forecast["memory"], forecast["available"]
+        total = sum(memory.values()) + PROCESS_BYTES
+        # The weights of the run that speaks are loaded: they are no longer part of what is free.
+        rest = SPARE * available - (total - PROCESS_BYTES - memory.get("weights", 0))
+        more = max(0, int(rest / total))
+        if self.is_settled:
+            self.at_once = max(1, min(self.at_once, len(self.under_way) + more))
+            return
+        places = max(1, len(self.gpus))
+        self.most = self.at_once = min(self.most, (1 + more) * places)
+        self.is_settled = True
+        where = f"{len(self.gpus)} GPU{'s' * (len(self.gpus) != 1)}" if self.gpus else "memory"
+        yield SweepEvent(
+            "jobs",
+            text=f"{self._count()}, {self.at_once} at once: {self.cores} "
+            f"core{'s' * (self.cores != 1)}, {self.threads} thread{'s' * (self.threads != 1)} each; a "
+            f"run needs about {total / 2**30:.1f} GiB, {available / 2**30:.1f} GiB of {where} are free",
+        )
+
+    # --- the end
+
+    def _stop_all(self) -> None:
+        """Interrupt what is under way and wait for it; who asks again kills it."""
+        left = list(self.under_way.values())
+        try:
+            for child in left:
+                child.stop(signal.SIGINT)
+            deadline = time.monotonic() + GRACE_S
+            for child in left:
+                child.process.wait(timeout=max(0.1, deadline - time.monotonic()))
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            pass
+        finally:
+            for child in left:
+                child.kill()
+                refresh(child.state)
+            self.under_way.clear()
+
+
+def parameters_of(model: str) -> int:
+    """About how many parameters a model has: two bytes each in its files at least."""
+    if model in SHIPPED:
+        return SHIPPED[model]
+    try:
+        return sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) // 2
+    except OSError:
+        return 0
+
+
+def find_gpus() -> list[Gpu]:
+    """The GPUs that a child may be given, without loading torch here; none where there are none."""
+    visible = os.environ.get(DEVICES)
+    program = shutil.which("nvidia-smi")
+    if program is None or visible in ("", "-1"):
+        return []
+    query = [program, "--query-gpu=index,uuid,memory.free", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+    found = {row[0]: Gpu(row[0], int(row[2]) << 20) for row in rows if row[-1].isdigit()}
+    if visible is None:
+        return list(found.values())
+    by_uuid = {row[1]: found[row[0]] for row in rows if row[0] in found}
+    named = {**found, **by_uuid}
+    return [named[name]._replace(name=name) for name in visible.split(",") if name in named]

@@ -1,0 +1,402 @@
+"""What a sweep trains: a grid of settings times seeds, and where each of its runs stands.
+
+    plan = plan_sweep(read_words(["tiny", "optimiser.learning_rate=1e-4,1e-3"])._replace(seeds=3))
+    [(state.run.name, state.status) for state in plan.states]
+
+Every combination is checked and has its folder before anything is trained. A run is an ordinary
+one, named as `burnish train` names it, so that a run made by hand counts too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from burnish.arguments import as_whole
+from burnish.cli.recipes import Asked, resolve
+from burnish.cli.train import choose_folder
+from burnish.config.text import toml_key, toml_value
+from burnish.errors import UserError
+from burnish.seeds import Seeds
+from burnish.store import RunStatus, RunStore, manifest
+from burnish.store.manifest import now
+from burnish.store.sweep import SweepRecord, SweepRun, read_sweep, sweep_path, write_sweep
+
+SEED = "run.seed"
+OWN = ("run.name", "run.folder")
+"""Settings that would put several runs into one folder."""
+MOST = 10_000
+"""Runs of one sweep; more is a mistake in the grid."""
+INTERRUPTED = "interrupted"
+"""How the reason of a run begins that a person stopped."""
+
+Axis = tuple[str, list[str]]
+"""A setting and its values as TOML texts."""
+
+
+@dataclass
+class RunState:
+    """Where one run of a sweep stands."""
+
+    run: SweepRun
+    folder: Path
+    status: str = "waiting"
+    """waiting, running, finished, failed, interrupted, or elsewhere: another process trains it."""
+    reason: str = ""
+    """Why it failed."""
+    step: int = 0
+    steps: int = 0
+    remaining_s: float | None = None
+    before: float | None = None
+    after: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Its varied settings and its seed, in short."""
+        parts = [f"{_short(key)}={_text(value)}" for key, value in self.run.settings.items()]
+        return " ".join([*parts, f"seed={self.run.seed}"])
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "run": self.run.name,
+            "folder": str(self.folder),
+            "settings": self.run.settings,
+            "seed": self.run.seed,
+            "status": self.status,
+            "reason": self.reason,
+            "step": self.step,
+            "steps": self.steps,
+            "before": self.before,
+            "after": self.after,
+            "command": ["burnish", "train", *self.run.words],
+        }
+
+
+class Grid(NamedTuple):
+    """What a sweep is made of, before its settings are checked."""
+
+    words: list[str]
+    """The recipe and the settings that all runs share."""
+    axes: list[Axis]
+    seeds: int | list[int] = 1
+    sample: int | None = None
+    name: str = ""
+
+
+@dataclass
+class SweepPlan:
+    """A sweep whose settings are checked and whose runs have folders."""
+
+    record: SweepRecord
+    folder: Path
+    """Of the runs."""
+    states: list[RunState] = field(default_factory=list)
+    model: str = ""
+    """Of the first run: a path or a shipped name."""
+    device: str = "auto"
+    threads: int = 0
+
+    def save(self) -> None:
+        """Store the sweep beside its runs."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_sweep(self.folder, self.record)
+
+
+# --- the grid
+
+
+def read_words(words: Sequence[str]) -> Grid:
+    """The grid of a command line: `key=a,b` is an axis, `key=a` a setting of all runs."""
+    recipe = [words[0]] if words and ("=" not in words[0] or words[0].endswith(".toml")) else []
+    shared, axes = [], []
+    for word in words[len(recipe) :]:
+        key, _, text = word.partition("=")
+        values = split_values(text)
+        if len(values) > 1:
+            axes.append((key.strip(), values))
+        else:
+            shared.append(word)
+    return Grid([*recipe, *shared], axes)
+
+
+def split_values(text: str) -> list[str]:
+    """The values of `a,b,c`; commas inside quotes, brackets and braces part nothing."""
+    parts, depth, quote, start = [], 0, "", 0
+    for place, letter in enumerate(text):
+        if quote:
+            is_escaped = quote == '"' and _is_escaped(text, place)
+            quote = "" if letter == quote and not is_escaped else quote
+        elif letter in "\"'":
+            quote = letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        elif letter == "," and depth <= 0:
+            parts.append(text[start:place])
+            start = place + 1
+    found = [part.strip() for part in (*parts, text[start:])]
+    if len(found) > 1 and not all(found):
+        raise UserError(
+            f"'{text[:80]}' has an empty value; expected values between commas, such as 1e-6,3e-6. "
+            "A text with a comma needs quotes: '\"a,b\"'."
+        )
+    return found
+
+
+def _is_escaped(text: str, place: int) -> bool:
+    """An odd number of backslashes stands before it."""
+    before = text[:place]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
+
+
+class SweepTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The `[sweep]` table of a sweep file."""
+
+    recipe: str
+    """A shipped recipe, or a file beside the sweep's."""
+    seeds: int | list[int] = 1
+    sample: int | None = None
+    name: str = ""
+    settings: dict[str, Any] = {}
+    """Of all runs."""
+    grid: dict[str, Any] = {}
+    """Dotted key -> list of values."""
+
+
+class SweepFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A sweep file: `[sweep]`, `[sweep.settings]` and `[sweep.grid]`."""
+
+    sweep: SweepTable
+
+
+def read_file(path: Path) -> Grid:
+    """The grid of a sweep file."""
+    from burnish.config import load
+
+    table = load(SweepFile, path).value.sweep
+    recipe = path.parent / table.recipe
+    words = [str(recipe) if recipe.is_file() else table.recipe]
+    words += [f"{key}={toml_value(value)}" for key, value in _flat(table.settings).items()]
+    return Grid(words, as_axes(_flat(table.grid)), table.seeds, table.sample, table.name)
+
+
+def is_sweep_file(path: Path) -> bool:
+    """A TOML file with a `[sweep]` table."""
+    import tomllib
+
+    if path.suffix != ".toml" or not path.is_file():
+        return False
+    try:
+        return "sweep" in tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
+        return False  # whoever loads it says what is wrong
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys of nested tables."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        dotted = f"{prefix}{key if '.' in key else toml_key(key)}"
+        found |= _flat(value, f"{dotted}.") if isinstance(value, dict) else {dotted: value}
+    return found
+
+
+def as_axes(grid: Mapping[str, Any]) -> list[Axis]:
+    """The axes of a grid of Python values by dotted key."""
+    for key, values in grid.items():
+        if not isinstance(values, list | tuple) or not values:
+            raise UserError(f"grid: {key} is {values!r}; expected a list of values to try.")
+    return [(key, [toml_value(value) for value in values]) for key, values in grid.items()]
+
+
+# --- the plan
+
+
+def plan_sweep(grid: Grid, runs: str | Path | None = None) -> SweepPlan:
+    """Check every combination and find its folder; nothing is trained or written."""
+    home = None if runs is None else Path(runs)
+    first = resolve(grid.words)
+    seeds = _seeds(grid, first.resolved.value.run.seed)
+    combinations = _combinations(grid, len(seeds))
+    states: dict[str, RunState] = {}
+    for chosen in combinations:
+        for seed in seeds:
+            state = _planned(grid, chosen, seed, home)
+            twin = states.setdefault(state.run.name, state)
+            if twin is not state:
+                raise UserError(
+                    f"the grid holds one run twice: {_said(twin.run.words)} and "
+                    f"{_said(state.run.words)} are the same settings; expected different values."
+                )
+    config = first.resolved.value
+    ordered = list(states.values())
+    record = SweepRecord(
+        name=grid.name or _name(first, states),
+        recipe=first.typed,
+        created=now(),
+        grid={key: _known([s.run.settings[key] for s in ordered]) for key, _ in _varied(grid)},
+        seeds=seeds,
+        runs=[state.run for state in ordered],
+        sampled=grid.sample,
+    )
+    plan = SweepPlan(record, ordered[0].folder.parent, ordered)
+    plan.model, plan.device = config.model.path, config.model.device
+    plan.threads = config.model.threads
+    _remember(plan)
+    return plan
+
+
+def _seeds(grid: Grid, base: int) -> list[int]:
+    """The seeds of each combination."""
+    own = [values for key, values in grid.axes if key == SEED]
+    if own and grid.seeds != 1:
+        raise UserError(f"{SEED} is in the grid and seeds are asked for too; expected one of them.")
+    if own:
+        return [as_whole(SEED, _number(text), low=0) for text in own[0]]
+    if isinstance(grid.seeds, list):
+        if not grid.seeds:
+            raise UserError("seeds: got none, expected a count or a list of seeds.")
+        return [as_whole("seeds", seed, low=0) for seed in grid.seeds]
+    return [base + turn for turn in range(as_whole("seeds", grid.seeds, low=1, high=MOST))]
+
+
+def _number(text: str) -> Any:
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def _varied(grid: Grid) -> list[Axis]:
+    return [(key, values) for key, values in grid.axes if key != SEED]
+
+
+def _combinations(grid: Grid, seeds: int) -> list[tuple[str, ...]]:
+    """The words of each combination; a sample keeps the grid's order.
+
+    The draw does not depend on its size, so that a larger sample holds the smaller one.
+    """
+    axes = _varied(grid)
+    keys = [key for key, _ in axes]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise UserError(f"{key} is in the grid twice; expected all of its values at once.")
+        if key in OWN:
+            raise UserError(f"{key} cannot be varied: a sweep names its runs by their settings.")
+    total = math.prod(len(values) for _, values in axes)
+    words = [[f"{key}={value}" for value in values] for key, values in axes]
+    count = total
+    if grid.sample is not None:
+        count = min(total, as_whole("sample", grid.sample, low=1))
+    if count * seeds > MOST:
+        raise UserError(
+            f"the sweep has {count * seeds} runs; expected at most {MOST}. Draw some of the grid: "
+            "--sample N."
+        )
+    if count == total:
+        return list(itertools.product(*words))
+    rng = Seeds(0).rng("sweep", *itertools.chain.from_iterable(words))
+    places: set[int] = set()
+    while len(places) < count:
+        places.add(rng.randrange(total))
+    return [_at(words, place) for place in sorted(places)]
+
+
+def _at(words: Sequence[Sequence[str]], place: int) -> tuple[str, ...]:
+    """The combination at a place of the product, whose last axis changes fastest."""
+    chosen = []
+    for values in reversed(words):
+        place, index = divmod(place, len(values))
+        chosen.append(values[index])
+    return tuple(reversed(chosen))
+
+
+def _planned(grid: Grid, chosen: Sequence[str], seed: int, home: Path | None) -> RunState:
+    """One run: its words, its settings and its folder."""
+    has_seeds = grid.seeds != 1 or any(key == SEED for key, _ in grid.axes)
+    words = [*grid.words, *chosen, *([f"{SEED}={seed}"] if has_seeds else [])]
+    asked = resolve(words)
+    config = asked.resolved.value
+    if config.run.name:
+        raise UserError(
+            f"run.name is '{config.run.name}': all runs of the sweep would have that folder; "
+            "expected none. Add run.name= to leave it out."
+        )
+    flat = asked.resolved.flat()
+    pairs = (word.partition("=")[::2] for word in chosen)
+    settings = {key: flat.get(key, text) for key, text in pairs}
+    folder = choose_folder(asked, home)
+    run = SweepRun(name=folder.name, settings=settings, seed=seed, words=words)
+    return RunState(run, folder, steps=config.steps)
+
+
+def _name(first: Asked, states: Mapping[str, RunState]) -> str:
+    """The recipe, and a hash of the runs, which are named after their settings."""
+    digest = hashlib.sha256("\n".join(sorted(states)).encode()).hexdigest()
+    return f"{first.recipe.stem}-sweep-{digest[:8]}"
+
+
+def _known(values: Sequence[Any]) -> list[Any]:
+    """Each value once, in order."""
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def _remember(plan: SweepPlan) -> None:
+    """Fill in where each run stands, from its folder and from an earlier start of the sweep."""
+    file = sweep_path(plan.folder, plan.record.name)
+    if file.is_file():
+        before = read_sweep(file)
+        plan.record.created = before.created
+        failures = {run.name: run.failure for run in before.runs}
+        for state in plan.states:
+            state.run.failure = failures.get(state.run.name, "")
+    for state in plan.states:
+        refresh(state)
+
+
+def refresh(state: RunState) -> None:
+    """Read where a run stands from its folder."""
+    state.status, state.reason = "waiting", ""
+    if (state.folder / manifest.FILE).is_file():
+        with RunStore.open(state.folder, read_only=True) as store:
+            status, result = store.status(), store.summary().result
+            state.step = len(store.steps())
+            scores = [e.summary.get("score") for e in store.evaluations("held_out")]
+        values = [score[0] if score else None for score in scores]
+        state.before = values[0] if values else None
+        state.after = values[-1] if len(values) > 1 else None
+        state.status = _status(status)
+        reason = str(result.get("reason", ""))
+        if status is RunStatus.STOPPED and not reason.startswith(INTERRUPTED):
+            state.status, state.reason = "failed", reason
+    if state.run.failure and state.status in ("waiting", "interrupted", "failed"):
+        state.status, state.reason = "failed", state.run.failure
+
+
+def _status(status: RunStatus) -> str:
+    if status is RunStatus.FINISHED:
+        return "finished"
+    return "elsewhere" if status is RunStatus.RUNNING else "interrupted"
+
+
+def _said(words: Sequence[str]) -> str:
+    return " ".join(words[1:]) or words[0]
+
+
+def _short(key: str) -> str:
+    parts = key.split(".")
+    return parts[-2] if parts[-1] in ("kind", "path") and len(parts) > 1 else parts[-1]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else toml_value(value)
