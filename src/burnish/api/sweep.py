@@ -23,7 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from burnish.bench.run_table import RunTable, run_table
 from burnish.config.text import toml_value
 from burnish.lm.hardware import free_memory, usable_cores
 from burnish.store import RunStore, manifest
+from burnish.tools.supervisor import ChildProcess
 
 SPARE = 0.9
 """Share of the free memory that runs may take together."""
@@ -46,6 +47,8 @@ SHIPPED = {"tiny": 115_264, "smollm2": 134_515_008}
 """Parameters of the models that come with burnish."""
 GRACE_S = 120.0
 """How long an interrupted run may take to end its step and close its store."""
+POLL_S = 5.0
+"""How often a thread looks whether a run that says nothing more has ended."""
 TAIL = 40
 """Lines of a child's complaints that are kept."""
 DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -158,38 +161,37 @@ class Child:
         self.state = state
         self.gpu = environment.get(DEVICES, "")
         self.complaints: deque[str] = deque(maxlen=TAIL)
-        self.process = subprocess.Popen(
-            [*TRAIN, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=dict(environment),
-            start_new_session=True,
-        )
+        (events, to_events), (errors, to_errors) = os.pipe(), os.pipe()
+        self._events = os.fdopen(events, encoding="utf-8", errors="replace")
+        self._errors = os.fdopen(errors, encoding="utf-8", errors="replace")
+        try:
+            self.process = ChildProcess(
+                [*TRAIN, *words], env=environment, stdout=to_events, stderr=to_errors
+            )
+        finally:
+            os.close(to_events)
+            os.close(to_errors)
 
     def listen(self, said: queue.Queue[Message]) -> None:
         """Read both pipes in threads; the exit code comes after the last event."""
-        complaining = threading.Thread(target=self._complaints, daemon=True)
+        complaining = threading.Thread(target=self._read_errors, daemon=True)
         complaining.start()
-        threading.Thread(target=self._events, args=(said, complaining), daemon=True).start()
+        threading.Thread(target=self._read_events, args=(said, complaining), daemon=True).start()
 
-    def _complaints(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if line.strip():
-                self.complaints.append(line.rstrip())
+    def _read_errors(self) -> None:
+        with self._errors:
+            self.complaints.extend(line.rstrip() for line in self._errors if line.strip())
 
-    def _events(self, said: queue.Queue[Message], complaining: threading.Thread) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            try:
-                said.put(Message(self.state, msgspec.json.decode(line)))
-            except msgspec.DecodeError:
-                self.complaints.append(line.rstrip())  # a function of the user's own prints
-        code = self.process.wait()
-        complaining.join(timeout=5)
+    def _read_events(self, said: queue.Queue[Message], complaining: threading.Thread) -> None:
+        with self._events:
+            for line in self._events:
+                try:
+                    said.put(Message(self.state, msgspec.json.decode(line)))
+                except msgspec.DecodeError:
+                    self.complaints.append(line.rstrip())  # a function of the user's own prints
+        while (code := self.process.wait(POLL_S)) is None:
+            pass
+        complaining.join(POLL_S)
         said.put(Message(self.state, None, code))
 
     def reason(self, code: int) -> str:
@@ -200,17 +202,10 @@ class Child:
         line = (own or self.complaints or [f"exit code {code}"])[-1]
         return line.removeprefix("burnish: ")
 
-    def stop(self, how: signal.Signals) -> None:
-        """Send it a signal; one that ended already is left alone."""
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-
-    def kill(self) -> None:
-        """End it and the processes that it started."""
-        if self.process.poll() is None:
-            with suppress(ProcessLookupError):  # it ended by itself just now
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+    def interrupt(self) -> None:
+        """What Ctrl-C does to a run in a terminal; one that ended already is left alone."""
+        if self.process.is_alive:
+            os.kill(self.process.pid, signal.SIGINT)
 
 
 class Jobs:
@@ -340,17 +335,18 @@ class Jobs:
     def _stop_all(self) -> None:
         """Interrupt what is under way and wait for it; who asks again kills it."""
         left = list(self.under_way.values())
+        deadline = time.monotonic() + GRACE_S
         try:
             for child in left:
-                child.stop(signal.SIGINT)
-            deadline = time.monotonic() + GRACE_S
+                child.interrupt()
             for child in left:
-                child.process.wait(timeout=max(0.1, deadline - time.monotonic()))
-        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+                child.process.wait(max(0.1, deadline - time.monotonic()))
+        except KeyboardInterrupt:
             pass
         finally:
             for child in left:
-                child.kill()
+                if child.process.is_alive:
+                    child.process.kill()
                 refresh(child.state)
             self.under_way.clear()
 

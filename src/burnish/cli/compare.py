@@ -90,30 +90,32 @@ def compare(
     \b
       burnish compare grpo-1f dapo-7c
       burnish compare grpo-1f dapo-7c --metric length/mean --metric loss/kl
-      burnish compare tiny-5d0c21aa             a sweep, by its name
+      burnish compare tiny-sweep-5d0c21aa       a sweep, by its name
       burnish compare 'grpo-*' 'dapo-*' --baseline grpo-1f --csv
       burnish compare direct.jsonl openrs.jsonl
     """
     if len(words) == 2 and are_results(*words):
         return compare_results(*words, as_json=as_json)
     folders, keys = chosen_runs(folder, words)
-    if len(folders) == 2 and not (keys or baseline or as_csv):
+    if len(folders) == 2 and keys is None and not (baseline or as_csv):
         return print_runs(folders[0], folders[1], step, metric or (), as_json)
-    return print_many(folders, keys, step, metric or (), baseline, as_json=as_json, as_csv=as_csv)
+    return print_many(
+        folders, keys or (), step, metric or (), baseline, as_json=as_json, as_csv=as_csv
+    )
 
 
-def chosen_runs(folder: Path, words: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """The run folders that the words name, and the settings that the sweeps among them vary."""
+def chosen_runs(folder: Path, words: Sequence[str]) -> tuple[list[Path], list[str] | None]:
+    """The run folders that the words name, and what the sweeps among them vary; None without one."""
     from burnish.bench.run_table import runs_of_sweep
 
     named: dict[Path, str] = {}
     found: dict[Path, Path] = {}
-    keys: list[str] = []
+    keys: list[str] | None = None
     for word in words:
         sweep = find_sweep(folder, word)
         if sweep is not None:
             several, varied = runs_of_sweep(sweep)
-            keys += varied
+            keys = [*(keys or []), *varied]
         elif any(mark in word for mark in "*?["):
             several = _matching(folder, word)
         else:

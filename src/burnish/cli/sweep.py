@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.compare import print_table
+from burnish.cli.completion import complete_words
 from burnish.cli.console import complain, duration, emit_json, number, one_line, out, say
 from burnish.errors import UserError
 
@@ -36,6 +37,7 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="RECIPE KEY=A,B",
+            autocompletion=complete_words,
             help="A recipe (or a sweep file), then settings; commas part the values of a grid.",
             show_default=False,
         ),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 import burnish
+from burnish.errors import UserError
 from burnish.records import Finish, Status
 from burnish.view.index.columns import Filter, Signal
 from burnish.view.index.indexer import Indexer
@@ -19,6 +20,7 @@ from burnish.view.pages.groups import group_page, groups_page, prompt_page
 from burnish.view.pages.judged import KINDS, JudgedFiles
 from burnish.view.pages.listing import Lines
 from burnish.view.pages.metrics import metrics_page
+from burnish.view.pages.many_runs import ManyAsked, many_page, sweeps_page
 from burnish.view.pages.paired import Asked, compare_page
 from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
 from burnish.view.pages.runs import Runs, open_run, readable
@@ -213,6 +215,8 @@ def _prompt(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
 
 def _compare(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
     a, b = asked.needed("a"), asked.needed("b")
+    if a == b:
+        raise UserError(f"run '{a}' is compared with itself; expected two different runs.")
     wanted = Asked(
         asked.whole("step"),
         asked.texts("name"),
@@ -221,6 +225,22 @@ def _compare(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
         asked.limit(),
     )
     return compare_page((a, viewer.runs.find(a)), (b, viewer.runs.find(b)), wanted)
+
+
+def _many(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    wanted = ManyAsked(
+        runs=asked.texts("run"),
+        sweep=asked.text("sweep"),
+        baseline=asked.text("baseline"),
+        step=asked.whole("step"),
+        names=asked.texts("name"),
+        points=asked.count("points", POINTS, low=4, high=MOST_POINTS),
+    )
+    return many_page(viewer.runs, wanted)
+
+
+def _sweeps(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return sweeps_page(viewer.runs)
 
 
 def _audit(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
@@ -269,6 +289,8 @@ ENDPOINTS = (
     Endpoint("/runs/{run}/prompt", ("task", "split", "before", "limit"), _prompt),
     Endpoint("/runs/{run}/audit", (), _audit),
     Endpoint("/compare", ("a", "b", "step", "name", "points", "after", "limit"), _compare),
+    Endpoint("/compare/runs", ("run", "sweep", "baseline", "step", "name", "points"), _many),
+    Endpoint("/sweeps", (), _sweeps),
     Endpoint("/benches", (), _benches),
     Endpoint("/benches/{bench}", (), _bench),
     Endpoint(

@@ -41,7 +41,8 @@ export const to = {
   prompt: (key, task) => `/run/${encodeURIComponent(key)}/prompt${query({ task })}`,
   audit: (key) => `/run/${encodeURIComponent(key)}/audit`,
   settings: (key) => `/run/${encodeURIComponent(key)}/settings`,
-  compare: (a, b) => `/compare${query({ a, b })}`,
+  compare: (keys) => `/compare${query(keys.length === 2 ? { a: keys[0], b: keys[1] } : { run: keys })}`,
+  sweep: (name) => `/compare${query({ sweep: name })}`,
   benches: () => "/benches",
   bench: (key) => `/bench${query({ key })}`,
 };

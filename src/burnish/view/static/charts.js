@@ -4,6 +4,11 @@ import { h, svg, number } from "/static/dom.js";
 
 const LEFT = 50, RIGHT = 14, TOP = 10, BOTTOM = 24;
 
+// Six colours; the seventh line has the first one again, and dashes.
+export function colour(place) {
+  return `c${place % 6}${place >= 6 ? " dashed" : ""}`;
+}
+
 export function ticks(low, high, most = 5) {
   const span = high - low;
   if (!(span > 0)) return [low];
@@ -35,22 +40,22 @@ function span(values) {
   return [low, high];
 }
 
-// lines: [{name, steps, values}]; options: bars [{step, low, high}], range, dots, height, onpick
+// lines: [{name, steps, values}], with low and high where a line has a band; options: bars [{step, low, high}], range, dots, height, onpick
 export function lineChart(title, lines, options = {}) {
-  const drawn = lines.filter((line) => line.steps.length > 0);
+  const drawn = lines.map((line, place) => ({ ...line, place })).filter((line) => line.steps.length > 0);
   const holder = h("div", { class: "canvas" });
   const readout = h("span", { class: "readout", "aria-live": "off" });
   const figure = h("figure", { class: "chart" },
     h("figcaption", {}, h("span", { class: "title" }, title), readout),
     holder,
-    drawn.length > 1 && h("p", { class: "legend" }, drawn.map((line, i) => h("span", { class: `key c${i % 6}` }, line.name))));
+    drawn.length > 1 && h("p", { class: "legend" }, drawn.map((line) => h("span", { class: `key ${colour(line.place)}` }, line.name))));
   if (!drawn.length) {
     holder.append(h("p", { class: "empty" }, "nothing yet"));
     return figure;
   }
   const bars = options.bars || [];
   const [first, last] = span(drawn.flatMap((line) => [line.steps[0], line.steps[line.steps.length - 1]]));
-  const [lowest, highest] = span(drawn.flatMap((line) => line.values).concat(bars.flatMap((bar) => [bar.low, bar.high])));
+  const [lowest, highest] = span(drawn.flatMap((line) => line.values.concat(line.low || [], line.high || [])).concat(bars.flatMap((bar) => [bar.low, bar.high])));
   const [low, high] = options.range || padded(lowest, highest);
 
   function paint(width) {
@@ -72,9 +77,11 @@ export function lineChart(title, lines, options = {}) {
       stepTicks(first, last, wide).map((step, i, all) => svg("text", { class: "axis", x: x(step), y: height - 7,
         "text-anchor": first === last || (i > 0 && i < all.length - 1) ? "middle" : i === 0 ? "start" : "end" }, i === all.length - 1 ? `step ${step}` : `${step}`)),
       bars.map((bar) => svg("line", { class: "bar", x1: x(bar.step), x2: x(bar.step), y1: y(bar.low), y2: y(bar.high) })),
-      drawn.map((line, i) => [
-        svg("polyline", { class: `line c${i % 6}`, points: line.steps.map((step, n) => `${x(step).toFixed(1)},${y(line.values[n]).toFixed(1)}`).join(" ") }),
-        (line.steps.length === 1 || options.dots) && line.steps.map((step, n) => svg("circle", { class: `dot c${i % 6}`, cx: x(step), cy: y(line.values[n]), r: 3 })),
+      drawn.map((line) => line.low && svg("polygon", { class: `band c${line.place % 6}`,
+        points: [...line.steps.map((step, n) => [step, line.high[n]]), ...line.steps.map((step, n) => [step, line.low[n]]).reverse()].map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ") })),
+      drawn.map((line) => [
+        svg("polyline", { class: `line ${colour(line.place)}`, points: line.steps.map((step, n) => `${x(step).toFixed(1)},${y(line.values[n]).toFixed(1)}`).join(" ") }),
+        (line.steps.length === 1 || options.dots) && line.steps.map((step, n) => svg("circle", { class: `dot c${line.place % 6}`, cx: x(step), cy: y(line.values[n]), r: 3 })),
       ]),
       rule);
     picture.addEventListener("pointermove", (event) => {

@@ -3,8 +3,10 @@
 import { h, empty, more, number, plural, response, signed, signChip, table } from "/static/dom.js";
 import { ask, query, to } from "/static/api.js";
 import { lineChart } from "/static/charts.js";
+import { manyPage } from "/static/pages/many.js";
 
 export async function comparePage(context) {
+  if (context.parameters.has("run") || context.parameters.has("sweep")) return manyPage(context);
   const asked = Object.fromEntries(context.parameters);
   const found = await ask("/compare", { ...asked, limit: 20 }, context.signal);
   const pairs = h("div", { class: "pairs" }), foot = h("p", {});

@@ -7,16 +7,14 @@ import { spark } from "/static/charts.js";
 export async function runsPage(context) {
   const holder = h("div", {});
   const chosen = new Set();
-  const compare = h("a", { class: "button", hidden: true }, "Compare the two");
-  const hint = h("span", { class: "quiet", hidden: true }, "Tick two runs to compare them.");
+  const compare = h("a", { class: "button", hidden: true }, "Compare them");
+  const hint = h("span", { class: "quiet", hidden: true }, "Tick runs to compare them.");
 
   function mark(key, on) {
     if (on) chosen.add(key); else chosen.delete(key);
-    const [a, b] = [...chosen];
-    compare.hidden = chosen.size !== 2;
-    if (chosen.size === 2) compare.setAttribute("href", to.compare(a, b));
-    hint.textContent = chosen.size > 2 ? "Two at most can be compared." : "Tick two runs to compare them.";
-    hint.hidden = chosen.size === 2;
+    compare.hidden = chosen.size < 2;
+    if (chosen.size > 1) compare.setAttribute("href", to.compare([...chosen]));
+    hint.hidden = chosen.size > 1;
   }
 
   function draw(found) {
@@ -32,6 +30,7 @@ export async function runsPage(context) {
   }
 
   const found = await ask("/runs", {}, context.signal);
+  const { sweeps } = await ask("/sweeps", {}, context.signal);
   mark("", false);
   draw(found);
   let known = JSON.stringify(found);
@@ -41,7 +40,14 @@ export async function runsPage(context) {
     known = JSON.stringify(now);
     draw(now);
   });
-  return [h("div", { class: "head" }, h("h1", {}, "Runs"), hint, compare), holder];
+  return [h("div", { class: "head" }, h("h1", {}, "Runs"), hint, compare), sweeps.length > 0 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "Sweeps"), sweeps.map(sweepLink)), holder];
+}
+
+function sweepLink(one) {
+  if (one.problem) return h("span", { class: "problem" }, one.problem);
+  const failed = one.failed ? `, ${number(one.failed)} failed` : "";
+  const text = `${one.name} (${number(one.runs)} of ${plural(one.planned, "run")}${failed})`;
+  return one.runs > 1 ? h("a", { class: "choice", href: to.sweep(one.name), title: one.varied.join(", ") }, text) : h("span", { class: "quiet" }, text);
 }
 
 function row(line, isChosen, mark) {

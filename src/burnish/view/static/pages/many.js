@@ -1,0 +1,77 @@
+// Any number of runs: groups over seeds, their curves with bands, and the settings that differ.
+
+import { h, chip, empty, number, plural, signed, table } from "/static/dom.js";
+import { ask, query, to } from "/static/api.js";
+import { colour, lineChart } from "/static/charts.js";
+
+export async function manyPage(context) {
+  const asked = { run: context.parameters.getAll("run"), name: context.parameters.getAll("name") };
+  for (const name of ["sweep", "baseline", "step"]) asked[name] = context.parameters.get(name);
+  const found = await ask("/compare/runs", asked, context.signal);
+  const count = found.groups.reduce((sum, group) => sum + group.runs.length, 0);
+  const at = (changes) => `/compare${query({ ...asked, ...changes })}`;
+  const hasCost = found.groups.some((group) => group.usd !== null);
+  return [
+    h("h1", {}, found.sweep || plural(count, "run")),
+    h("p", { class: "quiet" }, `${plural(found.groups.length, "group")} of ${plural(count, "run")} that differ only in their seed. Means over seeds with 95 % t intervals; differences are paired by seed.`),
+    found.notes.map((note) => h("p", { class: "note" }, note)),
+    h("section", { class: "card" },
+      h("h2", {}, `Held-out ${found.measure}${found.measure === "loss" ? ", lower is better" : ""}`),
+      found.steps.length > 1 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "after"),
+        found.steps.map((step) => h("a", { class: "choice", href: at({ step }), "aria-current": found.step === step ? "true" : null }, plural(step, "step"))),
+        h("a", { class: "choice", href: at({ step: null }), "aria-current": found.step === null ? "true" : null }, "last")),
+      table(["group", right("runs"), right("before"), right("after"), right("to baseline"), right("time"), right("tokens"), ...(hasCost ? [right("cost")] : [])],
+        found.groups.map((group, i) => groupRow(group, i, found, at, hasCost)), { class: "stacked groups" })),
+    h("section", { class: "charts" }, Object.entries(found.curves).map(([name, bands]) =>
+      lineChart(found.titles[name] || name, bands.map((band, i) => ({ name: found.groups[i].label, ...band, low: band.runs > 1 ? band.low : null })), { dots: name === "held out" }))),
+    h("p", { class: "quiet" }, "A line is the mean over a group's runs; its band reaches from the lowest to the highest of them."),
+    h("h2", {}, "Settings that differ"),
+    found.differs.length ? table(["key", ...found.groups.map((group) => group.label)], found.differs.map((one) => h("tr", {}, h("td", {}, h("code", {}, one.key)),
+      one.values.map((value, i) => h("td", { "data-head": found.groups[i].label }, setting(value, one.there[i]))))), { class: "stacked" }) : empty("None: the runs differ only in their seed."),
+    h("h2", {}, "Runs"),
+    table(["run", "group", right("seed"), "status", right("steps"), right("held out")], found.groups.flatMap((group, i) => group.runs.map((run) => runRow(run, group, i))), { class: "stacked" })];
+}
+
+const right = (text) => ({ text, class: "right" });
+
+function groupRow(group, place, found, at, hasCost) {
+  const isBase = place === found.baseline;
+  const cell = (head, content) => h("td", { class: "right nowrap", "data-head": head }, content);
+  const first = group.runs[0].name;
+  return h("tr", { "data-row": true, class: isBase ? "changed" : null },
+    h("td", {}, h("span", { class: `key ${colour(place)}` }, h("span", { class: "strong" }, group.label))),
+    cell("runs", number(group.runs.length)),
+    cell("before", number(group.before && group.before.value, 3)),
+    cell("after", mean(group.after, number)),
+    cell("to baseline", isBase ? h("span", { class: "quiet" }, "baseline")
+      : [group.difference ? mean(group.difference, signed) : h("span", { class: "quiet", title: group.problem }, "–"), " ", h("a", { class: "quiet", href: at({ baseline: first }) }, "make baseline")]),
+    cell("time", group.seconds ? seconds(group.seconds.value) : "–"),
+    cell("tokens", group.tokens ? number(Math.round(group.tokens.value)) : "–"),
+    hasCost && cell("cost", group.usd ? `$${group.usd.value.toFixed(2)}` : "–"));
+}
+
+function mean(one, show) {
+  if (!one) return h("span", { class: "quiet" }, "no score");
+  const interval = one.low === null ? " (one run)" : ` [${show(one.low, 3)}, ${show(one.high, 3)}]`;
+  return [h("b", {}, show(one.value, 3)), h("span", { class: "quiet" }, interval)];
+}
+
+function seconds(value) {
+  if (value < 90) return `${number(value, 1)} s`;
+  return value < 5400 ? `${Math.round(value / 60)} min` : `${number(value / 3600, 1)} h`;
+}
+
+function setting(value, isThere) {
+  return isThere ? h("code", {}, typeof value === "string" ? value : JSON.stringify(value)) : h("span", { class: "quiet" }, "not there");
+}
+
+function runRow(run, group, place) {
+  const scores = [run.before, run.after].filter((score) => score !== null).map((score) => number(score, 3));
+  return h("tr", {},
+    h("td", {}, h("a", { href: to.run(run.key) }, run.name), run.problem && h("p", { class: "problem" }, run.problem)),
+    h("td", {}, h("span", { class: `key ${colour(place)}` }, group.label)),
+    h("td", { class: "right", "data-head": "seed" }, run.seed === null ? "–" : String(run.seed)),
+    h("td", {}, chip(run.status)),
+    h("td", { class: "right", "data-head": "steps" }, number(run.steps)),
+    h("td", { class: "right nowrap", "data-head": "held out" }, scores.join(" → ") || "–"));
+}
