@@ -23,8 +23,8 @@ from burnish.bench.scripted_answers import (
 )
 from burnish.cli.drawing import parts_text
 from burnish.cli.methods import BASELINE, differences, find_card, recipe_of
-from burnish.cli.recipes import RecipeCard, all_recipes, read_card, resolve
 from burnish.config import Config
+from burnish.config.recipes import RecipeCard, all_recipes, read_card, resolve
 from burnish.lm.base import Sampling
 from burnish.policy.recipe import Recipe
 from burnish.records import Reward

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from burnish.cli.recipes import find_recipe
 from burnish.config import FREE, Config, load, render, rooted
+from burnish.config.recipes import find_recipe
 from burnish.config.text import toml_value
 from studies.plan import Arm, Sizes, Study
 

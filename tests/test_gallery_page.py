@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from burnish.cli.recipes import all_recipes
+from burnish.config.recipes import all_recipes
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 

@@ -28,8 +28,17 @@ from burnish.records import (
 )
 
 if TYPE_CHECKING:
+    from burnish.api.ask import Judgement, judge, score
     from burnish.api.config import Config
     from burnish.api.explained import Explained
+    from burnish.api.measure import (
+        Compared,
+        Evaluated,
+        Generated,
+        compare,
+        evaluate,
+        generate,
+    )
     from burnish.api.run import Run, load_run, load_runs
     from burnish.api.train_run import train, train_async
 
@@ -37,11 +46,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Author",
+    "Compared",
     "Config",
     "Criterion",
+    "Evaluated",
     "Evidence",
     "Explained",
     "Finish",
+    "Generated",
+    "Judgement",
     "Message",
     "Response",
     "Reward",
@@ -52,8 +65,13 @@ __all__ = [
     "Trajectory",
     "Verdict",
     "Visibility",
+    "compare",
+    "evaluate",
+    "generate",
+    "judge",
     "load_run",
     "load_runs",
+    "score",
     "train",
     "train_async",
 ]

@@ -9,9 +9,9 @@ import pytest
 from cli_words import Type
 
 import burnish.cli.methods as methods
-import burnish.cli.recipes as recipes
+import burnish.config.recipes as recipes
 from burnish.cli.methods import card_folder, find_card
-from burnish.cli.recipes import all_recipes, find_recipe, read_card
+from burnish.config.recipes import all_recipes, find_recipe, read_card
 from burnish.errors import UserError
 
 GRPO = "# burnish train grpo\n# The baseline.\n# paper: Shao et al. 2024\nsteps = 1\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from burnish.cli.recipes import resolve
 from burnish.config import Config, load
 from burnish.config.paths import typed_value
+from burnish.config.recipes import resolve
 from burnish.errors import UserError
 
 RECIPE = """\

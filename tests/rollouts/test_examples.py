@@ -13,8 +13,8 @@ from recipes.relay import relay
 from recipes.search_tool import towns
 from rollout_cases import Speaker, assert_masked
 
-from burnish.cli.recipes import all_recipes
 from burnish.config import Config, load
+from burnish.config.recipes import all_recipes
 from burnish.lm.base import Sampling
 from burnish.records import Message, Status, Task
 from burnish.rewards.config import build_all

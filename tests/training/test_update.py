@@ -12,8 +12,8 @@ import pytest
 import torch
 from training_cases import finish, rollout, trainer
 
-from burnish.cli.recipes import all_recipes
 from burnish.config import Config, load, rooted
+from burnish.config.recipes import all_recipes
 from burnish.config.schema import Optimiser
 from burnish.config.schema import Update as UpdateConfig
 from burnish.errors import UserError

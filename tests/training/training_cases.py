@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from burnish.cli.recipes import find_recipe
 from burnish.config import Config, Resolved, load, rooted
+from burnish.config.recipes import find_recipe
 from burnish.config.resolve import to_plain
 from burnish.metrics import known
 from burnish.records import Author, Span, Trajectory

@@ -5,11 +5,37 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from burnish.api.ask import Judgement, judge, score
     from burnish.api.config import Config
     from burnish.api.explained import Explained
+    from burnish.api.measure import (
+        Compared,
+        Evaluated,
+        Generated,
+        compare,
+        evaluate,
+        generate,
+    )
     from burnish.api.run import Run, load_run, load_runs
     from burnish.api.train_run import train, train_async
 
-__all__ = ["Config", "Explained", "Run", "load_run", "load_runs", "train", "train_async"]
+__all__ = [
+    "Compared",
+    "Config",
+    "Evaluated",
+    "Explained",
+    "Generated",
+    "Judgement",
+    "Run",
+    "compare",
+    "evaluate",
+    "generate",
+    "judge",
+    "load_run",
+    "load_runs",
+    "score",
+    "train",
+    "train_async",
+]
 
 __getattr__, __dir__ = lazy_exports(__name__)

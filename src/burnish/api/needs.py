@@ -9,8 +9,8 @@ from typing import Any
 from burnish.errors import UserError
 
 
-def import_training() -> Any:
-    """`burnish.training`, which needs torch."""
+def set_torch_environment() -> None:
+    """Settings of the process that torch reads once, when it is loaded."""
     # Torch's threads wait for each other by spinning: on a machine that does anything else, a
     # step takes several times as long. Read once, when torch is loaded. A short spin stays: going
     # to sleep between two operations of a small model takes longer than the operations.
@@ -18,6 +18,11 @@ def import_training() -> Any:
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     # Large pages for large tensors: fewer of them to clear, and to find again.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def import_training() -> Any:
+    """`burnish.training`, which needs torch."""
+    set_torch_environment()
     return _import("burnish.training", "training")
 
 

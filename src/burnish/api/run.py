@@ -8,6 +8,7 @@ from typing import Any
 
 from burnish.api.config import Config
 from burnish.api.explained import Explained
+from burnish.api.models import newest_weights, open_model
 from burnish.config import schema
 from burnish.config.loading import load_flat
 from burnish.config.recipes import Asked
@@ -62,18 +63,10 @@ class Run(RunFrames):
     @property
     def weights(self) -> Path:
         """The newest checkpoint: a Hugging Face folder that loads as it lies."""
-        found = sorted((self.folder / "checkpoints").glob("step-*"))
-        if not found:
-            raise UserError(
-                f"run '{self.name}' has no checkpoint yet; expected one after checkpoint.every steps "
-                "or at the end."
-            )
-        return found[-1]
+        return newest_weights(self.folder)
 
     def model(self) -> Any:
         """The trained model as an `LM` that samples and scores; `burnish.generate(run, ...)` uses it."""
-        from burnish.api.models import open_model
-
         return open_model(self)
 
     def why(self, sample: str | int | Any) -> Explained:

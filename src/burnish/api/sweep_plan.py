@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from burnish.arguments import as_whole
 from burnish.cli.recipes import Asked, resolve
-from burnish.cli.train import choose_folder
+from burnish.api.launch import choose_folder
 from burnish.config.text import toml_key, toml_value
 from burnish.errors import UserError
 from burnish.seeds import Seeds

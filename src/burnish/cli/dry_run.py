@@ -16,11 +16,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from burnish.api.needs import import_policy
 from burnish.cli.console import number, one_line, out, say
 from burnish.cli.drawing import coloured, counts, legend, reward_tree, value_style
-from burnish.cli.needs import import_policy
-from burnish.cli.recipes import resolve
 from burnish.cli.shared_options import Words
+from burnish.config.recipes import resolve
 from burnish.errors import UserError
 from burnish.records import Finish, Span, Trajectory
 from burnish.texts import safe

@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.console import emit_json, one_line, out, say
-from burnish.cli.recipes import PACKAGE, QUICK_START, RecipeCard, all_recipes, read_card
 from burnish.cli.shared_options import AsJson
+from burnish.config.recipes import PACKAGE, QUICK_START, RecipeCard, all_recipes, read_card
 from burnish.errors import UserError, did_you_mean
 from burnish.texts import shown_path
 

@@ -7,6 +7,7 @@ norm, the entropy and the clipped share say whether something is learned.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import textwrap
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -168,12 +169,21 @@ def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
         return JsonView()
     if quiet:
         return QuietView()
-    kind = LiveView if out.is_terminal else LineView
+    kind = _kind_of_view()
     config = trainer.config
     is_recorded = config.rollout.__struct_config__.tag == "recorded"
     mismatch = 0.0 if is_recorded else config.guards.sampler_mismatch_warn
     watch = Watch(config.rollout.max_tokens, mismatch)
     return kind(tuple(trainer.tasks.notes), watch, config.evaluation.part)
+
+
+def _kind_of_view() -> type[LineView]:
+    if "IPython" in sys.modules:
+        from burnish.cli.notebook_view import NotebookView, in_notebook
+
+        if in_notebook():
+            return NotebookView
+    return LiveView if out.is_terminal else LineView
 
 
 # --- one step as a line and as a row

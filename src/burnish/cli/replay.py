@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from burnish.api.needs import import_training
 from burnish.cli.console import say
-from burnish.cli.needs import import_training
 
 
 def replay(

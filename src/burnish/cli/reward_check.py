@@ -12,8 +12,8 @@ import typer
 from rich.text import Text
 
 from burnish.cli.console import emit_json, number, one_line, out, say
-from burnish.cli.recipes import resolve
 from burnish.cli.shared_options import AsJson
+from burnish.config.recipes import resolve
 from burnish.errors import UserError, did_you_mean
 from burnish.source import find_function
 

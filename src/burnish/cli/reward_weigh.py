@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from burnish.api.needs import import_policy
 from burnish.cli.console import emit_json, number, one_line, out, say, share
 from burnish.cli.drawing import table_of
-from burnish.cli.needs import import_policy
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
 from burnish.store import RunStore, find_run

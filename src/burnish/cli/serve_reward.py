@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from burnish.cli.console import emit_json, say
-from burnish.cli.recipes import resolve
 from burnish.cli.shared_options import AsJson
+from burnish.config.recipes import resolve
 from burnish.errors import UserError, did_you_mean
 from burnish.source import find_module
 

@@ -29,7 +29,12 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 def call(work: Work[T]) -> T:
     """The result of `work()`, awaited on the background loop while this thread waits."""
-    return _start(work).result()
+    future = _start(work)
+    try:
+        return future.result()
+    except BaseException:  # Ctrl-C while this thread waits: the work ends too
+        future.cancel()
+        raise
 
 
 async def call_async(work: Work[T]) -> T:

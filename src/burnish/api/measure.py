@@ -1,0 +1,320 @@
+"""One line each: sample a model, evaluate it on tasks, compare two runs."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from burnish.api.ask import as_messages
+from burnish.api.config import Config
+from burnish.api.explained import Explained
+from burnish.api.models import opened, wait_for
+from burnish.api.run import Run, load_run
+from burnish.api.settings import as_settings
+from burnish.arguments import refused
+from burnish.bench.evaluate import Evaluation
+from burnish.bench.evaluate import evaluate as evaluate_tasks
+from burnish.bench.held_out import RunComparison, compare_runs
+from burnish.config.given import PYTHON
+from burnish.config.recipes import Asked, all_recipes, change, resolve
+from burnish.errors import UserError
+from burnish.lm.base import Completion, Sampling, check_sampling
+from burnish.records import Message
+from burnish.rewards.config import build_all
+from burnish.rewards.scorer import bind_check, gather
+from burnish.seeds import derive
+from burnish.store import RunStore
+from burnish.tasks.config import build as build_tasks
+
+# --- sample a model
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Answers of a model, in the order of the prompts; of several to a prompt, one after another."""
+
+    model: str
+    prompts: tuple[str, ...]
+    completions: tuple[Completion, ...]
+
+    @property
+    def texts(self) -> list[str]:
+        """The answers alone."""
+        return [completion.text for completion in self.completions]
+
+    def __len__(self) -> int:
+        return len(self.completions)
+
+    def __iter__(self) -> Iterator[Completion]:
+        return iter(self.completions)
+
+    def __getitem__(self, place: int) -> Completion:
+        return self.completions[place]
+
+    def __repr__(self) -> str:
+        pairs = zip(self.prompts, self.texts, strict=True)
+        return "\n".join(f"{prompt!r:.70} -> {text!r:.200}" for prompt, text in pairs)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(prompt)}</td><td>{html.escape(one.text)}</td>"
+            f"<td>{one.finish.value}</td></tr>"
+            for prompt, one in zip(self.prompts, self.completions, strict=True)
+        )
+        return f"<table><tr><th>prompt</th><th>answer</th><th>finish</th></tr>{rows}</table>"
+
+
+def generate(
+    model: Any,
+    prompts: Any,
+    *,
+    n: int = 1,
+    max_tokens: int = 256,
+    temperature: float = 0.0,
+    seed: int = 0,
+    system: str = "",
+    stop: Sequence[str] = (),
+    **sampling: Any,
+) -> Generated:
+    """Sample a model: a name, a folder, a server's address, a run or an `LM`; one prompt or many.
+
+    A prompt is a text or a list of chat messages. Greedy by default; `n` answers to each prompt.
+
+    >>> answers = generate("tiny", ["Hello", "What is 3 + 4?"], max_tokens=4)
+    >>> len(answers), answers[0].finish.value
+    (2, 'length')
+    """
+    chats = _chats(prompts, system)
+    try:
+        how = Sampling(
+            n=n, temperature=temperature, max_tokens=max_tokens, stop=tuple(stop), **sampling
+        )
+    except TypeError as error:
+        raise UserError(
+            f"generate: {error}; expected {', '.join(Sampling.__struct_fields__)}."
+        ) from None
+    check_sampling(how)
+
+    async def work() -> Generated:
+        async with opened(model) as lm:
+            calls = [
+                partial(lm.sample, chat, _seeded(how, seed, i)) for i, chat in enumerate(chats)
+            ]
+            found = await gather(calls)
+        shown = [chat[-1].text for chat, own in zip(chats, found, strict=True) for _ in own]
+        return Generated(lm.name, tuple(shown), tuple(one for own in found for one in own))
+
+    return wait_for(work)
+
+
+def _chats(prompts: Any, system: str) -> list[tuple[Message, ...]]:
+    is_one = isinstance(prompts, str) or (
+        isinstance(prompts, list | tuple)
+        and bool(prompts)
+        and all(isinstance(turn, Message | Mapping) for turn in prompts)
+    )
+    if not is_one and (not isinstance(prompts, list | tuple) or not prompts):
+        raise refused("prompts", prompts, "a text, a list of texts, or lists of chat messages")
+    chats = [as_messages(one) for one in ([prompts] if is_one else prompts)]
+    first = (Message("system", system),) if system else ()
+    return [(*first, *chat) for chat in chats]
+
+
+def _seeded(sampling: Sampling, seed: int, place: int) -> Sampling:
+    return replace(sampling, seed=derive(seed, "generate", place))
+
+
+# --- evaluate a model
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A model's score on tasks, with an interval and every answer."""
+
+    model: str
+    task: str
+    evaluation: Evaluation
+    answers: tuple[Explained, ...] = field(repr=False)
+
+    @property
+    def value(self) -> float | None:
+        """Mean over the answers that have a value; None where none has."""
+        return self.evaluation.decided
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean."""
+        found = self.evaluation.score
+        return (found.low, found.high) if found else None
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __repr__(self) -> str:
+        marks = self.evaluation.marks
+        scored = sum(mark is not None for mark in marks)
+        text = "no value"
+        if self.value is not None and self.interval is not None:
+            text = f"{self.value:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
+        return f"<{self.model} on {self.task}: {text}; {scored} of {len(marks)} scored>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(one.prompt)}</td><td>{html.escape(one.response)}</td>"
+            f"<td>{'' if one.value is None else f'{one.value:g}'}</td><td>{one.status}</td></tr>"
+            for one in self.answers[:20]
+        )
+        head = "<tr><th>prompt</th><th>answer</th><th>value</th><th>status</th></tr>"
+        return f"<b>{html.escape(repr(self)[1:-1])}</b><table>{head}{rows}</table>"
+
+
+def evaluate(
+    model: Any,
+    task: Any = None,
+    *,
+    rewards: Any = None,
+    prompts: int = 100,
+    max_tokens: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    part: str = "",
+) -> Evaluated:
+    """Greedy answers of a model to tasks, scored, with a 95 % interval.
+
+    `task` is a recipe or a `Config` (its held-out tasks and rewards), or what `train` takes as data:
+    then every row counts and `rewards` says how. A run is evaluated on its own tasks by default.
+
+    >>> found = evaluate("tiny", "tiny", prompts=3, max_tokens=4)
+    >>> len(found), found.task
+    (3, 'arithmetic')
+    >>> evaluate("tiny", [{"prompt": "Say 7.", "answer": "7"}], rewards="match", max_tokens=2).value
+    0.0
+    """
+    asked, is_whole = _evaluated(model, task, rewards, columns)
+    config = asked.resolved.value
+    tasks = build_tasks(config.task, config.run.seed, asked.root)
+    chosen = (
+        tasks.sample(prompts or tasks.train_size or 100) if is_whole else tasks.held_out(prompts)
+    )
+    scorer = build_all(config.rewards, base=asked.root)
+    bind_check(scorer, tasks.fields)
+    limit = max_tokens or config.evaluation.max_tokens or config.rollout.max_tokens
+
+    async def work() -> Evaluated:
+        async with opened(model) as lm:
+            found = await evaluate_tasks(
+                lm,
+                chosen,
+                scorer,
+                Sampling(temperature=0.0, max_tokens=limit, stop=config.rollout.stop),
+                part=part or config.evaluation.part,
+                deadline_s=config.rollout.score_timeout_s,
+                rollout=config.rollout.build_evaluation(asked.root),
+            )
+        answers = [Explained(i.task.prompt, i.trajectory.text, i.reward) for i in found.items]
+        return Evaluated(lm.name, tasks.name, found, tuple(answers))
+
+    return wait_for(work)
+
+
+def _evaluated(
+    model: Any, task: Any, rewards: Any, columns: Mapping[str, str] | None
+) -> tuple[Asked, bool]:
+    """The config to evaluate on, and whether its rows are all meant rather than a held-out side."""
+    more = as_settings({"rewards": rewards})
+    if task is None and not isinstance(model, Run):
+        raise UserError(
+            "task: got None; expected a recipe, a Config, rows, a file or a task's name."
+        )
+    if task is None or isinstance(task, Config):
+        asked = (model.config if task is None else task).asked
+        return (change(asked, more) if more else asked), False
+    is_recipe = isinstance(task, str | Path) and (
+        Path(task).suffix == ".toml" or str(task) in all_recipes()
+    )
+    if is_recipe:
+        return resolve([str(task)], more, PYTHON), False
+    if rewards is None:
+        raise UserError("rewards: got None beside data; expected how the answers are scored.")
+    is_rows = not isinstance(task, Struct) and not (isinstance(task, Mapping) and "kind" in task)
+    is_rows = is_rows and not callable(task) and (not isinstance(task, str) or Path(task).exists())
+    given = {"data": task, "rewards": rewards, "columns": columns}
+    given |= {"held_out": 0.0} if is_rows else {}
+    return resolve(["grpo"], as_settings(given), PYTHON), is_rows
+
+
+# --- compare two runs
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two runs on the same held-out prompts: which is better, and how sure that is."""
+
+    comparison: RunComparison = field(repr=False)
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in one line."""
+        return self.comparison.found.verdict
+
+    @property
+    def difference(self) -> float | None:
+        """Mean of B minus mean of A; None where no prompt is scored in both."""
+        test = self.comparison.found.test
+        return test.difference.value if test else None
+
+    @property
+    def p_value(self) -> float | None:
+        """How likely such a difference is by chance."""
+        test = self.comparison.found.test
+        return test.p_value if test else None
+
+    @property
+    def settings(self) -> dict[str, tuple[Any, Any]]:
+        """Settings that differ, with both values."""
+        return self.comparison.changes
+
+    def record(self) -> dict[str, Any]:
+        """The whole comparison as plain values."""
+        return self.comparison.record()
+
+    def __repr__(self) -> str:
+        return f"<{self.comparison.a.folder.name} (A), {self.comparison.b.folder.name} (B): {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(key)}</td><td>{html.escape(str(a))}</td><td>{html.escape(str(b))}</td></tr>"
+            for key, (a, b) in self.settings.items()
+        )
+        names = (self.comparison.a.folder.name, self.comparison.b.folder.name)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.comparison.notes)
+        return (
+            f"<b>{html.escape(self.verdict)}</b><table><tr><th>setting</th>{head}</tr>{rows}</table>"
+            f"<ul>{notes}</ul>"
+        )
+
+
+def compare(
+    run_a: Run | str | Path, run_b: Run | str | Path, *, step: int | None = None
+) -> Compared:
+    """Which of two runs is better on the same held-out prompts: a paired test with an interval.
+
+    `step`: after so many steps; by default after the last evaluation of each.
+
+    >>> other = train("tiny", "steps=1", name="second", evaluation={"prompts": 4}, show=False)
+    >>> compare("first", "second").difference is not None
+    True
+    """
+    one, two = (run if isinstance(run, Run) else load_run(run) for run in (run_a, run_b))
+    with (
+        RunStore.open(one.folder, read_only=True) as a,
+        RunStore.open(two.folder, read_only=True) as b,
+    ):
+        return Compared(compare_runs(a, b, step=step))

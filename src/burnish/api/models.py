@@ -1,0 +1,71 @@
+"""A model as people name it in Python, and work that is awaited from ordinary code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+
+from burnish.api.needs import set_torch_environment
+from burnish.engines.background import call
+from burnish.errors import UserError
+from burnish.lm.base import LM
+from burnish.lm.named import open_lm
+from burnish.store.frames import RunFrames
+
+T = TypeVar("T")
+
+
+def open_model(model: Any) -> LM:
+    """The model of a name, a folder, a server's address, a run (its newest weights), or an `LM`.
+
+    >>> open_model("tiny").name
+    'tiny'
+    """
+    if isinstance(model, RunFrames):
+        model = newest_weights(model.folder)
+    if isinstance(model, str | Path):
+        set_torch_environment()
+        return open_lm(str(model))
+    if isinstance(model, LM):
+        return model
+    raise UserError(
+        f"model: got {type(model).__name__}; expected smollm2, tiny, a folder, an address such as "
+        "http://host:port/v1#model, a Run or an LM."
+    )
+
+
+def newest_weights(folder: Path) -> Path:
+    """The newest checkpoint of a run's folder."""
+    found = sorted((folder / "checkpoints").glob("step-*"))
+    if not found:
+        raise UserError(
+            f"run '{folder.name}' has no checkpoint yet; expected one after checkpoint.every steps "
+            "or at the end."
+        )
+    return found[-1]
+
+
+@asynccontextmanager
+async def opened(model: Any) -> AsyncIterator[LM]:
+    """The model while inside; one that was opened here is closed afterwards."""
+    lm = open_model(model)
+    try:
+        yield lm
+    finally:
+        close = getattr(lm, "aclose", None)
+        if close is not None and lm is not model:
+            await close()
+
+
+def wait_for(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The result of `work()`, also where this thread runs an event loop, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return anyio.run(work)
+    return call(work)
