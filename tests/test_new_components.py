@@ -330,7 +330,7 @@ def typed(*words):
 found = {" ".join(words): typed(*words) for words in json.loads(sys.argv[1])}
 
 import anyio, torch
-from burnish.cli.recipes import find_recipe
+from burnish.config.recipes import find_recipe
 from burnish.config import Config, load
 from burnish.lm import load_model
 from burnish.policy import RewardBatch, advantages

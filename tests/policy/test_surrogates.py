@@ -222,7 +222,7 @@ def test_micro_batches_add_up_to_the_whole(seed, name):
     recipe = SURROGATES[name]
     batch = loss_batch(seed=seed)
     batch = replace(batch, normaliser=normaliser_of(batch.mask_BT, batch.keep_B), seed=seed)
-    marks = batch_marks(recipe, batch)
+    marks = batch_marks(recipe.token_markers, batch)
     keys = [
         "logp_BT",
         "old_logp_BT",
@@ -252,7 +252,7 @@ def test_micro_batches_add_up_to_the_whole(seed, name):
 def test_gradients(name):
     recipe = SURROGATES[name]
     batch = loss_batch(seed=3)
-    batch = replace(batch, marks=batch_marks(recipe, batch))
+    batch = replace(batch, marks=batch_marks(recipe.token_markers, batch))
     if name.startswith("cispo"):
         # Its gradient is that of the log-prob at a weight that stands still.
         low = 0.2 if recipe.surrogate.floor else 1.0
@@ -304,7 +304,7 @@ def test_the_share_of_marked_tokens_is_told(name):
     batch = loss_batch()
     found = loss(SURROGATES[name], batch)
     ((slot, share),) = found.marked.items()
-    marks = batch_marks(SURROGATES[name], batch)[slot]
+    marks = batch_marks(SURROGATES[name].token_markers, batch)[slot]
     used = batch.mask_BT & batch.keep_B[:, None]
     assert not (marks & ~used).any()
     assert share.item() == pytest.approx((marks.sum() / used.sum()).item())
@@ -317,7 +317,7 @@ def test_left_out_tokens_keep_their_place_in_the_denominator_and_the_auxiliary_t
     found = loss(recipe, batch)
     plain = loss(Recipe(auxiliary=(KL(0.5),)), batch)
     assert found.parts["kl"] == plain.parts["kl"]
-    weights = batch_marks(recipe, batch)["tokens"]
+    weights = batch_marks(recipe.token_markers, batch)["tokens"]
     zeroed = replace(batch, advantages_B=batch.advantages_B[:, None] * weights)
     close(found.parts["surrogate"], loss(Recipe(), zeroed).total.detach())
 
@@ -325,7 +325,7 @@ def test_left_out_tokens_keep_their_place_in_the_denominator_and_the_auxiliary_t
 def test_a_correction_multiplies_what_is_left():
     batch = replace(whole_batch(2), sampler_logp_BT=whole_batch(3).old_logp_BT)
     both = Recipe(tokens=HighEntropy(0.3), correction=TruncatedImportance())
-    marks = batch_marks(both, batch)["tokens"]
+    marks = batch_marks(both.token_markers, batch)["tokens"]
     only = Recipe(correction=TruncatedImportance())
     zeroed = replace(batch, advantages_B=batch.advantages_B[:, None] * marks)
     close(loss(both, batch).total, loss(only, zeroed).total)
@@ -397,8 +397,8 @@ def test_clip_cov_of_verl(algorithms, monkeypatch):
     for seed in SEEDS:
         batch = replace(whole_batch(seed, 8, 9), seed=seed)
         both_agree(recipe, lambda b: verl_loss(algorithms, b, "clip_cov", **told), batch)
-        in_range = batch_marks(recipe, batch)["surrogate"].nonzero().tolist()
-        drawn = batch_marks(few, batch)["surrogate"].nonzero().tolist()
+        in_range = batch_marks(recipe.token_markers, batch)["surrogate"].nonzero().tolist()
+        drawn = batch_marks(few.token_markers, batch)["surrogate"].nonzero().tolist()
         assert len(in_range) > len(drawn) == int(0.1 * batch.mask_BT.sum())
         first = [in_range.index(place) for place in drawn]
         order = torch.tensor(first + [i for i in range(len(in_range)) if i not in first])

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from burnish.arguments import as_whole
-from burnish.cli.recipes import Asked, resolve
 from burnish.api.launch import choose_folder
+from burnish.arguments import as_whole
+from burnish.config.recipes import Asked, resolve
 from burnish.config.text import toml_key, toml_value
 from burnish.errors import UserError
 from burnish.seeds import Seeds

@@ -51,7 +51,7 @@ def complete_models(incomplete: str) -> list[Item]:
 
 
 def _recipes() -> Iterator[Item]:
-    from burnish.cli.recipes import all_recipes, read_card
+    from burnish.config.recipes import all_recipes, read_card
 
     with suppress(BurnishError):
         for name, path in all_recipes().items():

@@ -32,7 +32,7 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
         raise refused("batch", batch, "a LossBatch")
     aggregate = recipe.aggregate
     correction = recipe.correction.token_weights(batch)
-    marks = batch_marks(recipe, batch) if batch.marks is None else batch.marks
+    marks = batch_marks(recipe.token_markers, batch) if batch.marks is None else batch.marks
     core = clipped_policy_loss(
         batch.logp_BT,
         batch.old_logp_BT,

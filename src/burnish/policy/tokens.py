@@ -8,6 +8,7 @@ without marks is the whole, and `loss` marks its tokens itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from burnish.errors import ArgumentError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import LossBatch
-    from burnish.policy.recipe import Recipe
 
 
 class TokenBatch(NamedTuple):
@@ -45,14 +45,14 @@ class AllTokens(Component, frozen=True, tag="all"):
     """Every trained token has its policy loss."""
 
 
-def mark_tokens(recipe: Recipe, tokens: TokenBatch) -> dict[str, Tensor]:
+def mark_tokens(markers: Mapping[str, TokenMarker], tokens: TokenBatch) -> dict[str, Tensor]:
     """The marks of a recipe's components on a whole mini-batch: slot -> (N,) bool."""
-    return {slot: component.mark(tokens) for slot, component in recipe.token_markers.items()}
+    return {slot: component.mark(tokens) for slot, component in markers.items()}
 
 
-def batch_marks(recipe: Recipe, batch: LossBatch) -> dict[str, Tensor]:
+def batch_marks(markers: Mapping[str, TokenMarker], batch: LossBatch) -> dict[str, Tensor]:
     """The marks of a batch that is the whole mini-batch: slot -> (B, T) bool."""
-    if not recipe.token_markers:
+    if not markers:
         return {}
     used_BT = batch.mask_BT.bool() & batch.keep_B.bool()[:, None]
     if batch.entropy_BT is None:
@@ -62,10 +62,17 @@ def batch_marks(recipe: Recipe, batch: LossBatch) -> dict[str, Tensor]:
         spread = values if values.ndim == 2 else values[:, None].expand_as(used_BT)
         return spread.detach()[used_BT]
 
-    columns = (batch.logp_BT, batch.old_logp_BT, batch.advantages_B, batch.low_B, batch.high_B)
-    tokens = TokenBatch(*map(row, (*columns, batch.entropy_BT)), seed=batch.seed)
+    tokens = TokenBatch(
+        logp_N=row(batch.logp_BT),
+        old_logp_N=row(batch.old_logp_BT),
+        advantages_N=row(batch.advantages_B),
+        low_N=row(batch.low_B),
+        high_N=row(batch.high_B),
+        entropy_N=row(batch.entropy_BT),
+        seed=batch.seed,
+    )
     found = {}
-    for slot, marked_N in mark_tokens(recipe, tokens).items():
+    for slot, marked_N in mark_tokens(markers, tokens).items():
         found[slot] = used_BT.clone()
         found[slot][used_BT] = marked_N
     return found

@@ -37,7 +37,7 @@ def mark_rollouts(
     tokens = _token_batch(values, rows, old, is_counted_N, seed)
     lengths = [row_2T.shape[1] for row_2T in rows.values()]
     marks = {}
-    for slot, marked_N in mark_tokens(recipe, tokens).items():
+    for slot, marked_N in mark_tokens(recipe.token_markers, tokens).items():
         whole_N = torch.zeros_like(is_counted_N).masked_scatter(is_counted_N, marked_N)
         marks[slot] = dict(zip(rows, torch.split(whole_N, lengths), strict=True))
     return marks

@@ -19,8 +19,8 @@ from burnish.view.index.text import Scope
 from burnish.view.pages.groups import group_page, groups_page, prompt_page
 from burnish.view.pages.judged import KINDS, JudgedFiles
 from burnish.view.pages.listing import Lines
-from burnish.view.pages.metrics import metrics_page
 from burnish.view.pages.many_runs import ManyAsked, many_page, sweeps_page
+from burnish.view.pages.metrics import metrics_page
 from burnish.view.pages.paired import Asked, compare_page
 from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
 from burnish.view.pages.runs import Runs, open_run, readable
