@@ -120,7 +120,7 @@ def measure_prompts(
     Prompts over the limit are refused, unless they are to be dropped; None: there is no limit.
     """
     count = min(LOOK, tasks.train_size or LOOK)
-    lengths = [(task.id, length_of(task)) for task in map(tasks.train, range(count))]
+    lengths = [(task.id, length_of(task)) for task in tasks.sample(count)]
     over = sorted((x for x in lengths if limit is not None and x[1] > limit), key=lambda x: -x[1])
     if over and (not drop_overlong or len(over) == tasks.train_size):
         longest = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in over[:3])

@@ -106,8 +106,7 @@ class Experts:
     def _find(self, by: str, size: int) -> dict[str, tuple[int, ...]]:
         """Positions in the task stream of each stratum, by name and in the order of names."""
         found: dict[str, list[int]] = {}
-        for position in range(size):
-            task = self.tasks.train(position)
+        for position, task in enumerate(self.tasks.sample(size)):
             if not self.has_answers(task):
                 continue
             if self.exclude and content_key(task.messages) in self.exclude:
@@ -241,7 +240,7 @@ def hold_back(tasks: TaskSet, term: SFT, field: str) -> HeldBack:
     """The demonstrations to measure, the strata of `term.by` in turn, as far as each lasts."""
     chosen = list(_in_turn(_by_stratum(tasks.held_out(LOOK), term.by, field)))
     if not chosen:
-        shown = [tasks.train(position) for position in range(tasks.train_size or LOOK)]
+        shown = tasks.sample(tasks.train_size or LOOK)
         chosen = list(_leaving_half(_by_stratum(shown, term.by, field)))
     if not chosen:
         raise UserError(

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -202,7 +202,12 @@ def _memory(
 
 
 def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
-    """Probe a matrix product and a copy for a few hundredths of a second."""
+    """Probe a matrix product and a copy for a few hundredths of a second, once in a process."""
+    return _probe(device, dtype, torch.get_num_threads())
+
+
+@cache
+def _probe(device: torch.device, dtype: torch.dtype, threads: int) -> Speed:
     a = torch.ones(1, 1, device=device, dtype=dtype)
     block = torch.ones(16 * 2**20, device=device, dtype=torch.uint8)
     with torch.inference_mode():
