@@ -22,7 +22,7 @@ run: $(VENV)/.run
 
 # worksteal: neighbours run in one process and share what their file's fixtures made.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m ""
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "" --hypothesis-profile=thorough
 
 test-quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal

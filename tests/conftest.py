@@ -9,9 +9,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["COLUMNS"] = "100"  # the console reads it once, when it is first imported
 
-# Shared cores make single examples slow now and then; what is checked is the property.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+# Shared cores make single examples slow now and then; what is checked is the property. A property
+# that breaks does so within a few examples; `make test` looks at a hundred of each.
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.load_profile("quick")
 
 
 def pytest_collection_finish() -> None:

@@ -50,9 +50,9 @@ def test_quick_run_writes_raw_numbers_and_figures_made_of_them(tmp_path, in_this
     assert report["model"] == "tiny"
     assert report["device"]["rates"]["float32"]["bytes_per_s"] > 1e6
     assert set(report["device"]["versions"]) >= {"torch", "transformers", "trl"}
-    _check_generation(report["parts"]["generation"])
-    _check_tail(report["parts"]["tail"])
-    _check_step(report["parts"]["step"])
+    assert_generation(report["parts"]["generation"])
+    assert_tail(report["parts"]["tail"])
+    assert_step(report["parts"]["step"])
     memory = report["parts"]["memory"]["figures"][0]
     raw = report["parts"]["memory"]["raw"][0]["burnish"]
     assert memory["update_ratio"] == raw["forecast_bytes"]["activations"] / raw["update_bytes"]
@@ -67,7 +67,7 @@ def test_quick_run_writes_raw_numbers_and_figures_made_of_them(tmp_path, in_this
     assert "speed: burnish groups float32 8 x 8" in done.err
 
 
-def _check_generation(part):
+def assert_generation(part):
     rows = {(r["program"], r["layout"]): r for r in part["raw"]}
     assert set(rows) == {("burnish", "groups"), ("burnish", "distinct"), ("generate", "distinct")}
     for r in part["raw"]:
@@ -83,7 +83,7 @@ def _check_generation(part):
         assert figure["floor_share"] == pytest.approx(own["floor_s"] / fast)
 
 
-def _check_tail(part):
+def assert_tail(part):
     rows = {(r["program"], r["layout"]): r for r in part["raw"]}
     tail, full = rows["burnish", "tail"], rows["burnish", "full"]
     # A random model draws a line's end now and then.
@@ -99,7 +99,7 @@ def _check_tail(part):
     assert "lengths differ" not in figure["note"]
 
 
-def _check_step(part):
+def assert_step(part):
     (record,), (figure,) = part["raw"], part["figures"]
     steps = record["burnish"]["steps"]
     assert len(steps) == 4

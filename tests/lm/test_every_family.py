@@ -165,6 +165,13 @@ SAMPLED = words(
     whisper xglm zamba zamba2
     """
 )
+EVERYDAY = words(
+    """
+    bart bert bloom deepseek_v3 gemma2 gpt2 jamba lfm2 llama mamba2 mistral mixtral nemotron_h opt
+    qwen3_next rwkv xlnet
+    """
+)
+"""One of each kind of cache, position and refusal; the others are in the tier `peers`."""
 FURTHER = words(
     """
     axk1 axk2 beam bigbird_pegasus blenderbot-small cohere2_moe cwm deepseek_v4 ernie4_5_moe
@@ -347,8 +354,17 @@ ON_REQUEST = pytest.mark.skipif(
 pytestmark = pytest.mark.filterwarnings("ignore")  # of old families, about themselves
 
 
+def by_tier(families):
+    marked = (pytest.mark.peers, ())
+    return [pytest.param(family, marks=marked[family in EVERYDAY]) for family in families]
+
+
 @pytest.mark.parametrize(
-    "family", [*SAMPLED, *(pytest.param(family, marks=ON_REQUEST) for family in FURTHER)]
+    "family",
+    [
+        *by_tier(SAMPLED),
+        *(pytest.param(family, marks=[ON_REQUEST, pytest.mark.peers]) for family in FURTHER),
+    ],
 )
 def test_a_row_gets_the_same_numbers_in_any_company(family):
     completions = walk(build(family))
@@ -361,7 +377,7 @@ def test_positions_that_depend_on_the_length_do_not_depend_on_the_company(family
     walk(build(family, settings))
 
 
-@pytest.mark.parametrize("family", REFUSED)
+@pytest.mark.parametrize("family", by_tier(REFUSED))
 def test_what_would_not_be_exact_is_refused_in_one_line(family):
     model = build(family)
     with pytest.raises((UserError, BoundaryError), match=r"over HTTP|is_decoder") as refused:

@@ -91,3 +91,16 @@ def loss_batch(rollouts: int = 6, tokens: int = 5, seed: int = 0, spread: float 
         entropy_BT=normal(rollouts, tokens).abs(),
         max_tokens=tokens,
     )
+
+
+def assert_close(
+    left: object, right: object, tolerance: float = 1e-9, *, equal_nan: bool = False
+) -> None:
+    """Two tensors or nested lists are equal to within `tolerance`, in float64."""
+    torch.testing.assert_close(
+        torch.as_tensor(left, dtype=torch.float64),
+        torch.as_tensor(right, dtype=torch.float64),
+        rtol=tolerance,
+        atol=tolerance,
+        equal_nan=equal_nan,
+    )

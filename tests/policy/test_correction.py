@@ -32,32 +32,32 @@ KINDS = [
 ]
 
 
-def close(found, expected):
+def assert_close(found, expected):
     torch.testing.assert_close(found, torch.tensor([expected], dtype=torch.float64))
 
 
 def test_truncated_by_hand():
     weights, is_cut = truncated_importance(LOGP, SAMPLER, [[1, 1, 1]], "token", cap=3.0)
-    close(weights, [2.0, 0.5, 3.0])
+    assert_close(weights, [2.0, 0.5, 3.0])
     assert is_cut.tolist() == [[False, False, True]]
     # The ratio of the response is 2 * 0.5 * 4 = 4.
     weights, is_cut = truncated_importance(LOGP, SAMPLER, [[1, 1, 1]], "sequence", cap=3.0)
-    close(weights, [3.0, 3.0, 3.0])
+    assert_close(weights, [3.0, 3.0, 3.0])
     assert is_cut.all()
     # Without the last token it is 1; a token that is not trained has weight 0.
     weights, is_cut = truncated_importance(LOGP, SAMPLER, [[1, 1, 0]], "sequence", cap=3.0)
-    close(weights, [1.0, 1.0, 0.0])
+    assert_close(weights, [1.0, 1.0, 0.0])
     assert not is_cut.any()
 
 
 def test_masked_by_hand():
     weights, is_cut = masked_importance(LOGP, SAMPLER, [[1, 1, 1]], "token", low=0.6, high=3.0)
-    close(weights, [2.0, 0.0, 0.0])
+    assert_close(weights, [2.0, 0.0, 0.0])
     assert is_cut.tolist() == [[False, True, True]]
     weights, _ = masked_importance(LOGP, SAMPLER, [[1, 1, 1]], "sequence", low=0.6, high=3.0)
-    close(weights, [0.0, 0.0, 0.0])
+    assert_close(weights, [0.0, 0.0, 0.0])
     weights, _ = masked_importance(LOGP, SAMPLER, [[1, 1, 1]], "sequence", low=0.6, high=4.5)
-    close(weights, [4.0, 4.0, 4.0])
+    assert_close(weights, [4.0, 4.0, 4.0])
 
 
 def test_token_weights_make_an_expectation_under_the_sampler_one_under_the_policy():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from burnish.errors import ArgumentError
 from burnish.policy import distil_loss, sampled_kl, token_forward_kl, token_reverse_kl
 
-close = torch.testing.assert_close
+assert_close = torch.testing.assert_close
 BOTH = pytest.mark.parametrize("kl", [token_reverse_kl, token_forward_kl])
 SIZE = 7
 
@@ -27,19 +27,19 @@ def logs(*shares):
 def test_both_directions_by_hand():
     student, teacher = logs(0.5, 0.25, 0.25), logs(0.25, 0.25, 0.5)
     expected = 0.5 * math.log(2) - 0.25 * math.log(2)
-    close(token_reverse_kl(student, teacher), torch.tensor(expected, dtype=torch.float64))
+    assert_close(token_reverse_kl(student, teacher), torch.tensor(expected, dtype=torch.float64))
     student = logs(0.5, 0.5, 1e-30)
     forward = 0.25 * math.log(0.25 / 0.5) * 2 + 0.5 * math.log(0.5 / 1e-30)
-    close(token_forward_kl(student, teacher).item(), forward)
+    assert_close(token_forward_kl(student, teacher).item(), forward)
 
 
 def test_the_tail_bucket_by_hand():
     student, teacher = logs(0.6, 0.3, 0.1), logs(0.2, 0.3, 0.5)
     expected = 0.6 * math.log(0.6 / 0.2) + 0.4 * math.log(0.4 / 0.8)
-    close(token_reverse_kl(student, teacher, top_k=1).item(), expected)
+    assert_close(token_reverse_kl(student, teacher, top_k=1).item(), expected)
     # The teacher's likeliest token is another one.
     expected = 0.5 * math.log(0.5 / 0.1) + 0.5 * math.log(0.5 / 0.9)
-    close(token_forward_kl(student, teacher, top_k=1).item(), expected)
+    assert_close(token_forward_kl(student, teacher, top_k=1).item(), expected)
 
 
 @BOTH
@@ -52,9 +52,9 @@ def test_the_bucket_bounds_rise_to_the_full_divergence(kl, seed):
         found = kl(student, teacher, top_k=k)
         assert (found >= before - 1e-12).all()
         before = found
-    close(before, full)
-    close(kl(student, teacher, top_k=SIZE - 1), full)  # a bucket of one token
-    close(kl(student, teacher, top_k=SIZE + 5), full)
+    assert_close(before, full)
+    assert_close(kl(student, teacher, top_k=SIZE - 1), full)  # a bucket of one token
+    assert_close(kl(student, teacher, top_k=SIZE + 5), full)
 
 
 @BOTH
@@ -62,16 +62,16 @@ def test_the_bucket_bounds_rise_to_the_full_divergence(kl, seed):
 def test_a_constant_in_the_logits_and_the_order_of_tokens_change_nothing(kl, seed, shift, k):
     student, teacher = draw(seed, 2), draw(seed + 1, 2)
     found = kl(student, teacher, top_k=k)
-    close(kl(student + shift, teacher - shift, top_k=k), found)
+    assert_close(kl(student + shift, teacher - shift, top_k=k), found)
     order = torch.randperm(SIZE, generator=torch.Generator().manual_seed(seed))
-    close(kl(student[:, order], teacher[:, order], top_k=k), found)
+    assert_close(kl(student[:, order], teacher[:, order], top_k=k), found)
     assert (kl(student, student, top_k=k).abs() < 1e-12).all()
 
 
 @BOTH
 def test_temperature_divides_both_logits(kl):
     student, teacher = draw(1, 3), draw(2, 3)
-    close(kl(student, teacher, temperature=2.0), kl(student / 2, teacher / 2))
+    assert_close(kl(student, teacher, temperature=2.0), kl(student / 2, teacher / 2))
 
 
 @given(seed=st.integers(0, 10**6))
@@ -81,10 +81,10 @@ def test_gradients_are_the_closed_forms_and_the_teacher_gets_none(seed):
     value = token_reverse_kl(student, teacher)
     value.backward()
     p, log_p, log_q = student.softmax(-1), student.log_softmax(-1), teacher.log_softmax(-1)
-    close(student.grad, (p * (log_p - log_q - value)).detach())
+    assert_close(student.grad, (p * (log_p - log_q - value)).detach())
     student.grad = None
     token_forward_kl(student, teacher).backward()
-    close(student.grad, (p - teacher.softmax(-1)).detach())
+    assert_close(student.grad, (p - teacher.softmax(-1)).detach())
     assert teacher.grad is None
 
 
@@ -99,8 +99,8 @@ def test_sampled_is_the_reverse_divergence_in_expectation(seed):
     sampled, student.grad = student.grad, None
     full = token_reverse_kl(student, teacher)
     full.backward()
-    close(expected.detach(), full.detach())
-    close(sampled, student.grad)
+    assert_close(expected.detach(), full.detach())
+    assert_close(sampled, student.grad)
 
 
 @pytest.mark.parametrize("divergence", ["reverse", "forward"])
@@ -114,14 +114,14 @@ def test_masked_tokens_get_no_gradient_and_parts_add_up(divergence):
     halves = [
         distil_loss(student[i], teacher[i], mask[i], divergence, top_k=3, tokens=4) for i in (0, 1)
     ]
-    close(sum(halves), loss)
+    assert_close(sum(halves), loss)
     assert distil_loss(student, teacher, 0 * mask, divergence).item() == 0.0
 
 
 def test_a_token_that_the_teacher_forbids_stays_finite():
     student, teacher = logs(0.5, 0.5, 1e-9), logs(1.0, 0.0, 0.0)
     expected = 0.5 * math.log(0.5) + 0.5 * (math.log(0.5) + 100)
-    close(token_reverse_kl(student, teacher).item(), expected, atol=1e-6, rtol=0.0)
+    assert_close(token_reverse_kl(student, teacher).item(), expected, atol=1e-6, rtol=0.0)
     assert token_forward_kl(student, teacher).item() == pytest.approx(math.log(2), abs=1e-6)
     with pytest.raises(ArgumentError, match="teacher_logits"):
         token_reverse_kl(student, logs(0.0, 0.0, 0.0))

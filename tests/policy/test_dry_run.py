@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
+import policy_cases
 import pytest
 import torch
 from hypothesis import given, settings
@@ -34,14 +36,7 @@ def f64(values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def close(left, right, tolerance=1e-9):
-    torch.testing.assert_close(
-        torch.as_tensor(left, dtype=torch.float64),
-        torch.as_tensor(right, dtype=torch.float64),
-        rtol=tolerance,
-        atol=tolerance,
-        equal_nan=True,
-    )
+assert_close = partial(policy_cases.assert_close, equal_nan=True)
 
 
 def by_method(found):
@@ -63,15 +58,15 @@ def test_shares_by_hand():
     # -5, 5 and b 0.5, -0.5: shares 10/11 and 1/11. GDPO gives both the same share, and cancels.
     found = compare_weightings([[0, 1], [10, 0]], ["q", "q"], names=["a", "b"], scaling=EXACT)
     total = by_method(found)["sum"]
-    close(total.share_K, [10 / 11, 1 / 11])
+    assert_close(total.share_K, [10 / 11, 1 / 11])
     deviation = 9 / math.sqrt(2)  # of 1 and 10, with one degree of freedom
-    close(total.advantages_B, [-4.5 / deviation, 4.5 / deviation])
-    close(total.correlation_K, [1, -1])
+    assert_close(total.advantages_B, [-4.5 / deviation, 4.5 / deviation])
+    assert_close(total.correlation_K, [1, -1])
     gdpo = by_method(found)["gdpo"]
-    close(gdpo.advantages_B, [0, 0])
+    assert_close(gdpo.advantages_B, [0, 0])
     # All rows are the reference: a has mean 5, sd 5, b mean 0.5, sd 0.5; they cancel there too.
-    close(found.reference.mean_K, [5, 0.5])
-    close(found.reference.sd_K, [5, 0.5])
+    assert_close(found.reference.mean_K, [5, 0.5])
+    assert_close(found.reference.sd_K, [5, 0.5])
     for method in ("gdpo", "reference_frozen"):
         assert by_method(found)[method].share_K.isnan().all()
         assert by_method(found)[method].correlation_K.isnan().all()
@@ -90,21 +85,23 @@ def test_the_three_factors_by_hand():
         rule=TriFactor(severity={"c": 3.0}, threshold={"c": 0.0}, w_min=0.1),
     )
     weakness = [math.exp(-0.5 * (m - 2 / 3)) for m in (0, 2, 0)]
-    close(found.factors.progress_K, [0, 2, 0])
-    close(found.factors.weakness_K, weakness)
-    close(found.factors.risk_K, [1, 1, 1 + 3 * 0.5])
-    close(found.factors.redundancy_K, [0.5, 0.5, 1])
+    assert_close(found.factors.progress_K, [0, 2, 0])
+    assert_close(found.factors.weakness_K, weakness)
+    assert_close(found.factors.risk_K, [1, 1, 1 + 3 * 0.5])
+    assert_close(found.factors.redundancy_K, [0.5, 0.5, 1])
     raw = [weakness[0] / 2, weakness[1] / 2, weakness[2] * 2.5]
     expected = [3 * x / sum(raw) for x in raw]
     assert all(0.1 < x < 4 for x in expected)
-    close(found.factors.weight_K, expected)
-    close(found.factors.settled_K, expected)
-    close(found.below_K, [NAN, NAN, 0.5])
+    assert_close(found.factors.weight_K, expected)
+    assert_close(found.factors.settled_K, expected)
+    assert_close(found.below_K, [NAN, NAN, 0.5])
     # c is the same for all of a group: its weight rises and its share stays 0.
-    close(by_method(found)["tri_factor"].share_K[2], 0)
+    assert_close(by_method(found)["tri_factor"].share_K[2], 0)
     # In a group: a and b bring w_a and w_b, of weights 0.5 exp(1/3) and 0.5 exp(-2/3): e to 1.
-    close(by_method(found)["tri_factor"].share_K[:2], [math.e / (math.e + 1), 1 / (math.e + 1)])
-    close(by_method(found)["reference_frozen"].share_K, [0.5, 0.5, 0])
+    assert_close(
+        by_method(found)["tri_factor"].share_K[:2], [math.e / (math.e + 1), 1 / (math.e + 1)]
+    )
+    assert_close(by_method(found)["reference_frozen"].share_K, [0.5, 0.5, 0])
 
 
 def test_weights_follow_the_steps_as_in_training():
@@ -114,15 +111,17 @@ def test_weights_follow_the_steps_as_in_training():
     found = compare_weightings(rewards, [0] * 6, steps=steps, reference=reference).factors
     # Raw weights 0.5 exp(0.5) and 0.5 exp(-0.5), scaled to mean 1; a fifth of the way each step.
     goal = 2 * math.exp(0.5) / (math.exp(0.5) + math.exp(-0.5))
-    close(found.settled_K, [goal, 2 - goal])
-    close(found.weight_K[0], 0.64 * 1 + 0.36 * goal)
-    close(compare_weightings(rewards, [0] * 6, reference=reference).factors.weight_K[0], goal)
+    assert_close(found.settled_K, [goal, 2 - goal])
+    assert_close(found.weight_K[0], 0.64 * 1 + 0.36 * goal)
+    assert_close(
+        compare_weightings(rewards, [0] * 6, reference=reference).factors.weight_K[0], goal
+    )
 
 
 def test_the_same_group_label_in_another_step_is_another_group():
     rewards = [[0.0], [1.0], [100.0], [101.0]]
     found = by_method(compare_weightings(rewards, ["q"] * 4, steps=[0, 0, 1, 1]))
-    close(found["sum"].advantages_B, [-(0.5**0.5), 0.5**0.5] * 2, 1e-5)
+    assert_close(found["sum"].advantages_B, [-(0.5**0.5), 0.5**0.5] * 2, 1e-5)
 
 
 @settings(max_examples=60, deadline=None)
@@ -161,11 +160,11 @@ def test_advantages_are_those_of_the_doors(table, data):
 
     state = PolicyState(reference=reference)
     for one, recipe in zip(found.methods, recipes, strict=True):
-        close(one.advantages_B, advantages(recipe, batch, state).values_B, 1e-6)
-        close(one.contributions_BK.sum(1), one.advantages_B)
+        assert_close(one.advantages_B, advantages(recipe, batch, state).values_B, 1e-6)
+        assert_close(one.contributions_BK.sum(1), one.advantages_B)
         total = one.share_K.sum().item()
         assert math.isnan(total) or total == pytest.approx(1.0)
-    close(found.factors.weight_K.mean(), 1.0)
+    assert_close(found.factors.weight_K.mean(), 1.0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -179,21 +178,21 @@ def test_permuting_the_rewards_permutes_everything(table, random):
     rule = TriFactor(severity=dict.fromkeys(known, 2.0), threshold=dict.fromkeys(known, 0.5))
     plain = compare_weightings(table, groups, names=names, rule=rule)
     mixed = compare_weightings(table[:, order], groups, names=[names[i] for i in order], rule=rule)
-    close(plain.factors.weight_K[order], mixed.factors.weight_K)
-    close(plain.below_K[order], mixed.below_K)
+    assert_close(plain.factors.weight_K[order], mixed.factors.weight_K)
+    assert_close(plain.below_K[order], mixed.below_K)
     for left, right in zip(plain.methods, mixed.methods, strict=True):
-        close(left.advantages_B, right.advantages_B, 1e-6)
-        close(left.share_K[order], right.share_K, 1e-6)
+        assert_close(left.advantages_B, right.advantages_B, 1e-6)
+        assert_close(left.share_K[order], right.share_K, 1e-6)
 
 
 def test_one_reward_has_weight_one_and_the_whole_share():
     rule = TriFactor(severity={"0": 4.0}, threshold={"0": 0.5})
     found = compare_weightings([0.0, 1.0, 0.0, 3.0], [0, 0, 1, 1], rule=rule)
-    close(found.factors.weight_K, [1])
-    close(found.below_K, [0.5])
+    assert_close(found.factors.weight_K, [1])
+    assert_close(found.below_K, [0.5])
     for one in found.methods:
-        close(one.share_K, [1])
-        close(one.correlation_K, [1])
+        assert_close(one.share_K, [1])
+        assert_close(one.correlation_K, [1])
 
 
 def test_missing_rewards_leave_the_sum_and_count_as_the_start_model_elsewhere():
@@ -207,7 +206,7 @@ def test_missing_rewards_leave_the_sum_and_count_as_the_start_model_elsewhere():
     half = math.sqrt(1.5) - 1
     deviation = math.sqrt(half**2)  # of -half, half and 0 with one degree of freedom
     expected = [0, -half / (deviation + 1e-6), half / (deviation + 1e-6), 0]
-    close(found["reference_frozen"].advantages_B, expected)
+    assert_close(found["reference_frozen"].advantages_B, expected)
 
 
 def test_a_row_without_a_sum_has_no_say_in_how_a_reward_agrees_with_it():
@@ -215,16 +214,16 @@ def test_a_row_without_a_sum_has_no_say_in_how_a_reward_agrees_with_it():
     found = by_method(compare_weightings(rewards, list("aaabb")))
     # Sums 9.2 and 5.1, 2 and 4.2: the first reward is on their side in both groups, the second
     # in one of two.
-    close(found["sum"].correlation_K, [1, 0, 1])
+    assert_close(found["sum"].correlation_K, [1, 0, 1])
 
 
 def test_the_first_rows_or_a_table_stand_for_the_start_model():
     rewards = [[0.0], [2.0], [50.0], [60.0]]
     first = compare_weightings(rewards, [0, 0, 1, 1], reference=2)
-    close([first.reference.mean_K[0], first.reference.sd_K[0]], [1, 1])
-    close(first.saturated_K, [0.5])
+    assert_close([first.reference.mean_K[0], first.reference.sd_K[0]], [1, 1])
+    assert_close(first.saturated_K, [0.5])
     same = compare_weightings(rewards, [0, 0, 1, 1], reference=[[0.0], [2.0]])
-    close(same.methods[3].advantages_B, first.methods[3].advantages_B)
+    assert_close(same.methods[3].advantages_B, first.methods[3].advantages_B)
 
 
 @given(tables(), st.sampled_from(("group_std", "batch_std", "none")), st.sampled_from((0, 1)))
@@ -233,7 +232,9 @@ def test_every_scale_is_that_of_the_advantage_piece(table, scale, ddof):
     groups = [row // 3 for row in range(len(table))]
     scaling = SumThenNormalise(scale=scale, ddof=ddof)
     found = compare_weightings(table, groups, reference=start_of(table), scaling=scaling)
-    close(by_method(found)["sum"].advantages_B, grpo_advantage(table, groups, scale, ddof=ddof))
+    assert_close(
+        by_method(found)["sum"].advantages_B, grpo_advantage(table, groups, scale, ddof=ddof)
+    )
 
 
 def start_of(table):
@@ -252,11 +253,11 @@ def test_replayed_rows_move_the_weights_and_are_not_told_of(table):
     later = compare_weightings(
         twice, groups, steps=steps, reference=start, scaling=scaling, replayed=len(table)
     )
-    close(later.factors.weight_K, whole.factors.weight_K)
+    assert_close(later.factors.weight_K, whole.factors.weight_K)
     for one, both in zip(later.methods, whole.methods, strict=True):
-        close(one.advantages_B, both.advantages_B[len(table) :])
+        assert_close(one.advantages_B, both.advantages_B[len(table) :])
         assert one.left_out * 2 == both.left_out
-    close(later.missing_K * 2, whole.missing_K)
+    assert_close(later.missing_K * 2, whole.missing_K)
 
 
 def test_rows_left_out_are_counted_by_method_and_missing_values_by_reward():

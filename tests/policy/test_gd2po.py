@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from policy_cases import assert_close
 
 from burnish.policy.conflict import conflict_keep
 from burnish.policy.gdpo import gd2po_advantage, gdpo_advantage
@@ -29,15 +30,6 @@ LENGTHS = [2] * 4 + [1] * 4 + [2] * 4
 ROOT = math.sqrt(3) / 2
 
 
-def close(left, right, tolerance=1e-9):
-    torch.testing.assert_close(
-        torch.as_tensor(left, dtype=torch.float64),
-        torch.as_tensor(right, dtype=torch.float64),
-        rtol=tolerance,
-        atol=tolerance,
-    )
-
-
 @st.composite
 def cases(draw, columns=None, least=1, missing=False):
     """Rewards (B, K) on a grid, groups and lengths of 1 to 4 groups with up to 5 rollouts."""
@@ -57,30 +49,32 @@ def cases(draw, columns=None, least=1, missing=False):
 
 def test_the_sum_over_kept_rollouts_by_hand():
     unscaled = gd2po_advantage(REWARDS, GROUPS, whiten=False, query_weights=False, eps=0.0)
-    close(unscaled, [0, 0, -1, -1, ROOT, ROOT, -ROOT, -ROOT, 0, 0, 0, 0])
+    assert_close(unscaled, [0, 0, -1, -1, ROOT, ROOT, -ROOT, -ROOT, 0, 0, 0, 0])
     # Half of group 0 is kept, all of the others.
     scaled = gd2po_advantage(REWARDS, GROUPS, whiten=False, eps=0.0)
-    close(scaled, [0, 0, -0.5, -0.5, ROOT, ROOT, -ROOT, -ROOT, 0, 0, 0, 0])
+    assert_close(scaled, [0, 0, -0.5, -0.5, ROOT, ROOT, -ROOT, -ROOT, 0, 0, 0, 0])
 
 
 def test_the_published_whitening_pushes_a_group_without_signal_by_a_quarter():
     # Kept tokens: 4 of -1/2, 2 each of +-sqrt(3)/2, 8 of 0. Mean -2/16; squares 1 + 3, less
     # 16/64, over 15: variance 1/4. So (0 + 1/8) / (1/2) = 1/4 for answers that nobody preferred.
     published = gd2po_advantage(REWARDS, GROUPS, LENGTHS, eps=0.0, ignore_zero_signal=False)
-    close(published[8:], [0.25] * 4, 1e-7)
-    close(published[:4], [0, 0, -0.75, -0.75], 1e-7)
-    close(published[4:8], [2 * ROOT + 0.25] * 2 + [0.25 - 2 * ROOT] * 2, 1e-7)
+    assert_close(published[8:], [0.25] * 4, 1e-7)
+    assert_close(published[:4], [0, 0, -0.75, -0.75], 1e-7)
+    assert_close(published[4:8], [2 * ROOT + 0.25] * 2 + [0.25 - 2 * ROOT] * 2, 1e-7)
     only_scaled = gd2po_advantage(
         REWARDS, GROUPS, LENGTHS, eps=0.0, ignore_zero_signal=False, shift=False
     )
-    close(only_scaled, [0, 0, -1, -1, 2 * ROOT, 2 * ROOT, -2 * ROOT, -2 * ROOT, 0, 0, 0, 0], 1e-7)
+    assert_close(
+        only_scaled, [0, 0, -1, -1, 2 * ROOT, 2 * ROOT, -2 * ROOT, -2 * ROOT, 0, 0, 0, 0], 1e-7
+    )
 
 
 def test_ours_leaves_that_group_at_zero_and_out_of_the_statistics():
     # 8 tokens: mean -2/8, squares 4 less 8/16, over 7: variance 1/2.
     ours = gd2po_advantage(REWARDS, GROUPS, LENGTHS, eps=0.0)
     assert (ours[8:] == 0).all()
-    close(ours[2:4], [-0.25 / math.sqrt(0.5)] * 2, 1e-7)
+    assert_close(ours[2:4], [-0.25 / math.sqrt(0.5)] * 2, 1e-7)
     without = gd2po_advantage(REWARDS[:8], GROUPS[:8], LENGTHS[:8], eps=0.0)
     assert torch.equal(ours[:8], without)
 
@@ -100,21 +94,21 @@ def test_the_snr_filter_by_hand():
     options = {"whiten": False, "variant": "snr", "eps": 0.0, "ddof": 0}
     # Rollout 1: net (1 - 0.577) over gross (1 + 0.577) is 0.268.
     all_kept = gd2po_advantage(rewards, groups, tau=0.26, **options)
-    close(all_kept, [1 + 3 * third, 1 - third, -1 - third, -1 - third])
+    assert_close(all_kept, [1 + 3 * third, 1 - third, -1 - third, -1 - third])
     dropped = gd2po_advantage(rewards, groups, tau=0.27, **options)
-    close(dropped, [0.75 * (1 + 3 * third), 0, -0.75 * (1 + third), -0.75 * (1 + third)])
+    assert_close(dropped, [0.75 * (1 + 3 * third), 0, -0.75 * (1 + third), -0.75 * (1 + third)])
 
 
 def test_a_weight_of_zero_ends_a_conflict():
     rewards, groups = [[1, 0, 0], [0, 1, 0], [0, 0, 3]], [0] * 3
     assert (gd2po_advantage(rewards, groups, whiten=False) == 0).all()
-    close(
+    assert_close(
         gd2po_advantage(rewards, groups, weights=[0, 2, 0]),
         gdpo_advantage([r[1] for r in rewards], groups),
         1e-7,
     )
     holes = [[NAN, 0, NAN], [0, 1, NAN], [NAN, 0, 3]]
-    close(
+    assert_close(
         gd2po_advantage(holes, groups, weights=[0, 2, 0]),
         gd2po_advantage(rewards, groups, weights=[0, 2, 0]),
     )
@@ -150,7 +144,7 @@ def test_one_reward_makes_it_a_whitened_grpo(case, variant):
     assert torch.equal(gd2po_advantage(one, groups, lengths, variant=variant), whitened)
     assert torch.equal(gdpo_advantage(one, groups, lengths), whitened)
     twins = torch.stack([one, one, one], 1)
-    close(gd2po_advantage(twins, groups, lengths, variant=variant), whitened, 1e-6)
+    assert_close(gd2po_advantage(twins, groups, lengths, variant=variant), whitened, 1e-6)
 
 
 @settings(max_examples=40)
@@ -184,7 +178,7 @@ def test_order_changes_nothing(case, variant, random):
     shuffled = gd2po_advantage(
         rewards[order], [groups[i] for i in order], [lengths[i] for i in order], variant=variant
     )
-    close(shuffled, gd2po_advantage(rewards, groups, lengths, variant=variant)[order], 1e-7)
+    assert_close(shuffled, gd2po_advantage(rewards, groups, lengths, variant=variant)[order], 1e-7)
 
 
 @settings(max_examples=40)
@@ -194,7 +188,7 @@ def test_the_scale_of_a_reward_changes_nothing(case, variant, slope, offset):
     rescaled = rewards.clone()
     rescaled[:, 0] = rescaled[:, 0] * slope + offset
     options = {"variant": variant, "eps": 0.0}
-    close(
+    assert_close(
         gd2po_advantage(rescaled, groups, lengths, **options),
         gd2po_advantage(rewards, groups, lengths, **options),
         1e-6,
@@ -207,7 +201,7 @@ def test_flipping_every_reward_flips_every_advantage(case, variant, ignore):
     rewards, groups, lengths = case
     options = {"variant": variant, "ignore_zero_signal": ignore}
     flipped = gd2po_advantage(-rewards, groups, lengths, **options)
-    close(flipped, -gd2po_advantage(rewards, groups, lengths, **options), 1e-6)
+    assert_close(flipped, -gd2po_advantage(rewards, groups, lengths, **options), 1e-6)
 
 
 @settings(max_examples=40)
@@ -218,13 +212,13 @@ def test_dropped_rollouts_get_zero_and_tokens_have_mean_zero_and_variance_one(ca
     keep = conflict_keep(per_reward_advantages(rewards, groups))
     assert (values[~keep] == 0).all()
     tokens = torch.tensor(lengths)
-    close((values * tokens).sum(), 0.0)
+    assert_close((values * tokens).sum(), 0.0)
     assume((values != 0).any())
     sums = gd2po_advantage(rewards, groups, whiten=False)
     counted = keep & informative_groups(sums, groups)
     before = sums[counted].repeat_interleave(tokens[counted]).var()
     after = values[counted].repeat_interleave(tokens[counted]).var()
-    close(after, before / (before + 1e-8))
+    assert_close(after, before / (before + 1e-8))
 
 
 @settings(max_examples=40)
@@ -254,7 +248,7 @@ def test_a_missing_rollout_is_as_if_it_were_not_there(case, variant):
     fewer = gd2po_advantage(
         rewards[rest], [groups[i] for i in rest], [lengths[i] for i in rest], variant=variant
     )
-    close(values[rest], fewer, 1e-7)
+    assert_close(values[rest], fewer, 1e-7)
 
 
 def plain_gd2po(rewards, groups, lengths, variant, tau):
@@ -299,7 +293,7 @@ def test_the_published_form_written_out(case, variant, tau):
     values = gd2po_advantage(
         rewards, groups, lengths, variant=variant, tau=tau, ignore_zero_signal=False
     )
-    close(values, expected, 1e-6)
+    assert_close(values, expected, 1e-6)
 
 
 def ratios(rewards, groups):

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
+import policy_cases
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -31,14 +33,7 @@ def f64(values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def close(left, right, tolerance=1e-9):
-    torch.testing.assert_close(
-        torch.as_tensor(left, dtype=torch.float64),
-        torch.as_tensor(right, dtype=torch.float64),
-        rtol=tolerance,
-        atol=tolerance,
-        equal_nan=True,
-    )
+assert_close = partial(policy_cases.assert_close, equal_nan=True)
 
 
 def tables(columns=None, rows=(3, 8)):
@@ -56,8 +51,8 @@ def varies(table):
 def test_reference_statistics_by_hand():
     # 1, 3 without the missing one: mean 2, population deviation 1. 0, 0, 6: mean 2, sqrt(8).
     stats = fit_reference_stats([[1, 0], [NAN, 0], [3, 6]])
-    close(stats.mean_K, [2, 2])
-    close(stats.sd_K, [1, math.sqrt(8)])
+    assert_close(stats.mean_K, [2, 2])
+    assert_close(stats.sd_K, [1, math.sqrt(8)])
     assert stats.count_K.tolist() == [2, 3]
 
 
@@ -65,7 +60,7 @@ def test_a_reward_constant_on_the_reference_gets_the_floor_and_then_the_clip():
     stats = fit_reference_stats([[0.1]] * 7, sd_floor=0.5)
     assert stats.sd_K.tolist() == [0.5]
     assert fit_reference_stats([0.1] * 7).sd_K.tolist() == [1e-3]
-    close(
+    assert_close(
         reference_frozen_normalise([[0.1], [0.4], [9.0]], stats.mean_K, stats.sd_K),
         [[0], [0.6], [5]],
     )
@@ -74,21 +69,21 @@ def test_a_reward_constant_on_the_reference_gets_the_floor_and_then_the_clip():
 def test_robust_statistics_do_not_see_an_outlier():
     # 1, 2, 3, 4, 100: median 3, absolute deviations 2, 1, 0, 1, 97 with median 1.
     stats = fit_reference_stats([1, 2, 3, 4, 100], robust=True)
-    close(stats.mean_K, [3])
-    close(stats.sd_K, [1.4826])
+    assert_close(stats.mean_K, [3])
+    assert_close(stats.sd_K, [1.4826])
     # An even count: the median is half way.
-    close(fit_reference_stats([1, 2, 4, NAN, 8], robust=True).mean_K, [3])
+    assert_close(fit_reference_stats([1, 2, 4, NAN, 8], robust=True).mean_K, [3])
     # More than half of 0/1 rewards are equal: their median deviation is 0, though they vary.
-    close(fit_reference_stats([1, 0, 0, 0], robust=True).sd_K, [math.sqrt(3) / 4])
+    assert_close(fit_reference_stats([1, 0, 0, 0], robust=True).sd_K, [math.sqrt(3) / 4])
 
 
 def test_normalised_rewards_by_hand():
     rewards = [[12.0, 0.0], [10.0, NAN], [-90.0, 1.5]]
     normalised = reference_frozen_normalise(rewards, [10, 1], [2, 0.5], clip=3.0)
-    close(normalised, [[1, -2], [0, NAN], [-3, 1]])
-    close(saturated_share(normalised, 3.0), [1 / 3, 0])
-    close(saturated_share([[NAN, 5.0], [NAN, -5.0]], 5.0), [NAN, 1])
-    close(reference_frozen_normalise([3.0, NAN], 1.0, 4.0), [0.5, NAN])
+    assert_close(normalised, [[1, -2], [0, NAN], [-3, 1]])
+    assert_close(saturated_share(normalised, 3.0), [1 / 3, 0])
+    assert_close(saturated_share([[NAN, 5.0], [NAN, -5.0]], 5.0), [NAN, 1])
+    assert_close(reference_frozen_normalise([3.0, NAN], 1.0, 4.0), [0.5, NAN])
 
 
 @given(tables())
@@ -96,8 +91,8 @@ def test_the_reference_batch_itself_has_mean_zero_and_deviation_one(table):
     assume(varies(table))
     stats = fit_reference_stats(table)
     normalised = reference_frozen_normalise(table, stats.mean_K, stats.sd_K, clip=math.inf)
-    close(normalised.mean(0), torch.zeros(table.shape[1]))
-    close(normalised.std(0, correction=0), torch.ones(table.shape[1]))
+    assert_close(normalised.mean(0), torch.zeros(table.shape[1]))
+    assert_close(normalised.std(0, correction=0), torch.ones(table.shape[1]))
 
 
 @settings(max_examples=40)
@@ -111,7 +106,9 @@ def test_a_reward_on_another_scale_with_its_own_statistics_is_the_same(
         stats = fit_reference_stats(change(reference))
         return reference_frozen_normalise(change(table), stats.mean_K, stats.sd_K)
 
-    close(normalise(lambda values: values * slope + offset), normalise(lambda values: values), 1e-6)
+    assert_close(
+        normalise(lambda values: values * slope + offset), normalise(lambda values: values), 1e-6
+    )
 
 
 def test_statistics_and_weights_survive_a_checkpoint():
@@ -126,32 +123,32 @@ def test_statistics_and_weights_survive_a_checkpoint():
 
 def test_factors_by_hand():
     # Progress 0, 1, 2 with mean 1: exp(0.5), 1, exp(-0.5).
-    close(weakness_factor([0, 1, 2], 0.5), [math.exp(0.5), 1, math.exp(-0.5)])
-    close(weakness_factor([0, NAN, 2], 0.5), [math.exp(0.5), 1, math.exp(-0.5)])
-    close(risk_factor([0, 2, 5, 3], [0.9, 0.25, 0, NAN]), [1, 1.5, 1, 1])
+    assert_close(weakness_factor([0, 1, 2], 0.5), [math.exp(0.5), 1, math.exp(-0.5)])
+    assert_close(weakness_factor([0, NAN, 2], 0.5), [math.exp(0.5), 1, math.exp(-0.5)])
+    assert_close(risk_factor([0, 2, 5, 3], [0.9, 0.25, 0, NAN]), [1, 1.5, 1, 1])
 
 
 def test_redundancy_by_hand():
     # Columns 0 and 1 rise together (correlation 1), 2 falls (-1), 3 is constant.
     table = [[0, 1, 3, 0.1], [1, 3, 2, 0.1], [2, 5, 1, 0.1]]
-    close(redundancy_factor(table, 1.0), [0.5, 0.5, 1, 1])
-    close(redundancy_factor(table, 3.0), [0.25, 0.25, 1, 1])
+    assert_close(redundancy_factor(table, 1.0), [0.5, 0.5, 1, 1])
+    assert_close(redundancy_factor(table, 3.0), [0.25, 0.25, 1, 1])
     # (-1, 0, 1) and (-1, 1, 0): product 1 over sqrt(2 * 2).
-    close(redundancy_factor([[-1, -1], [0, 1], [1, 0]], 1.0), [2 / 3, 2 / 3])
+    assert_close(redundancy_factor([[-1, -1], [0, 1], [1, 0]], 1.0), [2 / 3, 2 / 3])
 
 
 def test_redundancy_uses_the_rollouts_that_have_both():
     together = [[-1, -1], [0, 1], [1, 0]]
-    close(redundancy_factor([*together, [NAN, 50], [70, NAN]], 1.0), [2 / 3, 2 / 3])
+    assert_close(redundancy_factor([*together, [NAN, 50], [70, NAN]], 1.0), [2 / 3, 2 / 3])
     # Two points always lie on a line.
-    close(redundancy_factor([[0, 0], [1, 1], [NAN, 5], [7, NAN]], 1.0), [1, 1])
+    assert_close(redundancy_factor([[0, 0], [1, 1], [NAN, 5], [7, NAN]], 1.0), [1, 1])
 
 
 @given(tables(columns=3))
 def test_redundancy_agrees_with_the_library(table):
     assume(varies(table))
     positive = torch.corrcoef(table.T).clamp(min=0).fill_diagonal_(0).sum(1)
-    close(redundancy_factor(table, 0.7), 1 / (1 + 0.7 * positive))
+    assert_close(redundancy_factor(table, 0.7), 1 / (1 + 0.7 * positive))
 
 
 # Three rewards whose columns are uncorrelated by construction.
@@ -172,13 +169,15 @@ def weigh(**changes):
 
 def test_weights_by_hand():
     # Risk 1 + 5 * 0.4 = 3 on the last: 1, 1, 3 over their mean 5/3.
-    close(weigh(severity=[0, 0, 5], violation_rate=[1, 1, 0.4]), [0.6, 0.6, 1.8])
+    assert_close(weigh(severity=[0, 0, 5], violation_rate=[1, 1, 0.4]), [0.6, 0.6, 1.8])
     # Half of it with beta 0.5.
-    close(weigh(severity=[0, 0, 5], violation_rate=[1, 1, 0.4], beta=0.5), [0.8, 0.8, 1.4])
+    assert_close(weigh(severity=[0, 0, 5], violation_rate=[1, 1, 0.4], beta=0.5), [0.8, 0.8, 1.4])
     # Held: 1, 1, 16 over 6 is 1/6, 1/6, 8/3; held to 1/2 and 2 it is 1/2, 1/2, 2, of mean 1.
-    close(weigh(severity=[0, 0, 15], violation_rate=[0, 0, 1], w_min=0.5, w_max=2.0), [0.5, 0.5, 2])
+    assert_close(
+        weigh(severity=[0, 0, 15], violation_rate=[0, 0, 1], w_min=0.5, w_max=2.0), [0.5, 0.5, 2]
+    )
     # Held and off the mean: 1/2, 1/2, 3/2 over 5/6.
-    close(
+    assert_close(
         weigh(severity=[0, 0, 15], violation_rate=[0, 0, 1], w_min=0.5, w_max=1.5), [0.6, 0.6, 1.8]
     )
 
@@ -198,7 +197,7 @@ def test_a_duplicated_reward_shares_the_weight_of_one():
     four = [0.0] * 4
     weights = tri_factor_weights(four, four, four, doubled, [1.0] * 4, beta=0.0)
     shares = weights / weights.sum()
-    close(shares, [1 / 6, 1 / 3, 1 / 3, 1 / 6])
+    assert_close(shares, [1 / 6, 1 / 3, 1 / 3, 1 / 6])
 
 
 def test_fewer_than_three_rollouts_keep_the_weights():
@@ -223,7 +222,7 @@ STEPS = st.tuples(
 def test_weights_have_mean_one_and_follow_their_rewards(step, beta):
     table, progress, severity, rate, previous = step
     weights = tri_factor_weights(progress, severity, rate, table, previous, beta=beta)
-    close(weights.mean(), 1.0)
+    assert_close(weights.mean(), 1.0)
     assert (weights > 0).all()
     order = [2, 0, 1]
 
@@ -238,7 +237,7 @@ def test_weights_have_mean_one_and_follow_their_rewards(step, beta):
         turned(previous),
         beta=beta,
     )
-    close(again, weights[order])
+    assert_close(again, weights[order])
 
 
 @settings(max_examples=40)
@@ -265,20 +264,20 @@ def test_one_step_of_the_state_by_hand():
         WeightState.initial(2), normalised, rewards, [NAN, 0.0], [9.0, 2.0], eta_red=0.0, beta=0.5
     )
     # The averages start at the batch: progress 0 and -1; no threshold, and half below 0.
-    close(state.progress_K, [0, -1])
-    close(state.violation_K, [0, 0.5])
-    close(factors["weakness"], [math.exp(-0.25), math.exp(0.25)])
-    close(factors["risk"], [1, 2])
-    close(factors["redundancy"], [1, 1])
+    assert_close(state.progress_K, [0, -1])
+    assert_close(state.violation_K, [0, 0.5])
+    assert_close(factors["weakness"], [math.exp(-0.25), math.exp(0.25)])
+    assert_close(factors["risk"], [1, 2])
+    assert_close(factors["redundancy"], [1, 1])
     raw = f64([math.exp(-0.25), 2 * math.exp(0.25)])
-    close(state.weights_K, 0.5 + 0.5 * raw / raw.mean())
+    assert_close(state.weights_K, 0.5 + 0.5 * raw / raw.mean())
     # The second step mixes: progress 0.8 * (0, -1) + 0.2 * (1, 1), violations 0.9 * 0.5.
     ones = torch.ones(3, 2)
     state, _ = next_weights(
         state, ones, ones, [NAN, 0.0], [9.0, 2.0], beta_progress=0.8, beta_violation=0.9
     )
-    close(state.progress_K, [0.2, -0.6])
-    close(state.violation_K, [0, 0.45])
+    assert_close(state.progress_K, [0.2, -0.6])
+    assert_close(state.violation_K, [0, 0.45])
 
 
 def test_a_reward_without_values_waits():
@@ -288,7 +287,7 @@ def test_a_reward_without_values_waits():
     assert factors["weakness"].tolist() == [1, 1]
     seen = [[2.0, 1.0], [1.0, 2.0], [3.0, 4.0]]
     state, _ = next_weights(state, seen, seen, [0.0, 0.0], [1.0, 1.0])
-    close(state.progress_K, [2, 7 / 3])
+    assert_close(state.progress_K, [2, 7 / 3])
     waiting, _ = next_weights(state, blind, blind, [0.0, 0.0], [1.0, 1.0])
     assert waiting.progress_K[0] == state.progress_K[0]
 
@@ -298,8 +297,8 @@ def test_two_rollouts_move_the_averages_but_not_the_weights():
     table = [[1.0, -1.0], [1.0, -3.0]]
     after, _ = next_weights(state, table, table, [0.0, 0.0], [1.0, 1.0])
     assert torch.equal(after.weights_K, state.weights_K)
-    close(after.progress_K, [0.2, -0.4])
-    close(after.violation_K, [0.0, 0.2])
+    assert_close(after.progress_K, [0.2, -0.4])
+    assert_close(after.violation_K, [0.0, 0.2])
 
 
 @settings(max_examples=8)
@@ -310,8 +309,8 @@ def test_identical_batches_let_the_weights_settle(table, severity):
     for _ in range(80):
         state, _ = next_weights(state, table, table, [0.0, NAN, -3.0], severity)
         seen.append(state.weights_K)
-    close(seen[-1], seen[-2], 1e-6)
-    close(seen[-1].mean(), 1.0)
+    assert_close(seen[-1], seen[-2], 1e-6)
+    assert_close(seen[-1].mean(), 1.0)
 
 
 def test_weight_moves_from_a_copied_reward_to_a_violated_one():
@@ -340,15 +339,15 @@ def test_advantages_by_hand():
         rewards, mean=[10, 1], sd=[2, 0.5], clip=5.0, weights=[1, 0.5], groups=[0] * 3, eps=0.0
     )
     expected = grpo_advantage([0.0, 0.0, -0.5], [0] * 3, eps=0.0)
-    close(values, expected)
-    close(values, [1 / math.sqrt(3), 1 / math.sqrt(3), -2 / math.sqrt(3)])
+    assert_close(values, expected)
+    assert_close(values, [1 / math.sqrt(3), 1 / math.sqrt(3), -2 / math.sqrt(3)])
 
 
 def test_a_rollout_without_any_reward_that_counts_leaves_the_statistics():
     rewards = [[1.0, 5.0], [3.0, 5.0], [NAN, NAN], [NAN, 9.0]]
     values = medalign_advantage(rewards, [0, 0], [1, 1], 5.0, [1, 0], [0] * 4)
     pair = medalign_advantage([[1.0], [3.0]], [0], [1], 5.0, None, [0] * 2)
-    close(values, [*pair.tolist(), 0, 0])
+    assert_close(values, [*pair.tolist(), 0, 0])
 
 
 def test_a_constant_group_gets_zero_also_where_only_the_clip_makes_it_so():
@@ -362,7 +361,7 @@ def test_uniform_weights_make_it_grpo_on_normalised_rewards(table, divisor):
     groups = [i % divisor for i in range(len(table))]
     arguments = [1.0, -2.0], [2.0, 3.0]
     normalised = reference_frozen_normalise(table, *arguments, clip=2.0)
-    close(
+    assert_close(
         medalign_advantage(table, *arguments, 2.0, [1.0, 1.0], groups),
         grpo_advantage(normalised, groups),
     )

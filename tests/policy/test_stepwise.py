@@ -17,29 +17,29 @@ SEGMENTS = [[0, 1, 1, -1], [0, -1, 1, 1]]
 MASK = [[1, 1, 1, 1], [1, 1, 1, 0]]
 
 
-def close(found, wanted):
+def assert_close(found, wanted):
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), rtol=0, atol=2e-6)
 
 
 def test_local_credit_by_hand():
     found = stepwise_advantages(REWARDS, [0, 0], SEGMENTS, MASK, [1.0, 0.5])
-    close(found, [[R, -R / 2, -R / 2, Z], [-R, Z, R / 2, Z]])
+    assert_close(found, [[R, -R / 2, -R / 2, Z], [-R, Z, R / 2, Z]])
 
 
 def test_to_go_credit_by_hand():
     found = stepwise_advantages(REWARDS, [0, 0], SEGMENTS, MASK, [1.0, 0.5], "to_go")
-    close(found, [[R - R / 2, -R / 2, -R / 2, Z], [-R + R / 2, Z, R / 2, Z]])
+    assert_close(found, [[R - R / 2, -R / 2, -R / 2, Z], [-R + R / 2, Z, R / 2, Z]])
 
 
 def test_to_go_spreads_the_last_reward_over_all_tokens_and_local_does_not():
     rewards = [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
     segments = [[0, 1, 1, 2], [0, 1, 2, 2]]
     ones = torch.ones(2, 4)
-    close(
+    assert_close(
         stepwise_advantages(rewards, [5, 5], segments, ones, credit="to_go"),
         [[R] * 4, [-R] * 4],
     )
-    close(
+    assert_close(
         stepwise_advantages(rewards, [5, 5], segments, ones),
         [[Z, Z, Z, R], [Z, Z, -R, -R]],
     )
@@ -106,7 +106,7 @@ def test_no_signal_is_exactly_zero(credit):
 def test_a_missing_reward_leaves_its_own_column_only():
     rewards = [[1.0, math.nan], [0.0, 1.0], [0.0, 0.0]]
     found = stepwise_advantages(rewards, [0] * 3, [[0, 1]] * 3, torch.ones(3, 2))
-    close(found[:, 1], [Z, R, -R])
+    assert_close(found[:, 1], [Z, R, -R])
     assert found[0, 0] > 1
 
 

@@ -114,7 +114,7 @@ def as_tasks(kind, files, folder):
     return written, build(everything, seed=0, root=folder).train_tasks
 
 
-def check_all(tasks, dialect):
+def assert_all(tasks, dialect):
     for task in tasks:
         answer, shown = task.fields["answer"], task.fields["demonstration"]
         assert exact(shown, answer, dialect) == 1.0, task.id
@@ -129,7 +129,7 @@ def test_toolrl(tmp_path):
     names = ("toolrl/rl_test", "toolrl/sft_train", "toolrl/sft_dev")
     written, tasks = as_tasks("toolrl", real(*names), tmp_path)
     assert (written.tasks, written.skipped) == (370, ())
-    check_all(tasks, "blocks")
+    assert_all(tasks, "blocks")
     counts = Counter(task.fields["category"] for task in tasks)
     assert counts["call"] == 321
     assert counts["response"] == 49
@@ -139,7 +139,7 @@ def test_api_bank(tmp_path):
     names = ("api_bank/level1", "api_bank/level2", "api_bank/level3")
     written, tasks = as_tasks("api_bank", real(*names), tmp_path)
     assert (written.tasks, written.skipped) == (357, ())
-    check_all(tasks, "blocks")
+    assert_all(tasks, "blocks")
 
 
 def test_bfcl(tmp_path):
@@ -149,7 +149,7 @@ def test_bfcl(tmp_path):
     assert written.tasks == 149 + 169 + 131 + 118 + 130 + 271
     why = Counter("simulated" in reason for reason in written.skipped)
     assert why == {True: 126, False: 10}
-    check_all(tasks, "json")
+    assert_all(tasks, "json")
     empty = [task for task in tasks if not task.fields["answer"]]
     assert {task.fields["category"] for task in empty} == {"irrelevance"}
 

@@ -165,6 +165,7 @@ def add(a, b): return itertools.count()
 }
 
 
+@pytest.mark.attacks
 @pytest.mark.parametrize("name", CHEATS)
 def test_no_trick_passes(sandbox, name):
     if name == "answers without end":  # on a busy machine it may write until its clock runs out
@@ -435,6 +436,7 @@ DODGES = {
 }
 
 
+@pytest.mark.attacks
 @pytest.mark.parametrize(
     ("name", "keep_going"),
     [(name, False) for name in FORGERIES] + [(name, True) for name in [*FORGERIES][::7]],
@@ -446,6 +448,7 @@ def test_no_error_and_no_absence_passes_a_test(sandbox, name, keep_going):
     assert marks.passed == (name == "swallowed after the last assert"), marks
 
 
+@pytest.mark.attacks
 @pytest.mark.parametrize("name", DODGES)
 def test_no_fault_of_the_candidate_makes_the_tests_abstain(name):
     sandbox = Sandbox(SandboxLimits(cpu_s=1, wall_s=2, memory_mb=256), allow_weak=True)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_cases import METHODS, SHOWN
 from safetensors.torch import load_file
-from training_cases import finish, outcome, stop_after, trainer
+from training_cases import assert_same, finish, finish_with_stops, outcome, trainer
 
 from burnish.errors import GuardTripped, UserError
 from burnish.lm import load_model
@@ -206,14 +206,11 @@ def held_tasks(trained):
     return [task for task in trained.tasks.held_out() if task.id in ids]
 
 
-@pytest.mark.parametrize(("stop", "every"), [(1, 1), (3, 1), (2, 3), (5, 3)])
-def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, stop, every):
-    more = {"checkpoint": {"every": every, "keep": 1}}
-    stop_after(trainer(tmp_path, RUN, more), stop, saved=every == 1)
-    finish(trainer(tmp_path, RUN, more))
-    found = outcome(tmp_path / "run")
-    for key, value in whole[0].items():
-        assert found[key] == value, f"{key} differs"
+def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole):
+    """Before the first checkpoint, right behind it, and between two of them."""
+    more = {"checkpoint": {"every": 3, "keep": 1}}
+    finish_with_stops(lambda: trainer(tmp_path, RUN, more), 1, "3 saved", 5)
+    assert_same(outcome(tmp_path / "run"), whole[0])
     assert balance_of(tmp_path / "run") == balance_of(whole[1])
 
 

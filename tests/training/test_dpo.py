@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from training_cases import SMALL, finish, merged, outcome, stop_after
+from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
 
 from burnish.config import Config, load
 from burnish.errors import GuardTripped, UserError
@@ -129,18 +129,20 @@ def test_held_out_accuracy_rises_and_margins_are_stored(tmp_path):
     assert margin == pytest.approx(steps[-1]["rewards/margins"])
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run without a stop."""
+    folder = tmp_path_factory.mktemp("whole")
+    finish(run_of(folder, {"evaluation": {"every": 2}}))
+    return outcome(folder / "run")
+
+
 @pytest.mark.parametrize(("every", "stop"), [(1, 3), (2, 3), (0, 2)])
-def test_stopped_and_continued_equals_uninterrupted(tmp_path, every, stop):
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    whole.mkdir()
-    cut.mkdir()
+def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, every, stop):
     more = {"checkpoint": {"every": every, "keep": 1}, "evaluation": {"every": 2}}
-    finish(run_of(whole, more))
-    stop_after(run_of(cut, more), stop, saved=every == 1)
-    finish(run_of(cut, more))
-    left, right = outcome(whole / "run"), outcome(cut / "run")
-    for key, value in left.items():
-        assert right[key] == value, f"{key} differs"
+    stop_after(run_of(tmp_path, more), stop, saved=every == 1)
+    finish(run_of(tmp_path, more))
+    assert_same(outcome(tmp_path / "run"), whole)
 
 
 def test_as_a_stage_the_reference_is_what_the_stage_began_with(tmp_path):

@@ -51,7 +51,7 @@ def trip_at(trained, step, prepare=lambda trained: None):
     return caught.value, trained.folder / "crash" / f"step-{step:06d}"
 
 
-def check_evidence(error, place, stage):
+def assert_evidence(error, place, stage):
     """The line, the report, the event and the run's status agree."""
     line = str(error).split(" Saved; ")[0]
     report = json.loads((place / "report.json").read_text())
@@ -95,7 +95,7 @@ def check_evidence(error, place, stage):
 def test_a_reward_that_breaks_its_contract(tmp_path, function, expected):
     trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [reward(function)]})
     error, place = trip_at(trained, 0)
-    line, _ = check_evidence(error, place, "reward")
+    line, _ = assert_evidence(error, place, "reward")
     assert line == expected
     kept = (place / "samples.jsonl").read_text().splitlines()
     assert len(kept) == 8
@@ -115,7 +115,7 @@ def test_a_mended_reward_does_not_trip_again(tmp_path):
 def test_an_infinite_reward_names_the_sample_that_got_it(tmp_path):
     trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [reward("infinite")]})
     error, place = trip_at(trained, 0)
-    line, _ = check_evidence(error, place, "reward")
+    line, _ = assert_evidence(error, place, "reward")
     name = line.split("for sample ")[1].split(";")[0]
     texts = {
         item["trajectory"]["id"]: item["trajectory"]["text"]
@@ -146,7 +146,7 @@ def test_a_reward_that_never_judges_stops_the_run_with_a_reason(tmp_path):
 def test_a_plugin_advantage_that_is_nan(tmp_path):
     trained = trainer(tmp_path, NO_EVALUATION, {"policy": {"advantage": piece("nan_advantage")}})
     error, place = trip_at(trained, 0)
-    line, report = check_evidence(error, place, "advantage")
+    line, report = assert_evidence(error, place, "advantage")
     path = piece("nan_advantage")["path"]
     assert line == (
         f"advantage guard: advantage function '{path}' is nan at step 0 (samples 0.0.2). Check the "
@@ -163,7 +163,7 @@ def test_a_plugin_advantage_that_is_nan_while_groups_are_refilled(tmp_path):
     }
     trained = trainer(tmp_path, NO_EVALUATION, {"policy": policy})
     error, place = trip_at(trained, 0)
-    line, _ = check_evidence(error, place, "advantage")
+    line, _ = assert_evidence(error, place, "advantage")
     assert "is nan at step 0 (samples 0.0.2)" in line
     assert replay(place) == line
 
@@ -175,7 +175,7 @@ def put_nan(trained):
 
 def test_a_weight_that_is_nan_is_found_in_the_samplers_logprobs(tmp_path):
     error, place = trip_at(trainer(tmp_path, NO_EVALUATION), 2, put_nan)
-    line, report = check_evidence(error, place, "logprob")
+    line, report = assert_evidence(error, place, "logprob")
     assert line == (
         "logprob guard: sampled logprobs is nan at step 2 (samples 2.0.0). The model's output is "
         "not finite: lower optimiser.learning_rate or use model.dtype=float32."
@@ -202,7 +202,7 @@ def test_a_weight_that_turns_nan_after_sampling_is_found_in_the_trainers(tmp_pat
     trained.store.close()
     assert same_weights(trained, before)
     place = trained.folder / "crash" / "step-000001"
-    line, report = check_evidence(caught.value, place, "logprob")
+    line, report = assert_evidence(caught.value, place, "logprob")
     assert report["tensor"] == "logprobs"
     with RunStore.open(trained.folder, read_only=True) as store:
         moving = [s.trajectory.id for s in store.samples(step=1) if s.advantage]
@@ -238,7 +238,7 @@ def test_a_model_that_broke_is_not_evaluated(tmp_path):
 def test_an_infinite_term_of_the_loss(tmp_path):
     trained = trainer(tmp_path, NO_EVALUATION, {"policy": {"auxiliary": [piece("infinite_term")]}})
     error, place = trip_at(trained, 0)
-    line, report = check_evidence(error, place, "loss")
+    line, report = assert_evidence(error, place, "loss")
     assert line == (
         "loss guard: infinite_term is inf at step 0 (samples 0.0.0, 0.0.1, 0.0.2 and 5 more). "
         "Check the recipe's trust region and auxiliary terms."
@@ -253,7 +253,7 @@ def test_a_gradient_that_is_infinite_is_named_and_honestly_not_seen_again(tmp_pa
         trained.optimiser.parameters[name].register_hook(lambda grad: grad * math.inf)
 
     error, place = trip_at(trainer(tmp_path, NO_EVALUATION), 1, hook)
-    line, report = check_evidence(error, place, "gradient")
+    line, report = assert_evidence(error, place, "gradient")
     assert report["tensor"] == "model.layers.1.mlp.up_proj.weight"
     assert "model.layers.1.mlp.up_proj.weight is " in line
     assert "at step 1" in line
@@ -277,7 +277,7 @@ def test_the_replay_goes_on_from_the_mini_batch_that_tripped(tmp_path):
     assert not same_weights(trained, before)
     assert all(bool(torch.isfinite(p).all()) for p in trained.optimiser.parameters)
     place = trained.folder / "crash" / "step-000000"
-    line, report = check_evidence(caught.value, place, "loss")
+    line, report = assert_evidence(caught.value, place, "loss")
     assert report["update"] == 1
     assert len(report["samples"]) == 4
     assert replay(place) == line
@@ -506,7 +506,7 @@ def test_which_sample_is_named_is_not_a_matter_of_timing(tmp_path):
     """Every group breaks the contract, the first one last; the line names the first all the same."""
     trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [reward("nan_slowly_at_first")]})
     error, place = trip_at(trained, 0)
-    line, _ = check_evidence(error, place, "reward")
+    line, _ = assert_evidence(error, place, "reward")
     assert "for sample 0.0.0;" in line
 
 
@@ -516,7 +516,7 @@ def test_a_bad_imitation_names_its_demonstrations_and_is_seen_again(tmp_path, mo
     huge = {"kind": "sft", "coefficient": 1e39, "batch": 2}
     table = {"task": SHOWN, "policy": {"auxiliary": [huge]}, **NO_EVALUATION}
     error, place = trip_at(trainer(tmp_path, table), 0)
-    line, _ = check_evidence(error, place, "loss")
+    line, _ = assert_evidence(error, place, "loss")
     assert "loss guard: sft is inf" in str(error)
     assert all(".expert" in sample for sample in error.samples)
     assert replay(place) == line

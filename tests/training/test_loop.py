@@ -341,6 +341,7 @@ save_file(found, sys.argv[1])
 """
 
 
+@pytest.mark.peers
 def test_checkpoints_load_as_they_lie_in_a_fresh_process(tmp_path):
     pytest.importorskip("transformers")
     made = {

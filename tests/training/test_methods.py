@@ -7,7 +7,17 @@ import json
 import pytest
 from method_cases import BREVITY, CONFLICT, CONTRASTIVE, METHODS, SFT, SHOWN, TWO_REWARDS
 from safetensors.torch import load_file
-from training_cases import finish, merged, outcome, reward, shipped, stop_after, trainer
+from training_cases import (
+    assert_same,
+    finish,
+    finish_with_stops,
+    merged,
+    outcome,
+    reward,
+    shipped,
+    stop_after,
+    trainer,
+)
 
 from burnish.errors import UserError
 from burnish.policy.state import PolicyState
@@ -31,16 +41,12 @@ def whole(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize(("stop", "every"), [(1, 1), (2, 3), (5, 3)])
 @pytest.mark.parametrize("method", METHODS)
-def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, method, stop, every):
-    more = {"checkpoint": {"every": every, "keep": 1}}
-    stop_after(trainer(tmp_path, METHODS[method], more), stop, saved=every == 1)
-    finish(trainer(tmp_path, METHODS[method], more))
-    expected, _, _ = whole(method)
-    found = outcome(tmp_path / "run")
-    for key, value in expected.items():
-        assert found[key] == value, f"{key} differs"
+def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, method):
+    """Before the first checkpoint, right behind it, and between two of them."""
+    more = {"checkpoint": {"every": 3, "keep": 1}}
+    finish_with_stops(lambda: trainer(tmp_path, METHODS[method], more), 1, "3 saved", 5)
+    assert_same(outcome(tmp_path / "run"), whole(method)[0])
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -12,7 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from training_cases import (
+    assert_same,
     finish,
+    finish_with_stops,
     outcome,
     resolved,
     reward,
@@ -73,24 +75,9 @@ def whole(tmp_path_factory):
     return get
 
 
-def same(found, expected):
-    for key, value in expected.items():
-        assert found[key] == value, f"{key} differs"
-
-
-EVERYWHERE = [(every, stop) for every in (1, 2, 3) for stop in (1, 2, 3, 4, 5)]
-STOPS = [
-    *(("dapo", *place) for place in EVERYWHERE),
-    *(
-        (method, *place)
-        for method in ("grpo", "gdpo")
-        for place in ((1, 3), (2, 1), (2, 4), (3, 2), (3, 5))
-    ),
-]
-"""Method, steps from checkpoint to checkpoint, and the step after which the run stops."""
-
-
-@pytest.mark.parametrize(("method", "every", "stop"), STOPS)
+@pytest.mark.parametrize(
+    ("method", "every", "stop"), [("dapo", 1, 3), ("grpo", 2, 4), ("gdpo", 3, 5), ("dapo", 3, 2)]
+)
 def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, method, every, stop):
     more = {"checkpoint": {"every": every, "keep": 1}}
     # With a checkpoint at every step the stop comes right after it; else between two of them, so
@@ -101,7 +88,18 @@ def test_stopped_and_continued_equals_uninterrupted(tmp_path, whole, method, eve
     done = stop if every == 1 else (stop - 1) // every * every
     assert [event.step for event in steps] == list(range(done, 6))
     assert [event.reused for event in steps] == [step < stop for step in range(done, 6)]
-    same(outcome(tmp_path / "run"), whole(method))
+    assert_same(outcome(tmp_path / "run"), whole(method))
+
+
+@pytest.mark.parametrize(
+    ("method", "every"), [("dapo", 1), ("dapo", 2), ("dapo", 3), ("grpo", 2), ("gdpo", 3)]
+)
+def test_stopped_after_every_step_equals_uninterrupted(tmp_path, whole, method, every):
+    """One run lives six times; each life begins where the last one stopped."""
+    more = {"checkpoint": {"every": every, "keep": 1}}
+    stops = [f"{step} saved" if every == 1 else step for step in range(1, 6)]
+    finish_with_stops(lambda: trainer(tmp_path, METHODS[method], more), *stops)
+    assert_same(outcome(tmp_path / "run"), whole(method))
 
 
 def test_the_runs_above_cross_an_epoch_border_and_refill(whole):
@@ -114,7 +112,7 @@ def test_the_runs_above_cross_an_epoch_border_and_refill(whole):
 
 def test_two_runs_of_one_seed_are_equal_and_another_seed_differs(tmp_path, whole):
     finish(trainer(tmp_path, METHODS["grpo"]))
-    same(outcome(tmp_path / "run"), whole("grpo"))
+    assert_same(outcome(tmp_path / "run"), whole("grpo"))
     finish(trainer(tmp_path, METHODS["grpo"], {"run": {"seed": 1}}, run="other"))
     assert outcome(tmp_path / "other")["weights"] != whole("grpo")["weights"]
 
@@ -123,7 +121,7 @@ def test_a_finished_run_started_again_changes_nothing(tmp_path, whole):
     finish(trainer(tmp_path, METHODS["dapo"]))
     events = finish(trainer(tmp_path, METHODS["dapo"]))
     assert not [event for event in events if isinstance(event, StepDone)]
-    same(outcome(tmp_path / "run"), whole("dapo"))
+    assert_same(outcome(tmp_path / "run"), whole("dapo"))
 
 
 def test_a_stop_before_the_first_checkpoint_begins_again_from_the_stored_steps(tmp_path, whole):
@@ -131,7 +129,7 @@ def test_a_stop_before_the_first_checkpoint_begins_again_from_the_stored_steps(t
     stop_after(trainer(tmp_path, METHODS["gdpo"], more), 4)
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
     finish(trainer(tmp_path, METHODS["gdpo"], more))
-    same(outcome(tmp_path / "run"), whole("gdpo"))
+    assert_same(outcome(tmp_path / "run"), whole("gdpo"))
 
 
 @pytest.mark.parametrize("every", [0, 1])
@@ -193,7 +191,7 @@ def test_a_run_older_than_a_setting_goes_on(tmp_path, whole):
     with pytest.raises(UserError, match=r"\(policy.dual_clip: absent -> 3.0\)"):
         trainer(tmp_path, METHODS["dapo"], {"policy": {"dual_clip": 3.0}})
     finish(trainer(tmp_path, METHODS["dapo"]))
-    same(outcome(tmp_path / "run"), whole("dapo"))
+    assert_same(outcome(tmp_path / "run"), whole("dapo"))
 
 
 def test_free_keys_may_change(tmp_path, whole):
@@ -204,7 +202,7 @@ def test_free_keys_may_change(tmp_path, whole):
         "run": {"name": "renamed", "folder": "elsewhere"},
     }
     finish(trainer(tmp_path, METHODS["gdpo"], more))
-    same(outcome(tmp_path / "run"), whole("gdpo"))
+    assert_same(outcome(tmp_path / "run"), whole("gdpo"))
 
 
 def test_a_second_process_is_refused_and_does_no_harm(tmp_path):
@@ -222,6 +220,7 @@ def test_a_second_process_is_refused_and_does_no_harm(tmp_path):
 # --- kill -9
 
 TRAIN = ["train", "config.toml", "--quiet"]
+KILLS = 5
 
 
 def stored(run: Path) -> dict[str, bytes]:
@@ -232,13 +231,13 @@ def stored(run: Path) -> dict[str, bytes]:
         return {s.id: msgspec.json.encode(s) for s in store.samples()}
 
 
-def test_ten_random_kills_lose_no_sample_and_change_no_bit(tmp_path):
+def test_random_kills_lose_no_sample_and_change_no_bit(tmp_path):
     settings = {
         **METHODS["dapo"],
-        "steps": 60,
+        "steps": 6 * KILLS,
         "run": {"name": "killed", "folder": "."},
         "checkpoint": {"every": 4},
-        "guards": {"useless_steps": 60},
+        "guards": {"useless_steps": 6 * KILLS},
     }
     finish(trainer(tmp_path, settings, run="whole"))
     config = resolved(tmp_path, settings)
@@ -247,7 +246,7 @@ def test_ten_random_kills_lose_no_sample_and_change_no_bit(tmp_path):
     rng = random.Random(7)
     kills = 0
     seen: dict[str, bytes] = {}
-    while kills < 10:
+    while kills < KILLS:
         child = start("burnish.cli", TRAIN, folder=tmp_path)
         known = len(seen)
         deadline = time.monotonic() + 300
@@ -264,12 +263,12 @@ def test_ten_random_kills_lose_no_sample_and_change_no_bit(tmp_path):
         assert before.items() <= after.items(), "a stored sample was lost or changed by the kill"
         assert seen.items() <= after.items(), "a sample of an earlier life was lost or changed"
         seen = after
-        assert child.exitcode == -signal.SIGKILL, "the run finished before the tenth kill"
+        assert child.exitcode == -signal.SIGKILL, "the run finished before the last kill"
         kills += 1
     last = start("burnish.cli", TRAIN, folder=tmp_path)
     last.join(600)
     assert last.exitcode == 0
-    same(outcome(run), outcome(tmp_path / "whole"))
+    assert_same(outcome(run), outcome(tmp_path / "whole"))
 
 
 def test_changed_reward_code_is_refused(tmp_path):

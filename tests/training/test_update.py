@@ -241,7 +241,7 @@ def off_policy_update(models, policy, **settings):
     return first, metrics
 
 
-def close(ours, theirs, tolerance=1e-10):
+def assert_close(ours, theirs, tolerance=1e-10):
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=tolerance)
 
@@ -255,7 +255,7 @@ def test_micro_batches_add_up_to_the_whole_batch(models, name, budget, share):
         models, POLICIES[name], micro_batch_tokens=budget, share_prompts=share
     )
     assert max(float(g.abs().max()) for g in theirs) > 1e-4
-    close(ours, theirs)
+    assert_close(ours, theirs)
     assert metrics["loss/total"] == pytest.approx(float(out.total.detach()), abs=1e-12)
     if name == "brpo":
         # The whole batch also has rollouts of advantage 0, which an update leaves out.
@@ -327,7 +327,7 @@ def test_rollouts_without_advantage_are_skipped_and_change_nothing(models, name,
     assert len(moving) < 13
     stubborn = make_updater(models, policy, kind=Stubborn)
     stubborn.update(0, ROLLOUTS, values, 0.0)
-    close(lazy.optimiser.taken[0], stubborn.optimiser.taken[0], 1e-13)
+    assert_close(lazy.optimiser.taken[0], stubborn.optimiser.taken[0], 1e-13)
 
 
 @pytest.mark.parametrize("name", [n for n in POLICIES if n != "entropy_and_dual_clip"])
@@ -338,7 +338,7 @@ def test_a_rollout_without_a_reward_counts_for_nothing(models, name):
     present = [i for i in range(16) if i != 13]
     rest = make_updater(models, policy)
     rest.update(0, [ROLLOUTS[i] for i in present], values_of(policy, present), 0.0)
-    close(everyone.optimiser.taken[0], rest.optimiser.taken[0], 1e-13)
+    assert_close(everyone.optimiser.taken[0], rest.optimiser.taken[0], 1e-13)
 
 
 def test_with_keep_denominator_a_masked_rollout_still_divides(models):
@@ -349,7 +349,7 @@ def test_with_keep_denominator_a_masked_rollout_still_divides(models):
         updater = make_updater(models, policy)
         updater.update(0, ROLLOUTS, values_of(policy), 0.0)
         gradients.append(updater.optimiser.taken[0])
-    close([g * 15 / 16 for g in gradients[0]], gradients[1], 1e-13)
+    assert_close([g * 15 / 16 for g in gradients[0]], gradients[1], 1e-13)
 
 
 def test_a_step_without_signal_takes_no_update(models):
@@ -477,7 +477,7 @@ def test_out_of_memory_halves_the_passes_and_keeps_the_gradient(models, monkeypa
     assert updates == 2
     assert tight.batches.tokens == 2048 // 2 ** len(failing)
     for ours, theirs in zip(tight.optimiser.taken, calm.optimiser.taken, strict=True):
-        close(ours, theirs)
+        assert_close(ours, theirs)
     assert found == pytest.approx(expected, abs=1e-10), "a failed pass was counted"
 
 
@@ -499,7 +499,7 @@ def test_the_samplers_memory_is_asked_for_before_passes_get_smaller(models, monk
         "halved with the second update that asks, and again after it"
     )
     for taken in tight.optimiser.taken:
-        close(taken, calm.optimiser.taken[0])
+        assert_close(taken, calm.optimiser.taken[0])
 
 
 def test_the_least_budget_is_tried_again_with_the_samplers_memory(models, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,23 @@ def stop_after(trainer: Trainer, steps: int, saved: bool = False) -> None:
         if ends and trainer.state.step == steps:
             break
     trainer.store.close()
+
+
+def finish_with_stops(make: Callable[[], Trainer], *stops: int | str) -> list[Event]:
+    """Build and drop a run after each of these steps, then build it again and finish it.
+
+    A number stops after the step's numbers are stored, `"3 saved"` after the checkpoint of step 3.
+    """
+    for stop in stops:
+        step, _, saved = str(stop).partition(" ")
+        stop_after(make(), int(step), saved=bool(saved))
+    return finish(make())
+
+
+def assert_same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Two outcomes are equal, bit for bit."""
+    for key, value in expected.items():
+        assert found[key] == value, f"{key} differs"
 
 
 def outcome(folder: Path, own: str = "") -> dict[str, Any]:

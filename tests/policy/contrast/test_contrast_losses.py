@@ -14,7 +14,7 @@ WORKED = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]]
 RIGHT = [1, 1, 0, 1]
 
 
-def close(left, right, tolerance=1e-9):
+def assert_close(left, right, tolerance=1e-9):
     torch.testing.assert_close(
         torch.as_tensor(left, dtype=torch.float64),
         torch.as_tensor(right, dtype=torch.float64),
@@ -32,7 +32,7 @@ def test_the_four_losses_by_hand():
     }
     for loss, expected in values.items():
         result = contrastive_losses(WORKED, RIGHT, [7] * 4, loss, 0.5)
-        close(result.per_sample[0], expected, 1e-6)
+        assert_close(result.per_sample[0], expected, 1e-6)
     drawn = {
         round(contrastive_losses(WORKED, RIGHT, [7] * 4, "infonce", 0.5, seed=seed)[0][0].item(), 5)
         for seed in range(20)
@@ -47,8 +47,8 @@ def test_one_positive_makes_the_four_losses_one():
     for loss in LOSSES:
         result = contrastive_losses(WORKED[:3], RIGHT[:3], [0] * 3, loss, 0.5)
         first, second = math.log(1 + math.exp(-1.2)), math.log(1 + math.exp(1.6 - 1.2))
-        close(result.per_sample, [first, second, 0.0])
-        close(result.mean, (first + second) / 2)
+        assert_close(result.per_sample, [first, second, 0.0])
+        assert_close(result.mean, (first + second) / 2)
         assert result.anchors.tolist() == [True, True, False]
 
 
@@ -57,7 +57,7 @@ def test_orthogonal_vectors_give_the_log_of_the_others(kind):
     # The published code gives 2.06 here: its constant inside the logarithm outweighs all three.
     for loss in LOSSES:
         result = contrastive_losses(torch.eye(4, dtype=kind), [1, 1, 0, 0], [0] * 4, loss, 0.05)
-        close(result.per_sample[:2], [math.log(3)] * 2, 1e-6)
+        assert_close(result.per_sample[:2], [math.log(3)] * 2, 1e-6)
 
 
 def test_equal_positives_and_orthogonal_negatives_have_a_closed_form():
@@ -67,7 +67,7 @@ def test_equal_positives_and_orthogonal_negatives_have_a_closed_form():
     labels = [1] * (positives + 1) + [0] * negatives
     result = contrastive_losses(embeddings, labels, [0] * 9, "supcon_out", tau)
     expected = math.log(1 + negatives / positives * math.exp(-1 / tau)) + math.log(positives)
-    close(result.per_sample[: positives + 1], [expected] * (positives + 1))
+    assert_close(result.per_sample[: positives + 1], [expected] * (positives + 1))
 
 
 def test_a_tiny_loss_keeps_its_digits_in_float32():
@@ -123,7 +123,7 @@ def test_every_setting_is_its_definition(loss, scope):
         for got, values in zip(result.per_sample.tolist(), expected, strict=True):
             assert min(abs(got - value) for value in values or [0.0]) < 1e-7
         total = result.per_sample.sum() / max(sum(map(bool, expected)), 1)
-        close(result.mean, total)
+        assert_close(result.mean, total)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_rollout_without_a_direction_is_as_if_it_were_not_there(broken, scope)
     result = contrastive_losses(embeddings, labels, groups, "supcon_out", scope=scope)
     assert result.per_sample[3].item() == 0.0
     assert not result.anchors[3]
-    close(result.per_sample[rest], alone.per_sample)
+    assert_close(result.per_sample[rest], alone.per_sample)
     (gradient,) = torch.autograd.grad(result.mean, embeddings)
     assert gradient.isfinite().all()
     assert gradient[3].count_nonzero() == 0
@@ -180,7 +180,7 @@ def test_a_rollout_that_is_not_usable_is_as_if_it_were_not_there():
     kept = [0, 1, 3, 4]
     result = contrastive_losses(embeddings, labels, [0] * 5, "soft_nn", usable=usable)
     alone = contrastive_losses(embeddings[kept], [1, 1, 0, 0], [0] * 4, "soft_nn")
-    close(result.per_sample[kept], alone.per_sample)
+    assert_close(result.per_sample[kept], alone.per_sample)
     assert result.per_sample[2].item() == 0.0
 
 
@@ -191,13 +191,13 @@ def test_copies_are_not_each_others_positives_with_dedup():
     assert plain.per_sample[0] < 1e-6
     # Without its copy, rollout 0 has one positive and one negative, both at cosine 0.
     deduped = contrastive_losses(embeddings, labels, groups, "soft_nn", 0.05, dedup=True)
-    close(deduped.per_sample[:2], [math.log(2)] * 2)
+    assert_close(deduped.per_sample[:2], [math.log(2)] * 2)
     texts = [(5, 6), (7,), (5, 6), (5, 6, 7)]
     by_text = contrastive_losses(
         embeddings, labels, groups, "soft_nn", 0.05, dedup=True, dedup_cos=1.0, duplicate_ids=texts
     )
     # 0 and 2 are the same tokens: 2 is left with positive 1 and negative 3.
-    close(by_text.per_sample[2], math.log(2))
+    assert_close(by_text.per_sample[2], math.log(2))
 
 
 def test_only_copies_are_no_anchors():
@@ -210,7 +210,7 @@ def test_lengths_of_embeddings_change_nothing():
     embeddings, labels, groups = batch([6, 6])
     scaled = embeddings * torch.linspace(0.1, 40, 12, dtype=torch.float64)[:, None]
     for loss in LOSSES:
-        close(
+        assert_close(
             contrastive_losses(scaled, labels, groups, loss).per_sample,
             contrastive_losses(embeddings, labels, groups, loss).per_sample,
         )
@@ -221,7 +221,7 @@ def test_half_precision_is_compared_in_float32():
     half = embeddings.to(torch.bfloat16)
     result = contrastive_losses(half, labels, groups, "supcon_out")
     assert result.per_sample.dtype == torch.float32
-    close(
+    assert_close(
         result.per_sample.double(),
         contrastive_losses(half.double(), labels, groups, "supcon_out").per_sample,
         1e-4,

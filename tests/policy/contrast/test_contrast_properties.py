@@ -16,7 +16,7 @@ SEEDS = st.integers(0, 10_000)
 TEMPERATURES = st.sampled_from([0.02, 0.05, 0.3, 1.0])
 
 
-def close(left, right, tolerance=1e-9):
+def assert_close(left, right, tolerance=1e-9):
     torch.testing.assert_close(left, right, rtol=tolerance, atol=tolerance)
 
 
@@ -36,8 +36,8 @@ def test_a_permuted_batch_has_permuted_losses(sizes, seed, loss, scope):
         keys=keys[order],
         seed=4,
     )
-    close(permuted.per_sample, plain.per_sample[order])
-    close(permuted.mean, plain.mean)
+    assert_close(permuted.per_sample, plain.per_sample[order])
+    assert_close(permuted.mean, plain.mean)
     assert permuted.anchors.tolist() == plain.anchors[order].tolist()
 
 
@@ -55,7 +55,7 @@ def test_groups_do_not_interact(sizes, seed, loss):
     alone = contrastive_losses(
         embeddings[first], labels[first], [0] * int(first.sum()), loss, keys=first.nonzero()[:, 0]
     )
-    close(alone.per_sample, plain)
+    assert_close(alone.per_sample, plain)
 
 
 @given(SIZES, SEEDS, TEMPERATURES, st.sampled_from(["group", "batch", "cross"]))
@@ -164,7 +164,7 @@ def test_equal_vectors_have_finite_gradients_under_the_distance():
     result = contrastive_losses(
         embeddings, [1, 1, 0, 0], [0] * 4, "supcon_out", similarity="distance"
     )
-    close(result.per_sample[:2], torch.full((2,), math.log(3), dtype=torch.float64))
+    assert_close(result.per_sample[:2], torch.full((2,), math.log(3), dtype=torch.float64))
     (gradient,) = torch.autograd.grad(result.mean, embeddings)
     assert gradient.isfinite().all()
 
@@ -185,4 +185,4 @@ def test_small_blocks_give_the_same_losses_and_gradients(loss, scope):
     assert whole[0].count_nonzero() > 4
     for pairs_a_block in (1, 20, 60):
         for got, expected in zip(run(block_pairs=pairs_a_block), whole, strict=True):
-            close(got, expected)
+            assert_close(got, expected)
