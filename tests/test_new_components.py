@@ -44,10 +44,8 @@ REWARD = '''
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from burnish.records import Response, Reward, Task
-from burnish.rewards.checks.base import Check, CheckConfig
+from burnish.rewards.checks.base import CheckConfig, RuleCheck
 
 
 class VowelsConfig(CheckConfig, frozen=True, tag="vowels"):
@@ -56,44 +54,40 @@ class VowelsConfig(CheckConfig, frozen=True, tag="vowels"):
     scale: float = 1.0
 
 
-class Vowels(Check[VowelsConfig]):
+class Vowels(RuleCheck[VowelsConfig]):
     """Counts."""
 
-    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
-        found = [sum(letter in "aeiou" for letter in one.text) for one in responses]
-        return [
-            self.decided(self.config.scale * count / max(1, len(one.text)), f"{count} vowels")
-            for count, one in zip(found, responses, strict=True)
-        ]
+    def judge(self, task: Task, response: Response) -> Reward:
+        count = sum(letter in "aeiou" for letter in response.text)
+        value = self.config.scale * count / max(1, len(response.text))
+        return self.decided(value, f"{count} vowels")
 '''
 TASK = '''
 """Task `spelling`: spell a word."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from burnish.records import Message, Task
-from burnish.tasks.base import FiniteTasks
+from burnish.tasks.base import FiniteTasks, TaskSettings
 
 
-class Spelling(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="spelling"
-):
+class Spelling(TaskSettings, frozen=True, kw_only=True, tag="spelling"):
     """Words to spell, `words` of them."""
 
     words: Annotated[int, Meta(ge=2)] = 8
 
-
-def spelling_tasks(config: Spelling, seed: int) -> FiniteTasks:
-    tasks = [
-        Task(f"word-{i}", (Message("user", f"Spell {word}."),), {"answer": word})
-        for i, word in enumerate("abcdefghijklmnop"[k : k + 3] for k in range(config.words))
-    ]
-    fields = frozenset({"answer"})
-    return FiniteTasks("spelling", fields, f"spelling {config.words}", seed, tuple(tasks[1:]), tuple(tasks[:1]))
+    def build(self, seed: int, root: Path) -> FiniteTasks:
+        tasks = [
+            Task(f"word-{i}", (Message("user", f"Spell {word}."),), {"answer": word})
+            for i, word in enumerate("abcdefghijklmnop"[k : k + 3] for k in range(self.words))
+        ]
+        fields, name = frozenset({"answer"}), f"spelling {self.words}"
+        return FiniteTasks("spelling", fields, name, seed, tuple(tasks[1:]), tuple(tasks[:1]))
 '''
 JUDGE = '''
 """Judge `length_fan`: counts the letters and asks nobody."""
@@ -219,10 +213,9 @@ TOYS = {
         (
             (
                 "from burnish.rewards.combine",
-                "from burnish.rewards.checks.vowels import Vowels, VowelsConfig\nfrom burnish.rewards.combine",
+                "from burnish.rewards.checks.vowels import VowelsConfig\nfrom burnish.rewards.combine",
             ),
             ("\nRewardConfig = (\n", "\nRewardConfig = (\n    VowelsConfig |\n"),
-            ("    TagsConfig: Tags,\n", "    TagsConfig: Tags,\n    VowelsConfig: Vowels,\n"),
         ),
     ),
     "task": Toy(
@@ -232,12 +225,7 @@ TOYS = {
         (
             (
                 "\nTaskConfig = ",
-                "\nfrom burnish.tasks.spelling import Spelling, spelling_tasks\nTaskConfig = Spelling | ",
-            ),
-            (
-                "    if isinstance(config, File):\n",
-                "    if isinstance(config, Spelling):\n        return spelling_tasks(config, seed)\n"
-                "    if isinstance(config, File):\n",
+                "\nfrom burnish.tasks.spelling import Spelling\nTaskConfig = Spelling | ",
             ),
         ),
     ),

@@ -15,7 +15,7 @@ import pytest
 import torch
 from peer_libraries import (
     both_agree,
-    assert_close,
+    close,
     gradient,
     trl_advantages,
     trl_loss,
@@ -94,12 +94,12 @@ def test_kl_estimates_of_verl(algorithms, kind):
     for seed in SEEDS:
         batch = whole_batch(seed)
         ours = kl_penalty(batch.logp_BT, batch.ref_logp_BT, kind)
-        assert_close(ours, algorithms.kl_penalty(batch.logp_BT, batch.ref_logp_BT, kind))
+        close(ours, algorithms.kl_penalty(batch.logp_BT, batch.ref_logp_BT, kind))
         slopes = [
             gradient(lambda b, f=f: f(b.logp_BT, b.ref_logp_BT, kind).sum(), batch)
             for f in (kl_penalty, algorithms.kl_penalty)
         ]
-        assert_close(*slopes)
+        close(*slopes)
 
 
 def test_verl_cuts_k3_off_at_10(algorithms):
@@ -124,13 +124,13 @@ def test_advantages_agree_with_the_eps_of_the_peer(trainer, algorithms, scale):
         groups = [0] * 4 + [1] * 4 + [2] * 4
         theirs = trl_advantages(trainer, rewards_BK, 4, [1.0, 0.5], scale_rewards=trl_word)
         weights = [1.0, 0.5]
-        assert_close(grpo_advantage(rewards_BK, groups, scale, eps=1e-4, weights=weights), theirs)
+        close(grpo_advantage(rewards_BK, groups, scale, eps=1e-4, weights=weights), theirs)
         if scale != "batch_std":
             total_B = rewards_BK @ torch.tensor(weights, dtype=torch.float64)
             is_scaled = scale == "group_std"
             theirs = verl_grpo(algorithms, total_B, groups, norm_adv_by_std_in_grpo=is_scaled)
             ours = grpo_advantage(total_B, groups, scale)
-            assert_close(ours, theirs, rtol=1e-4, atol=1e-5)  # verl computes in float32
+            close(ours, theirs, rtol=1e-4, atol=1e-5)  # verl computes in float32
 
 
 def test_eps_shows_where_rewards_hardly_differ(trainer, algorithms):
@@ -139,7 +139,7 @@ def test_eps_shows_where_rewards_hardly_differ(trainer, algorithms):
     trl = trl_advantages(trainer, torch.tensor(rewards, dtype=torch.float64)[:, None], 4)
     assert ours[1] == pytest.approx(0.8588, abs=1e-3)
     assert trl[1] == pytest.approx(0.4641, abs=1e-3)
-    assert_close(verl_grpo(algorithms, rewards, [0] * 4), ours, rtol=2e-3, atol=0)
+    close(verl_grpo(algorithms, rewards, [0] * 4), ours, rtol=2e-3, atol=0)
 
 
 def test_a_group_of_equal_rewards_has_no_advantage(trainer, algorithms):
@@ -160,7 +160,7 @@ def test_a_group_of_one(algorithms):
 def test_one_missing_reward_of_one(trainer, algorithms):
     rewards = [1.0, 0.0, 1.0, NAN]
     ours = grpo_advantage(rewards, [0] * 4, eps=1e-4)
-    assert_close(ours, trl_advantages(trainer, torch.tensor(rewards, dtype=torch.float64)[:, None], 4))
+    close(ours, trl_advantages(trainer, torch.tensor(rewards, dtype=torch.float64)[:, None], 4))
     assert verl_grpo(algorithms, rewards, [0] * 4).isnan().all()
     step = advantages(Recipe(), reward_batch([[r] for r in rewards], [0] * 4))
     assert step.keep_B.tolist() == [True, True, True, False]
@@ -187,11 +187,11 @@ def test_gdpo_agrees_where_every_group_has_signal(trainer, algorithms):
         rewards_BK = torch.rand(8, 2, generator=draw, dtype=torch.float64)
         lengths = torch.randint(1, 6, (8,), generator=draw).tolist()
         ours = gdpo_advantage(rewards_BK, groups, lengths)
-        assert_close(ours, verl_gdpo(algorithms, rewards_BK, groups, lengths), rtol=1e-3, atol=1e-4)
+        close(ours, verl_gdpo(algorithms, rewards_BK, groups, lengths), rtol=1e-3, atol=1e-4)
         by_rollout = gdpo_advantage(rewards_BK, groups, eps=1e-4)
         word = "normalize_then_sum"
         theirs = trl_advantages(trainer, rewards_BK, 4, multi_objective_aggregation=word)
-        assert_close(by_rollout, theirs, rtol=2e-4, atol=1e-6)  # TRL adds 1e-4 to the batch's deviation
+        close(by_rollout, theirs, rtol=2e-4, atol=1e-6)  # TRL adds 1e-4 to the batch's deviation
 
 
 def test_constant_groups_in_gdpo(trainer, algorithms):
@@ -202,11 +202,11 @@ def test_constant_groups_in_gdpo(trainer, algorithms):
     assert (ours[3:] == 0).all()
     published = gdpo_advantage(rewards_BK, groups, lengths, ignore_zero_signal=False)
     theirs = verl_gdpo(algorithms, rewards_BK, groups, lengths)
-    assert_close(published, theirs, rtol=1e-3, atol=1e-4)
+    close(published, theirs, rtol=1e-3, atol=1e-4)
     assert (theirs[3:].abs() > 0.1).all()  # pushed away from what they wrote
     recipe = Recipe(advantage=NormaliseThenSum(), post_scale=BatchWhiten(ignore_zero_signal=False))
     batch = reward_batch(rewards_BK, groups, lengths=lengths)
-    assert_close(advantages(recipe, batch).values_B, published)
+    close(advantages(recipe, batch).values_B, published)
 
 
 # --- the loss
@@ -286,7 +286,7 @@ def test_the_pad_token_as_input_learns_here(tmp_path):
     a = slope(ours.model.embed_tokens.weight, ours.logits(ours(ModelInput(ids, positions))))
     b = slope(theirs.get_input_embeddings().weight, theirs(ids).logits)
     others = torch.arange(len(a)) != pad
-    assert_close(a[others], b[others], rtol=1e-4, atol=1e-5)
+    close(a[others], b[others], rtol=1e-4, atol=1e-5)
     assert (a[pad] - b[pad]).abs().max() > 1e-3
 
 
@@ -318,9 +318,9 @@ def test_fully_masked_rollouts(trainer, algorithms):
     batch = replace(batch, mask_BT=masked_BT)
     recipe = Recipe(aggregate=Aggregate(mode=mode))
     theirs = trl_loss(trainer, batch, loss_type="grpo")
-    assert_close(loss(recipe, batch).total * 5 / 6, theirs)
+    close(loss(recipe, batch).total * 5 / 6, theirs)
     counted = Recipe(aggregate=Aggregate(mode=mode, keep_denominator=True))
-    assert_close(loss(counted, batch).total, theirs)
+    close(loss(counted, batch).total, theirs)
 
 
 def test_micro_batches_of_trls_bnpo_weigh_tokens_by_their_company(trainer):
@@ -335,7 +335,7 @@ def test_micro_batches_of_trls_bnpo_weigh_tokens_by_their_company(trainer):
     items = batch.mask_BT.sum()
     dapo = [trl_loss(trainer, h, accumulation=2, items=items) for h in halves]
     bnpo = [trl_loss(trainer, h, accumulation=2, loss_type="bnpo") for h in halves]
-    assert_close(sum(dapo), whole)
+    close(sum(dapo), whole)
     assert (sum(bnpo) - whole).abs() > 1e-3
 
 
@@ -354,11 +354,11 @@ def test_the_entropy_of_trl_is_always_the_mean_over_tokens(trainer, algorithms):
         trainer, batch, loss_type="grpo", entropy_coef=0.2
     )
     token_mean = -0.2 * aggregate_loss(batch.entropy_BT, batch.mask_BT, "token-mean")
-    assert_close(term, token_mean)
+    close(term, token_mean)
     ours = loss(recipe, batch).parts["entropy"]
     assert (ours - token_mean).abs() > 1e-4
     mode = "seq-mean-token-mean"
-    assert_close(ours, -0.2 * algorithms.agg_loss(batch.entropy_BT, batch.mask_BT, mode))
+    close(ours, -0.2 * algorithms.agg_loss(batch.entropy_BT, batch.mask_BT, mode))
 
 
 def test_overlong_beyond_the_limit(trainer):
