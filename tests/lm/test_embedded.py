@@ -90,6 +90,7 @@ def test_weights_are_the_files_own_numbers(smollm2):
     assert np.array_equal(rows[:, 1::2], ours[:, 32:])
 
 
+@pytest.mark.peers
 @needs_smollm2
 def test_logits_equal_transformers(smollm2):
     from transformers import AutoModelForCausalLM

@@ -33,24 +33,21 @@ def figures(toy, arm, seed=0, steps=0):
 
 @pytest.mark.parametrize("toy", EVERY_TOY, ids=lambda toy: toy.name)
 def test_every_arm_of_every_toy_runs_and_its_figures_are_finite(toy):
+    starts = []
     for arm in toy.arms:
         run = run_toy(toy, arm, seed=0, steps=3)
+        # How many comparisons a step makes is the arm's own; all else is alike at the start.
+        starts.append({k: v for k, v in run.curves[0].items() if k != "comparisons"})
         numbers = [value for row in (run.row, *run.curves) for value in row.values()]
         assert all(math.isfinite(value) for value in numbers if value is not None), arm.name
         # An arm without its own piece has no figures of it, and pass rates may not get that far.
         missing = {column.key for column in toy.columns if run.row.get(column.key) is None}
         assert missing <= {"entropy_at_level", "contrast/floor_share", "weights/safe/weight"}
         assert run.curves[3]["sampled"] > 0
+    assert all(start == starts[0] for start in starts), "all arms of a seed start alike"
 
 
-def test_all_arms_of_a_seed_start_alike_and_a_run_repeats_itself():
-    for toy in EVERY_TOY:
-        first, *others = [run_toy(toy, arm, 0, 1).curves[0] for arm in toy.arms]
-        own = {"comparisons"}
-        for other in others:
-            assert {k: v for k, v in other.items() if k not in own} == {
-                k: v for k, v in first.items() if k not in own
-            }
+def test_a_run_repeats_itself():
     toy = toy_of("etr", "etr_graded")
     twice = [run_toy(toy, toy.arms[-1], 3, 4).curves for _ in range(2)]
     assert twice[0] == twice[1]
@@ -101,33 +98,30 @@ def test_afrl_more_imitation_keeps_more_of_the_tail_and_costs_the_head_nothing()
     assert much["head_accuracy"] > none["head_accuracy"] - 0.04
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_medalign_no_reward_is_left_behind_and_the_factors_guard_safety(seed):
+def test_medalign_no_reward_is_left_behind_and_the_factors_guard_safety():
     even = toy_of("medalign", "medalign_five")
     least = {
-        arm: figures(even, arm, seed, steps=50)["gain/minimum"]
+        arm: figures(even, arm, steps=50)["gain/minimum"]
         for arm in ("sum, GRPO", "GDPO", "RFN, tri-factor")
     }
     assert min(least["GDPO"], least["RFN, tri-factor"]) > least["sum, GRPO"] + 0.2
     tempting = toy_of("medalign", "medalign_tempting")
-    plain, tri = (figures(tempting, arm, seed, 50) for arm in ("RFN only", "RFN, tri-factor"))
+    plain, tri = (figures(tempting, arm, steps=50) for arm in ("RFN only", "RFN, tri-factor"))
     assert tri["violations"] < tri["start/violations"] < plain["violations"]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_gdpo_beats_grpo_with_spikes_and_a_filter_needs_equal_rollouts_to_beat_gdpo(seed):
+def test_gdpo_beats_grpo_with_spikes_and_a_filter_needs_equal_rollouts_to_beat_gdpo():
     toy = toy_of("gd2po", "gd2po_spiky")
-    gdpo, grpo, snr = (figures(toy, arm, seed, steps=45) for arm in ("GDPO", "GRPO", "SNR 0.8"))
+    gdpo, grpo, snr = (figures(toy, arm, steps=45) for arm in ("GDPO", "GRPO", "SNR 0.8"))
     assert gdpo["quality"] > grpo["quality"] + 0.05
     assert snr["at_equal_rollouts"] > gdpo["at_equal_rollouts"] + 0.05
     assert snr["quality"] < gdpo["quality"]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_brpo_beats_a_leaky_scalar_and_the_best_answer_is_no_reference(seed):
+def test_brpo_beats_a_leaky_scalar_and_the_best_answer_is_no_reference():
     toy = toy_of("brpo", "brpo_padding")
     leaky, brpo, best = (
-        figures(toy, arm, seed, steps=70)
+        figures(toy, arm, steps=70)
         for arm in ("leaky scalar, GRPO", "BRPO", "best of group as reference")
     )
     # After 70 of its 120 steps, seeds 0 and 1: 0.44 and 0.40 against 0.27 and 0.25.

@@ -6,7 +6,7 @@ import time
 import anyio
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import UserError
@@ -328,7 +328,6 @@ pieces = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None, max_examples=50)
 @given(wanted=calls, predicted=calls)
 def test_bounds_and_the_meaning_of_the_best(wanted, predicted):
     found = judged(json.dumps(predicted), wanted, dialect="json")
@@ -341,7 +340,6 @@ def test_bounds_and_the_meaning_of_the_best(wanted, predicted):
     assert judged(json.dumps(wanted[1:]), wanted, dialect="json")["exact"] == 0
 
 
-@settings(deadline=None, max_examples=200)
 @given(text=pieces | st.text(), gold=st.sampled_from([blocks(CALL), blocks(response="x"), [CALL]]))
 def test_no_text_raises(text, gold):
     for dialect in ("blocks", "json"):
