@@ -167,8 +167,8 @@ def test_criteria_are_stored_from_the_side_of_each_response():
         (lambda p: reply(p, compare(title="")), "expected a title"),
         (lambda p: reply(p, compare(winner="left")), "expected winner A, B or S"),
         (lambda p: reply(p, compare(), question_analysis={}), "question_analysis"),
-        (lambda p: reply(p, compare(), rubric_compares="A"), "rubric_compares as a list"),
-        (lambda p: "<think>hm</think> " + json.dumps({"mark": mark_in(p)}), "'question_analysis'"),
+        (lambda p: reply(p, compare(), rubric_compares="A"), '"rubric_compares" to be a list'),
+        (lambda p: "<think>hm</think> " + json.dumps({"mark": mark_in(p)}), '"question_analysis"'),
         (lambda p: _decided_first(p), "analyse, then decide"),
     ],
 )

@@ -55,7 +55,7 @@ def test_ground_truth_is_oracle_evidence():
     (odd, _) = score(GroundTruth(judge(lambda p: json.dumps({"mark": mark_in(p), "score": 2}))), answer="4")  # fmt: skip
     assert odd.status is Status.PARSE_ERROR
     assert odd.value is None
-    assert "expected score -1, 0 or 1, got 2" in odd.reason
+    assert '"score" to be a whole number from -1 to 1, got 2' in odd.reason
 
 
 def test_language_follows_the_request_or_the_field():

@@ -3,8 +3,8 @@
     WINNER = Table(Winner, reasons=text, winner=one_of("A", "B", "Tie"))
     read_reply(reply, WINNER, shown=(a.text, b.text))       # Winner(reasons=..., winner="A")
 
-A reply is one JSON value and nothing else (`own_object`, `own_list`), or holds one that carries a
-mark (`marked_object`). Strict, because a judge that quotes someone else's verdict, or that a
+A reply is one JSON value and nothing else (`read_reply`, `read_list`), or holds one that carries a
+mark (`read_marked`). Strict, because a judge that quotes someone else's verdict, or that a
 response has talked into repeating one, would otherwise be read as having decided. Thoughts before
 `</think>` and one code fence are taken off; prose around the object, a second object, a key twice,
 NaN, and an object that stands in a text to judge are `Unreadable`. `JudgeModel.ask` makes a status
@@ -25,30 +25,52 @@ from burnish.arguments import as_text, as_whole, read_each
 from burnish.rewards.judges.prompting import Unreadable
 
 T = TypeVar("T")
+V = TypeVar("V")
 Field = Callable[[str, Any], Any]
 """From a key and its value to what the value means; raises `Unreadable`."""
 
 
 class Table(Generic[T]):
-    """An object with these keys and no others, and what is made of it."""
+    """An object with these keys, and what is made of it; other keys are refused, unless it is
+    `open`."""
 
-    def __init__(self, make: Callable[..., T], **fields: Field) -> None:
-        self.make, self.fields = make, fields
+    def __init__(self, make: Callable[..., T], *, open: bool = False, **fields: Field) -> None:
+        self.make, self.open, self.fields = make, open, fields
 
     def read(self, found: Mapping[str, Any]) -> T:
         """The value of one JSON object."""
-        missing = [key for key in self.fields if key not in found]
-        foreign = [key for key in found if key not in self.fields]
-        if missing or foreign:
-            wanted = ", ".join(f'"{key}"' for key in self.fields)
+        needed = [key for key, read in self.fields.items() if not isinstance(read, Maybe)]
+        foreign = [] if self.open else [key for key in found if key not in self.fields]
+        if foreign or not set(needed) <= set(found):
+            wanted = ", ".join(f'"{key}"' for key in (needed if self.open else self.fields))
             got = ", ".join(f'"{key}"'[:40] for key in list(found)[:8]) or "no keys"
             raise Unreadable(f"expected an object with the keys {wanted}, got {got}")
-        return self.make(**{key: read(key, found[key]) for key, read in self.fields.items()})
+        return self.make(**{key: read(key, found.get(key)) for key, read in self.fields.items()})
+
+
+class Maybe:
+    """A field that may be missing or null; `default` then stands in its place."""
+
+    def __init__(self, read: Field, default: Any = "") -> None:
+        self.read, self.default = read, default
+
+    def __call__(self, key: str, value: Any) -> Any:
+        return self.default if value is None else self.read(key, value)
 
 
 def read_reply(reply: str, table: Table[T], shown: Sequence[str] = ()) -> T:
     """The value of a reply that is one object of this form, in the judge's own words."""
     return table.read(own_object(reply, shown))
+
+
+def read_list(reply: str, table: Table[T], shown: Sequence[str] = ()) -> list[T]:
+    """The values of a reply that is a list of objects of this form."""
+    return [table.read(row) for row in own_list(reply, shown)]
+
+
+def read_marked(reply: str, mark: str | None, table: Table[T]) -> T:
+    """The value of the object that carries the mark, whatever stands around it."""
+    return table.read(marked_object(reply, mark))
 
 
 def one_of(*known: str) -> Field:
@@ -63,12 +85,57 @@ def one_of(*known: str) -> Field:
     return read
 
 
+def choice(meanings: Mapping[str, V]) -> Callable[[str, Any], V]:
+    """What one of the known words means."""
+    word = one_of(*meanings)
+    return lambda key, value: meanings[word(key, value)]
+
+
 def text(key: str, value: Any) -> str:
     """A text that says something, or a list of such texts as one."""
     parts = value if isinstance(value, list) else [value]
     if not parts or not all(isinstance(part, str) and part.strip() for part in parts):
         raise Unreadable(f'expected "{key}" to be a text, got {_shown(value)}')
     return " ".join(str(part).strip() for part in parts)
+
+
+def plain_text(key: str, value: Any) -> str:
+    """A text, which may be empty."""
+    if not isinstance(value, str):
+        raise Unreadable(f'expected "{key}" to be a text, got {_shown(value)}')
+    return value
+
+
+def loose_text(key: str, value: Any) -> str:
+    """Any value as one text; lists and objects are joined, and nothing is an empty text."""
+    if isinstance(value, Mapping):
+        parts = [f"{name}: {loose_text(key, part)}" for name, part in value.items() if part]
+    elif isinstance(value, list):
+        parts = [loose_text(key, part) for part in value if part]
+    else:
+        parts = [] if value is None else [str(value).strip()]
+    said = "; ".join(parts)
+    # The dots of the form that the prompt shows, copied back, say nothing.
+    return said if said.strip(".… ") else ""
+
+
+def anything(key: str, value: Any) -> Any:
+    """The value as it came."""
+    return value
+
+
+def number(lo: float, hi: float) -> Field:
+    """A number of the range."""
+
+    def read(key: str, value: Any) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and lo <= value <= hi:
+            return float(value)
+        raise Unreadable(
+            f'expected "{key}" to be a number from {lo:g} to {hi:g}, got {_shown(value)}'
+        )
+
+    return read
 
 
 def whole(lo: int, hi: int) -> Field:

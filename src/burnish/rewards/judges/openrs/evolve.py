@@ -39,7 +39,7 @@ from burnish.rewards.judges.openrs.judge import OpenRS, Rules
 from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric, RubricLibrary
 from burnish.rewards.judges.openrs.prompt import prompt
 from burnish.rewards.judges.prompting import Question, Unreadable, as_user, mark_for, request_of
-from burnish.rewards.judges.reading import marked_object
+from burnish.rewards.judges.reading import Maybe, Table, loose_text, one_of, read_marked, rows
 from burnish.rewards.pair_scorers import BothOrders
 from burnish.rewards.scorer import checked, gather
 from burnish.seeds import Seeds
@@ -501,33 +501,67 @@ def judge_of(
     return score
 
 
+class Proposal(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One change as a refiner's reply or a review file holds it."""
+
+    kind: Literal["add", "delete", "modify"]
+    accept: str = ""
+    old: str = ""
+    type: str = ""
+    title: str = ""
+    text: str = ""
+    why: str = ""
+    """A note for the person, or by the person."""
+
+    def change(self, rubric: MetaRubric) -> Change:
+        """The change to this rubric; a `ValueError` says why there is none."""
+        titles = {item.title: item for item in rubric.items}
+        before = None if self.kind == "add" else titles.get(self.old.strip())
+        if self.kind != "add" and before is None:
+            raise ValueError(
+                f"old is '{self.old}'; expected the title of an item of the rubric."
+                f"{did_you_mean(self.old, titles)}"
+            )
+        if self.kind == "delete":
+            return Change("delete", before)
+        kind = type_of(self.type or (before.type if before else ""))
+        title = " ".join((self.title or (before.title if before else "")).split())
+        text = " ".join(self.text.split())
+        if kind not in TYPES or not title.strip(". ") or not text.strip(". "):
+            raise ValueError(
+                f"type '{self.type}', title '{self.title}', text '{self.text[:40]}'; expected one "
+                f"of {', '.join(TYPES)}, a title and a text.{did_you_mean(kind, TYPES)}"
+            )
+        return Change(self.kind, before, Item(kind, title, text))
+
+
+_LOOSE = Maybe(loose_text)
+_EDITS = Table(
+    lambda edits: edits,
+    open=True,
+    edits=rows(
+        Table(
+            Proposal,
+            open=True,
+            kind=one_of("add", "delete", "modify"),
+            old=_LOOSE,
+            type=_LOOSE,
+            title=_LOOSE,
+            text=_LOOSE,
+        )
+    ),
+)
+
+
 def read_edits(reply: str, rubric: MetaRubric, mark: str | None = None) -> list[Change]:
     """The edits of a refiner's reply; `Unreadable` names the first that makes no sense."""
-    edits = marked_object(reply, mark).get("edits")
-    if not isinstance(edits, list):
-        raise Unreadable(f"expected 'edits' as a list, got {type(edits).__name__}")
-    items = {item.title: item for item in rubric.items}
-    return [_edit(edit, place, items) for place, edit in enumerate(edits, 1)]
-
-
-def _edit(edit: Any, place: int, items: Mapping[str, Item]) -> Change:
-    if not isinstance(edit, Mapping) or edit.get("kind") not in ("add", "delete", "modify"):
-        raise Unreadable(f"edit {place}: expected kind add, delete or modify")
-    kind = edit["kind"]
-    before = items.get(str(edit.get("old", "")).strip())
-    if kind != "add" and before is None:
-        raise Unreadable(f"edit {place}: expected 'old' to be the title of an item of the rubric")
-    after = None
-    if kind != "delete":
-        after = Item(
-            type_of(edit.get("type") or (before and before.type)),
-            " ".join(str(edit.get("title") or (before.title if before else "")).split()),
-            " ".join(str(edit.get("text") or "").split()),
-        )
-        says_something = after.title.strip(". ") and after.text.strip(". ")
-        if after.type not in TYPES or not says_something:
-            raise Unreadable(f"edit {place}: expected type, title and text")
-    return Change(kind, None if kind == "add" else before, after)
+    changes: list[Change] = []
+    for place, edit in enumerate(read_marked(reply, mark, _EDITS), 1):
+        try:
+            changes.append(edit.change(rubric))
+        except ValueError as error:
+            raise Unreadable(f"edit {place}: {error}") from None
+    return changes
 
 
 def _drawn(
@@ -580,19 +614,6 @@ _HEAD = """\
 # You may add [[proposal]] tables of your own with accept = "edited"; kinds: add, delete, modify
 # ("old" names the item that goes or changes). Types: critical, core, important, highlight.
 """
-
-
-class Proposal(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One change as the file holds it."""
-
-    kind: Literal["add", "delete", "modify"]
-    accept: str = ""
-    old: str = ""
-    type: str = ""
-    title: str = ""
-    text: str = ""
-    why: str = ""
-    """A note for the person, or by the person."""
 
 
 class Review(Struct, frozen=True):
@@ -696,7 +717,10 @@ def read_review(path: str | Path, rubric: MetaRubric) -> Review:
         if answer == "no":
             refused.append(proposal)
         else:
-            accepted.append(_change(proposal, rubric, where))
+            try:
+                accepted.append(proposal.change(rubric))
+            except ValueError as error:
+                raise UserError(f"{where}: {error}") from None
     return Review(file.rubric, tuple(accepted), tuple(refused))
 
 
@@ -747,27 +771,6 @@ class _Marked(NamedTuple):
 
     rubric: MetaRubric
     marks: list[float | None]
-
-
-def _change(proposal: Proposal, rubric: MetaRubric, where: str) -> Change:
-    titles = {item.title: item for item in rubric.items}
-    before = titles.get(proposal.old.strip())
-    if proposal.kind != "add" and before is None:
-        raise UserError(
-            f"{where}: old is '{proposal.old}'; expected the title of an item of the rubric."
-            f"{did_you_mean(proposal.old, titles)}"
-        )
-    if proposal.kind == "delete":
-        return Change("delete", before)
-    kind = type_of(proposal.type)
-    if kind not in TYPES or not proposal.title.strip() or not proposal.text.strip():
-        raise UserError(
-            f"{where}: type '{proposal.type}', title '{proposal.title}', text "
-            f"'{proposal.text[:40]}'; expected one of {', '.join(TYPES)}, a title and a text."
-            f"{did_you_mean(kind, TYPES)}"
-        )
-    after = Item(kind, " ".join(proposal.title.split()), " ".join(proposal.text.split()))
-    return Change(proposal.kind, None if proposal.kind == "add" else before, after)
 
 
 def _disagreement(one: Failure[Preference]) -> list[str]:

@@ -37,12 +37,18 @@ from burnish.rewards.judges.openrs.prompt import prompt, templates_hash
 from burnish.rewards.judges.prompting import (
     JudgeReply,
     Question,
-    Unreadable,
     as_user,
     mark_for,
     request_of,
 )
-from burnish.rewards.judges.reading import marked_object
+from burnish.rewards.judges.reading import (
+    Maybe,
+    Table,
+    choice,
+    loose_text,
+    read_marked,
+    whole,
+)
 from burnish.rewards.pair_scorers import Anchor
 from burnish.rewards.pool import Outcome
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
@@ -254,7 +260,7 @@ class GroundTruth:
 
     async def _one(self, task: Task, response: Response, reference: str) -> Reward:
         question, mark = _question("ground_truth", task, response, reference)
-        judge_reply = await self.judge.ask(question, partial(_read_score, mark=mark))
+        judge_reply = await self.judge.ask(question, partial(read_marked, mark=mark, table=_SCORE))
         evidence = tuple(replace(e, visibility=Visibility.ORACLE) for e in judge_reply.evidence)
         if judge_reply.verdict is None:
             return Reward.failed(
@@ -397,7 +403,7 @@ class Constraints:
         question, mark = _question("constraint", task, response, text)
         if self.judge is None:
             raise TypeError("constraints in words need a judge")
-        return await self.judge.ask(question, partial(_read_satisfied, mark=mark))
+        return await self.judge.ask(question, partial(read_marked, mark=mark, table=_SATISFIED))
 
     def _has_ids(self, task: Task) -> bool:
         return bool(task.fields.get(self.rules.config.ids_field))
@@ -432,21 +438,19 @@ def _question(kind: str, task: Task, response: Response, reference: str) -> tupl
     return Question(f"openrs {kind}", as_user(text), (task.id, response.id)), mark
 
 
-def _read_score(reply: str, mark: str) -> tuple[float, str]:
-    table = marked_object(reply, mark)
-    score = table.get("score")
-    if isinstance(score, bool) or score not in (-1, 0, 1):
-        raise Unreadable(f"expected score -1, 0 or 1, got {score!r:.40}")
-    return float(score), str(table.get("reason", ""))
-
-
-def _read_satisfied(reply: str, mark: str) -> tuple[float, str]:
-    table = marked_object(reply, mark)
-    word = str(table.get("satisfied")).strip().lower()
-    value = {"yes": 1.0, "true": 1.0, "是": 1.0, "no": 0.0, "false": 0.0, "否": 0.0}.get(word)
-    if value is None:
-        raise Unreadable(f"expected satisfied yes or no, got {table.get('satisfied')!r:.40}")
-    return value, str(table.get("reason", ""))
+_YES_OR_NO = choice({"yes": 1.0, "true": 1.0, "是": 1.0, "no": 0.0, "false": 0.0, "否": 0.0})
+_SCORE = Table(
+    lambda score, reason: (float(score), reason),
+    open=True,
+    score=whole(-1, 1),
+    reason=Maybe(loose_text),
+)
+_SATISFIED = Table(
+    lambda satisfied, reason: (satisfied, reason),
+    open=True,
+    satisfied=lambda key, value: _YES_OR_NO(key, str(value)),
+    reason=Maybe(loose_text),
+)
 
 
 def _cut(text: str) -> dict[str, Any]:

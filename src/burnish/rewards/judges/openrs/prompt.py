@@ -9,7 +9,7 @@ that carries it counts, so a verdict that a response brings along and the judge 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,14 @@ from burnish.rewards.judges.openrs.aggregate import (
 )
 from burnish.rewards.judges.openrs.meta_rubric import Language
 from burnish.rewards.judges.prompting import Unreadable, fill
-from burnish.rewards.judges.reading import marked_object
+from burnish.rewards.judges.reading import (
+    Maybe,
+    Table,
+    anything,
+    loose_text,
+    marked_object,
+    rows,
+)
 from burnish.seeds import digest
 
 FOLDER = Path(__file__).parent / "prompts"
@@ -100,78 +107,88 @@ class Judgement(Struct, frozen=True):
 def read_comparison(reply: str, mark: str | None = None) -> Judgement:
     """The judgement of a reply; `Unreadable` names the first rule that it breaks."""
     table = marked_object(reply, mark)
-    keys = list(table)
-    for key in ("question_analysis", "rubric_compares"):
-        if key not in table:
-            raise Unreadable(f"expected the key '{key}', got {', '.join(keys)[:80] or 'no keys'}")
-    if keys.index("question_analysis") > keys.index("rubric_compares"):
+    keys = [key for key in table if key in ("question_analysis", "rubric_compares")]
+    if keys == ["rubric_compares", "question_analysis"]:
         raise Unreadable("expected question_analysis before rubric_compares: analyse, then decide")
-    analysis = _analysis(table["question_analysis"])
-    listed = _listed(table.get("rubric_list", []))
-    compares = table["rubric_compares"]
-    if not isinstance(compares, list):
-        raise Unreadable(f"expected rubric_compares as a list, got {type(compares).__name__}")
-    if not LEAST <= len(compares) <= MOST:
-        raise Unreadable(f"expected {LEAST} to {MOST} criteria, got {len(compares)}")
-    return Judgement(analysis, tuple(_comparison(c, i, listed) for i, c in enumerate(compares)))
+    return _JUDGEMENT.read(table)
 
 
-def _analysis(value: Any) -> Analysis:
-    if isinstance(value, str):
-        value = {"analysis": value}
-    if not isinstance(value, Mapping) or not _text(value.get("analysis")):
-        raise Unreadable("expected question_analysis with a text 'analysis'")
-    needs = value.get("secondary_needs")
-    return Analysis(
-        _text(value["analysis"]),
-        _text(value.get("question_type")),
-        _text(value.get("primary_need")),
-        tuple(map(_text, needs)) if isinstance(needs, list) else (_text(needs),) if needs else (),
-        _text(value.get("user_context")),
-    )
+def _analysis(key: str, value: Any) -> Analysis:
+    value = value if isinstance(value, Mapping) else {"analysis": value}
+    if not loose_text(key, value.get("analysis")):
+        raise Unreadable(f'expected "{key}" to hold a text "analysis"')
+    return _ANALYSIS.read(value)
 
 
-def _listed(value: Any) -> dict[str, Mapping[str, Any]]:
-    """The criteria of `rubric_list` by title."""
-    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-        raise Unreadable("expected rubric_list as a list of tables")
-    return {_text(item.get("title")): item for item in value}
+def _needs(key: str, value: Any) -> tuple[str, ...]:
+    return tuple(loose_text(key, one) for one in (value if isinstance(value, list) else [value]))
 
 
-def _comparison(item: Any, place: int, listed: Mapping[str, Mapping[str, Any]]) -> Comparison:
+def _compares(key: str, value: Any) -> list[Mapping[str, Any]]:
+    found = rows(_AS_IT_CAME)(key, value)
+    if not LEAST <= len(found) <= MOST:
+        raise Unreadable(f"expected {LEAST} to {MOST} criteria, got {len(found)}")
+    return found
+
+
+def _judgement(
+    question_analysis: Analysis,
+    rubric_list: Sequence[Mapping[str, Any]],
+    rubric_compares: Sequence[Mapping[str, Any]],
+) -> Judgement:
+    planned = {loose_text("title", item.get("title")): item for item in rubric_list}
+    criteria = (_comparison(item, n, planned) for n, item in enumerate(rubric_compares))
+    return Judgement(question_analysis, tuple(criteria))
+
+
+_LOOSE = Maybe(loose_text)
+_AS_IT_CAME: Table[Mapping[str, Any]] = Table(
+    dict,
+    open=True,
+    **{key: Maybe(anything, None) for key in ("type", "winner", "chosen", "score")},
+    **dict.fromkeys(("title", "evidence", "reason", "description"), _LOOSE),
+)
+_ANALYSIS = Table(
+    Analysis,
+    open=True,
+    analysis=loose_text,
+    question_type=_LOOSE,
+    primary_need=_LOOSE,
+    secondary_needs=Maybe(_needs, ()),
+    user_context=_LOOSE,
+)
+_JUDGEMENT = Table(
+    _judgement,
+    open=True,
+    question_analysis=_analysis,
+    rubric_list=Maybe(rows(_AS_IT_CAME), ()),
+    rubric_compares=_compares,
+)
+
+
+def _comparison(
+    item: Mapping[str, Any], place: int, planned: Mapping[str, Mapping[str, Any]]
+) -> Comparison:
+    where = f"criterion {place + 1}"
     try:
-        read = read_criterion(item, place)
+        # Replies to the reference code's prompt say `chosen` for the winner.
+        given = item if item["winner"] is not None else {**item, "winner": item["chosen"]}
+        read = read_criterion(given, place)
     except InvalidCriterion as error:
         raise Unreadable(str(error)) from None
-    where = f"criterion {place + 1}"
-    title = _text(item.get("title"))
-    if not title:
+    if not item["title"]:
         raise Unreadable(f"{where}: expected a title")
     if abs(read.score) > HIGHEST:
         raise Unreadable(f"{where}: expected a score from -2 to 2, got {read.score:g}")
-    evidence = _text(item.get("evidence"))
-    if read.signed != 0 and not evidence:
+    if read.signed != 0 and not item["evidence"]:
         raise Unreadable(f"{where}: expected a quotation as evidence, got none")
-    planned = listed.get(title, {})
+    plan = planned.get(item["title"], {})
     return Comparison(
-        title,
-        type_of(item.get("type") or planned.get("type")),
+        item["title"],
+        type_of(item["type"] or plan.get("type")),
         _LETTER[read.sign],
         read.score,
-        evidence,
-        _text(item.get("reason")),
-        _text(item.get("description") or planned.get("description")),
+        item["evidence"],
+        item["reason"],
+        item["description"] or plan.get("description", ""),
     )
-
-
-def _text(value: Any) -> str:
-    """A value as one text; quotations may come as a list or by response."""
-    if value is None:
-        return ""
-    if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {_text(part)}" for key, part in value.items() if part)
-    if isinstance(value, list):
-        return "; ".join(_text(part) for part in value if part)
-    text = str(value).strip()
-    # The dots of the form that the prompt shows, copied back, say nothing.
-    return "" if not text.strip(".… ") else text

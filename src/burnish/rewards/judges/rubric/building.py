@@ -34,7 +34,14 @@ from burnish.rewards.judges.prompting import (
     fill,
     mark_for,
 )
-from burnish.rewards.judges.reading import own_list
+from burnish.rewards.judges.reading import (
+    Maybe,
+    Table,
+    anything,
+    loose_text,
+    read_list,
+    rows,
+)
 from burnish.rewards.judges.rubric import wording
 from burnish.rewards.judges.rubric.items import Point, Rubric, RubricItem, Rules, Source, similarity
 from burnish.rewards.judges.rubric.score import Tier
@@ -283,7 +290,7 @@ def _text(reply: str) -> str:
 def read_items(text: str, question: str, points: Sequence[Point], rules: Rules) -> Rubric:
     """The rubric in a reply; raises `Unreadable` with every rule that it breaks."""
     known = {point.id: point for point in points}
-    items = tuple(_item(row, known) for row in own_list(text))
+    items = tuple(_item(row, known) for row in read_list(text, _ITEM))
     try:
         rubric = Rubric(question, items, tuple(points))
     except UserError as error:
@@ -298,36 +305,56 @@ def read_items(text: str, question: str, points: Sequence[Point], rules: Rules) 
 
 def read_findings(text: str) -> dict[str, bool | None]:
     """What an auditor decided, by check; raises `Unreadable` where the word on safety is missing."""
-    found: dict[str, bool | None] = {}
-    for row in own_list(text):
-        name, holds = str(row.get("check") or ""), row.get("holds")
-        if name in CHECKS or name == SAFETY:
-            found[name] = holds if isinstance(holds, bool) else None
+    said = read_list(text, _FINDING)
+    found = {row["check"]: row["holds"] for row in said if row["check"] in (*CHECKS, SAFETY)}
     if found.get(SAFETY) is None:
         raise Unreadable(f"expected checks and '{SAFETY}' with true or false, got {sorted(found)}")
     return found
 
 
+def _names(key: str, value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _levels(key: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise Unreadable(f'expected "{key}" to describe the levels 0, 1 and 2, got {value!r:.40}')
+    return {str(level): str(told) for level, told in value.items()}
+
+
+def _bool_or_none(key: str, value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+_LOOSE = Maybe(loose_text)
+_ITEM = Table(
+    dict,
+    open=True,
+    **dict.fromkeys(("id", "title", "tier", "tag"), _LOOSE),
+    points=Maybe(_names, ()),
+    description=_levels,
+)
+_FINDING = Table(dict, open=True, check=_LOOSE, holds=Maybe(_bool_or_none, None))
+_SUPPORT = Table(dict, open=True, answer=Maybe(anything, None), quote=_LOOSE)
+_POINT = Table(dict, open=True, text=_LOOSE, kind=_LOOSE, support=Maybe(rows(_SUPPORT), ()))
+_CHECKED = Table(
+    dict, open=True, point=_LOOSE, holds=Maybe(anything, None), passage=_LOOSE, quote=_LOOSE
+)
+
+
 def _item(row: Mapping[str, Any], known: Mapping[str, Point]) -> RubricItem:
-    name = str(row.get("id") or "")
-    named = row.get("points")
-    rests_on = tuple(str(p) for p in named) if isinstance(named, list) else ()
+    name, rests_on = row["id"], row["points"]
     unknown = [point for point in rests_on if point not in known]
     if not rests_on or unknown:
         got = f"'{unknown[0]}', which is none" if unknown else "none"
         raise Unreadable(f"expected item '{name}' to rest on statements, got {got}")
-    levels = row.get("description")
-    if not isinstance(levels, dict):
-        raise Unreadable(
-            f"expected item '{name}' to describe the levels 0, 1 and 2, got {levels!r:.40}"
-        )
     sources = {(s.key, s.quote): s for point in rests_on for s in known[point].provenance}
     return RubricItem(
         id=name,
-        title=str(row.get("title") or ""),
-        tier=str(row.get("tier") or ""),
-        description={str(level): str(told) for level, told in levels.items()},
-        tag=str(row.get("tag") or ""),
+        title=row["title"],
+        tier=row["tier"],
+        description=row["description"],
+        tag=row["tag"],
         provenance=tuple(sources.values()),
         points=rests_on,
     )
@@ -423,12 +450,11 @@ class PointCheck(NamedTuple):
 def read_points(text: str, candidates: Sequence[Candidate]) -> list[Point]:
     """Points with support that stands in the numbered texts; raises `Unreadable` without any."""
     points = []
-    for row in own_list(text):
-        said = str(row.get("text") or "").strip()
-        support = _support(row.get("support"), candidates)
-        if said and support:
-            kind = str(row.get("kind") or "")
-            points.append(Point("", said, kind if kind in KINDS else KINDS[0], support))
+    for row in read_list(text, _POINT):
+        support = _support(row["support"], candidates)
+        if row["text"] and support:
+            kind = row["kind"] if row["kind"] in KINDS else KINDS[0]
+            points.append(Point("", row["text"], kind, support))
     if not points:
         raise Unreadable("expected statements with quotations that stand in the texts, got none")
     return points
@@ -476,11 +502,11 @@ def read_point_checks(
     """A checker's word on points; support by a passage needs words that stand in it."""
     known = {point.id for point in points}
     found: dict[str, PointCheck] = {}
-    for row in own_list(text):
-        name, holds = str(row.get("point") or ""), row.get("holds")
+    for row in read_list(text, _CHECKED):
+        name, holds = row["point"], row["holds"]
         if name not in known or not (holds is None or isinstance(holds, bool)):
             continue
-        passage, quote = str(row.get("passage") or ""), str(row.get("quote") or "")
+        passage, quote = row["passage"], row["quote"]
         stands = holds is True and stands_in(quote, passages.get(passage, ""))
         found[name] = PointCheck(name, holds, Source(quote, source=passage) if stands else None)
     if not found:
@@ -501,12 +527,12 @@ def checked_points(
     return result
 
 
-def _support(given: Any, candidates: Sequence[Candidate]) -> tuple[Source, ...]:
+def _support(
+    given: Sequence[Mapping[str, Any]], candidates: Sequence[Candidate]
+) -> tuple[Source, ...]:
     found: dict[tuple[str, str], Source] = {}
-    for row in given if isinstance(given, list) else ():
-        if not isinstance(row, dict):
-            continue
-        number, quote = row.get("answer"), str(row.get("quote") or "")
+    for row in given:
+        number, quote = row["answer"], row["quote"]
         if isinstance(number, bool) or not isinstance(number, int):
             continue
         if 1 <= number <= len(candidates) and stands_in(quote, candidates[number - 1].text):

@@ -36,7 +36,7 @@ from burnish.rewards.judges.prompting import (
     mark_for,
     request_of,
 )
-from burnish.rewards.judges.reading import own_list
+from burnish.rewards.judges.reading import Maybe, Table, anything, loose_text, read_list
 from burnish.rewards.judges.rubric import wording
 from burnish.rewards.judges.rubric.items import Rubric
 from burnish.rewards.judges.rubric.score import (
@@ -422,6 +422,15 @@ async def _ask(
     return await judge.ask(question, partial(read_marks, rubric=rubric, answer=answer, only=only))
 
 
+_LOOSE = Maybe(loose_text)
+_MARK = Table(
+    dict,
+    open=True,
+    level=Maybe(anything, None),
+    **dict.fromkeys(("item", "item_id", "quote", "reason"), _LOOSE),
+)
+
+
 def read_marks(
     text: str, rubric: Rubric, answer: str, only: Sequence[str] | None = None
 ) -> dict[str, Mark]:
@@ -432,8 +441,8 @@ def read_marks(
     """
     wanted = [item for item in rubric.items if only is None or item.id in only]
     said: dict[str, list[dict[str, Any]]] = {}
-    for row in own_list(text, (answer,)):
-        said.setdefault(str(row.get("item", row.get("item_id", ""))), []).append(row)
+    for row in read_list(text, _MARK, (answer,)):
+        said.setdefault(row["item"] or row["item_id"], []).append(row)
     marks = {item.id: _mark(item.id, said.get(item.id, []), answer) for item in wanted}
     if not any(rows for name, rows in said.items() if name in marks):
         raise Unreadable(f"expected marks for {', '.join(marks)}, got {', '.join(said) or 'none'}")
@@ -451,10 +460,9 @@ def read_marks(
 def _mark(item: str, rows: Sequence[Mapping[str, Any]], answer: str) -> Mark:
     if not rows:
         return Mark(item, None, reason="no mark")
-    if any(row.get("level") != rows[0].get("level") for row in rows):
+    if any(row["level"] != rows[0]["level"] for row in rows):
         return Mark(item, None, reason="two marks that differ")
-    level, quote = rows[0].get("level"), str(rows[0].get("quote") or "")
-    reason = str(rows[0].get("reason") or "")
+    level, quote, reason = rows[0]["level"], rows[0]["quote"], rows[0]["reason"]
     if isinstance(level, bool) or level not in LEVELS:
         return Mark(item, None, quote, f"level {level!r:.20} is none of 0, 1 and 2")
     if level and not wording.stands_in(quote, answer):

@@ -18,7 +18,16 @@ from burnish.arguments import as_list, as_word, refused
 from burnish.records import Verdict
 from burnish.rewards.judges.benchmarks import score_from_counts
 from burnish.rewards.judges.prompting import Unreadable
-from burnish.rewards.judges.reading import own_object
+from burnish.rewards.judges.reading import (
+    Maybe,
+    Table,
+    choice,
+    number,
+    plain_text,
+    read_reply,
+    rows,
+    truth,
+)
 from burnish.rewards.judges.skill_rm.resources import (
     CAPS,
     Finding,
@@ -197,7 +206,6 @@ def _criteria(finding: Finding) -> list[Verdict]:
 
 LONGEST = 100_000
 """Characters of a reply that are read."""
-SIDES = {"a": 1, "b": -1, "tie": 0}
 
 
 class Call(NamedTuple):
@@ -236,6 +244,62 @@ class PointAnswer(NamedTuple):
 Answer = PairAnswer | PointAnswer
 
 
+def _object(key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise Unreadable(f'expected "{key}" to be an object, got {value!r:.60}')
+    return value
+
+
+def _flags(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(f, str) and f in CAPS for f in value):
+        raise Unreadable(f'expected "{key}" to be a list of {", ".join(CAPS)}, got {value!r:.80}')
+    return tuple(value)
+
+
+_SIDE = choice({"A": 1, "B": -1, "Tie": 0})
+_TEXT = Maybe(plain_text)
+_CALL = Table(Call, tool=plain_text, arguments=Maybe(_object, {}))
+_SEEN = Table(
+    lambda criterion, observation, decision, resource: Observation(
+        criterion, observation, decision, resource
+    ),
+    open=True,
+    criterion=_TEXT,
+    observation=_TEXT,
+    decision=_SIDE,
+    resource=_TEXT,
+)
+_COUNT = Table(
+    lambda constraint, criterion, satisfied, evidence, resource: Count(
+        constraint or criterion, satisfied, evidence, resource
+    ),
+    open=True,
+    constraint=_TEXT,
+    criterion=_TEXT,
+    satisfied=truth,
+    evidence=_TEXT,
+    resource=_TEXT,
+)
+_PAIR = Table(
+    lambda verdict, rationale, judgement_package: PairAnswer(
+        verdict, rationale, tuple(judgement_package)
+    ),
+    verdict=_SIDE,
+    rationale=_TEXT,
+    judgement_package=Maybe(rows(_SEEN), ()),
+)
+_POINT = Table(
+    lambda score, rationale, constraints, judgement_package, flags: PointAnswer(
+        score, rationale, tuple(constraints or judgement_package), flags
+    ),
+    score=Maybe(number(0, 1), None),
+    rationale=_TEXT,
+    constraints=Maybe(rows(_COUNT), ()),
+    judgement_package=Maybe(rows(_COUNT), ()),
+    flags=Maybe(_flags, ()),
+)
+
+
 def read_call(reply: str, shown: Sequence[str] = ()) -> Call:
     """The one call that a reply consists of; a final answer must not stand in the texts shown.
 
@@ -243,85 +307,18 @@ def read_call(reply: str, shown: Sequence[str] = ()) -> Call:
     """
     if len(reply) > LONGEST:
         raise Unreadable(f"the reply has {len(reply)} characters; expected one short JSON object")
-    table = own_object(reply)
-    if table.get("tool") == "final_answer":
-        own_object(reply, shown)
-    extra = sorted(set(table) - {"tool", "arguments"})
-    arguments = table.get("arguments", {})
-    if extra:
-        raise Unreadable(f"unknown key {extra[0]!r:.60} beside tool and arguments")
-    if not isinstance(table.get("tool"), str) or not isinstance(arguments, dict):
-        raise Unreadable('expected {"tool": a text, "arguments": an object}')
-    return Call(table["tool"], arguments)
+    call = read_reply(reply, _CALL)
+    return read_reply(reply, _CALL, shown) if call.tool == "final_answer" else call
 
 
 def read_pair_answer(arguments: Mapping[str, Any]) -> PairAnswer:
     """`verdict` A, B or Tie, with a rationale and a package of evidence."""
-    _known(arguments, ("verdict", "rationale", "judgement_package"))
-    side = _side(arguments.get("verdict"), "verdict")
-    items = [_observation(row) for row in _rows(arguments, "judgement_package")]
-    return PairAnswer(side, _text(arguments, "rationale"), tuple(items))
+    return _PAIR.read(arguments)
 
 
 def read_point_answer(arguments: Mapping[str, Any]) -> PointAnswer:
     """`constraints` with satisfied or not, `flags` of severity, and a `score` from 0 to 1."""
-    known = ("score", "constraints", "flags", "rationale", "judgement_package")
-    _known(arguments, known)
-    score = arguments.get("score")
-    if score is not None:
-        is_number = isinstance(score, int | float) and not isinstance(score, bool)
-        if not is_number or not 0 <= score <= 1:
-            raise Unreadable(f"score is {score!r:.60}; expected a number from 0 to 1")
-    rows = _rows(arguments, "constraints") or _rows(arguments, "judgement_package")
-    counts = tuple(_count(row) for row in rows)
-    if score is None and not counts:
+    answer = _POINT.read(arguments)
+    if answer.score is None and not answer.counts:
         raise Unreadable("neither constraints nor a score; expected at least one of them")
-    flags = arguments.get("flags") or []
-    if not isinstance(flags, list) or not all(
-        isinstance(flag, str) and flag in CAPS for flag in flags
-    ):
-        raise Unreadable(f"flags is {flags!r:.80}; expected a list of {', '.join(CAPS)}")
-    value = None if score is None else float(score)
-    return PointAnswer(value, _text(arguments, "rationale"), counts, tuple(flags))
-
-
-def _known(arguments: Mapping[str, Any], names: Sequence[str]) -> None:
-    extra = sorted(set(arguments) - set(names))
-    if extra:
-        raise Unreadable(f"unknown argument {extra[0]!r}; expected {', '.join(names)}")
-
-
-def _side(value: Any, name: str) -> int:
-    side = SIDES.get(value.strip().lower()) if isinstance(value, str) else None
-    if side is None:
-        raise Unreadable(f"{name} is {value!r:.60}; expected A, B or Tie")
-    return side
-
-
-def _text(table: Mapping[str, Any], name: str) -> str:
-    value = table.get(name) or ""
-    if not isinstance(value, str):
-        raise Unreadable(f"{name} is {value!r:.60}; expected a text")
-    return value
-
-
-def _rows(arguments: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    rows = arguments.get(name) or []
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Unreadable(f"{name} is {rows!r:.60}; expected a list of objects")
-    return rows
-
-
-def _observation(row: Mapping[str, Any]) -> Observation:
-    side = _side(row.get("decision"), "decision")
-    return Observation(
-        _text(row, "criterion"), _text(row, "observation"), side, _text(row, "resource")
-    )
-
-
-def _count(row: Mapping[str, Any]) -> Count:
-    is_met = row.get("satisfied")
-    if not isinstance(is_met, bool):
-        raise Unreadable(f"satisfied is {is_met!r:.60}; expected true or false")
-    name = _text(row, "constraint") or _text(row, "criterion")
-    return Count(name, is_met, _text(row, "evidence"), _text(row, "resource"))
+    return answer
