@@ -67,6 +67,8 @@ CATALOGUE = (
     Metric("logps/rejected", "nats", "mean log-prob of the other answers"),
     Metric("kl/teacher", "nats", "mean divergence to the teacher a token", "Divergence to the teacher", ("compare",)),
     Metric("length/max", "tokens", "longest rollout"),
+    Metric("length/observed", "tokens", "mean tokens that tools and environments wrote into a rollout"),
+    Metric("length/observed_max", "tokens", "the most of them in one rollout"),
     Metric(CUT, "share", "rollouts that the token budget cut", shown=("progress",)),
     Metric("pairs/{figure}", "share", "how a pairwise judge decided in the groups"),
     Metric("pairs/{reward}/{figure}", "share", "the same where there are several pairwise judges"),

@@ -150,3 +150,25 @@ def test_a_round_of_failures_does_not_end_the_refill(tmp_path):
     finish(trainer(tmp_path, rollout, {"policy": select, "steps": 1, "evaluation": {"prompts": 0}}))
     assert len(samples(tmp_path, "train")) == 4
     assert sum(s.reward.status is Status.INFRA_ERROR for s in samples(tmp_path, "dropped")) == 4
+
+
+def test_the_forecast_counts_what_the_environment_writes(tmp_path):
+    """As much as is set before the first step, and then as much as was seen."""
+    cache = []
+    for tokens in (0, 100):
+        more = {**ECHO["rollout"], "observation_tokens": tokens}
+        opened = trainer(tmp_path, ECHO, {"rollout": more}, run=f"run-{tokens}")
+        opened.store.close()
+        cache.append(opened.forecast.memory["cache"])
+        assert opened.forecast.memory["activations"] > 0
+    assert cache[1] - cache[0] == 8 * 100 * opened.trainable.module.cache_bytes_per_token
+    finish(trainer(tmp_path, ECHO))
+    again = trainer(tmp_path, ECHO)
+    behind = again.algorithm.workload().observed_tokens
+    again.store.close()
+    written = [
+        sum(len(span.token_ids) for span in sample.trajectory.spans[1:] if not span.trainable)
+        for sample in samples(tmp_path, "train")
+    ]
+    assert 0 < behind <= max(written)
+    assert again.forecast.memory["cache"] == cache[0] + (cache[1] - cache[0]) * behind // 100

@@ -87,6 +87,9 @@ class MultiTurnSettings(RolloutSettings, frozen=True, kw_only=True):
     limits: Limits = Limits()
     turn_tokens: Count = 0
     """Tokens of one reply; 0: what `max_tokens` leaves."""
+    observation_tokens: Count = 256
+    """Tokens that tools and the environment are expected to add to one rollout, over all turns; the
+    forecast of memory and time counts them, and `length/observed_max` says how many they were."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ class Workload(NamedTuple):
     """The model writes the answers itself."""
     has_reference: bool = False
     """A frozen copy of the model is kept."""
+    observed_tokens: int = 0
+    """Tokens between the turns of one sequence: read and kept, neither sampled nor trained."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,11 @@ def forecast(
     config = msgspec.structs.replace(config, rollout=rollout)
     rollouts = config.rollout.prompts * config.rollout.samples
     answer = config.rollout.max_tokens
-    rows = packed_rows(config, prompt_tokens, shares=shape.packs)
+    rows = packed_rows(config, prompt_tokens, shares=shape.packs, observed=work.observed_tokens)
     tokens = rows.tokens
     memory = _memory(config, work, shape, speed, rows, budget)
-    prefill = 2 * shape.parameters * config.rollout.prompts * prompt_tokens
+    read = config.rollout.prompts * prompt_tokens + rollouts * work.observed_tokens
+    prefill = 2 * shape.parameters * read
     weights = shape.parameters * sizes.bytes_per_value / speed.bytes_per_s
     decode = max(2 * shape.parameters * rollouts / speed.operations_per_s, weights)
     start = sizes.layers * STARTS_A_LAYER * speed.start_s
@@ -139,12 +142,15 @@ class PackedRows:
     """Answers in a full row."""
 
 
-def packed_rows(config: Config, prompt_tokens: int, *, shares: bool = True) -> PackedRows:
+def packed_rows(
+    config: Config, prompt_tokens: int, *, shares: bool = True, observed: int = 0
+) -> PackedRows:
     """How a step's rollouts are laid out when every answer is as long as it may be.
 
-    `shares`: whether the model can have several answers in one row.
+    `shares`: whether the model can have several answers in one row; `observed`: tokens of each
+    rollout that the environment wrote.
     """
-    samples, answer = config.rollout.samples, config.rollout.max_tokens
+    samples, answer = config.rollout.samples, config.rollout.max_tokens + observed
     is_shared = shares and config.update.share_prompts and answer <= LONG_ANSWER * prompt_tokens
     fitting = max(1, (ROW_TOKENS - prompt_tokens) // answer) if is_shared else 1
     together = min(fitting, samples)
@@ -181,7 +187,7 @@ def _memory(
 ) -> dict[str, int]:
     size, prompt_tokens = shape.sizes.bytes_per_value, work.prompt_tokens
     rollouts = config.rollout.prompts * config.rollout.samples
-    answer = config.rollout.max_tokens
+    answer = config.rollout.max_tokens + work.observed_tokens
     # Half-precision gradients live beside the float32 sums they are added to.
     gradient = 4 if size >= 4 else size + 4
     cached = rollouts * (prompt_tokens + answer) + config.rollout.prompts * prompt_tokens

@@ -14,7 +14,7 @@ from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
 from burnish.lm.base import Sampling
 from burnish.policy.batch import Advantages
 from burnish.policy.components import Select, Skew
-from burnish.records import Finish, Reward, Status, Trajectory
+from burnish.records import Author, Finish, Reward, Span, Status, Trajectory
 from burnish.rewards.scorer import Scorer
 from burnish.rewards.versus import VersusReference, versus_metrics
 from burnish.store import StoredSample
@@ -109,7 +109,24 @@ def lengths(collected: Collected) -> dict[str, float]:
     everything = [s.trajectory for s in collected.kept + collected.dropped]
     cut = sum(t.finish is Finish.LENGTH for t in everything)
     counts = token_counts([t.trained_tokens for t in everything])
-    return {**counts, "length/truncated_share": cut / len(everything)}
+    return {**counts, "length/truncated_share": cut / len(everything), **_observed(everything)}
+
+
+def _observed(rollouts: Sequence[Trajectory]) -> dict[str, float]:
+    """Tokens that tools and environments wrote into each rollout; nothing for a single turn."""
+    counts = [_between(t.spans) for t in rollouts]
+    if not any(counts):
+        return {}
+    return {
+        "length/observed": sum(counts) / len(counts),
+        "length/observed_max": float(max(counts)),
+    }
+
+
+def _between(spans: Sequence[Span]) -> int:
+    """Tokens behind the first reply that the model did not write."""
+    first = next((i for i, span in enumerate(spans) if span.author is Author.MODEL), len(spans))
+    return sum(len(s.token_ids) for s in spans[first:] if s.author is not Author.MODEL)
 
 
 def lags(collected: Collected, version: int) -> dict[str, float]:

@@ -25,6 +25,7 @@ from burnish.policy.state import PolicyState, ReferenceStats
 from burnish.records import Task
 from burnish.rewards.scorer import score_groups
 from burnish.rollouts import Recorded
+from burnish.rollouts.base import MultiTurnSettings
 from burnish.store import StartRewards, read_start_rewards, write_start_rewards
 from burnish.texts import run_word
 from burnish.training import metrics
@@ -150,9 +151,24 @@ class PolicyAlgorithm(PolicyUpdate):
         # Answers are no longer than what the model's context leaves.
         left = max(1, self.setup.trainable.module.longest_row(longest) - longest)
         tokens = min(rollout.max_tokens, left)
-        sizes = (rollout.prompts, rollout.samples, longest, tokens)
-        is_sampled = self.setup.remote is None
-        return Workload(*sizes, is_sampled=is_sampled, has_reference=self.reference is not None)
+        return Workload(
+            rollout.prompts,
+            rollout.samples,
+            longest,
+            tokens,
+            is_sampled=self.setup.remote is None,
+            has_reference=self.reference is not None,
+            observed_tokens=min(self._observed(), left - tokens),
+        )
+
+    def _observed(self) -> int:
+        """Tokens that the environment adds to a rollout: as an earlier start saw, or as set."""
+        rollout = self.setup.config.rollout
+        if not isinstance(rollout, MultiTurnSettings):
+            return 0
+        seen = self.setup.store.metrics("length/observed_max").get("length/observed_max", [])
+        counts = [int(point.value) for point in seen if point.value is not None]
+        return max(counts) if counts else rollout.observation_tokens
 
     # --- rollouts and advantages
 
