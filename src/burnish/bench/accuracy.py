@@ -12,12 +12,13 @@ none of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from burnish.arguments import as_list, refused, same_length
 from burnish.bench.items import Choice, Judged
 from burnish.bench.statistics import Estimate, mean_estimate, wilson
+from burnish.grouping import grouped
 
 DIFFICULTIES = ("easy", "normal", "hard")
 
@@ -67,7 +68,7 @@ def accuracy(judged: Sequence[Judged]) -> Accuracy:
 
 def by_subset(judged: Sequence[Judged]) -> Subsets:
     """Accuracy of each subset, in the order of their names."""
-    groups = _grouped(_judged("judged", judged), lambda one: one.subset)
+    groups = grouped((one.subset, one) for one in _judged("judged", judged))
     each = {name: accuracy(groups[name]) for name in sorted(groups)}
     values = [found.all.value for found in each.values() if found.all is not None]
     return Subsets(each, sum(values) / len(values) if values else None)
@@ -87,10 +88,9 @@ class Styles(NamedTuple):
 def by_style(judged: Sequence[Judged]) -> Styles:
     """Easy, normal and hard pairs of RM-Bench; a tie or a missing verdict is not a win."""
     domains: dict[str, dict[str, float]] = {}
-    for name, members in sorted(
-        _grouped(_judged("judged", judged), lambda one: one.subset).items()
-    ):
-        parts = _grouped(members, difficulty)
+    subsets = grouped((one.subset, one) for one in _judged("judged", judged))
+    for name, members in sorted(subsets.items()):
+        parts = grouped((difficulty(one), one) for one in members)
         domains[name] = {
             level: sum(one.credit for one in parts[level]) / len(parts[level])
             for level in DIFFICULTIES
@@ -237,13 +237,6 @@ def _marks(what: str, marks: Sequence[str]) -> list[str]:
 
 def _share(judged: Sequence[Judged]) -> Estimate | None:
     return mean_estimate([one.credit for one in judged]) if judged else None
-
-
-def _grouped(judged: Iterable[Judged], key: Callable[[Judged], str]) -> dict[str, list[Judged]]:
-    groups: dict[str, list[Judged]] = {}
-    for one in judged:
-        groups.setdefault(key(one), []).append(one)
-    return groups
 
 
 def _mean(values: Sequence[float]) -> float | None:

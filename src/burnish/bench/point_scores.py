@@ -14,6 +14,7 @@ from burnish.bench.loaders.points import Marked, rubric_score
 from burnish.bench.loaders.reading import read_rows, text_of
 from burnish.bench.statistics import Estimate, mean_estimate
 from burnish.errors import UserError
+from burnish.grouping import grouped
 from burnish.records import Response, Reward, Status, Task, Verdict
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.point import PointRubric
@@ -37,10 +38,7 @@ def point_score(judged: Sequence[Judged]) -> PointScore:
     """Mean of the values with an interval, over all and by subset; missing is not 0."""
     known = [(one.subset, one.values[0]) for one in judged if one.values and one.is_valid]
     values = [value for _, value in known if value is not None]
-    groups: dict[str, list[float]] = {}
-    for subset, value in known:
-        if value is not None:
-            groups.setdefault(subset, []).append(value)
+    groups = grouped((subset, value) for subset, value in known if value is not None)
     score = mean_estimate(values) if values else None
     clipped = None if score is None else min(max(score.value, 0.0), 1.0)
     subsets = {name: mean_estimate(groups[name]) for name in sorted(groups)}

@@ -201,6 +201,7 @@ def run_figures(
         tasks = {s.task.id: s.task for s in run.samples(step=evaluation.step, split=split)}
     curves = {name: run.metrics(name).get(name, []) for name in (*metrics, STEP_S, TOKENS)}
     values = {name: [v for _, v in curve if v is not None] for name, curve in curves.items()}
+    shown = evaluation or first
     return RunFigures(
         name=run.name,
         folder=run.folder,
@@ -211,7 +212,7 @@ def run_figures(
         step=None if evaluation is None else evaluation.step,
         before=None if first is None or first.step else _score(first.summary),
         after=after,
-        measure=(evaluation or first).summary.get("measure", "reward") if found else "reward",
+        measure="reward" if shown is None else shown.summary.get("measure", "reward"),
         seconds=sum(values[STEP_S]) if values[STEP_S] else None,
         tokens=sum(values[TOKENS]) if values[TOKENS] else None,
         usd=_usd(run),

@@ -25,6 +25,7 @@ import msgspec
 
 from burnish.errors import UserError, did_you_mean
 from burnish.store.durable import whole_file
+from burnish.store.frames import TOKENS, TREES, arrow_schema, decode_cells
 from burnish.store.reader import RunReader
 from burnish.store.run import RunStore
 from burnish.store.sample import COLUMNS
@@ -32,10 +33,6 @@ from burnish.store.sample import COLUMNS
 METRIC_COLUMNS = ("step", "name", "value")
 BATCH_ROWS = 512
 
-_INTEGERS = {"step", "idx", "weight_version", "prompt_tokens", "response_tokens"}
-_FLOATS = {"reward", "advantage", "value"}
-_LISTS = {"token_ids": "int64", "loss_mask": "int8", "logprobs": "float64"}
-_OBJECTS = {"spans", "task", "reward_tree", "info"}
 
 _FORMULA = re.compile(
     # Signs that begin a formula, their full-width and small forms too, behind what an import may
@@ -118,41 +115,20 @@ def inert(cell: Any) -> Any:
 
 
 def _write_parquet(path: Path, columns: tuple[str, ...], records: Iterator[Record]) -> None:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ModuleNotFoundError:
-        raise UserError(
-            f"{path.name}: Parquet needs pyarrow. Install it: pip install 'burnish[data]'."
-        ) from None
-    schema = pa.schema([(column, _arrow_type(pa, column)) for column in columns])
+    schema = arrow_schema(columns)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         while batch := list(itertools.islice(records, BATCH_ROWS)):
-            writer.write_table(pa.Table.from_pylist([_lists(r) for r in batch], schema=schema))
-
-
-def _arrow_type(pa: Any, column: str) -> Any:
-    if column in _LISTS:
-        return pa.list_(getattr(pa, _LISTS[column])())
-    if column in _INTEGERS:
-        return pa.int64()
-    if column in _FLOATS:
-        return pa.float64()
-    return pa.bool_() if column == "keep" else pa.string()
-
-
-def _lists(record: Record) -> Record:
-    """The record with its token columns as lists and `keep` as a truth value."""
-    for column in _LISTS.keys() & record.keys():
-        record[column] = msgspec.json.decode(record[column])
-    if "keep" in record:
-        record["keep"] = bool(record["keep"])
-    return record
+            writer.write_table(
+                pa.Table.from_pylist([decode_cells(r) for r in batch], schema=schema)
+            )
 
 
 def _object(record: Record) -> bytes:
     """The record as one JSON object; columns that are JSON already go in as they are."""
-    for column in (_OBJECTS | _LISTS.keys()) & record.keys():
+    for column in record.keys() & {*TREES, *TOKENS}:
         record[column] = msgspec.Raw(record[column].encode())
     if "keep" in record:
         record["keep"] = bool(record["keep"])

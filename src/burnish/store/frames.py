@@ -34,6 +34,7 @@ TOKENS = ("token_ids", "loss_mask", "logprobs")
 SPLITS = ("train", "dropped", "greedy", "eval:held_out")
 """Where training puts its samples; other evaluations are `eval:` and their name."""
 TREES = ("spans", "task", "reward_tree", "info")
+"""Columns of a sample that hold JSON objects."""
 PLAIN = tuple(name for name in COLUMNS if name not in (*TOKENS, *TREES))
 """Columns of a sample that are one number or one text."""
 
@@ -97,7 +98,10 @@ class RunFrames:
         names = sorted({name for own in parts.values() for name in own})
         ids = columns.index("id")
         whole = (
-            (*_decoded(row, columns), *(parts.get(row[ids], {}).get(name) for name in names))
+            (
+                *decode_cells(dict(zip(columns, row, strict=True))).values(),
+                *(parts.get(row[ids], {}).get(name) for name in names),
+            )
             for row in rows
         )
         return _frame((*columns, *(f"part/{name}" for name in names)), whole, form)
@@ -154,13 +158,13 @@ def _direct_parts(rows: Iterable[Row]) -> dict[str, dict[str, float | None]]:
     return found
 
 
-def _decoded(row: Row, columns: Sequence[str]) -> tuple[Any, ...]:
-    cells = dict(zip(columns, row, strict=True))
-    cells["keep"] = bool(cells["keep"])
-    for name in TOKENS:
-        if name in cells:
-            cells[name] = msgspec.json.decode(cells[name])
-    return tuple(cells.values())
+def decode_cells(record: dict[str, Any]) -> dict[str, Any]:
+    """A row of `samples` with its token columns as lists and `keep` as a truth value."""
+    for name in record.keys() & set(TOKENS):
+        record[name] = msgspec.json.decode(record[name])
+    if "keep" in record:
+        record["keep"] = bool(record["keep"])
+    return record
 
 
 def _frame(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: Form) -> Any:
@@ -187,18 +191,26 @@ def _pandas(lists: dict[str, list[Any]]) -> Any:
 
 
 def _arrow(lists: dict[str, list[Any]]) -> Any:
+    schema = arrow_schema(lists)
+    import pyarrow
+
+    return pyarrow.table(lists, schema=schema)
+
+
+def arrow_schema(columns: Iterable[str]) -> Any:
+    """The Arrow types of columns of a run's tables, by their names."""
     try:
         import pyarrow
     except ModuleNotFoundError:
         raise UserError(
-            "Arrow tables need pyarrow. Install it: pip install 'burnish[data]'."
+            "Arrow and Parquet need pyarrow. Install it: pip install 'burnish[data]'."
         ) from None
 
     def typed(name: str) -> Any:
         kind = getattr(pyarrow, _kind(name))()
         return pyarrow.list_(kind) if name in TOKENS else kind
 
-    return pyarrow.table(lists, schema=pyarrow.schema([(name, typed(name)) for name in lists]))
+    return pyarrow.schema([(name, typed(name)) for name in columns])
 
 
 def _kind(name: str) -> str:
@@ -212,6 +224,7 @@ _TEXTS = {
     *("id", "trajectory_id", "split", "task_id", "group_key", "role", "prompt", "response"),
     *("finish", "status", "sample_id", "name", "reason", "part", "source", "observation"),
     *("visibility", "error", "recipe", "created", "problem", "time"),
+    *TREES,
 }
 _KINDS = {
     **dict.fromkeys(("step", "idx", "weight_version", "prompt_tokens"), "int64"),

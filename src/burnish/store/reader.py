@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from burnish.errors import StoreError, UserError
+from burnish.grouping import grouped
 from burnish.store.blobs import Blobs
 from burnish.store.database import APPEND_ONLY, OF_TASK, Database, Row
 from burnish.store.lock import is_held
@@ -235,10 +236,8 @@ class RunReader:
         """Curves by name, each in the order of its steps; all of them, or one."""
         query = "SELECT name, step, value FROM metrics"
         query += " ORDER BY name, step" if name is None else " WHERE name = ? ORDER BY step"
-        curves: dict[str, list[MetricPoint]] = {}
-        for metric, step, value in self._database.rows(query, [] if name is None else [name]):
-            curves.setdefault(metric, []).append(MetricPoint(step, value))
-        return curves
+        rows = self._database.rows(query, [] if name is None else [name])
+        return grouped((metric, MetricPoint(step, value)) for metric, step, value in rows)
 
     def evaluations(self, name: str | None = None) -> list[StoredEvaluation]:
         """All evaluations in the order they were made, or those of one name."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from burnish.grouping import grouped
 from burnish.store.reader import RunReader
 
 STEPS = 48
@@ -54,10 +55,15 @@ class Drawn:
 
     def groups(self) -> dict[tuple[int, str], list[Answer]]:
         """Answers to one prompt at one step."""
-        found: dict[tuple[int, str], list[Answer]] = {}
-        for answer in self.answers:
-            found.setdefault((answer.step, answer.group), []).append(answer)
-        return found
+        return grouped(((answer.step, answer.group), answer) for answer in self.answers)
+
+
+def mean_by_step(
+    answers: Sequence[Answer], values: Sequence[float]
+) -> tuple[tuple[int, float], ...]:
+    """The mean of the answers' values at each step."""
+    steps = grouped((a.step, value) for a, value in zip(answers, values, strict=True))
+    return tuple((step, sum(found) / len(found)) for step, found in sorted(steps.items()))
 
 
 def draw(

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 
+from burnish.grouping import grouped
 from burnish.numbers import solve
 
 RIDGE = 0.05
@@ -39,9 +40,7 @@ def shift(early: Sequence[float], late: Sequence[float]) -> float:
 
 def within(values: Sequence[float], groups: Sequence[Hashable]) -> list[float]:
     """Each value less its group's mean."""
-    sums: dict[Hashable, list[float]] = {}
-    for value, group in zip(values, groups, strict=True):
-        sums.setdefault(group, []).append(value)
+    sums = grouped(zip(groups, values, strict=True))
     means = {group: math.fsum(found) / len(found) for group, found in sums.items()}
     return [value - means[group] for value, group in zip(values, groups, strict=True)]
 

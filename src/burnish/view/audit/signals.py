@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from burnish.metrics import ENTROPY
 from burnish.store.reader import RunReader
-from burnish.view.audit.drawn import Answer, Drawn
+from burnish.view.audit.drawn import Answer, Drawn, mean_by_step
 from burnish.view.audit.numbers import SAMPLES, Finding, Gold, correlation, mean, shift, within
 
 LEAST = 0.02
@@ -195,8 +195,8 @@ def gold(drawn: Drawn) -> Gold | None:
     movers = sorted(late, key=lambda a: (drawn.gold[a.id], -a.reward))
     scored = [a for a in drawn.answers if a.id in drawn.gold]
     return Gold(
-        reward=_curve_of(scored, [a.reward for a in scored]),
-        gold=_curve_of(scored, [drawn.gold[a.id] for a in scored]),
+        reward=mean_by_step(scored, [a.reward for a in scored]),
+        gold=mean_by_step(scored, [drawn.gold[a.id] for a in scored]),
         reward_shift=rose,
         gold_shift=gold_rose,
         text=f"{apart}: {rose:+.2f} and {gold_rose:+.2f} deviations from the first quarter to the "
@@ -239,11 +239,4 @@ def _mean_of(answers: Sequence[Answer], name: str) -> float | None:
 
 def _part_curve(drawn: Drawn, name: str) -> Curve:
     has = [answer for answer in drawn.answers if name in answer.parts]
-    return _curve_of(has, [answer.parts[name] for answer in has])
-
-
-def _curve_of(answers: Sequence[Answer], values: Sequence[float]) -> tuple[tuple[int, float], ...]:
-    by_step: dict[int, list[float]] = {}
-    for answer, value in zip(answers, values, strict=True):
-        by_step.setdefault(answer.step, []).append(value)
-    return tuple((step, sum(found) / len(found)) for step, found in sorted(by_step.items()))
+    return mean_by_step(has, [answer.parts[name] for answer in has])

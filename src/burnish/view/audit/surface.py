@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from burnish.view.audit.drawn import Answer, Drawn
+from burnish.grouping import grouped
+from burnish.view.audit.drawn import Answer, Drawn, mean_by_step
 from burnish.view.audit.numbers import SAMPLES, Finding, correlation, mean, paid, shift, within
 
 PHRASES = 5
@@ -16,8 +17,6 @@ LEAST = 0.02
 """A strength below this is noise."""
 FEWEST = 30
 """With fewer answers in groups that differ nothing can be said about what is paid."""
-
-Feature = Callable[[str], float]
 
 
 class _Column(NamedTuple):
@@ -96,7 +95,7 @@ def _finding(drawn: Drawn, column: _Column, coefficient: float, shared: float) -
         strength=strength,
         early=before,
         late=after,
-        curve=_curve(drawn, column.values),
+        curve=mean_by_step(drawn.answers, column.values),
         samples=_movers(drawn, column.values, moved, place),
     )
 
@@ -113,13 +112,6 @@ def _earned_by_gold(drawn: Drawn, inner: Sequence[float], keys: Sequence[tuple[i
     gold = within([drawn.gold[drawn.answers[i].id] for i in known], [keys[i] for i in known])
     found = correlation([inner[i] for i in known], gold)
     return max(0.0, found or 0.0)
-
-
-def _curve(drawn: Drawn, values: Sequence[float]) -> tuple[tuple[int, float], ...]:
-    by_step: dict[int, list[float]] = {}
-    for answer, value in zip(drawn.answers, values, strict=True):
-        by_step.setdefault(answer.step, []).append(value)
-    return tuple((step, sum(found) / len(found)) for step, found in sorted(by_step.items()))
 
 
 def _movers(
@@ -139,10 +131,7 @@ def duplicates(drawn: Drawn) -> Finding | None:
     """Answers that were also given to another prompt of the same step."""
     shares: dict[int, float] = {}
     copied: dict[str, int] = {}
-    by_step: dict[int, list[Answer]] = {}
-    for answer in drawn.answers:
-        by_step.setdefault(answer.step, []).append(answer)
-    for step, answers in by_step.items():
+    for step, answers in grouped((answer.step, answer) for answer in drawn.answers).items():
         prompts: dict[str, set[str]] = {}
         for answer in answers:
             prompts.setdefault(_plain(answer.text), set()).add(answer.prompt)

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from burnish.grouping import grouped
 from burnish.store.reader import RunReader
 from burnish.view.index.columns import MAX_PARTS, ROW, SIGNALS, Array, Columns, signal_of
 
@@ -143,9 +144,7 @@ def _chunk(samples: list[Sample], columns: Columns) -> Chunk:
 
 
 def _signals(samples: list[Sample]) -> dict[tuple[int, str, str], int]:
-    groups: dict[tuple[int, str, str], list[float | None]] = {}
-    for s in samples:
-        groups.setdefault((*s.block, s.group), []).append(s.reward)
+    groups = grouped(((*s.block, s.group), s.reward) for s in samples)
     return {key: SIGNALS.index(signal_of(rewards)) for key, rewards in groups.items()}
 
 

@@ -24,6 +24,7 @@ from typing import IO
 import numpy as np
 
 from burnish.errors import StoreError
+from burnish.grouping import grouped
 from burnish.store.blobs import cache_folder
 from burnish.store.reader import RunReader
 from burnish.view.index.build import Chunk, StoredChunk, Texts, joined
@@ -109,13 +110,8 @@ class IndexFile:
 
     def words(self) -> dict[str, list[str]]:
         """The words behind the codes, by kind."""
-        found: dict[str, list[str]] = {}
         with self._connection() as connection:
-            for kind, word in connection.execute(
-                "SELECT kind, word FROM words ORDER BY kind, code"
-            ):
-                found.setdefault(kind, []).append(word)
-        return found
+            return grouped(connection.execute("SELECT kind, word FROM words ORDER BY kind, code"))
 
     def count(self) -> int:
         """How many samples are indexed."""

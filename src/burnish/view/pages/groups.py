@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from burnish.grouping import grouped
 from burnish.records import Message, Reward, Task
 from burnish.store import StoredSample
 from burnish.store.database import OF_TASK
@@ -246,9 +247,7 @@ def _group_line(members: list[SampleRow]) -> GroupLine:
 
 
 def _by_step(rows: Sequence[SampleRow]) -> list[PromptStep]:
-    steps: dict[tuple[int, str], list[SampleRow]] = {}
-    for row in rows:
-        steps.setdefault((row.step, row.split), []).append(row)
+    steps = grouped(((row.step, row.split), row) for row in rows)
     return [
         PromptStep(
             step,

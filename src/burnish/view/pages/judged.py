@@ -22,6 +22,7 @@ from msgspec import Struct
 from burnish.bench.accuracy import accuracy
 from burnish.bench.items import Judged
 from burnish.errors import StoreError
+from burnish.grouping import grouped
 from burnish.view.pages.runs import NotFound, readable
 
 FILES = 200
@@ -291,9 +292,7 @@ def _item(one: Judged, line: bytes) -> ItemLine:
 
 def _block(judge: str, bench: str, items: Sequence[Judged]) -> JudgeBlock:
     cells = Counter((word(one.best), word(one.choice)) for one in items if one.best)
-    subsets: dict[str, list[Judged]] = {}
-    for one in items:
-        subsets.setdefault(one.subset, []).append(one)
+    subsets = grouped((one.subset, one) for one in items)
     kinds = Counter(kind_of(one) for one in items)
     return JudgeBlock(
         judge=judge,

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from burnish.grouping import grouped
 from burnish.metrics import ENTROPY, GROUPS, LENGTH, USEFUL
 from burnish.store.reader import RunReader, RunStatus
 from burnish.view.index.run_index import Progress
@@ -227,10 +228,7 @@ def _numbers(run: RunReader, steps: list[int], names: list[str]) -> dict[tuple[i
 
 def _evaluated(run: RunReader, steps: list[int]) -> dict[int, list[str]]:
     query = f"SELECT step, name FROM evaluations WHERE step IN ({_marks(steps)}) ORDER BY name"
-    found: dict[int, list[str]] = {}
-    for step, name in run.query(query, steps):
-        found.setdefault(step, []).append(name)
-    return found
+    return grouped((step, name) for step, name in run.query(query, steps))
 
 
 def _sessions(run: RunReader) -> list[Session]:
