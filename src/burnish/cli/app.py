@@ -65,6 +65,7 @@ class DefaultGroup(TyperGroup):
 COMMANDS = (
     LazyCommand("train", "train:train", "Train a model; without a recipe, the quick start on the embedded model."),
     LazyCommand("sweep", "sweep:sweep", "Train a grid of settings and seeds, as many runs at once as fit."),
+    LazyCommand("init", "init:init", "Write a commented recipe, task and reward file to start from."),
     LazyCommand("try", "dry_run:try_", "See what a recipe feeds the model and what answers would earn, without a model."),
     LazyCommand("runs", "runs:runs", "List runs: status, steps, and the held-out score before and after."),
     LazyCommand("show", "show:show", "Open a run: its curves, a step's groups, or one answer and why it got its reward."),

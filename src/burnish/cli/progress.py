@@ -298,7 +298,7 @@ def held_out_line(event: Any, part: str = "") -> str:
     when = "before training" if event.step == 0 else f"after {counted(event.step, 'step')}"
     if event.measure == "loss":
         return f"held-out loss {when}: {interval(event.score)} of {event.count} demonstrations"
-    return f"{what} {when}: {interval(event.score)} of {event.count} prompts{missing}"
+    return f"{what} {when}: {interval(event.score)} of {counted(event.count, 'prompt')}{missing}"
 
 
 def plain(value: Any) -> Any:
@@ -433,7 +433,7 @@ def result_line(event: Any) -> str:
     if event.change is not None:
         line += (
             f"; change {interval(event.change, signed=True)}, paired over "
-            f"{event.change.size} prompts, 95 % intervals"
+            f"{counted(event.change.size, 'prompt')}, 95 % intervals"
         )
     return f"{line}  ({event.status} in {duration(event.seconds)})"
 

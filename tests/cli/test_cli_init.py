@@ -1,0 +1,73 @@
+"""`burnish init`: what it writes trains at once, and nothing is overwritten."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_words import Type
+
+from burnish.cli.init import starters
+from burnish.store import RunStatus, RunStore
+
+KINDS = ("distil", "dpo", "policy", "sft", "tools")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_trains_at_once(
+    kind: str, typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert typed("init", kind).code == 0
+    done = typed("train", "my.toml", "model.path=tiny", "steps=3", "--json", "run.name=first")
+    assert (done.code, [x for x in done.err.splitlines() if not x.startswith("warning:")]) == (
+        0,
+        [],
+    )
+    events = [json.loads(line) for line in done.out.splitlines()]
+    last = events[-1]
+    assert (last["event"], last["status"]) == ("finished", "finished")
+    assert last["before"] is not None
+    assert last["after"] is not None
+    with RunStore.open(tmp_path / "runs" / "first", read_only=True) as store:
+        assert store.status() is RunStatus.FINISHED
+        assert store.steps() or len(store.metrics()["loss/total"]) == 3
+
+
+@pytest.mark.parametrize("kind", ["policy", "tools"])
+def test_what_is_written_can_be_tried_without_a_model(
+    kind: str, typed: Type, tmp_path: Path
+) -> None:
+    assert typed("init", kind, "--to", tmp_path / "new").code == 0
+    done = typed("try", tmp_path / "new" / "my.toml", "model.path=tiny")
+    assert done.code == 0
+    assert "correct" in done.out
+
+
+def test_every_kind_is_listed_with_its_files(typed: Type) -> None:
+    listed = [json.loads(line) for line in typed("init", "--list", "--json").out.splitlines()]
+    assert tuple(row["kind"] for row in listed) == KINDS == tuple(starters())
+    for row in listed:
+        assert "my.toml" in row["files"]
+        assert row["about"].endswith((".", "jsonl"))
+        assert "burnish train" not in row["about"]
+
+
+def test_nothing_is_overwritten_and_nothing_half_written(typed: Type, tmp_path: Path) -> None:
+    (tmp_path / "my_task.py").write_text("mine")
+    done = typed("init", "policy", "--to", tmp_path)
+    assert done.code == 2
+    assert "my_task.py exists already and nothing was written" in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["my_task.py"]
+    assert (tmp_path / "my_task.py").read_text() == "mine"
+
+
+def test_an_unknown_kind_and_a_folder_that_cannot_be_made_are_told(
+    typed: Type, tmp_path: Path
+) -> None:
+    assert "Did you mean 'policy'?" in typed("init", "polcy").err
+    (tmp_path / "file").touch()
+    done = typed("init", "--to", tmp_path / "file" / "inside")
+    assert done.code == 2
+    assert "cannot write to" in done.err
