@@ -88,6 +88,15 @@ def free_memory() -> int:
     return min(_machine_bytes(), _container_bytes())
 
 
+def has_fast_bfloat16(*, on_cpu: bool) -> bool:
+    """Whether the hardware multiplies bfloat16 faster than float32: GPUs since 2020, CPUs with AMX."""
+    import torch
+
+    if on_cpu:
+        return bool(torch.cpu._is_amx_tile_supported())
+    return bool(torch.cuda.is_bf16_supported())
+
+
 def _machine_bytes() -> int:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

@@ -20,7 +20,12 @@ from burnish.config.schema import Stage as StageConfig
 from burnish.errors import ModelError, UserError
 from burnish.lm.call_log import PaidReplies, judges_built
 from burnish.lm.folder import LoadedModel, find_folder, load_model
-from burnish.lm.hardware import available_bytes, choose_threads, usable_cores
+from burnish.lm.hardware import (
+    available_bytes,
+    choose_threads,
+    has_fast_bfloat16,
+    usable_cores,
+)
 from burnish.lm.jobs import Limits
 from burnish.lm.remote import RemoteSampler
 from burnish.memory import kept_files, kept_paths
@@ -399,8 +404,7 @@ def _precision(config: Config, device: str) -> str:
     if sum(file.stat().st_size for file in weights) < SMALL_BYTES:
         return "float32"
     on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    fast = torch.cpu._is_amx_tile_supported() if on_cpu else torch.cuda.is_bf16_supported()
-    return "bfloat16" if fast else "float32"
+    return "bfloat16" if has_fast_bfloat16(on_cpu=on_cpu) else "float32"
 
 
 def _set_threads(config: Config, loaded: LoadedModel, before: int) -> int:
