@@ -26,6 +26,12 @@ def import_training() -> Any:
     return _import("burnish.training", "training")
 
 
+def require_torch(what: str) -> None:
+    """Load torch with its settings; `what` begins the line where it is missing."""
+    set_torch_environment()
+    _import("torch", what)
+
+
 def import_policy() -> Any:
     """`burnish.policy` with the functions that compute, which need torch."""
     _import("torch", "advantages and losses")

@@ -1,7 +1,28 @@
-"""Packages that need torch, as commands import them; see `burnish.api.needs`."""
+"""What needs torch, imported when a command needs it, with one line where it is missing."""
 
 from __future__ import annotations
 
-from burnish.api.needs import import_policy, import_training
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["import_policy", "import_training"]
+from burnish.api.needs import import_policy, import_training, require_torch
+
+if TYPE_CHECKING:
+    from burnish.lm.base import LM
+
+__all__ = ["import_policy", "import_training", "open_model"]
+
+
+def open_model(name: str, api_key_env: str = "") -> LM:
+    """The model that a person names; of a run's folder, its newest weights."""
+    from burnish.api.models import newest_weights
+    from burnish.lm.named import open_lm
+    from burnish.store.manifest import is_ours
+
+    if "://" in name:
+        return open_lm(name, api_key_env=api_key_env or None)
+    if name.startswith("replay:"):
+        return open_lm(name)
+    require_torch("models in this process")
+    folder = Path(name).expanduser()
+    return open_lm(str(newest_weights(folder)) if is_ours(folder) else name)

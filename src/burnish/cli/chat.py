@@ -1,0 +1,169 @@
+"""`burnish chat`: talk to a model in the terminal, or through a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from burnish.cli.completion import complete_models
+from burnish.cli.console import complain, emit_json, err, say
+from burnish.cli.needs import open_model
+from burnish.errors import BurnishError, UserError
+
+if TYPE_CHECKING:
+    from burnish.rollouts.chat import Chat
+
+HELP = """/reset            begin a new conversation
+/system TEXT      begin a new one with this system message
+/temperature X    0 is greedy
+/save FILE        write the conversation as JSON
+/quit             leave (or Ctrl-D)"""
+
+
+def chat(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="smollm2, tiny, a model folder such as a checkpoint, or http://host:port/v1#model.",
+            show_default=False,
+            autocompletion=complete_models,
+        ),
+    ],
+    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="A system message.")] = "",
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="0 is greedy.")
+    ] = 0.7,
+    top_p: Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)] = 0.95,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, help="Most tokens of one reply.")
+    ] = 512,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="The same seed, the same replies.")
+    ] = 0,
+    api_key_env: Annotated[
+        str,
+        typer.Option(
+            "--api-key-env", metavar="NAME", help="Environment variable with the server's key."
+        ),
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a turn instead of text.")
+    ] = False,
+) -> int:
+    """Talk to a model. /help lists what else can be typed.
+
+    Through a pipe every line is a turn, and only the replies are printed.
+
+    \b
+      burnish chat smollm2 --system "You are brief."
+      burnish chat runs/NAME/checkpoints/step-000050
+      echo "What is a kite?" | burnish chat smollm2
+    """
+    from anyio.from_thread import start_blocking_portal
+
+    from burnish.lm.base import Sampling
+
+    lm = open_model(model, api_key_env)
+    from burnish.rollouts.chat import Chat
+
+    sampling = Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+    talk = Chat(lm, system=system, sampling=sampling, seed=seed)
+    is_person = sys.stdin.isatty()
+    if is_person and not as_json:
+        say(f"{lm.name}. /help lists commands, Ctrl-D leaves.", style="bright_black")
+    # One event loop for all turns: a server's connections belong to the loop that opened them.
+    with start_blocking_portal() as portal:
+        for line in _lines(is_person):
+            if line.strip() in ("/quit", "/exit"):
+                break
+            try:
+                _turn(talk, line, partial(portal.call, talk.say), is_person, as_json)
+            except BurnishError as error:
+                complain(str(error))
+                if not is_person:
+                    # Nobody can mend a piped conversation: the rest would answer something else.
+                    return 2 if isinstance(error, UserError) else 3
+    return 0
+
+
+def _lines(is_person: bool) -> Iterator[str]:
+    """What is typed or piped, without empty lines."""
+    if is_person:
+        import readline  # noqa: F401  gives input() its history and its keys
+    while True:
+        try:
+            line = input("> ") if is_person else sys.stdin.readline()
+        except EOFError:
+            say()
+            return
+        if not is_person and not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+def _turn(talk: Chat, line: str, ask: Callable[[str], str], is_person: bool, as_json: bool) -> None:
+    """Do what a command says, or print the model's reply."""
+    word, _, rest = line.strip().partition(" ")
+    command = _commands(talk).get(word)
+    if command is not None:
+        said = command(rest.strip())
+        (say if is_person else partial(print, file=sys.stderr))(said)
+        return
+    if word.startswith("/") and is_person:
+        raise UserError(f"there is no command {word}; /help lists them")
+    with err.status("..."):
+        text = ask(line)
+    if as_json:
+        emit_json({"prompt": line, "reply": text, "is_cut": talk.is_cut})
+        return
+    say(text, style="green" if is_person else "")
+    if talk.is_cut and is_person:
+        say("(cut at --max-tokens)", style="bright_black")
+
+
+def _commands(talk: Chat) -> dict[str, Callable[[str], str]]:
+    return {
+        "/help": lambda rest: HELP,
+        "/reset": partial(_reset, talk),
+        "/system": partial(_system, talk),
+        "/temperature": partial(_temperature, talk),
+        "/save": partial(_save, talk),
+    }
+
+
+def _reset(talk: Chat, rest: str) -> str:
+    talk.reset()
+    return "a new conversation"
+
+
+def _system(talk: Chat, rest: str) -> str:
+    talk.reset(rest)
+    return f"a new conversation, with the system message: {rest or 'none'}"
+
+
+def _temperature(talk: Chat, rest: str) -> str:
+    import msgspec
+
+    from burnish.lm.base import check_sampling
+
+    try:
+        sampling = msgspec.structs.replace(talk.sampling, temperature=float(rest))
+    except ValueError:
+        raise UserError(f"/temperature: got '{rest}', expected a number such as 0.7") from None
+    check_sampling(sampling)
+    talk.sampling = sampling
+    return f"temperature {sampling.temperature:g}"
+
+
+def _save(talk: Chat, rest: str) -> str:
+    if not rest:
+        raise UserError("/save: got no name, expected a file such as chat.json")
+    talk.save(Path(rest).expanduser())
+    return f"saved as {rest}"

@@ -1,0 +1,96 @@
+"""A conversation of a person with a model, turn by turn.
+
+    chat = Chat(open_lm("smollm2"), system="You are brief.", sampling=Sampling(temperature=0.7))
+    reply = await chat.say("What is a kite?")
+    chat.save(Path("kite.json"))
+
+What the model wrote stays as it was sampled, token by token, as in training. A reply that fails
+leaves the conversation as it was before.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from burnish.errors import UserError
+from burnish.lm.base import LM, Sampling, TooLong, check_sampling
+from burnish.records import Finish, Message
+from burnish.rollouts.session import LimitReached, Session
+from burnish.seeds import derive
+
+
+class Chat:
+    """One model, one person, and what they said so far."""
+
+    def __init__(
+        self, lm: LM, *, system: str = "", sampling: Sampling | None = None, seed: int = 0
+    ) -> None:
+        self.lm, self.system, self.seed = lm, system, seed
+        self.sampling = sampling or Sampling()
+        check_sampling(self.sampling)
+        self._session: Session | None = None
+        self._begun = 0
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation, the system message first where there is one."""
+        if self._session is not None:
+            return list(self._session.messages)
+        return [Message("system", self.system)] if self.system else []
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the last reply ended at `max_tokens`."""
+        return self._session is not None and self._session.finish is Finish.LENGTH
+
+    async def say(self, text: str) -> str:
+        """The model's reply to a message."""
+        if not text.strip():
+            raise UserError("chat: the message is empty; expected some text")
+        said = Message("user", text)
+        if self._session is None:
+            # Each conversation draws other numbers, and the same ones when all is repeated.
+            seed = derive(self.seed, "chat", self._begun)
+            session = Session(self.lm, [*self.messages, said], seed=seed)
+        else:
+            session = copy.copy(self._session)
+            session.messages, session.shown = [*session.messages], [*session.shown]
+            session.observe([said])
+        try:
+            reply = await session.generate(self.sampling)
+        except (TooLong, LimitReached):
+            raise UserError(
+                f"the conversation is longer than '{self.lm.name}' can read; /reset begins a new one"
+            ) from None
+        self._session = session
+        return reply.text
+
+    def reset(self, system: str | None = None) -> None:
+        """Begin a new conversation, with another system message where one is given."""
+        if system is not None:
+            self.system = system
+        self._session = None
+        self._begun += 1
+
+    def save(self, path: Path) -> None:
+        """Write the conversation as JSON, to a file that does not exist yet.
+
+        One line of the form that `task.kind = "file"` reads with `messages`.
+        """
+        sampling: dict[str, Any] = msgspec.to_builtins(self.sampling)
+        row = {
+            "messages": [{"role": m.role, "content": m.text} for m in self.messages],
+            "model": self.lm.name,
+            "sampling": {**sampling, "seed": self.seed},
+        }
+        try:
+            with path.open("xb") as file:
+                file.write(msgspec.json.encode(row) + b"\n")
+        except FileExistsError:
+            raise UserError(f"{path} exists already; expected the name of a new file") from None
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}; name another file") from error
