@@ -81,7 +81,10 @@ def test_a_card_names_every_setting_of_its_components(card: Path) -> None:
         assert keys - SHARED <= words, struct
 
 
-@pytest.mark.parametrize("page", [*CARDS, DOCS / "new_method.md", DOCS / "recipes.md"])
+PAGES = [DOCS / name for name in ("new_method.md", "recipes.md", "from_trl.md", "from_verl.md")]
+
+
+@pytest.mark.parametrize("page", [*CARDS, *PAGES])
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         target = page.parent / link
@@ -97,7 +100,8 @@ def test_the_page_of_recipes_names_every_component() -> None:
         components.Select,
         components.PostScale,
     )
-    for slot in (*slots, components.TrustRegion, components.Correction, components.Auxiliary):
+    later = (components.TrustRegion, components.Surrogate, components.Tokens)
+    for slot in (*slots, *later, components.Correction, components.Auxiliary):
         for struct in typing.get_args(slot):
             assert f"`{struct.__struct_config__.tag}`" in RECIPES
 
@@ -106,3 +110,16 @@ def test_every_card_is_linked_from_the_page_of_recipes() -> None:
     assert {card.stem for card in CARDS} == set(SETTINGS)
     for card in CARDS:
         assert f"(methods/{card.name})" in RECIPES
+
+
+def test_recipes_of_other_libraries_stand_where_the_page_says() -> None:
+    found = rows(RECIPES, "Methods of other libraries")
+    assert len(found) == 12
+    for recipe, _, component, *_ in found:
+        (name,) = re.findall(r"`(\w+)`", recipe)
+        assert (ROOT / "recipes" / f"{name}.toml").is_file()
+        tag, *file = re.findall(r"`([\w.]+)`", component)
+        if file and file[0].endswith(".py"):
+            structs = vars(importlib.import_module(f"burnish.policy.{file[0][:-3]}")).values()
+            tags = {s.__struct_config__.tag for s in structs if hasattr(s, "__struct_config__")}
+            assert tag in tags, component
