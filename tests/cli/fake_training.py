@@ -10,11 +10,18 @@ from typing import Any
 from stored_run import metrics_of
 
 from burnish.bench.statistics import Estimate
+from burnish.config import Config, load
 from burnish.store import RunStore
 from burnish.training.data import PromptReport
 from burnish.training.events import Event, Finished, HeldOut, Saved, Started, StepDone
 from burnish.training.forecast import Forecast
 
+CONFIG = {
+    "steps": 3,
+    "task": {"kind": "arithmetic"},
+    "rewards": [{"kind": "numeric"}],
+    "rollout": {"max_tokens": 16},
+}
 BEFORE = Estimate(0.32, 0.237, 0.417, 100)
 AFTER = Estimate(0.61, 0.512, 0.7, 100)
 CHANGE = Estimate(0.29, 0.2, 0.38, 100)
@@ -62,11 +69,7 @@ class FakeTrainer:
         self.store = RunStore.create(folder, {"steps": 3}, {}, recipe="small")
         self.world = SimpleNamespace(is_main=True)
         self.tasks = SimpleNamespace(notes=("rows.jsonl: 2 of 10 rows skipped.",))
-        self.config = SimpleNamespace(
-            steps=3,
-            rollout=SimpleNamespace(max_tokens=16),
-            evaluation=SimpleNamespace(part=""),
-        )
+        self.config = load(Config, CONFIG).value
         self.state = SimpleNamespace(step=0)
         self.stage = SimpleNamespace(name="", steps=3)
 
