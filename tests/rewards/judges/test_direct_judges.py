@@ -284,7 +284,7 @@ def test_a_model_that_repeats_an_example_of_the_prompt_gives_no_number(method, p
 
 
 def test_no_rubric_prompt_shows_a_form_that_is_a_verdict():
-    for text in (rubric_wording.MARK, rubric_wording.CONFIRM, rubric_wording.CHECK):
+    for text in map(rubric_wording.wording, ("mark", "confirm", "check")):
         with pytest.raises(Unreadable, match="broken JSON"):
             own_list(text[text.rindex("[{") :])
 

@@ -74,11 +74,7 @@ class DirectPair:
             question, partial(read_reply, table=WINNER, shown=(a.text, b.text))
         )
         if judge_reply.verdict is None:
-            return [
-                Reward.failed(
-                    self.name, judge_reply.status, judge_reply.reason, evidence=judge_reply.evidence
-                )
-            ] * 2
+            return [judge_reply.failed(self.name)] * 2
         return both(self.name, judge_reply.verdict, evidence=judge_reply.evidence)
 
 

@@ -87,9 +87,7 @@ class PointJudge(ABC, Generic[V]):
         question = question_about(self.kind, self.template, task, shown, 0, **self.blanks())
         judge_reply = await self.judge.ask(question, partial(self.read, shown=(response.text,)))
         if judge_reply.verdict is None:
-            return Reward.failed(
-                self.name, judge_reply.status, judge_reply.reason, evidence=judge_reply.evidence
-            )
+            return judge_reply.failed(self.name)
         place = (len(judge_reply.evidence) - 1,)
         value, verdicts, reason = self.decide(judge_reply.verdict, place)
         return Reward(

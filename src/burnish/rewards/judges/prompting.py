@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from burnish.errors import UserError
-from burnish.records import Evidence, Finish, Message, Response, Status, Task
+from burnish.records import Evidence, Finish, Message, Response, Reward, Status, Task
 from burnish.seeds import digest
 
 _BLANK = re.compile(r"\{([a-z_]+)\}")
@@ -138,6 +138,10 @@ class JudgeReply(Generic[V]):
     reason: str = ""
     replies: tuple[Reply, ...] = ()
     """Raw, the repair round included."""
+
+    def failed(self, name: str) -> Reward:
+        """The reward of a question without a verdict."""
+        return Reward.failed(name, self.status, self.reason, evidence=self.evidence)
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:

@@ -58,6 +58,13 @@ class Maybe:
         return self.default if value is None else self.read(key, value)
 
 
+def free_table(*texts: str, **fields: Field) -> Table[dict[str, Any]]:
+    """An object of which each key may be missing; `texts` are read as loose texts."""
+    loose = {key: Maybe(loose_text) for key in texts}
+    other = {key: Maybe(read, None) for key, read in fields.items()}
+    return Table(dict, open=True, **loose, **other)
+
+
 def read_reply(reply: str, table: Table[T], shown: Sequence[str] = ()) -> T:
     """The value of a reply that is one object of this form, in the judge's own words."""
     return table.read(own_object(reply, shown))

@@ -222,7 +222,10 @@ def test_build_reads_options_and_refuses_unknown_ones(tmp_path) -> None:
 def test_the_fingerprint_changes_with_the_words_that_are_asked(monkeypatch):
     scorer = build(JudgeModel(ScriptedLM([])), {})
     seen = {scorer.fingerprint}
-    for name in ("MARK", "CONFIRM"):
-        monkeypatch.setattr(wording, name, getattr(wording, name) + " Be brief.")
+    shipped = wording.wording
+    for changed in ("mark", "confirm"):
+        monkeypatch.setattr(
+            wording, "wording", lambda name, c=changed: shipped(name) + " Be brief." * (name == c)
+        )
         seen.add(scorer.fingerprint)
     assert len(seen) == 3

@@ -535,22 +535,13 @@ class Proposal(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         return Change(self.kind, before, Item(kind, title, text))
 
 
-_LOOSE = Maybe(loose_text)
-_EDITS = Table(
-    lambda edits: edits,
+_EDIT = Table(
+    Proposal,
     open=True,
-    edits=rows(
-        Table(
-            Proposal,
-            open=True,
-            kind=one_of("add", "delete", "modify"),
-            old=_LOOSE,
-            type=_LOOSE,
-            title=_LOOSE,
-            text=_LOOSE,
-        )
-    ),
+    kind=one_of("add", "delete", "modify"),
+    **dict.fromkeys(("old", "type", "title", "text"), Maybe(loose_text)),
 )
+_EDITS = Table(lambda edits: edits, open=True, edits=rows(_EDIT))
 
 
 def read_edits(reply: str, rubric: MetaRubric, mark: str | None = None) -> list[Change]:

@@ -263,9 +263,7 @@ class GroundTruth:
         judge_reply = await self.judge.ask(question, partial(read_marked, mark=mark, table=_SCORE))
         evidence = tuple(replace(e, visibility=Visibility.ORACLE) for e in judge_reply.evidence)
         if judge_reply.verdict is None:
-            return Reward.failed(
-                self.name, judge_reply.status, judge_reply.reason, evidence=evidence
-            )
+            return replace(judge_reply.failed(self.name), evidence=evidence)
         value, reason = judge_reply.verdict
         return Reward(self.name, value, evidence=evidence, reason=reason)
 

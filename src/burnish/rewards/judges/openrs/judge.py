@@ -169,8 +169,7 @@ class OpenRS:
         """The two rewards of what the judge said."""
         said = judge_reply.evidence
         if judge_reply.verdict is None:
-            failed = Reward.failed(self.name, judge_reply.status, judge_reply.reason, evidence=said)
-            return [failed, failed]
+            return [judge_reply.failed(self.name)] * 2
         seen = judge_reply.verdict.criteria
         said = (*said, Evidence(self.name, _quotations(seen, responses)))
         mirror = tuple(criterion.mirrored() for criterion in seen)
@@ -366,13 +365,7 @@ def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
         language=settings.language,
         domain=settings.domain,
         domain_field=settings.domain_field,
-        rules=Rules(
-            min_score=settings.min_score,
-            weights=settings.weights,
-            strict=settings.strict,
-            fallthrough=settings.fallthrough,
-            clip=settings.clip,
-        ),
+        rules=Rules(**{key: getattr(settings, key) for key in Rules.__struct_fields__}),
         name=settings.name,
     )
     if not settings.verify:

@@ -27,6 +27,7 @@ from burnish.rewards.judges.reading import (
     Maybe,
     Table,
     anything,
+    free_table,
     loose_text,
     marked_object,
     rows,
@@ -125,7 +126,7 @@ def _needs(key: str, value: Any) -> tuple[str, ...]:
 
 
 def _compares(key: str, value: Any) -> list[Mapping[str, Any]]:
-    found = rows(_AS_IT_CAME)(key, value)
+    found: list[Mapping[str, Any]] = rows(_CRITERION)(key, value)
     if not LEAST <= len(found) <= MOST:
         raise Unreadable(f"expected {LEAST} to {MOST} criteria, got {len(found)}")
     return found
@@ -142,11 +143,9 @@ def _judgement(
 
 
 _LOOSE = Maybe(loose_text)
-_AS_IT_CAME: Table[Mapping[str, Any]] = Table(
-    dict,
-    open=True,
-    **{key: Maybe(anything, None) for key in ("type", "winner", "chosen", "score")},
-    **dict.fromkeys(("title", "evidence", "reason", "description"), _LOOSE),
+_CRITERION = free_table(
+    *("title", "evidence", "reason", "description"),
+    **dict.fromkeys(("type", "winner", "chosen", "score"), anything),
 )
 _ANALYSIS = Table(
     Analysis,
@@ -161,7 +160,7 @@ _JUDGEMENT = Table(
     _judgement,
     open=True,
     question_analysis=_analysis,
-    rubric_list=Maybe(rows(_AS_IT_CAME), ()),
+    rubric_list=Maybe(rows(_CRITERION), ()),
     rubric_compares=_compares,
 )
 

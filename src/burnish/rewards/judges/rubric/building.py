@@ -25,35 +25,25 @@ from burnish.records import Evidence
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
     JudgeReply,
-    Question,
     Reader,
     Unreadable,
     V,
-    as_user,
-    fence,
-    fill,
-    mark_for,
 )
 from burnish.rewards.judges.reading import (
-    Maybe,
-    Table,
     anything,
-    loose_text,
+    free_table,
     read_list,
     rows,
 )
 from burnish.rewards.judges.rubric import wording
 from burnish.rewards.judges.rubric.items import Point, Rubric, RubricItem, Rules, Source, similarity
 from burnish.rewards.judges.rubric.score import Tier
-from burnish.rewards.judges.rubric.wording import stands_in
+from burnish.rewards.judges.rubric.wording import Block, stands_in
 from burnish.rewards.scorer import gather
 from burnish.seeds import digest
 from burnish.tools.search import Passage, Retriever
 
 logger = logging.getLogger(__name__)
-
-Block = tuple[str, str]
-"""A name and material that stands between marked lines."""
 
 
 async def build_rubric(
@@ -106,9 +96,7 @@ class _Work:
         ]
         judge_reply = await gather(
             [
-                partial(
-                    self._ask, w, "rubric_answer", wording.CANDIDATE, _text, vote=n, style=words
-                )
+                partial(self._ask, w, "rubric_answer", "candidate", _text, vote=n, style=words)
                 for w, n, _, words in asked
             ]
         )
@@ -148,7 +136,7 @@ class _Work:
         read = partial(read_points, candidates=candidates)
         judge_reply = await gather(
             [
-                partial(self._ask, r, "rubric_points", wording.EXTRACT, read, answers=texts)
+                partial(self._ask, r, "rubric_points", "extract", read, answers=texts)
                 for r in self.readers
             ]
         )
@@ -182,7 +170,7 @@ class _Work:
                 self._ask,
                 checker,
                 "rubric_check",
-                wording.CHECK,
+                "check",
                 read,
                 points=_points(points),
                 passages=blocks or "No passage was found.",
@@ -201,7 +189,7 @@ class _Work:
 
     async def _references(self, consensus: Sequence[Point]) -> list[str]:
         """One answer of each reader from the consensus alone, and the plain list of it."""
-        ask = partial(self._ask, kind="rubric_reference", template=wording.REFERENCE, read=_text)
+        ask = partial(self._ask, kind="rubric_reference", template="reference", read=_text)
         judge_reply = await gather(
             [partial(ask, judge=reader, points=_points(consensus)) for reader in self.readers]
         )
@@ -218,7 +206,7 @@ class _Work:
         return await self._ask(
             self.author,
             "rubric_write",
-            wording.WRITE,
+            "write",
             read,
             points=_points(consensus),
             references=blocks,
@@ -238,7 +226,7 @@ class _Work:
         judge_reply = await self._ask(
             self.auditor,
             "rubric_audit",
-            wording.AUDIT,
+            "audit",
             read_findings,
             points=_points(rubric.points),
             rubric=[("rubric", wording.rubric_text(rubric))],
@@ -262,13 +250,11 @@ class _Work:
         """Ask one role; blocks of material carry a mark that is made from all of them."""
         blocks = {k: v for k, v in values.items() if not isinstance(v, str)}
         blocks["conversation"] = [("question", self.question)]
-        mark = mark_for(*(text for block in blocks.values() for _, text in block))
-        filled = {k: v for k, v in values.items() if isinstance(v, str)} | {"mark": mark}
-        for name, block in blocks.items():
-            filled[name] = "\n\n".join(fence(title, text, mark) for title, text in block)
+        blanks = {k: v for k, v in values.items() if isinstance(v, str)}
         about = (digest(self.question.encode("utf-8", "surrogatepass")),)
-        question = Question(kind, as_user(fill(template, filled)), about, vote)
-        judge_reply = await judge.ask(question, read)
+        judge_reply = await wording.ask(
+            judge, kind, template, blocks, read, about=about, vote=vote, **blanks
+        )
         self.replies += judge_reply.evidence
         if judge_reply.verdict is None:
             logger.warning(
@@ -326,24 +312,14 @@ def _bool_or_none(key: str, value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-_LOOSE = Maybe(loose_text)
-_ITEM = Table(
-    dict,
-    open=True,
-    **dict.fromkeys(("id", "title", "tier", "tag"), _LOOSE),
-    points=Maybe(_names, ()),
-    description=_levels,
-)
-_FINDING = Table(dict, open=True, check=_LOOSE, holds=Maybe(_bool_or_none, None))
-_SUPPORT = Table(dict, open=True, answer=Maybe(anything, None), quote=_LOOSE)
-_POINT = Table(dict, open=True, text=_LOOSE, kind=_LOOSE, support=Maybe(rows(_SUPPORT), ()))
-_CHECKED = Table(
-    dict, open=True, point=_LOOSE, holds=Maybe(anything, None), passage=_LOOSE, quote=_LOOSE
-)
+_ITEM = free_table("id", "title", "tier", "tag", points=_names, description=_levels)
+_FINDING = free_table("check", holds=_bool_or_none)
+_POINT = free_table("text", "kind", support=rows(free_table("quote", answer=anything)))
+_CHECKED = free_table("point", "passage", "quote", holds=anything)
 
 
 def _item(row: Mapping[str, Any], known: Mapping[str, Point]) -> RubricItem:
-    name, rests_on = row["id"], row["points"]
+    name, rests_on = row["id"], row["points"] or ()
     unknown = [point for point in rests_on if point not in known]
     if not rests_on or unknown:
         got = f"'{unknown[0]}', which is none" if unknown else "none"
@@ -353,7 +329,7 @@ def _item(row: Mapping[str, Any], known: Mapping[str, Point]) -> RubricItem:
         id=name,
         title=row["title"],
         tier=row["tier"],
-        description=row["description"],
+        description=row["description"] or {},
         tag=row["tag"],
         provenance=tuple(sources.values()),
         points=rests_on,
@@ -451,7 +427,7 @@ def read_points(text: str, candidates: Sequence[Candidate]) -> list[Point]:
     """Points with support that stands in the numbered texts; raises `Unreadable` without any."""
     points = []
     for row in read_list(text, _POINT):
-        support = _support(row["support"], candidates)
+        support = _support(row["support"] or (), candidates)
         if row["text"] and support:
             kind = row["kind"] if row["kind"] in KINDS else KINDS[0]
             points.append(Point("", row["text"], kind, support))

@@ -28,15 +28,10 @@ from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.prompting import (
     JudgeReply,
-    Question,
     Unreadable,
-    as_user,
-    fence,
-    fill,
-    mark_for,
     request_of,
 )
-from burnish.rewards.judges.reading import Maybe, Table, anything, loose_text, read_list
+from burnish.rewards.judges.reading import anything, free_table, read_list
 from burnish.rewards.judges.rubric import wording
 from burnish.rewards.judges.rubric.items import Rubric
 from burnish.rewards.judges.rubric.score import (
@@ -111,7 +106,8 @@ class RubricScorer:
         judges = [self.judge.fingerprint, self.confirm.fingerprint if self.confirm else ""]
         rubric = self.rubric.hash if self.rubric else self.field
         settings = (repr(sorted(self.settings.items())), str(self.max_words))
-        return digest(*judges, rubric, *settings, wording.MARK, wording.CONFIRM)
+        words = (wording.wording("mark"), wording.wording("confirm"))
+        return digest(*judges, rubric, *settings, *words)
 
     async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
         calls = [partial(self._one, task, response) for response in responses]
@@ -370,9 +366,7 @@ async def mark_answer(
     confirm: JudgeModel | None = None,
 ) -> Marked:
     """Marks by `judge`; pitfalls above 0 by `confirm`, too (by `judge` again where none is given)."""
-    judge_reply = await _ask(
-        judge, "rubric_marks", wording.MARK, rubric, conversation, answer, about, 0
-    )
+    judge_reply = await _ask(judge, "rubric_marks", "mark", rubric, conversation, answer, about, 0)
     if judge_reply.verdict is None:
         return Marked(None, judge_reply.status, judge_reply.reason, judge_reply.evidence)
     marks = judge_reply.verdict
@@ -384,7 +378,7 @@ async def mark_answer(
     again = await _ask(
         confirm or judge,
         "rubric_confirm",
-        wording.CONFIRM,
+        "confirm",
         rubric,
         conversation,
         answer,
@@ -410,25 +404,16 @@ async def _ask(
     vote: int,
     only: Sequence[str] | None = None,
 ) -> JudgeReply[dict[str, Mark]]:
-    items = wording.rubric_text(rubric, only)
-    mark = mark_for(conversation, items, answer)
-    values = {
-        "mark": mark,
-        "conversation": fence("question", conversation, mark),
-        "rubric": fence("items", items, mark),
-        "answer": fence("answer", answer, mark),
+    material = {
+        "conversation": [("question", conversation)],
+        "rubric": [("items", wording.rubric_text(rubric, only))],
+        "answer": [("answer", answer)],
     }
-    question = Question(kind, as_user(fill(template, values)), about, vote)
-    return await judge.ask(question, partial(read_marks, rubric=rubric, answer=answer, only=only))
+    read = partial(read_marks, rubric=rubric, answer=answer, only=only)
+    return await wording.ask(judge, kind, template, material, read, about=about, vote=vote)
 
 
-_LOOSE = Maybe(loose_text)
-_MARK = Table(
-    dict,
-    open=True,
-    level=Maybe(anything, None),
-    **dict.fromkeys(("item", "item_id", "quote", "reason"), _LOOSE),
-)
+_MARK = free_table("item", "item_id", "quote", "reason", level=anything)
 
 
 def read_marks(

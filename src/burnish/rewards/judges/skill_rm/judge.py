@@ -46,6 +46,7 @@ from burnish.rewards.judges.skill_rm.readout import (
     capped_score,
     decide_pair,
     decide_point,
+    mirrored,
     pair_items,
     read_call,
 )
@@ -143,7 +144,7 @@ class SkillJudge:
         first = Reward(
             self.name, float(found.side), evidence=evidence, verdicts=verdicts, reason=reason
         )
-        return [first, _other_side(first)]
+        return [first, mirrored(first)]
 
     async def _point(self, case: Case) -> Reward:
         toolbox, judged = await self._work(case)
@@ -237,16 +238,6 @@ def _rubric_items(toolbox: Toolbox, answer: PairAnswer) -> list[Item]:
         if entry is not None and entry.type in CRITERIA:
             found.append(Item(Tier.RUBRIC, one.criterion, one.side, one.observation))
     return found
-
-
-def _other_side(reward: Reward) -> Reward:
-    """The second response's reward: the same story with the opposite sign."""
-    verdicts = tuple(
-        replace(verdict, value=None if verdict.value is None else 0.0 - verdict.value)
-        for verdict in reward.verdicts
-    )
-    value = None if reward.value is None else 0.0 - reward.value
-    return replace(reward, value=value, verdicts=verdicts)
 
 
 RESOURCE_CHARS = {Mode.FAIR: 12_000, Mode.OPERATIONAL: 18_000}

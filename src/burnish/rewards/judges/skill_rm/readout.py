@@ -14,8 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from burnish.arguments import as_list, as_word, refused
-from burnish.records import Verdict
+from burnish.records import Reward, Verdict
 from burnish.rewards.judges.benchmarks import score_from_counts
 from burnish.rewards.judges.prompting import Unreadable
 from burnish.rewards.judges.reading import (
@@ -175,6 +177,16 @@ def pair_items(findings: Sequence[Finding]) -> list[Item]:
     other evidence; where both fail, or none, neither wins by it.
     """
     return [_pair_item(finding) for finding in findings if finding.decision != "unavailable"]
+
+
+def mirrored(reward: Reward) -> Reward:
+    """The other response's reward: the same story with the opposite sign."""
+    verdicts = tuple(
+        replace(verdict, value=None if verdict.value is None else 0.0 - verdict.value)
+        for verdict in reward.verdicts
+    )
+    value = None if reward.value is None else 0.0 - reward.value
+    return replace(reward, value=value, verdicts=verdicts)
 
 
 def _pair_item(finding: Finding) -> Item:

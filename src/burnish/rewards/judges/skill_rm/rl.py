@@ -20,12 +20,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-from msgspec.structs import replace
-
 from burnish.errors import UserError
 from burnish.records import Evidence, Message, Response, Reward, Status, Task, Verdict, Visibility
 from burnish.rewards.judges.skill_rm.package import SkillPackage, load_skill
-from burnish.rewards.judges.skill_rm.readout import decide_pair, decide_point, pair_items
+from burnish.rewards.judges.skill_rm.readout import decide_pair, decide_point, mirrored, pair_items
 from burnish.rewards.judges.skill_rm.resources import (
     Case,
     Finding,
@@ -173,11 +171,10 @@ class SkillChecks:
             return [self._open(findings)] * 2
         verdicts = tuple(Verdict(i.criterion, float(i.side), reason=i.observation) for i in items)
         reason = f"decided by {found.tier.name.lower()} evidence"
-        opposite = tuple(replace(v, value=0.0 - (v.value or 0.0)) for v in verdicts)
-        return [
-            Reward(self.name, side, evidence=evidence, verdicts=seen, reason=reason)
-            for side, seen in ((float(found.side), verdicts), (float(-found.side), opposite))
-        ]
+        first = Reward(
+            self.name, float(found.side), evidence=evidence, verdicts=verdicts, reason=reason
+        )
+        return [first, mirrored(first)]
 
     async def _one(self, case: Case) -> Reward:
         findings = await self._findings(case)
