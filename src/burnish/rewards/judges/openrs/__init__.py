@@ -11,14 +11,11 @@ from burnish.rewards.judges.openrs.evolve import (
     Preference,
     RubricEvolution,
     Search,
-    apply_review,
     asymmetric_advantages,
     evolve_rubric,
     judge_of,
     random_edits,
-    read_review,
     refiner,
-    write_review,
 )
 from burnish.rewards.judges.openrs.gate import (
     Constraints,
@@ -34,6 +31,7 @@ from burnish.rewards.judges.openrs.gate import (
 )
 from burnish.rewards.judges.openrs.judge import OpenRS, Rules, build, criteria_of, reaggregate
 from burnish.rewards.judges.openrs.meta_rubric import Change, Item, MetaRubric, RubricLibrary
+from burnish.rewards.judges.openrs.review import apply_review, read_review, write_review
 from burnish.rewards.judges.reading import extract_json
 
 __all__ = [

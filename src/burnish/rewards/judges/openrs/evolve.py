@@ -9,24 +9,17 @@ beam keeps the fittest on a bootstrap of the pairs, less a price per item. What 
 once, on pairs that the search never saw. A pair on which the judge failed under either rubric takes
 no part in their comparison, and too many of those end the search. OpenRS describes such a search but did not release one
 (arXiv 2602.14069, section on refinement); the numbers and the two tests here are ours.
-
-People improve a rubric by a review file (`write_review`, `read_review`, `apply_review`): it shows
-where judge and people disagree and the proposed items; a person writes `accept = "yes"`, `"no"` or
-`"edited"` behind each. An accepted item is kept only where agreement on held-out pairs rises.
+People improve a rubric by a review file (`review`).
 """
 
 from __future__ import annotations
 
 import math
 import random
-import tomllib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from burnish.arguments import as_number, as_numbers
@@ -43,7 +36,6 @@ from burnish.rewards.judges.reading import Maybe, Table, loose_text, one_of, rea
 from burnish.rewards.pair_scorers import BothOrders
 from burnish.rewards.scorer import checked, gather
 from burnish.seeds import Seeds
-from burnish.texts import read_toml
 
 MOST_FAILURES = 0.2
 """Share of pairs without a verdict above which a comparison stops: what is left may not be fair."""
@@ -358,17 +350,8 @@ async def _try(
     # Rounding must not decide: a gain of exactly the bar is not more than the bar.
     accepted = gain > plan.standard_errors * error_of_gain + 1e-12
     reason = f"accuracy {gain:+.4f}, standard error {error_of_gain:.4f}{left_out(missing)}"
-    step = Step(
-        generation,
-        parent.hash,
-        change,
-        accepted,
-        reason,
-        gain,
-        error_of_gain,
-        child.hash,
-        missing,
-    )
+    edit = (generation, parent.hash, change, accepted)
+    step = Step(*edit, reason, gain, error_of_gain, child.hash, missing)
     return Tried(step, child if accepted else None)
 
 
@@ -588,215 +571,3 @@ def _case(number: int, failure: Failure[Preference]) -> str:
 
 def _score(reward: Reward) -> float | None:
     return 0.0 if reward.status is Status.ABSTAIN else reward.value
-
-
-# --- a review by a person
-
-SHOWN_TO_PEOPLE = 2000
-"""Characters of a text that the file shows."""
-ANSWERS = ("yes", "no", "edited")
-
-_HEAD = """\
-# Review of the rubric '{domain}' ({language}).
-# Read the disagreements, then decide on each [[proposal]] at the end:
-#   accept = "yes"      as it stands
-#   accept = "no"       not at all
-#   accept = "edited"   with your changes to type, title or text
-# You may add [[proposal]] tables of your own with accept = "edited"; kinds: add, delete, modify
-# ("old" names the item that goes or changes). Types: critical, core, important, highlight.
-"""
-
-
-class Review(Struct, frozen=True):
-    """What a person decided, in the order of the file."""
-
-    rubric: str
-    """Hash of the rubric that was reviewed."""
-    accepted: tuple[Change, ...]
-    refused: tuple[Proposal, ...]
-
-
-class Kept(Struct, frozen=True):
-    """An accepted change and what the held-out pairs said."""
-
-    change: Change
-    kept: bool
-    before: float
-    after: float
-    """Agreement with people on the held-out pairs that both decide, without and with the change."""
-    standard_error: float
-    reason: str
-    left_out: int = 0
-    """Pairs without a verdict under one of the two."""
-
-
-class ReviewOutcome(Struct, frozen=True):
-    """The rubric after a review, and why each item is in it or not; JSON-able."""
-
-    rubric: MetaRubric
-    start: MetaRubric
-    log: tuple[Kept, ...]
-
-    def report(self) -> str:
-        """The changes as a diff and the figure behind each, for the record."""
-        lines = [f"# Rubric {self.start.hash} -> {self.rubric.hash}"]
-        for one in self.log:
-            word = "kept" if one.kept else "left out"
-            lines += ["", f"## {word}: {one.reason}", "", "```diff", str(one.change), "```"]
-        return "\n".join([*lines, ""])
-
-
-class _File(Struct, frozen=True, forbid_unknown_fields=True):
-    rubric: str
-    domain: str = ""
-    disagreement: tuple[dict[str, Any], ...] = ()
-    proposal: tuple[Proposal, ...] = ()
-
-
-def write_review(
-    path: str | Path,
-    rubric: MetaRubric,
-    disagreements: Iterable[Failure[Preference]],
-    proposals: Sequence[Change],
-) -> None:
-    """Write the file; one that is there already, and may hold a person's work, is not replaced."""
-    lines = [_HEAD.replace("{domain}", rubric.domain).replace("{language}", rubric.language)]
-    lines += [f"rubric = {_quoted(rubric.hash)}", f"domain = {_quoted(rubric.domain)}"]
-    ordered = sorted(disagreements, key=lambda one: (one.pair.domain, one.pair.id))
-    for domain, group in groupby(ordered, key=lambda one: one.pair.domain):
-        members = list(group)
-        lines += ["", f"# {len(members)} disagreements in {_comment(domain or rubric.domain)}"]
-        for one in members:
-            lines += ["", "[[disagreement]]", *_disagreement(one)]
-    for change in proposals:
-        lines += ["", "[[proposal]]", *_proposal(change)]
-    try:
-        with Path(path).open("x", encoding="utf-8") as file:
-            file.write("\n".join([*lines, ""]))
-    except FileExistsError:
-        raise UserError(
-            f"{path} is there already and may hold somebody's review; give another name or move it."
-        ) from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot write the review: {error}") from None
-
-
-def read_review(path: str | Path, rubric: MetaRubric) -> Review:
-    """The decisions of an edited file; one line about the first thing that is wrong with it."""
-    try:
-        table = read_toml(Path(path).read_text(encoding="utf-8-sig"))
-        file = msgspec.convert(table, _File)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: cannot read the review: {error}") from None
-    except msgspec.ValidationError as error:
-        raise UserError(f"{path}: {error}") from None
-    if file.rubric != rubric.hash:
-        raise UserError(
-            f"{path}: reviews the rubric {file.rubric}, but this one is {rubric.hash}; write a new "
-            "review, or load the rubric that was reviewed."
-        )
-    accepted: list[Change] = []
-    refused: list[Proposal] = []
-    for number, proposal in enumerate(file.proposal, 1):
-        where = f"{path}: proposal {number}"
-        answer = proposal.accept.strip().lower()
-        if answer not in ANSWERS:
-            raise UserError(
-                f'{where}: accept is "{proposal.accept}"; expected {", ".join(ANSWERS)}.'
-                f"{did_you_mean(answer, ANSWERS)}"
-            )
-        if answer == "no":
-            refused.append(proposal)
-        else:
-            try:
-                accepted.append(proposal.change(rubric))
-            except ValueError as error:
-                raise UserError(f"{where}: {error}") from None
-    return Review(file.rubric, tuple(accepted), tuple(refused))
-
-
-async def apply_review(
-    review: Review,
-    rubric: MetaRubric,
-    held_out: Sequence[P],
-    *,
-    judge: Judge[P],
-    standard_errors: float = 0.0,
-) -> ReviewOutcome:
-    """Keep each accepted change where agreement on `held_out` rises, on top of those kept before.
-
-    `standard_errors` asks for a rise of more than so many; by default any rise is enough, because a
-    person has looked at the item. A pair on which the judge failed under either rubric is left out
-    of their comparison; too many of those end the review.
-    """
-    if not held_out:
-        raise UserError("a review needs held-out pairs to keep its items; got none.")
-
-    async def propose(now: _Marked, number: int, place: int) -> Sequence[Change]:
-        return review.accepted
-
-    async def attempt(now: _Marked, change: Change, number: int) -> Tried[_Marked, Kept]:
-        try:
-            changed = now.rubric.applied(change)
-        except ValueError as error:
-            agreed = mean_mark(now.marks)
-            return Tried(Kept(change, False, agreed, agreed, 0.0, f"does not fit: {error}"))
-        marks = marks_of(await judge(changed, held_out), held_out)
-        before, after = marked_in_both(now.marks, marks)
-        missing = len(marks) - len(before)
-        gain, error_of_gain = paired_gain(before, after)
-        kept = gain > standard_errors * error_of_gain + 1e-12
-        old, new = mean_mark(before), mean_mark(after)
-        reason = f"held-out agreement {old:.4f} -> {new:.4f} on {len(before)} pairs"
-        reason += left_out(missing)
-        record = Kept(change, kept, old, new, error_of_gain, reason, missing)
-        return Tried(record, _Marked(changed, marks) if kept else None)
-
-    start = _Marked(rubric, marks_of(await judge(rubric, held_out), held_out))
-    found = await improve(start, propose, attempt, rounds=1, patience=1)
-    return ReviewOutcome(found.beam[0].rubric, rubric, tuple(found.log))
-
-
-class _Marked(NamedTuple):
-    """A rubric and its marks on the held-out pairs."""
-
-    rubric: MetaRubric
-    marks: list[float | None]
-
-
-def _disagreement(one: Failure[Preference]) -> list[str]:
-    pair = one.pair
-    said = "no verdict" if one.score is None else f"{one.score:+.3g}"
-    people = "response_1" if pair.label > 0 else "response_2"
-    fields = {
-        "id": pair.id,
-        "people_prefer": people,
-        "judge_score": f"{said} (above 0: response_1)",
-        "request": request_of(pair.task)[:SHOWN_TO_PEOPLE],
-        "response_1": pair.first.text[:SHOWN_TO_PEOPLE],
-        "response_2": pair.second.text[:SHOWN_TO_PEOPLE],
-    }
-    return [f"{key} = {_quoted(value)}" for key, value in fields.items()]
-
-
-def _proposal(change: Change) -> list[str]:
-    fields: dict[str, str] = {"kind": change.kind}
-    if change.before is not None:
-        fields["old"] = change.before.title
-    if change.after is not None:
-        fields |= {
-            "type": change.after.type,
-            "title": change.after.title,
-            "text": change.after.text,
-        }
-    return [f"{key} = {_quoted(value)}" for key, value in fields.items()] + ['accept = ""']
-
-
-def _quoted(text: str) -> str:
-    """A TOML basic string on one line; half a character (a lone surrogate) becomes a mark."""
-    whole = text.encode("utf-8", "replace").decode()
-    return msgspec.json.encode(whole).decode().replace("\x7f", "\\u007f")
-
-
-def _comment(text: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
