@@ -87,6 +87,22 @@ def test_curves_are_read_from_a_store(tmp_path: Path) -> None:
     assert curves.held_out == [HeldOutPoint(3, 0.5, 0.4, 0.6, 10)]
 
 
+def test_a_run_without_rewards_shows_what_it_learns_and_its_stages(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", {}, {}) as store:
+        for step in range(2):
+            own = {"loss/total": 2.0 - step, "rewards/margins": 0.5 * step, "length/mean": 4.0}
+            store.append_metrics(step, {**own, "stage/warm/loss/total": 3.0 - step})
+        learned = curves_of(store).learned
+        store.append_metrics(2, {"reward/total": 0.5})
+        rewarded = curves_of(store).learned
+    assert learned == {
+        "loss": [(0, 2.0), (1, 1.0)],
+        "reward margin": [(0, 0.0), (1, 0.5)],
+        "stage warm: loss": [(0, 3.0), (1, 2.0)],
+    }
+    assert list(rewarded) == ["stage warm: loss"]
+
+
 def test_the_picture_is_not_blank(tmp_path: Path) -> None:
     image = pytest.importorskip("matplotlib.image")
     draw_picture(FULL, tmp_path / "plots" / "curves.png")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -137,15 +137,22 @@ def counts(spans: Sequence[Span]) -> str:
 
 
 def print_curves(curves: RunCurves) -> None:
-    """Reward and length over the steps, side by side where the terminal is wide enough."""
-    from burnish.view.curves import text_plot
+    """Reward, or what is learned without one, and length over the steps.
 
+    Two plots stand side by side where the terminal is wide enough.
+    """
     rewards = {"reward": curves.reward} if curves.reward else curves.parts
     plots = {f"reward: {k}" if k != "reward" else k: v for k, v in rewards.items()}
-    plots = dict(list(plots.items())[:1]) | {"mean length (tokens)": curves.length}
+    plots = curves.learned | dict(list(plots.items())[:1]) | {"mean length (tokens)": curves.length}
     plots = {title: points for title, points in plots.items() if len(points) > 1}
-    if not plots:
-        return
+    titles = list(plots)
+    for first in range(0, len(titles), 2):
+        _print_plots({title: plots[title] for title in titles[first : first + 2]})
+
+
+def _print_plots(plots: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    from burnish.view.curves import text_plot
+
     beside = out.width >= 72 and len(plots) > 1
     width = min((out.width - 4) // 2 if beside else out.width - 2, 60)
     is_ascii = out.options.ascii_only

@@ -171,8 +171,7 @@ def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
         return QuietView()
     kind = _kind_of_view()
     config = trainer.config
-    is_recorded = config.rollout.__struct_config__.tag == "recorded"
-    mismatch = 0.0 if is_recorded else config.guards.sampler_mismatch_warn
+    mismatch = config.guards.sampler_mismatch_warn if config.rollout.is_sampled else 0.0
     watch = Watch(config.rollout.max_tokens, mismatch)
     return kind(tuple(trainer.tasks.notes), watch, config.evaluation.part)
 

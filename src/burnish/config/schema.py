@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from burnish.lm.base import COLDEST
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
-from burnish.rollouts import Recorded, RolloutConfig, SingleTurn
+from burnish.rollouts import RolloutConfig, SingleTurn
 from burnish.tasks.config import TaskConfig
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -374,7 +374,7 @@ class Config(Section, frozen=True):
     def _check_sampler(self) -> None:
         if not isinstance(self.sampler, Remote):
             return
-        if isinstance(self.rollout, Recorded):
+        if not self.rollout.is_sampled:
             raise ValueError(
                 "sampler.kind: got remote with rollout.kind = 'recorded', which samples nothing; "
                 "expected in_process"

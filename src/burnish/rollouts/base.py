@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import anyio
 import msgspec
@@ -39,6 +39,8 @@ class RolloutSettings(
 ):
     """How a step samples."""
 
+    is_sampled: ClassVar[bool] = True
+    """False where another model may have written the replies."""
     prompts: Positive = 8
     samples: Annotated[int, Meta(ge=2, le=1_000_000)] = 8
     """Rollouts of each prompt: the group. One alone has nothing to be compared with."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -27,6 +27,7 @@ from burnish.rollouts.single_turn import single_turn
 class Recorded(RolloutSettings, frozen=True, kw_only=True, tag="recorded"):
     """Replies from a field of the data."""
 
+    is_sampled: ClassVar[bool] = False
     field: Annotated[str, Meta(min_length=1)] = "completions"
     """Task field with the list of replies; the first `samples` of them are taken."""
 

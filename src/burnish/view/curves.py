@@ -8,14 +8,14 @@ draw_picture(curves, store.folder / "plots" / "curves.png")
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnish.errors import StoreError, UserError
 from burnish.metrics import ENTROPY, GROUPS, LENGTH, REWARD, USEFUL, main_reward, reward_parts
-from burnish.store import MetricPoint
+from burnish.store import STAGE, MetricPoint
 from burnish.store.reader import RunReader
 
 Point = tuple[float, float]
@@ -44,6 +44,9 @@ class RunCurves:
     """Share of groups that teach something."""
     entropy: list[Point] = field(default_factory=list)
     held_out: list[HeldOutPoint] = field(default_factory=list)
+    learned: dict[str, list[Point]] = field(default_factory=dict)
+    """By title: what each stage shows, and a main training without rewards: loss, margin, accuracy,
+    divergence."""
 
 
 def curves_of(store: RunReader) -> RunCurves:
@@ -68,7 +71,31 @@ def curves_of(store: RunReader) -> RunCurves:
             for e in store.evaluations("held_out")
             if e.summary.get("score")
         ],
+        learned=_learned(metrics, rewarded=bool(total or parts)),
     )
+
+
+LEARNED = {
+    "loss/total": "loss",
+    "rewards/margins": "reward margin",
+    "rewards/accuracies": "preference accuracy",
+    "kl/teacher": "divergence to the teacher",
+}
+"""Metrics of algorithms that learn without rewards, with the titles of their curves."""
+
+
+def _learned(
+    metrics: Mapping[str, Sequence[MetricPoint]], *, rewarded: bool
+) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    for name, points in metrics.items():
+        stage, own = "", name
+        if name.startswith(STAGE):
+            stage, _, own = name.removeprefix(STAGE).partition("/")
+        if own in LEARNED and (stage or not rewarded) and points:
+            title = f"stage {stage}: {LEARNED[own]}" if stage else LEARNED[own]
+            found[title] = _points(points)
+    return found
 
 
 def _points(points: Sequence[MetricPoint]) -> list[Point]:
@@ -185,7 +212,10 @@ def draw_figure(curves: RunCurves) -> Any:
     FigureCanvasAgg(figure)
     (reward, held_out), (length, groups) = figure.subplots(2, 2)
     figure.suptitle(curves.name, fontsize=11)
-    _draw_reward(reward, curves)
+    if curves.reward or curves.parts or not curves.learned:
+        _draw_reward(reward, curves)
+    else:
+        _draw_lines(reward, " and ".join(curves.learned), curves.learned)
     _draw_held_out(held_out, curves.held_out)
     _draw_lines(length, "mean length (tokens)", {"": curves.length})
     _draw_lines(groups, "useful groups (share)", {"": curves.useful})

@@ -24,7 +24,6 @@ from burnish.policy.reference import fit_reference_stats
 from burnish.policy.state import PolicyState, ReferenceStats
 from burnish.records import Task
 from burnish.rewards.scorer import score_groups
-from burnish.rollouts import Recorded
 from burnish.rollouts.base import MultiTurnSettings
 from burnish.store import StartRewards, read_start_rewards, write_start_rewards
 from burnish.texts import run_word
@@ -102,9 +101,7 @@ class PolicyAlgorithm(PolicyUpdate):
             reference=setup.trainable.reference if config.policy.needs_reference else None,
             imitation=SftTerm.open(config, setup.data, tokenizer, setup.seeds),
             copy_gradients=lambda: setup.copy_gradients(),
-            mismatch_stop=0.0
-            if isinstance(config.rollout, Recorded)
-            else config.guards.sampler_mismatch_stop,
+            mismatch_stop=config.guards.sampler_mismatch_stop if config.rollout.is_sampled else 0.0,
         )
         self.setup = setup
         self.cursor = setup.cursor()

@@ -60,6 +60,8 @@ class MetricsPage(Struct, frozen=True):
     held_out: list[Score]
     about: dict[str, About]
     """Unit and meaning of the metrics in `names` that the catalogue has."""
+    held_out_measure: str = "reward"
+    """What a held-out score is: `reward`, or `loss` (lower is better)."""
 
 
 class Curves:
@@ -121,10 +123,12 @@ def metrics_page(folder: Path, names: Sequence[str], points: int, since: int | N
         curves = curves_of(folder)
         curves.update(run)
         scores = [s for s in held_out(run) if since is None or s.step > since]
+        found = run.evaluations("held_out")
     stored = curves.names()
     asked = [name for name in names if name in stored] if names else stored
     lines = {name: thinned(curves.of(name, since), points) for name in asked}
-    return MetricsPage(stored, curves.last_step(), lines, scores, about(stored))
+    measure = str(found[-1].summary.get("measure", "reward")) if found else "reward"
+    return MetricsPage(stored, curves.last_step(), lines, scores, about(stored), measure)
 
 
 def about(names: Sequence[str]) -> dict[str, About]:

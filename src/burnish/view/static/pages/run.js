@@ -5,6 +5,8 @@ import { ask, query, run, to } from "/static/api.js";
 import { lineChart } from "/static/charts.js";
 
 const FIRST = ["reward/total", "length/mean", "policy/entropy"];
+// What sft, dpo and distil runs show instead of a reward, and every stage.
+const LEARNED = ["loss/total", "rewards/margins", "rewards/accuracies", "kl/teacher"];
 const FAILED = ["timeout", "parse_error", "infra_error", "refused", "abstain"];
 
 export async function overviewPage(context) {
@@ -16,8 +18,9 @@ export async function overviewPage(context) {
   function draw([about, metrics]) {
     const parts = partNames(metrics);
     top.replaceChildren(head(about, key));
+    const first = [...FIRST, ...learned(metrics, parts)];
     charts.replaceChildren(...mainCurves(metrics, parts, (step) => context.go(to.step(key, step))));
-    finder.update(metrics, metrics.names.filter((name) => has(metrics, name) && !FIRST.includes(name) && !parts.includes(name) && !name.startsWith("groups/")));
+    finder.update(metrics, metrics.names.filter((name) => has(metrics, name) && !first.includes(name) && !parts.includes(name) && !name.startsWith("groups/")));
     events.replaceChildren(eventList(about));
   }
   const beat = (pulse) => JSON.stringify([pulse.metrics_step, pulse.last_step, pulse.status, pulse.evaluations, pulse.events]);
@@ -60,13 +63,32 @@ function partNames(metrics) {
   return metrics.names.filter((name) => name.startsWith("reward/") && name.endsWith("/mean") && has(metrics, name));
 }
 
+// The curves of stages, and those of a main training that has no rewards.
+function learned(metrics, parts) {
+  const stages = metrics.names.filter((name) => name.startsWith("stage/") && LEARNED.includes(name.split("/").slice(2).join("/")));
+  const rewarded = parts.length > 0 || has(metrics, "reward/total");
+  return [...stages, ...(rewarded ? [] : LEARNED)].filter((name) => has(metrics, name));
+}
+
+function learnedTitle(metrics, name) {
+  const known = metrics.about[name];
+  const title = name.endsWith("loss/total") ? "Loss" : known ? known.title : name;
+  return name.startsWith("stage/") ? `Stage ${name.split("/")[1]}: ${title}` : title;
+}
+
 function mainCurves(metrics, parts, onpick) {
   const line = (name, label) => ({ name: label, ...metrics.curves[name] });
   const rewards = [...(has(metrics, "reward/total") && parts.length !== 1 ? [line("reward/total", "total")] : []),
     ...parts.slice(0, 5).map((name) => line(name, name.slice(7, -5)))];
-  const shown = [lineChart(parts.length === 1 ? `Reward: ${parts[0].slice(7, -5)}` : "Reward", rewards, { onpick })];
+  const others = learned(metrics, parts);
+  const shown = others.map((name) => lineChart(learnedTitle(metrics, name), [line(name, name.split("/").pop())], name.startsWith("stage/") ? {} : { onpick }));
+  // A run that has stored nothing yet shows an empty chart of what most runs have.
+  if (rewards.length || !shown.length) {
+    shown.push(lineChart(parts.length === 1 ? `Reward: ${parts[0].slice(7, -5)}` : "Reward", rewards, { onpick }));
+  }
   if (metrics.held_out.length) {
-    shown.push(lineChart("Held-out score, 95 % interval", [{ name: "score", steps: metrics.held_out.map((s) => s.step), values: metrics.held_out.map((s) => s.value) }],
+    const measure = metrics.held_out_measure === "loss" ? "loss" : "score";
+    shown.push(lineChart(`Held-out ${measure}, 95 % interval`, [{ name: "score", steps: metrics.held_out.map((s) => s.step), values: metrics.held_out.map((s) => s.value) }],
       { bars: metrics.held_out, dots: true }));
   }
   if (has(metrics, "length/mean")) shown.push(lineChart("Mean length in tokens", [line("length/mean", "length")], { onpick }));
