@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from burnish.api.run import sparkline
-from burnish.cli.progress import COLUMNS, LineView, held_out_line
+from burnish.cli.progress import COLUMNS, LineView, Watch, held_out_line
 from burnish.metrics import main_reward
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def in_notebook() -> bool:
 class NotebookView(LineView):
     """The last steps, the held-out scores and the curve of the reward as HTML."""
 
-    def __init__(self, notes: tuple[str, ...], budget: int, part: str = "") -> None:
-        super().__init__(notes, budget, part)
+    def __init__(self, notes: tuple[str, ...], watch: Watch, part: str = "") -> None:
+        super().__init__(notes, watch, part)
         self.steps: deque[StepDone] = deque(maxlen=ROWS)
         self.reward: list[tuple[float, float]] = []
         self.lines: list[str] = []

@@ -39,7 +39,7 @@ def weights_checksum(tensors: Iterable[tuple[str, Tensor]]) -> str:
     facts = []
     for name, tensor in sorted(tensors, key=lambda pair: pair[0]):
         raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        facts.append((name, str(tensor.dtype), tuple(tensor.shape), zlib.crc32(raw)))
+        facts.append((name, str(tensor.dtype), tuple(tensor.shape), zlib.crc32(raw.data)))
     return digest(repr(facts))
 
 

@@ -38,7 +38,8 @@ class EventLoop:
         task = self._task = self._loop.create_task(work())
         try:
             with self.around(), _interruptible(self._loop, task, self._asked):
-                return self._loop.run_until_complete(task)
+                result: Result = self._loop.run_until_complete(task)
+                return result
         finally:
             self._task = None
 
