@@ -5,7 +5,8 @@ import pytest
 from hostile_server import HostileServer, chat_reply, ok, reply, slow
 
 from burnish.lm.base import Sampling
-from burnish.lm.http import Connections, OpenAILM, Prices
+from burnish.lm.connections import Connections
+from burnish.lm.http import OpenAILM, Prices
 from burnish.lm.jobs import Limits
 from burnish.records import Message
 
@@ -14,9 +15,9 @@ HELLO = (Message("user", "hello"),)
 
 def test_a_connection_is_used_again_and_a_second_one_only_at_need():
     async def run():
-        connections = Connections({"x-key": "1"})
+        connections = Connections("1")
         async with connections.one() as first:
-            assert first.headers["x-key"] == "1"
+            assert first.headers["authorization"] == "Bearer 1"
         async with connections.one() as again:
             assert again is first
             async with connections.one() as second:
@@ -36,7 +37,7 @@ def test_a_connection_is_used_again_and_a_second_one_only_at_need():
 
 def test_a_client_goes_back_after_an_error_and_a_closed_one_does_not():
     async def run():
-        connections = Connections({})
+        connections = Connections()
         with pytest.raises(ValueError, match="broken"):
             async with connections.one() as client:
                 raise ValueError("broken")

@@ -245,7 +245,7 @@ class RunVarByName:
 
 @pytest.mark.parametrize("kind", [RunVar, RunVarByName])
 def test_two_models_on_one_loop_keep_their_keys_apart(monkeypatch, kind):
-    monkeypatch.setattr("burnish.lm.http.RunVar", kind)
+    monkeypatch.setattr("burnish.lm.connections.RunVar", kind)
     with HostileServer([ok()]) as one, HostileServer([ok()]) as two:
 
         async def main():

@@ -16,11 +16,11 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from anyio.lowlevel import RunVar
 
 from burnish.engines.background import call
 from burnish.engines.messages import About, Problem, ScoreReply, request_body
 from burnish.errors import RewardError, UserError
+from burnish.lm.connections import Connections, read_body
 from burnish.lm.failures import (
     EXPECTED,
     BadReply,
@@ -32,7 +32,6 @@ from burnish.lm.failures import (
     classify,
     retry_after_s,
 )
-from burnish.lm.http import Connections, read_body
 from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
 from burnish.records import Response, Reward, Task
 from burnish.rewards.scorer import Scope
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
-_serial = count()
 
 
 class RemoteScorer:
@@ -64,10 +62,7 @@ class RemoteScorer:
         self._token = _token(token_env)
         self.pool = pool or RequestPool(limits or Limits(retries=4))
         self.weight = weight
-        # A client's connections belong to one event loop; a scorer may outlive several.
-        self._connections: RunVar[Connections | None] = RunVar(
-            f"burnish_reward_connections_{next(_serial)}", None
-        )
+        self._connections = Connections(self._token)
         self._calls = count(1)
         self.about: About = call(self._ask_about)
 
@@ -111,10 +106,7 @@ class RemoteScorer:
 
     async def aclose(self) -> None:
         """Close this event loop's connections."""
-        connections = self._connections.get()
-        if connections is not None:
-            self._connections.set(None)
-            await connections.aclose()
+        await self._connections.aclose()
 
     async def _ask_about(self) -> About:
         # A separate pool: this runs on the background loop, `score` on the caller's.
@@ -140,7 +132,7 @@ class RemoteScorer:
         where = f"{self._url}{path}"
         try:
             async with (
-                self._open().one() as client,
+                self._connections.one() as client,
                 client.stream(method, where, content=body) as reply,
             ):
                 data = await read_body(reply, where, MAX_REPLY_BYTES)
@@ -149,17 +141,6 @@ class RemoteScorer:
         if reply.status_code == 200:
             return data
         raise _refusal(reply, data, where)
-
-    def _open(self) -> Connections:
-        """This event loop's connections."""
-        connections = self._connections.get()
-        if connections is None:
-            headers = {"content-type": "application/json"}
-            if self._token:
-                headers["authorization"] = f"Bearer {self._token}"
-            connections = Connections(headers)
-            self._connections.set(connections)
-        return connections
 
 
 def _refusal(reply: httpx.Response, data: bytes, where: str) -> Exception:

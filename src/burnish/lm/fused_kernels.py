@@ -360,9 +360,10 @@ def _carry_heads(
     real = (h < HEADS)[:, None] & (e < HALF)[None, :]
     READS: tl.constexpr = TIMES if BACKWARD else 1
     WRITES: tl.constexpr = 1 if BACKWARD else TIMES
-    first = tl.zeros((H, E), tl.float32)
-    second = tl.zeros((H, E), tl.float32)
-    for i in tl.static_range(READS):
+    at = source + (h * READS).to(tl.int64)[:, None] * stride + e[None, :]
+    first = tl.load(at, mask=real, other=0.0).to(tl.float32)
+    second = tl.load(at + HALF, mask=real, other=0.0).to(tl.float32)
+    for i in tl.static_range(1, READS):
         at = source + (h * READS + i).to(tl.int64)[:, None] * stride + e[None, :]
         first += tl.load(at, mask=real, other=0.0).to(tl.float32)
         second += tl.load(at + HALF, mask=real, other=0.0).to(tl.float32)

@@ -14,14 +14,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
-from anyio.lowlevel import RunVar
 from msgspec import Struct
 
 from burnish.errors import UserError
@@ -29,6 +26,7 @@ from burnish.lm import capabilities as scoring
 from burnish.lm import wire
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, check_sampling
 from burnish.lm.capabilities import Capabilities, probe
+from burnish.lm.connections import Connections, read_body
 from burnish.lm.failures import (
     CallFailed,
     ForeignReply,
@@ -46,20 +44,8 @@ from burnish.records import Message
 
 if TYPE_CHECKING:
     import httpx
-import zlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
-
-from burnish.lm.failures import BadReply
-
-if TYPE_CHECKING:
-    import ssl
-
-    import httpx
 
     from burnish.store.blobs import Blobs
-
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 MOST_USD = 1e9
@@ -68,8 +54,6 @@ MARKER_TOKENS = 4
 """What a chat template adds to a message, roughly."""
 MEDIA_TOKENS = 1000
 """What an image or a sound costs, roughly, where the server does not count."""
-
-_serial = count()
 
 
 class Prices(Struct, frozen=True, kw_only=True):
@@ -125,10 +109,7 @@ class OpenAILM:
         self.accept_models = tuple(accept_models)
         self.capabilities = capabilities or Capabilities()
         self._key = _key(api_key, api_key_env)
-        # A client's connections belong to one event loop; an LM may outlive several. The name is
-        # this LM's alone: a client carries its key, and some versions of anyio go by the name.
-        name = f"burnish_http_client_{next(_serial)}"
-        self._connections: RunVar[Connections | None] = RunVar(name, None)
+        self._connections = Connections(self._key)
         self._calls = 0
 
     @property
@@ -214,20 +195,12 @@ class OpenAILM:
 
     async def aclose(self) -> None:
         """Close this event loop's connections."""
-        connections = self._connections.get()
-        if connections is not None:
-            self._connections.set(None)
-            await connections.aclose()
+        await self._connections.aclose()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
     async def _sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
@@ -339,7 +312,7 @@ class OpenAILM:
         base = self._base.removesuffix("/v1") if root else self._base
         try:
             async with (
-                self._open().one() as client,
+                self._connections.one() as client,
                 client.stream(method, base + path, content=content) as response,
             ):
                 data = await read_body(response, where, MAX_REPLY_BYTES)
@@ -370,17 +343,6 @@ class OpenAILM:
             404: "; check base_url (it mostly ends in /v1) and the model's name",
         }
         return Rejected(what + hints.get(code, ""))
-
-    def _open(self) -> Connections:
-        """This event loop's connections."""
-        connections = self._connections.get()
-        if connections is None:
-            headers = {"content-type": "application/json"}
-            if self._key:
-                headers["authorization"] = f"Bearer {self._key}"
-            connections = Connections(headers)
-            self._connections.set(connections)
-        return connections
 
     def _shown(self, path: str) -> str:
         """The address for people: without a user name or password that it may carry."""
@@ -457,71 +419,3 @@ def _key(api_key: str | None, api_key_env: str | None) -> str:
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise UserError("the API key holds a space or a character outside ASCII; check its source")
     return key
-
-
-class Connections:
-    """A pool of HTTP clients with one connection each."""
-
-    def __init__(self, headers: Mapping[str, str]) -> None:
-        self._headers = {"accept-encoding": "gzip", **headers}
-        self._free: list[httpx.AsyncClient] = []
-        self._all: list[httpx.AsyncClient] = []
-        self._trust: ssl.SSLContext | None = None
-
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[httpx.AsyncClient]:
-        """A client for exclusive use."""
-        client = self._free.pop() if self._free else self._new()
-        try:
-            yield client
-        finally:
-            if not client.is_closed:
-                self._free.append(client)
-
-    async def aclose(self) -> None:
-        """Close every connection, also those in use."""
-        clients, self._all, self._free = self._all, [], []
-        for client in clients:
-            await client.aclose()
-
-    def _new(self) -> httpx.AsyncClient:
-        import httpx
-
-        if self._trust is None:  # reading the certificates takes longer than many requests
-            self._trust = httpx.create_ssl_context()
-        # The pool's deadline covers the whole attempt; httpx's own would only cover one read.
-        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
-        client = httpx.AsyncClient(
-            headers=self._headers, timeout=None, limits=limits, verify=self._trust
-        )
-        self._all.append(client)
-        return client
-
-
-async def read_body(response: httpx.Response, where: str, most: int) -> bytes:
-    """The body of a reply, unpacked; one that unpacks to more than `most` bytes is given up early.
-
-    httpx would unpack a whole part at once, and packings of packings in a row: a hundred bytes
-    then become gigabytes.
-    """
-    packing = response.headers.get("content-encoding", "").strip().lower()
-    if packing not in ("", "identity", "gzip", "x-gzip"):
-        raise ForeignReply(f"{where}: the reply's content encoding is broken: {packing[:40]!r}")
-    unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if "gzip" in packing else None
-    parts, size = [], 0
-    async for raw in response.aiter_raw():
-        part = raw if unpack is None else _unpacked(unpack, raw, most - size, where)
-        size += len(part)
-        if size > most:
-            raise BadReply(f"{where}: the reply is longer than {most} bytes")
-        parts.append(part)
-    if unpack is not None and not unpack.eof and parts:
-        raise ForeignReply(f"{where}: the reply's content encoding is broken: it is cut off")
-    return b"".join(parts)
-
-
-def _unpacked(unpack: zlib._Decompress, raw: bytes, most: int, where: str) -> bytes:
-    try:
-        return unpack.decompress(raw, most + 1)
-    except zlib.error as error:
-        raise ForeignReply(f"{where}: the reply's content encoding is broken: {error}") from error
