@@ -254,8 +254,8 @@ def _sandbox() -> Iterator[Check]:
         found = f"does not work: {error}"
         yield Check("sandbox", State.GAP, found, "rewards of kind 'code' cannot run here")
         return
-    data = {"strength": report.strength.value, "layers": str(report.plan)}
-    data["holes"] = [f"{hole.hold.value}: {hole.detail}" for hole in report.holes]
+    data: dict[str, Any] = {"strength": report.strength.value, "layers": str(report.plan)}
+    data["breaches"] = [f"{one.hold.value}: {one.detail}" for one in report.breaches]
     if report.strength is Strength.STRONG:
         yield Check("sandbox", State.OK, report.summary, data=data)
         return
