@@ -20,8 +20,7 @@ async def train(steps: int = 30) -> list[float]:
     means = []
     for step in range(steps):
         how = Sampling(n=GROUP, max_tokens=8, seed=step)
-        groups = [await lm.sample([Message("user", prompt)], how) for prompt in PROMPTS]
-        answers = [answer for group in groups for answer in group]
+        answers = [a for text in PROMPTS for a in await lm.sample([Message("user", text)], how)]
         digits = [sum(c.isdigit() for c in a.text) / max(len(a.text), 1) for a in answers]
         found = policy.advantages(
             RECIPE,

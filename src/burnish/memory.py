@@ -79,6 +79,14 @@ def kept_files(paths: Iterable[str], folder: Path) -> Iterator[tuple[Path, bytes
             yield folder / "code" / f"{own}.py", _source(recall(path)).encode()
 
 
+def restore_rows(paths: Iterable[str], folder: Path) -> None:
+    """Take rows that another process kept from the files of a run's folder."""
+    for path in paths:
+        file = rows_file(path, folder)
+        if path.endswith(ROWS) and path not in _kept and file.is_file():
+            _kept[path] = file.read_bytes()
+
+
 def kept_paths(plain: Any) -> list[str]:
     """The names in memory that stand anywhere in a plain config, each once."""
     if isinstance(plain, Mapping):

@@ -23,7 +23,11 @@ from msgspec import Struct
 
 
 class Status(StrEnum):
-    """How a reward came about; only `ok` carries a value."""
+    """How a reward came about; only `ok` carries a value.
+
+    >>> Reward("correct", 1.0).status is Status.OK
+    True
+    """
 
     OK = "ok"
     """Scored."""
@@ -40,7 +44,11 @@ class Status(StrEnum):
 
 
 class Author(StrEnum):
-    """Who wrote a span of tokens."""
+    """Who wrote a span of tokens.
+
+    >>> [author.value for author in Author]
+    ['template', 'prompt', 'model', 'tool']
+    """
 
     TEMPLATE = "template"
     """The chat template: role markers and separators."""
@@ -53,7 +61,11 @@ class Author(StrEnum):
 
 
 class Finish(StrEnum):
-    """Why a generation ended."""
+    """Why a generation ended.
+
+    >>> Response("r", "It is 7.").finish.value
+    'stop'
+    """
 
     STOP = "stop"
     """An end-of-text token or a stop string."""
@@ -64,7 +76,11 @@ class Finish(StrEnum):
 
 
 class Visibility(StrEnum):
-    """Who could have known the evidence."""
+    """Who could have known the evidence.
+
+    >>> Evidence("reference", "the answer is 7", Visibility.ORACLE).visibility.value
+    'oracle'
+    """
 
     VISIBLE = "visible"
     """Follows from the prompt and the response alone."""
@@ -128,7 +144,11 @@ def _check_media(sha256: str, media_type: str, known: tuple[str, ...]) -> None:
 
 
 class Message(Struct, frozen=True, omit_defaults=True):
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    >>> Message("user", "What is 3 + 4?").text
+    'What is 3 + 4?'
+    """
 
     role: str
     content: Content
@@ -154,7 +174,11 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
 
 class Task(Struct, frozen=True, omit_defaults=True):
-    """One piece of work: what the model sees, and the fields that rewards may ask for by name."""
+    """One piece of work: what the model sees, and the fields that rewards may ask for by name.
+
+    >>> Task("sum", (Message("user", "What is 3 + 4?"),), {"answer": "7"}).prompt
+    'What is 3 + 4?'
+    """
 
     id: str
     messages: tuple[Message, ...]
@@ -175,7 +199,11 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
 
 class Response(Struct, frozen=True, omit_defaults=True):
-    """What is scored: one answer to a task."""
+    """What is scored: one answer to a task.
+
+    >>> Response("r", "It is 7.", tokens=4).text
+    'It is 7.'
+    """
 
     id: str
     text: str
@@ -191,7 +219,11 @@ class Response(Struct, frozen=True, omit_defaults=True):
 
 
 class Span(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Consecutive tokens by one author."""
+    """Consecutive tokens by one author.
+
+    >>> Span(Author.MODEL, (7, 2), (-0.1, -0.3), trainable=True).trainable
+    True
+    """
 
     author: Author
     token_ids: tuple[int, ...]
@@ -208,7 +240,12 @@ class Span(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Trajectory(Struct, frozen=True, omit_defaults=True):
-    """One rollout of one role, as the tokens that were really seen and sampled."""
+    """One rollout of one role, as the tokens that were really seen and sampled.
+
+    >>> span = Span(Author.MODEL, (7, 2), (-0.1, -0.3), trainable=True)
+    >>> Trajectory("t", "task", "task", (span,), "7").as_response().text
+    '7'
+    """
 
     id: str
     task_id: str
@@ -281,7 +318,11 @@ def _turns(info: dict[str, Any], text: str) -> tuple[Message, ...]:
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One observation that a verdict rests on."""
+    """One observation that a verdict rests on.
+
+    >>> Evidence("length", "2 characters").observation
+    '2 characters'
+    """
 
     source: str
     observation: str
@@ -291,7 +332,11 @@ class Evidence(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Criterion(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One thing to be judged, with its weight."""
+    """One thing to be judged, with its weight.
+
+    >>> Criterion("brief", "The answer is one number.", weight=2.0).weight
+    2.0
+    """
 
     id: str
     text: str
@@ -302,7 +347,11 @@ class Criterion(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Verdict(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A decision on one criterion; `value` is None where it could not be decided."""
+    """A decision on one criterion; `value` is None where it could not be decided.
+
+    >>> Verdict("brief", 1.0, reason="It is one number.").value
+    1.0
+    """
 
     criterion: str
     value: float | None
@@ -313,7 +362,14 @@ class Verdict(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Reward(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A score that explains itself: a tree whose leaves are checks, judges and functions."""
+    """A score that explains itself: a tree whose leaves are checks, judges and functions.
+
+    >>> seen = Evidence("length", "2 characters")
+    >>> Reward("brief", 1.0, evidence=(seen,)).value
+    1.0
+    >>> Reward.failed("brief", Status.ABSTAIN, "no reference").value is None
+    True
+    """
 
     name: str
     value: float | None

@@ -116,9 +116,9 @@ def judge(
     and so on (`burnish judge --help`), with its own `options`.
 
     >>> from burnish.lm import ScriptedLM
-    >>> model = ScriptedLM(lambda prompt: '{"winner": "A", "reason": "It is right."}')
-    >>> judge("What is 3 + 4?", "7", "8", model=model, both_orders=False).best
-    (0,)
+    >>> model = ScriptedLM(['{"reasons": "Seven is right.", "winner": "A"}'])
+    >>> judge("What is 3 + 4?", "7", "8", model=model, both_orders=False)
+    <direct@scripted: best 0; values 1, -1>
     """
     messages = as_messages(prompt)
     texts = as_texts("responses", list(responses))

@@ -10,7 +10,10 @@ from burnish.api.settings import as_settings
 from burnish.config import render, rooted, schema
 from burnish.config.given import PYTHON
 from burnish.config.loading import from_value
+from burnish.config.paths import with_files
 from burnish.config.recipes import IN_PYTHON, Asked, change, resolve
+from burnish.config.resolve import to_plain
+from burnish.memory import ROWS, kept_files, kept_paths
 
 
 class Config(schema.Config, frozen=True, dict=True):
@@ -72,9 +75,17 @@ class Config(schema.Config, frozen=True, dict=True):
         return render(self.asked.resolved)
 
     def save(self, path: str | Path) -> Path:
-        """Write it as a recipe file for `burnish train`, with its paths made absolute."""
+        """Write it as a recipe file for `burnish train`, with its paths made absolute.
+
+        Rows in memory are written to `data/` beside it; functions in memory keep their names, which
+        only this process knows.
+        """
         asked, file = self.asked, Path(path)
-        value = rooted(asked.resolved.value, asked.root)
+        rows = [one for one in kept_paths(to_plain(asked.resolved.value)) if one.endswith(ROWS)]
+        for place, content in kept_files(rows, file.parent.absolute()):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        value = with_files(rooted(asked.resolved.value, asked.root), file.parent.absolute())
         text = render(dataclasses.replace(asked.resolved, value=value))
         file.write_text(f"# burnish train {file}\n{text}", encoding="utf-8")
         return file

@@ -75,6 +75,8 @@ def as_task(data: Any, columns: Columns | None = None, held_out: Any = None) -> 
     if isinstance(data, str | Path):
         return _from_file(Path(data), columns, held_out, kinds)
     rows = as_rows(data)
+    if not rows:
+        raise UserError("data: got no rows; expected at least one.")
     mapping = _mapping(rows, columns, "data")
     side = _held_out(held_out, mapping)
     return File(path=keep_rows(rows), name="rows", held_out=side, **mapping)

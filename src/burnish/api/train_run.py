@@ -67,17 +67,21 @@ def train(
     >>> run.status, len(run.samples(split="train"))
     ('finished', 128)
 
-    recipe: a shipped recipe, a file, or a `Config`; by default the one of `train["kind"]`, else grpo.
-    words: `key=value` as on the command line.
-    model: `smollm2`, `tiny`, or a Hugging Face folder.
-    data: a list of dicts, a `datasets.Dataset`, a data frame, a file, a task's name or config, or a
-        function that makes tasks. `columns` says which column is the prompt and which are fields,
-        where names do not tell: `{"prompt": "Q: {question}", "answer": "solution"}`.
-    rewards: functions, scorers, names such as `numeric`, tables, or pairs with a weight.
-    held_out: a share (0.1), rows or a file that are never trained on.
-    again: train anew beside a finished run. show: live progress. on_event: called with each event.
-    settings: any other setting by its key, with dicts for tables:
-        `optimiser={"learning_rate": 1e-5}`, `train={"kind": "sft"}`.
+    - `recipe`: a shipped recipe, a file, or a `Config`; by default that of `train["kind"]`, else
+      grpo; the quick start where nothing is given.
+    - `words`: `key=value` as on the command line.
+    - `model`: `smollm2`, `tiny`, or a Hugging Face folder.
+    - `data`: a list of dicts, a `datasets.Dataset`, a data frame, a file, a task's name or config,
+      or a function that makes tasks.
+    - `columns`: which column is the prompt and which are fields, where their names do not tell:
+      `{"prompt": "Q: {question}", "answer": "solution"}`.
+    - `rewards`: functions, scorers, names such as `numeric`, tables, or pairs with a weight.
+    - `held_out`: a share (0.1 by default), rows or a file that are never trained on.
+    - `seed`, `name`, `runs`: the run's seed, its name, and the folder where runs live.
+    - `again`: a new run beside one that is finished or began otherwise.
+    - `show`: live progress. `on_event`: called with each event of `burnish.training.events`.
+    - `settings`: any other setting by its key, with dicts for tables:
+      `optimiser={"learning_rate": 1e-5}`, `train={"kind": "sft"}`.
 
     Ctrl-C stops cleanly; the same call continues.
     """

@@ -1,0 +1,146 @@
+"""`burnish.score`, `judge`, `generate`, `evaluate` and `compare`: one line each."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import burnish
+from burnish import Evidence, Reward
+from burnish.errors import UserError
+from burnish.lm import ScriptedLM
+
+
+def test_a_reward_is_scored_with_its_evidence() -> None:
+    def cites(text: str, source: str) -> Reward:
+        return Reward("x", 0.5, evidence=(Evidence("quote", f"{text} in {source}"),))
+
+    found = burnish.score(cites, "Where?", "here", source="there")
+    assert (found.value, found.status, found.parts) == (0.5, "ok", {"cites": 0.5})
+    assert repr(found).splitlines() == [
+        "prompt: Where?",
+        "answer: here",
+        "cites 0.5",
+        "  quote: here in there",
+    ]
+    assert "here in there" in found._repr_html_()
+
+
+def test_what_is_shown_is_text_and_never_markup() -> None:
+    shown = burnish.score(lambda text: 1.0, "<b>", "<script>x</script>")._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+
+
+def test_a_reward_that_cannot_judge_has_no_number() -> None:
+    found = burnish.score(lambda text: None, "Hi", "x")
+    assert (found.value, found.status) == (None, "abstain")
+
+    def breaks(text: str) -> float:
+        raise ValueError("no")
+
+    assert burnish.score(breaks, "Hi", "x").status == "infra_error"
+
+
+def test_a_group_reward_sees_all_answers() -> None:
+    def longest(texts: list[str]) -> list[float]:
+        return [float(len(text) == max(map(len, texts))) for text in texts]
+
+    found = burnish.score(longest, "Hi", ["a", "bb"])
+    assert [one.value for one in found] == [0.0, 1.0]
+
+
+def test_calls_work_inside_a_running_loop() -> None:
+    async def cell() -> Any:
+        return burnish.score("numeric", "3 + 4", "7", answer="7")
+
+    assert asyncio.run(cell()).value == 1.0
+
+
+def test_a_judge_explains_itself() -> None:
+    model = ScriptedLM(
+        ['{"reasons": "Seven.", "winner": "A"}', '{"reasons": "Seven.", "winner": "B"}']
+    )
+    found = burnish.judge("What is 3 + 4?", "7", "8", model=model)
+    assert (found.best, found.values) == ((0,), (1.0, -1.0))
+    assert "Seven." in found._repr_html_()
+
+
+def test_a_judge_without_a_verdict_gives_no_number() -> None:
+    model = ScriptedLM(lambda messages, index: "I cannot say.")
+    found = burnish.judge("What is 3 + 4?", "7", "8", model=model)
+    assert (found.best, found.values) == (None, (None, None))
+
+
+def test_answers_are_generated_in_order() -> None:
+    lm = ScriptedLM({"a": "1", "b": "2"})
+    found = burnish.generate(lm, ["a", "b"], n=2)
+    assert found.texts == ["1", "1", "2", "2"]
+    assert found.prompts == ("a", "a", "b", "b")
+    assert burnish.generate(lm, "b").texts == ["2"]
+    assert burnish.generate(lm, [{"role": "user", "content": "a"}]).texts == ["1"]
+    assert "<td>1</td>" in found._repr_html_()
+
+
+def test_a_model_is_evaluated_on_every_row() -> None:
+    rows = [{"prompt": f"Say {n}.", "answer": str(n)} for n in range(4)]
+    lm = ScriptedLM({f"Say {n}.": str(min(n, 2)) for n in range(4)})
+    found = burnish.evaluate(lm, rows, rewards="match")
+    assert (found.value, len(found)) == (0.75, 4)
+    low, high = found.interval or (1.0, 0.0)
+    assert low < 0.75 < high
+    assert "0.750" in repr(found)
+    assert "Say 3." in found._repr_html_()
+
+
+def test_runs_are_evaluated_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small: dict[str, Any] = {
+        "steps": 1,
+        "evaluation": {"prompts": 6},
+        "rollout": {"prompts": 2, "samples": 4, "max_tokens": 4},
+        "show": False,
+    }
+    one, two = (burnish.train("tiny", seed=seed, **small) for seed in (1, 2))
+    stored = one.evaluations().iloc[-1]
+    found = burnish.evaluate(one, prompts=6)
+    assert (found.value, len(found)) == (stored.score, 6)
+    both = burnish.compare(one, two.name)
+    assert both.difference is not None
+    assert both.settings == {"run.seed": (1, 2)}
+    assert both.verdict in repr(both)
+    assert "run.seed" in both._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: burnish.score("numeric", "x", "7"), "reward 'numeric' needs 'answer'"),
+        (lambda: burnish.score("nmeric", "x", "7"), "Did you mean 'numeric'?"),
+        (lambda: burnish.score("numeric", 5, "7", answer=1), "prompt: got 5, expected a text"),
+        (lambda: burnish.score(len, "x", [3]), "response: got 3, expected a text"),
+        (lambda: burnish.score({"kind": "numeric", "wight": 1}, "x", "7"), "reward.weight"),
+        (lambda: burnish.judge("x", model="tiny"), "responses: got (), expected at least one"),
+        (lambda: burnish.judge("x", "a", "b", model=3), "model: got int; expected smollm2, tiny"),
+        (lambda: burnish.generate("tiny", []), "prompts: got [], expected a text, a list"),
+        (lambda: burnish.generate("tiny", "x", n=0), "n is 0; expected at least 1"),
+        (lambda: burnish.generate("tiny", "x", temperature=float("nan")), "temperature is nan"),
+        (lambda: burnish.generate("tiny", "x", tempratur=1), "expected n, temperature, top_k"),
+        (lambda: burnish.generate("no-such", "x"), "there is no model 'no-such'"),
+        (lambda: burnish.evaluate("tiny"), "task: got None; expected a recipe"),
+        (lambda: burnish.evaluate("tiny", [{"prompt": "x"}]), "rewards: got None beside data"),
+        (lambda: burnish.compare("a", "b"), "no run 'a'"),
+        (lambda: burnish.load_run("a"), "no run 'a'"),
+    ],
+)
+def test_mistakes_get_one_line(
+    call: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as caught:
+        call()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
