@@ -67,7 +67,7 @@ def as_messages(prompt: Any) -> tuple[Message, ...]:
     """A prompt as chat messages: a text, or a list of messages or `{role, content}` dicts."""
     if isinstance(prompt, str):
         return (Message("user", prompt),)
-    turns = prompt if isinstance(prompt, list | tuple) and prompt else [None]
+    turns: Any = prompt if isinstance(prompt, list | tuple) and prompt else [None]
     if all(isinstance(turn, Message) for turn in turns):
         return tuple(turns)
     if all(isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() for turn in turns):

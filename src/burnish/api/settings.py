@@ -133,7 +133,7 @@ def _is_nan(value: Any) -> bool:
 def _split_chat(row: dict[str, Any]) -> None:
     """A chat that ends with an answer is its prompt and a demonstration; in place."""
     for name in CHATS:
-        turns = row.get(name)
+        turns: Any = row.get(name)
         if _is_chat(turns) and turns[-1].get("role") == "assistant" and "demonstration" not in row:
             row[name], row["demonstration"] = list(turns[:-1]), turns[-1].get("content")
     for name in ("chosen", "rejected", *ANSWERS):

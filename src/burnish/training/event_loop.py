@@ -35,7 +35,8 @@ class EventLoop:
             self._loop = asyncio.new_event_loop()
         if self._asked.is_set():
             raise KeyboardInterrupt
-        task = self._task = self._loop.create_task(work())
+        task = self._loop.create_task(work())
+        self._task = task
         try:
             with self.around(), _interruptible(self._loop, task, self._asked):
                 result: Result = self._loop.run_until_complete(task)
