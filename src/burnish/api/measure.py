@@ -49,6 +49,18 @@ class Generated:
         """The answers alone."""
         return [completion.text for completion in self.completions]
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain row an answer: prompt, response, finish and number of tokens."""
+        return [
+            {
+                "prompt": prompt,
+                "response": one.text,
+                "finish": one.finish.value,
+                "tokens": len(one.token_ids) or one.completion_tokens,
+            }
+            for prompt, one in zip(self.prompts, self.completions, strict=True)
+        ]
+
     def __len__(self) -> int:
         return len(self.completions)
 
@@ -153,6 +165,36 @@ class Evaluated:
         """The 95 % interval of the mean."""
         found = self.evaluation.score
         return (found.low, found.high) if found else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain row an answer: what was asked and said, its score, and why it has none."""
+        return [
+            {
+                "id": item.task.id,
+                "prompt": item.task.prompt,
+                "response": item.trajectory.text,
+                "score": mark,
+                "status": item.reward.status.value,
+                "reason": item.reward.reason,
+                "parts": item.reward.components,
+                "finish": item.trajectory.finish.value,
+            }
+            for item, mark in zip(self.evaluation.items, self.evaluation.marks, strict=True)
+        ]
+
+    def record(self) -> dict[str, Any]:
+        """The score as plain values: over the decided answers, over all, and the valid share."""
+        found, low_high = self.evaluation, self.interval or (None, None)
+        return {
+            "model": self.model,
+            "task": self.task,
+            "count": len(found.marks),
+            "score": found.decided,
+            "low": low_high[0],
+            "high": low_high[1],
+            "all": found.all,
+            "valid": found.valid,
+        }
 
     def __len__(self) -> int:
         return len(self.answers)

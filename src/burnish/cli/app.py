@@ -69,6 +69,8 @@ COMMANDS = (
     LazyCommand("try", "dry_run:try_", "See what a recipe feeds the model and what answers would earn, without a model."),
     LazyCommand("runs", "runs:runs", "List runs: status, steps, and the held-out score before and after."),
     LazyCommand("show", "show:show", "Open a run: its curves, a step's groups, or one answer and why it got its reward."),
+    LazyCommand("eval", "eval:eval_", "Score a model's greedy answers to held-out tasks, with an interval."),
+    LazyCommand("generate", "generate:generate", "Sample a model: prompts in, JSON lines out."),
     LazyCommand("chat", "chat:chat", "Talk to a model; also through a pipe."),
     LazyCommand("compare", "compare:compare", "Compare runs: a paired test of two, or a table of many with intervals over seeds."),
     LazyCommand("bench", "bench:bench", "Measure a judge on a published benchmark, over all, decided and valid items."),

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from burnish.cli.completion import complete_models
 from burnish.cli.console import complain, emit_json, err, say
 from burnish.cli.needs import open_model
+from burnish.cli.shared_options import ApiKeyEnv, ModelName
 from burnish.errors import BurnishError, UserError
 
 if TYPE_CHECKING:
@@ -26,15 +26,7 @@ HELP = """/reset            begin a new conversation
 
 
 def chat(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="smollm2, tiny, a model folder such as a checkpoint, or http://host:port/v1#model.",
-            show_default=False,
-            autocompletion=complete_models,
-        ),
-    ],
+    model: ModelName,
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="A system message.")] = "",
     temperature: Annotated[
         float, typer.Option("--temperature", min=0.0, help="0 is greedy.")
@@ -46,12 +38,7 @@ def chat(
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="The same seed, the same replies.")
     ] = 0,
-    api_key_env: Annotated[
-        str,
-        typer.Option(
-            "--api-key-env", metavar="NAME", help="Environment variable with the server's key."
-        ),
-    ] = "",
+    api_key_env: ApiKeyEnv = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a turn instead of text.")
     ] = False,
@@ -62,7 +49,7 @@ def chat(
 
     \b
       burnish chat smollm2 --system "You are brief."
-      burnish chat runs/NAME/checkpoints/step-000050
+      burnish chat runs/NAME              the newest weights of a run
       echo "What is a kite?" | burnish chat smollm2
     """
     from anyio.from_thread import start_blocking_portal

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from burnish.cli.console import emit_json, say
-from burnish.cli.recipes import read_card
 from burnish.cli.shared_options import AsJson
+from burnish.config.recipes import read_card
 from burnish.errors import UserError, did_you_mean
 
 STARTERS = Path(__file__).resolve().parent / "starters"

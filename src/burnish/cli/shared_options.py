@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
-from burnish.cli.completion import complete_runs, complete_words
+from burnish.cli.completion import complete_models, complete_runs, complete_words
 
 RUNS = Path("runs")
 
@@ -33,6 +33,21 @@ Words = Annotated[
 ]
 RunsFolder = Annotated[
     Path, typer.Option("--runs", metavar="FOLDER", help="Where runs live.", show_default=True)
+]
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="smollm2, tiny, a model's or a run's folder, or http://host:port/v1#model.",
+        show_default=False,
+        autocompletion=complete_models,
+    ),
+]
+ApiKeyEnv = Annotated[
+    str,
+    typer.Option(
+        "--api-key-env", metavar="NAME", help="Environment variable with the server's key."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of text.")]
 RunName = Annotated[
@@ -107,12 +122,7 @@ class JudgeFlags(NamedTuple):
     tpm: Annotated[
         float | None, typer.Option("--tpm", min=1, help="Most tokens a minute to the server.")
     ] = None
-    api_key_env: Annotated[
-        str,
-        typer.Option(
-            "--api-key-env", metavar="NAME", help="Environment variable with the server's key."
-        ),
-    ] = ""
+    api_key_env: ApiKeyEnv = ""
     prices: Annotated[
         str,
         typer.Option(

@@ -1,0 +1,148 @@
+"""`burnish eval`: a model's score on held-out tasks; the command around `burnish.evaluate`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from burnish.cli.completion import complete_words
+from burnish.cli.console import emit_json, err, number, one_line, say, share
+from burnish.cli.generate import write_rows
+from burnish.cli.needs import open_model
+from burnish.cli.shared_options import ApiKeyEnv, AsJson, ModelName
+from burnish.errors import UserError
+from burnish.texts import counted
+
+SHOWN = 3
+"""Answers that are printed."""
+OUTSIDE = 3
+
+
+def eval_(
+    model: ModelName,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TASK KEY=VALUE",
+            help="A recipe (its held-out tasks and rewards) with settings to change, a file of rows "
+            "with --reward, or ifeval with --data.",
+            show_default=False,
+            autocompletion=complete_words,
+        ),
+    ],
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reward",
+            metavar="NAME",
+            help="numeric, mathematics, match, ... or my_rewards.py:name; may be repeated.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="PATH", help="The benchmark's file or folder.")
+    ] = None,
+    prompts: Annotated[int, typer.Option("--prompts", min=1, help="At most so many.")] = 100,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=1, help="Most tokens of an answer; the recipe's else."),
+    ] = None,
+    part: Annotated[
+        str, typer.Option("--part", metavar="NAME", help="Which reward is the score; the total.")
+    ] = "",
+    api_key_env: ApiKeyEnv = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Answers, one a line; under results/ else."),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Score a model's greedy answers to held-out tasks, with an interval.
+
+    Answers that could not be scored are counted and left out. Every answer
+    is kept with its score in a file.
+
+    \b
+      burnish eval smollm2 grpo --prompts 50
+      burnish eval runs/NAME my.toml task.level=3
+      burnish eval smollm2 questions.jsonl --reward mathematics --max-tokens 200
+      burnish eval smollm2 ifeval --data ifeval/test.parquet --prompts 20
+    """
+    from burnish.api.measure import evaluate
+    from burnish.seeds import digest
+
+    task, rewards = _task(words, reward, data)
+    lm = open_model(model, api_key_env)
+    with err.status("answering and scoring ..."):
+        found = evaluate(
+            lm, task, rewards=rewards, prompts=prompts, max_tokens=max_tokens, part=part
+        )
+    settings = digest(*words, str(reward), str(data), str(prompts), str(max_tokens), part, model)
+    path = out or Path("results") / f"eval-{_plain(words[0])}-{_plain(model)}-{settings[:8]}.jsonl"
+    write_rows(path, found.rows())
+    record = {**found.record(), "file": str(path)}
+    if as_json:
+        emit_json(record)
+    else:
+        _print(record, found.rows())
+    return 0 if record["valid"] else OUTSIDE
+
+
+def _task(words: list[str], reward: list[str] | None, data: Path | None) -> tuple[Any, Any]:
+    """What `burnish.evaluate` takes as task and rewards."""
+    from burnish.api.config import Config
+    from burnish.bench.loaders import BENCHMARKS, load
+    from burnish.config.recipes import all_recipes
+
+    name, *settings = words
+    rewards = [_rooted(one) for one in reward] if reward else None
+    if name in BENCHMARKS:
+        if BENCHMARKS[name].kind != "instructions":
+            raise UserError(
+                f"'{name}' measures judges, not answers; use: burnish bench {name} --data PATH"
+            )
+        if data is None:
+            raise UserError(f"'{name}' needs its data; give --data PATH, the published file")
+        rows = [{"id": i.id, "prompt": i.task().prompt, **i.shown} for i in load(name, data)]
+        return rows, ["instructions"]
+    if data is not None:
+        raise UserError(f"--data belongs to a benchmark; got it beside '{name}'")
+    if name.endswith(".toml") or name in all_recipes() or "=" in name:
+        more = {"rewards": rewards} if rewards else {}
+        return Config.load(name, *settings, **more), None
+    if settings:
+        raise UserError(f"'{settings[0]}' has no meaning beside rows; expected a recipe before it")
+    if rewards is None:
+        raise UserError(
+            f"'{name}' is no recipe, so it needs --reward to score answers, such as --reward match"
+        )
+    return name, rewards
+
+
+def _rooted(reward: str) -> str:
+    """A function's file from this folder: the config behind `evaluate` has another root."""
+    file, mark, name = reward.rpartition(":")
+    return f"{Path(file).absolute()}:{name}" if mark and file.endswith(".py") else reward
+
+
+def _plain(text: str) -> str:
+    """The end of a name, fit for a file's name."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[-40:]
+
+
+def _print(record: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    count = counted(record["count"], "answer")
+    say(f"{one_line(record['model'])} on {one_line(record['task'])}, {count}", style="bold")
+    if record["score"] is None:
+        say("no answer could be scored", style="red")
+    else:
+        low, high = number(record["low"]), number(record["high"])
+        say(f"score  {number(record['score'])} [{low}, {high}]  (95 % interval)", style="green")
+    if record["valid"] != 1:
+        say(f"valid  {share(record['valid'])} could be scored", style="yellow")
+    for row in rows[:SHOWN]:
+        mark = row["status"] if row["score"] is None else number(row["score"])
+        say(f"  {mark}  {one_line(row['prompt'])[:60]} -> {one_line(row['response'])[:80]}")
+    say(f"all answers: {record['file']}")

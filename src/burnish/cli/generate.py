@@ -1,0 +1,115 @@
+"""`burnish generate`: sample a model; the command around `burnish.generate`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from burnish.cli.console import emit_json, err, say
+from burnish.cli.needs import open_model
+from burnish.cli.shared_options import ApiKeyEnv, ModelName
+from burnish.errors import UserError
+from burnish.texts import counted
+
+
+def generate(
+    model: ModelName,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PROMPT ...", help="One or more texts.", show_default=False),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="Prompts: rows with prompt or messages (JSONL, JSON, CSV, Parquet), or a .txt with "
+            "one a line; - for lines of the standard input.",
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option("--n", min=1, help="Answers to each prompt.")] = 1,
+    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="A system message.")] = "",
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="0 is greedy.")
+    ] = 0.0,
+    top_p: Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)] = 1.0,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, help="Most tokens of one answer.")
+    ] = 256,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="The same seed, the same answers.")
+    ] = 0,
+    api_key_env: ApiKeyEnv = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write a new file instead of printing."),
+    ] = None,
+) -> int:
+    """Sample a model: prompts in, JSON lines out.
+
+    \b
+      burnish generate smollm2 "What is a kite?"
+      burnish generate runs/NAME --file questions.jsonl --n 4 --temperature 1 --seed 7
+      burnish generate http://localhost:8000/v1#my-model --file - < prompts.txt
+    """
+    from burnish.api.measure import generate as sample
+
+    if out is not None and out.exists():
+        raise UserError(f"{out} exists already; expected the name of a new file for --out")
+    asked = [*(prompts or []), *(_read(file) if file else [])]
+    if not asked:
+        raise UserError("no prompts; expected texts behind the model, or --file FILE")
+    lm = open_model(model, api_key_env)
+    with err.status(f"sampling {counted(len(asked) * n, 'answer')} ..."):
+        found = sample(
+            lm,
+            asked,
+            n=n,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            seed=seed,
+            system=system,
+            top_p=top_p,
+        )
+    rows = [{**row, "index": place % n} for place, row in enumerate(found.rows())]
+    if out is None:
+        for row in rows:
+            emit_json(row)
+        return 0
+    write_rows(out, rows)
+    say(f"{counted(len(rows), 'answer')} of {found.model}: {out}")
+    return 0
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write JSON lines in one go: the file is there whole or as it was."""
+    from burnish.store.durable import write_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+def _read(file: Path) -> list[Any]:
+    """Prompts of a file: texts, or chats."""
+    if str(file) == "-" or file.suffix == ".txt":
+        try:
+            text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file}: cannot be read: {error}") from error
+        return [line for line in text.splitlines() if line.strip()]
+    from burnish.tasks.rows import BadRow, read_table
+
+    found: list[Any] = []
+    for place, row in enumerate(read_table(file).rows, 1):
+        values = {} if isinstance(row, BadRow) else row.values
+        prompt = values.get("messages") or values.get("prompt")
+        if not prompt:
+            raise UserError(
+                f"{file}: row {place} has neither 'prompt' nor 'messages'; expected one of them"
+            )
+        found.append(prompt)
+    return found
