@@ -22,7 +22,7 @@ from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import tiny_model
 from burnish.policy.advantages import advantages
 from burnish.policy.batch import LossBatch, RewardBatch
-from burnish.policy.components import Aggregate, Entropy, StaticRegion
+from burnish.policy.components import Aggregate, Cispo, Entropy, KlCov, Sapo, StaticRegion
 from burnish.policy.loss import loss
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import build_all
@@ -108,6 +108,7 @@ def values_of(policy, members=range(16)):
         names=tuple(names),
         hidden_BD=HIDDEN_BD[members],
         segments_BT=SEGMENTS_BT[members, : max(LENGTHS[i] for i in members)],
+        baselines_BK=torch.full((len(members), len(names)), 0.3, dtype=torch.float64),
     )
     return advantages(policy, batch)
 
@@ -264,13 +265,15 @@ def test_micro_batches_add_up_to_the_whole_batch(models, name, budget, share):
         assert metrics["policy/ratio_max"] == pytest.approx(float(out.ratio_max), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+# CISPO's weight has no gradient, so its gradient is not the slope of its value.
+@pytest.mark.parametrize("name", [n for n, p in POLICIES.items() if p.surrogate != Cispo()])
 def test_gradients_follow_finite_differences(models, name):
     model, _ = models
     policy = POLICIES[name]
     old = old_logprobs(model, policy)
     ours, metrics = off_policy_update(models, policy)
-    assert metrics["policy/clipped_share"] > 0, "no token left the trust region: a weak test"
+    if not isinstance(policy.surrogate, Sapo | KlCov):
+        assert metrics["policy/clipped_share"] > 0, "no token left the trust region: a weak test"
     updater = make_updater(models, policy, epochs=2)
     values = values_of(policy)
 
