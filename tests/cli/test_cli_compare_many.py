@@ -5,60 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from cli_words import Type
-from test_cli_compare import CONFIG, _answer
 from test_cli_light import without_torch
 
-from burnish.store import RunStore
-from burnish.store.sweep import SweepRecord, SweepRun, write_sweep
-
-AFTER = {"slow": (0.5, 0.6, 0.7), "fast": (0.6, 0.8, 0.7)}
-RATES = {"slow": 1e-6, "fast": 3e-6}
-
-
-def make(folder: Path, seed: int, rate: float, scores: Sequence[float | None]) -> None:
-    """A finished run with these held-out scores, evenly over its four steps."""
-    config = CONFIG | {"run.name": "", "run.seed": seed, "optimiser.learning_rate": rate}
-    with RunStore.create(folder, config, {}, recipe="small") as store:
-        for step, score in enumerate(scores):
-            mark = None if score is None else 1.0
-            samples = [_answer(4 * step, 0, f"p{seed}", mark, {})]
-            found = None if score is None else [score, 0.0, 1.0, 10]
-            store.append_evaluation(
-                4 * step, "held_out", samples, {"score": found, "marks": [mark]}
-            )
-        for step in range(4):
-            times = {"time/step_s": 2.0, "length/tokens": 100.0}
-            store.append_metrics(step, {"reward/total": 0.1 * step + seed}, timings=times)
-        store.finish("finished")
+from seed_runs import make_run, make_sweep
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two settings with three seeds each, and the sweep that they belong to."""
-    folder = tmp_path_factory.mktemp("many")
-    runs = []
-    for name, rate in RATES.items():
-        for seed, after in enumerate(AFTER[name]):
-            make(folder / f"{name}-{seed}", seed, rate, (0.25, after))
-            settings = {"optimiser.learning_rate": rate}
-            words = ["small", f"optimiser.learning_rate={rate}", f"run.seed={seed}"]
-            runs.append(SweepRun(name=f"{name}-{seed}", settings=settings, seed=seed, words=words))
-    runs.append(SweepRun(name="fast-9", settings={}, seed=9, words=["small"]))  # never started
-    record = SweepRecord(
-        name="small-sweep",
-        recipe="small",
-        created="2026-01-01T00:00:00Z",
-        grid={"optimiser.learning_rate": list(RATES.values())},
-        seeds=[0, 1, 2],
-        runs=runs,
-    )
-    write_sweep(folder, record)
-    return folder
+    return make_sweep(tmp_path_factory.mktemp("many"))
 
 
 @pytest.mark.parametrize(
@@ -110,8 +69,8 @@ def test_csv_baseline_metric_and_step(typed: Type, many: Path) -> None:
 
 
 def test_a_run_without_a_score_is_named(typed: Type, many: Path, tmp_path: Path) -> None:
-    make(tmp_path / "none", 0, 1e-6, (0.25, None))
-    make(tmp_path / "early", 1, 1e-6, (0.25,))
+    make_run(tmp_path / "none", 0, 1e-6, (0.25, None))
+    make_run(tmp_path / "early", 1, 1e-6, (0.25,))
     words = [str(many / "fast-0"), str(many / "fast-1"), "none", "early"]
     found = json.loads(typed("compare", *words, "--runs", tmp_path, "--json").out)
     assert [group["after"] is None for group in found["groups"]] == [False, True]

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -130,3 +136,35 @@ class Watched:
     def _request(self, request: Any) -> None:
         if not request.url.startswith((self.base + "/", "data:")):
             self.heard.append(f"request outside: {request.url}")
+
+
+@contextmanager
+def serve(folder: Path, runs: Path, results: Path) -> Iterator[Served]:
+    """`burnish view` in a process of its own, on a free port; its log must hold no traceback."""
+    words = [sys.executable, "-m", "burnish.cli", "view", "--runs", str(runs)]
+    environment = {**os.environ, "BURNISH_CACHE": str(folder / "cache")}
+    log = (folder / "view.log").open("w")
+    with (
+        log,
+        subprocess.Popen(
+            [*words, "--results", str(results), "--no-browser"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+        ) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            lines = iter(server.stdout.readline, "")
+            address = next((line.strip() for line in lines if line.startswith("http")), "")
+            base = re.match(r"http://127\.0\.0\.1:\d+", address)
+            assert base is not None, (folder / "view.log").read_text()
+            yield Served(address, base[0], runs)
+        finally:
+            server.send_signal(signal.SIGINT)
+            try:
+                server.wait(timeout=120)
+            except subprocess.TimeoutExpired:
+                server.kill()
+    assert "Traceback" not in (folder / "view.log").read_text()

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browser_page import FLAGS, WAIT_MS, Served, Watched, find_chromium
+from browser_page import FLAGS, WAIT_MS, Served, Watched, find_chromium, serve
 from browser_runs import make_results, make_runs
 
 if TYPE_CHECKING:
@@ -31,34 +26,8 @@ def chromium() -> str:
 def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """`burnish view` over trained, judged and hostile runs, on a free port."""
     folder = tmp_path_factory.mktemp("browsed")
-    runs, results = make_runs(folder), make_results(folder / "results")
-    words = [sys.executable, "-m", "burnish.cli", "view", "--runs", str(runs)]
-    environment = {**os.environ, "BURNISH_CACHE": str(folder / "cache")}
-    log = (folder / "view.log").open("w")
-    with (
-        log,
-        subprocess.Popen(
-            [*words, "--results", str(results), "--no-browser"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=environment,
-        ) as server,
-    ):
-        try:
-            assert server.stdout is not None
-            lines = iter(server.stdout.readline, "")
-            address = next((line.strip() for line in lines if line.startswith("http")), "")
-            base = re.match(r"http://127\.0\.0\.1:\d+", address)
-            assert base is not None, (folder / "view.log").read_text()
-            yield Served(address, base[0], runs)
-        finally:
-            server.send_signal(signal.SIGINT)
-            try:
-                server.wait(timeout=120)
-            except subprocess.TimeoutExpired:
-                server.kill()
-    assert "Traceback" not in (folder / "view.log").read_text()
+    with serve(folder, make_runs(folder), make_results(folder / "results")) as found:
+        yield found
 
 
 # Not for the whole session: while playwright lives, its event loop counts as running in this

@@ -205,11 +205,11 @@ def test_one_prompt_across_steps(view: Watched) -> None:
 
 def test_two_runs_are_compared_from_the_list(view: Watched) -> None:
     page = view.open("/")
-    assert page.is_hidden("text=Compare the two")
+    assert page.is_hidden("text=Compare them")
     page.check("input[aria-label='choose first to compare']")
-    assert page.is_hidden("text=Compare the two")
+    assert page.is_hidden("text=Compare them")
     page.check("input[aria-label='choose second to compare']")
-    view.follow("text=Compare the two")
+    view.follow("text=Compare them")
     assert asked(view) == {"a": ["first"], "b": ["second"]}
     text = page.inner_text("#page")
     assert "second minus first" in text

@@ -259,15 +259,10 @@ def test_two_runs_compared(client: Client) -> None:
     if page["problem"]:  # other seeds may draw other held-out prompts; then it is said
         assert page["test"] is None
         assert "cannot be compared" in page["problem"]
-    same = client.get("/compare", a="first", b="first", step=6)
-    assert same["problem"] == ""
-    assert same["differs"] == []
-    assert same["pairs_total"] == 5
-    assert same["verdict"].startswith("cannot be told apart")
-    assert same["test"]["difference"]["value"] == 0.0
-    assert (same["step_a"], same["step_b"]) == (6, 6)
-    refused = client.get("/compare", a="first", b="first", step=1)["problem"]
-    assert "no held-out evaluation after 1 steps" in refused
+    refused = client.get("/compare", a="first", b="second", step=1)["problem"]
+    assert "no held-out evaluation after 1 steps" in refused or "1 step" in refused
+    itself = client.get("/compare", 400, a="first", b="first")["error"]
+    assert itself == "run 'first' is compared with itself; expected two different runs."
 
 
 def test_events_in_pages(client: Client, runs: Path) -> None:

@@ -30,6 +30,15 @@ HELD_OUT = "held out"
 """The chart of the held-out scores, beside those of the metrics."""
 
 
+class Mean(Struct, frozen=True):
+    """A mean over runs with its 95 % interval, which one run does not have."""
+
+    value: float
+    low: float | None
+    high: float | None
+    runs: int
+
+
 class Member(Struct, frozen=True):
     """One run of a group."""
 
@@ -48,13 +57,13 @@ class GroupLine(Struct, frozen=True, kw_only=True):
 
     label: str
     runs: list[Member]
-    before: SeedMean | None
-    after: SeedMean | None
-    difference: SeedMean | None
+    before: Mean | None
+    after: Mean | None
+    difference: Mean | None
     problem: str
-    seconds: SeedMean | None
-    tokens: SeedMean | None
-    usd: SeedMean | None
+    seconds: Mean | None
+    tokens: Mean | None
+    usd: Mean | None
 
 
 class Band(Struct, frozen=True):
@@ -254,14 +263,18 @@ def _line(group: RunGroup, key_of: Mapping[Path, str]) -> GroupLine:
             )
             for run in group.runs
         ],
-        before=group.before,
-        after=group.after,
-        difference=group.difference,
+        before=_mean(group.before),
+        after=_mean(group.after),
+        difference=_mean(group.difference),
         problem=group.problem,
-        seconds=group.seconds,
-        tokens=group.tokens,
-        usd=group.usd,
+        seconds=_mean(group.seconds),
+        tokens=_mean(group.tokens),
+        usd=_mean(group.usd),
     )
+
+
+def _mean(mean: SeedMean | None) -> Mean | None:
+    return None if mean is None else Mean(*mean)
 
 
 def _varied(table: RunTable) -> list[Varied]:

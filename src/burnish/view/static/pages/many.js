@@ -13,8 +13,8 @@ export async function manyPage(context) {
   const hasCost = found.groups.some((group) => group.usd !== null);
   return [
     h("h1", {}, found.sweep || plural(count, "run")),
-    h("p", { class: "quiet" }, `${plural(found.groups.length, "group")} of ${plural(count, "run")} that differ only in their seed. Means over seeds with 95 % t intervals; differences are paired by seed.`),
-    found.notes.map((note) => h("p", { class: "note" }, note)),
+    h("p", { class: "quiet" }, `${plural(count, "run")} in ${plural(found.groups.length, "group")}; the runs of a group differ only in their seed. Means over seeds with 95 % t intervals; differences are paired by seed.`),
+    ...found.notes.map((note) => h("p", { class: "note" }, note)),
     h("section", { class: "card" },
       h("h2", {}, `Held-out ${found.measure}${found.measure === "loss" ? ", lower is better" : ""}`),
       found.steps.length > 1 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "after"),

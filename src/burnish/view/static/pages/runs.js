@@ -8,7 +8,7 @@ export async function runsPage(context) {
   const holder = h("div", {});
   const chosen = new Set();
   const compare = h("a", { class: "button", hidden: true }, "Compare them");
-  const hint = h("span", { class: "quiet", hidden: true }, "Tick runs to compare them.");
+  const hint = h("span", { class: "quiet", hidden: true }, "Tick two or more runs to see them side by side.");
 
   function mark(key, on) {
     if (on) chosen.add(key); else chosen.delete(key);
