@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         generate,
     )
     from burnish.api.run import Run, load_run, load_runs
+    from burnish.api.sweep import SweepResult, sweep
     from burnish.api.train_run import train, train_async
 
 __version__ = "0.1.0"
@@ -61,6 +62,7 @@ __all__ = [
     "Run",
     "Span",
     "Status",
+    "SweepResult",
     "Task",
     "Trajectory",
     "Verdict",
@@ -72,6 +74,7 @@ __all__ = [
     "load_run",
     "load_runs",
     "score",
+    "sweep",
     "train",
     "train_async",
 ]

@@ -95,8 +95,13 @@ def test_the_product_of_settings_and_seeds_in_order(tmp_path: Path) -> None:
 
 def test_runs_are_named_as_train_names_them(tmp_path: Path) -> None:
     """The order of words, other spellings of a number and of a seed change no name."""
+<<<<<<< HEAD
+    from burnish.config.recipes import resolve
+    from burnish.cli.train import choose_folder
+=======
     from burnish.api.launch import choose_folder
     from burnish.config.recipes import resolve
+>>>>>>> b243443 (burnish.sweep from Python shows its table in a notebook; groups are named alike in the sweep, the table and the page)
 
     plan = plan_sweep(Grid(["tiny", "steps=3"], [(RATE, ["1e-4", "1e-3"])], [0, 7]), tmp_path)
     by_hand = choose_folder(resolve(["tiny", "run.seed=7", f"{RATE}=0.001", "steps=3"]), tmp_path)
@@ -203,6 +208,8 @@ def test_every_end_is_told_and_failures_wait_for_a_retry(tmp_path: Path) -> None
     assert events[0].text == "5 runs to train, 2 at once, as asked"
     assert found.runs[1].before == 0.25
     assert found.table is not None
+    assert repr(found) == f"<sweep {found.name}: 2 of 5 runs finished>"
+    assert "<td>learning_rate=1e-05</td><td>1</td>" in found._repr_html_()
     stored = read_sweep(sweep_path(tmp_path, found.name))
     assert [run.failure for run in stored.runs][1:4] == [told[r][1] for r in (FAIL, GUARD, KILLED)]
 

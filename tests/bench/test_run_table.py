@@ -80,7 +80,7 @@ def test_equal_values_have_an_interval_of_no_width():
 def test_mean_interval_and_paired_difference_over_seeds():
     table = group_runs(two_groups())
     slow, fast = table.groups
-    assert [group.label for group in table.groups] == ["learning_rate=1e-6", "learning_rate=3e-6"]
+    assert [group.label for group in table.groups] == ["learning_rate=1e-06", "learning_rate=3e-06"]
     assert slow.seeds == fast.seeds == [0, 1, 2]
     assert_mean(slow.after, 0.6, REACH, 3)
     assert_mean(fast.after, 0.7, REACH, 3)
@@ -104,7 +104,7 @@ def test_pairs_are_made_by_seed_not_by_place():
 
 
 def test_baseline_by_run_by_its_beginning_and_by_label():
-    for asked in ("b1", "b", "learning_rate=3e-6"):
+    for asked in ("b1", "b", "learning_rate=3e-06"):
         table = group_runs(two_groups(), baseline=asked)
         assert table.baseline == 1
         assert table.groups[0].difference.value == pytest.approx(-0.1)
@@ -124,7 +124,7 @@ def test_one_run_has_no_interval_and_that_is_said():
 
 
 def test_a_run_without_a_score_is_no_number():
-    runs = [*two_groups(), figures("b3", 3, None, optimiser__learning_rate=3e-6)]
+    runs = [*two_groups(), figures("b3", 3, None, optimiser__learning_rate=3e-06)]
     table = group_runs(runs)
     assert table.groups[1].after.size == 3
     assert table.groups[1].difference.size == 3
@@ -196,7 +196,7 @@ def test_recipes_name_the_groups_where_they_differ():
 
 
 def test_other_steps_are_said():
-    late = figures("b", 0, 0.6, optimiser__learning_rate=3e-6)
+    late = figures("b", 0, 0.6, optimiser__learning_rate=3e-06)
     late = RunFigures(**{**vars(late), "step": 20})
     notes = group_runs([figures("a", 0, 0.5), late]).notes
     assert any("after 10, 20 steps; --step N compares all after N" in note for note in notes)
@@ -205,12 +205,12 @@ def test_other_steps_are_said():
 def test_csv_and_record_hold_the_same_numbers():
     table = group_runs(two_groups())
     first, second = csv.DictReader(io.StringIO(table.csv()))
-    assert (first["group"], first["optimiser.learning_rate"]) == ("learning_rate=1e-6", "1e-6")
+    assert (first["group"], first["optimiser.learning_rate"]) == ("learning_rate=1e-06", "1e-06")
     assert first["difference"] == ""
     assert (second["seeds"], second["after_runs"]) == ("0 1 2", "3")
     record = table.record()
     assert float(second["difference_low"]) == record["groups"][1]["difference"]["low"]
-    assert record["baseline"] == "learning_rate=1e-6"
+    assert record["baseline"] == "learning_rate=1e-06"
     assert [run["name"] for run in record["groups"][1]["runs"]] == ["b0", "b1", "b2"]
     assert record["groups"][1]["settings"] == {"optimiser.learning_rate": 3e-6}
 

@@ -34,7 +34,7 @@ def test_runs_by_sweep_pattern_and_name(typed: Type, many: Path, words: list[str
     given = [word.format(runs=many) for word in words]
     found = json.loads(typed("compare", *given, "--runs", many, "--json").out)
     slow, fast = found["groups"]
-    assert (slow["label"], fast["label"]) == ("learning_rate=1e-6", "learning_rate=3e-6")
+    assert (slow["label"], fast["label"]) == ("learning_rate=1e-06", "learning_rate=3e-06")
     assert [run["name"] for run in fast["runs"]] == ["fast-0", "fast-1", "fast-2"]
     assert fast["difference"]["value"] == pytest.approx(0.1)
     # t(2) = 4.302653 times 0.1 / sqrt(3), by hand in test_run_table.
@@ -51,7 +51,7 @@ def test_text_says_groups_intervals_and_settings(typed: Type, many: Path) -> Non
     assert (shown.code, shown.err) == (0, "")
     assert shown.out.startswith("held-out reward, mean over seeds and 95 % t interval\n")
     lines = [line.split() for line in shown.out.splitlines()]
-    row = next(line for line in lines if line[:2] == ["learning_rate=3e-6", "3"])
+    row = next(line for line in lines if line[:2] == ["learning_rate=3e-06", "3"])
     assert row[2:9] == ["0.250", "0.700", "[0.452,", "0.948]", "+0.100", "[-0.148,", "+0.348]"]
     assert ["optimiser.learning_rate", "1e-06", "3e-06"] in lines
     assert "baseline" in shown.out
@@ -106,4 +106,4 @@ def test_a_damaged_sweep_file_is_one_line(typed: Type, tmp_path: Path) -> None:
 def test_no_torch_is_needed(many: Path) -> None:
     done = without_torch("compare", "small-sweep", "--runs", many)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "learning_rate=3e-6" in done.stdout
+    assert "learning_rate=3e-06" in done.stdout

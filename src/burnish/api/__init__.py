@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         generate,
     )
     from burnish.api.run import Run, load_run, load_runs
+    from burnish.api.sweep import SweepResult, sweep
     from burnish.api.train_run import train, train_async
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Generated",
     "Judgement",
     "Run",
+    "SweepResult",
     "compare",
     "evaluate",
     "generate",
@@ -34,6 +36,7 @@ __all__ = [
     "load_run",
     "load_runs",
     "score",
+    "sweep",
     "train",
     "train_async",
 ]

@@ -13,6 +13,7 @@ child whose parent is gone ends at its next event and can be continued.
 
 from __future__ import annotations
 
+import html
 import os
 import queue
 import shutil
@@ -24,14 +25,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from burnish.api.sweep_plan import Grid, RunState, SweepPlan, as_axes, plan_sweep, refresh
+from burnish.api.sweep_plan import (
+    Grid,
+    RunState,
+    SweepPlan,
+    as_axes,
+    flat_keys,
+    plan_sweep,
+    refresh,
+)
 from burnish.arguments import as_whole
-from burnish.bench.run_table import RunTable, run_table
+from burnish.bench.run_table import RunTable, SeedMean, run_table
 from burnish.config.text import toml_value
 from burnish.lm.hardware import free_memory, usable_cores
 from burnish.store import RunStore, manifest
@@ -66,13 +76,33 @@ class SweepEvent(NamedTuple):
     """Of `jobs`: how many runs go on at once, and why."""
 
 
-class SweepResult(NamedTuple):
-    """What a sweep came to."""
+@dataclass(frozen=True, repr=False)
+class SweepResult:
+    """What a sweep came to: its runs, and their table over seeds.
+
+    >>> from burnish.api.sweep import SweepResult
+    >>> SweepResult("tiny-sweep-0", [], None)
+    <sweep tiny-sweep-0: 0 of 0 runs finished>
+    """
 
     name: str
     runs: list[RunState]
     table: RunTable | None
     """None where fewer than two runs were started."""
+
+    def __repr__(self) -> str:
+        done = sum(state.status == "finished" for state in self.runs)
+        return f"<sweep {self.name}: {done} of {len(self.runs)} runs finished>"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for group in self.table.groups if self.table is not None else ():
+            means = [_mean_text(mean) for mean in (group.before, group.after, group.difference)]
+            cells = [group.label, str(len(group.runs)), *means]
+            rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
+        heads = "<th>group</th><th>runs</th><th>before</th><th>after</th><th>to baseline</th>"
+        lines = "".join(f"<tr>{row}</tr>" for row in (heads, *rows))
+        return f"<p>{html.escape(repr(self))}</p><table>{lines}</table>"
 
 
 def sweep(
@@ -93,14 +123,27 @@ def sweep(
     `grid` maps dotted keys to lists of values; `settings` are the same for all runs. `seeds` is a
     count or a list. `jobs` runs go on at once, chosen for the machine where not given. `show` is
     called with every event.
+
+    >>> small = {"steps": 1, "rollout.prompts": 1, "evaluation.prompts": 2}
+    >>> found = sweep("tiny", {"optimiser.learning_rate": [1e-3]}, settings=small)
+    >>> [(state.label, state.status) for state in found.runs]
+    [('learning_rate=0.001 seed=0', 'finished')]
     """
-    shared = [f"{key}={toml_value(value)}" for key, value in (settings or {}).items()]
+    given = flat_keys(settings or {})
+    shared = [f"{key}={toml_value(value)}" for key, value in given.items()]
     chosen = seeds if isinstance(seeds, int) else list(seeds)
     plan = plan_sweep(Grid([str(recipe), *shared], as_axes(grid or {}), chosen, sample, name), runs)
     for event in run_sweep(plan, jobs=jobs, retry=retry):
         if show is not None:
             show(event)
     return SweepResult(plan.record.name, plan.states, compare_sweep(plan))
+
+
+def _mean_text(mean: SeedMean | None) -> str:
+    if mean is None:
+        return ""
+    interval = "" if mean.low is None else f" [{mean.low:.3f}, {mean.high:.3f}]"
+    return f"{mean.value:.3f}{interval}"
 
 
 def compare_sweep(plan: SweepPlan) -> RunTable | None:

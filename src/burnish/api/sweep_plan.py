@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from burnish.api.launch import choose_folder
 from burnish.arguments import as_whole
+from burnish.bench.run_table import setting_text
 from burnish.config.recipes import Asked, resolve
 from burnish.config.text import toml_key, toml_value
 from burnish.errors import UserError
@@ -60,7 +61,7 @@ class RunState:
     @property
     def label(self) -> str:
         """Its varied settings and its seed, in short."""
-        parts = [f"{_short(key)}={_text(value)}" for key, value in self.run.settings.items()]
+        parts = [setting_text(key, value) for key, value in self.run.settings.items()]
         return " ".join([*parts, f"seed={self.run.seed}"])
 
     def record(self) -> dict[str, Any]:
@@ -185,8 +186,8 @@ def read_file(path: Path) -> Grid:
     table = load(SweepFile, path).value.sweep
     recipe = path.parent / table.recipe
     words = [str(recipe) if recipe.is_file() else table.recipe]
-    words += [f"{key}={toml_value(value)}" for key, value in _flat(table.settings).items()]
-    return Grid(words, as_axes(_flat(table.grid)), table.seeds, table.sample, table.name)
+    words += [f"{key}={toml_value(value)}" for key, value in flat_keys(table.settings).items()]
+    return Grid(words, as_axes(table.grid), table.seeds, table.sample, table.name)
 
 
 def is_sweep_file(path: Path) -> bool:
@@ -201,17 +202,18 @@ def is_sweep_file(path: Path) -> bool:
         return False  # whoever loads it says what is wrong
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_keys(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted keys of nested tables."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         dotted = f"{prefix}{key if '.' in key else toml_key(key)}"
-        found |= _flat(value, f"{dotted}.") if isinstance(value, dict) else {dotted: value}
+        found |= flat_keys(value, f"{dotted}.") if isinstance(value, dict) else {dotted: value}
     return found
 
 
 def as_axes(grid: Mapping[str, Any]) -> list[Axis]:
     """The axes of a grid of Python values by dotted key."""
+    grid = flat_keys(grid)
     for key, values in grid.items():
         if not isinstance(values, list | tuple) or not values:
             raise UserError(f"grid: {key} is {values!r}; expected a list of values to try.")
@@ -391,12 +393,3 @@ def _status(status: RunStatus) -> str:
 
 def _said(words: Sequence[str]) -> str:
     return " ".join(words[1:]) or words[0]
-
-
-def _short(key: str) -> str:
-    parts = key.split(".")
-    return parts[-2] if parts[-1] in ("kind", "path") and len(parts) > 1 else parts[-1]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else toml_value(value)

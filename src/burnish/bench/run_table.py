@@ -323,7 +323,9 @@ def _labels(
     tries += [(len(set(recipes)) > 1, whole), (len(set(recipes)) > 1, list(differs))]
     for with_recipe, chosen in tries:
         labels = [
-            " ".join([recipe] * with_recipe + [_setting(key, differs[key][i]) for key in chosen])
+            " ".join(
+                [recipe] * with_recipe + [setting_text(key, differs[key][i]) for key in chosen]
+            )
             for i, recipe in enumerate(recipes)
         ]
         if all(labels) and len(set(labels)) == len(labels):
@@ -331,7 +333,7 @@ def _labels(
     return [group[0].name for group in groups]
 
 
-def _setting(key: str, value: Any) -> str:
+def setting_text(key: str, value: Any) -> str:
     """`learning_rate=1e-06`; a key that ends in `kind` is named after its table."""
     parts = key.split(".")
     name = parts[-2] if parts[-1] in ("kind", "path") and len(parts) > 1 else parts[-1]
@@ -436,7 +438,9 @@ def _plain(value: Any) -> Any:
 def _cell(value: Any) -> str:
     if value is ABSENT:
         return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    if isinstance(value, str | float):
+        return str(value)
+    return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def _mean_record(mean: SeedMean | None) -> dict[str, Any] | None:

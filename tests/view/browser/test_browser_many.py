@@ -49,8 +49,8 @@ def test_a_sweep_fits_its_window_with_table_curves_and_settings(view: Watched) -
     assert charts.first.locator("polygon.band").count() == 2
     assert charts.first.locator("polyline.line").count() == 2
     assert view.texts("section.charts figure:first-child .legend .key") == [
-        "learning_rate=1e-6",
-        "learning_rate=3e-6",
+        "learning_rate=1e-06",
+        "learning_rate=3e-06",
     ]
     assert page.locator("a[href^='/run/']").count() == 6
 

@@ -36,8 +36,8 @@ def test_groups_over_seeds_by_hand(many: Client, asked: dict[str, Any]) -> None:
     reach = 4.302652729749464 * 0.1 / math.sqrt(3)
     slow, fast = page["groups"]
     assert [group["label"] for group in page["groups"]] == [
-        "learning_rate=1e-6",
-        "learning_rate=3e-6",
+        "learning_rate=1e-06",
+        "learning_rate=3e-06",
     ]
     assert values(slow["after"]) == pytest.approx([0.6, 0.6 - reach, 0.6 + reach])
     assert values(fast["difference"]) == pytest.approx([0.1, 0.1 - reach, 0.1 + reach])

@@ -21,7 +21,7 @@ export async function manyPage(context) {
         found.steps.map((step) => h("a", { class: "choice", href: at({ step }), "aria-current": found.step === step ? "true" : null }, plural(step, "step"))),
         h("a", { class: "choice", href: at({ step: null }), "aria-current": found.step === null ? "true" : null }, "last")),
       table(["group", right("runs"), right("before"), right("after"), right("to baseline"), right("time"), right("tokens"), ...(hasCost ? [right("cost")] : [])],
-        found.groups.map((group, i) => groupRow(group, i, found, at, hasCost)), { class: "stacked groups" })),
+        found.groups.map((group, i) => groupRow(group, i, found, at, hasCost)), { class: "stacked" })),
     h("section", { class: "charts" }, Object.entries(found.curves).map(([name, bands]) =>
       lineChart(found.titles[name] || name, bands.map((band, i) => ({ name: found.groups[i].label, ...band, low: band.runs > 1 ? band.low : null })), { dots: name === "held out" }))),
     h("p", { class: "quiet" }, "A line is the mean over a group's runs; its band reaches from the lowest to the highest of them."),
@@ -36,14 +36,14 @@ const right = (text) => ({ text, class: "right" });
 
 function groupRow(group, place, found, at, hasCost) {
   const isBase = place === found.baseline;
-  const cell = (head, content) => h("td", { class: "right nowrap", "data-head": head }, content);
+  const cell = (head, content) => h("td", { class: "right", "data-head": head }, content);
   const first = group.runs[0].name;
   return h("tr", { "data-row": true, class: isBase ? "changed" : null },
     h("td", {}, h("span", { class: `key ${colour(place)}` }, h("span", { class: "strong" }, group.label))),
     cell("runs", number(group.runs.length)),
     cell("before", number(group.before && group.before.value, 3)),
     cell("after", mean(group.after, number)),
-    cell("to baseline", isBase ? h("span", { class: "quiet" }, "baseline")
+    cell(isBase ? null : "to baseline", isBase ? h("span", { class: "quiet" }, "baseline")
       : [group.difference ? mean(group.difference, signed) : h("span", { class: "quiet", title: group.problem }, "–"), " ", h("a", { class: "quiet", href: at({ baseline: first }) }, "make baseline")]),
     cell("time", group.seconds ? seconds(group.seconds.value) : "–"),
     cell("tokens", group.tokens ? number(Math.round(group.tokens.value)) : "–"),
@@ -53,7 +53,7 @@ function groupRow(group, place, found, at, hasCost) {
 function mean(one, show) {
   if (!one) return h("span", { class: "quiet" }, "no score");
   const interval = one.low === null ? " (one run)" : ` [${show(one.low, 3)}, ${show(one.high, 3)}]`;
-  return [h("b", {}, show(one.value, 3)), h("span", { class: "quiet" }, interval)];
+  return h("span", { class: "nowrap" }, h("b", {}, show(one.value, 3)), h("span", { class: "quiet" }, interval));
 }
 
 function seconds(value) {
