@@ -184,8 +184,8 @@ def print_table(found: RunTable) -> None:
     has_cost = any(group.usd is not None for group in found.groups)
     titles = ["group", "runs", "before", "after", "to baseline", *metrics, "time", "tokens"]
     table = _table(*titles, *(["cost"] * has_cost))
-    for column in table.columns[1:]:
-        column.no_wrap = True
+    # On a narrow terminal intervals are folded, not the names of the groups.
+    table.columns[0].min_width = min(28, max(len(group.label) for group in found.groups))
     for place, group in enumerate(found.groups):
         is_base = place == found.baseline
         cells = [
