@@ -95,13 +95,8 @@ def test_the_product_of_settings_and_seeds_in_order(tmp_path: Path) -> None:
 
 def test_runs_are_named_as_train_names_them(tmp_path: Path) -> None:
     """The order of words, other spellings of a number and of a seed change no name."""
-<<<<<<< HEAD
-    from burnish.config.recipes import resolve
-    from burnish.cli.train import choose_folder
-=======
     from burnish.api.launch import choose_folder
     from burnish.config.recipes import resolve
->>>>>>> b243443 (burnish.sweep from Python shows its table in a notebook; groups are named alike in the sweep, the table and the page)
 
     plan = plan_sweep(Grid(["tiny", "steps=3"], [(RATE, ["1e-4", "1e-3"])], [0, 7]), tmp_path)
     by_hand = choose_folder(resolve(["tiny", "run.seed=7", f"{RATE}=0.001", "steps=3"]), tmp_path)

@@ -212,7 +212,7 @@ def run_figures(
         step=None if evaluation is None else evaluation.step,
         before=None if first is None or first.step else _score(first.summary),
         after=after,
-        measure="reward" if first is None else first.summary.get("measure", "reward"),
+        measure="reward" if shown is None else shown.summary.get("measure", "reward"),
         seconds=sum(values[STEP_S]) if values[STEP_S] else None,
         tokens=sum(values[TOKENS]) if values[TOKENS] else None,
         usd=_usd(run),
