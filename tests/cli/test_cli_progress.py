@@ -12,8 +12,9 @@ from rich.console import Console
 import burnish.cli.console as console
 import burnish.cli.drawing as drawing
 import burnish.cli.progress as progress
+from burnish.cli.choose_view import view_for
 from burnish.cli.console import duration, interval, number, one_line, share, size
-from burnish.cli.progress import LiveView, Watch, reward_text, step_line, step_table, view_for
+from burnish.cli.progress import LiveView, Watch, reward_text, step_line, step_table
 
 
 def drawn(width: int, steps: int = 2) -> list[str]:

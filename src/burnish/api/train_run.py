@@ -209,7 +209,7 @@ def _how_to_continue(trainer: Any) -> str:
 def _progress() -> Any:
     # What prints belongs to the command line, the room to the right: found by name when a person is
     # there to see it, so that nothing here depends on it.
-    return importlib.import_module("burnish.cli.progress")
+    return importlib.import_module("burnish.cli.choose_view")
 
 
 class _Shown:

@@ -7,7 +7,6 @@ norm, the entropy and the clipped share say whether something is learned.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import textwrap
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -159,30 +158,6 @@ class LiveView(LineView):
         if self.live is not None:
             self.live.stop()
             self.live = None
-
-
-def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
-    """The view that fits the flags and the terminal; only the main process shows anything."""
-    if not trainer.world.is_main:
-        return View()
-    if as_json:
-        return JsonView()
-    if quiet:
-        return QuietView()
-    kind = _kind_of_view()
-    config = trainer.config
-    mismatch = config.guards.sampler_mismatch_warn if config.rollout.is_sampled else 0.0
-    watch = Watch(config.rollout.max_tokens, mismatch)
-    return kind(tuple(trainer.tasks.notes), watch, config.evaluation.part)
-
-
-def _kind_of_view() -> type[LineView]:
-    if "IPython" in sys.modules:
-        from burnish.cli.notebook_view import NotebookView, in_notebook
-
-        if in_notebook():
-            return NotebookView
-    return LiveView if out.is_terminal else LineView
 
 
 # --- one step as a line and as a row

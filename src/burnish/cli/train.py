@@ -129,7 +129,7 @@ def _tell_reset(folder: Path, began: str, *, quiet: bool, as_json: bool) -> None
 
 def _run(trainer: Any, command: str, *, quiet: bool, as_json: bool) -> int:
     """Train and show it; the exit code. `command` continues a run that a person stops."""
-    from burnish.cli.progress import view_for
+    from burnish.cli.choose_view import view_for
 
     try:
         status = play(trainer, view_for(trainer, quiet=quiet, as_json=as_json))

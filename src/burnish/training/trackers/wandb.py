@@ -25,7 +25,7 @@ class Tracker:
     def start(self, run: TrackedRun) -> None:
         import wandb
 
-        mode = os.environ.get("WANDB_MODE")
+        mode: Any = os.environ.get("WANDB_MODE")
         if not mode and not wandb.login(prompt=False):
             mode = "offline"
         self.run = wandb.init(
