@@ -12,6 +12,7 @@ from rich.console import Console
 import burnish.cli.console as console
 import burnish.cli.drawing as drawing
 import burnish.cli.progress as progress
+from burnish.cli import choose_view
 from burnish.cli.choose_view import view_for
 from burnish.cli.console import duration, interval, number, one_line, share, size
 from burnish.cli.progress import LiveView, Watch, reward_text, step_line, step_table
@@ -72,7 +73,7 @@ def test_names_of_rewards_are_no_markup_and_steer_no_terminal() -> None:
 
 def test_the_live_view_runs_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Console(file=io.StringIO(), width=120, force_terminal=True)
-    for module in (console, progress, drawing):
+    for module in (console, progress, drawing, choose_view):
         monkeypatch.setattr(module, "out", screen)
     trainer = FakeTrainer(tmp_path / "run")
     view = view_for(trainer, quiet=False, as_json=False)

@@ -14,12 +14,14 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from burnish.api.needs import import_training
-from burnish.config.recipes import Asked
 from burnish.errors import BurnishError, RunChanged, StoreError, UserError
 from burnish.store import Manifest, RunStatus, RunStore, manifest
+
+if TYPE_CHECKING:
+    from burnish.config.recipes import Asked
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -191,6 +190,8 @@ def _show(plan: SweepPlan, events: Iterator[SweepEvent], *, as_json: bool) -> No
             else:
                 emit_json({"event": event.kind, **event.state.record()})
     elif out.is_terminal:
+        from rich.live import Live
+
         with Live(_runs_table(plan), console=out, refresh_per_second=2) as live:
             for event in events:
                 if event.kind == "jobs":

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,8 +21,10 @@ from burnish.api.launch import (
 )
 from burnish.cli.console import complain, emit_json, err, interval, out, say, warn
 from burnish.cli.shared_options import Words
-from burnish.config.recipes import Asked, resolve
 from burnish.store import RunStatus, RunStore
+
+if TYPE_CHECKING:
+    from burnish.config.recipes import Asked
 
 
 def train(
@@ -70,6 +72,7 @@ def train(
       burnish train grpo --print-config   every setting and its origin
     """
     from burnish.config import render
+    from burnish.config.recipes import resolve
     from burnish.config.text import toml_value
 
     typed = words or []
