@@ -49,7 +49,7 @@ SLOW = (
     "anyio",
     "rich.live",
     "burnish.bench",
-    "burnish.config",
+    "burnish.config.schema",
     "burnish.lm",
     "burnish.policy",
     "burnish.rewards",

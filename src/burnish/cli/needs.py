@@ -1,16 +1,14 @@
-"""What needs torch, imported when a command needs it, with one line where it is missing."""
+"""A model that a person names on the command line."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from burnish.api.needs import import_policy, import_training, require_torch
+from burnish.api.needs import require_torch
 
 if TYPE_CHECKING:
     from burnish.lm.base import LM
-
-__all__ = ["import_policy", "import_training", "open_model"]
 
 
 def open_model(name: str, api_key_env: str = "") -> LM:
