@@ -202,3 +202,39 @@ def test_a_config_is_trained() -> None:
     run = burnish.train(config, show=False)
     assert (run.status, run.steps) == ("finished", 1)
     assert run.config == config
+
+
+def test_a_finished_run_is_told_and_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = burnish.train("tiny", "steps=1", evaluation={"prompts": 2})
+    capsys.readouterr()
+    again = burnish.train("tiny", "steps=1", evaluation={"prompts": 2})
+    assert again.folder == first.folder
+    assert "is finished already" in capsys.readouterr().out
+
+
+def test_a_run_that_a_guard_stops_says_why_without_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def broken(text: str) -> float:
+        raise ZeroDivisionError("no such number")
+
+    with pytest.warns(RuntimeWarning, match="stopped: "):
+        run = burnish.train("tiny", "steps=3", rewards=[broken], show=False)
+    assert run.status == "stopped"
+    assert str(run.summary.result["reason"]) in repr(run)
+
+
+@pytest.mark.parametrize("value", [None, 3])
+def test_an_unknown_setting_is_refused_whatever_its_value(value: object) -> None:
+    with pytest.raises(UserError, match="lerning_rate"):
+        burnish.train("tiny", lerning_rate=value)
+
+
+def test_a_kind_without_a_recipe_asks_for_one() -> None:
+    with pytest.raises(UserError, match="name one"):
+        burnish.train(data=[{"prompt": "a"}], train={"kind": "focal"})

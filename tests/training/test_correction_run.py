@@ -34,7 +34,8 @@ def trained(folder: Path, correction: dict[str, Any] | None, *, is_stale: bool) 
     """A finished run; a stale sampler keeps the weights that the run began with."""
     folder.mkdir()
     policy = {"policy": {"correction": correction}} if correction else {}
-    run = trainer(folder, RUN, policy)
+    lag = {"rollout": {"max_staleness": STEPS}} if is_stale else {}
+    run = trainer(folder, RUN, policy, lag)
     if is_stale:
         old = LocalLM(load_model("tiny", dtype="float32", device="cpu"))
         run.algorithm.collector = replace(run.algorithm.collector, lm=old)

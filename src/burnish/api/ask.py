@@ -93,7 +93,9 @@ class Judgement:
     def __repr__(self) -> str:
         best = "no verdict" if self.best is None else f"best {', '.join(map(str, self.best))}"
         shown = ", ".join("none" if v is None else f"{v:g}" for v in self.values)
-        return f"<{self.judge}: {best}; values {shown}>"
+        reasons = [a.reward.reason for a in self.answers if a.value is None and a.reward.reason]
+        why = f"; {reasons[0]}" if reasons else ""
+        return f"<{self.judge}: {best}; values {shown}{why}>"
 
     def _repr_html_(self) -> str:
         inner = "".join(f"<li>{answer._repr_html_()}</li>" for answer in self.answers)

@@ -16,6 +16,7 @@ from burnish.errors import UserError
 from burnish.memory import kept_paths, restore_rows
 from burnish.store import RunStore, RunSummary, StoredSample
 from burnish.store.frames import Form, RunFrames, find_run
+from burnish.texts import counted
 from burnish.view.curves import curves_of, draw_figure
 
 
@@ -103,7 +104,10 @@ class Run(RunFrames):
 
     def __repr__(self) -> str:
         summary = self.summary
-        return f"<burnish run {self.name}: {summary.status.value}, {summary.steps} steps{_scores(summary)}>"
+        reason = summary.result.get("reason")
+        why = f" ({reason})" if reason else ""
+        steps = counted(summary.steps, "step")
+        return f"<burnish run {self.name}: {summary.status.value}{why}, {steps}{_scores(summary)}>"
 
     def _repr_html_(self) -> str:
         summary = self.summary

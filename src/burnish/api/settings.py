@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import fields
 
+from burnish.config import schema
 from burnish.config.resolve import to_plain
 from burnish.config.shapes import options, tag
 from burnish.errors import UserError, did_you_mean
@@ -35,12 +37,17 @@ FRAMES = {"pandas": ("to_dict", "records"), "polars": ("to_dicts",), "pyarrow": 
 MAPPED = ("prompt", "messages", "system", "template")
 """Keys of `columns` that make the prompt; the others are fields."""
 
+OWN_ARGUMENTS = ("data", "columns", "held_out", "seed", "name")
+"""Arguments of `burnish.train` that are no key of a config."""
+
 Columns = Mapping[str, str]
 
 
 def as_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by their keys, with `data`, `columns`, `held_out`, `rewards` and `model` read."""
-    settings = {key: value for key, value in given.items() if value is not None}
+    known = {*OWN_ARGUMENTS, *(field.encode_name for field in fields(schema.Config))}
+    # None leaves a known setting as it is; an unknown one is kept, to be refused by its name.
+    settings = {k: v for k, v in given.items() if v is not None or k not in known}
     data = settings.pop("data", None)
     columns = settings.pop("columns", None)
     held_out = settings.pop("held_out", None)

@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import queue
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,7 @@ from burnish.store import RunStatus
 if TYPE_CHECKING:
     from burnish.training.events import Event
 
-RECIPES = {"policy": "grpo", "sft": "sft", "dpo": "dpo", "distil": "distil"}
+RECIPES = {"policy": "grpo", "function": "grpo", "sft": "sft", "dpo": "dpo", "distil": "distil"}
 """The recipe of each kind of training where none is named."""
 
 
@@ -122,7 +123,7 @@ async def train_async(
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(worker.stop)
         raise
-    return call.run
+    return call.ended()
 
 
 def _asked(
@@ -138,8 +139,13 @@ def _asked(
         return change(recipe.asked, settings) if settings else recipe.asked
     if recipe is None and {"task", "rewards", "train"} & settings.keys():
         kind = settings.get("train", {})
-        kind = kind.get("kind") if isinstance(kind, Mapping) else None
-        recipe = RECIPES.get(str(kind), RECIPES["policy"])
+        kind = kind.get("kind", "policy") if isinstance(kind, Mapping) else "policy"
+        if kind not in RECIPES:
+            raise UserError(
+                f"train.kind '{kind}' has no recipe that it starts from by itself; name one, such "
+                f"as burnish.train('sft', train={{'kind': '{kind}'}}, ...)."
+            )
+        recipe = RECIPES[kind]
     named = [] if recipe is None else [str(recipe)]
     return resolve([*named, *words], settings, PYTHON)
 
@@ -175,7 +181,9 @@ class _Call:
             return False
         refuse_other_settings(self.asked, self.folder)
         if self.show:
-            _progress().say(f"run '{self.folder.name}' is finished already; a new one: again=True.")
+            _from_cli("console").say(
+                f"run '{self.folder.name}' is finished already; a new one: again=True."
+            )
         return True
 
     def open(self) -> Any:
@@ -189,7 +197,9 @@ class _Call:
 
     def view(self, trainer: Any) -> Any:
         """What shows the run to the caller."""
-        shown = _progress().view_for(trainer, quiet=False, as_json=False) if self.show else None
+        shown = None
+        if self.show:
+            shown = _from_cli("choose_view").view_for(trainer, quiet=False, as_json=False)
         return _Shown(shown, self.on_event)
 
     def here(self) -> Run:
@@ -199,17 +209,26 @@ class _Call:
             play(trainer, self.view(trainer))
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_how_to_continue(trainer)) from None
-        return self.run
+        return self.ended()
+
+    def ended(self) -> Run:
+        """The run; one that a guard stopped says why, also where no progress is shown."""
+        run = self.run
+        summary = run.summary
+        if summary.status is RunStatus.STOPPED:
+            reason = summary.result.get("reason") or "no reason is stored"
+            warnings.warn(f"run '{run.name}' stopped: {reason}", RuntimeWarning, stacklevel=4)
+        return run
 
 
 def _how_to_continue(trainer: Any) -> str:
     return f"interrupted {interrupted_after(trainer)}; the same call continues it"
 
 
-def _progress() -> Any:
+def _from_cli(module: str) -> Any:
     # What prints belongs to the command line, the room to the right: found by name when a person is
     # there to see it, so that nothing here depends on it.
-    return importlib.import_module("burnish.cli.choose_view")
+    return importlib.import_module(f"burnish.cli.{module}")
 
 
 class _Shown:
@@ -336,4 +355,4 @@ def _wait(call: _Call) -> Run:
         if isinstance(error, KeyboardInterrupt) and worker.trainer is not None:
             raise KeyboardInterrupt(_how_to_continue(worker.trainer)) from None
         raise
-    return call.run
+    return call.ended()
