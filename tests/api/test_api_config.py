@@ -144,6 +144,20 @@ def test_rewards_get_different_names() -> None:
 LIMIT = 3
 
 
+def centred(rewards: Any, groups: Any, weights: Any) -> Any:
+    return rewards.sum(1) - rewards.mean(), rewards
+
+
+def test_a_function_stands_in_a_slot_of_the_policy() -> None:
+    short = burnish.Config.load("grpo", policy={"advantage": centred, "shaping": [centred]})
+    table = {"kind": "function", "path": centred}
+    assert short == burnish.Config.load("grpo", policy={"advantage": table, "shaping": [table]})
+    assert recall(short.policy.advantage.path) is centred
+    assert burnish.Config.load("tiny").replace(policy={"advantage": centred}).policy.advantage == (
+        short.policy.advantage
+    )
+
+
 def helper(text: str) -> int:
     return len(text)
 

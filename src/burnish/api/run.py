@@ -16,7 +16,7 @@ from burnish.errors import UserError
 from burnish.memory import kept_paths, restore_rows
 from burnish.store import RunStore, RunSummary, StoredSample
 from burnish.store.frames import Form, RunFrames, find_run
-from burnish.texts import counted
+from burnish.texts import counted, shown_path
 from burnish.view.curves import curves_of, draw_figure
 
 
@@ -117,7 +117,7 @@ class Run(RunFrames):
             "answers": ", ".join(f"{count} {split}" for split, count in summary.samples.items()),
             "held out": _scores(summary).removeprefix(", held out "),
             "reason": str(summary.result.get("reason") or ""),
-            "folder": str(self.folder),
+            "folder": str(shown_path(self.folder)),
         }
         rows = "".join(
             f"<tr><th style='text-align:left'>{key}</th><td>{html.escape(text)}</td></tr>"

@@ -60,6 +60,8 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         settings["rewards"] = as_rewards(settings["rewards"])
     if isinstance(settings.get("model"), str | Path):
         settings["model"] = {"path": str(settings["model"])}
+    if isinstance(settings.get("policy"), Mapping):
+        settings["policy"] = {key: as_component(one) for key, one in settings["policy"].items()}
     for short, key in (("seed", "run.seed"), ("name", "run.name")):
         if short in settings:
             settings[key] = settings.pop(short)
@@ -262,3 +264,13 @@ def _unused(name: str, taken: Sequence[str | None]) -> str:
 
 def _kinds(union: Any) -> list[str]:
     return sorted(mark[1] for struct in options(union) if (mark := tag(struct)) is not None)
+
+
+# --- components
+
+
+def as_component(given: Any) -> Any:
+    """The table of a function that stands in a slot of the policy; everything else as it is."""
+    if isinstance(given, list | tuple):
+        return [as_component(one) for one in given]
+    return {"kind": "function", "path": keep_object(given)} if callable(given) else given

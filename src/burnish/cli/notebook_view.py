@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from burnish.api.run import sparkline
 from burnish.cli.progress import COLUMNS, LineView, Watch, held_out_line
 from burnish.metrics import main_reward
+from burnish.texts import shown_path
 
 if TYPE_CHECKING:
     from burnish.training.events import Event, StepDone
@@ -69,7 +70,8 @@ class NotebookView(LineView):
 
     def on_finished(self, event: Any) -> None:
         end = f": {event.reason}" if event.reason else ""
-        self.lines.append(f"{event.status}{end}; {event.seconds:.0f} s; {event.folder}")
+        folder = shown_path(event.folder)
+        self.lines.append(f"{event.status}{end}; {event.seconds:.0f} s; {folder}")
 
     def close(self) -> None:
         if self.title:

@@ -7,6 +7,7 @@ draw_picture(curves, store.folder / "plots" / "curves.png")
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -207,8 +208,17 @@ def draw_figure(curves: RunCurves) -> Any:
         raise UserError(
             "no picture of the curves: it needs matplotlib. Install it: pip install 'burnish[plot]'"
         ) from None
+
+    class ShownFigure(Figure):
+        """Shows itself in a notebook, which otherwise knows the figures of pyplot only."""
+
+        def _repr_png_(self) -> bytes:
+            picture = io.BytesIO()
+            self.savefig(picture, format="png", dpi=72)
+            return picture.getvalue()
+
     # A figure without pyplot: no window system, no global state.
-    figure = Figure(figsize=(9.0, 6.0), dpi=120, layout="constrained")
+    figure = ShownFigure(figsize=(9.0, 6.0), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     (reward, held_out), (length, groups) = figure.subplots(2, 2)
     figure.suptitle(curves.name, fontsize=11)
