@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import re
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,8 @@ from burnish.seeds import digest
 PREFIX = "memory:"
 ROWS = ".jsonl"
 """Ending of the names of rows."""
+
+_ROWS_NAME = re.compile(r"rows-[0-9a-f]{16}\.jsonl")
 
 _kept: dict[str, Any] = {}
 _first_seen: dict[int, tuple[Any, str]] = {}
@@ -48,9 +51,13 @@ def keep_rows(rows: Iterable[Mapping[str, Any]], what: str = "data") -> str:
     if not lines:
         raise UserError(f"{what}: got no rows; expected at least one.")
     content = b"\n".join(lines) + b"\n"
-    path = f"{PREFIX}rows-{digest(content)[:16]}{ROWS}"
+    path = _rows_path(content)
     _kept[path] = content
     return path
+
+
+def _rows_path(content: bytes) -> str:
+    return f"{PREFIX}rows-{digest(content)[:16]}{ROWS}"
 
 
 def is_kept(path: str) -> bool:
@@ -82,9 +89,17 @@ def kept_files(paths: Iterable[str], folder: Path) -> Iterator[tuple[Path, bytes
 def restore_rows(paths: Iterable[str], folder: Path) -> None:
     """Take rows that another process kept from the files of a run's folder."""
     for path in paths:
+        if not path.endswith(ROWS) or path in _kept:
+            continue
         file = rows_file(path, folder)
-        if path.endswith(ROWS) and path not in _kept and file.is_file():
-            _kept[path] = file.read_bytes()
+        if file.is_file():
+            content = file.read_bytes()
+            if path != _rows_path(content):
+                raise UserError(
+                    f"{file} was changed since its run began: it is not what '{path}' stands for. "
+                    "Give the rows to burnish.train(data=...) again."
+                )
+            _kept[path] = content
 
 
 def kept_paths(plain: Any) -> list[str]:
@@ -100,7 +115,13 @@ def kept_paths(plain: Any) -> list[str]:
 
 def rows_file(path: str, folder: Path) -> Path:
     """Where a run's folder keeps rows."""
-    return folder / "data" / path.removeprefix(PREFIX)
+    own = path.removeprefix(PREFIX)
+    # The name may come from the config of somebody else's run.
+    if not _ROWS_NAME.fullmatch(own):
+        raise UserError(
+            f"'{path}' names no rows; expected {PREFIX}rows-, 16 hex digits and {ROWS}."
+        )
+    return folder / "data" / own
 
 
 def object_name(value: Any) -> str:

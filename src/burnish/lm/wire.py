@@ -124,11 +124,16 @@ class Reply(Struct, frozen=True):
 
     @property
     def weight_version(self) -> int | None:
-        """The version of the weights that the server says it sampled with; None: not said."""
+        """The version of the weights that the server says it sampled with.
+
+        None: not said, as by a server that starts ("default" is SGLang's word for it); -1: what it
+        says is no version that we gave.
+        """
         given = self.metadata.get("weight_version") if isinstance(self.metadata, dict) else None
-        if not isinstance(given, str) or not given.isascii() or len(given) > 15:
+        if given in (None, "default"):
             return None
-        return int(given) if given.isdecimal() else None
+        is_ours = isinstance(given, str) and given.isascii() and given.isdecimal()
+        return int(given) if is_ours and len(given) <= 15 else -1
 
     @property
     def counted(self) -> Usage:

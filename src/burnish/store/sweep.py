@@ -9,14 +9,16 @@ and why a run that failed did.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from burnish.errors import StoreError
+from burnish.errors import StoreError, UserError
 from burnish.store.durable import write_file
+from burnish.texts import safe
 
 SUFFIX = ".sweep.json"
 
@@ -50,6 +52,12 @@ class SweepRecord(Struct, kw_only=True):
 
 def sweep_path(folder: Path, name: str) -> Path:
     """Where the sweep of this name is stored in a folder of runs."""
+    is_name = isinstance(name, str) and re.fullmatch(r"[\w][\w.+=-]{0,199}", name)
+    if not is_name:
+        raise UserError(
+            f"the sweep's name: got {safe(repr(name))}, expected letters, digits and ._+=-, at most "
+            "200, without slashes."
+        )
     return folder / f"{name}{SUFFIX}"
 
 

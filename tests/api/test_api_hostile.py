@@ -1,0 +1,48 @@
+"""Names and files of a run that somebody else wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from burnish.errors import UserError
+from burnish.lm.wire import Reply
+from burnish.memory import keep_rows, restore_rows, rows_file
+from burnish.store.sweep import sweep_path
+
+
+@pytest.mark.parametrize(
+    "name", ["../../out.jsonl", "rows-12.jsonl", "rows-" + "g" * 16 + ".jsonl"]
+)
+def test_rows_of_a_foreign_config_stay_in_the_runs_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="names no rows"):
+        rows_file(f"memory:{name}", tmp_path)
+
+
+def test_rows_that_were_changed_are_not_taken_for_those_of_the_run(tmp_path: Path) -> None:
+    changed = f"memory:rows-{'0' * 16}.jsonl"
+    file = rows_file(changed, tmp_path)
+    file.parent.mkdir()
+    file.write_text('{"prompt": "another"}\n')
+    with pytest.raises(UserError, match="was changed"):
+        restore_rows([changed], tmp_path)
+    kept = keep_rows([{"prompt": "hello"}])
+    restore_rows([kept], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "a\x1b[31m", "", ".."])
+def test_a_sweep_is_stored_beside_its_runs(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="the sweep's name") as caught:
+        sweep_path(tmp_path, name)
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "version"), [("3", 3), (None, None), (0, -1), (True, -1), ("abc", -1), ("-5", -1)]
+)
+def test_a_version_that_is_none_of_ours_counts_as_unknown_weights(
+    said: object, version: int | None
+) -> None:
+    assert Reply("m", (), metadata={"weight_version": said}).weight_version == version
+    assert Reply("m", (), metadata={}).weight_version is None
