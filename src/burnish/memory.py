@@ -138,6 +138,11 @@ def _line(row: Any, number: int, what: str) -> bytes:
         raise UserError(
             f"{what}: row {number} is {type(row).__name__}; expected a dict with named columns."
         )
+    for key, value in row.items():
+        if isinstance(value, bytes | bytearray | memoryview):
+            raise UserError(
+                f"{what}: row {number}, {str(key)!r} holds bytes; expected text: value.decode()."
+            )
     try:
         return msgspec.json.encode(dict(row), enc_hook=_plain)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:

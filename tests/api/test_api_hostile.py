@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from burnish.cli.console import emit_json
 from burnish.errors import UserError
 from burnish.lm.wire import Reply
 from burnish.memory import keep_rows, restore_rows, rows_file
@@ -46,3 +48,15 @@ def test_a_version_that_is_none_of_ours_counts_as_unknown_weights(
 ) -> None:
     assert Reply("m", (), metadata={"weight_version": said}).weight_version == version
     assert Reply("m", (), metadata={}).weight_version is None
+
+
+def test_rows_with_bytes_are_refused() -> None:
+    with pytest.raises(UserError, match="holds bytes"):
+        keep_rows([{"prompt": b"What is 5?"}])
+
+
+def test_json_lines_hold_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_json({"text": "a\x9b31m\u202eb"})
+    written = capsys.readouterr().out
+    assert written == '{"text":"a\\u009b31m\\u202eb"}\n'
+    assert json.loads(written) == {"text": "a\x9b31m\u202eb"}

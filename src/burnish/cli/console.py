@@ -6,6 +6,7 @@ Colours vanish where the output is not a terminal or NO_COLOR is set; rich sees 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,11 +50,17 @@ def complain(message: str) -> None:
         err.print(Text(f"burnish: {safe(line)}", style="red"), soft_wrap=True)
 
 
+_OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
 def emit_json(value: Any) -> None:
     """One JSON object on one line of stdout."""
     import msgspec
 
-    out.file.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    # What JSON leaves as it is and a terminal obeys: C1 controls and marks that turn the direction.
+    text = _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    out.file.write(text + "\n")
     out.file.flush()
 
 

@@ -60,6 +60,8 @@ def generate(
 
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; expected the name of a new file for --out")
+    if out is not None:
+        _make_folder(out)
     asked = [*(prompts or []), *(_read(file) if file else [])]
     if not asked:
         raise UserError("no prompts; expected texts behind the model, or --file FILE")
@@ -89,8 +91,17 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write JSON lines in one go: the file is there whole or as it was."""
     from burnish.store.durable import write_file
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path)
     write_file(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written: {error.strerror}; give another file"
+        ) from error
 
 
 def _read(file: Path) -> list[Any]:

@@ -142,6 +142,8 @@ def check_terms(**tensors: Tensor) -> None:
     """As `check_broadcast`, where every value has to be finite."""
     check_broadcast(**tensors)
     for what, values in tensors.items():
+        if not values.is_floating_point():
+            raise ArgumentError(f"{what}: got {values.dtype}, expected a floating-point tensor")
         check_finite(values, what)
 
 
