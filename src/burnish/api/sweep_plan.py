@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from burnish.arguments import as_whole
 from burnish.bench.run_table import setting_text
 from burnish.config.recipes import Asked, resolve
 from burnish.config.text import toml_key, toml_value
-from burnish.errors import UserError
+from burnish.errors import StoreError, UserError
 from burnish.seeds import Seeds
 from burnish.store import RunStatus, RunStore, manifest
 from burnish.store.manifest import now
@@ -356,8 +357,11 @@ def _known(values: Sequence[Any]) -> list[Any]:
 def _remember(plan: SweepPlan) -> None:
     """Fill in where each run stands, from its folder and from an earlier start of the sweep."""
     file = sweep_path(plan.folder, plan.record.name)
-    if file.is_file():
-        before = read_sweep(file)
+    # A damaged file costs the reasons of failed runs, and is written again.
+    before = None
+    with suppress(StoreError):
+        before = read_sweep(file) if file.is_file() else None
+    if before is not None:
         plan.record.created = before.created
         failures = {run.name: run.failure for run in before.runs}
         for state in plan.states:

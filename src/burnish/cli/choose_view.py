@@ -20,7 +20,7 @@ def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
     kind = _kind_of_view()
     config = trainer.config
     mismatch = config.guards.sampler_mismatch_warn if config.rollout.is_sampled else 0.0
-    watch = Watch(config.rollout.max_tokens, mismatch)
+    watch = Watch(config.rollout.max_tokens, mismatch, config.rollout.turn_tokens)
     return kind(tuple(trainer.tasks.notes), watch, config.evaluation.part)
 
 

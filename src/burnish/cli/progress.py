@@ -292,11 +292,14 @@ def plain(value: Any) -> Any:
 
 
 class Watch:
-    """Sees every step; `budget` is the token limit that cuts answers, `mismatch` the distance of
-    sampler and trainer from which on to warn (0: never)."""
+    """Sees every step; `budget` is the token limit that cuts answers, `turn` that of one reply (0:
+    none), `mismatch` the distance of sampler and trainer from which on to warn (0: never)."""
 
-    def __init__(self, budget: int, mismatch: float = 0.0) -> None:
-        self.budget, self.mismatch = budget, mismatch
+    def __init__(self, budget: int, mismatch: float = 0.0, turn: int = 0) -> None:
+        self.mismatch = mismatch
+        self.limit = f"rollout.max_tokens={budget}"
+        if turn:
+            self.limit += f" or rollout.turn_tokens={turn}"
         self._seen: Counter[int] = Counter()
 
     def see(self, event: StepDone) -> list[str]:
@@ -311,8 +314,7 @@ class Watch:
             ): event.groups > 0 and event.useful_groups == 0 and "loss/sft" not in event.metrics,
             f"{share(failed)} of the rewards have no value ({_statuses(event)})": failed
             > FAILED_SHARE,
-            f"{share(cut)} of the answers were cut at rollout.max_tokens={self.budget}": cut
-            > CUT_SHARE,
+            f"{share(cut)} of the answers were cut at {self.limit}": cut > CUT_SHARE,
             (
                 f"the sampler's and the trainer's log-probs are {mismatch_text(event.metrics)} nats a "
                 f"token apart, above guards.sampler_mismatch_warn={self.mismatch:g}"

@@ -89,5 +89,5 @@ def find_sweep(folder: Path, reference: str) -> Path | None:
     as_path = Path(reference)
     if reference.endswith(SUFFIX) and as_path.is_file():
         return as_path
-    named = sweep_path(folder, reference.removesuffix(SUFFIX))
+    named = folder / f"{reference.removesuffix(SUFFIX)}{SUFFIX}"
     return named if named in list_sweeps(folder) else None
