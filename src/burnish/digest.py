@@ -237,10 +237,12 @@ def _of_instance(value: Any) -> _Marks:
 
 
 def _attributes(value: Any) -> _Marks:
-    for base in (int, float, complex, str, bytes, bytearray, tuple, frozenset):
+    bases: tuple[Any, ...] = (int, float, complex, str, bytes, tuple, frozenset)
+    for base in bases:
         if isinstance(value, base):  # an instance of a subclass: its plain value
-            plain = base.__str__(value) if base is str else base.__new__(base, value)
-            yield (yield _Of(plain if base is not bytearray else bytes(value)))
+            yield (yield _Of(str.__str__(value) if base is str else base.__new__(base, value)))
+    if isinstance(value, bytearray):
+        yield bytes(value)
     vectorize = getattr(sys.modules.get("numpy"), "vectorize", None)
     if vectorize is not None and isinstance(value, vectorize):  # the rest is its cache
         keys = ("pyfunc", "otypes", "signature", "excluded", "cache")
@@ -264,11 +266,11 @@ def _attributes(value: Any) -> _Marks:
 
 def _reduced(value: Any) -> Any:
     """What pickle would keep of an object of a library; None where that says nothing of its own."""
-    kind = type(value)
-    own = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
-    if kind in copyreg.dispatch_table:
-        own = False
-    if own or (_is_own(kind) and hasattr(value, "__dict__")):
+    kind: Any = type(value)
+    special = kind in copyreg.dispatch_table or any(
+        getattr(kind, name) is not getattr(object, name) for name in ("__reduce__", "__reduce_ex__")
+    )
+    if not special or (_is_own(kind) and hasattr(value, "__dict__")):
         return None
     try:
         reduce = copyreg.dispatch_table.get(kind)

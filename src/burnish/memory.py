@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from burnish.digest import code_digest
+from burnish.digest import code_digest as code_digest
 from burnish.errors import UserError
 from burnish.seeds import digest
 

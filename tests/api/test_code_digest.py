@@ -163,7 +163,7 @@ def test_what_has_no_digest_is_refused_by_name(tmp_path: Path) -> None:
             "an open file": file,
             "a socket": connection,
             "a thread": threading.Thread(),
-            "a generator": (n for n in ()),
+            "a generator": (n for n in (1, 2)),
         }
         for words, thing in held.items():
             for wrapped in (thing, {"a": [thing]}):
