@@ -229,7 +229,10 @@ def _of_instance(value: Any) -> _Marks:
         if isinstance(value, refused):
             raise _Refused(f"{words} ({type(value).__name__})")
     yield (yield _Of(type(value)))
-    fingerprint = getattr(value, "fingerprint", None)
+    try:
+        fingerprint = getattr(value, "fingerprint", None)
+    except Exception:  # a __getattr__ of the user's
+        fingerprint = None
     if isinstance(fingerprint, str):
         yield fingerprint
     else:
