@@ -20,7 +20,8 @@ def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
     kind = _kind_of_view()
     config = trainer.config
     mismatch = config.guards.sampler_mismatch_warn if config.rollout.is_sampled else 0.0
-    watch = Watch(config.rollout.max_tokens, mismatch, config.rollout.turn_tokens)
+    turn = getattr(config.rollout, "turn_tokens", 0)  # rollouts of one turn have none
+    watch = Watch(config.rollout.max_tokens, mismatch, turn)
     return kind(tuple(trainer.tasks.notes), watch, config.evaluation.part)
 
 
