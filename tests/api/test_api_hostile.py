@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import burnish
 from burnish.cli.console import emit_json
 from burnish.errors import UserError
 from burnish.lm.wire import Reply
@@ -60,3 +61,11 @@ def test_json_lines_hold_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFix
     written = capsys.readouterr().out
     assert written == '{"text":"a\\u009b31m\\u202eb"}\n'
     assert json.loads(written) == {"text": "a\x9b31m\u202eb"}
+
+
+def test_an_address_with_a_password_is_not_stored(tmp_path: Path) -> None:
+    judge = {"kind": "judge", "with": "point", "model": "http://me:hunter2@127.0.0.1:9/v1#m"}
+    with pytest.raises(UserError, match="api_key_env") as caught:
+        burnish.train("tiny", rewards=[judge], runs=tmp_path / "runs", show=False)
+    assert "hunter2" not in str(caught.value)
+    assert not list((tmp_path).rglob("*.json"))

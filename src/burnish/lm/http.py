@@ -401,12 +401,6 @@ def _checked_url(base_url: str) -> str:
             f"base_url is {base_url.partition('?')[0].rpartition('@')[2]!r}; expected "
             "http://host:port/v1 or https://..., without a query"
         )
-    if parts.username is not None or parts.password is not None:
-        host = base_url.rpartition("@")[2]
-        raise UserError(
-            f"the address of {host!r} holds a user or a password, which a run would store; put the "
-            "key into a variable of the environment and name it in api_key_env."
-        )
     return base_url.rstrip("/")
 
 

@@ -51,7 +51,13 @@ from burnish.training.optimiser import MasterAdamW
 from burnish.training.trackers import Trackers, check_trackers
 from burnish.training.trainable import Trainable
 from burnish.training.trainer import FINAL, Stage, Trainer
-from burnish.training.validate import check_names, check_same, check_together, file_digests
+from burnish.training.validate import (
+    check_names,
+    check_same,
+    check_secrets,
+    check_together,
+    file_digests,
+)
 from burnish.user_code import restored
 
 logger = logging.getLogger(__name__)
@@ -77,6 +83,7 @@ def build(
     world = World.join()
     changed: list[str] = []
     check_trackers(config.trackers)
+    check_secrets(resolved.flat())
     with restored(changed.append, choices=False), judges_built() as judges:
         data = Data(config.task, config.run.seed, root)
         tasks = data.tasks

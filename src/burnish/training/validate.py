@@ -7,9 +7,11 @@ check_same(resolved, folder, fingerprint, files)   # continued as it was started
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from burnish.config import Config, Resolved
 from burnish.config.resolve import flatten, to_plain
@@ -35,6 +37,9 @@ EDGE = 1 << 20
 """Bytes at either end of a weight file that are looked at, with its size."""
 
 
+_WITH_PASSWORD = re.compile(r"https?://[^/#]*@", re.IGNORECASE)
+
+
 def check_names(config: Config, scorer: Weighted | None, tasks: TaskSet) -> None:
     """Every field a reward asks for exists; the evaluation's part is a reward."""
     if scorer is None:
@@ -51,6 +56,17 @@ def check_names(config: Config, scorer: Weighted | None, tasks: TaskSet) -> None
         raise UserError(
             f"evaluation.part is '{config.evaluation.part}'; expected one of {', '.join(names)}"
         )
+
+
+def check_secrets(flat: Mapping[str, Any]) -> None:
+    """Refuse an address with a user or password: the run's folder and trackers would keep it."""
+    for key, value in flat.items():
+        if isinstance(value, str) and _WITH_PASSWORD.match(value):
+            host = value.partition("#")[0].rpartition("@")[2]
+            raise UserError(
+                f"{key}: the address of {host!r} holds a user or a password, which the run would "
+                "store. Put the key into a variable of the environment and name it in api_key_env."
+            )
 
 
 def check_recipe(config: Config, rewards: Sequence[str]) -> None:
