@@ -144,3 +144,12 @@ def test_mistakes_get_one_line(
         call()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_folder_of_a_run_names_its_newest_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = burnish.train("tiny", "steps=1", evaluation={"prompts": 0}, show=False)
+    by_folder = burnish.generate(str(run.folder), ["hello"], max_tokens=4, seed=1)
+    assert by_folder[0].text == burnish.generate(run, ["hello"], max_tokens=4, seed=1)[0].text

@@ -10,17 +10,18 @@ from typing import Any, TypeVar
 
 import anyio
 
-from burnish.api.needs import set_torch_environment
+from burnish.api.needs import require_torch
 from burnish.engines.background import call
 from burnish.errors import UserError
 from burnish.lm.base import LM
 from burnish.lm.named import open_lm
 from burnish.store.frames import RunFrames
+from burnish.store.manifest import is_ours
 
 T = TypeVar("T")
 
 
-def open_model(model: Any) -> LM:
+def open_model(model: Any, api_key_env: str = "") -> LM:
     """The model of a name, a folder, a server's address, a run (its newest weights), or an `LM`.
 
     >>> open_model("tiny").name
@@ -29,14 +30,23 @@ def open_model(model: Any) -> LM:
     if isinstance(model, RunFrames):
         model = newest_weights(model.folder)
     if isinstance(model, str | Path):
-        set_torch_environment()
-        return open_lm(str(model))
+        return _open_named(str(model), api_key_env)
     if isinstance(model, LM):
         return model
     raise UserError(
         f"model: got {type(model).__name__}; expected smollm2, tiny, a folder, an address such as "
         "http://host:port/v1#model, a Run or an LM."
     )
+
+
+def _open_named(name: str, api_key_env: str) -> LM:
+    if "://" in name:
+        return open_lm(name, api_key_env=api_key_env or None)
+    if not name.startswith("replay:"):
+        require_torch("models in this process")
+        folder = Path(name).expanduser()
+        name = str(newest_weights(folder)) if is_ours(folder) else name
+    return open_lm(name)
 
 
 def newest_weights(folder: Path) -> Path:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from burnish.cli.console import complain, emit_json, err, say
-from burnish.cli.needs import open_model
 from burnish.cli.shared_options import ApiKeyEnv, ModelName
 from burnish.errors import BurnishError, UserError
 
@@ -54,6 +53,7 @@ def chat(
     """
     from anyio.from_thread import start_blocking_portal
 
+    from burnish.api.models import open_model
     from burnish.lm.base import Sampling
 
     lm = open_model(model, api_key_env)

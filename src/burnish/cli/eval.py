@@ -11,7 +11,6 @@ import typer
 from burnish.cli.completion import complete_words
 from burnish.cli.console import emit_json, err, number, one_line, say, share
 from burnish.cli.generate import write_rows
-from burnish.cli.needs import open_model
 from burnish.cli.shared_options import ApiKeyEnv, AsJson, ModelName
 from burnish.errors import UserError
 from burnish.texts import counted
@@ -71,6 +70,7 @@ def eval_(
       burnish eval smollm2 ifeval --data ifeval/test.parquet --prompts 20
     """
     from burnish.api.measure import evaluate
+    from burnish.api.models import open_model
     from burnish.seeds import digest
 
     task, rewards = _task(words, reward, data)

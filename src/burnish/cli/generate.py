@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from burnish.cli.console import emit_json, err, say
-from burnish.cli.needs import open_model
 from burnish.cli.shared_options import ApiKeyEnv, ModelName
 from burnish.errors import UserError
 from burnish.texts import counted
@@ -57,6 +56,7 @@ def generate(
       burnish generate http://localhost:8000/v1#my-model --file - < prompts.txt
     """
     from burnish.api.measure import generate as sample
+    from burnish.api.models import open_model
 
     if out is not None and out.exists():
         raise UserError(f"{out} exists already; expected the name of a new file for --out")
