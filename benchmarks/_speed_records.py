@@ -180,7 +180,6 @@ class Result(Struct, frozen=True, kw_only=True):
     peak_bytes: int
     peak_kind: str
     forecast_bytes: dict[str, int]
-    forecast_step_s: float
     update_bytes: int
     """Added by updates at their peak; see `_speed_memory.UpdateMemory`."""
 

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+import burnish
 from burnish import bench, policy, rewards
 from burnish.bench import loaders
-from burnish.bench.items import Judged
+from burnish.bench.items import Item, Judged, message, responses_of
+from burnish.lm import CallLog, ScriptedLM
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
-from burnish.rewards.judges import genrm, openrs, rubric, skill_rm
+from burnish.rewards.judges import genrm, openrs, proxy_grm, rubric, skill_rm
 from burnish.rewards.judges.instruction import Disagreement, Labelled
 from burnish.rewards.judges.rubric.items import Point, PointsItem
 from burnish.rewards.judges.skill_rm.readout import Item as PairItem
@@ -31,19 +33,26 @@ PACKAGES = (
     rubric,
     skill_rm,
     genrm,
+    proxy_grm,
     models,
     bench,
     loaders,
 )
 
 PUBLISHED = {
+    "accuracy_by_group": "predictions labels groups",
+    "accuracy_reward": "cases",
     "aggregate_criteria": "criteria min_score",
     "answer_kd": "student_logits teacher_probs temperature",
     "band": "deviations",
+    "bias_head_loss": "logits labels",
     "brpo_advantages": "outcomes reference_index skew_threshold",
     "candidate_order": "seed dataset sample_id n",
     "clamp": "values default",
     "clipo_advantage": "verifier_rewards contrastive_rewards groups ddof eps",
+    "club_categorical": "logits labels",
+    "compose": "mode format_ok weights",
+    "compose_variants": "format_ok variant_ids",
     "concordance": "human_sign_and_scores",
     "constraint_tools": "text",
     "contained_match": "pred golds",
@@ -55,18 +64,25 @@ PUBLISHED = {
     "equal": "pairs L",
     "exact_match": "pred golds",
     "extract_json": "texts",
+    "extract_rubric": "text",
     "first_token_grade": "logits label_ids",
     "fit_reference_stats": "rewards sd_floor",
+    "format_ok": "texts",
+    "gae": "rewards values mask gamma lam",
     "gd2po_advantage": "rewards groups response_lengths whiten variant tau",
     "gdpo_advantage": "rewards groups response_lengths whiten variant tau",
     "genrm_reward": "scores label first_pick_rate margin_scale margin_floor pos_weight_min "
     "pos_weight_max",
     "group_keep_ratio": "keep groups",
     "group_variance": "rewards groups r_min r_max",
+    "grouped_pair_metrics": "r_chosen r_rejected group",
     "grpo_advantage": "rewards groups scale eps ddof",
     "kl_penalty": "logp ref_logp kind",
+    "length_label": "len_chosen len_rejected",
     "mean_elastic_budget": "rewards eps strength center ddof",
     "medalign_advantage": "rewards mean sd clip weights groups ddof eps",
+    "mm_rlhf": "rows",
+    "mmrb_group": "rows",
     "mode_balanced_loss": "rl_loss sft_logp sft_mask lam",
     "normalize_answer": "text",
     "normalize_numeric_answer": "texts",
@@ -83,6 +99,7 @@ PUBLISHED = {
     "policy_loss_gradient": "logp old_logp advantages mask ratio_level clip_low clip_high dual_clip "
     "aggregation",
     "pool_hidden": "hidden mask",
+    "proxy_reward": "cases",
     "ranking_score": "winner_vs_chosen",
     "redundancy_factor": "normalised eta",
     "reference_frozen_normalise": "rewards mean sd clip",
@@ -90,6 +107,7 @@ PUBLISHED = {
     "relevance_reward": "predicted gold num_grades kind",
     "risk_factor": "severity violation_rate",
     "rmbench_counts": "pairs winner_is_chosen_when predictions",
+    "rmbench_metrics": "domains scores_chosen_rejected styles_per_sample",
     "sanitize_metadata": "metadata",
     "scale_reward": "scores mean_of_references w_scale",
     "score": "items tier_weights",
@@ -101,15 +119,17 @@ PUBLISHED = {
     "stepwise_advantages": "rewards groups segments mask weights credit eps ddof",
     "tie_preference_loss": "diff_margins same_margins lam",
     "ties_score": "rows",
-    "token_reverse_kl": "student_logits teacher_logits",
     "token_f1": "pred golds",
+    "token_reverse_kl": "student_logits teacher_logits",
     "tool_call_rewards": "output gold",
+    "total_loss": "h_chosen h_rejected r_chosen r_rejected bias_label lam representation head",
     "tri_factor_weights": "progress severity violation_rate normalised previous eta_weak eta_red "
     "w_min w_max beta",
     "two_order_strict": "winners",
     "two_order_verdict": "forward_backward min_score rule",
     "two_order_votes": "forward_backward min_score rule",
     "verifiable_verdict": "scores_chosen_rejected",
+    "vl_rewardbench": "rows",
     "vote": "outcomes rule inconsistent",
     "weakness_factor": "progress eta",
 }
@@ -122,16 +142,91 @@ ELSEWHERE = {
         "criteria_of judge_of random_edits reaggregate refiner in_consensus joined_audit rule_audit "
         "read_marks without_each register_verifier score_function decide_point "
         "read_judgement compare compare_judges differing edit_findings "
-        "pair_findings versus_metrics run_table"
+        "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "
         "shipped_skills read_results benchmark load load_healthbench load_healthbench_marks "
-        "load_ifeval load_judgebench load_llmbar load_pandalm load_ppe load_rewardbench2 "
-        "load_rmbench"
+        "load_alpaca_pairs load_ifeval load_judgebench load_lamp load_llmbar load_pandalm load_ppe "
+        "load_rewardbench2 load_rmbench"
     ),
 }
 """Public functions that are walked through by tests of their own, and why not here."""
+
+
+ROWS = [{"prompt": "Say 7.", "answer": "7"}, {"prompt": "Say 8.", "answer": "8"}]
+ASKED: dict[str, Any] = {"model": ScriptedLM(["7"]), "prompts": "Say 7.", "max_tokens": 2}
+CALLS = [
+    (
+        burnish.generate,
+        {**ASKED, "n": 1, "temperature": 0.0, "seed": 0, "system": "", "stop": [], "top_p": 1.0},
+        "prompts-word system-word stop-list temperature-huge",
+    ),
+    (
+        burnish.evaluate,
+        {
+            "model": ASKED["model"],
+            "task": ROWS,
+            "rewards": "match",
+            "prompts": 2,
+            "max_tokens": 2,
+            "columns": None,
+            "part": "",
+        },
+        "max_tokens-none columns-none columns-dict",
+    ),
+    (
+        burnish.train,
+        {
+            **{"recipe": "grpo", "model": "tiny", "data": ROWS, "rewards": "match", "steps": 1},
+            **{"columns": None, "held_out": 0.5, "seed": 0, "name": "a", "runs": "runs"},
+            **{"again": False, "show": False, "on_event": None, "optimiser": {}, "rollout": {}},
+        },
+        "recipe-none steps-none columns-none columns-dict held_out-none seed-none name-none name-word "
+        "runs-none runs-word on_event-none optimiser-none optimiser-dict rollout-none rollout-dict "
+        "data-none rewards-none model-none model-dict model-word data-dict",
+    ),
+    (
+        burnish.sweep,
+        {
+            **{
+                "recipe": "tiny",
+                "grid": {"steps": [1]},
+                "seeds": 1,
+                "settings": {},
+                "runs": "runs",
+            },
+            **{"jobs": 1, "sample": None, "retry": False, "name": "", "show": None},
+        },
+        "grid-none grid-dict grid-list settings-none settings-dict settings-list runs-none runs-word "
+        "jobs-none sample-none sample-huge name-word show-none jobs-huge",
+    ),
+    (burnish.load_run, {"reference": "a", "runs": "runs"}, ""),
+    (burnish.load_runs, {"folder": "runs", "form": "pandas"}, "folder-word"),
+    (burnish.compare, {"run_a": "a", "run_b": "b", "step": None}, "step-none step-huge"),
+    (
+        burnish.judge,
+        {
+            **{
+                "prompt": "Say 7.",
+                "model": ASKED["model"],
+                "method": "direct",
+                "both_orders": True,
+            },
+            **{"options": None, "max_tokens": 2},
+        },
+        "prompt-word options-none options-dict options-list max_tokens-none",
+    ),
+    (
+        burnish.score,
+        {"reward": "match", "prompt": "Say 7.", "response": "7"},
+        "prompt-word response-word response-list",
+    ),
+    (burnish.Config.load, {"recipe": "tiny"}, ""),
+    (burnish.Config.load("tiny").save, {"path": "a.toml"}, "path-word"),
+    (CallLog, {"path": "calls.jsonl"}, "path-none path-word"),
+]
+"""Calls of `import burnish` that are refused before any work, and values that they do take."""
 
 
 class Case(NamedTuple):
@@ -173,6 +268,7 @@ ANSWER = '<think> look </think> <tool_call>\n{"name": "f", "parameters": {"x": 1
 MISSING = "nan"  # of rewards: a missing one is NaN by contract
 PARSED = "none empty word item_none"  # what cannot be read is a value, not an exception
 OPTIONAL = "none"
+BLOCKS = "<rubric>Facts 100%</rubric><eval>both</eval><answer>1</answer>"
 
 LOSS = {
     "logp": LOGP,
@@ -743,6 +839,19 @@ CASES = [
         {"diff_margins": [1.0, 2.0], "same_margins": [0.1], "lam": 1.0},
         {"diff_margins": "empty short", "same_margins": "empty short"},
     ),
+    Case(
+        models.bradley_terry_loss,
+        {
+            "r_chosen": torch.tensor([1.0, 2.0]),
+            "r_rejected": torch.tensor([0.5, 3.0]),
+            "margin": torch.tensor([0.0, 0.5]),
+            "target": torch.tensor([1.0, 0.5]),
+            "reduction": "mean",
+        },
+        {"margin": "none", "target": "none"},
+    ),
+    Case(models.centring_loss, {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0]}),
+    Case(models.pair_calibration, {"r_chosen": [1.0, 2.0], "r_rejected": [0.5, 3.0], "bins": 5}),
     # Rewards: checks
     Case(checks.constraint_tools, {"text": "Two words."}, {"text": "empty word"}),
     Case(
@@ -987,6 +1096,130 @@ CASES = [
         {"items": "empty short"},
     ),
     Case(genrm.read_principles, {"text": "Principle 1 (60%): clear"}, {"text": "empty word"}),
+    Case(
+        policy.gae,
+        {"rewards": MASK, "values": LOGP, "mask": MASK, "gamma": 0.99, "lam": 0.95},
+    ),
+    Case(
+        policy.terminal_rewards,
+        {"rewards": [1.0, 0.0], "mask": MASK, "penalties": MASK},
+        {"penalties": OPTIONAL},
+    ),
+    Case(
+        policy.value_loss,
+        {"values": LOGP, "old_values": MASK, "returns": LOGP, "mask": MASK, "clip": 0.2},
+        {"clip": OPTIONAL},
+    ),
+    # Judges: Proxy-GRM
+    Case(proxy_grm.format_ok, {"texts": [BLOCKS, "no"]}, {"texts": f"{PARSED} short"}),
+    Case(
+        proxy_grm.accuracy_reward,
+        {"cases": [(BLOCKS, 1), (BLOCKS, 2)]},
+        {"cases": "empty short"},
+    ),
+    Case(proxy_grm.proxy_reward, {"cases": [(BLOCKS, 1)]}, {"cases": "empty short"}),
+    Case(proxy_grm.proxy_choice, {"text": BLOCKS}, {"text": "empty word"}),
+    Case(proxy_grm.extract_rubric, {"text": BLOCKS}, {"text": "none empty word"}),
+    *(
+        Case(function, {"rubric": "Facts 100%"}, {"rubric": "empty word"})
+        for function in (proxy_grm.leaks, proxy_grm.without_leaks, proxy_grm.weights_ok)
+    ),
+    Case(
+        proxy_grm.compose,
+        {"mode": "additive", "weights": [1.0, 1.0, 0.5], "acc": 1.0, "prox": -1.0},
+        {"prox": OPTIONAL},
+    ),
+    Case(
+        proxy_grm.compose_variants,
+        {"variant_ids": [0, 3]},
+        {"variant_ids": "empty short"},
+    ),
+    Case(
+        proxy_grm.variant_score,
+        {"variant": 3, "acc": 1.0, "prox": -1.0},
+        {"prox": OPTIONAL},
+    ),
+    *(
+        Case(
+            function,
+            {"rows": [{"id": "a", "rewards": [1.0, 0.0], "reverse": False}]},
+            {"rows": "empty short"},
+        )
+        for function in (proxy_grm.vl_rewardbench, proxy_grm.mm_rlhf, proxy_grm.mmrb_group)
+    ),
+    # Reward models: DIR
+    Case(
+        models.club_categorical,
+        {"logits": LOGP, "labels": [1, 0], "past_labels": [0, 1], "clamp": "none"},
+        {"past_labels": "none empty short"},
+    ),
+    Case(models.bias_head_loss, {"logits": LOGP, "labels": [1, 0]}),
+    Case(
+        models.total_loss,
+        {
+            "h_chosen": LOGP,
+            "h_rejected": MASK,
+            "r_chosen": [1.0, 0.5],
+            "r_rejected": [0.0, 0.2],
+            "bias_label": [1, 0],
+            "lam": 1.0,
+            "representation": "difference",
+            "head": {"W": [[1.0, 0.0], [0.0, 1.0]], "b": [0.0, 0.1]},
+            "clamp": "none",
+        },
+    ),
+    Case(
+        models.length_label,
+        {"len_chosen": [5, 3], "len_rejected": [3, 4], "ties": "zero"},
+    ),
+    Case(
+        models.length_penalty,
+        {"rewards": [1.0, 0.5], "lengths": [100, 20], "alpha": 0.001},
+    ),
+    Case(models.pearson_penalty, {"rewards": [1.0, 0.5], "attribute": [3.0, 1.0]}),
+    Case(
+        models.product_of_experts_loss,
+        {
+            "r_chosen": [1.0, 0.5],
+            "r_rejected": [0.0, 0.2],
+            "bias_chosen": [1.0, 0.5],
+            "bias_rejected": [0.0, 0.2],
+        },
+    ),
+    Case(models.dual_lambda, {"lam": 1.0, "auc": 0.7, "target": 0.55, "rate": 0.1, "most": 10.0}),
+    Case(
+        models.probe_auc,
+        {
+            "features": f64([[0.0], [1.0], [0.2], [1.2]]),
+            "labels": [0, 1, 0, 1],
+            "folds": 2,
+            "ridge": 1.0,
+            "seed": 0,
+        },
+        {"labels": "item_none"},
+    ),
+    Case(
+        models.grouped_pair_metrics,
+        {"r_chosen": [1.0, 0.5], "r_rejected": [0.0, 0.7], "group": [0, 1]},
+    ),
+    Case(
+        models.accuracy_by_group,
+        {"predictions": [1, 0], "labels": [1, 1], "groups": ["a", "b"]},
+        {"groups": "item_number"},
+    ),
+    Case(
+        models.rmbench_metrics,
+        {
+            "domains": ["chat"] * 2,
+            "scores_chosen_rejected": [(1.0, 0.0), (2.0, 2.0), (3.0, 1.0), (0.0, 1.0)],
+            "styles_per_sample": 2,
+        },
+    ),
+    Case(
+        models.attribute_correlation,
+        {"rewards": [1.0, 0.5], "attribute": [3.0, 1.0]},
+    ),
+    Case(models.auc, {"scores": [0.1, 0.9], "labels": [0, 1]}),
     # Bench
     Case(bench.wilson, {"successes": 3, "count": 4}),
     Case(bench.mean_estimate, {"values": [0.0, 1.0]}, {"values": "short"}),
@@ -1007,6 +1240,11 @@ CASES = [
         bench.choice_of,
         {"values": [0.1, 0.9]},
         {"values": "nan inf empty short item_none"},
+    ),
+    Case(
+        bench.preference_rows,
+        {"items": [Item("a", message("p"), responses_of("a", ["x", "y"]), (1,))]},
+        {"items": "empty short"},
     ),
     Case(bench.accuracy, {"judged": JUDGED}, {"judged": "empty short"}),
     Case(bench.by_subset, {"judged": JUDGED}, {"judged": "empty short"}),

@@ -10,14 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from burnish.config.schema import DistilTrain, DpoTrain
+from burnish.config.schema import DistilTrain, DpoTrain, RewardModelTrain
 from burnish.policy import components
 from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.config import VersusConfig
 from burnish.rewards.judges.genrm import GenRMOptions
 from burnish.rewards.judges.openrs.judge import OpenRSOptions
+from burnish.rewards.judges.proxy_rubric import ProxyModelConfig, ProxyRubricConfig
 from burnish.rewards.judges.rubric.scorer import RubricOptions
 from burnish.rewards.judges.skill_rm import SkillOptions
+from burnish.rewards.models.dir_term import DirTerm
+from burnish.rewards.models.reward import RewardModelConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -25,6 +28,15 @@ CARDS = sorted((DOCS / "methods").glob("*.md"))
 RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
 
 SETTINGS = {
+    "grpo": (components.SumThenNormalise, components.KL, components.StaticRegion),
+    "dr_grpo": (components.SumThenNormalise, components.Aggregate),
+    "dapo": (
+        components.InformativeGroups,
+        components.OverlongPenalty,
+        components.StaticRegion,
+    ),
+    "gspo": (components.StaticRegion,),
+    "gdpo": (components.NormaliseThenSum, components.BatchWhiten),
     "etr": (components.Elastic,),
     "gd2po": (
         components.SignConflict,
@@ -41,7 +53,11 @@ SETTINGS = {
     "quarkmedbench": (RubricOptions,),
     "skill_rm": (SkillOptions,),
     "dpo": (DpoTrain,),
+    "reward_model": (RewardModelTrain, RewardModelConfig),
+    "dir": (DirTerm,),
+    "proxy_grm": (ProxyRubricConfig, ProxyModelConfig),
     "distil": (DistilTrain,),
+    "ppo": (components.GeneralisedAdvantage, components.SharedCritic),
 }
 SHARED = {"eps", "ddof", "name", "weight", "category"}
 """Keys that many components and every reward have."""
@@ -97,6 +113,7 @@ def test_the_page_of_recipes_names_every_component() -> None:
         components.Shaping,
         components.Weights,
         components.Advantage,
+        components.Critic,
         components.Select,
         components.PostScale,
     )

@@ -1,5 +1,6 @@
 """Every public function refuses what it cannot work with, in one line that names the argument."""
 
+import contextlib
 import importlib
 import inspect
 import math
@@ -9,8 +10,9 @@ from collections.abc import Mapping
 import pytest
 import torch
 
+import burnish
 from burnish.errors import UserError
-from public_cases import CASES, ELSEWHERE, PACKAGES, PUBLISHED
+from public_cases import CALLS, CASES, ELSEWHERE, PACKAGES, PUBLISHED
 
 BY_NAME = {case.function.__name__: case for case in CASES}
 
@@ -92,6 +94,59 @@ def test_a_spoilt_argument_is_handled_or_refused_by_name(case, argument, kind, b
     named = case.given if kind in ("short", "empty") else (argument,)
     assert any(name in message for name in named), message
     assert "\n" not in message
+
+
+COUNTS = [
+    pytest.param(case, argument, id=f"{case.function.__name__}-{argument}")
+    for case in CASES
+    for argument, value in case.given.items()
+    if isinstance(value, int) and not isinstance(value, bool)
+]
+
+
+@pytest.mark.parametrize("huge", [2**62, 2**80, 10**400], ids=["2**62", "2**80", "10**400"])
+@pytest.mark.parametrize(("case", "argument"), COUNTS)
+def test_a_huge_count_is_refused_or_computed_and_never_hangs(case, argument, huge):
+    with contextlib.suppress(UserError):
+        case.function(**{**case.given, argument: huge})
+
+
+WRONG = {
+    "none": None,
+    "nan": math.nan,
+    "word": "x",
+    "list": [],
+    "dict": {},
+    "object": object(),
+    "huge": 2**80,
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "argument", "bad"),
+    [
+        pytest.param(call, given, argument, bad, id=f"{call.__name__}-{argument}-{kind}")
+        for call, given, lets in CALLS
+        for argument in given
+        for kind, bad in WRONG.items()
+        if f"{argument}-{kind}" not in lets.split()
+    ],
+)
+def test_a_wrong_type_is_refused_by_the_calls_of_the_package(
+    call, given, argument, bad, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    arguments = {**given, argument: bad}
+    answers = ("7", "8") if call is burnish.judge else ()
+    first = [arguments.pop("prompt"), *answers] if answers else []
+    with pytest.raises(UserError) as refusal:
+        call(*first, **arguments)
+    message = str(refusal.value)
+    meant = {"reference": "run", "run_a": "run", "run_b": "run", "task": "data"}
+    meant |= {"held_out": "format", "method": "judge"}
+    assert argument in message or meant[argument] in message, message
+    assert "\n" not in message
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_public_function_is_walked_or_named_with_a_reason():

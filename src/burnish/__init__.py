@@ -3,7 +3,7 @@
     import burnish
 
     run = burnish.train("grpo", model="smollm2", data=rows, rewards=[my_reward], steps=50)
-    run.samples(), run.metrics(), run.plot(), run.why("0/train/3")
+    run.samples(), run.metrics(), run.plot(), run.why("train-1-1-4")
 
 Names are imported when they are first used: the nouns at once, everything that needs torch late.
 """
@@ -93,7 +93,26 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"{__name__}.{name}")
-    return _find(name)
+    found = _find(name)
+    if name in ("train", "train_async"):
+        from burnish.api import launch
+
+        launch.progress = launch.progress or _Progress()
+    return found
+
+
+class _Progress:
+    """Progress in the terminal or the notebook; loaded when the first run is shown."""
+
+    def view(self, trainer: Any) -> Any:
+        from burnish.cli.choose_view import view_for
+
+        return view_for(trainer, quiet=False, as_json=False)
+
+    def say(self, line: str) -> None:
+        from burnish.cli.console import say
+
+        say(line)
 
 
 def __dir__() -> list[str]:

@@ -5,20 +5,26 @@
     as_numbers("scores", scores)                    # scores: item 3 is nan, expected a finite number
 
 Each gives back the plain value, or raises one line that names the argument, what it got and what
-it expects. Tensors have the same in `burnish.policy.tensors`.
+it expects. Tensors have the same in `burnish.tensors`.
 """
 
 from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any, Literal, overload
 
 from burnish.errors import ArgumentError, did_you_mean
 from burnish.numbers import plain
 
 NUMBER = "a finite number"
+LARGEST_SEED = 2**63 - 1
+"""Of torch's generators."""
+LARGEST_COUNT = 1_000_000
+"""Of draws and of candidates; a larger one is a slip that would fill the memory or never end."""
 
 
 def refused(what: str, got: object, expected: str) -> ArgumentError:
@@ -61,6 +67,34 @@ def as_texts(what: str, values: Any) -> list[str]:
     return [as_text(what, item) for item in items]
 
 
+def as_flag(what: str, value: Any) -> bool:
+    """True or False; a word such as "no" is true to Python and is refused."""
+    if not isinstance(value, bool):
+        raise refused(what, value, "True or False")
+    return value
+
+
+def as_path(what: str, value: Any, of: str = "a path") -> Path:
+    """A path from a text or a `Path`; `of` says what it leads to."""
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise refused(what, value, of)
+    return Path(value)
+
+
+def as_table(what: str, value: Any, of: str = "a dict with text keys") -> dict[str, Any]:
+    """A dict whose keys are texts."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise refused(what, value, of)
+    return dict(value)
+
+
+def as_function(what: str, value: Any) -> Callable[..., Any]:
+    """Something that can be called."""
+    if not callable(value):
+        raise refused(what, value, "a function")
+    return value  # type: ignore[no-any-return]
+
+
 def read_each(what: str, texts: Any, read: Callable[[str], Any]) -> Any:
     """What `read` makes of a text, or a list of that for a list of texts.
 
@@ -100,8 +134,16 @@ def as_number(
 
 def as_whole(what: str, value: Any, *, low: float = -math.inf, high: float = math.inf) -> int:
     """A whole number within its bounds; exact where a float would not be, as seeds need it."""
-    as_number(what, value, low=low, high=high, whole=True)
-    return int(plain(value))
+    number = plain_number(value)
+    is_whole = number is not None and math.isfinite(number) and number.is_integer()
+    if not is_whole or not low <= (found := int(plain(value))) <= high:
+        raise refused(what, value, _bounds(low, high, -math.inf, math.inf, True))
+    return found
+
+
+def as_seed(what: str, value: Any) -> int:
+    """A seed that every generator here takes."""
+    return as_whole(what, value, low=0, high=LARGEST_SEED)
 
 
 @overload

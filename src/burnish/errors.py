@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 _FULL = re.compile(r"\b(CUDA|HIP)\b.*out of memory|CUBLAS_STATUS_ALLOC_FAILED")
 
@@ -20,7 +21,15 @@ class BurnishError(Exception):
 
 
 class UserError(BurnishError):
-    """Something in your input. One line: what, where, got, expected, next step."""
+    """Something in your input. One line: what, where, got, expected, next step.
+
+    `python` is the same line for somebody who called a function, where the next step is spelled
+    differently there: `again=True` for `--again`. `python_words` puts it in place.
+    """
+
+    def __init__(self, *args: object, python: str = "") -> None:
+        super().__init__(*args)
+        self.python = python or str(self)
 
 
 class ArgumentError(UserError, ValueError):
@@ -37,9 +46,10 @@ class RunChanged(UserError):
     """
 
     def __init__(self, run: str, began: str, undo: str) -> None:
+        begin = f"run '{run}' was started {began}; {undo}, choose another"
         super().__init__(
-            f"run '{run}' was started {began}; {undo}, choose another run.name, or "
-            "start a new run with --again"
+            f"{begin} run.name, or start a new run with --again",
+            python=f"{begin} name, or start a new run with again=True",
         )
         self.began = began
 
@@ -72,6 +82,10 @@ class StoreError(BoundaryError):
     """The run folder could not be read or written."""
 
 
+class ProcessDied(BoundaryError):
+    """Another process of the run died first; the line has its last words."""
+
+
 class GuardTripped(BurnishError):
     """A guard stopped the run before a bad number could reach the weights.
 
@@ -92,6 +106,17 @@ class GuardTripped(BurnishError):
         self.tensor = tensor
         self.step = step
         self.samples = samples
+
+
+@contextmanager
+def python_words() -> Iterator[None]:
+    """Spell the errors of a call in Python as Python is written, not as a command line."""
+    try:
+        yield
+    except BurnishError as error:
+        said = error.python if isinstance(error, UserError) else str(error)
+        error.args = (said.replace("--again", "again=True"), *error.args[1:])
+        raise
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -12,7 +12,9 @@ the config of a run says which one it was trained with.
 from __future__ import annotations
 
 import inspect
+import math
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -23,6 +25,7 @@ import msgspec
 
 from burnish.digest import code_digest as code_digest
 from burnish.errors import UserError
+from burnish.numbers import plain
 from burnish.seeds import digest
 
 PREFIX = "memory:"
@@ -69,7 +72,8 @@ def recall(path: str) -> Any:
     own = path.removeprefix(PREFIX).partition("@")[0]
     raise UserError(
         f"'{path}' stands for '{own}', which was given in Python and is not in this process. Run the "
-        "Python call that began the run again, or name a file: my_file.py:name."
+        f"Python call that began the run again; or give it again, as rewards=[{own}]; or name a file "
+        f"that holds it, such as the run's copy of its text: RUN/code/{own}.py:{own}."
     )
 
 
@@ -149,12 +153,33 @@ def _line(row: Any, number: int, what: str) -> bytes:
                 f"{what}: row {number}, {str(key)!r} holds bytes; expected text: value.decode()."
             )
     try:
-        return msgspec.json.encode(dict(row), enc_hook=_plain)
+        line = msgspec.json.encode(dict(row), enc_hook=_plain)
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise UserError(
             f"{what}: row {number} cannot be written as JSON: {' '.join(str(error).split())[:200]}. "
             "Expected texts, numbers, lists and dicts with text keys."
         ) from None
+    # JSON has no such numbers, and the encoder writes them as null.
+    if b"null" in line and (found := next(_not_finite(row), None)) is not None:
+        place, got = found
+        raise UserError(
+            f"{what}: row {number}, {place} is {got}; expected a finite number, or None where there "
+            "is none."
+        )
+    return line
+
+
+def _not_finite(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
+    """NaN and infinity anywhere in a value: `scores[2]`, `answer.value`."""
+    value = plain(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _not_finite(item, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, item in enumerate(value):
+            yield from _not_finite(item, f"{place}[{index}]")
 
 
 def _plain(value: Any) -> Any:
@@ -172,6 +197,6 @@ def _source(value: Any) -> str:
         value = value.func
     target = value if inspect.isroutine(value) or isinstance(value, type) else type(value)
     try:
-        return inspect.getsource(target)
+        return textwrap.dedent(inspect.getsource(target))
     except (OSError, TypeError):
         return f"# The source of {object_name(value)} was not to be had.\n"

@@ -44,6 +44,8 @@ CATALOGUE = (
     Metric("reward/{reward}/mean", "", "mean of one reward before shaping", shown=("run", "report")),
     Metric("reward/{reward}/std", "", "standard deviation of one reward (ddof 1)"),
     Metric("reward/{reward}/missing", "share", "rollouts without a value of this reward"),
+    Metric("reward/corr/{pair}", "", "correlation of two rewards (`a~b`) over answers to the same prompts", shown=("run",)),
+    Metric("reward/conflict/{pair}", "share", "pairs of answers to a prompt that two rewards put in opposite order, of those that both tell apart", shown=("run",)),
     Metric("greedy/total", "", "mean total reward of the greedy answers that are baselines"),
     Metric("greedy/missing", "share", "prompts whose greedy answer has no reward"),
     Metric("status/{status}", "share", "rewards that ended with this status", shown=("progress",)),
@@ -59,7 +61,7 @@ CATALOGUE = (
     Metric(LENGTH, "tokens", "mean length of a rollout", "Mean length in tokens", ("run", "compare", "step", "progress", "report")),
     Metric("length/chosen", "tokens", "mean length of the preferred answers"),
     Metric("length/rejected", "tokens", "mean length of the other answers"),
-    Metric("rewards/chosen", "", "DPO's implicit reward of the preferred answers: beta times the log-ratio to the reference"),
+    Metric("rewards/chosen", "", "mean score of the preferred answers; of DPO the implicit one: beta times the log-ratio to the reference"),
     Metric("rewards/rejected", "", "the same of the other answers"),
     Metric("rewards/margins", "", "mean difference of the two", "Reward margin", ("compare",)),
     Metric("rewards/accuracies", "share", "pairs whose preferred answer is ahead, ties half", "Preference accuracy", ("compare",)),
@@ -91,6 +93,11 @@ CATALOGUE = (
     Metric("loss/entropy/coefficient", "", "weight of the adaptive entropy bonus; 0 while entropy is above its target"),
     Metric("loss/sft/coefficient", "", "weight of the imitation of experts"),
     Metric("loss/sft/held_out_nll", "nats", "negative log-likelihood of demonstrations never imitated"),
+    Metric("critic/explained_variance", "share", "variance of the returns that the critic foretold: 1 all, 0 none; left out where returns are equal", "Explained variance of the critic", ("run", "report")),
+    Metric("critic/value", "", "mean value that the critic gave a trained token before the update"),
+    Metric("critic/return", "", "mean return of a trained token: what the critic should have said"),
+    Metric("critic/kl", "nats", "mean log-prob of a trained token less the starting model's, where the reward loses it"),
+    Metric("terms/{term}/{figure}", "", "a figure of one of the `terms` of a reward model's loss"),
     Metric("weights/{reward}/{figure}", "", "a reward's weight and the factors that made it"),
     Metric("reference/refrozen", "", "1 where the unit of the rewards was measured again"),
     Metric("reference/{reward}/saturated", "share", "values at the clip of the frozen reference"),
@@ -120,7 +127,7 @@ def known(name: str) -> Metric | None:
 def _pattern(name: str) -> re.Pattern[str]:
     """A name as a pattern; a reward's name may hold slashes, other words do not."""
     words = re.split(r"(\{\w+\})", name)
-    kinds = {"{reward}": r".+"}
+    kinds = {"{reward}": r".+", "{pair}": r".+"}
     return re.compile(
         "".join(kinds.get(w, r"[^/]+") if w[:1] == "{" else re.escape(w) for w in words)
     )
@@ -141,6 +148,22 @@ def reward_parts(names: Iterable[str]) -> dict[str, str]:
     """Rewards by name, each with the metric of its mean."""
     found = {name: name.removeprefix("reward/").removesuffix("/mean") for name in names}
     return {part: n for n, part in found.items() if n == f"reward/{part}/mean"}
+
+
+def agreeing(names: Iterable[str]) -> list[str]:
+    """Rewards that have a correlation or a conflict with another one, in their order."""
+    known_names = set(names)
+    parts = list(reward_parts(names))
+    return [
+        part
+        for part in parts
+        if any(
+            f"reward/{kind}/{pair}" in known_names
+            for other in parts
+            for pair in (f"{part}~{other}", f"{other}~{part}")
+            for kind in ("corr", "conflict")
+        )
+    ]
 
 
 def main_reward(names: Iterable[str]) -> str | None:

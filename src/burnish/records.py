@@ -37,8 +37,10 @@ class Status(StrEnum):
     """The scorer ran past its deadline."""
     PARSE_ERROR = "parse_error"
     """A reply could not be read as a verdict."""
+    REWARD_ERROR = "reward_error"
+    """Your own reward raised; the reason has the exception and its place in your file."""
     INFRA_ERROR = "infra_error"
-    """Something outside failed: a server, a process, a file, the scorer's own code."""
+    """Something outside failed: a server, a process, a file."""
     REFUSED = "refused"
     """A judge or a safety layer refused to answer."""
 

@@ -7,9 +7,12 @@ wherever it is made. No pickles.
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import inspect
+import os
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -19,10 +22,13 @@ from burnish import user_code
 from burnish.errors import UserError, did_you_mean
 from burnish.memory import is_kept, recall
 from burnish.seeds import digest
+from burnish.texts import safe
 from burnish.user_code import calling_user_code
 
 MOST_CHARACTERS = 2000
 """Of an exception's text that are looked at."""
+MOST_DESCRIBED = 500
+"""Characters of a line that describes an exception."""
 
 
 def find_function(path: str, where: str, root: Path = Path()) -> Callable[..., Any]:
@@ -105,17 +111,39 @@ def source_text(function: Callable[..., Any]) -> bytes:
 def describe(error: BaseException) -> str:
     """An exception on one line: its type, its message and where in the source it was raised."""
     try:
-        text = " ".join(str(error)[:MOST_CHARACTERS].split())
+        text = safe(" ".join(str(error)[:MOST_CHARACTERS].split()))
     except BaseException:  # boundary: the text of a foreign exception is foreign code too
         text = "(its text cannot be read: str() of it raises)"
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    place = _own_place(error)
+    return line[: MOST_DESCRIBED - len(place)] + place
+
+
+def _own_place(error: BaseException) -> str:
+    """` (my_rewards.py:18 in score)`: the innermost line of the user's own code.
+
+    An exception that a library raises is named by the line that called the library; one without
+    any such line by where it was raised.
+    """
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code.co_filename == user_code.__file__:
-            break  # the line of the user's own that was refused
-        trace = trace.tb_next
-    if trace is not None:
+    places: list[str] = []
+    own: list[str] = []
+    while trace is not None:
         code = trace.tb_frame.f_code
+        if code.co_filename == user_code.__file__ and places:
+            break  # the line of the user's own that was refused
         file = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
-        line += f" ({file}:{trace.tb_lineno} in {code.co_name})"
-    return line[:500]
+        places.append(f" ({file}:{trace.tb_lineno} in {code.co_name})")
+        if not _is_library(code.co_filename):
+            own.append(places[-1])
+        trace = trace.tb_next
+    return (own or places or [""])[-1]
+
+
+@functools.cache
+def _is_library(file: str) -> bool:
+    """Whether a file belongs to burnish, Python or an installed package; user code does not."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    places = [*(sysconfig.get_path(name) for name in names), str(Path(__file__).parent)]
+    is_installed = f"{os.sep}site-packages{os.sep}" in file
+    return is_installed or file.startswith(("<frozen", *(f"{p}{os.sep}" for p in places)))

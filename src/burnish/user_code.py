@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _inside: ContextVar[int] = ContextVar("burnish_user_code", default=0)
 """The process in which user code is running; 0 where none is."""
 _end_process = os._exit
+_before_exit: list[tuple[int, Callable[[int], object]]] = []
+"""Process and what to call in it before it ends."""
 _logged: set[str] = set()
 
 
@@ -61,7 +63,23 @@ def calling_user_code() -> Iterator[None]:
 def _refuse_exit(status: int) -> NoReturn:
     if _inside.get() == os.getpid():
         raise ExitRefused(f"os._exit({status}) was called, which would end the whole run")
+    for pid, tell in _before_exit:
+        if pid == os.getpid():
+            tell(status)
     _end_process(status)
+
+
+@contextmanager
+def tell_before_exit(tell: Callable[[int], object]) -> Iterator[None]:
+    """While inside, `tell(status)` is called before `os._exit` ends this process."""
+    if os._exit is _end_process:
+        os._exit = _refuse_exit
+    entry = (os.getpid(), tell)
+    _before_exit.append(entry)
+    try:
+        yield
+    finally:
+        _before_exit.remove(entry)
 
 
 @contextmanager

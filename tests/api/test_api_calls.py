@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import burnish
-from burnish import Evidence, Reward
+from burnish import Evidence, Reward, memory
 from burnish.errors import UserError
 from burnish.lm import ScriptedLM
 
@@ -42,7 +42,7 @@ def test_a_reward_that_cannot_judge_has_no_number() -> None:
     def breaks(text: str) -> float:
         raise ValueError("no")
 
-    assert burnish.score(breaks, "Hi", "x").status == "infra_error"
+    assert burnish.score(breaks, "Hi", "x").status == "reward_error"
 
 
 def test_a_group_reward_sees_all_answers() -> None:
@@ -115,6 +115,29 @@ def test_runs_are_evaluated_and_compared(tmp_path: Path, monkeypatch: pytest.Mon
     assert "run.seed" in both._repr_html_()
 
 
+def test_a_run_with_a_reward_of_another_process_is_evaluated_with_the_reward_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_digit(text: str, answer: str) -> float:
+        return float(answer in text)
+
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": f"Write {n}.", "answer": str(n)} for n in range(10)]
+    small = {"rollout": {"prompts": 1, "samples": 2, "max_tokens": 2}, "evaluation": {"prompts": 1}}
+    burnish.train(
+        "grpo", model="tiny", data=rows, rewards=[has_digit], steps=1, show=False, name="a", **small
+    )
+    monkeypatch.setattr(memory, "_kept", {})  # as in a new process
+    run = burnish.load_run("a")
+    with pytest.raises(UserError, match=r"give it again, as rewards=\[has_digit\]; or name a file"):
+        burnish.evaluate(run)
+    again = burnish.evaluate(run, rewards=[has_digit])
+    assert (
+        again.record()
+        == burnish.evaluate(run, rewards=["runs/a/code/has_digit.py:has_digit"]).record()
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -126,7 +149,10 @@ def test_runs_are_evaluated_and_compared(tmp_path: Path, monkeypatch: pytest.Mon
         (lambda: burnish.judge("x", model="tiny"), "responses: got (), expected at least one"),
         (lambda: burnish.judge("x", "a", "b", model=3), "model: got int; expected smollm2, tiny"),
         (lambda: burnish.generate("tiny", []), "prompts: got [], expected a text, a list"),
-        (lambda: burnish.generate("tiny", "x", n=0), "n is 0; expected at least 1"),
+        (
+            lambda: burnish.generate("tiny", "x", n=0),
+            "n is 0; expected a whole number of at least 1",
+        ),
         (lambda: burnish.generate("tiny", "x", temperature=float("nan")), "temperature is nan"),
         (lambda: burnish.generate("tiny", "x", tempratur=1), "expected n, temperature, top_k"),
         (lambda: burnish.generate("no-such", "x"), "there is no model 'no-such'"),

@@ -76,7 +76,7 @@ def test_a_config_built_of_typed_parts_is_checked() -> None:
         ({"steps": float("nan")}, "steps is nan; expected int >= 1"),
         ({"optimiser": {"learning_rate": float("nan")}}, "learning_rate is nan; expected float"),
         ({"rewards": ["nmeric"]}, "Did you mean 'numeric'?"),
-        ({"rewards": [3]}, "rewards: got int; expected a function"),
+        ({"rewards": [3]}, "rewards: got 3, expected a function"),
         ({"rewards": []}, "rewards: got none, expected at least one"),
         ({"data": []}, "data: got no rows; expected at least one"),
         ({"data": [1]}, "data: row 0 is int; expected a dict"),

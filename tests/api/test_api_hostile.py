@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import burnish
+from burnish.api.settings import as_settings
 from burnish.cli.console import emit_json
 from burnish.errors import UserError
 from burnish.lm.wire import Reply
 from burnish.memory import keep_rows, restore_rows, rows_file
+from burnish.source import describe
 from burnish.store.sweep import sweep_path
 
 
@@ -54,6 +58,26 @@ def test_a_version_that_is_none_of_ours_counts_as_unknown_weights(
 def test_rows_with_bytes_are_refused() -> None:
     with pytest.raises(UserError, match="holds bytes"):
         keep_rows([{"prompt": b"What is 5?"}])
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        ({"answer": {"scores": [1.0, float("nan")]}}, r"answer\.scores\[1\] is nan"),
+        ({"answer": float("-inf")}, "answer is -inf"),
+        ({"answer": [np.array([0.5, np.inf])]}, r"answer\[0\]\[1\] is inf"),
+    ],
+)
+def test_rows_with_numbers_that_json_has_not_are_refused(row: dict[str, Any], place: str) -> None:
+    rows = [{"prompt": "a", "answer": None}, {"prompt": "b", **row}]
+    with pytest.raises(UserError, match=f"data: row 1, {place}; expected a finite number"):
+        as_settings({"data": rows})
+
+
+def test_an_error_of_a_library_cannot_steer_the_terminal() -> None:
+    assert describe(RuntimeError("no \x1b[31mserver\x9b2J")) == (
+        r"RuntimeError: no \x1b[31mserver\x9b2J"
+    )
 
 
 def test_json_lines_hold_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from burnish.bench.statistics import Estimate
 from burnish.cli import notebook_view
 from burnish.cli.progress import Watch
-from burnish.training.data import PromptReport
+from burnish.training.data import AnswerBudget, PromptReport
 from burnish.training.events import Finished, HeldOut, Started, StepDone
 from burnish.training.forecast import Forecast
 
@@ -99,7 +99,7 @@ def test_the_stop_button_stops_and_the_same_cell_goes_on(kernel: Kernel) -> None
 def test_the_page_is_text_and_says_what_happened() -> None:
     view = notebook_view.NotebookView(("<b>2 rows</b> skipped",), Watch(16))
     view.update = lambda: None  # type: ignore[method-assign]
-    forecast = Forecast({"weights": 2**20}, 2**33, 0.25, 0.5)
+    forecast = Forecast({"weights": 2**20}, 2**33)
     sizes = {
         "parameters": 115_264,
         "trained_parameters": 115_264,
@@ -115,6 +115,7 @@ def test_the_page_is_text_and_says_what_happened() -> None:
             dtype="float32",
             forecast=forecast,
             prompts=PromptReport(5, 62),
+            answers=AnswerBudget(16, ""),
             **sizes,
         )
     )

@@ -180,6 +180,7 @@ def test_rewards_may_be_async_abstain_or_carry_evidence() -> None:
         ("sft", [{"messages": [{"role": "user", "content": f"Say {n}."},
                                {"role": "assistant", "content": str(n)}]} for n in range(9)]),
         ("dpo", [{"prompt": f"Say {n}.", "chosen": str(n), "rejected": "no"} for n in range(9)]),
+        ("reward_model", [{"prompt": f"Say {n}.", "chosen": str(n), "rejected": "no"} for n in range(9)]),
     ],
 )  # fmt: skip
 def test_the_same_call_trains_by_other_kinds(kind: str, rows: list[dict[str, Any]]) -> None:
@@ -238,3 +239,32 @@ def test_an_unknown_setting_is_refused_whatever_its_value(value: object) -> None
 def test_a_kind_without_a_recipe_asks_for_one() -> None:
     with pytest.raises(UserError, match="name one"):
         burnish.train(data=[{"prompt": "a"}], train={"kind": "focal"})
+
+
+def test_an_answer_by_number_is_one_that_was_trained_on() -> None:
+    run = train()
+    assert run.samples().split.iloc[-1] == "eval:held_out"
+    trained = run.samples(split="train")
+    assert run.why(-1).response == trained.response.iloc[-1]
+    assert run.why(0).response == trained.response.iloc[0]
+    assert run.why(trained["sample"].iloc[2]).response == trained.response.iloc[2]
+    with pytest.raises(UserError, match=r"trained on; got number 9999\. Name another: train-"):
+        run.why(9999)
+
+
+def test_why_says_what_the_number_of_a_pair_is() -> None:
+    rows = [{"prompt": f"Say {n}.", "chosen": str(n), "rejected": "no"} for n in range(9)]
+    kind = {"kind": "dpo", "batch": 4}
+    run = burnish.train(data=rows, train=kind, steps=2, **{**SMALL, "rollout": {}})
+    said = repr(run.why("train-2-1-2"))
+    assert "implicit " in said
+    assert "the rejected answer's log-prob, less the reference model's, times beta 0.1" in said
+    assert "margin chosen - rejected" in said
+
+
+def test_why_of_a_run_without_rewards_says_what_it_measures() -> None:
+    rows = [{"prompt": f"Say {n}.", "completion": str(n)} for n in range(9)]
+    kind = {"kind": "sft", "batch": 4}
+    run = burnish.train(data=rows, train=kind, steps=2, **{**SMALL, "rollout": {}})
+    with pytest.raises(UserError, match=r"sft learns given answers.* the loss"):
+        run.why(-1)

@@ -17,7 +17,7 @@ from burnish.api import sweep as engine
 from burnish.api.sweep import SweepEvent, find_gpus, parameters_of, run_sweep, sweep
 from burnish.api.sweep_plan import Grid, plan_sweep, read_file, read_words, split_values
 from burnish.config.text import toml_value
-from burnish.errors import UserError
+from burnish.errors import StoreError, UserError
 from burnish.store import RunStore
 from burnish.store.sweep import read_sweep, sweep_path
 
@@ -300,3 +300,23 @@ def test_a_run_of_another_process_is_left_to_it(being_written: Path) -> None:
     found = sweep("tiny", {RATE: [FINISH]}, runs=being_written, show=events.append)
     assert ([state.status for state in found.runs], events) == (["elsewhere"], [])
     assert found.table is None
+
+
+@pytest.mark.usefixtures("fake")
+def test_of_two_equal_sweeps_at_once_the_second_says_who_trains_it(tmp_path: Path) -> None:
+    grid = Grid(["tiny"], [(RATE, [str(FINISH), str(CHATTY)])])
+    first = run_sweep(plan_sweep(grid, tmp_path), jobs=1)
+    next(first)
+    with pytest.raises(StoreError, match=r"is being trained by pid \d+ on .*--list"):
+        next(run_sweep(plan_sweep(grid, tmp_path)))
+    late = plan_sweep(grid, tmp_path)
+    assert [event.kind for event in first][-1] == "finished"
+    # The plan was made while the first one trained: nothing is left to do.
+    assert list(run_sweep(late)) == []
+    assert {state.status for state in late.states} == {"finished"}
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot make .*runs: Not a directory\."):
+        sweep("tiny", {RATE: [FINISH]}, runs=tmp_path / "file" / "runs")

@@ -1,6 +1,7 @@
 """Two runs compared prompt by prompt: worked numbers, gaps that are named, and refusals."""
 
 import itertools
+import math
 import random
 
 import pytest
@@ -17,6 +18,7 @@ from burnish.bench import (
     p_text,
     paired_test,
     sign_flip,
+    statistics,
 )
 from burnish.errors import UserError
 from burnish.records import Message, Task
@@ -80,6 +82,27 @@ def test_mcnemar_of_thousands_neither_overflows_nor_vanishes():
     assert 0.0 < mcnemar(2400, 2600) < 0.01
     assert mcnemar(2500, 2500) == 1.0
     assert mcnemar(0, 3000) == 0.0  # smaller than the smallest float
+
+
+@pytest.mark.parametrize(("fewer", "more"), [(4900, 5100), (3, 9000), (4999, 5001), (4000, 6000)])
+def test_mcnemar_in_floats_is_the_exact_one(monkeypatch, fewer, more):
+    exact = mcnemar(fewer, more)
+    monkeypatch.setattr(statistics, "EXACT_ITEMS", 0)
+    assert mcnemar(fewer, more) == mcnemar(more, fewer) == pytest.approx(exact, rel=1e-8)
+
+
+def test_mcnemar_of_a_billion_is_the_normal_tail():
+    """One of the largest counts there may be: z = (d - 1) / sqrt(n), two-sided."""
+    few, many = 499_950_000, 500_050_000
+    z = (many - few - 1) / math.sqrt(few + many)
+    assert mcnemar(few, many) == pytest.approx(math.erfc(z / math.sqrt(2)), rel=1e-4)
+    assert mcnemar(10**9, 3) == 0.0
+    assert mcnemar(10**9, 10**9) == 1.0
+
+
+def test_mcnemar_refuses_counts_that_no_benchmark_has():
+    with pytest.raises(UserError, match=r"only_first: got 1208925819614629174706176, expected"):
+        mcnemar(2**80, 3)
 
 
 def test_mcnemar_refuses_negative_counts():
@@ -184,13 +207,13 @@ def test_neither_order_nor_sides_matter(marks, rng):
 
 
 def test_graded_marks_take_the_sign_flip_test_and_their_own_unit():
-    a = {f"p{i}": 0.25 for i in range(8)}
-    b = {f"p{i}": 0.5 + 0.01 * i for i in range(8)}
+    a = {f"p{i:02}": 0.25 for i in range(10)}
+    b = {f"p{i:02}": 0.5 + 0.01 * i for i in range(10)}
     found = compare(held_out(a), held_out(b, "b"))
     assert (found.test.method, found.test.fourfold) == (Method.SIGN_FLIP, None)
-    assert found.test.p_value == 2 / 2**8
-    assert found.test.difference.value == pytest.approx(0.285)
-    assert found.verdict.startswith("B is better by 0.285 [0.")
+    assert found.test.p_value == 2 / 2**10
+    assert found.test.difference.value == pytest.approx(0.295)
+    assert found.verdict.startswith("B is better by 0.295 [0.")
     assert "points" not in found.verdict
 
 
@@ -200,7 +223,16 @@ def test_a_run_against_itself():
     assert found.test.p_value == 1.0
     assert found.test.difference.value == 0.0
     assert found.most_changed(3) == []
-    assert found.verdict == "cannot be told apart: every mark is the same, over 3 prompts"
+    assert found.verdict == "too few to say: every mark is the same, over 3 prompts"
+
+
+def test_six_prompts_are_too_few_whatever_the_test_says():
+    a = {f"p{i}": -1.0 for i in range(6)}
+    b = {f"p{i}": 0.0 for i in range(6)}
+    found = compare(held_out(a), held_out(b, "b"))
+    assert found.test.p_value < 0.05
+    assert found.test.difference[:3] == (1.0, 1.0, 1.0)
+    assert found.verdict == "too few to say: B - A is +1, p = 0.031, over 6 prompts"
 
 
 def test_prompts_of_one_run_and_prompts_without_a_mark_are_named():

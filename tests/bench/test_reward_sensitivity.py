@@ -98,7 +98,7 @@ def test_a_reward_that_raises_is_reported_not_raised() -> None:
         raise ValueError("no")
 
     report = checked_reward(from_function(broken, "broken"))
-    assert report.statuses == {"infra_error": 4}
+    assert report.statuses == {"reward_error": 4}
     assert finding(report, "range").is_bad
     assert "nothing to compare" in finding(report, "padding").says
 

@@ -23,7 +23,6 @@ def result(*seconds: float, **more) -> Result:
     fields |= {"peak_bytes": 1000, "peak_kind": "allocated on the GPU", "update_bytes": 400}
     fields |= {
         "forecast_bytes": {"weights": 700, "gradients": 100, "activations": 300},
-        "forecast_step_s": 1.0,
     }
     return Result(steps=[step(s) for s in seconds], **(fields | more))
 

@@ -12,9 +12,10 @@ from stored_run import metrics_of
 from burnish.bench.statistics import Estimate
 from burnish.config import Config, load
 from burnish.store import RunStore
-from burnish.training.data import PromptReport
+from burnish.training.data import AnswerBudget, PromptReport
 from burnish.training.events import Event, Finished, HeldOut, Saved, Started, StepDone
 from burnish.training.forecast import Forecast
+from burnish.training.trainer import ending
 
 CONFIG = {
     "steps": 3,
@@ -38,8 +39,9 @@ def started(folder: Path, done: int = 0) -> Started:
         threads=1,
         steps=3,
         done=done,
-        forecast=Forecast({"weights": 2**20, "optimiser": 2**21}, 2**33, 0.25, 0.5),
+        forecast=Forecast({"weights": 2**20, "optimiser": 2**21}, 2**33),
         prompts=PromptReport(512, 62, [("long-1", 2048), ("long-2", 1100)]),
+        answers=AnswerBudget(16, ""),
     )
 
 
@@ -68,10 +70,16 @@ class FakeTrainer:
         self.fail_at = fail_at
         self.store = RunStore.create(folder, {"steps": 3}, {}, recipe="small")
         self.world = SimpleNamespace(is_main=True)
-        self.tasks = SimpleNamespace(notes=("rows.jsonl: 2 of 10 rows skipped.",))
+        self.tasks = SimpleNamespace(
+            notes=("rows.jsonl: 2 of 10 rows skipped.",), sample=lambda count: []
+        )
         self.config = load(Config, CONFIG).value
         self.state = SimpleNamespace(step=0)
         self.stage = SimpleNamespace(name="", steps=3)
+
+    def note_end(self, error: BaseException) -> None:
+        status, reason = ending(error)
+        self.store.finish(status, {"reason": reason, "step": self.state.step})
 
     def run(self) -> Iterator[Event]:
         yield started(self.folder)

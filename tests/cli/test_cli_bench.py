@@ -98,15 +98,10 @@ def test_a_wrong_parquet_file_ends_with_2_every_time(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
-def test_a_judge_that_cannot_be_reached_has_no_accuracy(
-    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from burnish.lm.jobs import Limits
-
-    quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
-    monkeypatch.setattr("burnish.bench.open_judge.Limits", quick)
+def test_a_judge_that_cannot_be_reached_has_no_accuracy(typed: Type, tmp_path: Path) -> None:
     with JudgeServer(lambda prompt: None) as server:
         words = ("--with", "direct", "--model", server.model, "--out", tmp_path / "o.jsonl")
+        words += ("--retries", "0")
         done = typed("bench", "llmbar", "--data", llmbar_file(tmp_path / "l.jsonl"), *words)
     assert done.code == 3
     assert "no item has a verdict, so nothing is known about accuracy" in done.out
@@ -233,7 +228,8 @@ def test_a_live_judge_goes_on_where_it_was_stopped_and_is_compared(
         done = typed(*words, "--out", good)
         assert len(server.prompts) == 16
     assert done.code == 0, done.err
-    assert "100.0 [67.6, 100.0]" in done.out
+    assert "100.0 [67.6, 100.0] *" in done.out
+    assert done.out.count("* too few to say: fewer than 10 items") == 2  # the judge, its subsets
     assert "Adversarial/Manual" in done.out
     with JudgeServer(lambda prompt: winner("A")) as server:
         words = ("bench", "llmbar", "--data", path, "--with", "direct", "--model", server.model)
@@ -242,11 +238,12 @@ def test_a_live_judge_goes_on_where_it_was_stopped_and_is_compared(
     assert judge["accuracy"]["ties"] == 8
     assert judge["one_order"]["all"]["value"] == 0.5
     assert judge["flips"]["flipped"]["value"] == 1
+    assert "* too few to say: fewer than 10 items" in typed("compare", biased, good).out
     compared = typed("compare", biased, good, "--json")
     found = json.loads(compared.out)
     assert found["test"]["method"] == "mcnemar"
     assert found["test"]["p_value"] == pytest.approx(2 * 0.5**8)
-    assert found["verdict"].startswith("B is right more often by 100.0 points")
+    assert found["verdict"].startswith("too few to say: B - A is +100.0 points [54.1, 100.0]")
 
 
 @pytest.mark.parametrize("out", [(), ("--out", "found.jsonl")])
@@ -442,3 +439,19 @@ def test_healthbench_rubrics_are_read_by_the_rubric_judge(typed: Type, tmp_path:
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert (found["items"], found["failed"], found["score"]) == (2, 2, None)
+
+
+def test_pairs_to_train_on_are_written(typed: Type, tmp_path: Path) -> None:
+    row = {"instruction": "Say hi.", "output_1": "Hi.", "output_2": "Hello.", "preference": 2}
+    rows = [row, row | {"instruction": "Say no.", "preference": 1.5}]
+    path, out = tmp_path / "a.jsonl", tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    done = typed("bench", "alpaca_pairs", "--data", path, "--pairs", out, "--json")
+    assert done.code == 0, done.err
+    assert (json.loads(done.out)["pairs"], json.loads(done.out)["ties"]) == (2, 1)
+    first, tie = map(json.loads, out.read_text().splitlines())
+    assert (first["chosen"], first["rejected"], tie["tie"]) == ("Hello.", "Hi.", True)
+    path.write_text(json.dumps({"key": 1, "prompt": "p", "instruction_id_list": [], "kwargs": []}))
+    done = typed("bench", "ifeval", "--data", path, "--pairs", out)
+    assert done.code == 2
+    assert "--pairs expected one in which responses are compared" in done.err

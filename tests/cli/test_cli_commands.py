@@ -114,3 +114,16 @@ def test_help_of_a_command_is_quick(
     assert code == 0
     assert str(LINES[line].short_help)[:40] in text
     assert set(SLOW).isdisjoint(modules)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "burnish.cli", "methods", "--json"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert done.returncode == 3
+    line = (
+        "burnish: the output cannot be written: No space left on device; free some space or write"
+    )
+    assert done.stderr.startswith(line)
+    assert done.stderr.count("\n") == 1

@@ -61,7 +61,7 @@ def test_a_run_is_interrupted_continued_and_looked_at(
     with command(tmp_path) as first:
         assert first.stdout is not None
         for line in first.stdout:
-            if line.startswith("step 7/29  useful "):
+            if line.startswith("step 8/30  useful "):
                 first.send_signal(signal.SIGINT)
                 break
         _, told = first.communicate(timeout=600)
@@ -89,7 +89,7 @@ def test_a_run_is_interrupted_continued_and_looked_at(
     shown = typed("show", run.folder, "--sample", "29/train/0").out
     assert "<|im_start|>user\nWhat is " in shown
     assert "tokens    template 19, prompt " in shown
-    assert "useful groups" in typed("show", run.folder, "--step", 29).out
+    assert "useful groups" in typed("show", run.folder, "--step", 30).out
     assert "finished" in typed("runs", "--runs", tmp_path / "runs").out
 
 

@@ -40,6 +40,28 @@ def test_a_recipe_is_scored_as_by_the_python_function(typed: Type, here: Path) -
     assert len(kept) == 4
 
 
+def test_a_run_is_evaluated_on_its_own_task(typed: Type, here: Path) -> None:
+    words = ("steps=1", "task.level=2", "run.name=mine", "evaluation.prompts=0")
+    run = burnish.train("tiny", *words, show=False)
+    done = typed("eval", "runs/mine", "--prompts", 4, "--json")
+    assert done.code == 0
+    (record,) = lines(done.out)
+    own = lines((here / str(record["file"])).read_text())
+    assert own == burnish.evaluate(run, prompts=4).rows()
+    (record,) = lines(typed("eval", "mine", "--prompts", 4, "--json").out)  # by its name
+    assert lines((here / str(record["file"])).read_text()) == own
+    (record,) = lines(typed("eval", "runs/mine", "task.level=1", "--prompts", 4, "--json").out)
+    other = lines((here / str(record["file"])).read_text())
+    level_1 = burnish.evaluate(run, run.config.replace(task={"level": 1}), prompts=4)
+    assert other == level_1.rows() != own
+
+
+def test_a_model_alone_has_no_task(typed: Type, here: Path) -> None:
+    done = typed("eval", "tiny")
+    assert done.code == 2
+    assert "no TASK is given; expected a recipe" in done.err
+
+
 def test_a_file_is_scored_by_a_function_of_ones_own(typed: Type, here: Path) -> None:
     (here / "own.py").write_text(
         "def odd(text: str, answer: str) -> float | None:\n"
@@ -48,7 +70,7 @@ def test_a_file_is_scored_by_a_function_of_ones_own(typed: Type, here: Path) -> 
     words = ("eval", "tiny", "rows.jsonl", "--reward", "own.py:odd", "--max-tokens", 3)
     done = typed(*words, "--out", "kept.jsonl")
     assert done.code == 0
-    assert "score  1.000 [" in done.out
+    assert "score  1.000 (too few to say)" in done.out
     assert "valid  50% could be scored" in done.out
     kept = {row["prompt"]: row["score"] for row in lines((here / "kept.jsonl").read_text())}
     assert kept == {"Say 7.": 1.0, "Say 8.": None}

@@ -11,7 +11,7 @@ from cli_words import Type
 from burnish.cli.init import starters
 from burnish.store import RunStatus, RunStore
 
-KINDS = ("distil", "dpo", "policy", "sft", "tools")
+KINDS = ("distil", "dpo", "policy", "reward_model", "sft", "tools")
 
 
 @pytest.mark.parametrize("kind", KINDS)

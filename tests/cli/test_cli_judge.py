@@ -56,7 +56,7 @@ def test_pairs_are_judged_in_both_orders_and_explained(typed: Type, pairs: Path)
     assert "forward 1.000" in done.out
     assert "backward 1.000" in done.out
     assert "A it is" in done.out
-    assert "right     100.0 % [34.2, 100.0] of all" in done.out
+    assert "right     100.0 % [34.2, 100.0] (too few to say) of all" in done.out
     assert "spent     6 calls, 660 tokens" in done.out
     assert not any("SECRET" in prompt for prompt in server.prompts)
 
@@ -99,15 +99,9 @@ def test_prose_is_no_verdict(typed: Type, pairs: Path) -> None:
     assert len(server.prompts) == 3 * 2 * 2  # each order with one repair
 
 
-def test_a_server_that_is_down_ends_with_3_and_one_line(
-    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from burnish.lm.jobs import Limits
-
-    quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
-    monkeypatch.setattr("burnish.bench.open_judge.Limits", quick)
+def test_a_server_that_is_down_ends_with_3_and_one_line(typed: Type, pairs: Path) -> None:
     with JudgeServer(lambda prompt: None) as server:
-        done = typed("judge", pairs, "--model", server.model)
+        done = typed("judge", pairs, "--model", server.model, "--retries", "0")
     assert done.code == 3
     assert done.err.splitlines()[-1].startswith("burnish: no item got a verdict; all 3 failed with")
     assert "Traceback" not in done.err
@@ -115,16 +109,10 @@ def test_a_server_that_is_down_ends_with_3_and_one_line(
     assert "%" not in done.out
 
 
-def test_a_failure_of_the_connection_is_told_once_with_a_count(
-    typed: Type, pairs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from burnish.lm.jobs import Limits
-
-    quick = lambda **given: Limits(**given, retries=0, backoff_base_s=0.0)  # noqa: E731
-    monkeypatch.setattr("burnish.bench.open_judge.Limits", quick)
+def test_a_failure_of_the_connection_is_told_once_with_a_count(typed: Type, pairs: Path) -> None:
     with JudgeServer(fair) as server:
         gone = server.model
-    down = typed("judge", pairs, "--model", gone, "--with", "openrs")
+    down = typed("judge", pairs, "--model", gone, "--with", "openrs", "--retries", "0")
     assert down.code == 3
     assert down.out.count("one order has no value") == 1
     assert "  3 items, first sum: infra_error  " in down.out
@@ -389,13 +377,25 @@ def test_probe_on_the_screen_and_its_mistakes(typed: Type, many: Path, tmp_path:
         assert len(server.prompts) == 6 * 2 + 6 * 2
         wrong = typed("judge", "probe", many, "--model", server.model, "--edits", "prays")
     assert "forecast  24 calls" in done.out
-    assert "the winner of 100% of the pairs" in " ".join(done.out.split())
+    readings = done.out.replace("(too few to say)", "")
+    assert "the winner of 100% of the pairs" in " ".join(readings.split())
     assert "biased by: first place" in done.out
+    assert done.out.count("(too few to say)") >= 4, done.out
     assert (wrong.code, wrong.err.count("\n")) == (2, 1)
     assert "no edit 'prays'" in wrong.err
     single = rows(tmp_path / "one.jsonl", {"prompt": "p", "response": "x"})
     lone = typed("judge", "probe", single, "--model", "http://127.0.0.1:9/v1#m")
     assert (lone.code, "a probe needs pairs" in lone.err) == (2, True)
+
+
+def test_a_probe_of_few_pairs_does_not_clear_a_judge(typed: Type, many: Path) -> None:
+    with JudgeServer(Planted()) as server:
+        words = ("judge", "probe", many, "--model", server.model, "--edits", "none", "--limit", 4)
+        few = typed(*words)
+        found = json.loads(typed(*words, "--json").out)["findings"]
+    assert "no bias found" not in few.out
+    assert "too few to say: fewer than 10 pairs" in few.out
+    assert {one["doubt"] for one in found if one["estimate"]} == {"too few to say"}
 
 
 def test_a_column_that_a_judge_needs_is_asked_for(typed: Type, tmp_path: Path) -> None:
@@ -491,3 +491,20 @@ def test_rate_limits_reach_the_server_and_a_local_model_has_none():
         open_judge(JudgeSettings(model="tiny", rpm=30.0))
     assert JudgeSettings._fields == JudgeFlags._fields
     assert JudgeSettings._field_defaults == JudgeFlags._field_defaults
+
+
+def test_retries_hedges_and_the_rule_of_orders_are_flags(typed: Type, pairs: Path):
+    with JudgeServer(lambda prompt: None) as server:
+        done = typed("judge", pairs, "--model", server.model, "--one-order", "--retries", "0")
+    assert done.code == 3
+    assert len(server.prompts) == 3
+    first = winner("A")
+    with JudgeServer(lambda prompt: first) as server:
+        words = ("judge", pairs, "--model", server.model, "--json")
+        assert json.loads(typed(*words).out)["statuses"] == {"ok": 3}
+        done = typed(*words, "--rule", "abstain", "--hedge-after", "30")
+    found = json.loads(done.out)
+    assert found["statuses"] == {"abstain": 3}
+    assert found["items"][0]["values"] == [None, None]
+    done = typed("judge", pairs, "--model", "tiny", "--hedge-after", "1")
+    assert "--hedge-after limits a server" in done.err

@@ -32,9 +32,14 @@ METHODS = (
     "afrl",
     "brpo",
     "clipo",
+    "dapo",
+    "dr_grpo",
     "etr",
     "gd2po",
+    "gdpo",
     "genrm",
+    "grpo",
+    "gspo",
     "medalign",
     "openrs",
     "quarkmedbench",
@@ -50,15 +55,43 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_methods_tells_what_differs_from_grpo(typed: Type, folder: Path) -> None:
-    shown = typed("methods").out
-    assert "grpo         The baseline." in shown
-    assert "Shao et al. 2024" in shown
-    assert "wide         Clips higher." in shown
-    assert (
-        "trust_region: static high=0.28\n" in "\n".join(map(str.rstrip, shown.splitlines())) + "\n"
+def test_the_list_has_one_line_a_method(typed: Type, folder: Path) -> None:
+    (folder / "dr_wide.toml").write_text("# burnish train dr_wide\n# Dr.Wide: clips twice.\n")
+    lines = [line.rstrip() for line in typed("methods").out.splitlines()]
+    assert lines[:3] == ["grpo     The baseline", "dr_wide  clips twice", "wide     Clips higher"]
+    assert "What one is and when to use it: burnish methods NAME" in lines
+
+
+def test_the_shipped_list_fits_80_columns(typed: Type) -> None:
+    lines = typed("methods").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len([line for line in lines if line.split("  ")[0] in all_recipes()]) == len(
+        all_recipes()
     )
-    assert "burnish train wide" in shown
+
+
+def test_a_long_description_ends_with_a_part_or_a_word() -> None:
+    assert methods.shortened("Rewards are centred, then scaled.", 40) == (
+        "Rewards are centred, then scaled"
+    )
+    assert methods.shortened("Rewards are centred, then scaled.", 24) == "Rewards are centred"
+    assert methods.shortened("Rewards are centred then scaled.", 24) == "Rewards are centred ..."
+
+
+@pytest.mark.parametrize("name", all_recipes())
+def test_a_page_teaches_every_shipped_method(typed: Type, name: str) -> None:
+    shown = " ".join(typed("methods", name).out.split())
+    assert "Run it now" in shown
+    assert f"burnish train {name} model=tiny steps=3" in shown
+    assert "Measured effect" in shown
+
+
+def test_a_page_without_a_card_explains_the_components(typed: Type) -> None:
+    shown = " ".join(typed("methods", "cispo").out.split())
+    assert "REINFORCE with a clipped weight" in shown
+    assert "floor = False: Also raise ratios below" in shown
+    assert "arXiv 2506.13585" in shown
+    assert "None is written down" in shown
 
 
 def test_the_quick_start_and_grpo_come_first(typed: Type, folder: Path) -> None:
@@ -71,14 +104,14 @@ def test_the_quick_start_and_grpo_come_first(typed: Type, folder: Path) -> None:
 def test_pieces_show_only_what_is_not_default(typed: Type, folder: Path) -> None:
     policy = (
         "[policy.advantage]\nkind = 'normalise_then_sum'\n[policy.aggregate]\nmode = 'token-mean'\n"
-        "[[policy.auxiliary]]\nkind = 'kl'\ncoefficient = 0.04\n"
+        "[[policy.auxiliary]]\nkind = 'kl'\ncoefficient = 0.02\n"
     )
     (folder / "plain.toml").write_text(policy)
     rows = {r["name"]: r for r in map(json.loads, typed("methods", "--json").out.splitlines())}
     assert rows["plain"]["differs"] == {
         "advantage": "normalise_then_sum",
         "aggregate": "token-mean",
-        "auxiliary": "kl coefficient=0.04",
+        "auxiliary": "kl coefficient=0.02",
     }
     assert rows["plain"]["policy"]["advantage"]["ddof"] == 1
 
@@ -91,10 +124,10 @@ def test_tables_and_lists_inside_a_piece_are_short(typed: Type, folder: Path) ->
     (folder / "parts.toml").write_text(
         "[policy]\nadvantage = { kind = 'stepwise', rewards = ['a', 'b'], headings = ['why:'] }\n"
     )
-    shown = typed("methods").out
-    assert "a_name_that_is_long " in shown
-    assert "tri_factor severity={safe=3.0} threshold={safe=0.5}" in " ".join(shown.split())
-    assert "stepwise rewards=a,b headings=why:" in " ".join(shown.split())
+    rows = {r["name"]: r for r in map(json.loads, typed("methods", "--json").out.splitlines())}
+    weights = rows["a_name_that_is_long"]["differs"]["weights"]
+    assert weights == "tri_factor severity={safe=3.0} threshold={safe=0.5}"
+    assert rows["parts"]["differs"]["advantage"] == "stepwise rewards=a,b headings=why:"
 
 
 def test_methods_as_json(typed: Type, folder: Path) -> None:
@@ -106,7 +139,7 @@ def test_methods_as_json(typed: Type, folder: Path) -> None:
 
 def test_one_method_alone(typed: Type, folder: Path) -> None:
     shown = typed("methods", "wide").out
-    assert "wide         Clips higher." in shown
+    assert "wide: Clips higher." in shown
     assert "trust_region: static high=0.28" in shown
     assert "burnish try wide" in shown
     assert "The baseline." not in shown
@@ -135,10 +168,10 @@ def test_a_method_with_a_card_shows_where_it_is_and_its_effect(
     typed: Type, cards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(cards.parent)
-    shown = " ".join(typed("methods").out.split())
-    assert "effect: 0.71 instead of 0.64 card: cards/wide.md burnish train wide" in shown
-    assert shown.count("card:") == 1
-    assert "second" not in shown
+    shown = " ".join(typed("methods", "wide").out.split())
+    assert "Effect: 0.71 instead of 0.64" in shown
+    assert "card: cards/wide.md" in shown
+    assert "card:" not in typed("methods", "grpo").out
     rows = {r["name"]: r for r in map(json.loads, typed("methods", "--json").out.splitlines())}
     assert rows["wide"]["card"] == str(cards / "wide.md")
     assert rows["wide"]["effect"] == "0.71 instead of 0.64"
@@ -150,13 +183,11 @@ def test_a_method_with_a_card_shows_where_it_is_and_its_effect(
     "figures",
     ["", "<!-- figures -->\n<!-- /figures -->\n", "<!-- figures -->\nEffect: never closed\n"],
 )
-def test_a_card_without_a_measured_effect_shows_only_where_it_is(
-    typed: Type, cards: Path, figures: str
-) -> None:
+def test_a_card_without_a_measured_effect_has_none(typed: Type, cards: Path, figures: str) -> None:
     (cards / "wide.md").write_text(f"# Wide\n{figures}")
-    shown = typed("methods").out
-    assert "effect:" not in shown
-    assert "card:" in shown
+    rows = {r["name"]: r for r in map(json.loads, typed("methods", "--json").out.splitlines())}
+    assert rows["wide"]["effect"] == ""
+    assert rows["wide"]["card"] == str(cards / "wide.md")
 
 
 def test_cards_of_an_installed_package_come_before_those_of_a_checkout(
@@ -175,7 +206,7 @@ def test_cards_of_an_installed_package_come_before_those_of_a_checkout(
 
 def test_a_card_that_cannot_be_read_is_named(typed: Type, cards: Path) -> None:
     (cards / "wide.md").write_bytes(b"\xff\xfe")
-    shown = typed("methods")
+    shown = typed("methods", "wide")
     assert shown.code == 2
     assert f"{cards / 'wide.md'}: cannot read the method's card" in " ".join(shown.err.split())
 
@@ -197,7 +228,7 @@ def test_a_description_of_two_lines_is_shown_whole(folder: Path) -> None:
 
 def test_a_broken_recipe_is_named(typed: Type, folder: Path) -> None:
     (folder / "bad.toml").write_text("[policy]\nratio = 'tokne'\n")
-    shown = typed("methods")
+    shown = typed("methods", "bad")
     assert shown.code == 2
     assert shown.err.startswith("burnish: recipe 'bad': policy: ")
 

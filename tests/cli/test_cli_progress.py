@@ -12,10 +12,12 @@ from rich.console import Console
 import burnish.cli.console as console
 import burnish.cli.drawing as drawing
 import burnish.cli.progress as progress
+from burnish.bench.statistics import Estimate
 from burnish.cli import choose_view
 from burnish.cli.choose_view import view_for
 from burnish.cli.console import duration, interval, number, one_line, share, size
-from burnish.cli.progress import LiveView, Watch, reward_text, step_line, step_table
+from burnish.cli.progress import LiveView, Watch, result_line, reward_text, step_line, step_table
+from burnish.training.events import Finished
 
 
 def drawn(width: int, steps: int = 2) -> list[str]:
@@ -38,14 +40,14 @@ def test_a_narrow_table_keeps_step_useful_and_reward() -> None:
     assert title.split()[:3] == ["step", "useful", "reward"]
     assert "clipped" not in title
     assert all(len(row) <= 64 for row in rows)
-    assert rows[0].split()[:3] == ["0/2", "5/8", "0.200"]
+    assert rows[0].split()[:3] == ["1/3", "5/8", "0.200"]
 
 
 def test_reread_steps_and_kl_show_in_the_line() -> None:
     metrics = {"loss/kl": 0.0123, "loss/entropy": -0.002, "reward/correct/mean": 0.5}
     line = step_line(step_done(0, metrics=metrics, reused=True))
     assert line == (
-        "step 0/2  useful 5/8  reward correct 0.500  kl 0.0123  other terms entropy -0.0020  "
+        "step 1/3  useful 5/8  reward correct 0.500  kl 0.0123  other terms entropy -0.0020  "
         "tokens/s reread  left 2 min 10 s"
     )
 
@@ -105,8 +107,21 @@ def test_a_lasting_trouble_is_told_ever_more_rarely() -> None:
     watch = Watch(budget=16)
     told = [step for step in range(130) if watch.see(step_done(step, useful_groups=0, metrics={}))]
     assert told == [0, 4, 24, 124]
-    cut = Watch(budget=16).see(step_done(3, metrics={"length/truncated_share": 0.64}))
-    assert cut == ["step 3: 64% of the answers were cut at rollout.max_tokens=16."]
+
+
+def test_cut_answers_are_warned_of_once_with_what_to_do() -> None:
+    watch = Watch(budget=16)
+    metrics = {"length/truncated_share": 0.34}
+    told = [line for step in range(3, 30) for line in watch.see(step_done(step, metrics=metrics))]
+    assert told == [
+        "step 4: 34% of the answers were cut at rollout.max_tokens=16: what they would have come to "
+        "is neither seen nor rewarded; give them room with rollout.max_tokens=32."
+    ]
+    third = {"length/truncated_share": 0.33}
+    assert Watch(budget=16).see(step_done(0, metrics=third)) == []
+
+
+def test_nothing_is_said_of_a_step_without_trouble() -> None:
     assert Watch(16).see(step_done(0, metrics={"status/ok": 1.0})) == []
 
 
@@ -128,3 +143,13 @@ def test_numbers_as_people_read_them() -> None:
     assert [size(x) for x in (512, 1536, 3 * 2**30)] == ["512 B", "1.5 KiB", "3.0 GiB"]
     assert interval((0.29, 0.2, 0.38, 100), signed=True) == "+0.290 [+0.200, +0.380]"
     assert one_line("a\nb\x1b[2J\u202e") == "a\\nb\\x1b[2J\\x202e"
+
+
+def test_an_evaluation_without_a_score_is_not_called_none() -> None:
+    score = Estimate(0.5, 0.4, 0.6, 20)
+    one = Finished("stopped", "why", Path("x"), before=score, seconds=3.0, evaluations=1)
+    assert result_line(one) == "held out  0.500 [0.400, 0.600] -> no score  (stopped in 3 s)"
+    nothing = Finished("finished", "", Path("x"), seconds=3.0, evaluations=2)
+    assert result_line(nothing) == "held out  no score -> no score  (finished in 3 s)"
+    none = Finished("finished", "", Path("x"), seconds=3.0)
+    assert result_line(none) == "finished in 3 s, without a held-out evaluation"

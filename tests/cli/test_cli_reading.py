@@ -68,9 +68,9 @@ def test_summary_shows_settings_statuses_held_out_curves_and_groups(
     assert "finished, 4 of 5 steps" in shown
     assert "changed   run.seed=7" in shown
     assert "rewards   ok 15, timeout 4" in shown
-    assert "held out  step 0: 0.250 [0.100, 0.400]" in shown
+    assert "held out  start: 0.250 [0.100, 0.400]" in shown
     assert "mean length (tokens)" in shown
-    assert "last step: 3   useful groups 1/2" in shown
+    assert "last step: 4   useful groups 1/2" in shown
     assert any(0x2800 < ord(character) <= 0x28FF for character in shown)
 
 
@@ -90,11 +90,11 @@ def test_summary_as_json_parses(typed: Type, runs: Path) -> None:
 
 
 def test_step_shows_each_answer_with_reward_parts_and_advantage(typed: Type, runs: Path) -> None:
-    shown = typed("show", "grpo-abc", "--step", 2, "--runs", runs).out
+    shown = typed("show", "grpo-abc", "--step", 3, "--runs", runs).out
     assert "useful groups 1/2" in shown
-    right = next(line for line in shown.splitlines() if line.startswith("2/train/0"))
+    right = next(line for line in shown.splitlines() if line.startswith("train-3-1-1"))
     assert right.split() == [
-        "2/train/0",
+        "train-3-1-1",
         "1.000",
         "correct",
         "1.000,",
@@ -103,8 +103,8 @@ def test_step_shows_each_answer_with_reward_parts_and_advantage(typed: Type, run
         "+0.707",
         "2",
     ]
-    failed = next(line for line in shown.splitlines() if line.startswith("2/train/3"))
-    assert failed.split() == ["2/train/3", "timeout", "0", "(empty)"]
+    failed = next(line for line in shown.splitlines() if line.startswith("train-3-2-2"))
+    assert failed.split() == ["train-3-2-2", "timeout", "0", "(empty)"]
 
 
 def test_sample_shows_text_tokens_reward_tree_and_why(typed: Type, runs: Path) -> None:
@@ -155,8 +155,8 @@ def test_a_cut_answer_and_its_only_reward_at_80_columns(
     assert lines[first + 1].startswith(" " * 10 + "rollout.")
     title = next(line for line in lines if line.startswith("sample "))
     assert title.split() == ["sample", "reward", "advantage", "finish", "answer"]
-    cut = next(line for line in lines if line.startswith("0/train/1"))
-    assert cut.split()[:4] == ["0/train/1", "1.000", "-", "length"]
+    cut = next(line for line in lines if line.startswith("train-1-1-2"))
+    assert cut.split()[:4] == ["train-1-1-2", "1.000", "-", "length"]
 
 
 def test_an_answer_of_line_breaks_is_blank_and_not_empty(typed: Type, tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_an_answer_of_line_breaks_is_blank_and_not_empty(typed: Type, tmp_path: 
     ]
     with RunStore.create(tmp_path / "run", {}, {}) as store:
         store.append_rollouts(0, samples)
-    lines = typed("show", tmp_path / "run", "--step", 0).out.splitlines()
-    shown = {line.split()[0]: line.split()[-1] for line in lines if line.startswith("0/train/")}
-    assert shown == {"0/train/0": "(empty)", "0/train/1": "(blank)"}
+    lines = typed("show", tmp_path / "run", "--step", 1).out.splitlines()
+    shown = {line.split()[0]: line.split()[-1] for line in lines if line.startswith("train-")}
+    assert shown == {"train-1-1-1": "(empty)", "train-1-1-2": "(blank)"}
 
 
 def test_a_sample_without_a_reward_says_so(typed: Type, runs: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_sample_without_a_reward_says_so(typed: Type, runs: Path) -> None:
 
 
 def test_text_of_a_model_cannot_steer_the_terminal(typed: Type, runs: Path) -> None:
-    for flags in (["--step", "1"], ["--sample", "1/train/2"], ["--best", "9"], []):
+    for flags in (["--step", "2"], ["--sample", "1/train/2"], ["--best", "9"], []):
         shown = typed("show", "grpo-abc", *flags, "--runs", runs).out
         assert "\x1b" not in shown
         assert "\\x1b[31mred" in shown
@@ -196,8 +196,8 @@ def test_text_of_a_model_cannot_steer_the_terminal(typed: Type, runs: Path) -> N
 def test_best_worst_and_failed(typed: Type, runs: Path) -> None:
     flags = ["--split", "train", "--runs", runs]
     worst = typed("show", "grpo-abc", "--worst", 4, *flags).out
-    shown = [line.split()[0] for line in worst.splitlines() if "/train/" in line]
-    assert shown == [f"{i}/train/1" for i in range(4)]
+    shown = [line.split()[0] for line in worst.splitlines() if "train-" in line]
+    assert shown == [f"train-{i}-1-2" for i in range(1, 5)]
     best = typed("show", "grpo-abc", "--best", 1, "--json", *flags).out
     assert json.loads(best)["reward"]["value"] == pytest.approx(1.0)
     failed = typed("show", "grpo-abc", "--failed", 9, "--json", *flags).out
@@ -209,8 +209,8 @@ def test_best_worst_and_failed(typed: Type, runs: Path) -> None:
 def test_held_out_split_is_one_list_of_its_newest_step(typed: Type, runs: Path) -> None:
     shown = typed("show", "grpo-abc", "--split", "eval:held_out", "--runs", runs).out
     assert shown.startswith("eval:held_out after 4 steps")
-    assert "4/eval:held_out/0" in shown
-    assert "0/eval:held_out" not in shown
+    assert "held_out-4-1-1" in shown
+    assert "held_out-start" not in shown
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,8 @@ def test_held_out_split_is_one_list_of_its_newest_step(typed: Type, runs: Path) 
     [
         (["show", "grpo-abd"], 2, "no run 'grpo-abd' in {runs}. Did you mean 'grpo-abc'?"),
         (["show", "grpo"], 2, "'grpo' means several runs in {runs}: grpo-abc, grpo-xyz."),
-        (["show", "grpo-abc", "--step", "9"], 2, "has no samples of step 9; it has steps 0 to 3."),
+        (["show", "grpo-abc", "--step", "9"], 2, "has no samples of step 9; it has steps 1 to 4."),
+        (["show", "grpo-abc", "--step", "0"], 2, "--step: got 0, expected a step from 1 on."),
         (["show", "grpo-abc", "--sample", "77"], 2, "has no sample '77'"),
         (["show", "grpo-abc", "--split", "trian"], 2, "has no split 'trian'"),
         (["export", "grpo-abc", "x.xlsx"], 2, "unknown format '.xlsx'"),
@@ -264,3 +265,17 @@ def test_debug_shows_the_traceback_of_a_mistake(
     shown = typed("show", "nothing", "--runs", runs)
     assert shown.err.startswith("Traceback (most recent call last):")
     assert shown.err.splitlines()[-1].startswith("burnish: no run 'nothing'")
+
+
+def test_a_run_without_answers_is_shown(typed: Type, tmp_path: Path) -> None:
+    """sft stores metrics and no answers."""
+    config = {"train.kind": "sft", "steps": 2}
+    with RunStore.create(tmp_path / "run", config, {}, recipe="sft") as store:
+        store.append_metrics(0, {"loss/total": 5.5})
+        store.append_metrics(1, {"loss/total": 5.4})
+    done = typed("show", tmp_path / "run")
+    assert done.code == 0
+    assert "loss" in done.out
+    refused = typed("show", tmp_path / "run", "--sample", "train-1-1-1")
+    assert refused.code == 2
+    assert "sft learns given answers, which have no reward" in refused.err

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_words import Type
+from judge_server import JudgeServer, winner
 
 from burnish.bench.scripted_answers import answer_fields, script_for, scripts_for, wrong_answer
 from burnish.records import Message, Task
@@ -184,3 +185,49 @@ def test_the_fields_of_rewards_are_found_inside_combinations() -> None:
 def test_a_task_without_an_answer_gets_some_text() -> None:
     lines = script_for(Task("t", (Message("user", "Write a poem."),), {"style": "short"}))
     assert [line.label for line in lines] == ["some text", "empty"]
+
+
+JUDGED = """
+steps = 1
+
+[model]
+path = "tiny"
+
+[task]
+kind = "arithmetic"
+
+[rollout]
+prompts = 1
+samples = 3
+max_tokens = 6
+
+[evaluation]
+prompts = 0
+
+[[rewards]]
+kind = "versus"
+
+[rewards.judge]
+kind = "judge"
+with = "direct"
+model = "{model}"
+prompt_usd = 100
+"""
+
+
+@pytest.mark.parametrize("command", ["try", "train"])
+def test_the_number_of_judge_calls_is_told_before_anything_is_asked(
+    typed: Type, tmp_path: Path, command: str
+) -> None:
+    recipe = tmp_path / "judged.toml"
+    with JudgeServer(lambda prompt: winner("Tie")) as server:
+        recipe.write_text(JUDGED.format(model=server.model))
+        words = ("--runs", tmp_path / "runs") if command == "train" else ()
+        shown = typed(command, recipe, *words)
+    told = "up to 4 calls a group (2 in one order), 4 a step, 4 for 1 step (about "
+    assert told in shown.out
+    line = next(line for line in shown.out.splitlines() if told in line)
+    assert ", $0." in line
+    if command == "train":
+        assert 0 < len(server.prompts) <= 4
+        assert shown.out.index(told) < shown.out.index("model     tiny")

@@ -107,7 +107,7 @@ def test_a_run_is_weighed_by_its_own_settings_and_categories(typed: Type, tmp_pa
     make_run(tmp_path / "med", [first, then], config)
     shown = typed("reward", "weigh", "med", "--runs", tmp_path, "--json")
     record = json.loads(shown.out)
-    assert record["source"] == "run 'med', steps 0 to 1"
+    assert record["source"] == "run 'med', steps 1 to 2"
     assert record["unit"] == "the first 4 answers"
     assert record["rewards"]["points"]["reference_mean"] == 1.5
     # Step 0: 2 of 3 values below; step 1: 2 of 4. A moving average of 0.8.
@@ -123,8 +123,8 @@ def test_a_run_is_weighed_by_its_own_settings_and_categories(typed: Type, tmp_pa
     shares = record["category_shares"]
     for method, rewards in record["methods"].items():
         assert shares["safety"][method] == rewards["safe"]["share"]
-    text = typed("reward", "weigh", "med", "--runs", tmp_path, "--step", "1").out
-    assert "steps 1 to 1: 4 answers in 2 groups" in text
+    text = typed("reward", "weigh", "med", "--runs", tmp_path, "--step", "2").out
+    assert "steps 2 to 2: 4 answers in 2 groups" in text
     assert "share by category" in text
     assert "no referral  1/train/1" in text
     assert "red line" not in text
@@ -181,7 +181,7 @@ def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed: Type, tmp_
     assert nothing.err == "burnish: run 'empty' has no samples; it has no steps yet.\n"
     make_run(tmp_path / "med", [[total(1, 0), total(0, -1)] * 2], {})
     steps = typed("reward", "weigh", "med", "--runs", tmp_path, "--step", "4..9")
-    assert "has no samples of steps 4 to 9; it has steps 0 to 0" in steps.err
+    assert "has no samples of steps 4 to 9; it has steps 1 to 1" in steps.err
     other = typed("reward", "weigh", "med", "--runs", tmp_path, "--threshold", "sage=1")
     assert other.code == 2
     assert "no reward 'sage' here" in other.err
@@ -222,14 +222,14 @@ def test_asked_for_late_steps_the_weights_are_those_of_the_whole_run(
     make_run(tmp_path / "med", steps, config)
     whole, late = (
         json.loads(typed("reward", "weigh", "med", "--runs", tmp_path, *words, "--json").out)
-        for words in ((), ("--step", "2"))
+        for words in ((), ("--step", "3"))
     )
     for name in ("points", "safe"):
         assert late["rewards"][name]["weight"] == whole["rewards"][name]["weight"]
         assert late["rewards"][name]["reference_mean"] == whole["rewards"][name]["reference_mean"]
     assert (late["answers"], late["replayed"], late["scale"]) == (4, 8, "none")
-    assert late["source"] == "run 'med', steps 2 to 2"
-    shown = typed("reward", "weigh", "med", "--runs", tmp_path, "--step", "2").out
+    assert late["source"] == "run 'med', steps 3 to 3"
+    shown = typed("reward", "weigh", "med", "--runs", tmp_path, "--step", "3").out
     assert "8 answers of earlier steps only move the weights" in shown
     assert "sums are scaled as in the run: none" in shown
 

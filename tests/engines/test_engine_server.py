@@ -65,7 +65,7 @@ def test_no_value_is_null_with_a_status(fussy):
 
 def test_a_bug_in_the_scorer_is_a_status_not_a_crash(fussy):
     (reward,) = WEB.post(f"{fussy}/score", json=item("bug")).json()["rewards"]
-    assert (reward["value"], reward["status"]) == (None, "infra_error")
+    assert (reward["value"], reward["status"]) == (None, "reward_error")
     assert "ZeroDivisionError" in reward["reason"]
 
 
@@ -376,6 +376,36 @@ def test_a_port_that_is_taken_is_named():
 def test_settings_are_checked():
     with pytest.raises(UserError, match="deadline_s is 0"):
         ServeSettings(deadline_s=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"), [("deadline_s", "long"), ("concurrency", 2.5), ("waiting", None)]
+)
+def test_a_setting_of_the_wrong_type_is_named(name, bad):
+    with pytest.raises(UserError, match=rf"serve-reward: {name} is .*; expected a (whole )?number"):
+        ServeSettings(**{name: bad})
+
+
+@pytest.mark.parametrize(
+    ("argument", "bad"),
+    [
+        ("scorer", len),
+        ("scorer", None),
+        ("host", 5),
+        ("host", None),
+        ("port", "http"),
+        ("port", 70000),
+        ("token", 7),
+        ("settings", {"concurrency": 2}),
+        ("ready", "yes"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_one_line(argument, bad):
+    given = {"scorer": Fussy(), "port": 0, argument: bad}
+    with pytest.raises(UserError) as refusal:
+        serve(given.pop("scorer"), **given)
+    assert str(refusal.value).startswith(f"{argument}: got ")
+    assert "\n" not in str(refusal.value)
 
 
 def test_words_are_a_recipe_a_scorer_or_a_function(tmp_path, monkeypatch):

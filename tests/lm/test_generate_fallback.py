@@ -42,7 +42,10 @@ FAMILIES = {
         {**HEADS, "layer_types": ["conv", "full_attention"], "block_multiple_of": 8},
     ),
     "recurrent": ("Mamba", {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, **IDS}),
-    "unpadded": ("RecurrentGemma", {**HEADS, "attention_window_size": WINDOW}),
+    "unpadded": (
+        "RecurrentGemma",
+        {**HEADS, "block_types": ["recurrent", "attention"], "attention_window_size": WINDOW},
+    ),
     "one_by_one": ("Rwkv", {"hidden_size": 32, "num_hidden_layers": 2, **IDS}),
 }
 PROMPTS = [(70, 71, 72, 73, 74, 75, 76, 77), (80, 81), (90, 91, 92), (60, 61), (50, 51, 52, 53, 54)]

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
 from burnish.policy import (
     KL,
     SFT,
+    BatchNormalise,
+    Cispo,
     Entropy,
     LossBatch,
     Normaliser,
@@ -20,17 +22,23 @@ from burnish.policy import (
     TriFactor,
     adapted_coefficient,
     advantages,
+    clip_cov_tokens,
     contrastive_reward,
     elastic_bounds,
     fit_reference_stats,
+    gmpo_surrogate,
     grpo_advantage,
     kl_penalty,
     loss,
     magnitude_filter,
+    opo_advantage,
     overlong_penalty,
     policy_loss,
     reference_frozen_normalise,
+    remax_advantage,
     risk_factor,
+    rloo_advantage,
+    token_covariance,
     tri_factor_weights,
     weakness_factor,
 )
@@ -236,3 +244,67 @@ def test_a_long_value_is_cut_in_the_message():
     with pytest.raises(UserError) as refusal:
         magnitude_filter([1.0], 1, share="9" * 5000)
     assert len(str(refusal.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Cispo(floor=3), "floor: got 3, expected True or False"),
+        (lambda: BatchNormalise(scope="zz"), "scope: got 'zz', expected token, rollout"),
+        (lambda: KL(coefficient="x"), "coefficient: got 'x', expected a number"),
+        (lambda: KL(coefficient=0.1, estimator="k4"), "estimator: got 'k4', expected k1, k2"),
+        (lambda: Recipe(surrogate="cispo"), "surrogate: got 'cispo', expected Clipped, Cispo"),
+        (lambda: Recipe(advantage=Cispo()), "advantage: got Cispo(floor=False), expected Sum"),
+    ],
+)
+def test_settings_in_python_are_checked_as_those_of_a_file(make, message):
+    with pytest.raises(ArgumentError) as refusal:
+        make()
+    assert message in str(refusal.value)
+
+
+def test_settings_take_the_numbers_and_lists_of_python():
+    term = KL(coefficient=np.float64(0.5))
+    assert (type(term.coefficient), Recipe(auxiliary=[term]).auxiliary) == (float, (term,))
+
+
+HUGE = 1.7e308
+FAR = f64([[HUGE, -HUGE]])
+EACH = torch.ones_like(FAR)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: grpo_advantage([HUGE, -HUGE], [0, 0]), "rewards: rollout 0, reward 0 is 1.7e+308"),
+        (lambda: rloo_advantage([HUGE, -HUGE], [0, 0]), "rewards: rollout 0"),
+        (lambda: rloo_advantage([1.0, 0.0], [0, 0], weights=[HUGE]), "weights: got [1.7e+308]"),
+        (lambda: remax_advantage([1.0], [-HUGE]), "baselines: rollout 0"),
+        (lambda: opo_advantage([1.0, HUGE], [0, 0], [1, 2]), "rewards: rollout 1"),
+        (lambda: token_covariance([HUGE, -HUGE], [-1.0, -2.0]), "advantages: [0] is 1.7e+308"),
+        (lambda: gmpo_surrogate(EACH, FAR, EACH, EACH, EACH), "advantages_BT: [0, 0] is 1.7e+308"),
+        (lambda: gmpo_surrogate(*[EACH[0, 0]] * 5), "log_ratio_BT: got shape (), expected (B, T)"),
+        (lambda: clip_cov_tokens([2.0, 3.0], seed=2**70), "seed: got 1180591620717411303424"),
+        (lambda: clip_cov_tokens([2.0, 3.0], seed=2**63), "seed: got 9223372036854775808"),
+    ],
+)
+def test_numbers_whose_squares_no_float_holds_are_refused(call, message):
+    with pytest.raises(ArgumentError) as refusal:
+        call()
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_largest_numbers_give_finite_results():
+    rewards, groups = [1e100, -1e100, 0.0], [0, 0, 0]
+    for found in (
+        grpo_advantage(rewards, groups, weights=[1e50]),
+        rloo_advantage(rewards, groups, weights=[1e50]),
+        opo_advantage(rewards, groups, [1, 2, 3], weights=[1e50]),
+        remax_advantage(rewards, [-one for one in rewards], weights=[1e50]),
+        token_covariance(rewards, rewards),
+        gmpo_surrogate(EACH * 1e100, EACH * -1e100, EACH, EACH, EACH).loss_BT,
+    ):
+        assert found.isfinite().all()
+        assert found.any()
+    assert clip_cov_tokens([2.0, 3.0], seed=2**63 - 1).sum() == 1

@@ -67,7 +67,7 @@ def test_an_exit_is_an_error_at_once():
     for function in (leave, leave_async):
         started = time.monotonic()
         rewards = score(from_function(function, deadline_s=600), a_task(), "x", "y")
-        assert statuses(rewards) == ["infra_error"] * 2
+        assert statuses(rewards) == ["reward_error"] * 2
         assert "SystemExit" in rewards[0].reason
         assert time.monotonic() - started < 120
 
@@ -151,8 +151,23 @@ def test_an_exception_fails_its_own_sample():
 
     rewards = score(from_function(divide), a_task(), "2", "0", "4")
     assert values(rewards) == [0.5, None, 0.25]
-    assert rewards[1].status == "infra_error"
+    assert rewards[1].status == "reward_error"
     assert rewards[1].reason.startswith("ZeroDivisionError: division by zero (test_reward_function")
+
+
+def test_an_exception_of_a_library_is_placed_at_the_line_that_called_it(tmp_path):
+    file = tmp_path / "my_rewards.py"
+    file.write_text(
+        "import json\n\n\ndef parsed(text):\n    return json.loads(text)\n\n\n"
+        "def group(texts):\n    return [1 / 0 for _ in texts]\n"
+    )
+    (reward,) = score(from_function(find_function(f"{file}:parsed", "reward")), a_task(), "{")
+    assert (reward.status, reward.value) == (Status.REWARD_ERROR, None)
+    assert reward.reason.startswith("JSONDecodeError: Expecting property name")
+    assert reward.reason.endswith(" (my_rewards.py:5 in parsed)")
+    rewards = score(from_function(find_function(f"{file}:group", "reward")), a_task(), "a", "b")
+    assert statuses(rewards) == ["reward_error"] * 2
+    assert rewards[1].reason.startswith("ZeroDivisionError: division by zero (my_rewards.py:9")
 
 
 def test_a_stuck_function_times_out_alone_and_holds_up_nothing():
@@ -190,7 +205,7 @@ def test_async_functions_are_awaited_together():
         rewards = score(scorer, a_task(), "1", "2", "slow", "0")
         if statuses(rewards[:2]) == ["ok", "ok"]:
             break
-    assert statuses(rewards) == ["ok", "ok", "timeout", "infra_error"]
+    assert statuses(rewards) == ["ok", "ok", "timeout", "reward_error"]
 
 
 def test_the_functions_own_timeout_is_not_the_deadline():
@@ -198,7 +213,7 @@ def test_the_functions_own_timeout_is_not_the_deadline():
         raise TimeoutError("the judge's own")
 
     (reward,) = score(from_function(judge), a_task(), "x")
-    assert (reward.status, "the judge's own" in reward.reason) == ("infra_error", True)
+    assert (reward.status, "the judge's own" in reward.reason) == ("reward_error", True)
 
 
 def test_user_errors_stop():
@@ -309,4 +324,4 @@ def test_calls_that_never_return_stop_the_run_instead_of_slowing_it():
         ended.set()
     for thread in _leaked_threads:
         thread.join(60)
-    assert call_each(len, [{}], deadline_s=60)[0].failure[0] is Status.INFRA_ERROR
+    assert call_each(len, [{}], deadline_s=60)[0].failure[0] is Status.REWARD_ERROR

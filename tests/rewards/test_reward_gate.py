@@ -60,9 +60,9 @@ def test_a_part_that_is_no_number_breaks_the_contract():
         anyio.run(checked, Returning([bad]), a_task(), answers("a"))
 
 
-def test_an_exception_is_infra_error_with_its_type_and_place():
+def test_an_exception_is_reward_error_with_its_type_and_place():
     rewards = anyio.run(checked, Returning(KeyError("gone")), a_task(), answers("a", "b"))
-    assert statuses(rewards) == ["infra_error"] * 2
+    assert statuses(rewards) == ["reward_error"] * 2
     assert values(rewards) == [None, None]
     assert "KeyError: 'gone'" in rewards[0].reason
     assert "reward_cases.py" in rewards[0].reason

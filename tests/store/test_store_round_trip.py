@@ -224,12 +224,45 @@ def test_a_sample_is_found_by_id_by_beginning_and_by_trajectory(store: RunStore)
     assert store.sample("12/train/3").trajectory.id == "12.0.3"
     assert store.sample("12/d").split == "dropped"
     assert store.sample("12.1.0").id == "12/train/4"
-    with pytest.raises(UserError, match=r"means several .* 12/train/0, 12/train/1"):
+    with pytest.raises(UserError, match=r"means several .* train-13-1-1, train-13-1-2"):
         store.sample("12/t")
     with pytest.raises(UserError, match="has no sample '13'"):
         store.sample("13")
     with pytest.raises(UserError, match="has no sample ''"):
         store.sample("")
+
+
+def test_a_sample_has_one_name_for_people(store: RunStore) -> None:
+    store.append_rollouts(0, make_step(0))
+    store.append_rollouts(2, make_step(2))
+    for step in (0, 2):
+        store.append_evaluation(step, "held_out", _marked(step, "eval:held_out"), {})
+        store.append_evaluation(step, "dropped", _marked(step, "eval:dropped"), {})
+    every = list(store.samples())
+    names = store.names(every)
+    assert len(set(names)) == len(names)
+    assert [store.sample(name).id for name in names] == [sample.id for sample in every]
+    by_id = dict(zip([sample.id for sample in every], names, strict=True))
+    assert by_id["0/train/0"] == "train-1-1-1"
+    assert by_id["2/train/5"] == "train-3-2-2"
+    assert by_id["0/eval:held_out/1"] == "held_out-start-2-1"
+    assert by_id["2/eval:held_out/1"] == "held_out-2-2-1"
+    assert by_id["2/eval:dropped/0"] == "eval:dropped-2-1-1"
+    assert store.sample("3-2-2").id == "2/train/5"
+    for none in ("train-2-1-1", "train-0-1-1", "train-start-1-1", "train-1-1-0", "nothing-1-1-1"):
+        with pytest.raises(UserError, match=f"no sample '{none}'; expected a name such as train-3"):
+            store.sample(none)
+
+
+def _marked(step: int, split: str) -> list[StoredSample]:
+    """Two answers of an evaluation, each to its own prompt."""
+    found = [make_sample(step, index, split=split) for index in range(2)]
+    return [
+        msgspec.structs.replace(
+            sample, trajectory=msgspec.structs.replace(sample.trajectory, group=f"eval.{step}.{i}")
+        )
+        for i, sample in enumerate(found)
+    ]
 
 
 def test_samples_are_filtered_by_what_is_asked(store: RunStore) -> None:
@@ -285,7 +318,7 @@ def test_what_json_would_change_in_silence_is_refused_by_key(value: object, prob
     sample = make_sample(0, 0)
     trajectory = msgspec.structs.replace(sample.trajectory, info={"x": value})
     task = msgspec.structs.replace(sample.task, fields={"x": value})
-    with pytest.raises(StoreError, match=rf"sample 0\.0\.0 \(step 0, train\) .*: info{problem}"):
+    with pytest.raises(StoreError, match=rf"sample 0\.0\.0 \(step 1, train\) .*: info{problem}"):
         encode([msgspec.structs.replace(sample, trajectory=trajectory)])
     with pytest.raises(StoreError, match=rf"sample 0\.0\.0 .*: task\.fields{problem}") as caught:
         encode([msgspec.structs.replace(sample, task=task)])

@@ -81,12 +81,12 @@ def test_something_else_under_the_same_step_is_refused(tmp_path: Path) -> None:
         store.append_metrics(0, {"loss": 0.5})
         store.append_evaluation(0, "a", [make_sample(0, 0, split="eval:a")], {"score": 0.5})
         before = dump(store.folder)
-        with pytest.raises(StoreError, match=r"diverged at step 0: 'loss' .* 0\.5 .* 0\.25"):
+        with pytest.raises(StoreError, match=r"diverged at step 1: 'loss' .* 0\.5 .* 0\.25"):
             store.append_metrics(0, {"entropy": 1.0, "loss": 0.25})
         with pytest.raises(StoreError, match=r"'loss' is stored as 0\.5 and came again as None"):
             store.append_metrics(0, {"loss": None})
         changed = msgspec.structs.replace(samples[2], reward=Reward("total", 9.0))
-        with pytest.raises(StoreError, match=r"step 0, sample 0\.0\.2: 'reward'"):
+        with pytest.raises(StoreError, match=r"step 1, sample 0\.0\.2: 'reward'"):
             store.append_rollouts(0, [*samples[:2], changed, *samples[3:]])
         with pytest.raises(StoreError, match="'samples' is stored as 8 and came again as 7"):
             store.append_rollouts(0, samples[:7])

@@ -64,7 +64,7 @@ def test_a_failing_arm_has_a_reason_and_no_figure(done):
         record = done.records["broken", seed]
         assert record.status == "failed"
         assert "training ended with code 3" in record.reason
-        assert "100% of the rewards of step 0 have no value" in record.reason
+        assert "100% of the rewards of step 1 have no value" in record.reason
         assert record.row == {}
         assert record.curves == []
 

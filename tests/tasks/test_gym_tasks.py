@@ -180,13 +180,13 @@ def test_a_scorer_that_breaks_is_no_score():
     assert _scored("any", Endless(), "x", {"answer": "1"}) is None
 
 
-def test_a_broken_scorer_becomes_infra_error_at_the_gate(monkeypatch):
+def test_a_scorer_that_raises_becomes_reward_error_at_the_gate(monkeypatch):
     task = make().train(0)
     kind, _ = _registered("leg_counting")
     monkeypatch.setattr(kind, "score_answer", lambda self, answer, entry: entry["missing"])
     scorer = from_function(gym_score)
     (reward,) = anyio.run(checked, scorer, task, [Response("r", "wrong")])
-    assert (reward.value, reward.status) == (None, Status.INFRA_ERROR)
+    assert (reward.value, reward.status) == (None, Status.REWARD_ERROR)
     assert "KeyError" in reward.reason
 
 

@@ -143,7 +143,20 @@ def test_duplicates_are_counted(tmp_path):
     write(tmp_path / "d.jsonl", ROWS[:5] + ROWS[:2])
     tasks = load(tmp_path, held_out=NOTHING_HELD_OUT)
     assert tasks.train_size == 7
-    assert tasks.notes == ("d.jsonl: 2 of 7 rows repeat a prompt.",)
+    assert tasks.notes == (
+        "d.jsonl: 2 of 7 rows repeat a prompt: 2 in training, where each row is a task of its own.",
+    )
+
+
+def test_repeated_prompts_that_are_held_out_are_kept_once(tmp_path):
+    rows = [{**row, "side": "test" if k < 3 else "train"} for k, row in enumerate(ROWS[:6])]
+    write(tmp_path / "d.jsonl", [*rows, rows[0], rows[5]])
+    tasks = load(tmp_path, held_out=HeldOutColumn("side", ("test",)))
+    assert (tasks.train_size, len(tasks.held_out())) == (4, 3)
+    assert tasks.notes == (
+        "d.jsonl: 2 of 8 rows repeat a prompt: 1 in training, where each row is a task of its own; "
+        "1 held out, where the first row of a prompt is kept.",
+    )
 
 
 def test_bad_rows_can_be_skipped_and_are_counted(tmp_path):
@@ -235,6 +248,8 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_files_get_one_line(tmp_path, case):
     name, content, chosen, message = BROKEN[case]
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
     if content is None:
         (tmp_path / "d.json").write_text("[]")
     else:

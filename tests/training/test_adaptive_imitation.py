@@ -261,7 +261,7 @@ def test_a_measurement_that_is_not_finite_stops_the_run_and_is_seen_again(tmp_pa
     with pytest.raises(GuardTripped) as caught:
         finish(trained)
     line, _, place = str(caught.value).partition(" Saved; see it again: burnish replay ")
-    assert line.startswith("logprob guard: held-out logprobs is nan at step 2 (samples ")
+    assert line.startswith("logprob guard: held-out logprobs is nan at step 3 (samples ")
     assert all(".expert" in sample for sample in caught.value.samples)
     assert "\n" not in line
     assert replay(Path(place)) == line
@@ -279,7 +279,7 @@ def test_a_stop_behind_the_measurement_is_seen_again_with_the_weight_of_its_step
         return replace(measure(term, batches, state, step), state=huge)
 
     monkeypatch.setattr(SftTerm, "measure", broken)
-    with pytest.raises(GuardTripped, match="loss guard: sft is inf at step 0") as caught:
+    with pytest.raises(GuardTripped, match="loss guard: sft is inf at step 1") as caught:
         finish(trained)
     line, _, place = str(caught.value).partition(" Saved; see it again: burnish replay ")
     kept = PolicyState.from_tensors(load_file(Path(place) / "algorithm.safetensors"))

@@ -32,7 +32,20 @@ from burnish.training.budget import (
     pass_tokens,
     tokens_within,
 )
-from burnish.training.forecast import PackedRows, Shape, packed_rows, update_bytes
+from burnish.training.forecast import (
+    Forecast,
+    Keys,
+    PackedRows,
+    Saving,
+    Shape,
+    Workload,
+    advice,
+    forecast,
+    packed_rows,
+    savings,
+    update_bytes,
+)
+from burnish.training.forward import plain_head
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.packing import ROW_TOKENS
@@ -279,7 +292,7 @@ def small_rows(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
-def test_the_forecast_is_within_15_percent_of_what_autograd_holds(
+def test_the_forecast_is_within_10_percent_of_what_autograd_holds(
     name, layout, dtype, tmp_path, monkeypatch, small_rows
 ):
     prompts, samples, prompt, answer = LAYOUTS[layout]
@@ -302,8 +315,104 @@ def test_the_forecast_is_within_15_percent_of_what_autograd_holds(
     rows = packed_rows(config, prompt)
     assert (rows.width > decoder_room.SHORT) == (not layout.startswith("short"))
     assert (rows.together == 1) == layout.endswith("a rollout a row")
-    forecast = update_bytes(config, shape, rows, passes.tokens)
-    assert forecast == pytest.approx(held, rel=0.15)
+    expected = update_bytes(config, shape, rows, passes.tokens)
+    assert expected == pytest.approx(held, rel=0.1)
+
+
+WORK = Workload(8, 8, 40, 24, has_reference=True)
+
+
+def shape_of(model, trained=True):
+    parameters = sum(p.numel() for p in model.parameters())
+    return Shape(
+        parameters=parameters,
+        trained=parameters if trained else 0,
+        vocabulary=model.architecture.vocab_size,
+        sizes=decoder_sizes(model),
+    )
+
+
+def test_knobs_are_ranked_by_the_difference_of_two_forecasts(tmp_path):
+    config = resolved(tmp_path).value
+    shape, budget = shape_of(decoder("smollm2", torch.float32)), 2048
+    ranked = savings(config, WORK, shape, budget)
+    freed = [saving.bytes for saving in ranked]
+    assert freed == sorted(freed, reverse=True)
+    assert min(freed) > 0
+
+    def total(work=WORK, budget=budget):
+        return forecast(config, work, shape, budget, 2**40).total
+
+    by_change = {saving.change: saving.bytes for saving in ranked}
+    for change, then in {
+        "rollout.prompts=4": total(WORK._replace(prompts=4)),
+        "rollout.samples=4": total(WORK._replace(samples=4)),
+        "rollout.max_tokens=12": total(WORK._replace(answer_tokens=12)),
+        "update.micro_batch_tokens=1024": total(budget=1024),
+        "policy.auxiliary without kl": total(WORK._replace(has_reference=False)),
+    }.items():
+        assert by_change.get(change, 0) == total() - then, change
+    assert by_change["policy.auxiliary without kl"] == 4 * shape.parameters
+
+
+def test_what_adapters_free_is_counted_from_adapters_that_are_there(tmp_path):
+    config, model = resolved(tmp_path).value, decoder("smollm2", torch.float32)
+    shape = shape_of(model)
+    _attach(model, Lora(), 0)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    adapted = replace(
+        shape,
+        trained=trained,
+        sizes=decoder_sizes(model),
+        has_plain_head=plain_head(model) is not None,
+    )
+    with_lora = resolved(tmp_path, {"model": {"lora": {"rank": 16}}}).value
+    now = forecast(config, WORK, shape, 2048, 2**40).total
+    then = forecast(with_lora, WORK, adapted, 2048, 2**40).total
+    freed = {one.change: one.bytes for one in savings(config, WORK, shape, 2048)}
+    assert freed["model.lora.rank=16"] == now - then > 0
+
+
+def test_knobs_that_an_algorithm_does_not_have_are_not_named(tmp_path):
+    config, shape = resolved(tmp_path).value, shape_of(decoder("smollm2", torch.float32))
+    work = Workload(32, 1, 40, 24, is_sampled=False, keys=Keys("train.batch", "", "", ""))
+    named = [saving.change for saving in savings(config, work, shape, 512)]
+    assert not [change for change in named if change.startswith(("rollout.", "policy."))]
+    tight = savings(config, work, shape, 300)
+    assert not [one for one in tight if one.change.startswith("update.")], "below the least budget"
+
+
+def test_advice_has_the_numbers_in_order():
+    found = [Saving("a=1", 3 * 2**30), Saving("b=2", 2**29), Saving("c=3", 2**20)]
+    assert advice(found) == "a=1 frees 3.0 GiB, b=2 512.0 MiB, c=3 1.0 MiB"
+    assert Forecast({"weights": 5}, 4, tuple(found)).advice == advice(found)
+    assert not Forecast({"weights": 5}, 4).fits
+    assert advice([]) == ""
+
+
+@pytest.mark.parametrize("knob", ["prompts", "samples", "max_tokens"])
+def test_what_a_knob_frees_is_within_10_percent_of_what_autograd_lets_go(
+    knob, tmp_path, monkeypatch
+):
+    model = decoder("smollm2", torch.float32).requires_grad_(True)
+    sizes = {"prompts": 4, "samples": 8, "max_tokens": 24}
+    change = f"rollout.{knob}={sizes[knob] // 2}"
+
+    def measured(sizes):
+        table = {"rollout": sizes, "update": {"micro_batch_tokens": 4096}}
+        config = resolved(tmp_path, table).value
+        rollouts = [
+            rollout(f"{p}.{i}", str(p), [5 + p] * 40, [20 + i] * sizes["max_tokens"])
+            for p in range(sizes["prompts"])
+            for i in range(sizes["samples"])
+        ]
+        return held_by_an_update(model, config, rollouts, monkeypatch)[0], config
+
+    before, config = measured(sizes)
+    after, _ = measured(sizes | {knob: sizes[knob] // 2})
+    work = Workload(4, 8, 40, 24, is_sampled=False)
+    freed = {s.change: s.bytes for s in savings(config, work, shape_of(model, False), 4096)}
+    assert freed[change] == pytest.approx(before - after, rel=0.1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -317,4 +426,4 @@ def test_adapters_keep_what_the_formula_says(dtype, length, small_rows):
         hidden = model(ModelInput(ids, torch.arange(length).expand(2, length)))
     assert hidden.requires_grad
     kept = activation_bytes_per_token(decoder_sizes(model), length, is_masked=False)
-    assert kept * 2 * length == pytest.approx(held.peak, rel=0.15)
+    assert kept * 2 * length == pytest.approx(held.peak, rel=0.1)

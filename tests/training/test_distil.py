@@ -239,7 +239,7 @@ def test_a_divergence_that_is_not_finite_stops_before_the_weights_move(tmp_path)
     measure = trainer.algorithm._divergence
     trainer.algorithm._divergence = lambda *given: measure(*given) * float("nan")
     trainer.algorithm.evaluate = lambda step: None
-    with pytest.raises(GuardTripped, match="divergence is nan at step 0"):
+    with pytest.raises(GuardTripped, match="divergence is nan at step 1"):
         finish(trainer)
     for name, p in trainer.trainable.module.named_parameters():
         assert torch.equal(p, before[name])

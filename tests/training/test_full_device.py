@@ -41,12 +41,12 @@ def test_sampling_without_memory_is_a_line_and_the_run_goes_on_after_it(tmp_path
     trained.store.close()
     line = str(caught.value)
     assert "\n" not in line
-    assert line.startswith("step 1 ran out of GPU memory")
+    assert line.startswith("step 2 ran out of GPU memory")
     assert "rollout.prompts" in line
     assert caught.value.__cause__ is error
     with RunStore.open(trained.folder, read_only=True) as store:
         assert store.status() is RunStatus.STOPPED
-        assert store.summary().result == {"reason": line}
+        assert store.summary().result["reason"] == line
         assert [(e.step, e.message) for e in store.events("device")] == [(1, line)]
         assert store.steps() == [0]
     assert (trained.folder / "checkpoints" / "step-000001").is_dir()
@@ -61,8 +61,8 @@ def test_sampling_without_memory_is_a_line_and_the_run_goes_on_after_it(tmp_path
 
 WARM = {k: v for k, v in METHODS["afrl"].items() if k != "curriculum"}
 STAGES = [
-    (SETTINGS, "step 0"),
-    ({**SETTINGS, "evaluation": {"prompts": 2}}, "the evaluation at step 0"),
+    (SETTINGS, "step 1"),
+    ({**SETTINGS, "evaluation": {"prompts": 2}}, "the evaluation before training"),
     (METHODS["medalign"], "calibration"),
     (METHODS["curriculum"], "measuring the curriculum"),
 ]
@@ -72,7 +72,7 @@ def stopped(trained):
     with pytest.raises(DeviceFull) as caught:
         finish(trained)
     with RunStore.open(trained.folder, read_only=True) as store:
-        assert store.summary().result == {"reason": str(caught.value)}
+        assert store.summary().result["reason"] == str(caught.value)
     return str(caught.value)
 
 
@@ -83,10 +83,22 @@ def test_the_line_names_what_was_under_way(tmp_path, settings, what):
     assert stopped(trained).startswith(f"{what} ran out of GPU memory")
 
 
+def test_the_line_ranks_the_knobs_by_the_bytes_that_they_free(tmp_path):
+    trained = trainer(tmp_path, SETTINGS)
+    trained.lm.sample_batch = raising(ERRORS[1])
+    savings = trained.forecast.savings
+    assert len(savings) > 1
+    line = stopped(trained)
+    assert f"or lower what it needs: {savings[0].change} frees " in line
+    assert line.index(savings[0].change) < line.index(savings[1].change)
+    assert "the same command continues the run" in line
+
+
 def test_a_full_device_in_the_warm_start_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(sft.Demonstrations, "batch", raising(ERRORS[1]))
     line = stopped(trainer(tmp_path, WARM))
-    assert line.startswith("step 0 of warm_start ran out of GPU memory")
+    assert line.startswith("step 1 of warm_start ran out of GPU memory")
+    assert "stages.0.train.batch=" in line, "the stage's own setting"
 
 
 def test_an_error_that_is_not_of_memory_goes_on_as_it_is(tmp_path):

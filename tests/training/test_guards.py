@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from training_cases import HERE, finish, reward, rollout, stop_after, trainer
 
 from burnish.config.schema import Optimiser
-from burnish.errors import GuardTripped, UserError
+from burnish.errors import GuardTripped, StoreError, UserError
 from burnish.store import RunStatus, RunStore
 from burnish.training import replay
 from burnish.training.events import Finished, StepDone
@@ -48,7 +48,7 @@ def trip_at(trained, step, prepare=lambda trained: None):
     assert trained.state.step == step, "the guard tripped at another step"
     assert same_weights(trained, before), "the step moved the weights"
     trained.store.close()
-    return caught.value, trained.folder / "crash" / f"step-{step:06d}"
+    return caught.value, trained.folder / "crash" / f"step-{step + 1:06d}"
 
 
 def assert_evidence(error, place, stage):
@@ -72,22 +72,22 @@ def assert_evidence(error, place, stage):
     [
         (
             "nan",
-            "reward guard at step 0: reward 'nan' returned nan for sample 0.0.0; expected a finite "
+            "reward guard at step 1: reward 'nan' returned nan for sample 0.0.0; expected a finite "
             "number, a bool, None or a Reward. Return None if it cannot judge.",
         ),
         (
             "words",
-            "reward guard at step 0: reward 'words' returned str 'good' for sample 0.0.0; expected "
+            "reward guard at step 1: reward 'words' returned str 'good' for sample 0.0.0; expected "
             "a finite number, a bool, None or a Reward. Return None if it cannot judge.",
         ),
         (
             "too_few",
-            "reward guard at step 0: reward 'too_few' returned list of 3 for the group of sample "
+            "reward guard at step 1: reward 'too_few' returned list of 3 for the group of sample "
             "0.0.0; expected a list of 4 values, one for each response.",
         ),
         (
             "one_for_all",
-            "reward guard at step 0: reward 'one_for_all' returned float for the group of sample "
+            "reward guard at step 1: reward 'one_for_all' returned float for the group of sample "
             "0.0.0; expected a list of 4 values, one for each response.",
         ),
     ],
@@ -109,7 +109,7 @@ def test_a_mended_reward_does_not_trip_again(tmp_path):
     trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [own]})
     _, place = trip_at(trained, 0)
     file.write_text("def own(text):\n    return float(len(text))\n")
-    assert replay(place) == "the reward guard of step 0 did not trip again"
+    assert replay(place) == "the reward guard of step 1 did not trip again"
 
 
 def test_an_infinite_reward_names_the_sample_that_got_it(tmp_path):
@@ -133,14 +133,16 @@ def test_a_reward_that_never_judges_stops_the_run_with_a_reason(tmp_path):
     assert isinstance(last, Finished)
     assert last.status == "stopped"
     assert last.reason == (
-        "100% of the rewards of step 0 have no value (most: abstain, part 'none' has no value: the "
-        "function returned None); guards.failed_share allows 50%. "
-        f"See why: burnish show {trained.folder} --step 0"
+        "100% of the rewards of step 1 have no value (most: abstain, part 'none' has no value: the "
+        "function returned None); guards.failed_share allows 50%. The step is not counted: the same "
+        f"command takes it again. See why: burnish show {trained.folder} --failed 3"
     )
     assert same_weights(trained, before)
     with RunStore.open(trained.folder, read_only=True) as store:
-        assert store.metrics()["status/abstain"][0].value == 1.0
-        assert "reward/total" not in store.metrics()
+        assert store.metrics() == {}
+        assert store.steps() == []
+        (tried,) = store.evaluations("unscored")
+        assert tried.summary["statuses"]["status/abstain"] == 1.0
 
 
 def test_a_plugin_advantage_that_is_nan(tmp_path):
@@ -149,7 +151,7 @@ def test_a_plugin_advantage_that_is_nan(tmp_path):
     line, report = assert_evidence(error, place, "advantage")
     path = piece("nan_advantage")["path"]
     assert line == (
-        f"advantage guard: advantage function '{path}' is nan at step 0 (samples 0.0.2). Check the "
+        f"advantage guard: advantage function '{path}' is nan at step 1 (samples 0.0.2). Check the "
         "recipe's advantage piece and the rewards of these samples."
     )
     assert report["samples"] == ["0.0.2"]
@@ -164,7 +166,7 @@ def test_a_plugin_advantage_that_is_nan_while_groups_are_refilled(tmp_path):
     trained = trainer(tmp_path, NO_EVALUATION, {"policy": policy})
     error, place = trip_at(trained, 0)
     line, _ = assert_evidence(error, place, "advantage")
-    assert "is nan at step 0 (samples 0.0.2)" in line
+    assert "is nan at step 1 (samples 0.0.2)" in line
     assert replay(place) == line
 
 
@@ -177,10 +179,33 @@ def test_a_weight_that_is_nan_is_found_in_the_samplers_logprobs(tmp_path):
     error, place = trip_at(trainer(tmp_path, NO_EVALUATION), 2, put_nan)
     line, report = assert_evidence(error, place, "logprob")
     assert line == (
-        "logprob guard: sampled logprobs is nan at step 2 (samples 2.0.0). The model's output is "
+        "logprob guard: sampled logprobs is nan at step 3 (samples 2.0.0). The model's output is "
         "not finite: lower optimiser.learning_rate or use model.dtype=float32."
     )
     assert report["tensor"] == "sampled logprobs"
+    assert replay(place) == line
+
+
+def test_a_crash_folder_with_null_for_nan_is_replayed(tmp_path):
+    error, place = trip_at(trainer(tmp_path, NO_EVALUATION), 2, put_nan)
+    line, _ = assert_evidence(error, place, "logprob")
+    kept = (place / "samples.jsonl").read_text()
+    assert "NaN" in kept
+    (place / "samples.jsonl").write_text(kept.replace("NaN", "null"))
+    assert replay(place) == line
+    (place / "samples.jsonl").write_text("[1]\n")
+    with pytest.raises(StoreError, match="is damaged"):
+        replay(place)
+
+
+def test_more_mini_batches_than_groups_are_said_once(tmp_path, caplog):
+    more = {"update": {"minibatches": 5}, "rollout": {"prompts": 2}, "steps": 2}
+    finish(trainer(tmp_path, NO_EVALUATION, more))
+    said = [r.getMessage() for r in caplog.records if "minibatches" in r.getMessage()]
+    assert said == [
+        "update.minibatches is 5, and step 0 has 2 groups, which stay whole: it makes 2 updates an "
+        "epoch. Raise rollout.prompts or lower update.minibatches."
+    ]
 
 
 def test_a_weight_that_turns_nan_after_sampling_is_found_in_the_trainers(tmp_path):
@@ -201,13 +226,13 @@ def test_a_weight_that_turns_nan_after_sampling_is_found_in_the_trainers(tmp_pat
         list(events)
     trained.store.close()
     assert same_weights(trained, before)
-    place = trained.folder / "crash" / "step-000001"
+    place = trained.folder / "crash" / "step-000002"
     line, report = assert_evidence(caught.value, place, "logprob")
     assert report["tensor"] == "logprobs"
     with RunStore.open(trained.folder, read_only=True) as store:
         moving = [s.trajectory.id for s in store.samples(step=1) if s.advantage]
     assert sorted(report["samples"]) == moving
-    assert line.startswith("logprob guard: logprobs is nan at step 1 (samples ")
+    assert line.startswith("logprob guard: logprobs is nan at step 2 (samples ")
     assert replay(place) == line
 
 
@@ -216,7 +241,7 @@ def test_weights_thrown_far_away_end_in_a_line_and_not_in_a_trace(tmp_path, monk
     with pytest.raises(GuardTripped) as caught:
         finish(trainer(tmp_path, NO_EVALUATION))
     assert str(caught.value).startswith("gradient guard: ")
-    assert "at step 1 (samples 1." in str(caught.value)
+    assert "at step 2 (samples 1." in str(caught.value)
 
 
 def test_a_model_that_broke_is_not_evaluated(tmp_path):
@@ -240,7 +265,7 @@ def test_an_infinite_term_of_the_loss(tmp_path):
     error, place = trip_at(trained, 0)
     line, report = assert_evidence(error, place, "loss")
     assert line == (
-        "loss guard: infinite_term is inf at step 0 (samples 0.0.0, 0.0.1, 0.0.2 and 5 more). "
+        "loss guard: infinite_term is inf at step 1 (samples 0.0.0, 0.0.1, 0.0.2 and 5 more). "
         "Check the recipe's trust region and auxiliary terms."
     )
     assert len(report["samples"]) == 8
@@ -256,9 +281,9 @@ def test_a_gradient_that_is_infinite_is_named_and_honestly_not_seen_again(tmp_pa
     line, report = assert_evidence(error, place, "gradient")
     assert report["tensor"] == "model.layers.1.mlp.up_proj.weight"
     assert "model.layers.1.mlp.up_proj.weight is " in line
-    assert "at step 1" in line
+    assert "at step 2" in line
     assert line.endswith("Lower optimiser.learning_rate or set optimiser.clip_norm.")
-    assert replay(place) == "the gradient guard of step 1 did not trip again"
+    assert replay(place) == "the gradient guard of step 2 did not trip again"
 
 
 def test_the_replay_goes_on_from_the_mini_batch_that_tripped(tmp_path):
@@ -276,7 +301,7 @@ def test_the_replay_goes_on_from_the_mini_batch_that_tripped(tmp_path):
     trained.store.close()
     assert not same_weights(trained, before)
     assert all(bool(torch.isfinite(p).all()) for p in trained.optimiser.parameters)
-    place = trained.folder / "crash" / "step-000000"
+    place = trained.folder / "crash" / "step-000001"
     line, report = assert_evidence(caught.value, place, "loss")
     assert report["update"] == 1
     assert len(report["samples"]) == 4
@@ -349,7 +374,7 @@ def test_an_outage_of_the_judge_leaves_its_groups_alone_and_training_goes_on(tmp
     events = finish(trained)
     assert events[-1].status == "finished"
     with RunStore.open(trained.folder, read_only=True) as store:
-        shares = {p.step: p.value for p in store.metrics()["status/infra_error"]}
+        shares = {p.step: p.value for p in store.metrics()["status/reward_error"]}
         samples = list(store.samples(split="train"))
         updates = [p.value for p in store.metrics()["optimiser/updates"]]
         means = {p.step: p.value for p in store.metrics()["reward/total"]}
@@ -361,7 +386,7 @@ def test_an_outage_of_the_judge_leaves_its_groups_alone_and_training_goes_on(tmp
         assert all(s.advantage == 0.0 and not s.keep for s in out)
         assert all("judge unreachable" in s.reward.reason for s in out)
         fine = [s.reward.value for s in mine if s.reward.value is not None]
-        assert means[step] == sum(fine) / len(fine)
+        assert means[step] == pytest.approx(sum(fine) / len(fine))
     assert all(0 < shares[step] < 1 for step in (2, 3, 4))
     assert all(shares[step] == 0 for step in (0, 1, 5))
 
@@ -401,10 +426,12 @@ def test_too_large_an_outage_stops_before_the_weights_move(tmp_path):
     last = events[-1]
     assert last.status == "stopped"
     assert last.reason.startswith(("50% of the rewards of step", "75% of", "25% of"))
-    assert "(most: infra_error, part 'out_half_the_time' has no value: Conn" in last.reason
-    assert "); guards.failed_share allows 20%. See why: burnish show" in last.reason
+    assert "(most: reward_error, part 'out_half_the_time' has no value: Conn" in last.reason
+    assert "); guards.failed_share allows 20%. The step is not counted: the same" in last.reason
     with RunStore.open(trained.folder, read_only=True) as store:
-        assert store.metrics()["optimiser/updates"][-1].value == 0.0
+        assert store.metrics()["optimiser/updates"] == [(0, 1.0), (1, 1.0)]
+        assert (store.end().status, store.end().step) == ("stopped", 2)
+    assert (trained.folder / "checkpoints" / "step-000002").is_dir()
 
 
 def test_a_group_past_its_deadline_does_not_take_the_step_with_it(tmp_path):
@@ -429,7 +456,7 @@ def test_every_stage_names_its_hint():
     for stage in ("advantage", "logprob", "loss", "gradient"):
         with pytest.raises(GuardTripped) as caught:
             trip(stage, "x", 3, ("a",), math.inf)
-        assert str(caught.value).startswith(f"{stage} guard: x is inf at step 3 (samples a). ")
+        assert str(caught.value).startswith(f"{stage} guard: x is inf at step 4 (samples a). ")
         assert caught.value.samples == ("a",)
 
 
@@ -491,7 +518,7 @@ def test_a_norm_beyond_its_range_trips_though_every_gradient_is_finite():
         watch.settle(optimiser.gradient_norm(), gradients, ["a", "b"])
     assert (caught.value.stage, caught.value.tensor) == ("gradient", "gradient norm")
     assert caught.value.samples == ("a", "b")
-    assert "gradient norm is inf at step 4" in str(caught.value)
+    assert "gradient norm is inf at step 5" in str(caught.value)
 
 
 def test_a_span_may_carry_no_logprobs():
@@ -551,7 +578,7 @@ def test_an_update_that_breaks_the_weights_names_the_tensor_and_saves_nothing(
     assert caught.value.tensor in trained.optimiser.names
     line = str(caught.value)
     assert line.startswith(f"weight guard: {caught.value.tensor} is ")
-    assert "at step 1 (samples 1." in line
+    assert "at step 2 (samples 1." in line
     assert "Lower optimiser.learning_rate or optimiser.weight_decay" in line
     assert [p.name for p in (trained.folder / "checkpoints").iterdir()] == ["step-000001"]
     assert_only_finite(trained.folder)
@@ -611,6 +638,6 @@ def test_a_guard_on_a_full_disk_still_says_what_tripped(tmp_path, monkeypatch):
     with pytest.raises(GuardTripped) as caught:
         finish(trained)
     line = str(caught.value)
-    assert line.startswith("reward guard at step 0: reward 'nan' returned nan")
+    assert line.startswith("reward guard at step 1: reward 'nan' returned nan")
     assert "It could not be recorded: cannot write " in line
     assert "No space left on device" in line

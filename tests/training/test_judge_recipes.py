@@ -1,10 +1,11 @@
-"""The recipes `genrm` and `quarkmedbench` train the tiny model, and go on exactly where they stopped."""
+"""The recipes `genrm`, `proxy_grm` and `quarkmedbench` train the tiny model, and go on exactly where they stopped."""
 
 from __future__ import annotations
 
 import pytest
 from training_cases import finish, merged, outcome, shipped, stop_after, trainer
 
+from burnish.config.recipes import resolve
 from burnish.store import RunStore
 
 SMALL = {
@@ -19,7 +20,11 @@ SMALL = {
 
 @pytest.mark.parametrize(
     ("recipe", "watched"),
-    [("genrm", {"right", "picked_first"}), ("quarkmedbench", {"essentials", "extras", "pitfalls"})],
+    [
+        ("genrm", {"right", "picked_first"}),
+        ("proxy_grm", {"verified", "right", "transfer", "leak"}),
+        ("quarkmedbench", {"essentials", "extras", "pitfalls"}),
+    ],
 )
 def test_a_recipe_runs_and_resumes(tmp_path, recipe, watched):
     table = merged(shipped(recipe), SMALL)
@@ -34,3 +39,10 @@ def test_a_recipe_runs_and_resumes(tmp_path, recipe, watched):
         rewards = [sample.reward for sample in store.samples()]
     assert rewards
     assert all(watched <= reward.components.keys() for reward in rewards)
+
+
+@pytest.mark.parametrize("recipe", ["genrm", "proxy_grm", "quarkmedbench"])
+def test_the_warm_start_is_as_short_as_the_run(recipe):
+    for words, steps in (((), 100), (("steps=3",), 5)):
+        config = resolve([recipe, *words]).resolved.value
+        assert [config.stage_steps(stage) for stage in config.stages] == [steps]

@@ -82,13 +82,13 @@ def test_above_the_failed_share_the_run_stops_and_says_why(tmp_path):
     guards = {"steps": 3, "guards": {"failed_share": 0.2}}
     events = finish(trainer(tmp_path, function("fails_sometimes"), guards))
     assert events[-1].status == "stopped"
-    assert "25% of the rewards of step 0 have no value" in events[-1].reason
+    assert "25% of the rewards of step 1 have no value" in events[-1].reason
     assert "this one was lost" in events[-1].reason
 
 
 def test_a_step_without_any_rollout_stops_in_one_line(tmp_path):
     run = trainer(tmp_path, function("always_fails"), {"evaluation": {"prompts": 0}})
-    with pytest.raises(GuardTripped, match=r"step 0: all 8 rollouts failed; .*KeyError") as error:
+    with pytest.raises(GuardTripped, match=r"step 1: all 8 rollouts failed; .*KeyError") as error:
         finish(run)
     assert "\n" not in str(error.value)
 

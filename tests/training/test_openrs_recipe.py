@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 import tomllib
 
 import anyio
 import pytest
+from openrs_judge import openrs_reply
 from training_cases import ROOT, finish, merged, shipped, trainer
 
 import burnish.lm.named as named
@@ -18,33 +17,12 @@ from burnish.rewards.config import build_all
 from burnish.rewards.scorer import checked
 from burnish.training.events import StepDone
 
-FENCED = re.compile(r"=== response ([AB]) (\w+) ===\n(.*?)\n=== end of response", re.DOTALL)
 RECIPE = ROOT / "recipes" / "openrs.toml"
-
-
-def reply(messages, index):
-    """Prefers the text with more different words; says nothing about texts with the word 'silent'."""
-    prompt = messages[0].content
-    found = {letter: (mark, text) for letter, mark, text in FENCED.findall(prompt)}
-    (mark, first), (_, second) = found["A"], found["B"]
-    if "silent" in first + second:
-        return "I would rather not."
-    lead = len(set(first.split())) - len(set(second.split()))
-    sign = (lead > 0) - (lead < 0)
-    compared = {
-        "title": "words",
-        "type": "core",
-        "evidence": first[:20] or second[:20],
-        "winner": {1: "A", 0: "S", -1: "B"}[sign],
-        "score": 2 * sign,
-    }
-    table = {"mark": mark, "question_analysis": {"analysis": "A story."}}
-    return json.dumps({**table, "rubric_compares": [compared]})
 
 
 @pytest.fixture
 def scripted(monkeypatch):
-    judge = ScriptedLM(reply, name="judge")
+    judge = ScriptedLM(lambda messages, index: openrs_reply(messages[0].content), name="judge")
     monkeypatch.setattr(named, "open_lm", lambda name, **options: judge)
     return judge
 

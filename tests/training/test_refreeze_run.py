@@ -65,7 +65,7 @@ def test_a_new_unit_is_told_once_a_step_and_a_resumed_run_finds_the_same(tmp_pat
     record = json.loads(capsys.readouterr().out)
     assert record["categories"] == {"letters": "content", "length": "form"}
     assert record["unit"] == "6 answers of its start"
-    steps = ", ".join(str(step) for step, _, _ in told["whole"])
+    steps = ", ".join(str(step + 1) for step, _, _ in told["whole"])
     assert record["not_followed"] == [f"the unit measured again in step {steps}"]
     assert record["below_threshold"][0]["threshold"] == 0.2
     shares = record["category_shares"]

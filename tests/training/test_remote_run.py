@@ -102,7 +102,7 @@ def test_rollouts_of_weights_that_are_too_old_are_refused(tmp_path, server, serv
     serving.version = "0"
     with pytest.raises(GuardTripped) as caught:
         finish(trainer(tmp_path, STEPS, remote(server, serving)))
-    assert "rollout guard at step 1: all 8 rollouts failed" in str(caught.value)
+    assert "rollout guard at step 2: all 8 rollouts failed" in str(caught.value)
     assert "sampled with weights of version 0, the trainer's are of version 1" in str(caught.value)
 
 
@@ -130,10 +130,10 @@ def test_a_lost_tensor_stops_the_run_before_it_is_trained_on(tmp_path, server, s
     with pytest.raises(OtherWeights, match="read other weights than those of version 1"):
         finish(trainer(tmp_path, STEPS, echoed, run="echoed"))
     strict = {"guards": {"sampler_mismatch_stop": 1e-4}}
-    with pytest.raises(GuardTripped, match=r"sampler guard: .* nats a token apart at step 1") as at:
+    with pytest.raises(GuardTripped, match=r"sampler guard: .* nats a token apart at step 2") as at:
         finish(trainer(tmp_path, STEPS, strict, remote(server, serving), run="blind"))
     assert at.value.stage == "sampler"
-    assert (tmp_path / "blind" / "crash" / "step-000001" / "report.json").is_file()
+    assert (tmp_path / "blind" / "crash" / "step-000002" / "report.json").is_file()
 
 
 def test_a_server_that_is_not_there_says_how_to_start_it(tmp_path):

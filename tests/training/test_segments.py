@@ -53,7 +53,7 @@ def test_missing_swapped_and_repeated_headings():
     assert Pieces("3", "\n", "why:", " a\n", "rule:", " b").number() == [0, -1, 2, 2, 1, 1]
     assert Pieces("3", "\n", "rule:", " a\n", "rule:", " b").number() == [0, -1, 1, 1, -1, -1]
     assert Pieces("3", " and", " prose", "").number() == [0, -1, -1, -1]
-    assert Pieces("3", "\n", "rule:", " a").number(()) == [0, -1, -1, -1]
+    assert Pieces("3", "\n", "rule:", " a").number(()) == [0, 0, 0, 0]  # all one section
     assert Segmenter(Pieces(), HEADINGS).number([]) == []
 
 

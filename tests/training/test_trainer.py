@@ -125,7 +125,7 @@ def test_an_added_algorithm_is_guarded_and_its_crash_replayed(tmp_path):
     with pytest.raises(GuardTripped) as caught:
         finish(trained)
     line, _, place = str(caught.value).partition(" Saved; see it again: burnish replay ")
-    assert line.startswith("loss guard: word is nan at step 3 (samples 3.")
+    assert line.startswith("loss guard: word is nan at step 4 (samples 3.")
     assert replay(Path(place)) == line
 
 
@@ -276,8 +276,8 @@ def test_a_guard_in_a_stage_is_replayed(tmp_path, monkeypatch):
     with pytest.raises(GuardTripped) as caught:
         finish(trainer(tmp_path, STAGED))
     line, _, place = str(caught.value).partition(" Saved; see it again: burnish replay ")
-    assert place.endswith("crash/first-step-000002")
-    assert line.startswith("loss guard: loss is nan at step 2 (samples ")
+    assert place.endswith("crash/first-step-000003")
+    assert line.startswith("loss guard: loss is nan at step 3 (samples ")
     assert replay(Path(place)) == line
 
 

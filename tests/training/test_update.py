@@ -19,10 +19,20 @@ from burnish.config.schema import Update as UpdateConfig
 from burnish.errors import UserError
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
+from burnish.lm.scalar_head import ScalarHead
 from burnish.lm.tiny import tiny_model
 from burnish.policy.advantages import advantages
 from burnish.policy.batch import LossBatch, RewardBatch
-from burnish.policy.components import Aggregate, Cispo, Entropy, KlCov, Sapo, StaticRegion
+from burnish.policy.components import (
+    Aggregate,
+    Cispo,
+    Entropy,
+    GeneralisedAdvantage,
+    KlCov,
+    Sapo,
+    SharedCritic,
+    StaticRegion,
+)
 from burnish.policy.loss import loss
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import build_all
@@ -47,7 +57,11 @@ POLICIES = {name: config.policy for name, config in RECIPES.items()} | {
         trust_region=StaticRegion(low=0.02, high=0.02),
         aggregate=Aggregate(mode="token-mean", keep_denominator=True),
         auxiliary=(Entropy(coefficient=0.01),),
-    )
+    ),
+    "ppo_with_kl_in_the_reward": Recipe(
+        advantage=GeneralisedAdvantage(gamma=0.9, lam=0.8, whiten=False, kl=0.3),
+        critic=SharedCritic(coefficient=0.7, clip=0.5),
+    ),
 }
 MAX_TOKENS = 16
 PROMPTS = {"a": [5, 6, 7, 8, 9], "b": [10, 11], "c": [12, 13, 14], "d": [15, 16, 17, 18]}
@@ -76,6 +90,8 @@ NOISE = [
 
 HIDDEN_BD = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
 # The first token, three sections in turn, and now and then a token of none.
+VALUES_BT = torch.randn(16, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+KL_BT = 0.1 * torch.randn(16, 16, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 SEGMENTS_BT = torch.tensor([[0, 1, 1, 2, -1, 2, 1, 0] * 2] * 16)
 
 
@@ -109,6 +125,8 @@ def values_of(policy, members=range(16)):
         hidden_BD=HIDDEN_BD[members],
         segments_BT=SEGMENTS_BT[members, : max(LENGTHS[i] for i in members)],
         baselines_BK=torch.full((len(members), len(names)), 0.3, dtype=torch.float64),
+        values_BT=VALUES_BT[members, : max(LENGTHS[i] for i in members)],
+        kl_BT=KL_BT[members, : max(LENGTHS[i] for i in members)],
     )
     return advantages(policy, batch)
 
@@ -164,8 +182,27 @@ def make_updater(models, policy, *, kind=Given, temperature=1.3, **settings):
         temperature=temperature,
         max_tokens=MAX_TOKENS,
         reference=(lambda: nullcontext(reference)) if policy.needs_reference else None,
+        value_head=value_head(model) if policy.gae else None,
     )
-    return PolicyUpdater(algorithm, Recorder(model.named_parameters(), Optimiser()), batches)
+    head = [("critic.weight", algorithm.value_head.weight)] if policy.gae else []
+    named = [*model.named_parameters(), *head]
+    return PolicyUpdater(algorithm, Recorder(named, Optimiser()), batches)
+
+
+@cache
+def value_head(model):
+    """A critic's head that is not 0, so that its gradient reaches the trunk."""
+    return ScalarHead.fresh(std=0.3, seed=0, like=model.head_weight)
+
+
+def plain_values(model, head):
+    """What the critic says before each trained token, each rollout on its own: (B, T)."""
+    rows = []
+    for item in ROLLOUTS:
+        ids = torch.tensor([item.token_ids])
+        hidden = model(ModelInput(ids, torch.arange(ids.shape[1])[None]))[0]
+        rows.append((hidden[item.prompt_length - 1 : -1] * head.weight).sum(-1))
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
 def plain_logprobs(model, temperature):
@@ -227,9 +264,13 @@ def whole_batch_gradient(models, name):
             ref_logp_BT=ref_BT,
             entropy_BT=entropy_BT,
             max_tokens=MAX_TOKENS,
+            values_BT=plain_values(model, value_head(model)) if policy.gae else None,
+            old_values_BT=values.critic.values_BT if values.critic else None,
+            returns_BT=values.critic.returns_BT if values.critic else None,
         ),
     )
-    return torch.autograd.grad(out.total, list(model.parameters())), out
+    head = [value_head(model).weight] if policy.gae else []
+    return torch.autograd.grad(out.total, [*model.parameters(), *head]), out
 
 
 def off_policy_update(models, policy, **settings):
@@ -519,9 +560,10 @@ def test_the_least_budget_is_tried_again_with_the_samplers_memory(models, monkey
 def test_out_of_memory_at_the_least_budget_says_what_saves_most(models, monkeypatch):
     run_out_of_memory(monkeypatch, set(range(1000)))
     updater = make_updater(models, Recipe())
+    updater.batches.advise = lambda tokens: f"the knobs at {tokens} tokens"
     with pytest.raises(UserError) as caught:
         updater.update(0, ROLLOUTS, values_of(Recipe()), 0.0)
     assert str(caught.value) == (
         "out of device memory with micro-batches of 256 tokens; what saves most, in order: "
-        "model.lora, a smaller rollout.max_tokens, a smaller model.path"
+        "the knobs at 256 tokens"
     )

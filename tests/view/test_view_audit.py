@@ -104,7 +104,7 @@ def test_a_planted_hack_is_ranked_first(flaw: str) -> None:
     assert ranked.strength > 2 * ranked.next_strength
     first = audit.findings[0]
     assert len(first.samples) == 10
-    assert all(int(name.split("/")[0]) >= 30 for name in first.samples), "late answers"
+    assert all(int(name.split("-")[1]) > 30 for name in first.samples), "late answers"
 
 
 def test_an_honest_run_has_no_finding_of_the_surface() -> None:

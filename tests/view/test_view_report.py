@@ -56,8 +56,9 @@ def store(tmp_path: Path) -> RunStore:
     origins = {"steps": "command line", "run.name": "command line"}
     config = {"steps": 6, "run": {"name": f"run {EVIL}"}, "rewards": [{"kind": "x"}]}
     store = RunStore.create(tmp_path / "run", config, origins, recipe="grpo", config_hash="abc")
-    data = {"step_s": 0.5, "rollout_s": 0.3, "update_s": 0.2, "memory_bytes": 2**30}
-    store.append_event("forecast", "at least", {**data, "available_bytes": 2**31}, 0)
+    memory = {"memory_bytes": 2**30, "available_bytes": 2**31}
+    store.append_event("forecast", "1 GiB of memory", memory, 0)
+    store.append_event("time", "about 3 to 4 s for the 3 steps left, from 3 steps", {}, 3)
     for step in range(6):
         failed = Reward.failed("total", Status.TIMEOUT, f"late {EVIL}")
         rows = [
@@ -75,13 +76,16 @@ def store(tmp_path: Path) -> RunStore:
 def test_what_a_report_says(store: RunStore) -> None:
     report = contents_of(store)
     assert report.command == f"burnish train grpo 'run.name=run {EVIL}' steps=6"
-    assert [(fact.what, fact.came) for fact in report.facts[:1]] == [
-        ("one step", "3.5 s (median of 6)")
-    ]
+    told = report.facts[0]
+    assert (told.what, told.expected) == (
+        "time after step 3",
+        "about 3 to 4 s for the 3 steps left, from 3 steps",
+    )
+    assert told.came.endswith(" s, one step 3.5 s (median of 6)")
     assert report.facts[-1].expected == "1.00 GiB of 2.0 free"
     assert report.best[0].reward == "1"
     assert [shown.reward for shown in report.worst] == ["0", "0.1", "0.2"]
-    assert [shown.id for shown in report.failed] == ["5/train/2", "4/train/2", "3/train/2"]
+    assert [shown.name for shown in report.failed] == ["train-6-1-3", "train-5-1-3", "train-4-1-3"]
     assert report.failed[0].parts == (("total", "timeout", f"late {EVIL}"),)
     assert [event.kind for event in report.events] == ["guard"]
     assert ("rewards", "[{'kind': 'x'}]", "default") in report.settings
@@ -108,7 +112,7 @@ def test_markdown_keeps_texts_in_fences(store: RunStore) -> None:
     text = markdown(contents_of(store))
     outside = re.sub(r"^(`{3,})\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
     assert "<script>" not in outside.replace("\\<script\\>", "")
-    assert "| one step | at least 0.5 s | 3.5 s (median of 6) |" in text
+    assert "| time after step 3 | about 3 to 4 s for the 3 steps left, from 3 steps |" in text
     rows = [line for line in outside.splitlines() if line.startswith("|")]
     assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 5) for row in rows)
 

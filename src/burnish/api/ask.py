@@ -14,7 +14,7 @@ from msgspec import Struct
 from burnish.api.explained import Explained
 from burnish.api.models import opened, wait_for
 from burnish.api.settings import as_reward
-from burnish.arguments import as_texts, refused
+from burnish.arguments import as_flag, as_table, as_text, as_texts, as_whole, refused
 from burnish.bench.items import Item, choice_of, responses_of
 from burnish.bench.judging import rewards_of
 from burnish.config.loading import load
@@ -23,6 +23,7 @@ from burnish.records import Message, Reward, Task
 from burnish.rewards.config import RewardConfig, build
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
+from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scorer, bind_check, checked
 
 
@@ -71,7 +72,9 @@ def as_messages(prompt: Any) -> tuple[Message, ...]:
     if all(isinstance(turn, Message) for turn in turns):
         return tuple(turns)
     if all(isinstance(turn, Mapping) and {"role", "content"} <= turn.keys() for turn in turns):
-        return tuple(Message(str(turn["role"]), turn["content"]) for turn in turns)
+        return tuple(
+            Message(str(turn["role"]), as_text("content", turn["content"])) for turn in turns
+        )
     raise refused("prompt", prompt, "a text or a list of chat messages {role, content}")
 
 
@@ -108,6 +111,7 @@ def judge(
     model: Any,
     method: str = "direct",
     both_orders: bool = True,
+    rule: OrderRule | None = None,
     max_tokens: int | None = None,
     options: Mapping[str, Any] | None = None,
     **fields: Any,
@@ -115,7 +119,8 @@ def judge(
     """Let a language model compare two or more answers, or rate one with a method such as `point`.
 
     `model` is what `generate` takes; `method` is `direct`, `point`, `openrs`, `skill_rm`, `genrm`
-    and so on (`burnish judge --help`), with its own `options`.
+    and so on (`burnish judge --help`), with its own `options`. `rule` makes one verdict of the two
+    orders: `votes`, `mean`, `strict`, or `abstain`, which gives none where they disagree.
 
     >>> from burnish.lm import ScriptedLM
     >>> model = ScriptedLM(['{"reasons": "Seven is right.", "winner": "A"}'])
@@ -126,12 +131,17 @@ def judge(
     texts = as_texts("responses", list(responses))
     if not texts:
         raise refused("responses", responses, "at least one answer to judge")
-    sampling = GREEDY if max_tokens is None else Sampling(temperature=0.0, max_tokens=max_tokens)
+    sampling = GREEDY
+    if max_tokens is not None:
+        sampling = Sampling(temperature=0.0, max_tokens=as_whole("max_tokens", max_tokens, low=1))
+    as_text("method", method)
+    as_flag("both_orders", both_orders)
+    own = as_table("options", options or {})
 
     async def work() -> Judgement:
         async with opened(model) as lm:
             judge_model = JudgeModel(lm, sampling=sampling)
-            scorer = build_judge(method, judge_model, dict(options or {}), both_orders=both_orders)
+            scorer = build_judge(method, judge_model, own, both_orders=both_orders, rule=rule)
             item = Item("judge", messages, responses_of("judge", texts), shown=fields)
             rewards = await rewards_of(scorer, item)
             return _judgement(f"{method}@{lm.name}", item, rewards)

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from burnish.api.settings import as_settings
+from burnish.arguments import as_path, as_text
 from burnish.config import render, rooted, schema
 from burnish.config.given import PYTHON
 from burnish.config.loading import from_value
 from burnish.config.paths import with_files
 from burnish.config.recipes import IN_PYTHON, Asked, change, resolve
 from burnish.config.resolve import to_plain
+from burnish.errors import UserError
 from burnish.memory import ROWS, kept_files, kept_paths
+
+A_RECIPE = "the name of a recipe or a .toml file"
 
 
 class Config(schema.Config, frozen=True, dict=True):
@@ -40,7 +44,8 @@ class Config(schema.Config, frozen=True, dict=True):
         >>> Config.load("grpo", "steps=5", rollout={"samples": 4}).rollout.samples
         4
         """
-        named = [str(recipe)] if recipe else []
+        named = [str(as_path("recipe", recipe, A_RECIPE))] if recipe != "" else []
+        words = tuple(as_text("words", word) for word in words)
         return cls.from_asked(resolve([*named, *words], as_settings(settings), PYTHON))
 
     @classmethod
@@ -80,14 +85,25 @@ class Config(schema.Config, frozen=True, dict=True):
         Rows in memory are written to `data/` beside it; functions in memory keep their names, which
         only this process knows.
         """
-        asked, file = self.asked, Path(path)
+        asked, file = self.asked, as_path("path", path)
+        if not file.parent.is_dir():
+            raise UserError(
+                f"path: there is no folder '{file.parent}' for {file.name}; expected one that exists. "
+                f"Make it first: mkdir -p {file.parent}"
+            )
         rows = [one for one in kept_paths(to_plain(asked.resolved.value)) if one.endswith(ROWS)]
         for place, content in kept_files(rows, file.parent.absolute()):
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         value = with_files(rooted(asked.resolved.value, asked.root), file.parent.absolute())
         text = render(dataclasses.replace(asked.resolved, value=value))
-        file.write_text(f"# burnish train {file}\n{text}", encoding="utf-8")
+        try:
+            file.write_text(f"# burnish train {file}\n{text}", encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"path: '{file}' cannot be written: {error.strerror}; expected a file in a folder "
+                "that exists and that you may write to."
+            ) from None
         return file
 
     def __str__(self) -> str:

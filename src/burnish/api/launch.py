@@ -10,26 +10,41 @@ The command line and `burnish.train` both go through here:
 from __future__ import annotations
 
 import glob
-import logging
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from burnish.api.needs import import_training
-from burnish.errors import BurnishError, RunChanged, StoreError, UserError
+from burnish.errors import RunChanged, StoreError, UserError
 from burnish.store import Manifest, RunStatus, RunStore, manifest
+from burnish.store.run import DATA
 
 if TYPE_CHECKING:
     from burnish.config.recipes import Asked
-
-logger = logging.getLogger(__name__)
 
 
 class View(AbstractContextManager["View"], Protocol):
     """Shows the events of a run; left when the run ends, however it does."""
 
     def show(self, event: Any) -> None: ...
+
+
+class Progress(Protocol):
+    """How runs are shown to the person who starts them."""
+
+    def view(self, trainer: Any) -> View:
+        """What shows the events of this run."""
+        ...
+
+    def say(self, line: str) -> None:
+        """Show one line."""
+        ...
+
+
+progress: Progress | None = None
+"""What `burnish.train(show=True)` shows runs with. The rooms to the right know how to draw and print:
+`import burnish` sets it to the terminal's or the notebook's."""
 
 
 def choose_folder(
@@ -79,10 +94,10 @@ def _own_name(asked: Asked, home: Path) -> str:
 
 def _changes(asked: Asked, about: Manifest) -> list[str]:
     """The settings that differ from those that a run was started with."""
-    from burnish.config import FREE
+    from burnish.config.schema import free_keys
 
     values = {k: v for k, v in about.config.items() if not k.startswith("files.")}
-    return asked.resolved.changes(values, FREE)
+    return asked.resolved.changes(values, free_keys(asked.resolved.value))
 
 
 def _numbered(name: str, turn: int) -> str:
@@ -102,9 +117,10 @@ def refuse_other_settings(asked: Asked, folder: Path) -> None:
     with RunStore.open(folder, read_only=True) as store:
         about = store.about
     if about.config_hash and (changes := _changes(asked, about)):
+        begin = f"run '{folder.name}' is finished and had another config ({'; '.join(changes)}); "
         raise UserError(
-            f"run '{folder.name}' is finished and had another config ({'; '.join(changes)}); "
-            "choose another run.name, or start a new run with --again"
+            f"{begin}choose another run.name, or start a new run with --again",
+            python=f"{begin}choose another name, or start a new run with again=True",
         )
 
 
@@ -151,34 +167,37 @@ def open_trainer(
 def play(trainer: Any, view: View, stop: Callable[[], bool] = lambda: False) -> str:
     """Train and show it; how it ended: `finished` or `stopped`.
 
-    Ctrl-C, or `stop()` after an event, ends it as KeyboardInterrupt, and the listing says so. The
-    store is closed in any case.
+    Ctrl-C, or `stop()` after an event, ends it as KeyboardInterrupt. Whatever ends it early is
+    stored with the run, and the store is closed in any case.
     """
     status = ""
     try:
+        _store_notes(trainer)
+        trainer.tell = view.show
         with view, closing(trainer.run()) as events:
             for event in events:
                 view.show(event)
                 status = getattr(event, "status", status)
                 if stop() and not status:
                     raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        _note_interrupt(trainer)
+    except BaseException as error:
+        trainer.note_end(error)
         raise
     finally:
         trainer.store.close()
     return status
 
 
+def _store_notes(trainer: Any) -> None:
+    """Keep what a person should know of the data, such as repeated prompts; once for a run."""
+    if trainer.world.is_main:
+        known = {event.message for event in trainer.store.events(DATA)}
+        for note in trainer.tasks.notes:
+            if note not in known:
+                trainer.store.append_event(DATA, note)
+
+
 def interrupted_after(trainer: Any) -> str:
     """How far an interrupted run came: `after 3 of 20 steps`."""
     stage = f" of stage '{trainer.stage.name}'" if trainer.stage.name else ""
     return f"after {trainer.state.step} of {trainer.stage.steps} steps{stage}"
-
-
-def _note_interrupt(trainer: Any) -> None:
-    """Let the run's listing say that a person stopped it."""
-    try:
-        trainer.store.finish("stopped", {"reason": "interrupted with Ctrl-C"})
-    except BurnishError as error:
-        logger.warning("%s", error)

@@ -16,9 +16,11 @@ from burnish.api.ask import as_messages
 from burnish.api.config import Config
 from burnish.api.explained import Explained
 from burnish.api.models import opened, wait_for
-from burnish.api.run import Run, load_run
+from burnish.api.run import A_RUN, Run, load_run
 from burnish.api.settings import as_settings
-from burnish.arguments import refused
+from burnish.api.sweep import SweepResult
+from burnish.api.sweep_plan import RunState
+from burnish.arguments import as_list, as_path, as_seed, as_text, as_whole, as_word, refused
 from burnish.bench.evaluate import Evaluation
 from burnish.bench.evaluate import evaluate as evaluate_tasks
 from burnish.bench.held_out import RunComparison, compare_runs
@@ -26,12 +28,16 @@ from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, all_recipes, change, resolve
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Sampling, check_sampling
+from burnish.numbers import plain
 from burnish.records import Message
 from burnish.rewards.config import build_all
 from burnish.rewards.scorer import bind_check, gather
 from burnish.seeds import derive
 from burnish.store import RunStore
 from burnish.tasks.config import build as build_tasks
+
+MOST_PROMPTS = 1_000_000_000
+"""More than any set of tasks has; endless generators make tasks one by one."""
 
 # --- sample a model
 
@@ -103,10 +109,12 @@ def generate(
     >>> len(answers), answers[0].finish.value
     (2, 'length')
     """
-    chats = _chats(prompts, system)
+    chats = _chats(prompts, as_text("system", system))
+    as_seed("seed", seed)
+    given = {"n": n, "temperature": temperature, "max_tokens": max_tokens, **sampling}
     try:
         how = Sampling(
-            n=n, temperature=temperature, max_tokens=max_tokens, stop=tuple(stop), **sampling
+            stop=tuple(as_list("stop", stop)), **{name: plain(v) for name, v in given.items()}
         )
     except TypeError as error:
         raise UserError(
@@ -162,9 +170,14 @@ class Evaluated:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean."""
+        """The 95 % interval of the mean; None where all values are equal, so that there is none."""
         found = self.evaluation.score
-        return (found.low, found.high) if found else None
+        return (found.low, found.high) if found and found.low < found.high else None
+
+    @property
+    def doubt(self) -> str:
+        """Why the score says little, such as `too few to say`; empty where nothing speaks against it."""
+        return self.evaluation.score.doubt if self.evaluation.score else ""
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain row an answer: what was asked and said, its score, and why it has none."""
@@ -192,6 +205,7 @@ class Evaluated:
             "score": found.decided,
             "low": low_high[0],
             "high": low_high[1],
+            "doubt": self.doubt,
             "all": found.all,
             "valid": found.valid,
         }
@@ -202,9 +216,7 @@ class Evaluated:
     def __repr__(self) -> str:
         marks = self.evaluation.marks
         scored = sum(mark is not None for mark in marks)
-        text = "no value"
-        if self.value is not None and self.interval is not None:
-            text = f"{self.value:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
+        text = str(self.evaluation.score or "no value")
         return f"<{self.model} on {self.task}: {text}; {scored} of {len(marks)} scored>"
 
     def _repr_html_(self) -> str:
@@ -231,6 +243,7 @@ def evaluate(
 
     `task` is a recipe or a `Config` (its held-out tasks and rewards), or what `train` takes as data:
     then every row counts and `rewards` says how. A run is evaluated on its own tasks by default.
+    `prompts` is how many at most; `part` names the reward that is the score, the total by default.
 
     >>> found = evaluate("tiny", "tiny", prompts=3, max_tokens=4)
     >>> len(found), found.task
@@ -238,15 +251,18 @@ def evaluate(
     >>> evaluate("tiny", [{"prompt": "Say 7.", "answer": "7"}], rewards="match", max_tokens=2).value
     0.0
     """
+    most = as_whole("prompts", prompts, low=1, high=MOST_PROMPTS)
+    if max_tokens is not None:
+        max_tokens = as_whole("max_tokens", max_tokens, low=1)
     asked, is_whole = _evaluated(model, task, rewards, columns)
     config = asked.resolved.value
     tasks = build_tasks(config.task, config.run.seed, asked.root)
-    chosen = (
-        tasks.sample(prompts or tasks.train_size or 100) if is_whole else tasks.held_out(prompts)
-    )
+    chosen = tasks.sample(most) if is_whole else tasks.held_out(most)
     scorer = build_all(config.rewards, base=asked.root)
+    names = [one.name for one in scorer.children]
+    part = as_word("part", part, names) if part != "" else config.evaluation.part
     bind_check(scorer, tasks.fields)
-    limit = max_tokens or config.evaluation.max_tokens or config.rollout.max_tokens
+    limit = max_tokens or config.evaluation.max_tokens or config.rollout.budget
 
     async def work() -> Evaluated:
         async with opened(model) as lm:
@@ -255,7 +271,7 @@ def evaluate(
                 chosen,
                 scorer,
                 Sampling(temperature=0.0, max_tokens=limit, stop=config.rollout.stop),
-                part=part or config.evaluation.part,
+                part=part,
                 deadline_s=config.rollout.score_timeout_s,
                 rollout=config.rollout.build_evaluation(asked.root),
             )
@@ -269,19 +285,19 @@ def _evaluated(
     model: Any, task: Any, rewards: Any, columns: Mapping[str, str] | None
 ) -> tuple[Asked, bool]:
     """The config to evaluate on, and whether its rows are all meant rather than a held-out side."""
-    more = as_settings({"rewards": rewards})
     if task is None and not isinstance(model, Run):
         raise UserError(
             "task: got None; expected a recipe, a Config, rows, a file or a task's name."
         )
-    if task is None or isinstance(task, Config):
-        asked = (model.config if task is None else task).asked
-        return (change(asked, more) if more else asked), False
     is_recipe = isinstance(task, str | Path) and (
         Path(task).suffix == ".toml" or str(task) in all_recipes()
     )
-    if is_recipe:
-        return resolve([str(task)], more, PYTHON), False
+    if task is None or isinstance(task, Config) or is_recipe:
+        more = as_settings({"rewards": rewards, "columns": columns})
+        if is_recipe:
+            return resolve([str(task)], more, PYTHON), False
+        asked = (model.config if task is None else task).asked
+        return (change(asked, more) if more else asked), False
     if rewards is None:
         raise UserError("rewards: got None beside data; expected how the answers are scored.")
     is_rows = not isinstance(task, Struct) and not (isinstance(task, Mapping) and "kind" in task)
@@ -344,19 +360,38 @@ class Compared:
 
 
 def compare(
-    run_a: Run | str | Path, run_b: Run | str | Path, *, step: int | None = None
+    run_a: Run | RunState | str | Path,
+    run_b: Run | RunState | str | Path | None = None,
+    *,
+    step: int | None = None,
 ) -> Compared:
     """Which of two runs is better on the same held-out prompts: a paired test with an interval.
 
-    `step`: after so many steps; by default after the last evaluation of each.
+    A run is a `Run`, its name or folder, or one of a sweep's `runs`; `sweep(...).table` compares all
+    of a sweep. `step`: after so many steps; by default after the last evaluation of each.
 
     >>> other = train("tiny", "steps=1", name="second", evaluation={"prompts": 4}, show=False)
     >>> compare("first", "second").difference is not None
     True
     """
-    one, two = (run if isinstance(run, Run) else load_run(run) for run in (run_a, run_b))
+    if step is not None:
+        step = as_whole("step", step, low=0)
+    one, two = _as_run("run_a", run_a), _as_run("run_b", run_b)
     with (
         RunStore.open(one.folder, read_only=True) as a,
         RunStore.open(two.folder, read_only=True) as b,
     ):
         return Compared(compare_runs(a, b, step=step))
+
+
+def _as_run(what: str, run: Any) -> Run:
+    if isinstance(run, Run):
+        return run
+    if isinstance(run, SweepResult):
+        raise refused(
+            what,
+            run,
+            "one run; result.table compares all runs of a sweep, compare(result.runs[0], "
+            "result.runs[1]) two of them",
+        )
+    return load_run(as_path(what, run.folder if isinstance(run, RunState) else run, A_RUN))

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import html
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from burnish.api.config import Config
 from burnish.api.explained import Explained
-from burnish.api.models import newest_weights, open_model
+from burnish.api.models import newest_weights, open_model, wait_for
+from burnish.arguments import as_path, as_whole, as_word
 from burnish.config import schema
 from burnish.config.loading import load_flat
 from burnish.config.recipes import Asked, all_recipes
 from burnish.errors import UserError
+from burnish.intervals import interval_text
 from burnish.memory import kept_paths, restore_rows
-from burnish.store import RunStore, RunSummary, StoredSample
+from burnish.store import RunEnd, RunStatus, RunStore, RunSummary, StoredSample
 from burnish.store.frames import Form, RunFrames, find_run
+from burnish.store.run import DATA
+from burnish.store.sample_name import EXAMPLES
 from burnish.texts import counted, shown_path
 from burnish.view.curves import curves_of, draw_figure
+
+if TYPE_CHECKING:
+    from burnish.bench.reward_check import Report
+    from burnish.rewards.scorer import Scorer
+
+A_RUN = "the name or the folder of a run"
 
 
 class Run(RunFrames):
@@ -49,9 +60,34 @@ class Run(RunFrames):
         return self.summary.status.value
 
     @property
+    def end(self) -> RunEnd:
+        """How the last start ended: status, reason, step, time and the type of the exception."""
+        with RunStore.open(self.folder, read_only=True) as store:
+            return store.end()
+
+    @property
+    def reason(self) -> str:
+        """Why it stopped or crashed; empty where it goes on or came to its planned end."""
+        return self.end.reason
+
+    @property
     def steps(self) -> int:
         """Steps that are stored."""
         return self.summary.steps
+
+    @property
+    def time_left(self) -> str:
+        """What a run that trains now has told of its end, from measured steps; empty otherwise."""
+        with RunStore.open(self.folder, read_only=True) as store:
+            is_running = store.summary().status is RunStatus.RUNNING
+            told = store.events("time") if is_running else []
+        return told[-1].message if told else ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What became of the data: rows that were skipped, repeat a prompt or were left out."""
+        with RunStore.open(self.folder, read_only=True) as store:
+            return [event.message for event in store.events(DATA)]
 
     @property
     def config(self) -> Config:
@@ -73,13 +109,38 @@ class Run(RunFrames):
         """The trained model as an `LM` that samples and scores; `burnish.generate(run, ...)` uses it."""
         return open_model(self)
 
+    def check_reward(self, reward: Any = None, *, limit: int = 50) -> Report:
+        """Is a reward fit for training? Told on the stored answers, in their groups.
+
+        `reward` is what `burnish.score` takes; without one, the run's own rewards as they are now.
+        `limit` groups are taken, spread over the steps.
+
+        >>> report = load_run("runs/first").check_reward(lambda text: float(len(text)))
+        >>> [finding.name for finding in report.findings][:3]
+        ['range', 'failures', 'groups']
+        """
+        from burnish.api.ask import as_scorer
+        from burnish.bench.reward_check import check_reward, run_cases
+        from burnish.rewards.config import build_all
+
+        limit = as_whole("limit", limit, low=1)
+        if reward is None:
+            config = self.config
+            scorer: Scorer = build_all(config.rewards, base=config.asked.root)
+        else:
+            scorer = as_scorer(reward)
+        with RunStore.open(self.folder, read_only=True) as store:
+            cases = run_cases(store, limit, has_record=reward is None)
+        return wait_for(partial(check_reward, scorer, cases))
+
     def why(self, sample: str | int | Any) -> Explained:
         """Why an answer earned what it did: its reward with all parts, evidence and verdicts.
 
-        `sample` is an id such as `0/train/3`, a row of `samples()`, or an index into them.
+        `sample` is a name such as `train-3-2-4` (step 3, prompt 2, answer 4), a row of `samples()`,
+        or a number: 0 is the first answer that was trained on, -1 the last.
 
         >>> run = load_run("runs/first")
-        >>> run.why("0/train/0").parts.keys() == run.why(run.samples().iloc[0]).parts.keys()
+        >>> run.why("train-1-1-1").parts == run.why(run.samples(split="train").iloc[0]).parts
         True
         """
         with RunStore.open(self.folder, read_only=True) as store:
@@ -88,9 +149,15 @@ class Run(RunFrames):
 
     def _find(self, store: RunStore, sample: Any) -> StoredSample:
         if isinstance(sample, int) and not isinstance(sample, bool):
-            rows = list(store.query("SELECT id FROM samples ORDER BY rowid"))
+            query = "SELECT id FROM samples WHERE split = 'train' ORDER BY rowid"
+            rows = list(store.query(query))
+            if not rows:
+                return store.sample("train-1-1-1")  # refused, with the reason why there are none
             if not -len(rows) <= sample < len(rows):
-                raise UserError(f"run '{self.name}' has {len(rows)} samples; got index {sample}.")
+                raise UserError(
+                    f"run '{self.name}' has {counted(len(rows), 'answer')} that were trained on; got "
+                    f"number {sample}. Name another: {EXAMPLES}."
+                )
             return store.sample(rows[sample][0])
         return store.sample(sample if isinstance(sample, str) else str(sample["id"]))
 
@@ -104,7 +171,7 @@ class Run(RunFrames):
 
     def __repr__(self) -> str:
         summary = self.summary
-        reason = summary.result.get("reason")
+        reason = summary.end.reason
         why = f" ({reason})" if reason else ""
         steps = counted(summary.steps, "step")
         return f"<burnish run {self.name}: {summary.status.value}{why}, {steps}{_scores(summary)}>"
@@ -116,7 +183,7 @@ class Run(RunFrames):
             "steps": str(summary.steps),
             "answers": ", ".join(f"{count} {split}" for split, count in summary.samples.items()),
             "held out": _scores(summary).removeprefix(", held out "),
-            "reason": str(summary.result.get("reason") or ""),
+            "reason": summary.end.reason,
             "folder": str(shown_path(self.folder)),
         }
         rows = "".join(
@@ -135,7 +202,8 @@ def load_run(reference: str | Path, runs: str | Path = "runs") -> Run:
     >>> load_run("first").name
     'first'
     """
-    return Run(find_run(Path(runs), str(reference)))
+    found = find_run(as_path("runs", runs), str(as_path("reference", reference, A_RUN)))
+    return Run(found)
 
 
 def load_runs(folder: str | Path = "runs", form: Form = "pandas") -> Any:
@@ -146,7 +214,8 @@ def load_runs(folder: str | Path = "runs", form: Form = "pandas") -> Any:
     """
     from burnish.store.frames import load_runs as table
 
-    return table(folder, form)
+    as_word("form", form, get_args(Form))
+    return table(as_path("folder", folder), form)
 
 
 def sparkline(points: list[tuple[float, float]], width: int = 320, height: int = 48) -> str:
@@ -161,8 +230,8 @@ def sparkline(points: list[tuple[float, float]], width: int = 320, height: int =
         for x, y in points
     )
     return (
-        f'<svg width="{width}" height="{height}" role="img"><title>reward from step {first:g} to '
-        f'{last:g}: {low:.4g} to {high:.4g}</title><polyline points="{dots}" fill="none" '
+        f'<svg width="{width}" height="{height}" role="img"><title>reward from step {first + 1:g} to '
+        f'{last + 1:g}: {low:.4g} to {high:.4g}</title><polyline points="{dots}" fill="none" '
         'stroke="#1b6ca8" stroke-width="1.5"/></svg>'
     )
 
@@ -175,7 +244,7 @@ def _scores(summary: RunSummary) -> str:
 
 
 def _interval(score: Any) -> str:
-    value, low, high = (
-        (score[k] for k in ("value", "low", "high")) if isinstance(score, dict) else score[:3]
+    found = (
+        [score[k] for k in ("value", "low", "high", "size")] if isinstance(score, dict) else score
     )
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    return interval_text(*found)

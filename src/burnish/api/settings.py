@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import fields
 
+from burnish.arguments import as_table, refused
 from burnish.config import schema
 from burnish.config.resolve import to_plain
 from burnish.config.shapes import options, tag
@@ -50,6 +51,8 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     settings = {k: v for k, v in given.items() if v is not None or k not in known}
     data = settings.pop("data", None)
     columns = settings.pop("columns", None)
+    if columns is not None:
+        columns = as_table("columns", columns, "a dict such as {'prompt': 'question'}")
     held_out = settings.pop("held_out", None)
     if data is not None:
         settings["task"] = as_task(data, columns, held_out)
@@ -60,6 +63,8 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         settings["rewards"] = as_rewards(settings["rewards"])
     if isinstance(settings.get("model"), str | Path):
         settings["model"] = {"path": str(settings["model"])}
+    elif "model" in settings and not isinstance(settings["model"], Mapping | Struct):
+        raise refused("model", settings["model"], "smollm2, tiny, a folder or a table")
     if isinstance(settings.get("policy"), Mapping):
         settings["policy"] = {key: as_component(one) for key, one in settings["policy"].items()}
     for short, key in (("seed", "run.seed"), ("name", "run.name")):
@@ -211,6 +216,8 @@ def _held_out(given: Any, mapping: Mapping[str, Any]) -> HeldOut:
 def as_rewards(given: Any) -> list[Any]:
     """Reward tables of functions, scorers, names, tables, or pairs of one of these and a weight."""
     is_one = isinstance(given, str | Mapping | Struct | Scorer) or callable(given)
+    if not is_one and not isinstance(given, list | tuple):
+        raise _no_reward(given)
     items = [given] if is_one else list(given)
     tables: list[dict[str, Any]] = []
     for item in items:
@@ -236,9 +243,15 @@ def as_reward(given: Any) -> dict[str, Any]:
     if isinstance(given, Scorer) or callable(given):
         name = given.name if isinstance(given, Scorer) else object_name(given)
         return {"kind": "function", "name": name, "path": keep_object(given)}
-    raise UserError(
-        f"rewards: got {type(given).__name__}; expected a function, a Scorer, a table, or a name "
-        "such as numeric or my_rewards.py:brief."
+    raise _no_reward(given)
+
+
+def _no_reward(given: Any) -> UserError:
+    return refused(
+        "rewards",
+        given,
+        "a function, a Scorer, a table, or a name such as numeric or my_rewards.py:brief, or a list "
+        "of these",
     )
 
 

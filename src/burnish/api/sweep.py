@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from burnish.api.config import A_RECIPE
 from burnish.api.sweep_plan import (
     Grid,
     RunState,
@@ -39,12 +40,22 @@ from burnish.api.sweep_plan import (
     flat_keys,
     plan_sweep,
     refresh,
+    remember,
 )
-from burnish.arguments import as_whole
+from burnish.arguments import (
+    as_flag,
+    as_function,
+    as_path,
+    as_table,
+    as_text,
+    as_whole,
+)
 from burnish.bench.run_table import RunTable, SeedMean, run_table
 from burnish.config.text import toml_value
 from burnish.lm.hardware import free_memory, usable_cores
 from burnish.store import RunStore, manifest
+from burnish.store.durable import store_errors
+from burnish.store.sweep import lock_sweep
 from burnish.tools.supervisor import ChildProcess
 
 SPARE = 0.9
@@ -129,11 +140,21 @@ def sweep(
     >>> [(state.label, state.status) for state in found.runs]
     [('learning_rate=0.001 seed=0', 'finished')]
     """
-    given = flat_keys(settings or {})
+    as_path("recipe", recipe, A_RECIPE)
+    given = flat_keys(as_table("settings", settings or {}))
+    axes = as_axes(as_table("grid", grid or {}, "a dict of settings and lists of values to try"))
     shared = [f"{key}={toml_value(value)}" for key, value in given.items()]
-    chosen = seeds if isinstance(seeds, int) else list(seeds)
-    plan = plan_sweep(Grid([str(recipe), *shared], as_axes(grid or {}), chosen, sample, name), runs)
-    for event in run_sweep(plan, jobs=jobs, retry=retry):
+    is_list = isinstance(seeds, Sequence) and not isinstance(seeds, str)
+    chosen: Any = list(seeds) if is_list else seeds  # type: ignore[arg-type]
+    home = None if runs is None else as_path("runs", runs)
+    if show is not None:
+        as_function("show", show)
+    if jobs is not None:
+        jobs = as_whole("jobs", jobs, low=1)
+    again = as_flag("retry", retry)
+    own = Grid([str(recipe), *shared], axes, chosen, sample, as_text("name", name))
+    plan = plan_sweep(own, home)
+    for event in run_sweep(plan, jobs=jobs, retry=again):
         if show is not None:
             show(event)
     return SweepResult(plan.record.name, plan.states, compare_sweep(plan))
@@ -162,18 +183,22 @@ def run_sweep(
     """Train what is not finished; leaving the loop early stops the runs under way cleanly."""
     if jobs is not None:
         jobs = as_whole("jobs", jobs, low=1)
-    for state in plan.states:
-        if retry and state.status == "failed":
-            state.status, state.reason, state.run.failure = "interrupted", "", ""
-    plan.save()
-    pending = [state for state in plan.states if state.status in ("waiting", "interrupted")]
-    if not pending:
-        return
-    for event in Jobs(plan, pending, jobs).run():
-        if event.kind == "failed" and event.state is not None:
-            event.state.run.failure = event.state.reason
-            plan.save()
-        yield event
+    with store_errors(f"make {plan.folder}", plan.folder):
+        plan.folder.mkdir(parents=True, exist_ok=True)
+    # Invariant: one process trains a sweep. Of two, each would count the other's runs as failed.
+    with ExitStack() as stack:
+        stack.callback(lock_sweep(plan.folder, plan.record.name).release)
+        remember(plan)  # another process may have trained it since the plan was made
+        for state in plan.states:
+            if retry and state.status == "failed":
+                state.status, state.reason, state.run.failure = "interrupted", "", ""
+        plan.save()
+        pending = [state for state in plan.states if state.status in ("waiting", "interrupted")]
+        for event in Jobs(plan, pending, jobs).run() if pending else ():
+            if event.kind == "failed" and event.state is not None:
+                event.state.run.failure = event.state.reason
+                plan.save()
+            yield event
 
 
 # --- processes

@@ -108,7 +108,6 @@ class SweepPlan:
 
     def save(self) -> None:
         """Store the sweep beside its runs."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         write_sweep(self.folder, self.record)
 
 
@@ -254,7 +253,7 @@ def plan_sweep(grid: Grid, runs: str | Path | None = None) -> SweepPlan:
     plan = SweepPlan(record, ordered[0].folder.parent, ordered)
     plan.model, plan.device = config.model.path, config.model.device
     plan.threads = config.model.threads
-    _remember(plan)
+    remember(plan)
     return plan
 
 
@@ -354,7 +353,7 @@ def _known(values: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _remember(plan: SweepPlan) -> None:
+def remember(plan: SweepPlan) -> None:
     """Fill in where each run stands, from its folder and from an earlier start of the sweep."""
     file = sweep_path(plan.folder, plan.record.name)
     # A damaged file costs the reasons of failed runs, and is written again.
@@ -375,16 +374,15 @@ def refresh(state: RunState) -> None:
     state.status, state.reason = "waiting", ""
     if (state.folder / manifest.FILE).is_file():
         with RunStore.open(state.folder, read_only=True) as store:
-            status, result = store.status(), store.summary().result
+            end = store.end()
             state.step = len(store.steps())
             scores = [e.summary.get("score") for e in store.evaluations("held_out")]
         values = [score[0] if score else None for score in scores]
         state.before = values[0] if values else None
         state.after = values[-1] if len(values) > 1 else None
-        state.status = _status(status)
-        reason = str(result.get("reason", ""))
-        if status is RunStatus.STOPPED and not reason.startswith(INTERRUPTED):
-            state.status, state.reason = "failed", reason
+        state.status = _status(end.status)
+        if end.status is RunStatus.STOPPED and not end.reason.startswith(INTERRUPTED):
+            state.status, state.reason = "failed", end.reason
     if state.run.failure and state.status in ("waiting", "interrupted", "failed"):
         state.status, state.reason = "failed", state.run.failure
 

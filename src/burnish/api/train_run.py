@@ -7,7 +7,6 @@ same call continues an interrupted run where it was, and gives back a finished o
 from __future__ import annotations
 
 import asyncio
-import importlib
 import queue
 import threading
 import warnings
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
-from burnish.api.config import Config
+from burnish.api import launch
+from burnish.api.config import A_RECIPE, Config
 from burnish.api.launch import (
     choose_folder,
     interrupted_after,
@@ -30,15 +30,18 @@ from burnish.api.launch import (
 )
 from burnish.api.run import Run
 from burnish.api.settings import as_settings
+from burnish.arguments import as_flag, as_function, as_path, as_text
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, change, resolve
-from burnish.errors import RunChanged, UserError
+from burnish.errors import UserError, python_words
 from burnish.store import RunStatus
 
 if TYPE_CHECKING:
     from burnish.training.events import Event
 
-RECIPES = {"policy": "grpo", "function": "grpo", "sft": "sft", "dpo": "dpo", "distil": "distil"}
+RECIPES = {"policy": "grpo", "function": "grpo"} | {
+    kind: kind for kind in ("sft", "dpo", "reward_model", "distil")
+}
 """The recipe of each kind of training where none is named."""
 
 
@@ -88,13 +91,11 @@ def train(
     """
     given = {"model": model, "data": data, "rewards": rewards, "steps": steps, "columns": columns}
     given |= {"held_out": held_out, "seed": seed, "name": name, **settings}
-    asked = _asked(recipe, words, given)
-    call = _Call(asked, Path(runs) if runs else None, again, show, on_event)
-    if call.is_finished():
-        return call.run
-    if _in_event_loop():
-        return _wait(call)
-    return call.here()
+    with python_words():
+        call = _called(recipe, words, given, (runs, again, show, on_event))
+        if call.is_finished():
+            return call.run
+        return _wait(call) if _in_event_loop() else call.here()
 
 
 async def train_async(
@@ -109,21 +110,31 @@ async def train_async(
     >>> run.status
     'finished'
     """
-    runs, again = arguments.pop("runs", None), bool(arguments.pop("again", False))
-    show, on_event = bool(arguments.pop("show", True)), arguments.pop("on_event", None)
-    asked = _asked(recipe, words, arguments)
-    call = _Call(asked, Path(runs) if runs else None, again, show, on_event)
-    if call.is_finished():
-        return call.run
-    worker = _Worker(call)
-    try:
-        while worker.is_open:
-            worker.handle(await anyio.to_thread.run_sync(worker.next, abandon_on_cancel=True))
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(worker.stop)
-        raise
-    return call.ended()
+    defaults = {"runs": None, "again": False, "show": True, "on_event": None}
+    how = tuple(arguments.pop(name, default) for name, default in defaults.items())
+    with python_words():
+        call = _called(recipe, words, arguments, how)
+        if call.is_finished():
+            return call.run
+        worker = _Worker(call)
+        try:
+            while worker.is_open:
+                worker.handle(await anyio.to_thread.run_sync(worker.next, abandon_on_cancel=True))
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(worker.stop)
+            raise
+        return call.ended()
+
+
+def _called(recipe: Any, words: Sequence[str], given: Mapping[str, Any], how: Any) -> _Call:
+    """The call that the arguments make; `how`: runs, again, show, on_event."""
+    runs, again, show, on_event = how
+    asked = _asked(recipe, words, given)
+    home = None if runs is None else as_path("runs", runs)
+    if on_event is not None:
+        as_function("on_event", on_event)
+    return _Call(asked, home, as_flag("again", again), as_flag("show", show), on_event)
 
 
 def _asked(
@@ -131,6 +142,7 @@ def _asked(
 ) -> Asked:
     """The recipe and settings that the arguments name."""
     settings = as_settings(given)
+    words = [as_text("words", word) for word in words]
     if isinstance(recipe, Config):
         if words:
             raise UserError(
@@ -139,14 +151,15 @@ def _asked(
         return change(recipe.asked, settings) if settings else recipe.asked
     if recipe is None and {"task", "rewards", "train"} & settings.keys():
         kind = settings.get("train", {})
-        kind = kind.get("kind", "policy") if isinstance(kind, Mapping) else "policy"
+        if not isinstance(kind, str):
+            kind = kind.get("kind", "policy") if isinstance(kind, Mapping) else "policy"
         if kind not in RECIPES:
             raise UserError(
                 f"train.kind '{kind}' has no recipe that it starts from by itself; name one, such "
                 f"as burnish.train('sft', train={{'kind': '{kind}'}}, ...)."
             )
         recipe = RECIPES[kind]
-    named = [] if recipe is None else [str(recipe)]
+    named = [] if recipe is None else [str(as_path("recipe", recipe, A_RECIPE))]
     return resolve([*named, *words], settings, PYTHON)
 
 
@@ -181,25 +194,19 @@ class _Call:
             return False
         refuse_other_settings(self.asked, self.folder)
         if self.show:
-            _from_cli("console").say(
-                f"run '{self.folder.name}' is finished already; a new one: again=True."
-            )
+            _say(f"run '{self.folder.name}' is finished already; a new one: again=True.")
         return True
 
     def open(self) -> Any:
         """The trainer, in the thread that is to run it: a store belongs to one thread."""
-        try:
-            trainer = open_trainer(self.asked, self.folder, self.runs, again=self.again)
-        except RunChanged as error:
-            raise UserError(str(error).replace("--again", "again=True")) from error
+        trainer = open_trainer(self.asked, self.folder, self.runs, again=self.again)
         self.folder = trainer.folder
         return trainer
 
     def view(self, trainer: Any) -> Any:
         """What shows the run to the caller."""
-        shown = None
-        if self.show:
-            shown = _from_cli("choose_view").view_for(trainer, quiet=False, as_json=False)
+        door = launch.progress
+        shown = door.view(trainer) if self.show and door is not None else None
         return _Shown(shown, self.on_event)
 
     def here(self) -> Run:
@@ -214,9 +221,9 @@ class _Call:
     def ended(self) -> Run:
         """The run; one that a guard stopped says why, also where no progress is shown."""
         run = self.run
-        summary = run.summary
-        if summary.status is RunStatus.STOPPED:
-            reason = summary.result.get("reason") or "no reason is stored"
+        end = run.end
+        if end.status is RunStatus.STOPPED:
+            reason = end.reason or "no reason is stored"
             warnings.warn(f"run '{run.name}' stopped: {reason}", RuntimeWarning, stacklevel=4)
         return run
 
@@ -225,10 +232,9 @@ def _how_to_continue(trainer: Any) -> str:
     return f"interrupted {interrupted_after(trainer)}; the same call continues it"
 
 
-def _from_cli(module: str) -> Any:
-    # What prints belongs to the command line, the room to the right: found by name when a person is
-    # there to see it, so that nothing here depends on it.
-    return importlib.import_module(f"burnish.cli.{module}")
+def _say(line: str) -> None:
+    if launch.progress is not None:
+        launch.progress.say(line)
 
 
 class _Shown:

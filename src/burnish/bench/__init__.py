@@ -27,8 +27,10 @@ from burnish.bench.edits import CUTS, EDITS, Edit
 from burnish.bench.evaluate import Evaluated, Evaluation, evaluate
 from burnish.bench.items import Choice, Item, Judged, choice_of
 from burnish.bench.judging import ResultFile, judge_items, read_results
+from burnish.bench.preferences import preference_rows
 from burnish.bench.probe import ask_edits, ask_twice, edit_findings, pair_findings
 from burnish.bench.reward_check import Case, check_reward
+from burnish.bench.rubric_transfer import RubricCase, rubric_transfer
 from burnish.bench.run_table import RunGroup, RunTable, SeedMean, run_table
 from burnish.bench.statistics import (
     Estimate,
@@ -61,6 +63,7 @@ __all__ = [
     "Method",
     "PairedTest",
     "ResultFile",
+    "RubricCase",
     "RunGroup",
     "RunTable",
     "SeedMean",
@@ -87,7 +90,9 @@ __all__ = [
     "pair_findings",
     "paired_difference",
     "paired_test",
+    "preference_rows",
     "read_results",
+    "rubric_transfer",
     "run_table",
     "sign_flip",
     "signed_estimate",

@@ -28,6 +28,7 @@ from burnish.bench.statistics import (
     sign_flip,
 )
 from burnish.errors import UserError
+from burnish.intervals import FEW, TOO_FEW
 from burnish.records import Task
 
 ALPHA = 0.05
@@ -225,25 +226,29 @@ def _verdict(found: Comparison) -> str:
         return "cannot be told apart: no prompt has a mark in both runs"
     over = f"over {len(found.pairs)} prompt{'s' * (len(found.pairs) != 1)}"
     if all(pair.change == 0 for pair in found.pairs):
-        return f"cannot be told apart: every mark is the same, {over}"
+        return f"{_opening(found.test)}: every mark is the same, {over}"
     return _tested(found.test, "better", over, in_points=found.test.fourfold is not None)
 
 
 def _tested(test: PairedTest, better: str, over: str, *, in_points: bool) -> str:
-    value, low, high, _ = test.difference
-    if test.p_value >= ALPHA or value == 0:
+    value, low, high, count = test.difference
+    if test.p_value >= ALPHA or value == 0 or count < FEW:
         size = _size(value, low, high, in_points, sign="+")
-        return f"cannot be told apart: B - A is {size}, {p_text(test.p_value)}, {over}"
+        return f"{_opening(test)}: B - A is {size}, {p_text(test.p_value)}, {over}"
     winner = "B" if value > 0 else "A"
     size = _size(*((value, low, high) if value > 0 else (-value, -high, -low)), in_points)
     return f"{winner} is {better} by {size}, {p_text(test.p_value)}, {over}"
 
 
+def _opening(test: PairedTest) -> str:
+    return TOO_FEW if test.difference.size < FEW else "cannot be told apart"
+
+
 def _size(value: float, low: float, high: float, in_points: bool, sign: str = "") -> str:
-    """In points of 100, or in the marks' own unit."""
-    if not in_points:
-        return f"{value:{sign}.3g} [{low:.3g}, {high:.3g}]"
-    return f"{100 * value:{sign}.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
+    """In points of 100, or in the marks' own unit; without an interval where there can be none."""
+    scale, style, unit = (100, ".1f", " points") if in_points else (1, ".3g", "")
+    interval = f" [{scale * low:{style}}, {scale * high:{style}}]" if low < high else ""
+    return f"{scale * value:{sign}{style}}{unit}{interval}"
 
 
 @dataclass(frozen=True)

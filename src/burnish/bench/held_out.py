@@ -163,7 +163,7 @@ def _notes(found: Comparison, both: Sequence[int]) -> list[str]:
             f"{found.b.step}{choose if both else ''}"
         )
     budgets = [_budget(run.settings) for run in (found.a, found.b)]
-    if budgets[0] != budgets[1]:
+    if all(budgets) and budgets[0] != budgets[1]:
         notes.append(
             f"answers had at most {budgets[0]} tokens in A and {budgets[1]} in B, which alone can "
             "make a difference"

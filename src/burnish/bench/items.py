@@ -81,6 +81,9 @@ class Judged(Struct, frozen=True, omit_defaults=True):
     """The whole explanation, raw replies included."""
     version: str = ""
     """Digest of the judge's settings; a file holds one version of a judge."""
+    prompt: str = ""
+    responses: tuple[str, ...] = ()
+    """What was judged, in the item's order, so that a reader can judge too."""
 
     @property
     def is_valid(self) -> bool:

@@ -39,7 +39,7 @@ class ResultFile:
         self.known = {
             one.key: one
             for one in self._file.records
-            if one.status not in (Status.INFRA_ERROR, Status.TIMEOUT)
+            if one.status not in (Status.INFRA_ERROR, Status.TIMEOUT, Status.REWARD_ERROR)
         }
         return self
 
@@ -217,6 +217,8 @@ def judged_from(
         round(seconds, 4),
         cost_usd=sum(e.cost_usd for r in _apart(rewards) for e in evidence_of(r)),
         rewards=tuple(rewards),
+        prompt=item.task().prompt,
+        responses=tuple(response.text for response in item.responses),
     )
 
 

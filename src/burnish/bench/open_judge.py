@@ -20,7 +20,7 @@ from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Completion, Prompt, Sampling, Scores
 from burnish.lm.budget import Budget, Forecast
 from burnish.lm.budget import forecast as forecast_of
-from burnish.lm.http import Prices
+from burnish.lm.http import Prices, Structured
 from burnish.lm.jobs import Limits
 from burnish.lm.meter import CHARACTERS_A_TOKEN, Cost
 from burnish.lm.named import open_lm
@@ -28,6 +28,7 @@ from burnish.lm.replay import ReplayLM
 from burnish.records import Message
 from burnish.rewards.judges.build import build_judge
 from burnish.rewards.judges.judge_model import GREEDY, JudgeModel
+from burnish.rewards.pair_scorers import OrderRule
 from burnish.rewards.scorer import Scorer
 
 MEASURED = 3
@@ -44,12 +45,17 @@ class JudgeSettings(NamedTuple):
     option: Sequence[str] | None = None
     """`key=value` words."""
     both_orders: bool = True
+    rule: OrderRule | None = None
+    """How two orders become one value; None: the method's own rule."""
     anchor: str = ""
     max_tokens: int | None = None
     temperature: float = 0.0
     concurrency: int = 16
     rpm: float | None = None
     tpm: float | None = None
+    retries: int = 4
+    hedge_after: float | None = None
+    structured: Structured = "auto"
     api_key_env: str = ""
     prices: str = ""
     """`0.15,0.60`: dollars for a million tokens, read and written."""
@@ -96,6 +102,7 @@ def open_judge(
         settings.with_,
         options=read_options(settings.option or ()),
         both_orders=settings.both_orders,
+        rule=settings.rule,
         anchor=settings.anchor or None,
     )
     name = "@".join(part for part in (settings.with_, _short(model.name)) if part)
@@ -137,7 +144,12 @@ def _open_model(settings: JudgeSettings) -> LM:
             "no model to ask; expected --model smollm2, a model folder or http://host:port/v1#model."
         )
     if "://" not in settings.model:
-        for name, value in (("--rpm", settings.rpm), ("--tpm", settings.tpm)):
+        limits_of_a_server = (
+            ("--rpm", settings.rpm),
+            ("--tpm", settings.tpm),
+            ("--hedge-after", settings.hedge_after),
+        )
+        for name, value in limits_of_a_server:
             if value is not None:
                 raise UserError(
                     f"{name} limits a server, but --model {settings.model} is local; leave it out."
@@ -147,12 +159,15 @@ def _open_model(settings: JudgeSettings) -> LM:
         concurrency=settings.concurrency,
         requests_per_minute=settings.rpm,
         tokens_per_minute=settings.tpm,
+        retries=settings.retries,
+        hedge_after_s=settings.hedge_after,
     )
     return open_lm(
         settings.model,
         api_key_env=settings.api_key_env or None,
         limits=limits,
         prices=read_prices(settings.prices),
+        structured=settings.structured,
     )
 
 
@@ -209,7 +224,7 @@ def _short(name: str) -> str:
     return name.rstrip("/").rpartition("/")[2] or name
 
 
-class _MeasuringLM:
+class MeasuringLM:
     """Says nothing and notes what it was asked: how many questions an item takes, and how long."""
 
     def __init__(self, name: str) -> None:
@@ -240,7 +255,7 @@ async def forecast(
     goes on or stops by what it was told takes more or fewer steps than here.
     """
     settings = judge.settings
-    lm = _MeasuringLM(judge.model.name)
+    lm = MeasuringLM(judge.model.name)
     scorer = judge.build(JudgeModel(lm, sampling=judge.model.sampling, repairs=0))
     chosen = items[:: max(1, len(items) // MEASURED)][:MEASURED]
     for item in chosen:

@@ -1,6 +1,6 @@
 """Is a reward fit for training? Its range, ties, failures, cost, and what cheap edits do to it.
 
-    report = await check_reward(scorer, cases)
+    report = await check_reward(scorer, cases)          # cases: read_cases, run_cases, your own
     for finding in report.findings:
         finding.name, finding.says, finding.is_bad
 
@@ -12,13 +12,16 @@ earns what the responses do.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from burnish.bench.edits import CUTS, EDITS, Edit
 from burnish.bench.items import evidence_of
@@ -29,6 +32,9 @@ from burnish.records import Response, Reward, Status, Task
 from burnish.rewards.pair_scorers import compare
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 
+if TYPE_CHECKING:
+    from burnish.store import RunStore, StoredSample
+
 WORST = 3
 """Examples that a finding shows."""
 
@@ -38,6 +44,8 @@ class Case(NamedTuple):
 
     task: Task
     responses: tuple[Response, ...]
+    recorded: tuple[float | None, ...] = ()
+    """What a run stored as the rewards of the same responses; empty where nothing is on record."""
 
 
 class Example(NamedTuple):
@@ -104,7 +112,7 @@ async def check_reward(
         raise UserError(f"reward '{scorer.name}': no response to check; expected at least one.")
     score = partial(_score, scorer, deadline_s)
     plain = await gather([partial(score, case) for case in cases], limit=limit)
-    findings = _plain_findings(scorer, plain)
+    findings = _plain_findings(scorer, plain) + _recorded(cases, plain)
     for edit in edits:
         change = partial(_changes, scorer, deadline_s, edit)
         calls = [partial(change, *pair) for pair in zip(cases, plain, strict=True)]
@@ -240,6 +248,32 @@ def _cost(rewards: Sequence[Reward]) -> Finding:
     )
 
 
+def _recorded(cases: Sequence[Case], plain: Sequence[Scored]) -> list[Finding]:
+    """Whether the reward gives stored answers what it gave them when they were trained on."""
+    pairs = [
+        (before, now.value)
+        for case, one in zip(cases, plain, strict=True)
+        for before, now in zip(case.recorded, one.rewards, strict=False)
+    ]
+    if not pairs:
+        return []
+    other = [pair for pair in pairs if not _is_same(*pair)]
+    if not other:
+        return [Finding("on record", f"all {len(pairs)} values are those that the run stored")]
+    before, now = ("none" if value is None else f"{value:g}" for value in other[0])
+    says = (
+        f"{len(other)} of {len(pairs)} values are not those that the run stored (the first was "
+        f"{before} and is {now}): the reward was edited since, or it varies"
+    )
+    return [Finding("on record", says)]
+
+
+def _is_same(before: float | None, now: float | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    return math.isclose(before, now, rel_tol=1e-9, abs_tol=1e-12)
+
+
 def _edit_finding(edit: Edit, examples: Sequence[Example], groups: int) -> Finding:
     if not examples:
         why = "no response is changed by it and has a value both times"
@@ -317,6 +351,44 @@ def read_cases(path: Path, limit: int = 0) -> list[Case]:
             groups[key] = Case(known.task, (*known.responses, *item.responses))
     cases = list(groups.values())
     return cases[:limit] if limit else cases
+
+
+def run_cases(
+    store: RunStore,
+    limit: int = 50,
+    *,
+    first: int | None = None,
+    last: int | None = None,
+    has_record: bool = True,
+) -> list[Case]:
+    """Groups of answers that a run trained on, spread over its steps `first` to `last`.
+
+    `has_record`: keep the total rewards that were stored with them.
+    """
+    groups: dict[tuple[int, str], list[StoredSample]] = {}
+    for sample in store.samples(split="train"):
+        if (first is None or sample.step >= first) and (last is None or sample.step <= last):
+            groups.setdefault((sample.step, sample.trajectory.group), []).append(sample)
+    if not groups:
+        steps = store.steps()
+        has = f"it has steps {steps[0] + 1} to {steps[-1] + 1}" if steps else "it has no steps yet"
+        asked = (
+            ""
+            if first is None
+            else f" of steps {first + 1} to {(first if last is None else last) + 1}"
+        )
+        raise UserError(f"run '{store.name}' has no stored answers{asked}; {has}.")
+    keys = sorted(groups)
+    if 0 < limit < len(keys):
+        keys = [keys[place * len(keys) // limit] for place in range(limit)]
+    return [
+        Case(
+            samples[0].task,
+            tuple(replace(s.trajectory.as_response(), id=s.id) for s in samples),
+            tuple(s.reward.value for s in samples) if has_record else (),
+        )
+        for samples in (groups[key] for key in keys)
+    ]
 
 
 def scripted_case(task: Task, compared: Sequence[str], demonstration: str) -> Case:

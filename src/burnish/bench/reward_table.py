@@ -100,8 +100,12 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
     replayed = sum(first is not None and sample.step < first for sample in samples)
     if replayed == len(samples):
         steps = store.steps()
-        has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no steps yet"
-        asked = "" if first is None else f" of steps {first} to {last}"
+        has = f"it has steps {steps[0] + 1} to {steps[-1] + 1}" if steps else "it has no steps yet"
+        asked = (
+            ""
+            if first is None
+            else f" of steps {first + 1} to {(first if last is None else last) + 1}"
+        )
         raise UserError(f"run '{store.name}' has no samples{asked}; {has}.")
     rows = []
     weights: dict[str, float] = {}
@@ -114,7 +118,8 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
         values = {part.name: part.value for part in parts}
         _check_size(store.name, sample.id, values)
         rows.append(Row(sample.id, sample.trajectory.group, sample.step, values, reasons))
-    title = f"run '{store.name}', steps {samples[replayed].step} to {samples[-1].step}"
+    first_shown, last_shown = samples[replayed].step + 1, samples[-1].step + 1
+    title = f"run '{store.name}', steps {first_shown} to {last_shown}"
     config = _config(store.about)
     recipe = _recipe(config.get("policy", {}), store.name)
     if not has_parts:
@@ -150,7 +155,9 @@ def not_followed(recipe: Recipe, moved: Sequence[int] = ()) -> tuple[str, ...]:
         if not isinstance(component, known)
     ]
     if moved:
-        found.append(f"the unit measured again in step {', '.join(map(str, moved))}")
+        found.append(
+            f"the unit measured again in step {', '.join(str(step + 1) for step in moved)}"
+        )
     return tuple(found)
 
 

@@ -25,18 +25,20 @@ from burnish.bench.comparable import ABSENT, LIVES, check_comparable, check_same
 from burnish.bench.held_out import evaluation_after, evaluations
 from burnish.bench.statistics import t_estimate
 from burnish.errors import UserError, did_you_mean
+from burnish.intervals import FEW, TOO_FEW
 from burnish.metrics import STEP_S
 from burnish.records import Task
 from burnish.store import manifest
 from burnish.store.reader import RunReader
 from burnish.store.sweep import read_sweep
+from burnish.texts import counted
 
 SEED = "run.seed"
 TOKENS = "length/tokens"
 
 
 class SeedMean(NamedTuple):
-    """A mean over runs with its 95 % interval; one run has none."""
+    """A mean over runs with its 95 % interval; one run has none, nor have runs that are all equal."""
 
     value: float
     low: float | None
@@ -61,6 +63,8 @@ class RunFigures:
     before: float | None = None
     """Held-out score before the first step."""
     after: float | None = None
+    prompts: int | None = None
+    """Held-out prompts that its score rests on."""
     measure: str = "reward"
     """`reward`, or `loss`, of which less is better."""
     seconds: float | None = None
@@ -212,6 +216,7 @@ def run_figures(
         step=None if evaluation is None else evaluation.step,
         before=None if first is None or first.step else _score(first.summary),
         after=after,
+        prompts=int(evaluation.summary["score"][3]) if evaluation and after is not None else None,
         measure="reward" if shown is None else shown.summary.get("measure", "reward"),
         seconds=sum(values[STEP_S]) if values[STEP_S] else None,
         tokens=sum(values[TOKENS]) if values[TOKENS] else None,
@@ -266,6 +271,9 @@ def group_runs(
         for i, (label, members) in enumerate(zip(labels, groups, strict=True))
     ]
     notes += [f"{group.label}: no difference: {group.problem}" for group in found if group.problem]
+    sizes = [run.prompts for run in runs if run.prompts is not None]
+    if sizes and min(sizes) < FEW:
+        notes.append(f"held-out scores of {counted(min(sizes), 'prompt')}: {TOO_FEW}")
     alone = [group.label for group in found if group.after is not None and group.after.size < 2]
     if alone:
         whose = "any group" if len(alone) == len(found) else ", ".join(alone)
@@ -396,7 +404,9 @@ def seed_mean(values: Sequence[float | None]) -> SeedMean | None:
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return SeedMean(known[0], None, None, 1) if known else None
-    return SeedMean(*t_estimate(known))
+    mean = t_estimate(known)
+    # Seeds that agree exactly have shown no spread; an interval of no width would claim certainty.
+    return SeedMean(*mean) if mean.low < mean.high else SeedMean(mean.value, None, None, mean.size)
 
 
 def _difference(

@@ -13,7 +13,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from burnish.arguments import as_list, as_numbers, as_whole, same_length
+from burnish.arguments import LARGEST_COUNT, as_list, as_numbers, as_whole, same_length
+from burnish.intervals import interval_doubt, interval_text
 from burnish.seeds import Seeds
 
 Z95 = 1.959963984540054
@@ -22,6 +23,10 @@ EXACT_FLIPS = 14
 """Up to this many differences every sign pattern is tried: 2^14 of them."""
 FLIP_ROUNDS = 10_000
 """Sign patterns that are drawn where there are too many to try."""
+EXACT_ITEMS = 10_000
+"""Up to this many items McNemar's test counts in whole numbers; beyond it, which would take minutes,
+in floats, right to 1e-5 of the p-value."""
+MOST_ITEMS = 10**9
 
 
 class Estimate(NamedTuple):
@@ -32,6 +37,14 @@ class Estimate(NamedTuple):
     high: float
     size: int
     """Observations."""
+
+    @property
+    def doubt(self) -> str:
+        """Why the interval should not be believed; empty where nothing speaks against it."""
+        return interval_doubt(self.low, self.high, self.size)
+
+    def __str__(self) -> str:
+        return interval_text(*self)
 
 
 def wilson(successes: int, count: int) -> Estimate:
@@ -61,7 +74,7 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
 def signed_estimate(values: Sequence[float], rounds: int = 2000) -> Estimate:
     """Mean of values of any sign with the bootstrap's interval; `sign_flip` tests it against 0."""
     values = _observed("values", values)
-    rounds = as_whole("rounds", rounds, low=2)
+    rounds = as_whole("rounds", rounds, low=2, high=LARGEST_COUNT)
     rng = Seeds(0).rng("bootstrap", len(values))
     count = len(values)
     means = sorted(sum(rng.choices(values, k=count)) / count for _ in range(rounds))
@@ -116,15 +129,32 @@ def mcnemar(only_first: int, only_second: int) -> float:
     Without a difference each of the n = only_first + only_second items falls on either side with
     probability 1/2: p = min(1, 2 P[Binomial(n, 1/2) <= min(only_first, only_second)]).
     """
-    only_first = as_whole("only_first", only_first, low=0)
-    only_second = as_whole("only_second", only_second, low=0)
-    count = only_first + only_second
+    only_first = as_whole("only_first", only_first, low=0, high=MOST_ITEMS)
+    only_second = as_whole("only_second", only_second, low=0, high=MOST_ITEMS)
+    count, fewer = only_first + only_second, min(only_first, only_second)
+    if count > EXACT_ITEMS:
+        return min(1.0, 2 * _half_binomial_tail(count, fewer))
     # Whole numbers throughout: a float would overflow from about 1,000 items on.
     ways, tail = 1, 0
-    for chosen in range(min(only_first, only_second) + 1):
+    for chosen in range(fewer + 1):
         tail += ways
         ways = ways * (count - chosen) // (chosen + 1)
     return min(1.0, 2 * tail / (1 << count))
+
+
+def _half_binomial_tail(count: int, most: int) -> float:
+    """P[Binomial(count, 1/2) <= most] for most <= count / 2, from its largest term downwards.
+
+    The terms fall faster the further they are from the middle, so few times sqrt(count) are added.
+    """
+    ways = math.lgamma(count + 1) - math.lgamma(most + 1) - math.lgamma(count - most + 1)
+    total = term = 1.0
+    for chosen in range(most, 0, -1):
+        term *= chosen / (count - chosen + 1)
+        total += term
+        if term < 1e-17 * total:
+            break
+    return math.exp(ways - count * math.log(2)) * total
 
 
 def sign_flip(differences: Sequence[float]) -> float:

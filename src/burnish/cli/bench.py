@@ -29,7 +29,8 @@ def bench(
         str,
         typer.Argument(
             metavar="NAME",
-            help="judgebench, rmbench, llmbar, pandalm, rewardbench2, ppe, healthbench or ifeval.",
+            help="judgebench, rmbench, llmbar, pandalm, alpaca_pairs, lamp, rewardbench2, ppe, "
+            "healthbench or ifeval.",
         ),
     ],
     data: Annotated[
@@ -51,6 +52,10 @@ def bench(
             "--out", metavar="FILE", help="Results; under results/ by default, of --recorded none."
         ),
     ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option("--pairs", metavar="FILE", help="Write the pairs to train on; no judge."),
+    ] = None,
     oracle: Oracle = False,
     as_json: AsJson = False,
 ) -> int:
@@ -64,6 +69,7 @@ def bench(
       burnish bench llmbar --data test.parquet --with direct --model smollm2 --limit 50
       burnish bench llmbar --data test.parquet --recorded judges.parquet
       burnish bench ifeval --data test.parquet --model smollm2 --limit 20
+      burnish bench alpaca_pairs --data train.parquet --pairs pairs.jsonl
     """
     from burnish.bench.judge_results import sample_items
     from burnish.bench.loaders import benchmark, load
@@ -73,6 +79,8 @@ def bench(
     if chosen.kind == "rubric" and not flags.with_:
         return _recorded_marks(chosen, recorded or data, limit, out, as_json=as_json)
     items = sample_items(load(name, data), limit)
+    if pairs is not None:
+        return _write_pairs(chosen, items, pairs, as_json=as_json)
     if recorded is not None:
         return _recorded_judges(chosen, items, data, recorded, out, as_json=as_json)
     if answers is not None:
@@ -82,6 +90,30 @@ def bench(
     if answers is not None:
         return _checked_answers(chosen, items, answers.stem, out, as_json=as_json)
     return _live_answers(chosen, items, flags, out, as_json=as_json)
+
+
+def _write_pairs(bench: Benchmark, items: list[Item], out: Path, *, as_json: bool) -> int:
+    """Pairs of better and worse responses as JSON lines, for `dpo` and `reward_model`."""
+    from burnish.bench.preferences import preference_rows
+    from burnish.tasks.preference_rows import write_jsonl
+
+    if bench.kind != "choice":
+        raise UserError(
+            f"benchmark '{bench.name}' says how good one response is; --pairs expected one in which "
+            "responses are compared, such as llmbar"
+        )
+    rows = preference_rows(items)
+    ties = sum(row["tie"] for row in rows)
+    write_jsonl(rows, out)
+    if as_json:
+        emit_json({"pairs": len(rows), "ties": ties, "items": len(items), "file": str(out)})
+        return 0
+    say(f"wrote {out}: {len(rows)} pairs of {len(items)} items, {ties} of them ties")
+    say(
+        'task = { kind = "file", messages = "prompt", fields = { chosen = "chosen", rejected = '
+        '"rejected", tie = "tie", meta = "meta" } }'
+    )
+    return 0
 
 
 # --- judges

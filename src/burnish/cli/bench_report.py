@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -21,21 +21,36 @@ from burnish.bench.point_scores import Obeyed, PointScore
 from burnish.bench.statistics import Estimate
 from burnish.cli.console import one_line, out, say
 from burnish.cli.drawing import table_of
+from burnish.intervals import ALL_EQUAL, FEW, TOO_FEW, interval_text
 
 SHOWN = 5
 """Disagreements that are listed."""
 
 
 def percent(estimate: Estimate | None) -> str:
-    """`81.0 % [76.1, 85.1]`."""
-    return "-" if estimate is None else narrow(estimate).replace(" [", " % [", 1)
+    """`81.0 % [76.1, 85.1]`, and what speaks against the interval."""
+    return "-" if estimate is None else _hundredfold(estimate, " %")
 
 
 def narrow(estimate: Estimate | None) -> str:
-    """`81.0 [76.1, 85.1]`, for columns whose head says that these are percentages."""
+    """`81.0 [76.1, 85.1]`, for columns whose head says that these are percentages.
+
+    A star says what `star_line` spells out under the table.
+    """
     if estimate is None:
         return "-"
-    return f"{100 * estimate.value:.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+    return _hundredfold(estimate).replace(f" ({TOO_FEW})", " *").replace(ALL_EQUAL, "all equal")
+
+
+def _hundredfold(estimate: Estimate, unit: str = "") -> str:
+    value, low, high, size = estimate
+    return interval_text(100 * value, 100 * low, 100 * high, size, digits=1, unit=unit)
+
+
+def star_line(estimates: Iterable[Estimate | None]) -> str:
+    """What the star of `narrow` means; empty where no estimate has one."""
+    has_star = any(one is not None and one.doubt == TOO_FEW for one in estimates)
+    return f"* {TOO_FEW}: fewer than {FEW} items" if has_star else ""
 
 
 def print_judges(results: Sequence[JudgeResult]) -> None:
@@ -67,6 +82,8 @@ def print_judges(results: Sequence[JudgeResult]) -> None:
             cells[0] = _broken(cells[0], room)
         table = _filled(titles, rows)
     out.print(table)
+    if line := star_line(_of_all(result.accuracy) for result in results):
+        say(line)
 
 
 def _filled(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -101,6 +118,8 @@ def print_details(result: JudgeResult, *, has_file: bool) -> None:
                 *(Text(one_line(c)) for c in [*cells, _short(found.decided), _short(found.valid)])
             )
         out.print(table)
+        if line := star_line(_of_all(found) for found in result.subsets.each.values()):
+            say(line)
         if result.subsets.macro is not None and result.agreement is None:
             say(f"mean of the subsets  {result.subsets.macro:.1%}")
     if result.styles is not None:
@@ -143,13 +162,13 @@ def print_agreement(found: Agreement) -> None:
 
 def print_points(title: str, found: PointScore) -> None:
     """A benchmark of single responses."""
-    score = "no score" if found.score is None else _plain(found.score)
+    score = "no score" if found.score is None else str(found.score)
     failed = f"; {found.failed} without a value" if found.failed else ""
     say(f"{title}: {score} over {found.items} items{failed}", style="bold")
     if len(found.subsets) > 1:
         table = table_of("subset", "items", "mean")
         for name, estimate in found.subsets.items():
-            table.add_row(Text(one_line(name)), str(estimate.size), _plain(estimate))
+            table.add_row(Text(one_line(name)), str(estimate.size), str(estimate))
         out.print(table)
 
 
@@ -162,10 +181,6 @@ def print_instructions(found: dict[str, Obeyed]) -> None:
             Text(one_line(name)), f"{count.obeyed} of {count.decided}{share}", str(count.undecided)
         )
     out.print(table)
-
-
-def _plain(estimate: Estimate) -> str:
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 def _short(estimate: Estimate | None) -> str:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from burnish.cli.console import complain, emit_json, err, say
-from burnish.cli.shared_options import ApiKeyEnv, ModelName
+from burnish.cli.shared_options import (
+    ApiKeyEnv,
+    MaxTokens,
+    ModelName,
+    Seed,
+    System,
+    Temperature,
+    TopP,
+)
 from burnish.errors import BurnishError, UserError
 
 if TYPE_CHECKING:
@@ -26,17 +34,11 @@ HELP = """/reset            begin a new conversation
 
 def chat(
     model: ModelName,
-    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="A system message.")] = "",
-    temperature: Annotated[
-        float, typer.Option("--temperature", min=0.0, help="0 is greedy.")
-    ] = 0.7,
-    top_p: Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)] = 0.95,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=1, help="Most tokens of one reply.")
-    ] = 512,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="The same seed, the same replies.")
-    ] = 0,
+    system: System = "",
+    temperature: Temperature = 0.7,
+    top_p: TopP = 0.95,
+    max_tokens: MaxTokens = 512,
+    seed: Seed = 0,
     api_key_env: ApiKeyEnv = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a turn instead of text.")

@@ -20,6 +20,7 @@ from burnish.cli.console import count, duration, emit_json, interval, number, on
 from burnish.cli.drawing import table_of, value_style
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
+from burnish.intervals import ALL_EQUAL, interval_text
 from burnish.store import RunStore, find_run, manifest
 from burnish.store.sweep import find_sweep
 from burnish.texts import counted, safe
@@ -182,26 +183,21 @@ def print_table(found: RunTable) -> None:
     say(f"held-out {found.measure}, mean over seeds and 95 % t interval{better}", style="bold")
     metrics = list(found.groups[0].metrics)
     has_cost = any(group.usd is not None for group in found.groups)
-    titles = ["group", "runs", "before", "after", "to baseline", *metrics, "time", "tokens"]
-    table = _table(*titles, *(["cost"] * has_cost))
-    # On a narrow terminal intervals are folded, not the names of the groups.
-    table.columns[0].min_width = min(28, max(len(group.label) for group in found.groups))
-    for place, group in enumerate(found.groups):
-        is_base = place == found.baseline
-        cells = [
-            one_line(group.label),
-            str(len(group.runs)),
-            number(None if group.before is None else group.before.value),
-            _mean(group.after),
-            "baseline" if is_base else _mean(group.difference, signed=True),
-            *(_mean(mean) for mean in group.metrics.values()),
-            "-" if group.seconds is None else duration(group.seconds.value),
-            "-" if group.tokens is None else count(group.tokens.value),
-        ]
-        if has_cost:
-            cells.append("-" if group.usd is None else f"${group.usd.value:.2f}")
-        table.add_row(*(Text(cell) for cell in cells), style="bold" if is_base else "")
-    out.print(table)
+    columns: dict[str, list[str]] = {"group": [one_line(group.label) for group in found.groups]}
+    columns["runs"] = [str(len(group.runs)) for group in found.groups]
+    columns["before"] = [number(group.before and group.before.value) for group in found.groups]
+    columns["after"] = [_mean(group.after) for group in found.groups]
+    columns["to baseline"] = [
+        "baseline" if place == found.baseline else _mean(group.difference, signed=True)
+        for place, group in enumerate(found.groups)
+    ]
+    for name in metrics:
+        columns[name] = [_mean(group.metrics[name]) for group in found.groups]
+    columns["time"] = [(g.seconds and duration(g.seconds.value)) or "-" for g in found.groups]
+    columns["tokens"] = [(g.tokens and count(g.tokens.value)) or "-" for g in found.groups]
+    if has_cost:
+        columns["cost"] = ["-" if g.usd is None else f"${g.usd.value:.2f}" for g in found.groups]
+    print_columns(columns, bold=found.baseline)
     if found.differs:
         say()
         _print_differences(found)
@@ -209,20 +205,60 @@ def print_table(found: RunTable) -> None:
         say(f"note      {one_line(note)}", style="yellow")
 
 
+def print_columns(columns: Mapping[str, Sequence[str]], *, bold: int = -1) -> None:
+    """A table of which no column is lost: those that find no room stand in a further table below.
+
+    The first column names the rows and is repeated. Cells are broken between words.
+    """
+    (first, names), *rest = columns.items()
+    while rest:
+        table = Table(box=None, pad_edge=False, header_style="bright_black")
+        width = _least_width(first, names)
+        shown = [(first, names)]
+        while rest and (len(shown) == 1 or width + 2 + _least_width(*rest[0]) <= out.width):
+            width += 2 + _least_width(*rest[0])
+            shown.append(rest.pop(0))
+        for (title, _), size in zip(shown, _widths(shown), strict=True):
+            table.add_column(title, overflow="fold", width=size)
+        for row in range(len(names)):
+            style = "bold" if row == bold else ""
+            table.add_row(*(Text(cells[row]) for _, cells in shown), style=style)
+        out.print(table)
+        if rest:
+            say()
+
+
+def _widths(columns: Sequence[tuple[str, Sequence[str]]]) -> list[int]:
+    """How wide each column is: as its longest text, and the widest give way where room is short."""
+    least = [_least_width(*column) for column in columns]
+    widths = [max(map(len, (title, *cells))) for title, cells in columns]
+    while sum(widths) + 2 * (len(widths) - 1) > out.width:
+        room = [width - low for width, low in zip(widths, least, strict=True)]
+        if max(room) <= 0:
+            break
+        widths[room.index(max(room))] -= 1
+    return widths
+
+
+def _least_width(title: str, cells: Sequence[str]) -> int:
+    """The longest word of a column; a very long one may be broken."""
+    return min(28, max(len(word) for text in (title, *cells) for word in (text.split() or [""])))
+
+
 def _print_differences(found: RunTable) -> None:
-    table = _table("differs", *(one_line(group.label) for group in found.groups))
-    for key, values in found.differs.items():
-        table.add_row(Text(one_line(key)), *map(_value, values))
-    out.print(table)
+    columns = {"differs": [one_line(key) for key in found.differs]}
+    for place, group in enumerate(found.groups):
+        columns[one_line(group.label)] = [_value(v[place]).plain for v in found.differs.values()]
+    print_columns(columns)
 
 
 def _mean(mean: SeedMean | None, *, signed: bool = False) -> str:
     if mean is None:
         return "-"
-    sign = "+" if signed else ""
-    if mean.low is None or mean.high is None:
-        return f"{mean.value:{sign}.3f}"
-    return interval((mean.value, mean.low, mean.high, mean.size), signed=signed)
+    if mean.size == 1:  # a note under the table says that it has no interval
+        return f"{mean.value:{'+' if signed else ''}.3f}"
+    # A t interval is made for few observations.
+    return interval_text(*mean, signed=signed, few=2).replace(f"({ALL_EQUAL})", "(all equal)")
 
 
 # --- two runs
@@ -455,7 +491,7 @@ def print_judges(found: JudgeComparison) -> None:
     """Both accuracies, the test, and items on which they differ."""
     from burnish.bench.accuracy import name_of
     from burnish.bench.compare import p_text
-    from burnish.cli.bench_report import narrow
+    from burnish.cli.bench_report import narrow, star_line
 
     titles = ("judge", "right of all, %", "decided", "valid", "ties", "failed")
     table = table_of(*titles, gives_way=0)
@@ -465,6 +501,8 @@ def print_judges(found: JudgeComparison) -> None:
         cells += [narrow(side.valid), str(side.ties), str(side.failed)]
         table.add_row(*(Text(one_line(cell)) for cell in cells))
     out.print(table)
+    if line := star_line(one for _, _, side in sides for one in side[:3]):
+        say(line)
     _print_fourfold(found.test)
     say(f"test      {found.test.method.value}, two-sided: {p_text(found.test.p_value)}")
     say(f"the same  verdict on {found.agreed:.0%} of the items")

@@ -30,6 +30,11 @@ def complete_words(ctx: Any, incomplete: str) -> list[Item]:
     return [*_recipes(), *_files(incomplete, ".toml")]
 
 
+def complete_keys(incomplete: str) -> list[Item]:
+    """Dotted keys of a config, and its tables."""
+    return [(word.removesuffix("="), note) for word, note in _settings(incomplete)]
+
+
 def complete_runs(ctx: Any, incomplete: str) -> list[Item]:
     """Names of the runs in the folder of `--runs`."""
     from burnish.store import list_runs
@@ -69,7 +74,8 @@ def _settings(incomplete: str) -> Iterator[Item]:
             yield f"{known}=", shapes.describe(annotation)
             yield from dict.fromkeys((f"{known}.{name}=", "kind of table") for name, _ in tags)
         elif known == key:
-            yield from ((f"{key}={word}", "") for word in shapes.words(annotation))
+            words = [*shapes.words(annotation), *(word for _, word in tags)]
+            yield from ((f"{key}={word}", "") for word in words)
         else:
             yield from ((f"{key}={word}", "") for name, word in tags if f"{known}.{name}" == key)
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from burnish.intervals import interval_text
 from burnish.metrics import RATIO_MAX, SURROGATE
 from burnish.texts import safe
 
@@ -25,6 +26,8 @@ AUTHOR_STYLES = {
     "model": "green",
     "tool": "magenta",
 }
+CUT_SHARE = 1 / 3
+"""Share of answers cut at the token limit from which on it is told."""
 STATUS_STYLES = {
     "running": "cyan",
     "finished": "green",
@@ -86,13 +89,20 @@ def share(value: float | None) -> str:
     return f"{value:.1%}" if 0 < value < 0.1 else f"{value:.0%}"
 
 
-def interval(estimate: tuple[float, float, float, int] | None, *, signed: bool = False) -> str:
-    """A mean with its 95 % interval, as `0.320 [0.237, 0.417]`."""
+def cut_text(cut: float, limit: str, longer: str) -> str:
+    """What answers that were cut mean, and what to do about it."""
+    return (
+        f"{share(cut)} of the answers were cut at {limit}: what they would have come to is neither "
+        f"seen nor rewarded; give them room with {longer}"
+    )
+
+
+def interval(estimate: Sequence[Any] | None, *, signed: bool = False) -> str:
+    """A mean with its 95 % interval, as `0.320 [0.237, 0.417]`, and what speaks against it."""
     if estimate is None:
         return "no score"
-    sign = "+" if signed else ""
-    value, low, high = (f"{x:{sign}.3f}" for x in estimate[:3])
-    return f"{value} [{low}, {high}]"
+    value, low, high, size = estimate
+    return interval_text(value, low, high, int(size), signed=signed)
 
 
 def duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -17,12 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.api.needs import import_policy
-from burnish.cli.console import number, one_line, out, say
+from burnish.cli.console import complain, number, one_line, out, say
 from burnish.cli.drawing import coloured, counts, legend, reward_tree, value_style
+from burnish.cli.entry import USER
 from burnish.cli.shared_options import Words
 from burnish.config.recipes import resolve
 from burnish.errors import UserError
-from burnish.records import Finish, Span, Trajectory
+from burnish.records import Finish, Reward, Span, Status, Task, Trajectory
 from burnish.texts import safe
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ def try_(
     wrong one and none; where there are experts, also theirs and one that
     belongs to another prompt. Tokens are coloured by who wrote them; rewards
     come with their parts and evidence, and with the advantages and loss terms
-    that training would make of them.
+    that training would make of them. Where a reward of your own raises, the
+    exception is shown and the command ends with an error.
 
     \b
       burnish try grpo
@@ -65,8 +68,8 @@ def try_(
     say(f"recipe {asked.recipe}: task '{tasks.name}', scripted model, {found.what}", style="bold")
     for note in tasks.notes:
         say(f"data: {note}")
-    _print_judges(config)
-    sampling = Sampling(max_tokens=config.rollout.max_tokens, stop=config.rollout.stop)
+    _print_judges(config, tasks.sample(1), asked.root)
+    sampling = Sampling(max_tokens=config.rollout.budget, stop=config.rollout.stop)
     chosen, scripts = scripts_for(tasks, prompts, answer_fields(scorer), config.experts.field)
     deadline_s = config.rollout.score_timeout_s
     rollout = config.rollout.build_evaluation(asked.root)
@@ -77,13 +80,35 @@ def try_(
     for place, play in enumerate(played, 1):
         _print_play(place, play, found)
     print_terms(played, config, found.tokenizer)
-    return 0
+    broken = _broken_rewards(played)
+    for name, reason in broken.items():
+        complain(f"reward '{name}' raised {reason}. Mend it before you train.")
+    return USER if broken else 0
 
 
-def _print_judges(config: Config) -> None:
-    """Name the rewards that ask a server, which a dry run asks too."""
+def _broken_rewards(played: Sequence[Played]) -> dict[str, str]:
+    """The user's own rewards that raised, each with the first exception."""
+    found: dict[str, str] = {}
+
+    def look(reward: Reward) -> None:
+        if reward.status is Status.REWARD_ERROR and not reward.parts:
+            found.setdefault(reward.name, reward.reason)
+        for part in reward.parts:
+            look(part)
+
+    for play in played:
+        for reward in play.rewards:
+            look(reward)
+    return found
+
+
+def _print_judges(config: Config, tasks: Sequence[Task], root: Path) -> None:
+    """What training would ask its judges; and the rewards that ask a server, which a dry run asks
+    too."""
+    from burnish.cli.judge_session import print_judge_calls
     from burnish.rewards.judge_reward import JudgeRewardConfig
 
+    print_judge_calls(config, tasks, root)
     for reward in config.rewards:
         if isinstance(reward, JudgeRewardConfig) and "://" in reward.model:
             say(
@@ -185,6 +210,8 @@ def _without_model(recipe: Recipe) -> Recipe:
             "The baseline is the mean of these answers, not the reward of a greedy one.",
             style="yellow",
         )
+    if recipe.gae:
+        say("The critic says 0 of every token here, as it does at the first step.", style="yellow")
     if recipe.imitation:
         say("The imitation of experts needs a model: its term is 0 here.", style="yellow")
     kept = tuple(piece for piece in recipe.shaping if piece is not recipe.contrastive)
@@ -217,6 +244,10 @@ def _rewards(
         names=tuple(weights),
         segments_BT=segments_BT,
     )
+    if recipe.gae:
+        lengths_B = batch.lengths_B
+        none_BT = torch.zeros(len(rows), max([1, *lengths_B.tolist()]), dtype=torch.float64)
+        batch = dataclasses.replace(batch, values_BT=none_BT, kl_BT=none_BT)
     if recipe.needs_greedy:
         means = [batch.rewards_BK[batch.groups_B == group].nanmean(0) for group in numbers]
         batch = dataclasses.replace(batch, baselines_BK=torch.stack(means))
@@ -235,6 +266,7 @@ def _loss(
         mask_BT &= values.counted_BT
     logp_BT = torch.zeros(mask_BT.shape, dtype=torch.float64, requires_grad=True)
     same_BT = torch.zeros_like(logp_BT).detach()
+    critic = values.critic
     batch = policy.LossBatch(
         logp_BT=logp_BT,
         old_logp_BT=same_BT,
@@ -245,7 +277,10 @@ def _loss(
         keep_B=values.keep_B,
         ref_logp_BT=same_BT,
         entropy_BT=torch.zeros_like(same_BT),
-        max_tokens=config.rollout.max_tokens,
+        max_tokens=config.rollout.budget,
+        values_BT=None if critic is None else critic.values_BT,
+        old_values_BT=None if critic is None else critic.values_BT,
+        returns_BT=None if critic is None else critic.returns_BT,
     )
     result = policy.loss(config.policy, batch)
     result.total.backward()

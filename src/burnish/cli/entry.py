@@ -27,6 +27,8 @@ STOPPED = 3
 INTERRUPTED = 130
 WORKING = ("train", "sweep", "judge", "bench")
 """Commands that do more than show something: they are not done when nobody reads on."""
+TAKES_SETTINGS = ("train", "sweep", "try", "eval")
+"""Commands with `key=value` words."""
 MORE_ROOM = "Free the GPU (nvidia-smi lists who holds it), or ask for a smaller model or batch."
 
 
@@ -63,11 +65,16 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         # Boundary: typer raises its own or click's errors for bad arguments, by version; they are
         # known by their `format_message`. A full GPU is told by errors of torch's. Any path
-        # that was typed can be too long. All else is a bug and keeps its traceback.
+        # that was typed can be too long, and any disk full. All else is a bug and keeps its
+        # traceback.
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             _show_trace()
             _complain(_long_name(error))
             return USER
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _show_trace()
+            _complain(_full_disk(error))
+            return STOPPED
         if not hasattr(error, "format_message"):
             line = _full_device(error, arguments)
             if not line:
@@ -76,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
             _complain(line)
             return STOPPED
         if str(error.format_message()):  # empty where a bare command has shown its help
-            _complain(_usage(error))
+            _complain(_usage(error, arguments))
         return USER
 
 
@@ -103,19 +110,55 @@ def _full_device(error: Exception, arguments: Sequence[str]) -> str:
     return "" if full is None else str(full)
 
 
+def _full_disk(error: OSError) -> str:
+    if not error.filename:
+        # What stdout still holds has nowhere to go, and Python would try once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    where = f"'{error.filename}'" if error.filename else "the output"
+    return f"{where} cannot be written: {error.strerror}; free some space or write elsewhere."
+
+
 def _long_name(error: OSError) -> str:
     name = str(error.filename)
     shown = f"'{name[:40]}'... ({len(name)} characters)"
     return f"{shown}: the name is too long for a file or folder; expected a shorter one."
 
 
-def _usage(error: Any) -> str:
+def _usage(error: Any, arguments: Sequence[str]) -> str:
     """What was wrong with the arguments, and the help that says more."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "burnish"
     message = " ".join(str(error.format_message()).split())
     ended = message if message.endswith(("?", "!", ".")) else f"{message}."
-    return f"{ended} See: {path} --help"
+    option = str(getattr(error, "option_name", None) or "")
+    hint = _as_setting(option, arguments) if path.endswith(TAKES_SETTINGS) else ""
+    return f"{ended}{hint} See: {path} --help"
+
+
+def _as_setting(option: str, arguments: Sequence[str]) -> str:
+    """`--steps 4` as the setting that was meant: ` Settings are typed without dashes: steps=4.`"""
+    from burnish.config import Config, shapes
+    from burnish.config.peers import hint
+
+    name, _, value = option.lstrip("-").partition("=")
+    name = name.replace("-", "_")
+    if not option.startswith("--") or not name:
+        return ""
+    if not value:
+        typed = next((i for i, word in enumerate(arguments) if word == option), len(arguments))
+        value = next((w for w in arguments[typed + 1 :][:1] if not w.startswith("-")), "")
+        inline = (w.partition("=")[2] for w in arguments if w.startswith(f"{option}="))
+        value = value or next(inline, "...")
+    keys = dict.fromkeys(key for key, _ in shapes.annotated_keys(Config))
+    homes = [key for key in keys if key == name] or [
+        key for key in keys if key.rpartition(".")[2] == name
+    ]
+    homes = [key for key in homes if key == f"run.{name}"] or homes
+    if len(homes) == 1:
+        return f" Settings are typed without dashes: {homes[0]}={value}."
+    return hint(name, value) or (
+        f" Settings are typed without dashes, such as {homes[0]}={value}." if homes else ""
+    )
 
 
 def _show_trace() -> None:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from burnish.cli.completion import complete_words
-from burnish.cli.console import emit_json, err, number, one_line, say, share
+from burnish.cli.console import emit_json, err, interval, number, one_line, say, share
 from burnish.cli.generate import write_rows
-from burnish.cli.shared_options import ApiKeyEnv, AsJson, ModelName
+from burnish.cli.shared_options import RUNS, ApiKeyEnv, AsJson, ModelName
 from burnish.errors import UserError
 from burnish.texts import counted
 
@@ -23,15 +23,15 @@ OUTSIDE = 3
 def eval_(
     model: ModelName,
     words: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="TASK KEY=VALUE",
+            metavar="[TASK] KEY=VALUE",
             help="A recipe (its held-out tasks and rewards) with settings to change, a file of rows "
-            "with --reward, or ifeval with --data.",
+            "with --reward, or ifeval with --data. A run's own task where left out.",
             show_default=False,
             autocompletion=complete_words,
         ),
-    ],
+    ] = None,
     reward: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,6 +64,7 @@ def eval_(
     is kept with its score in a file.
 
     \b
+      burnish eval runs/NAME                         the run's own held-out tasks
       burnish eval smollm2 grpo --prompts 50
       burnish eval runs/NAME my.toml task.level=3
       burnish eval smollm2 questions.jsonl --reward mathematics --max-tokens 200
@@ -73,14 +74,17 @@ def eval_(
     from burnish.api.models import open_model
     from burnish.seeds import digest
 
-    task, rewards = _task(words, reward, data)
-    lm = open_model(model, api_key_env)
+    typed = words or []
+    run = _run_folder(model)
+    task, rewards = _task(typed, reward, data, run)
+    lm = open_model(str(run or model), api_key_env)
     with err.status("answering and scoring ..."):
         found = evaluate(
             lm, task, rewards=rewards, prompts=prompts, max_tokens=max_tokens, part=part
         )
-    settings = digest(*words, str(reward), str(data), str(prompts), str(max_tokens), part, model)
-    path = out or Path("results") / f"eval-{_plain(words[0])}-{_plain(model)}-{settings[:8]}.jsonl"
+    settings = digest(*typed, str(reward), str(data), str(prompts), str(max_tokens), part, model)
+    name = _plain(typed[0]) if typed else "own"
+    path = out or Path("results") / f"eval-{name}-{_plain(model)}-{settings[:8]}.jsonl"
     write_rows(path, found.rows())
     record = {**found.record(), "file": str(path)}
     if as_json:
@@ -90,14 +94,45 @@ def eval_(
     return 0 if record["valid"] else OUTSIDE
 
 
-def _task(words: list[str], reward: list[str] | None, data: Path | None) -> tuple[Any, Any]:
+def _run_folder(model: str) -> Path | None:
+    """The folder of the run that a model's name means; None for other models."""
+    from burnish.lm.base import SHIPPED
+    from burnish.store.manifest import is_ours
+
+    if "://" in model or model in SHIPPED:
+        return None
+    places = (Path(model).expanduser(), RUNS / model)
+    return next((place for place in places if is_ours(place)), None)
+
+
+def _own_task(run: Path | None, words: list[str], rewards: Any) -> Any:
+    """The config of a run, with the typed settings changed."""
+    from burnish.api.run import Run
+    from burnish.config.given import Given, Origin, override
+
+    if run is None:
+        raise UserError(
+            "no TASK is given; expected a recipe, a file of rows with --reward, or a benchmark. Only "
+            "a run's folder brings its own."
+        )
+    changes = Given({}, Origin("command line"))
+    for word in words:
+        override(changes, word)
+    return Run(run).config.replace(**changes.plain(), rewards=rewards)
+
+
+def _task(
+    words: list[str], reward: list[str] | None, data: Path | None, run: Path | None
+) -> tuple[Any, Any]:
     """What `burnish.evaluate` takes as task and rewards."""
     from burnish.api.config import Config
     from burnish.bench.loaders import BENCHMARKS, load
     from burnish.config.recipes import all_recipes
 
-    name, *settings = words
     rewards = [_rooted(one) for one in reward] if reward else None
+    if not words or (run is not None and all("=" in word for word in words)):
+        return _own_task(run, words, rewards), None
+    name, *settings = words
     if name in BENCHMARKS:
         if BENCHMARKS[name].kind != "instructions":
             raise UserError(
@@ -138,8 +173,14 @@ def _print(record: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     if record["score"] is None:
         say("no answer could be scored", style="red")
     else:
-        low, high = number(record["low"]), number(record["high"])
-        say(f"score  {number(record['score'])} [{low}, {high}]  (95 % interval)", style="green")
+        score = (
+            record["score"],
+            record["low"],
+            record["high"],
+            round(record["count"] * record["valid"]),
+        )
+        text = interval(score)
+        say(f"score  {text}{'  (95 % interval)' if '[' in text else ''}", style="green")
     if record["valid"] != 1:
         say(f"valid  {share(record['valid'])} could be scored", style="yellow")
     for row in rows[:SHOWN]:

@@ -10,7 +10,15 @@ import msgspec
 import typer
 
 from burnish.cli.console import emit_json, err, say
-from burnish.cli.shared_options import ApiKeyEnv, ModelName
+from burnish.cli.shared_options import (
+    ApiKeyEnv,
+    MaxTokens,
+    ModelName,
+    Seed,
+    System,
+    Temperature,
+    TopP,
+)
 from burnish.errors import UserError
 from burnish.texts import counted
 
@@ -31,17 +39,11 @@ def generate(
         ),
     ] = None,
     n: Annotated[int, typer.Option("--n", min=1, help="Answers to each prompt.")] = 1,
-    system: Annotated[str, typer.Option("--system", metavar="TEXT", help="A system message.")] = "",
-    temperature: Annotated[
-        float, typer.Option("--temperature", min=0.0, help="0 is greedy.")
-    ] = 0.0,
-    top_p: Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)] = 1.0,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=1, help="Most tokens of one answer.")
-    ] = 256,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="The same seed, the same answers.")
-    ] = 0,
+    system: System = "",
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    max_tokens: MaxTokens = 256,
+    seed: Seed = 0,
     api_key_env: ApiKeyEnv = "",
     out: Annotated[
         Path | None,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LISTED = 12
 """Rows of the table, and failures, that are shown."""
-OUTSIDE = (Status.INFRA_ERROR, Status.TIMEOUT)
+OUTSIDE = (Status.INFRA_ERROR, Status.TIMEOUT, Status.REWARD_ERROR)
 """Statuses that a failing server or model gives to many items alike."""
 
 

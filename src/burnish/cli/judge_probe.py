@@ -15,6 +15,7 @@ from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.drawing import table_of
 from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, takes_judge
 from burnish.errors import JudgeError, UserError, did_you_mean
+from burnish.intervals import FEW, TOO_FEW, interval_text
 from burnish.seeds import derive
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from burnish.bench.probe import Finding, Twice
 
 
-@takes_judge(without=("both_orders", "anchor"), both_orders=False)
+@takes_judge(without=("both_orders", "rule", "anchor"), both_orders=False)
 def probe(
     file: File,
     flags: JudgeFlags,
@@ -159,17 +160,20 @@ def print_findings(findings: Sequence[Finding]) -> None:
     out.print(table)
     biased = [finding.name for finding in findings if finding.is_bias]
     verdict = f"biased by: {', '.join(biased)}" if biased else "no bias found"
-    if all(finding.is_bias is None for finding in findings):
+    measured = [f.estimate for f in findings if f.is_bias is not None and f.estimate is not None]
+    if not measured:
         verdict = "nothing could be measured"
+    elif not biased and all(one.doubt == TOO_FEW for one in measured):
+        verdict = f"{TOO_FEW}: fewer than {FEW} pairs with verdicts"
     say(verdict, style="bold")
 
 
 def _interval(finding: Finding) -> str:
     if finding.estimate is None:
         return "-"
-    value, low, high, _ = finding.estimate
-    sign = "" if finding.is_bias is None else "+"
-    return f"{value:{sign}.2f} [{low:{sign}.2f}, {high:{sign}.2f}]"
+    text = interval_text(*finding.estimate, signed=finding.is_bias is not None, digits=2)
+    # What speaks against it on a line of its own: the column beside it has sentences.
+    return text.replace(" (", "\n(")
 
 
 def _record(
@@ -185,6 +189,7 @@ def _record(
             {
                 **finding._asdict(),
                 "estimate": None if finding.estimate is None else finding.estimate._asdict(),
+                "doubt": "" if finding.estimate is None else finding.estimate.doubt,
             }
             for finding in findings
         ],

@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import anyio
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -32,9 +34,11 @@ from rich.progress import Progress as Bar
 from burnish.bench.items import Item, Judged
 from burnish.bench.judging import ResultFile, judge_items, unasked
 from burnish.bench.open_judge import JudgeSettings, OpenJudge, WatchedBudget, forecast, open_judge
-from burnish.cli.console import count, duration, err, one_line, say
+from burnish.cli.console import count, duration, emit_json, err, one_line, say
 from burnish.cli.shared_options import JudgeFlags
+from burnish.config.schema import Config
 from burnish.lm.budget import Budget, Forecast
+from burnish.records import Task
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.scorer import Scope, Scorer
 
@@ -103,6 +107,25 @@ async def judge_all(
                 done=done,
             )
         return found, judged
+
+
+def print_judge_calls(
+    config: Config, tasks: Sequence[Task], base: str | Path, *, as_json: bool = False
+) -> None:
+    """How often a run will ask its judges; nothing where it has none, or no task to count with."""
+    from burnish.bench.judge_calls import all_texts, count_judge_calls, judge_rewards
+
+    if not tasks or not any(True for reward in config.rewards for _ in judge_rewards(reward)):
+        return
+    found = anyio.run(partial(count_judge_calls, config, tasks[0], base=base))
+    if as_json:
+        listed = [
+            {**one._asdict(), "step": one.step._asdict(), "run": one.run._asdict()} for one in found
+        ]
+        emit_json({"event": "judge_calls", "judges": listed})
+        return
+    for line in all_texts(found, config.steps):
+        say(one_line(f"judge     {line}"), style="yellow" if "the budget of" in line else "")
 
 
 def spent_text(judge: OpenJudge, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""`burnish methods`: the shipped recipes, how each differs from GRPO, and where it is explained.
+"""`burnish methods`: the shipped recipes, one line each; with a name, the page that teaches it.
 
 The page that explains a recipe is its card, `docs/methods/<recipe>.md`. Between the card's lines
 `<!-- figures -->` and `<!-- /figures -->` a line that begins with `Effect:` says in one sentence
@@ -7,6 +7,7 @@ what the method did to a model.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -14,7 +15,6 @@ import msgspec
 import typer
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo
-from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.console import emit_json, one_line, out, say
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 BASELINE = "grpo"
-NARROWEST = 11
-"""Characters of the column of names, at least."""
+COLUMNS = 80
+"""Characters of a line of the list."""
 FIGURES, END_OF_FIGURES = "<!-- figures -->", "<!-- /figures -->"
 EFFECT = "Effect:"
 
@@ -44,11 +44,11 @@ class MethodCard(NamedTuple):
 
 def methods(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="One method alone.", show_default=False)
+        str, typer.Argument(metavar="[NAME]", help="The page of one method.", show_default=False)
     ] = "",
     as_json: AsJson = False,
 ) -> int:
-    """List the shipped methods: what each is, how it differs from GRPO, and its paper.
+    """List the shipped methods, one line each; with a name, the page that teaches it.
 
     \b
       burnish methods
@@ -61,21 +61,43 @@ def methods(
         )
     base = recipe_of(read_card(known[BASELINE]).policy if BASELINE in known else {}, BASELINE)
     cards = [read_card(known[one]) for one in ([name] if name else known)]
-    rows = [(card, differences(card, base), find_card(card.name)) for card in cards]
     if as_json:
-        for card, differs, method in rows:
-            pieces = recipe_of(card.policy, card.name)
+        for card in cards:
+            method = find_card(card.name)
+            pieces, differs = recipe_of(card.policy, card.name), differences(card, base)
             explained = {"card": method and method.path, "effect": method.effect if method else ""}
             emit_json(card._asdict() | explained | {"differs": differs, "policy": pieces})
         return 0
-    width = max(NARROWEST, *(len(card.name) for card in cards))
-    for card, differs, method in rows:
-        _print_card(card, differs, method, width)
+    if name:
+        _print_page(cards[0], base)
+        return 0
+    width = max(len(card.name) for card in cards)
+    for card in cards:
+        line = shortened(_without_name(card), COLUMNS - width - 2)
+        out.print(Text.assemble((card.name.ljust(width), "bold"), "  ", one_line(line)))
     say()
-    one = name or "NAME"
-    say(f"See what {name or 'one'} does before training: burnish try {one}.")
-    say(f"Every setting: burnish train {one} --print-config.")
+    say("What one is and when to use it: burnish methods NAME")
+    say("See what it does before training: burnish try NAME")
+    say("Train it: burnish train NAME")
     return 0
+
+
+def _without_name(card: RecipeCard) -> str:
+    """The description less a title that repeats the name: `Dr.GRPO: no division ...`."""
+    title, mark, rest = card.description.partition(": ")
+    is_name = re.sub(r"\W|_", "", title).lower() == card.name.replace("_", "")
+    return rest if mark and is_name else card.description
+
+
+def shortened(text: str, limit: int) -> str:
+    """A description in one line: whole, to the end of a part of it, or cut behind a word."""
+    plain = text.rstrip(".")
+    if len(plain) <= limit:
+        return plain
+    ends = [found.start() for found in re.finditer(r"[,;:]( |$)", plain) if found.start() <= limit]
+    if ends and ends[-1] > limit // 2:
+        return plain[: ends[-1]]
+    return plain[: limit - 3].rpartition(" ")[0] + " ..."
 
 
 def recipe_of(policy: dict[str, Any], name: str) -> Recipe:
@@ -123,26 +145,66 @@ def _default(field: FieldInfo) -> Any:
     return field.default if field.default_factory is NODEFAULT else field.default_factory()
 
 
-def _print_card(
-    card: RecipeCard, differs: dict[str, str], method: MethodCard | None, width: int
-) -> None:
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
-    table.add_column(width=width, style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row(Text(one_line(card.name)), Text(one_line(card.description)))
-    if differs:
-        changed = "; ".join(f"{piece}: {text}" for piece, text in differs.items())
-        table.add_row("", Text(changed, style="cyan"))
-    elif card.name not in (BASELINE, QUICK_START):
-        table.add_row("", Text("the components of GRPO", style="cyan"))
-    if card.paper:
-        table.add_row("", Text(card.paper, style="bright_black"))
-    if method and method.effect:
-        table.add_row("", Text(one_line(f"effect: {method.effect}")))
-    if method:
-        table.add_row("", Text(f"card: {shown_path(method.path)}", style="bright_black"))
-    table.add_row("", Text(card.command, style="green"))
-    out.print(table)
+def _print_page(card: RecipeCard, base: Recipe) -> None:
+    """The page of a method: its card, or what its components say of themselves."""
+    from rich.markdown import Markdown
+
+    method = find_card(card.name)
+    if method is not None:
+        out.print(Markdown(method.path.read_text(encoding="utf-8")))
+    else:
+        out.print(Text(one_line(f"{card.name}: {card.description}"), style="bold"))
+        if card.paper:
+            say(f"Paper: {card.paper}")
+        _print_components(card, base)
+        _heading("Measured effect")
+        say("None is written down: it has no card with figures of a real model.")
+    if card.kind == "policy":
+        _heading("Components that differ from GRPO's")
+        differs = differences(card, base)
+        for slot, text in differs.items():
+            say(f"  {slot}: {text}")
+        if not differs:
+            say("  none")
+    _heading("Run it now")
+    trial = f"burnish train {card.name} model=tiny steps=3"
+    for command, meaning in (
+        (f"burnish try {card.name}", "what the model would see and earn"),
+        (trial, "a trial on a random model"),
+        (card.command, "the method"),
+        (f"burnish train {card.name} --print-config", "every setting and its origin"),
+    ):
+        out.print(Text.assemble("  ", (command.ljust(len(trial)), "green"), f"  {meaning}"))
+    say(f"  recipe: {shown_path(card.path)}")
+    if method is not None:
+        say(f"  card: {shown_path(method.path)}")
+
+
+def _print_components(card: RecipeCard, base: Recipe) -> None:
+    """What the components of a recipe compute, where they differ from GRPO's, and their settings."""
+    import sys
+
+    from burnish.config.reference import field_texts
+
+    own = recipe_of(card.policy, card.name)
+    for slot in differences(card, base):
+        value = getattr(own, slot)
+        for one in value if isinstance(value, tuple) else (value,):
+            if not isinstance(one, Struct):
+                say(f"policy.{slot} is {one}.")
+                continue
+            _heading(f"policy.{slot}: {_short(one)}")
+            if not isinstance(one, type(getattr(base, slot))):  # GRPO's own with other settings
+                say((sys.modules[type(one).__module__].__doc__ or "").strip())
+                say()
+            texts = field_texts(type(one))
+            for key, text in texts.items():
+                say(f"  {key} = {_short(getattr(one, key))}: {text}")
+
+
+def _heading(text: str) -> None:
+    say()
+    say(text, style="bold")
 
 
 def card_folder() -> Path | None:

@@ -39,6 +39,8 @@ class NotebookView(LineView):
         self.lines: list[str] = []
         self.warnings: deque[str] = deque(maxlen=3)
         self.title = ""
+        self.time = ""
+        self.evaluating = ""
         self._handle: Any = None
         self._shown_at = 0.0
 
@@ -65,12 +67,20 @@ class NotebookView(LineView):
             self.reward.append((event.step, event.metrics[name]))
         self.warnings.extend(self.watch.see(event))
 
+    def on_timeleft(self, event: Any) -> None:
+        self.time = str(event)
+
+    def on_evaluating(self, event: Any) -> None:
+        self.evaluating = f"held out: {event}"
+
     def on_heldout(self, event: Any) -> None:
+        self.evaluating = ""
         self.lines.append(held_out_line(event, self.part))
 
     def on_finished(self, event: Any) -> None:
         end = f": {event.reason}" if event.reason else ""
         folder = shown_path(event.folder)
+        self.time = ""
         self.lines.append(f"{event.status}{end}; {event.seconds:.0f} s; {folder}")
 
     def close(self) -> None:
@@ -90,7 +100,9 @@ class NotebookView(LineView):
 
     def page(self) -> str:
         """The output as HTML."""
-        lines = "".join(f"<div>{html.escape(line)}</div>" for line in self.lines)
+        lines = "".join(
+            f"<div>{html.escape(line)}</div>" for line in (*self.lines, self.evaluating)
+        )
         warnings = "".join(
             f'<div style="color:#a15c00">warning: {html.escape(line)}</div>'
             for line in self.warnings
@@ -106,7 +118,8 @@ class NotebookView(LineView):
         last = self.steps[-1]
         return (
             f'<div><progress value="{last.step + 1}" max="{last.steps}"></progress> '
-            f"{html.escape(last.stage)} {last.step + 1} of {last.steps} steps</div>"
+            f"{html.escape(last.stage)} {last.step + 1} of {last.steps} steps"
+            f"{html.escape(f'; {self.time}' if self.time else '')}</div>"
         )
 
     def _table(self) -> str:

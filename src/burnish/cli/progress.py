@@ -19,7 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.console import (
+    CUT_SHARE,
     count,
+    cut_text,
     duration,
     emit_json,
     interval,
@@ -33,7 +35,7 @@ from burnish.cli.console import (
     warn,
 )
 from burnish.cli.drawing import print_curves
-from burnish.cli.runs import setting
+from burnish.cli.runs import raised_line, setting
 from burnish.errors import BurnishError
 from burnish.metrics import MISMATCH
 from burnish.store import Manifest, RunStore
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
 ROWS = 10
 """Steps that the live table shows."""
 FAILED_SHARE = 0.1
-CUT_SHARE = 0.5
 ROUNDING = 1e-4
 """Nats a token that two ways to compute one log-prob may differ by."""
 SPOKEN = (1, 5, 25, 125, 625)
@@ -89,7 +90,7 @@ class JsonView(View):
     """One object a line."""
 
     def show(self, event: Event) -> None:
-        name = {"StepDone": "step", "HeldOut": "held_out"}
+        name = {"StepDone": "step", "HeldOut": "held_out", "TimeLeft": "time_left"}
         kind = type(event).__name__
         emit_json({"event": name.get(kind, kind.lower()), **plain(event)})
 
@@ -116,7 +117,10 @@ class LineView(View):
 
     def on_stagebegun(self, event: Any) -> None:
         stage = f"{event.stage + 1} of {event.stages}"
-        say(f"curriculum: stage {stage}, {event.tasks} tasks, from step {event.step}", style="bold")
+        say(
+            f"curriculum: stage {stage}, {event.tasks} tasks, from step {event.step + 1}",
+            style="bold",
+        )
 
     def on_stepdone(self, event: StepDone) -> None:
         # A stage has many quick steps: a tenth of them is enough.
@@ -124,6 +128,12 @@ class LineView(View):
             say(step_line(event))
         for warning in self.watch.see(event):
             warn(warning)
+
+    def on_timeleft(self, event: Any) -> None:
+        say(f"time      {event}")
+
+    def on_evaluating(self, event: Any) -> None:
+        say(f"held out: {event}")
 
     def on_heldout(self, event: Any) -> None:
         say(held_out_line(event, self.part), style="bold")
@@ -173,7 +183,7 @@ class Column(NamedTuple):
 
 COLUMNS = (
     Column("stage", lambda e: e.stage, 1),
-    Column("step", lambda e: f"{e.step}/{e.steps - 1}", 0),
+    Column("step", lambda e: f"{e.step + 1}/{e.steps}", 0),
     Column("useful", lambda e: f"{e.useful_groups}/{e.groups}" if e.groups else "", 0),
     Column("reward", lambda e: reward_text(e.metrics), 0),
     Column("kept", lambda e: kept_text(e.metrics), 4),
@@ -188,7 +198,7 @@ COLUMNS = (
     Column("length", lambda e: number(e.metrics.get("length/mean"), 1), 1),
     Column("cut", lambda e: share(e.metrics.get("length/truncated_share")), 7),
     Column("tokens/s", lambda e: "reread" if e.reused else f"{e.tokens_per_s:.0f}", 5),
-    Column("left", lambda e: duration(e.remaining_s), 1),
+    Column("left", lambda e: "-" if e.remaining_s is None else duration(e.remaining_s), 1),
 )
 
 
@@ -298,35 +308,40 @@ class Watch:
     def __init__(self, budget: int, mismatch: float = 0.0, turn: int = 0) -> None:
         self.mismatch = mismatch
         self.limit = f"rollout.max_tokens={budget}"
+        self.longer = f"rollout.max_tokens={2 * budget}"
         if turn:
             self.limit += f" or rollout.turn_tokens={turn}"
-        self._seen: Counter[int] = Counter()
+        self._seen: Counter[str] = Counter()
 
     def see(self, event: StepDone) -> list[str]:
         """Warnings of this step."""
         # Who abstains has said so on purpose, as the reference of a pairwise judge does.
         failed = 1.0 - event.metrics.get("status/ok", 1.0) - event.metrics.get("status/abstain", 0)
         cut = event.metrics.get("length/truncated_share", 0.0)
+        apart = event.metrics.get(MISMATCH, 0.0)
+        is_useless = event.groups > 0 and event.useful_groups == 0
         troubles = {
-            (
-                "no useful group: within each prompt all answers got the same reward, or the "
-                "recipe left them out, so this step teaches nothing"
-            ): event.groups > 0 and event.useful_groups == 0 and "loss/sft" not in event.metrics,
-            f"{share(failed)} of the rewards have no value ({_statuses(event)})": failed
-            > FAILED_SHARE,
-            f"{share(cut)} of the answers were cut at {self.limit}": cut > CUT_SHARE,
-            (
-                f"the sampler's and the trainer's log-probs are {mismatch_text(event.metrics)} nats a "
-                f"token apart, above guards.sampler_mismatch_warn={self.mismatch:g}"
-            ): 0 < self.mismatch < event.metrics.get(MISMATCH, 0.0),
+            "useless": is_useless
+            and "loss/sft" not in event.metrics
+            and "no useful group: within each prompt all answers got the same reward, or the recipe "
+            "left them out, so this step teaches nothing",
+            "failed": failed > FAILED_SHARE
+            and f"{share(failed)} of the rewards have no value ({_statuses(event)})",
+            "cut": cut > CUT_SHARE and cut_text(cut, self.limit, self.longer),
+            "mismatch": 0 < self.mismatch < apart
+            and f"the sampler's and the trainer's log-probs are {mismatch_text(event.metrics)} nats "
+            f"a token apart, above guards.sampler_mismatch_warn={self.mismatch:g}",
         }
         warnings = []
-        for kind, (text, is_on) in enumerate(troubles.items()):
-            self._seen[kind] += is_on
+        for kind, text in troubles.items():
+            if not text:
+                continue
+            self._seen[kind] += 1
             count = self._seen[kind]
-            if is_on and count in SPOKEN:
+            # A limit that is too short is so from the start: one word about it is enough.
+            if count in (SPOKEN[:1] if kind == "cut" else SPOKEN):
                 so_far = f" ({count} such steps so far)" if count > 1 else ""
-                warnings.append(f"step {event.step}: {text}{so_far}.")
+                warnings.append(f"step {event.step + 1}: {text}{so_far}.")
         return warnings
 
 
@@ -355,19 +370,18 @@ def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
     )
     forecast = event.forecast
     parts = ", ".join(f"{name} {size(value)}" for name, value in forecast.memory.items())
-    fits = "" if forecast.total <= forecast.available else ", MORE THAN IS FREE"
+    fits = "" if forecast.fits else ", MORE THAN IS FREE"
     say(
         f"memory    {size(forecast.total)} of {size(forecast.available)} free{fits} ({parts})",
-        style="" if not fits else "yellow",
+        style="" if forecast.fits else "yellow",
     )
-    left = event.steps - event.done
-    say(
-        f"time      at least {duration(forecast.step_s)} a step (sampling "
-        f"{duration(forecast.rollout_s)}, update {duration(forecast.update_s)}), "
-        f"{duration(forecast.step_s * left)} for {counted(left, 'step')} and then evaluation"
-    )
+    if not forecast.fits and forecast.advice:
+        say(f"to fit    {forecast.advice}", style="yellow")
     prompts = event.prompts
     say(f"prompts   {prompts.looked_at} measured, longest {prompts.longest} tokens")
+    if event.answers.reason:
+        limit = event.answers
+        say(f"answers   rollout.max_tokens={limit.tokens}, chosen: {limit.reason}")
     if prompts.overlong:
         worst = ", ".join(f"{task} ({tokens})" for task, tokens in prompts.overlong[:3])
         more = f" and {len(prompts.overlong) - 3} more" if len(prompts.overlong) > 3 else ""
@@ -386,7 +400,9 @@ def print_report(event: Any, *, brief: bool = False) -> None:
     if not brief:
         _print_curves(event.folder)
     with RunStore.open(event.folder, read_only=True) as store:
-        rewards = rewarded(store.about)
+        rewards, raised = rewarded(store.about), raised_line(store)
+    if raised and not event.reason:  # the reason of a stop has it already
+        warn(raised)
     if rewards and not brief:
         say(f"rewarded  {one_line(rewards)}")
     say(result_line(event), style="bold")
@@ -396,13 +412,15 @@ def print_report(event: Any, *, brief: bool = False) -> None:
     runs = "burnish runs" if parent == Path("runs") else f"burnish runs --runs {parent}"
     say(f"look further     burnish show {run_word(event.folder)}    {runs}")
     newest = sorted((event.folder / "checkpoints").glob("step-*"))
-    if newest:
+    if not event.is_trained:
+        say("no update was made, so there is no trained model", style="yellow")
+    elif newest:
         say(f"trained model    {shown_path(newest[-1])}")
 
 
 def result_line(event: Any) -> str:
     """`held out 0.32 [..] -> 0.61 [..]; change +0.29 [..], paired over 100 prompts`."""
-    if event.before is None or event.after is None:
+    if not event.evaluations and event.before is None and event.after is None:
         return f"{event.status} in {duration(event.seconds)}, without a held-out evaluation"
     what = "held-out loss" if event.measure == "loss" else "held out"
     line = f"{what}  {interval(event.before)} -> {interval(event.after)}"

@@ -6,16 +6,18 @@ import ast
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
 
 from burnish.cli.console import emit_json, number, one_line, out, say
-from burnish.cli.shared_options import AsJson
-from burnish.config.recipes import resolve
+from burnish.cli.reward_weigh import read_steps
+from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
+from burnish.config.recipes import all_recipes, resolve
 from burnish.errors import UserError, did_you_mean
 from burnish.source import find_function
+from burnish.store import RunStore, find_run
 
 if TYPE_CHECKING:
     from burnish.bench.reward_check import Case, Report
@@ -26,35 +28,47 @@ def reward_check(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECIPE|FILE.py:NAME KEY=VALUE",
-            help="A recipe with settings to change, or a reward function of yours.",
+            metavar="RECIPE|RUN|FILE.py:NAME KEY=VALUE",
+            help="A recipe with settings to change, a run, or a reward function of yours.",
             show_default=False,
         ),
     ],
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="FILE", help="Rows with prompt, responses and fields."),
+        typer.Option(
+            "--data",
+            metavar="FILE|RUN",
+            help="Rows with prompt, responses and fields, or the stored answers of a run.",
+        ),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", min=1, metavar="N", help="Groups to score.")
     ] = 50,
+    step: Annotated[
+        str, typer.Option("--step", metavar="N|A..B", help="Only answers of these steps of a run.")
+    ] = "",
+    runs: RunsFolder = RUNS,
     as_json: AsJson = False,
 ) -> int:
     """Is a reward fit for training? Range, ties, failures, cost, and what cheap edits do to it.
 
     Every response is scored as it is, with padding, repetition, hedging and
     other formats, as its first word alone and as no text at all. Without
-    --data a recipe's own tasks are answered right, wrong and not at all.
+    --data a recipe's own tasks are answered right, wrong and not at all. A
+    run's rewards, as they are now, are checked on the answers that it stored,
+    in their groups.
 
     \b
       burnish reward check grpo
+      burnish reward check grpo-7c
+      burnish reward check my_rewards.py:close --data grpo-7c
       burnish reward check my_rewards.py:close --data answers.jsonl
     """
     import anyio
 
     from burnish.bench.reward_check import check_reward
 
-    scorer, cases, source = _target(words, data, limit)
+    scorer, cases, source = _target(words, _Data(data, limit, step, runs))
     report = anyio.run(check_reward, scorer, cases)
     if as_json:
         emit_json(_record(report, source))
@@ -63,9 +77,41 @@ def reward_check(
     return 0
 
 
-def _target(words: Sequence[str], data: Path | None, limit: int) -> tuple[Scorer, list[Case], str]:
+class _Data(NamedTuple):
+    """Which answers are scored."""
+
+    path: Path | None
+    limit: int
+    step: str
+    runs: Path
+
+    def cases(self, scorer: Scorer) -> tuple[Scorer, list[Case], str]:
+        """Those of the file or run that is named."""
+        from burnish.bench.reward_check import cases_for
+
+        assert self.path is not None, "asked for answers that are not named"
+        if not self.path.is_file():
+            return self.stored(scorer, find_run(self.runs, str(self.path)), has_record=False)
+        if self.step:
+            raise UserError(f"--step {self.step} is for runs; {self.path} is a file.")
+        return scorer, cases_for(scorer, self.path, self.limit), str(self.path)
+
+    def stored(
+        self, scorer: Scorer, run: Path, *, has_record: bool
+    ) -> tuple[Scorer, list[Case], str]:
+        """Those of a run."""
+        from burnish.bench.reward_check import run_cases
+        from burnish.rewards.scorer import bind_check
+
+        first, last = read_steps(self.step)
+        with RunStore.open(run, read_only=True) as store:
+            cases = run_cases(store, self.limit, first=first, last=last, has_record=has_record)
+        bind_check(scorer, frozenset(cases[0].task.fields))
+        return scorer, cases, f"stored answers of run '{run.name}'"
+
+
+def _target(words: Sequence[str], data: _Data) -> tuple[Scorer, list[Case], str]:
     """The reward, the groups to score, and a line that says where they are from."""
-    from burnish.bench.reward_check import cases_for
     from burnish.rewards.function import from_function
 
     if not words:
@@ -77,21 +123,45 @@ def _target(words: Sequence[str], data: Path | None, limit: int) -> tuple[Scorer
             raise UserError(
                 f"'{words[1]}' has no meaning behind a function; give a recipe instead."
             )
-        if data is None:
+        if data.path is None:
             raise UserError(
                 f"reward '{words[0]}' needs responses to score; give --data FILE with prompt and "
-                "responses."
+                "responses, or --data RUN."
             )
         scorer: Scorer = from_function(find_function(words[0], "reward"))
-        return scorer, cases_for(scorer, data, limit), str(data)
-    return _recipe_target(words, data, limit)
+        return data.cases(scorer)
+    run = _run_of(words, data.runs)
+    return _recipe_target(words, data) if run is None else _run_target(words, run, data)
 
 
-def _recipe_target(
-    words: Sequence[str], data: Path | None, limit: int
-) -> tuple[Scorer, list[Case], str]:
+def _run_of(words: Sequence[str], runs: Path) -> Path | None:
+    """The run that the first word names; None for a recipe or a setting."""
+    word = words[0]
+    is_recipe = word in all_recipes() or "=" in word or Path(word).is_file()
+    if is_recipe or word.endswith(".toml"):
+        return None
+    try:
+        return find_run(runs, word)
+    except UserError as error:
+        hint = did_you_mean(word, all_recipes())
+        raise UserError(f"'{word}' is no recipe and no run: {error}{hint}") from None
+
+
+def _run_target(words: Sequence[str], run: Path, data: _Data) -> tuple[Scorer, list[Case], str]:
+    """A run's own rewards, as they are now, on its stored answers or on those of --data."""
+    from burnish.api.run import Run
+    from burnish.rewards.config import build_all
+
+    if len(words) > 1:
+        raise UserError(f"'{words[1]}' has no meaning behind a run; give a recipe instead.")
+    config = Run(run).config
+    scorer = build_all(config.rewards, base=config.asked.root)
+    return data.stored(scorer, run, has_record=True) if data.path is None else data.cases(scorer)
+
+
+def _recipe_target(words: Sequence[str], data: _Data) -> tuple[Scorer, list[Case], str]:
     """The rewards of a recipe; without a file, its own tasks with scripted answers."""
-    from burnish.bench.reward_check import cases_for, scripted_case
+    from burnish.bench.reward_check import scripted_case
     from burnish.bench.scripted_answers import answer_fields
     from burnish.rewards.config import build_all
     from burnish.rewards.scorer import bind_check
@@ -100,12 +170,16 @@ def _recipe_target(
     asked = resolve(words)
     config = asked.resolved.value
     scorer = build_all(config.rewards, base=asked.root)
-    if data is not None:
-        return scorer, cases_for(scorer, data, limit), str(data)
+    if data.path is not None:
+        return data.cases(scorer)
+    if data.step:
+        raise UserError(f"--step {data.step} is for runs; '{words[0]}' is a recipe.")
     tasks = build_tasks(config.task, config.run.seed, asked.root)
     bind_check(scorer, tasks.fields)
     compared = answer_fields(scorer)
-    cases = [scripted_case(task, compared, config.experts.field) for task in tasks.sample(limit)]
+    cases = [
+        scripted_case(task, compared, config.experts.field) for task in tasks.sample(data.limit)
+    ]
     size = "1 task" if len(cases) == 1 else f"{len(cases)} tasks"
     # A generator's held-out side is no part of anything that could have been checked here.
     held_out = 0 if tasks.train_size is None else len(tasks.held_out())

@@ -69,7 +69,7 @@ def reward_weigh(
     the four follows is named. No model, no GPU.
 
     \b
-      burnish reward weigh medalign-1f --step 0..9
+      burnish reward weigh medalign-1f --step 1..9
       burnish reward weigh grpo-7c --threshold safety=-0.5 --severity safety=3
       burnish reward weigh rewards.jsonl --reference 64 --json
     """
@@ -99,21 +99,21 @@ def _read(folder: Path, source: str, step: str) -> Recorded:
         if step:
             raise UserError(f"--step {step} is for runs; {source} is a file.")
         return read_file(path)
-    first, last = _steps(step)
+    first, last = read_steps(step)
     with RunStore.open(find_run(folder, source), read_only=True) as store:
         return read_run(store, first, last)
 
 
-def _steps(text: str) -> tuple[int | None, int | None]:
-    """`5` or `0..9`, both ends included; nothing is all steps."""
+def read_steps(text: str) -> tuple[int | None, int | None]:
+    """`5` or `1..9`, both ends included, as the store counts them; nothing is all steps."""
     if not text:
         return None, None
-    match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    match = re.fullmatch(r"([1-9]\d{0,17})(?:\.\.(\d{1,18}))?", text)
     if match is None or int(match[2] or match[1]) < int(match[1]):
         raise UserError(
-            f"--step: got '{text}'; expected a step such as 5, or a range such as 0..9."
+            f"--step: got '{text}'; expected a step such as 5, or a range such as 1..9."
         )
-    return int(match[1]), int(match[2] or match[1])
+    return int(match[1]) - 1, int(match[2] or match[1]) - 1
 
 
 def _by_name(flag: str, words: Sequence[str], names: Sequence[str]) -> dict[str, float]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from burnish.cli.console import STATUS_STYLES, emit_json, number, out, say
+from burnish.cli.console import STATUS_STYLES, emit_json, number, one_line, out, say
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import StoreError, UserError
+from burnish.records import Status
 from burnish.store import (
     Manifest,
+    RunEnd,
     RunInfo,
     RunStatus,
     RunStore,
@@ -20,17 +24,18 @@ from burnish.store import (
     find_run,
     list_runs,
 )
-from burnish.texts import safe
+from burnish.texts import counted, safe
 
 
 def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
-    """List runs: status, steps, and the held-out score before and after.
+    """List runs: status, steps, the held-out score before and after, and why a run ended early.
 
     \b
       burnish runs
       burnish runs --runs /data/experiments --json
     """
-    rows = [_row(info) for info in list_runs(folder)]
+    infos = list_runs(folder)
+    rows = [_row(info) for info in infos]
     if as_json:
         for row in rows:
             emit_json(row)
@@ -52,10 +57,31 @@ def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
             Text(safe(row["started"][:16].replace("T", " "))),
         )
     out.print(table)
-    for row in rows:
+    for info, row in zip(infos, rows, strict=True):
         if row["problem"]:
             say(f"{row['name']}: {row['problem']}", style="red")
+        elif info.end and (line := end_line(info.end)):
+            say(f"{row['name']} {info.status.value}: {line}", style=STATUS_STYLES[row["status"]])
     return 0
+
+
+def raised_line(store: RunStore) -> str:
+    """How many answers have no value because a reward raised, and the first exception; or nothing."""
+    count = store.summary().statuses.get(Status.REWARD_ERROR.value, 0)
+    first = next(store.samples(status=Status.REWARD_ERROR.value, limit=1), None) if count else None
+    if first is None:
+        return ""
+    look = f"burnish show {store.name} --failed {min(count, 3)}"
+    return f"{counted(count, 'answer')} without a value: {one_line(first.reward.reason)}. {look}"
+
+
+def end_line(end: RunEnd) -> str:
+    """`at step 7: interrupted with Ctrl-C`; empty for a run that goes on or is finished."""
+    if not end.reason:
+        return ""
+    if end.step is None or re.search(r"\bstep \d", end.reason):
+        return end.reason
+    return f"at step {end.step + 1}: {end.reason}"
 
 
 def _row(info: RunInfo) -> dict[str, Any]:
@@ -81,6 +107,8 @@ def _row(info: RunInfo) -> dict[str, Any]:
         "before": before,
         "after": after,
         "started": info.created,
+        "reason": info.end.reason if info.end else "",
+        "end": msgspec.to_builtins(info.end),
         "problem": problem,
     }
 

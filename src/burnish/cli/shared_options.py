@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Collection
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import typer
 
@@ -49,6 +49,11 @@ ApiKeyEnv = Annotated[
         "--api-key-env", metavar="NAME", help="Environment variable with the server's key."
     ),
 ]
+System = Annotated[str, typer.Option("--system", metavar="TEXT", help="A system message.")]
+Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy.")]
+TopP = Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens of one answer.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same answers.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of text.")]
 RunName = Annotated[
     str,
@@ -100,6 +105,13 @@ class JudgeFlags(NamedTuple):
         bool,
         typer.Option("--both-orders/--one-order", help="Ask about pairs in both orders."),
     ] = True
+    rule: Annotated[
+        Literal["votes", "mean", "strict", "abstain"] | None,
+        typer.Option(
+            "--rule",
+            help="How two orders become one verdict; abstain: none where they disagree.",
+        ),
+    ] = None
     anchor: Annotated[
         str,
         typer.Option(
@@ -122,6 +134,19 @@ class JudgeFlags(NamedTuple):
     tpm: Annotated[
         float | None, typer.Option("--tpm", min=1, help="Most tokens a minute to the server.")
     ] = None
+    retries: Annotated[
+        int, typer.Option("--retries", min=0, help="Further requests where the server fails.")
+    ] = 4
+    hedge_after: Annotated[
+        float | None,
+        typer.Option(
+            "--hedge-after", min=0.001, metavar="SECONDS", help="Send a slow request once more."
+        ),
+    ] = None
+    structured: Annotated[
+        Literal["auto", "on", "off"],
+        typer.Option("--structured", help="Let the server force the verdict's JSON form."),
+    ] = "auto"
     api_key_env: ApiKeyEnv = ""
     prices: Annotated[
         str,

@@ -5,15 +5,32 @@ from __future__ import annotations
 import heapq
 import itertools
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.markup import escape
 
-from burnish.cli.console import STATUS_STYLES, emit_json, interval, one_line, out, say
-from burnish.cli.drawing import print_curves
-from burnish.cli.runs import choose_run, held_out_score, planned_steps, setting
+from burnish.cli.console import (
+    CUT_SHARE,
+    STATUS_STYLES,
+    cut_text,
+    emit_json,
+    interval,
+    one_line,
+    out,
+    say,
+)
+from burnish.cli.drawing import print_curves, table_of
+from burnish.cli.runs import (
+    choose_run,
+    end_line,
+    held_out_score,
+    planned_steps,
+    raised_line,
+    setting,
+)
 from burnish.cli.shared_options import RUNS, AsJson, RunName, RunsFolder
 from burnish.cli.show_samples import (
     by_group,
@@ -21,11 +38,19 @@ from burnish.cli.show_samples import (
     print_list,
     print_sample,
     print_step,
-    teaches,
+    useful_groups,
 )
 from burnish.errors import UserError, did_you_mean
-from burnish.store import Manifest, RunStore, StoredSample
+from burnish.metrics import agreeing
+from burnish.store import Manifest, RunStatus, RunStore, StoredSample
+from burnish.store.processes import read_processes
+from burnish.store.run import DATA
+from burnish.store.sample_name import shown_step
+from burnish.texts import counted
 
+CUT = "length/truncated_share"
+LATE = 5
+"""Steps at the end whose cut answers the summary looks at."""
 GROUPS = 3
 """Groups of the last step that the summary shows."""
 MOST = 10**9
@@ -33,6 +58,7 @@ MOST = 10**9
 HIGHLIGHTS = (
     "model.path",
     "task.kind",
+    "train.batch",
     "rollout.prompts",
     "rollout.samples",
     "rollout.max_tokens",
@@ -45,10 +71,12 @@ def show(
     run: RunName = "",
     step: Annotated[
         int | None,
-        typer.Option("--step", min=0, max=MOST, metavar="N", help="The groups of one step."),
+        typer.Option(
+            "--step", min=0, max=MOST, metavar="N", help="The groups of one step, from 1."
+        ),
     ] = None,
     sample: Annotated[
-        str, typer.Option("--sample", metavar="ID", help="One answer whole, such as 12/train/3.")
+        str, typer.Option("--sample", metavar="ID", help="One answer whole, such as train-3-2-4.")
     ] = "",
     split: Annotated[
         str, typer.Option("--split", help="Only train, dropped or eval:held_out samples.")
@@ -71,20 +99,21 @@ def show(
     \b
       burnish show                          the newest run at a glance
       burnish show grpo-1f --step 12        prompts and answers of step 12
-      burnish show --sample 12/train/3      one answer and its reward tree
+      burnish show --sample train-3-2-4     one answer and its reward tree
       burnish show --worst 5 --split eval:held_out
     """
+    step = _stored_step(step, split)
     with RunStore.open(choose_run(folder, run), read_only=True) as store:
         if sample:
             found = store.sample(sample)
             if as_json:
-                _emit([found])
+                _emit(store, [found])
             else:
                 print_sample(store, found)
         elif worst or best or failed:
             _check_split(store, split)
             lists = _lists(store, step, split, worst=worst, best=best, failed=failed)
-            _show_lists(lists, as_json=as_json)
+            _show_lists(store, lists, as_json=as_json)
         elif step is not None or split:
             _check_split(store, split)
             _show_step(store, step, split, as_json=as_json)
@@ -93,6 +122,18 @@ def show(
         else:
             print_summary(store)
     return 0
+
+
+def _stored_step(step: int | None, split: str) -> int | None:
+    """A step as people count as the store counts; an evaluation has the steps made before it."""
+    if step is None or split.startswith("eval:"):
+        return step
+    if step == 0:
+        raise UserError(
+            "--step: got 0, expected a step from 1 on. Answers before training: --split "
+            "eval:held_out --step 0"
+        )
+    return step - 1
 
 
 def _show_step(store: RunStore, step: int | None, split: str, *, as_json: bool) -> None:
@@ -104,10 +145,11 @@ def _show_step(store: RunStore, step: int | None, split: str, *, as_json: bool) 
         samples = [s for s in samples if not s.split.startswith("eval:")]
     if not samples:
         steps = store.steps()
-        has = f"it has steps {steps[0]} to {steps[-1]}" if steps else "it has no steps yet"
-        raise UserError(f"run '{store.name}' has no samples of step {step}; {has}.")
+        has = f"it has steps {steps[0] + 1} to {steps[-1] + 1}" if steps else "it has no steps yet"
+        shown = shown_step(step, split or "train")
+        raise UserError(f"run '{store.name}' has no samples of step {shown}; {has}.")
     if as_json:
-        _emit(samples)
+        _emit(store, samples)
     else:
         print_step(store, step, samples)
 
@@ -134,12 +176,12 @@ def _lists(
     return lists
 
 
-def _show_lists(lists: dict[str, list[StoredSample]], *, as_json: bool) -> None:
+def _show_lists(store: RunStore, lists: dict[str, list[StoredSample]], *, as_json: bool) -> None:
     for title, samples in lists.items():
         if as_json:
-            _emit(samples)
+            _emit(store, samples)
         elif samples:
-            print_list(title, samples)
+            print_list(store, title, samples)
         else:
             say(f"{title}: none")
 
@@ -153,9 +195,9 @@ def _check_split(store: RunStore, split: str) -> None:
         )
 
 
-def _emit(samples: list[StoredSample]) -> None:
-    for sample in samples:
-        emit_json({"id": sample.id, **msgspec.to_builtins(sample)})
+def _emit(store: RunStore, samples: list[StoredSample]) -> None:
+    for name, sample in zip(store.names(samples), samples, strict=True):
+        emit_json({"sample": name, "id": sample.id, **msgspec.to_builtins(sample)})
 
 
 def print_summary(store: RunStore) -> None:
@@ -172,17 +214,31 @@ def print_summary(store: RunStore) -> None:
         f"{'s' * (summary.sessions != 1)}",
         style=STATUS_STYLES[summary.status.value],
     )
-    if reason := summary.result.get("reason"):
-        say(f"reason    {one_line(str(reason))}", style="yellow")
+    if summary.status is RunStatus.RUNNING and (told := store.events("time")):
+        last = told[-1]
+        say(f"time      {last.message} (told at {last.time[11:16]} UTC)")
+    for process in read_processes(store.folder) if summary.status is RunStatus.RUNNING else ():
+        which = f"process {process.rank}, " if process.size > 1 else ""
+        doing = process.doing or "at work"
+        at = "at the start" if process.step is None else f"step {process.step + 1}"
+        say(f"now       {which}{at}: {one_line(doing)} ({process.time[11:19]} UTC)")
+    if line := end_line(summary.end):
+        say(_filled("reason", line.split(), " "), style="yellow")
     _print_settings(store)
     statuses = ", ".join(f"{name} {n}" for name, n in summary.statuses.items())
     splits = ", ".join(f"{name} {n}" for name, n in summary.samples.items())
     say(f"samples   {splits or 'none'}")
     say(f"rewards   {statuses or 'none'}")
+    if raised := raised_line(store):
+        say(_filled("raised", raised.split(), " "), style="yellow")
     _print_held_out(store)
+    _print_cut(store)
     say()
     print_curves(curves_of(store))
-    said = [event for event in store.events() if event.kind != "forecast"]
+    _print_agreement(store)
+    for event in store.events(DATA):
+        say(f"data      {one_line(event.message)}")
+    said = [event for event in store.events() if event.kind not in ("forecast", "time", DATA)]
     for event in said[-3:]:
         say(f"event     {event.kind}: {one_line(event.message)}", style="yellow")
     _print_last_step(store)
@@ -202,6 +258,10 @@ def summary_record(store: RunStore) -> dict[str, Any]:
         "samples": summary.samples,
         "statuses": summary.statuses,
         "result": summary.result,
+        "end": msgspec.to_builtins(summary.end),
+        "time_left": next((event.data for event in reversed(store.events("time"))), None)
+        if summary.status is RunStatus.RUNNING
+        else None,
         "held_out": [
             {"step": e.step, "score": held_out_score(e)} for e in store.evaluations("held_out")
         ],
@@ -212,6 +272,8 @@ def summary_record(store: RunStore) -> dict[str, Any]:
 def _print_settings(store: RunStore) -> None:
     about = store.about
     values = [(key, setting(about, key)) for key in HIGHLIGHTS]
+    if setting(about, "rollout.max_tokens") == 0:  # no answer was sampled
+        values = [(key, value) for key, value in values if not key.startswith("rollout.")]
     shown = [f"{key}={value}" for key, value in values if value is not None]
     say(_filled("recipe", [about.recipe, *shown]))
     if words := chosen(about):
@@ -224,10 +286,10 @@ def chosen(about: Manifest) -> list[tuple[str, Any]]:
     return [(key, setting(about, key)) for key in keys]
 
 
-def _filled(title: str, words: list[str]) -> str:
+def _filled(title: str, words: list[str], between: str = "  ") -> str:
     """A title and words beside it, broken between words where the screen ends."""
     indent = " " * 10
-    text = "  ".join(one_line(word) for word in words)
+    text = between.join(one_line(word) for word in words)
     return textwrap.fill(
         text,
         out.width,
@@ -241,10 +303,47 @@ def _filled(title: str, words: list[str]) -> str:
 def _print_held_out(store: RunStore) -> None:
     for evaluation in store.evaluations("held_out"):
         score = held_out_score(evaluation)
-        shown = interval((score[0], score[1], score[2], int(score[3]))) if score else "no score"
+        shown = interval(score)
         # A loss or a preference is measured on given answers, so that no samples are stored.
         count = evaluation.summary.get("count", evaluation.samples)
-        say(f"held out  step {evaluation.step}: {shown} of {count} prompts")
+        when = f"after step {evaluation.step}" if evaluation.step else "start"
+        say(f"held out  {when}: {shown} of {counted(count, 'prompt')}")
+
+
+def _print_agreement(store: RunStore) -> None:
+    """Correlation and conflict of every two rewards in the newest step that has them."""
+    newest = {name: points[-1].value for name, points in store.metrics().items() if points}
+    values = {name: value for name, value in newest.items() if value is not None}
+    names = agreeing(values)
+    if not names:
+        return
+    say()
+    say("do the rewards agree? correlation / share of answers in opposite order, newest step")
+    titles = {name: escape(one_line(name)) for name in names}
+    table = table_of("", *[titles[name] for name in names[1:]])
+    for row, name in enumerate(names[:-1]):
+        cells = [_agreement(values, name, other) for other in names[row + 1 :]]
+        table.add_row(titles[name], *[""] * row, *cells)
+    out.print(table)
+
+
+def _agreement(values: Mapping[str, float | None], first: str, second: str) -> str:
+    corr, conflict = (
+        values.get(f"reward/{kind}/{first}~{second}") for kind in ("corr", "conflict")
+    )
+    shown = "-" if corr is None else f"{corr:+.2f}"
+    return f"{shown} / {'-' if conflict is None else f'{conflict:.0%}'}"
+
+
+def _print_cut(store: RunStore) -> None:
+    """Say where the last answers were cut, as the run did when it began."""
+    points = store.metrics(CUT).get(CUT, [])[-LATE:]
+    shares = [point.value for point in points if point.value is not None]
+    cut = sum(shares) / len(shares) if shares else 0.0
+    limit = setting(store.about, "rollout.max_tokens")
+    if cut > CUT_SHARE and isinstance(limit, int) and limit:
+        longer = f"rollout.max_tokens={2 * limit}"
+        say(f"cut       {cut_text(cut, f'rollout.max_tokens={limit}', longer)}", style="yellow")
 
 
 def _print_last_step(store: RunStore) -> None:
@@ -253,15 +352,16 @@ def _print_last_step(store: RunStore) -> None:
         say("no step is stored yet.")
         return
     groups = by_group(store.rollouts(step) or [])
-    useful = sum(teaches(group) for group in groups.values())
+    if not groups:  # sft and its like store no answers
+        return
     say()
-    say(f"last step: {step}   useful groups {useful}/{len(groups)}", style="bold")
+    say(f"last step: {step + 1}   {useful_groups(groups)}".rstrip(), style="bold")
     for group in list(groups.values())[:GROUPS]:
-        print_group(group)
+        print_group(store, group)
         say()
     if len(groups) > GROUPS:
         say(f"... and {len(groups) - GROUPS} more groups", style="bright_black")
     first = next(iter(groups.values()))[0]
-    say(f"look further: burnish show {store.folder} --step {step}")
-    say(f"              burnish show {store.folder} --sample {first.id}")
+    say(f"look further: burnish show {store.folder} --step {step + 1}")
+    say(f"              burnish show {store.folder} --sample {store.names([first])[0]}")
     say(f"              burnish show {store.folder} --worst 5")

@@ -36,23 +36,22 @@ def print_step(store: RunStore, step: int, samples: Sequence[StoredSample]) -> N
     An evaluation asks each prompt once, so it is one list.
     """
     if all(sample.split.startswith("eval:") for sample in samples):
-        print_list(
-            f"{samples[0].split} after {counted(step, 'step')} of run '{store.name}'", samples
-        )
+        when = "before training" if step == 0 else f"after {counted(step, 'step')}"
+        print_list(store, f"{samples[0].split} {when} of run '{store.name}'", samples)
         return
     groups = by_group(samples)
-    useful = sum(teaches(group) for group in groups.values())
-    say(f"step {step} of run '{store.name}': {len(samples)} samples", style="bold")
-    say(f"useful groups {useful}/{len(groups)}  {_numbers(store, step)}")
+    say(f"step {step + 1} of run '{store.name}': {len(samples)} samples", style="bold")
+    if line := "  ".join(filter(None, (useful_groups(groups), _numbers(store, step)))):
+        say(line)
     for group in groups.values():
         say()
-        print_group(group)
+        print_group(store, group)
     _print_failures(samples)
     say()
-    say(f"one answer whole: burnish show {store.folder} --sample {samples[0].id}")
+    say(f"one answer whole: burnish show {store.folder} --sample {store.names(samples[:1])[0]}")
 
 
-def print_group(group: Sequence[StoredSample]) -> None:
+def print_group(store: RunStore, group: Sequence[StoredSample]) -> None:
     """One prompt and its answers."""
     head = Text("prompt ", style="bright_black")
     head.append(one_line(group[0].task.prompt), style="cyan")
@@ -60,19 +59,27 @@ def print_group(group: Sequence[StoredSample]) -> None:
     if answer is not None:
         head.append(f"   answer {one_line(str(answer))}", style="bright_black")
     out.print(head)
-    out.print(_table(group))
+    out.print(_table(store, group))
 
 
-def print_list(title: str, samples: Sequence[StoredSample]) -> None:
-    """Samples of several prompts, one line each."""
+def print_list(store: RunStore, title: str, samples: Sequence[StoredSample]) -> None:
+    """Samples of several prompts, one line each, and why some have no reward."""
     say(title, style="bold")
-    out.print(_table(samples, with_prompt=True))
+    out.print(_table(store, samples, with_prompt=True))
+    reasons: dict[str, StoredSample] = {}
+    for sample in samples:
+        if sample.reward.value is None and sample.reward.reason:
+            reasons.setdefault(sample.reward.reason, sample)
+    names = store.names(list(reasons.values()))
+    for name, reason in zip(names, reasons, strict=True):
+        say(f"{name}  {one_line(reason)}", style="yellow")
 
 
 def print_sample(store: RunStore, sample: StoredSample) -> None:
     """Everything the store knows of one rollout."""
     trajectory = sample.trajectory
-    say(f"sample {sample.id} of run '{store.name}' (trajectory {trajectory.id})", style="bold")
+    (name,) = store.names([sample])
+    say(f"sample {name} of run '{store.name}' (stored as {sample.id})", style="bold")
     tokenizer = newest_tokenizer(store.folder).tokenizer
     if tokenizer is None:
         spans, text = trajectory.spans, coloured_messages(trajectory, sample.task)
@@ -85,12 +92,25 @@ def print_sample(store: RunStore, sample: StoredSample) -> None:
     role = "" if trajectory.role == "policy" else f"  role {trajectory.role}"
     say(f"tokens    {counts(spans)}; {sum(trajectory.loss_mask)} trained")
     say(f"finish    {trajectory.finish.value}   weight version {trajectory.weight_version}{role}")
-    if trajectory.logprobs:
+    if trajectory.logprobs and not is_pair(sample):
         mean = sum(trajectory.logprobs) / len(trajectory.logprobs)
         say(f"log-prob  {number(mean)} a token, lowest {number(min(trajectory.logprobs))}")
     say(f"task      {sample.task.id}{_fields(sample)}")
     out.print(reward_tree(sample.reward))
-    _print_advantage(store, sample)
+    if not is_pair(sample):
+        _print_advantage(store, sample)
+
+
+def is_pair(sample: StoredSample) -> bool:
+    """True for a pair with a label: it was not sampled, so it has no log-probs and no advantage."""
+    return sample.trajectory.role == "pair"
+
+
+def useful_groups(groups: Mapping[str, Sequence[StoredSample]]) -> str:
+    """`useful groups 2/4`; empty where samples are pairs, which are not compared in groups."""
+    if all(is_pair(sample) for group in groups.values() for sample in group):
+        return ""
+    return f"useful groups {sum(map(teaches, groups.values()))}/{len(groups)}"
 
 
 def by_group(samples: Sequence[StoredSample]) -> dict[str, list[StoredSample]]:
@@ -142,7 +162,7 @@ def _print_failures(samples: Sequence[StoredSample]) -> None:
         say(f"no value x {count}  {reason}", style="yellow")
 
 
-def _table(samples: Sequence[StoredSample], *, with_prompt: bool = False) -> Table:
+def _table(store: RunStore, samples: Sequence[StoredSample], *, with_prompt: bool = False) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     has_parts = any(_says_more(sample.reward) for sample in samples)
     has_cut = any(sample.trajectory.finish is not Finish.STOP for sample in samples)
@@ -150,18 +170,21 @@ def _table(samples: Sequence[StoredSample], *, with_prompt: bool = False) -> Tab
     table.add_column("reward", justify="right", no_wrap=True)
     if has_parts:
         table.add_column("parts", overflow="fold", max_width=20 if with_prompt else 36)
-    table.add_column("advantage", justify="right", no_wrap=True)
+    has_advantage = not all(map(is_pair, samples))
+    if has_advantage:
+        table.add_column("advantage", justify="right", no_wrap=True)
     if has_cut:
         table.add_column("finish", style="yellow", no_wrap=True)
     if with_prompt:
         table.add_column("prompt", no_wrap=True, overflow="ellipsis", min_width=14, ratio=1)
     table.add_column("answer", no_wrap=True, overflow="ellipsis", min_width=10, ratio=1)
     table.expand = True
-    for sample in samples:
-        cells: list[Text | str] = [Text(one_line(sample.id)), reward_cell(sample.reward)]
+    for name, sample in zip(store.names(samples), samples, strict=True):
+        cells: list[Text | str] = [Text(one_line(name)), reward_cell(sample.reward)]
         if has_parts:
             cells.append(Text(parts_text(sample.reward)))
-        cells.append(_advantage(sample))
+        if has_advantage:
+            cells.append(_advantage(sample))
         if has_cut:
             finish = sample.trajectory.finish
             cells.append("" if finish is Finish.STOP else finish.value)
@@ -227,6 +250,11 @@ def _why(sample: StoredSample, group: list[StoredSample], config: Mapping[str, A
         return "sampled, then put aside by the recipe's select piece; not trained on."
     if sample.reward.value is None:
         return f"no reward ({sample.reward.status.value}), so it is left out of the group."
+    if advantage == "gae":
+        return (
+            f"reward {number(sample.reward.value)} at its last token, against what the critic "
+            f"expected of each token; the mean over them{left_out}."
+        )
     if len(values) == 1:
         return "the only answer of its group with a reward: nothing to compare with."
     if advantage == "raw":

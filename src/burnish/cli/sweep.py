@@ -220,7 +220,8 @@ def _runs_table(plan: SweepPlan, most: int = 0) -> Table:
     """One line a run; where there is no room for all, those that are not finished come first."""
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     for title in ("run", "settings", "status", "step", "held out", "left"):
-        table.add_column(title, overflow="fold", no_wrap=title in ("status", "step"))
+        kept = title not in ("run", "settings")
+        table.add_column(title, overflow="fold", no_wrap=kept, min_width=len(title))
     states = list(plan.states)
     if most and len(states) > most:
         order = ("running", "failed", "interrupted", "elsewhere", "waiting", "finished")

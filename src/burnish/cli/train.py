@@ -92,6 +92,8 @@ def train(
         trainer = open_trainer(asked, folder, runs, again=again, on_reset=tell_reset)
     if trainer.world.is_main:
         _warn_of_idle_components(asked)
+        if not quiet:
+            _print_judges(trainer, asked, as_json=as_json)
     kept = ["--runs", str(runs)] if runs else []
     kept += ["--again"] if again else []
     command = shlex.join(["burnish", "train", *typed, *kept])
@@ -141,6 +143,12 @@ def _run(trainer: Any, command: str, *, quiet: bool, as_json: bool) -> int:
         complain(f"interrupted {done}; the same command continues it: {command}")
         return 130
     return 3 if status == "stopped" else 0
+
+
+def _print_judges(trainer: Any, asked: Asked, *, as_json: bool) -> None:
+    from burnish.cli.judge_session import print_judge_calls
+
+    print_judge_calls(trainer.config, trainer.tasks.sample(1), asked.root, as_json=as_json)
 
 
 def _warn_of_idle_components(asked: Asked) -> None:

@@ -46,6 +46,10 @@ class Given:
     origin: Origin
     replaced: Any = None
     """The value that stood here before the command line changed it; None where there was none."""
+    table: dict[str, Given] | None = None
+    """The table that stood here before a bare word: `policy.advantage=raw` changes its kind alone."""
+    word: Given | None = None
+    """The bare word that stood here before one of the table's keys was set."""
 
     def plain(self) -> Any:
         """The value without its origins."""
@@ -70,7 +74,10 @@ class Given:
 
     def over(self, old: Given) -> Given:
         """The same in place of `old`; a value that is typed twice replaces the one of the file."""
-        return replace(self, replaced=old.replaced if old.origin.word else old.plain())
+        table = old.value if isinstance(old.value, dict) else old.table
+        kept = table if isinstance(self.value, str) else None
+        replaced = old.replaced if old.origin.word else old.plain()
+        return replace(self, replaced=replaced, table=kept or None)
 
 
 def from_file(path: Path) -> Given:
@@ -152,7 +159,8 @@ def put(
             slot: Any = _index(at.value, keys[:position], part, origin)
         else:
             if not isinstance(at.value, dict):
-                at.value = {}
+                at.word = replace(at) if isinstance(at.value, str) else None
+                at.value = dict(at.table or {})
             slot = part
             at.value.setdefault(slot, Given({}, origin))
         if last:

@@ -17,6 +17,18 @@ TABLES = ("task", "rewards", "policy", "experts", "rollout", "train", "stages")
 """Where pieces name their files."""
 FREE_FORM = ("fields", "options")
 """Tables whose keys are the user's own: a `path` in there is no file."""
+SLOTS = (
+    "task",
+    "rewards",
+    "rollout",
+    "train",
+    "shaping",
+    "advantage",
+    "select",
+    "trust_region",
+    "auxiliary",
+)
+"""Tables that a bare word can name: `rewards=my_rewards.py:brief`."""
 WRITTEN = ("cache", "record")
 """Files that a judge writes."""
 
@@ -55,8 +67,10 @@ def typed_value(keys: Sequence[str], value: Any, root: Path) -> Any:
 
 def _rooted(plain: Mapping[str, Any], root: Path) -> Any:
     """The tables of a config, or some of them, with their paths made absolute."""
-    found = {key: _walk(item, root) if key in TABLES else item for key, item in plain.items()}
+    found = {k: _place(k, item, root) if k in TABLES else item for k, item in plain.items()}
     model = found.get("model")
+    if isinstance(model, str):
+        found["model"] = _folder(model, root)
     if isinstance(model, dict) and isinstance(model.get("path"), str) and model["path"]:
         found["model"] = model | {"path": _folder(model["path"], root)}
     sampler = found.get("sampler")
@@ -79,6 +93,10 @@ def _place(key: str, value: Any, root: Path) -> Any:
         return value
     if key == "path" and isinstance(value, str):
         return absolute(value, root)
+    if key in SLOTS and isinstance(value, str | list | tuple):
+        words = [value] if isinstance(value, str) else value
+        named = [_named_function(one, root) for one in words]
+        return named[0] if isinstance(value, str) else _walk(named, root)
     if key in WRITTEN and isinstance(value, str):
         return str(root / value)
     if key == "model" and isinstance(value, str):
@@ -86,6 +104,11 @@ def _place(key: str, value: Any, root: Path) -> Any:
     if key == "teacher" and isinstance(value, str):
         return _folder(value, root)
     return _walk(value, root)
+
+
+def _named_function(word: Any, root: Path) -> Any:
+    """A bare word that names a function in a file, from `root`; everything else as it is."""
+    return absolute(word, root) if isinstance(word, str) and ".py:" in word else word
 
 
 def _model(name: str, root: Path) -> str:

@@ -34,6 +34,8 @@ class RecipeCard(NamedTuple):
     paper: str
     policy: dict[str, Any]
     """Its `[policy]` table: the pieces it names."""
+    kind: str = "policy"
+    """Its kind of training."""
 
 
 class Asked(NamedTuple):
@@ -85,10 +87,20 @@ def find_recipe(word: str) -> Path:
         return known[word]
     if path.is_file():
         return path
-    hint = did_you_mean(word, known)
+    # A file of this folder before a shipped name: `sort.tom` is `sort.toml`.
+    hint = did_you_mean(word, _files_here()) or did_you_mean(word, known)
+    if hint:
+        raise UserError(f"no recipe '{word}'.{hint} All of them: burnish methods.")
     raise UserError(
-        f"no recipe '{word}'; expected the path of a .toml file or one of {', '.join(known)}.{hint}"
+        f"no recipe '{word}'; expected the path of a .toml file or one of {', '.join(known)}."
     )
+
+
+def _files_here() -> list[str]:
+    try:
+        return [path.name for path in Path().glob("*.toml")]
+    except OSError:  # the folder is gone
+        return []
 
 
 def resolve(
@@ -150,7 +162,13 @@ def read_card(path: Path) -> RecipeCard:
         description=" ".join(described),
         paper="; ".join(papers),
         policy=table.get("policy", {}),
+        kind=_kind(table.get("train")),
     )
+
+
+def _kind(train: Any) -> str:
+    kind = train.get("kind") if isinstance(train, Mapping) else train
+    return kind if isinstance(kind, str) else "policy"
 
 
 def _nearby(path: Path) -> str:

@@ -13,13 +13,14 @@ import re
 import tomllib
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 from msgspec import NODEFAULT, Struct
 
 from burnish.config import shapes
-from burnish.config.given import Given, Origin, from_mapping, is_index
+from burnish.config.given import PYTHON, Given, Origin, from_mapping, is_index
 from burnish.config.text import flat_key, toml_value
 from burnish.errors import did_you_mean
 
@@ -29,6 +30,8 @@ NONE = "none"
 LARGEST = 1e15
 """Size of the largest number that a setting may have; tighter bounds stand in the schema."""
 LARGEST_INTEGER = 2**63 - 1
+FUNCTION = "function"
+"""Kind of a table that names a function of the user's own by its `path`."""
 SHOWN = 120
 """Characters of a wrong value that a message repeats."""
 
@@ -42,6 +45,8 @@ class Resolver:
         self.origins: dict[str, str] = {}
         self.places: dict[str, Origin] = {}
         """Dotted key of everything given -> where."""
+        self.words: set[str] = set()
+        """Dotted keys of tables that were given as a bare word."""
 
     def resolve(self, given: Given) -> Any:
         """The plain tree of the whole config."""
@@ -58,7 +63,7 @@ class Resolver:
         if _is_none(given.value, annotation, shape):
             self.origins[path] = given.origin.label
             return None
-        given = _patched(given, annotation, default)
+        given = self._opened(_patched(given, annotation, default), annotation, shape, path)
         if isinstance(given.value, dict) and shape.structs:
             struct = self._chosen(shape.structs, given, default, path)
             if struct is None:
@@ -72,6 +77,24 @@ class Resolver:
                 for index, item in enumerate(given.value)
             ]
         return self._leaf(annotation, given, default, path)
+
+    def _opened(self, given: Given, annotation: Any, shape: shapes.Shape, path: str) -> Given:
+        """A bare word as the table or the list that it stands for; everything else as it is."""
+        key = shapes.word_key(shape.structs)
+        if isinstance(given.value, str) and not shapes.takes_text(annotation):
+            if key:
+                self.words.add(path)
+                return Given(_named(given, given.table or {}, key, shape.structs), given.origin)
+            if shapes.is_list(annotation):
+                return Given([Given(given.value, given.origin)], given.origin)
+        word = given.word
+        if word is None or not key or not isinstance(given.value, dict):
+            return given
+        if key in given.value and given.value[key].origin.word:
+            return given
+        if _is_none(word.value, annotation, shape):
+            return given
+        return replace(given, value=_named(word, given.value, key, shape.structs))
 
     def _table(self, struct: type[Struct], given: Given, default: Any, path: str) -> dict[str, Any]:
         prefix = f"{path}." if path else ""
@@ -89,7 +112,7 @@ class Resolver:
         valid = [field.key for field in known]
         for key, item in given.value.items():
             if key not in valid and key not in plain:
-                self._unknown(prefix, key, valid, tag, item.latest())
+                self._unknown(prefix, key, valid, tag, item)
         for field in known:
             own = getattr(default, field.name) if type(default) is struct else field.default
             item = given.value.get(field.key)
@@ -116,8 +139,7 @@ class Resolver:
         """The table that a kind names; without one, the default's."""
         if len(structs) == 1 and shapes.tag(structs[0]) is None:
             return structs[0]
-        kinds = {tag[1]: struct for struct in structs if (tag := shapes.tag(struct)) is not None}
-        key = next(tag[0] for struct in structs if (tag := shapes.tag(struct)) is not None)
+        kinds, key = shapes.kinds(structs), shapes.word_key(structs)
         mark = given.value.get(key)
         if mark is None:
             if type(default) in structs:
@@ -128,19 +150,25 @@ class Resolver:
                 f"{given.latest()}: missing key '{path}.{key}'; expected one of {_list(kinds)}."
             )
             return None
-        if isinstance(mark.value, str) and mark.value in kinds:
-            return kinds[mark.value]
+        known = {**shapes.aliases(structs), **kinds}
+        if isinstance(mark.value, str) and mark.value in known:
+            return known[mark.value]
         got = mark.plain()
-        hint = did_you_mean(got, kinds) if isinstance(got, str) else ""
+        hint = did_you_mean(got, known) if isinstance(got, str) else ""
+        where = path if path in self.words else f"{path}.{key}"
         self.problems.append(
-            f"{mark.latest()}: {path}.{key} is {_shown(got)}; expected one of {_list(kinds)}.{hint}"
+            f"{mark.latest()}: {where} is {_shown(got)}; expected one of {_list(kinds)}.{hint}"
         )
         return None
 
     def _default(self, annotation: Any, default: Any, path: str, at: Origin) -> Any:
         if default is NODEFAULT:
             wanted = shapes.describe(annotation)
-            self.problems.append(f"{at}: missing key '{path}'; expected {wanted}.")
+            table, _, key = path.rpartition(".")
+            more = (
+                f" Give {table} as a table with its kind and {key}." if table in self.words else ""
+            )
+            self.problems.append(f"{at}: missing key '{path}'; expected {wanted}.{more}")
             return None
         plain = to_plain(default)
         self.origins.update(dict.fromkeys(flatten(plain, path), DEFAULT))
@@ -161,27 +189,53 @@ class Resolver:
         return plain
 
     def _unknown(
-        self,
-        prefix: str,
-        key: str,
-        valid: Sequence[str],
-        tag: tuple[str, str] | None,
-        origin: Origin,
+        self, prefix: str, key: str, valid: Sequence[str], tag: tuple[str, str] | None, item: Given
     ) -> None:
         kind = f" for {tag[0]} '{tag[1]}'" if tag is not None else ""
         near = _nearest(key, valid)
+        homes = self._elsewhere(key) if tag is None else []
         hint = f"Valid keys: {_list(valid)}." if valid else "It takes no keys."
-        if near:
+        if len(homes) == 1:
+            hint = f"Did you mean '{homes[0]}'?"
+        elif peer := _of_a_peer(prefix + key, item):
+            hint = peer
+        elif near:
             hint = f"Did you mean '{prefix}{near}'?"
-        elif tag is None:
-            hint = self._elsewhere(key) or hint
-        self.problems.append(f"{origin}: unknown key '{prefix}{key}'{kind}. {hint}")
+        elif prefix and (peer := _of_a_peer(key, item)):  # `rollout.num_generations`
+            hint = peer
+        elif homes:
+            hint = f"Did you mean {' or '.join(map(repr, homes[:3]))}?"
+        self.problems.append(f"{item.latest()}: unknown key '{prefix}{key}'{kind}. {hint}")
 
-    def _elsewhere(self, key: str) -> str:
-        """A hint for a good key in the wrong table."""
+    def _elsewhere(self, key: str) -> list[str]:
+        """Where a good key in the wrong table belongs."""
         known = (k for k, _ in shapes.annotated_keys(self.schema))
-        homes = dict.fromkeys(k for k in known if k.rpartition(".")[2] == key)
-        return f"Did you mean {' or '.join(map(repr, list(homes)[:3]))}?" if homes else ""
+        return list(dict.fromkeys(k for k in known if k.rpartition(".")[2] == key))
+
+
+def _of_a_peer(key: str, item: Given) -> str:
+    """What a setting of TRL or verl is called here; empty for other keys."""
+    from burnish.config.peers import hint
+
+    plain = item.plain()
+    inner = flatten(plain, key) if isinstance(plain, dict) and plain else {key: plain}
+    found = (
+        hint(name, _shown(value), in_python=item.latest().label == PYTHON)
+        for name, value in inner.items()
+    )
+    return next(filter(None, found), "").strip()
+
+
+def _named(
+    word: Given, table: Mapping[str, Given], key: str, structs: Sequence[type[Struct]]
+) -> dict[str, Given]:
+    """A table with the key that a bare word sets; `my_file.py:name` is a component of your own."""
+    is_path = ":" in word.value and FUNCTION in shapes.kinds(structs)
+    kind = Given(FUNCTION if is_path else word.value, word.origin)
+    if key in table:
+        kind = kind.over(table[key])
+    named = {**table, key: kind}
+    return named | ({"path": Given(word.value, word.origin)} if is_path else {})
 
 
 def to_plain(value: Any) -> Any:
@@ -281,8 +335,10 @@ def _as_number(plain: Any, annotation: Any) -> Any:
 def _mismatch(annotation: Any, plain: Any, path: str, origin: Origin) -> str:
     wanted = shapes.describe(annotation)
     hint = ""
-    if isinstance(plain, str):
-        hint = did_you_mean(plain, [str(word) for word in shapes.words(annotation)])
+    if isinstance(plain, str | list):
+        known = [str(word) for word in shapes.listed_words(annotation)]
+        wrong = [plain] if isinstance(plain, str) else [w for w in plain if isinstance(w, str)]
+        hint = next(filter(None, (did_you_mean(w, known) for w in wrong if w not in known)), "")
     elif origin.word and shapes.takes_text(annotation) and not isinstance(plain, list | dict):
         hint = f" Quote it to keep it text: {path}='\"{_shown(plain)}\"'."
     return f"{origin}: {path} is {_shown(plain)}; expected {wanted}.{hint}"

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
+from burnish.multiples import Multiple, in_steps
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
+from burnish.rewards.models.terms import RewardTerm
 from burnish.rollouts import RolloutConfig, SingleTurn
 from burnish.tasks.config import TaskConfig
 
@@ -43,24 +46,28 @@ class Run(Section, frozen=True):
     name: str = ""
     """Folder name; empty takes the recipe's name and the config's hash."""
     folder: str = "runs"
+    """Folder that holds runs."""
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    """Seed from which all others of the run are derived."""
 
     def __post_init__(self) -> None:
         is_folder_name = not _NOT_IN_A_NAME.search(self.name) and self.name not in (".", "..")
         if not is_folder_name or self.name != self.name.strip() or len(self.name.encode()) > 200:
-            raise ValueError(
+            raise ArgumentError(
                 f"name: got {_short(self.name)}, expected the name of one folder: at most 200 "
                 "bytes, without slashes and control characters. run.folder says where it lies"
             )
         if "\0" in self.folder or len(self.folder.encode()) > 3000:
-            raise ValueError(f"folder: got {_short(self.folder)}, expected the path of a folder")
+            raise ArgumentError(f"folder: got {_short(self.folder)}, expected the path of a folder")
 
 
 class Lora(Section, frozen=True):
     """Low-rank adapters (needs the `lora` extra)."""
 
     rank: Positive = 16
+    """Rank of the adapters."""
     alpha: Amount = 32.0
+    """The adapters' output is multiplied by `alpha / rank`."""
     targets: tuple[str, ...] = (
         "q_proj",
         "k_proj",
@@ -70,10 +77,14 @@ class Lora(Section, frozen=True):
         "up_proj",
         "down_proj",
     )
+    """Names of the linear layers that get an adapter."""
 
 
 class Model(Section, frozen=True):
     """What is trained."""
+
+    WORD: ClassVar[str] = "path"
+    """The key that `model=tiny` sets."""
 
     path: Annotated[str, Meta(min_length=1)] = "smollm2"
     """`smollm2` (embedded), `tiny` (random, for trials) or a local Hugging Face folder."""
@@ -81,9 +92,11 @@ class Model(Section, frozen=True):
     """auto: bfloat16 over float32 master weights where the hardware is fast at it (GPUs, CPUs with
     AMX) and the model is not tiny; else float32."""
     device: str = "auto"
+    """`auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:1`."""
     threads: Count = 0
     """CPU threads; 0 chooses for the model and the cores."""
     lora: Lora | None = None
+    """Train low-rank adapters instead of all weights; none: all weights."""
 
 
 class SamplerSection(Section, frozen=True, tag_field="kind"):
@@ -120,12 +133,13 @@ class Remote(SamplerSection, frozen=True, tag="remote"):
     deadline_s: Seconds = 1800.0
     """Deadline of one request with its retries."""
     retries: Count = 4
+    """How often a request that failed is sent again."""
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url: got {_short(self.url)}, expected http://host:port/v1")
+            raise ArgumentError(f"url: got {_short(self.url)}, expected http://host:port/v1")
         if self.version_path and not self.version_path.startswith("/"):
-            raise ValueError(
+            raise ArgumentError(
                 f"version_path: got {_short(self.version_path)}, expected a route such as /weights"
             )
 
@@ -137,7 +151,9 @@ class Update(Section, frozen=True):
     """How a step's rollouts become gradients."""
 
     epochs: Positive = 1
+    """How often a step's rollouts are gone through."""
     minibatches: Positive = 1
+    """Optimiser updates of each epoch; whole groups are dealt to them."""
     micro_batch_tokens: Count = 0
     """Token budget of one forward and backward pass; 0 chooses. Gradients do not depend on it."""
     share_prompts: bool = True
@@ -148,14 +164,21 @@ class Optimiser(Section, frozen=True):
     """AdamW with float32 master weights."""
 
     learning_rate: Annotated[float, Meta(ge=0.0, le=10.0)] = 1e-5
+    """Peak learning rate."""
     warmup_steps: Count = 0
+    """Steps over which the learning rate rises from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate goes on after the warm-up."""
     final_ratio: Share = 0.0
     """Learning rate at the last step, as a share of the peak (linear and cosine)."""
     weight_decay: Annotated[float, Meta(ge=0.0, le=100.0)] = 0.0
+    """Decoupled weight decay of AdamW."""
     beta1: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.9
+    """Decay of the mean of the gradients."""
     beta2: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.99
+    """Decay of the mean of their squares."""
     eps: Annotated[float, Meta(gt=0.0, le=1.0)] = 1e-8
+    """Added to the root of that mean."""
     clip_norm: Amount = 1.0
     """0: no clipping."""
 
@@ -179,6 +202,7 @@ class Checkpoint(Section, frozen=True):
     every: Count = 10
     """Steps between checkpoints; 0: only at the end."""
     keep: Positive = 2
+    """Newest checkpoints that are kept."""
 
 
 class Guards(Section, frozen=True):
@@ -193,6 +217,8 @@ class Guards(Section, frozen=True):
     than this on average, in nats; 0: never."""
     sampler_mismatch_stop: Amount = 2.0
     """Stop there, before the update; 0: never. Neither looks at rollouts of kind `recorded`."""
+    quiet_s: Amount = 30.0
+    """Say what the run waits for after so many seconds in which nothing moved; 0: never."""
 
 
 class Experts(Section, frozen=True):
@@ -220,13 +246,14 @@ class Curriculum(Section, frozen=True):
     patience: Positive = 2
     """Evaluations without a gain of `gain` after which the next stage begins."""
     gain: Amount = 0.005
+    """Rise of the held-out score that counts as a gain."""
     always: str = ""
     """`field=value` of tasks that belong to every stage, such as those of rare rules."""
 
     def __post_init__(self) -> None:
         is_rising = all(a < b for a, b in itertools.pairwise(self.thresholds))
         if not is_rising or not all(0 <= t <= 1 for t in self.thresholds):
-            raise ValueError(
+            raise ArgumentError(
                 f"thresholds: got {list(self.thresholds)}, expected rising numbers from 0 to 1"
             )
 
@@ -258,7 +285,9 @@ class DpoTrain(TrainSection, frozen=True, tag="dpo"):
     chosen: str = "chosen"
     """Task field that holds the preferred answer."""
     rejected: str = "rejected"
+    """Task field that holds the other answer."""
     loss: Literal["sigmoid", "ipo"] = "sigmoid"
+    """`sigmoid` is DPO, `ipo` the squared loss of IPO."""
     beta: Annotated[float, Meta(gt=0.0, le=1000.0)] = 0.1
     """How strongly the policy is held to the reference; IPO's tau."""
     label_smoothing: Annotated[float, Meta(ge=0.0, lt=0.5)] = 0.0
@@ -269,6 +298,44 @@ class DpoTrain(TrainSection, frozen=True, tag="dpo"):
     """LD-DPO: weight of the tokens beyond the length that both answers share; 1 is plain DPO."""
     reference_free: bool = False
     """Compare log-probs themselves instead of their ratios to the start model's."""
+
+
+class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
+    """Learn a score from pairs of answers of which one is preferred (Bradley-Terry)."""
+
+    batch: Positive = 32
+    """Pairs of a step; pairs with one prompt are drawn together."""
+    task: TaskConfig | None = None
+    """Tasks that carry pairs; without it, the run's own."""
+    chosen: str = "chosen"
+    """Task field that holds the preferred answer: text, or chat messages."""
+    rejected: str = "rejected"
+    """Task field that holds the other answer."""
+    margin: str = ""
+    """Task field with the number by which the scores should at least differ."""
+    tie: str = ""
+    """Task field that is true, `yes`, 1 or `tie` where neither answer is better."""
+    target: str = ""
+    """Task field with the probability that `chosen` is the better one."""
+    ties: Literal["drop", "half"] = "drop"
+    """Leave ties out, or learn equal scores from them (target 0.5)."""
+    bad_pairs: Literal["refuse", "drop"] = "refuse"
+    """Pairs with equal or empty answers, labels that are no numbers, or too many tokens."""
+    max_tokens: Count = 0
+    """Longest prompt and answer together; 0: what the model reads."""
+    centring: Amount = 0.0
+    """Weight of `(r_chosen + r_rejected)^2`, which keeps scores around 0."""
+    terms: tuple[RewardTerm, ...] = ()
+    """Further terms of the loss, on the hidden states of the pair."""
+
+    def __post_init__(self) -> None:
+        names = [term.title for term in self.terms]
+        twice = next((name for name in names if names.count(name) > 1), "")
+        if twice or {"preference", "centring"} & set(names):
+            raise ArgumentError(
+                f"terms: got the names {', '.join(names)}, expected different ones, none of them "
+                "'preference' or 'centring'; set their `name`"
+            )
 
 
 class DistilTrain(TrainSection, frozen=True, tag="distil"):
@@ -309,27 +376,35 @@ class FunctionTrain(TrainSection, frozen=True, tag="function"):
     """Your own algorithm, by path: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
 
     path: str
+    """Your class: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Its settings."""
 
 
-Train = PolicyTrain | SftTrain | DpoTrain | DistilTrain | FunctionTrain
+Train = PolicyTrain | SftTrain | DpoTrain | RewardModelTrain | DistilTrain | FunctionTrain
 
 
 class Stage(Section, frozen=True):
     """A training before the main one, on the same weights; a warm start is one of kind `sft`."""
 
+    WORD: ClassVar[str] = "train"
+    """The key that `stages=sft` sets."""
+
     name: str = "warm_start"
     """Folder of its weights, in `stages/`, and prefix of its metrics."""
-    steps: Positive = 100
+    steps: Positive | Multiple = 100
+    """A number, or a multiple of the main training's steps such as `"2.5x"`, rounded: a trial
+    with few steps then has a short warm start too."""
     train: Train = SftTrain()
+    """Kind of training, with its settings."""
     optimiser: Optimiser = Optimiser(learning_rate=1e-4, warmup_steps=10, schedule="linear")
+    """Its own optimiser; the main training begins with a fresh one."""
     checkpoint_every: Count = 50
     """Steps between checkpoints; 0: only its result is kept."""
 
     def __post_init__(self) -> None:
         if not _STAGE_NAME.fullmatch(self.name):
-            raise ValueError(
+            raise ArgumentError(
                 f"name: got {_short(self.name)}, expected up to 60 letters, digits, '_' and '-'"
             )
 
@@ -338,23 +413,39 @@ class Config(Section, frozen=True):
     """Everything a run depends on."""
 
     task: TaskConfig
+    """Where prompts come from."""
     rewards: tuple[RewardConfig, ...] = ()
-    """At least one where the algorithm samples answers; `sft` needs none."""
+    """What answers are paid for; at least one where the algorithm samples answers, `sft` needs none."""
     steps: Positive = 50
+    """Optimiser steps of the main training; each samples or reads one batch."""
     train: Train = PolicyTrain()
+    """Kind of training, with its settings."""
     stages: tuple[Stage, ...] = ()
+    """Trainings that run before the main one on the same weights."""
     policy: Recipe = Recipe()
+    """One component of each slot of policy optimisation; for `train.kind = "policy"`."""
     experts: Experts = Experts()
+    """Where demonstrations come from."""
     curriculum: Curriculum | None = None
+    """Easy tasks first; none: tasks in the order of the seed."""
     run: Run = Run()
+    """Run folder, name and seed."""
     model: Model = Model()
+    """What is trained, where and in which precision."""
     sampler: Sampler = InProcess()
+    """Who samples the answers."""
     rollout: RolloutConfig = SingleTurn()
+    """How a step samples: how many prompts, answers and tokens."""
     update: Update = Update()
+    """How a step's rollouts become gradients."""
     optimiser: Optimiser = Optimiser()
+    """AdamW and its learning-rate schedule."""
     evaluation: Evaluation = Evaluation()
+    """Held-out evaluation."""
     checkpoint: Checkpoint = Checkpoint()
+    """How often weights are saved, and how many are kept."""
     guards: Guards = Guards()
+    """When a run warns or stops."""
     trackers: tuple[Literal["wandb", "tensorboard", "mlflow"], ...] = ()
     """Where metrics, config and result are sent beside the run's store; each needs its extra."""
     tracked_samples: Count = 0
@@ -362,26 +453,32 @@ class Config(Section, frozen=True):
 
     def __post_init__(self) -> None:
         if isinstance(self.train, PolicyTrain) and not self.rewards:
-            raise ValueError(
-                "rewards: got none, expected at least one [[rewards]] for train.kind = 'policy'; sft, "
-                "dpo and distil need none"
+            raise ArgumentError(
+                "rewards: got none, expected at least one for train.kind = 'policy'; sft, dpo, "
+                "reward_model and distil need none"
             )
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):
-            raise ValueError(f"stages: got the names {', '.join(names)}, expected different ones")
+            raise ArgumentError(
+                f"stages: got the names {', '.join(names)}, expected different ones"
+            )
         self._check_sampler()
+
+    def stage_steps(self, stage: Stage) -> int:
+        """How many steps a stage has."""
+        return max(1, in_steps(stage.steps, self.steps))
 
     def _check_sampler(self) -> None:
         if not isinstance(self.sampler, Remote):
             return
         if not self.rollout.is_sampled:
-            raise ValueError(
+            raise ArgumentError(
                 "sampler.kind: got remote with rollout.kind = 'recorded', which samples nothing; "
                 "expected in_process"
             )
         lag = (self.sampler.update_every - 1) * self.update.epochs * self.update.minibatches
         if lag > self.rollout.max_staleness:
-            raise ValueError(
+            raise ArgumentError(
                 f"rollout.max_staleness: got {self.rollout.max_staleness}, expected at least {lag}: "
                 f"with sampler.update_every = {self.sampler.update_every} the server's weights lag "
                 "by that many updates"
@@ -407,3 +504,8 @@ FREE = (
     ),
 )
 """Keys that may change between a run and its continuation; `*` is one part of a key."""
+
+
+def free_keys(config: Config) -> tuple[str, ...]:
+    """`FREE`, and what a continuation leaves to the choice that the run made when it began."""
+    return FREE if config.rollout.max_tokens else (*FREE, "rollout.max_tokens")

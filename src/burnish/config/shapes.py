@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
 import msgspec
@@ -95,6 +95,23 @@ def tag(struct: type[Struct]) -> tuple[str, str] | None:
     return (config.tag_field, str(config.tag)) if config.tag_field is not None else None
 
 
+def kinds(structs: Iterable[type[Struct]]) -> dict[str, type[Struct]]:
+    """Tables by the kind that names them."""
+    return {mark[1]: struct for struct in structs if (mark := tag(struct)) is not None}
+
+
+def aliases(structs: Iterable[type[Struct]]) -> dict[str, type[Struct]]:
+    """Tables by the other names that they declare: `grpo` for `sum_then_normalise`."""
+    return {name: struct for struct in structs for name in getattr(struct, "ALIASES", ())}
+
+
+def word_key(structs: Sequence[type[Struct]]) -> str:
+    """The key that a bare word in place of a table sets: its kind, or the one it declares."""
+    marks = [mark[0] for struct in structs if (mark := tag(struct)) is not None]
+    declared = [getattr(struct, "WORD", "") for struct in structs]
+    return next(filter(None, [*marks, *declared]), "")
+
+
 def words(annotation: Any) -> list[Any]:
     """The values of a Literal or an enumeration; empty where other values may stand as well."""
     found: list[Any] = []
@@ -106,6 +123,12 @@ def words(annotation: Any) -> list[Any]:
         elif option is not type(None):
             return []
     return found
+
+
+def listed_words(annotation: Any) -> list[Any]:
+    """The same, also of what a list may hold."""
+    held = [typing.get_args(o)[0] for o in options(annotation) if is_list(o) and typing.get_args(o)]
+    return words(annotation) or [word for one in held for word in words(one)]
 
 
 def annotated_keys(
@@ -132,7 +155,11 @@ def describe(annotation: Any) -> str:
         texts = ", ".join(str(word) for word in known)
         null = " or none" if shape(annotation).nullable else ""
         return (f"one of {texts}" if len(known) > 1 else texts) + null
-    return " or ".join(dict.fromkeys(_describe(option) for option in options(annotation))) + limits
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        parts = [describe(member) for member in typing.get_args(annotation)]
+    else:
+        parts = [_describe(annotation)]
+    return " or ".join(dict.fromkeys(parts)) + limits
 
 
 def _describe(option: Any) -> str:

@@ -21,6 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Raw, Struct
 
+from burnish.arguments import plain_number, shown
 from burnish.engines.messages import ScoreBody, read, reward_body
 from burnish.errors import BoundaryError, BurnishError, RewardError, UserError
 from burnish.records import Response, Reward, Task
@@ -57,10 +58,19 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     """How long running requests may go on after the server was told to stop."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
+        for name, usual in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
             value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise UserError(f"serve-reward: {name} is {value}; expected a number above 0.")
+            number = plain_number(value)
+            is_whole = isinstance(usual, int)
+            if (
+                number is None
+                or not (0 < number < math.inf)
+                or (is_whole and not isinstance(value, int))
+            ):
+                kind = "whole number" if is_whole else "number"
+                raise UserError(
+                    f"serve-reward: {name} is {shown(value)}; expected a {kind} above 0."
+                )
 
 
 class Busy(BoundaryError):

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import msgspec
 
+from burnish.arguments import as_function, as_text, as_whole, refused
 from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_body
 from burnish.engines.reward_service import Busy, RewardService, ServeSettings, problem_kind
 from burnish.errors import BurnishError, UserError
@@ -274,6 +275,21 @@ def _json(value: Any, code: int = 200) -> Response:
     return Response(data, code, media_type="application/json")
 
 
+def _check_arguments(
+    scorer: object, host: object, port: object, token: object, settings: object, ready: object
+) -> None:
+    """Refuse what a caller in Python mixed up; the command line has checked its own."""
+    if not isinstance(scorer, Scorer):
+        raise refused("scorer", scorer, "a scorer, such as burnish.rewards.from_function(f)")
+    as_text("host", host)
+    as_whole("port", port, low=0, high=65535)
+    as_text("token", token)
+    if settings is not None and not isinstance(settings, ServeSettings):
+        raise refused("settings", settings, "ServeSettings or None")
+    if ready is not None:
+        as_function("ready", ready)
+
+
 def serve(
     scorer: Scorer,
     *,
@@ -294,6 +310,7 @@ def serve(
         raise UserError(
             f"serving needs the package '{error.name}'; install it: pip install 'burnish[serve]'"
         ) from error
+    _check_arguments(scorer, host, port, token, settings, ready)
     if not token and not is_loopback(host):
         raise UserError(
             f"host {host} can be reached from other machines, and there is no token; expected one "

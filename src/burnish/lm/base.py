@@ -9,11 +9,12 @@ ids it sampled says so with empty `token_ids`, and the training room refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from burnish.arguments import LARGEST_SEED, shown
 from burnish.errors import UserError
 from burnish.records import Finish, Message
 
@@ -34,8 +35,9 @@ class TooLong(UserError):
     """A prompt that leaves the model no room to answer; `what` is the line without its advice."""
 
     def __init__(self, what: str, advice: str = "Shorten the prompt.") -> None:
+        super().__init__(f"{what} {advice}")
         # Both are args, because pickle and copy rebuild an error from its args.
-        super().__init__(what, advice)
+        self.args = (what, advice)
         self.what = what
 
     def __str__(self) -> str:
@@ -61,29 +63,42 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 def check_sampling(sampling: Sampling) -> None:
     """Refuse settings that have no meaning, in one line."""
-    rules = (
-        (sampling.n >= 1, "n", sampling.n, "at least 1"),
-        (
-            sampling.temperature == 0 or COLDEST <= sampling.temperature < float("inf"),
-            "temperature",
-            sampling.temperature,
-            f"0 (greedy) or at least {COLDEST:g}",
+    for name, holds, expected in RULES:
+        if not holds(got := getattr(sampling, name)):
+            raise UserError(f"sampling: {name} is {shown(got)}; expected {expected}")
+
+
+def _whole(low: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and low <= value <= LARGEST_SEED
+
+
+def _number(holds: Callable[[float], bool]) -> Callable[[Any], bool]:
+    return lambda value: type(value) in (int, float) and holds(value)
+
+
+RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("n", _whole(1), "a whole number of at least 1"),
+    (
+        "temperature",
+        _number(lambda value: value == 0 or COLDEST <= value < float("inf")),
+        f"0 (greedy) or at least {COLDEST:g}",
+    ),
+    ("top_k", _whole(0), "0 (off) or a whole number above"),
+    ("top_p", _number(lambda value: 0 < value <= 1), "a number in (0, 1]"),
+    ("min_p", _number(lambda value: 0 <= value <= 1), "a number in [0, 1]"),
+    ("max_tokens", _whole(1), "a whole number of at least 1"),
+    ("top_logprobs", _whole(0), "a whole number of at least 0"),
+    ("seed", _whole(0), f"a whole number from 0 to {LARGEST_SEED}"),
+    (
+        "stop",
+        lambda value: (
+            isinstance(value, tuple | list)
+            and all(isinstance(text, str) and text for text in value)
         ),
-        (sampling.top_k >= 0, "top_k", sampling.top_k, "0 (off) or more"),
-        (0 < sampling.top_p <= 1, "top_p", sampling.top_p, "in (0, 1]"),
-        (0 <= sampling.min_p <= 1, "min_p", sampling.min_p, "in [0, 1]"),
-        (sampling.max_tokens >= 1, "max_tokens", sampling.max_tokens, "at least 1"),
-        (sampling.top_logprobs >= 0, "top_logprobs", sampling.top_logprobs, "0 or more"),
-        (
-            not isinstance(sampling.stop, str) and all(sampling.stop),
-            "stop",
-            sampling.stop,
-            "a tuple of texts, none empty",
-        ),
-    )
-    for holds, name, got, expected in rules:
-        if not holds:
-            raise UserError(f"sampling: {name} is {got!r}; expected {expected}")
+        "a tuple of texts, none empty",
+    ),
+)
+"""What each setting of `Sampling` may be."""
 
 
 class Completion(Struct, frozen=True, omit_defaults=True):

@@ -5,8 +5,8 @@
     budget.spent                                # Spent(calls=12, cached=3, ...)
 
 Calls are counted before they are sent, so their limit is exact, over threads too. What a call costs
-in tokens and dollars is known only afterwards: each holds back the most that it may cost until it
-ends, and one that might pass a limit waits for those under way. The first call goes alone, because
+in tokens and dollars is known only afterwards: each holds back the most that it may cost, with all
+its retries and hedged copies, until it ends, and one that might pass a limit waits for those under way. The first call goes alone, because
 only its reply shows what the server counts. So a limit is passed by one call at most, however many
 are asked at once (its retries are part of it).
 """

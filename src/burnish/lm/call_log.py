@@ -31,6 +31,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from burnish.arguments import as_path
 from burnish.errors import StoreError, UserError
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
 from burnish.lm.budget import Budget, Spent
@@ -151,7 +152,7 @@ class CallLog:
         is_needed: bool = True,
     ) -> None:
         """`most` different calls are held in memory; a file has no such bound."""
-        self.path = None if path is None else Path(path).expanduser()
+        self.path = None if path is None else as_path("path", path).expanduser()
         self.most, self.is_needed, self.is_broken = most, is_needed, False
         self._memory: dict[str, list[Call]] = {}
         self._starts: dict[str, list[int]] | None = None

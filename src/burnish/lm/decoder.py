@@ -69,6 +69,11 @@ class Decoder(nn.Module):
         """The output projection, (V, D); the embedding itself where the head is tied."""
         return self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
 
+    @property
+    def head_prefix(self) -> str:
+        """How the names of the head's own weights begin."""
+        return "lm_head."
+
     def forward(self, inputs: ModelInput, keep: KeepsKeys | None = None) -> Tensor:
         """Final-normed hidden states, (B, S, D).
 

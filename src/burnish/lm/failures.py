@@ -58,6 +58,9 @@ class NotSent(Unreachable):
 class Rejected(CallFailed):
     """The server refused the request itself (4xx other than 408 and 429, or a redirect)."""
 
+    code = 0
+    """The HTTP status, where there is one."""
+
 
 class BadReply(CallFailed):
     """A model server answered, in another shape than the protocol promises."""

@@ -26,6 +26,14 @@ from burnish.lm.base import SHIPPED
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import Processor
 from burnish.lm.sampler.plan import laid_side_by_side
+from burnish.lm.scalar_head import (
+    ScalarHead,
+    as_classifier,
+    classifier_weights,
+    is_classifier,
+    score_weight,
+    write_padding,
+)
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import INDEX, WEIGHTS, read_json, write_json, write_weights
 
@@ -53,6 +61,8 @@ class LoadedModel:
     name: str
     media_processor: Processor | None = None
     """Reads conversations with media; None for text models, whose processor is the tokenizer."""
+    score_head: ScalarHead | None = None
+    """Of a reward model, which scores texts and writes none."""
 
     @property
     def processor(self) -> Processor:
@@ -86,8 +96,10 @@ def load_model(
     chosen_device = _choose_device(device)
     tokenizer = Tokenizer.from_folder(folder)
     module: Decoder | TransformersDecoder
+    head = _load_head(folder, chosen_device, chosen_dtype) if is_classifier(config) else None
     try:
-        architecture = read_architecture(config)
+        # A classifier has no language-model head; the tied one has no weights of its own.
+        architecture = read_architecture(config | ({"tie_word_embeddings": True} if head else {}))
     except Unsupported as reason:
         from burnish.lm.transformers_model import TransformersDecoder
 
@@ -95,7 +107,7 @@ def load_model(
         module = TransformersDecoder.from_folder(folder, chosen_dtype, chosen_device)
     else:
         module = _load_decoder(folder, architecture, chosen_dtype, chosen_device)
-    return LoadedModel(module, tokenizer, config, folder, name=str(path))
+    return LoadedModel(module, tokenizer, config, folder, name=str(path), score_head=head)
 
 
 def save_model(
@@ -108,8 +120,13 @@ def save_model(
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     config = config_for(loaded.config, loaded.dtype)
+    weights = weights or loaded.module.weights_to_save()
+    if loaded.score_head is not None:
+        head, start = loaded.score_head, loaded.module.head_prefix
+        config = as_classifier(loaded.tokenizer, config)
+        weights = classifier_weights(head, weights, start)
     write_json(target / "config.json", config)
-    write_weights(target / WEIGHTS, weights or loaded.module.weights_to_save())
+    write_weights(target / WEIGHTS, weights)
     (target / INDEX).unlink(missing_ok=True)
     if target.resolve() != loaded.folder.resolve():
         for name in (*tokenizer_files.FILES, "generation_config.json"):
@@ -121,6 +138,8 @@ def save_model(
                 f"{loaded.folder} has lost its tokenizer.json since the model was loaded; a model "
                 "saved without it cannot be used. Put it back"
             )
+    if loaded.score_head is not None:
+        write_padding(loaded.tokenizer, target)
     generation = target / "generation_config.json"
     if not generation.is_file():
         write_json(generation, _generation_config(loaded))
@@ -200,6 +219,16 @@ def _choose_device(device: str | torch.device) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device '{device}': no GPU is usable here; use device = 'cpu' or 'auto'")
     return chosen
+
+
+def _load_head(folder: Path, device: torch.device, dtype: torch.dtype) -> ScalarHead:
+    """The head of a reward model, in float32 also where the model is in half precision."""
+    found: dict[str, Tensor] = {}
+    for file in _weight_files(folder):
+        found |= {k: v for k, v in _read_weights(file).items() if k.startswith("score.")}
+    weight_1D = score_weight(folder, found)
+    exact = torch.float64 if dtype == torch.float64 else torch.float32
+    return ScalarHead(weight_1D.to(device=device, dtype=exact, copy=True))
 
 
 def _load_decoder(

@@ -14,13 +14,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 from msgspec import Struct
 
+from burnish.arguments import as_word
 from burnish.errors import UserError
 from burnish.lm import capabilities as scoring
 from burnish.lm import wire
@@ -40,7 +41,7 @@ from burnish.lm.failures import (
 )
 from burnish.lm.meter import SAFETY, Cost, current_meter, estimate_tokens
 from burnish.lm.request_pool import Answer, Job, Limits, RequestPool
-from burnish.records import Message
+from burnish.records import Finish, Message
 
 if TYPE_CHECKING:
     import httpx
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
     from burnish.store.blobs import Blobs
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
+Structured = Literal["auto", "on", "off"]
+REFUSED_FORMAT = (400, 415, 422)
+"""Statuses of a server that does not take `response_format`, or not this schema."""
+WAIT_S = 0.02
+"""How often it is looked whether the first reply has come."""
 MOST_USD = 1e9
 """A price above this is none."""
 MARKER_TOKENS = 4
@@ -98,8 +104,12 @@ class OpenAILM:
         accept_models: Sequence[str] = (),
         capabilities: Capabilities | None = None,
         blobs: Blobs | None = None,
+        structured: Structured = "auto",
     ) -> None:
-        """`blobs` holds the bytes of images and sounds in messages; by default this machine's."""
+        """`blobs` holds the bytes of images and sounds in messages; by default this machine's.
+
+        `structured`: whether `sample_json` asks for its JSON schema (`response_format`).
+        """
         self._base = _checked_url(base_url)
         self._blobs = blobs
         self.model = model
@@ -111,6 +121,11 @@ class OpenAILM:
         self._key = _key(api_key, api_key_env)
         self._connections = Connections(self._key)
         self._calls = 0
+        as_word("structured", structured, get_args(Structured))
+        self.structured: Structured = structured
+        self.forces_json: bool | None = None if structured == "auto" else structured == "on"
+        """Whether the server holds a reply to a schema; None until it was seen."""
+        self._is_trying_json = False
 
     @property
     def name(self) -> str:
@@ -140,6 +155,31 @@ class OpenAILM:
                 for index in range(sampling.n):
                     group.start_soon(one, index)
         return [completion for part in parts for completion in part]
+
+    async def sample_json(
+        self, prompt: Prompt, sampling: Sampling, schema: dict[str, Any]
+    ) -> list[Completion]:
+        """As `sample`, the reply held to a JSON schema where the server can do that.
+
+        With `structured="auto"` the first request tells: one that is refused is sent again without
+        the schema, and a server that refused or ignored it is not asked for it again. The others
+        wait for that answer, so that a server refuses once. What is no JSON object with the
+        schema's keys is returned as it came: the caller reads it, or says what is wrong.
+        """
+        # Several event loops may share a model, so there is no event of one of them to wait for.
+        while self.forces_json is None and self._is_trying_json:  # noqa: ASYNC110
+            await anyio.sleep(WAIT_S)
+        if self.forces_json is not None:
+            return await self._forced(prompt, sampling, schema if self.forces_json else None)
+        self._is_trying_json = True
+        try:
+            completions = await self._forced(prompt, sampling, schema)
+            whole = [one for one in completions if one.finish is Finish.STOP]
+            if self.forces_json is None and whole:
+                self.forces_json = all(wire.is_object_of(schema, one.text) for one in whole)
+        finally:
+            self._is_trying_json = False
+        return completions
 
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
@@ -203,7 +243,9 @@ class OpenAILM:
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
-    async def _sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+    async def _sample(
+        self, prompt: Prompt, sampling: Sampling, schema: dict[str, Any] | None = None
+    ) -> list[Completion]:
         path = "/completions" if wire.is_token_ids(prompt) else "/chat/completions"
         logprobs = self.capabilities.logprobs or sampling.top_logprobs > 0
         body = wire.request_body(
@@ -213,12 +255,27 @@ class OpenAILM:
             logprobs=logprobs,
             token_ids=self.capabilities.token_ids,
             blobs=self._media(prompt),
+            schema=schema,
         )
         reply = await self.post(path, body, _estimate(prompt, sampling), needs_choices=True)
         completions = wire.completions_of(
             reply, sampling, logprobs=logprobs, where=self._shown(path), secret=self._key
         )
         return wire.with_usage(completions, reply.counted, self.prices.cost_usd(reply.counted))
+
+    async def _forced(
+        self, prompt: Prompt, sampling: Sampling, schema: dict[str, Any] | None
+    ) -> list[Completion]:
+        """With the schema; without it, now and from now on, where the server does not take it."""
+        try:
+            return await self._sample(prompt, sampling, schema)
+        except Rejected as error:
+            is_final = schema is None or self.structured == "on"
+            if is_final or error.code not in REFUSED_FORMAT:
+                raise
+        completions = await self._sample(prompt, sampling)
+        self.forces_json = False
+        return completions
 
     def _media(self, prompt: Prompt) -> Blobs | None:
         """Where the bytes of a prompt's media are; None for text."""
@@ -342,7 +399,9 @@ class OpenAILM:
             403: "; check the API key (api_key_env)",
             404: "; check base_url (it mostly ends in /v1) and the model's name",
         }
-        return Rejected(what + hints.get(code, ""))
+        rejected = Rejected(what + hints.get(code, ""))
+        rejected.code = code
+        return rejected
 
     def _shown(self, path: str) -> str:
         """The address for people: without a user name or password that it may carry."""

@@ -51,6 +51,11 @@ class LocalLM:
         """`max_rows` bounds the rows decoded at once; None lets memory decide."""
         if max_rows is not None and max_rows < 1:
             raise UserError(f"max_rows is {max_rows}; expected at least 1, or None")
+        if loaded.score_head is not None:
+            raise UserError(
+                f"model '{loaded.name}' is a reward model: it scores answers and writes none. Use it "
+                "as a reward: kind = 'reward_model'"
+            )
         self.loaded = loaded
         self.weight_version = 0
         """Optimiser steps behind the weights; the trainer sets it."""

@@ -29,7 +29,8 @@ FORMS = "smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE
 def open_lm(name: str, **options: Any) -> LM:
     """The model of that name.
 
-    Options of a server: `api_key_env`, `limits`, `prices`, `pool`, `accept_models`; of a folder
+    Options of a server: `api_key_env`, `limits`, `prices`, `pool`, `accept_models`, `structured`;
+    of a folder
     or a shipped model: `dtype`, `device`, `max_rows`, `late` (load it at the first question); of a
     replay: `model`. None means not given.
     """
@@ -64,6 +65,7 @@ def _server(
     prices: Any = None,
     pool: Any = None,
     accept_models: tuple[str, ...] = (),
+    structured: Any = "auto",
 ) -> LM:
     from burnish.lm.http import OpenAILM
 
@@ -81,6 +83,7 @@ def _server(
         prices=prices,
         pool=pool,
         accept_models=accept_models,
+        structured=structured,
     )
 
 

@@ -110,6 +110,13 @@ class TransformersDecoder(nn.Module):
         return weight
 
     @property
+    def head_prefix(self) -> str:
+        """How the names of the head's own weights begin."""
+        head = self.model.get_output_embeddings()
+        name = next(name for name, module in self.model.named_modules() if module is head)
+        return f"{name}."
+
+    @property
     def max_positions(self) -> int:
         """Longest sequence that the model was made for."""
         return next((n for name in _LENGTHS if (n := _setting(self._config, name))), 2048)

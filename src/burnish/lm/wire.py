@@ -11,7 +11,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -205,6 +205,7 @@ def request_body(
     logprobs: bool,
     token_ids: bool,
     blobs: Blobs | None = None,
+    schema: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The JSON of one request. A setting at its default is left out: strict servers refuse
     fields they do not know, and an absent field means the same."""
@@ -232,8 +233,20 @@ def request_body(
         "top_k": (sampling.top_k, 0),
         "min_p": (sampling.min_p, 0.0),
         "stop": (list(sampling.stop), []),
+        "response_format": (None if schema is None else _json_schema(schema), None),
     }
     return body | {name: value for name, (value, default) in optional.items() if value != default}
+
+
+def _json_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    form = {"name": "verdict", "strict": True, "schema": schema}
+    return {"type": "json_schema", "json_schema": form}
+
+
+def is_object_of(schema: Mapping[str, Any], said: str) -> bool:
+    """Whether a text is one JSON object with exactly the schema's keys, as a forced reply is."""
+    found = _plain(said.encode(errors="replace"))
+    return isinstance(found, dict) and set(found) == set(schema["properties"])
 
 
 def decode(data: bytes, kind: type[T], where: str, *, secret: str = "") -> T:
@@ -453,7 +466,9 @@ def _error_in(content: Any, where: str, secret: str) -> CallFailed | None:
     if code == 408 or (isinstance(code, int) and 500 <= code < 600):
         return ServerFailed(what)
     if isinstance(code, int) and 400 <= code < 500:
-        return Rejected(what)
+        rejected = Rejected(what)
+        rejected.code = code
+        return rejected
     return ForeignReply(what)
 
 

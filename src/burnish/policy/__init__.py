@@ -50,6 +50,7 @@ from burnish.policy.distillation import (
 )
 from burnish.policy.dry_run import WeightingComparison, compare_weightings
 from burnish.policy.elastic import elastic_bounds, group_variance, mean_elastic_budget
+from burnish.policy.gae import gae, terminal_rewards, value_loss
 from burnish.policy.gdpo import gd2po_advantage, gdpo_advantage, normalise_then_sum
 from burnish.policy.gmpo import gmpo_surrogate
 from burnish.policy.groups import per_reward_advantages
@@ -130,6 +131,7 @@ __all__ = [
     "elastic_bounds",
     "first_token_grade",
     "fit_reference_stats",
+    "gae",
     "gd2po_advantage",
     "gdpo_advantage",
     "gmpo_surrogate",
@@ -178,12 +180,14 @@ __all__ = [
     "snr_ratio",
     "static_bounds",
     "stepwise_advantages",
+    "terminal_rewards",
     "token_covariance",
     "token_entropy",
     "token_forward_kl",
     "token_reverse_kl",
     "tri_factor_weights",
     "truncated_importance",
+    "value_loss",
     "weakness_factor",
 ]
 __all__ += components.__all__

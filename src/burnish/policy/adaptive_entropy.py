@@ -31,10 +31,13 @@ class AdaptiveEntropy(Component, frozen=True, tag="adaptive_entropy"):
     coefficient: float = 0.0
     """At the start; no step has been measured then, so the first has no bonus."""
     step: float = 0.005
+    """How far the coefficient moves after each step."""
     low: float = 0.0
+    """Least coefficient."""
     high: float = 1.0
+    """Greatest coefficient."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.target < math.inf, "target", self.target, "at least 0, finite")
         require(0 <= self.step < math.inf, "step", self.step, "at least 0, finite")
         require(0 <= self.low <= self.high, "low", self.low, "0 to `high`")

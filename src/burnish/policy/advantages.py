@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING
 
 from burnish.arguments import refused
 from burnish.errors import ArgumentError, UserError
+from burnish.policy.agreement import agreement_metrics
 from burnish.policy.base import Shaped
 from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.elastic import Elastic
 from burnish.policy.groups import as_groups, is_constant, per_reward_advantages
 from burnish.policy.informative import InformativeGroups, informative_groups
-from burnish.policy.recipe import Recipe
+from burnish.policy.recipe import Recipe, token_credit_conflict
 from burnish.policy.state import PolicyState
 from burnish.policy.stepwise import credited_tokens
-from burnish.policy.tensors import as_lengths, check_finite, check_shape, check_tensor, torch
 from burnish.policy.trust_region import describe_bounds, group_buckets
+from burnish.tensors import as_lengths, check_finite, check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +47,8 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
     rewards_BK = _fill_missing(recipe, shaped, given.weights_K)
     seen = replace(given, rewards_BK=rewards_BK, weights_K=weighted.weights_K)
     estimate = _estimate(recipe, seen)
+    if estimate.values_B.ndim == 2 and (why := token_credit_conflict(recipe, "this function")):
+        raise UserError(f"policy.{why}.")
     signal_B = _signal(estimate.values_B, batch)
     if recipe.shaping and isinstance(recipe.select, InformativeGroups):
         signal_B = signal_B & informative(recipe, given)
@@ -60,6 +63,7 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
     elastic = recipe.trust_region if isinstance(recipe.trust_region, Elastic) else None
     buckets_B = group_buckets(given, elastic.range if elastic else None)
     diagnostics = _describe(batch, values_B, keep_B, signal_B) | shaped.metrics | weighted.metrics
+    diagnostics |= estimate.metrics
     if elastic:
         diagnostics |= describe_bounds(values_B, low_B, high_B, buckets_B)
     return Advantages(
@@ -72,9 +76,10 @@ def advantages(recipe: Recipe, batch: RewardBatch, state: PolicyState | None = N
         signal_B=signal_B,
         diagnostics=diagnostics,
         state=replace(weighted.state, steps=weighted.state.steps + 1),
-        counted_BT=_counted(recipe, seen),
+        counted_BT=_counted(recipe, seen, values_B),
         moves=shaped.moves,
         buckets_B=buckets_B,
+        critic=estimate.critic,
     )
 
 
@@ -118,10 +123,10 @@ def _signal(values_B: Tensor, batch: RewardBatch) -> Tensor:
     return informative_groups(largest_B, batch.groups_B)
 
 
-def _counted(recipe: Recipe, batch: RewardBatch) -> Tensor | None:
-    """Trained tokens that belong to a section, (B, T), with stepwise credit."""
+def _counted(recipe: Recipe, batch: RewardBatch, values_B: Tensor) -> Tensor | None:
+    """Tokens that enter the loss, (B, T), where there is an advantage for each."""
     if recipe.stepwise is None or batch.segments_BT is None:
-        return None
+        return batch.has_token(values_B.shape[1]) if values_B.ndim == 2 else None
     return credited_tokens(batch.segments_BT, batch.has_token_BT)
 
 
@@ -133,8 +138,8 @@ def _describe(
     `groups` and `constant_groups` are counts (constant: every reward of non-zero weight is the same
     for the whole group), `useful_groups` the share of groups with signal, `kept` the share of
     rollouts kept, `advantage_abs` the mean |A| of the kept. `reward/<name>/mean`, `/std` (ddof 1)
-    and `/missing` (share) describe each reward before shaping; a statistic of too few values is
-    left out.
+    and `/missing` (share) describe each reward before shaping, `reward/corr/<a>~<b>` and
+    `reward/conflict/<a>~<b>` every two of them; a statistic of too few values is left out.
     """
     groups = as_groups(batch.groups_B, batch.rewards_BK)
     counted_BK = batch.rewards_BK[:, batch.weights_K != 0]
@@ -157,6 +162,8 @@ def _describe(
             found[f"reward/{name}/mean"] = present.mean().item()
         if len(present) > 1:
             found[f"reward/{name}/std"] = present.std().item()
+    if len(batch.titles) > 1 and len(values_B):
+        found |= agreement_metrics(batch.rewards_BK, batch.groups_B, batch.titles)
     return found
 
 

@@ -13,15 +13,13 @@ Rollouts that are not kept, or have no trained token, leave numerator and denomi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from burnish.arguments import as_number, as_word, refused
 from burnish.errors import UserError
-from burnish.policy.base import require
+from burnish.policy.base import Settings, require
 from burnish.policy.batch import Normaliser
-from burnish.policy.tensors import check_shape, check_tensor, torch
+from burnish.tensors import check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,18 +35,22 @@ AGGREGATIONS = (
 )
 
 
-class Aggregate(Struct, frozen=True, forbid_unknown_fields=True):
+class Aggregate(Settings, frozen=True):
     """How token losses become one number."""
+
+    WORD: ClassVar[str] = "mode"
+    """The key that `aggregate = "token-mean"` sets."""
 
     mode: Literal[
         "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
     ] = "seq-mean-token-mean"
+    """What the sum of token losses is divided by; see the table of `burnish.policy.aggregate`."""
     max_tokens: int = 0
     """The constant length of `seq-mean-token-sum-norm`; 0 takes the rollout's token budget."""
     keep_denominator: bool = False
     """Count masked rollouts in the denominator."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(self.max_tokens >= 0, "max_tokens", self.max_tokens, "at least 0")
 
     def length(self, batch: LossBatch) -> int | None:

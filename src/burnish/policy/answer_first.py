@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from burnish.arguments import as_list, as_number, as_text, as_texts, as_whole, as_word, refused
 from burnish.errors import ArgumentError, UserError
-from burnish.policy.tensors import as_float64, as_logp, check_finite, torch
+from burnish.tensors import as_float64, as_logp, check_finite, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 LEAST_PROBABILITY = 1e-8

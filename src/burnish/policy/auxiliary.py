@@ -26,7 +26,7 @@ from burnish.arguments import as_number, as_word
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component, require
 from burnish.policy.objective import MAX_LOG_RATIO, log_ratio
-from burnish.policy.tensors import (
+from burnish.tensors import (
     as_finite,
     as_logp,
     as_mask,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from burnish.policy.aggregate import Aggregate
     from burnish.policy.batch import LossBatch
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 KL_KINDS = ("k1", "k2", "k3", "k1+", "k3+")
 
@@ -55,16 +55,17 @@ READ_BY = {
 class KL(Component, frozen=True, tag="kl"):
     """Penalty for leaving the reference model."""
 
-    coefficient: float
+    coefficient: float = 0.04
+    """Weight of the penalty in the loss; GRPO's paper has 0.04."""
     estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
     """`k3+` has the value of k3 and the gradient of k2, which is that of the divergence (verl)."""
     correction: bool = False
     """Multiply by the probability ratio to the policy that sampled (TRL's default)."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.coefficient < math.inf, "coefficient", self.coefficient, "at least 0")
         if self.correction and self.estimator.endswith("+"):
-            raise ValueError(
+            raise ArgumentError(
                 f"correction: expected false with estimator '{self.estimator}', whose gradient is "
                 "that of the divergence already; the ratio would add it once more"
             )
@@ -94,8 +95,9 @@ class Entropy(Component, frozen=True, tag="entropy"):
     """Bonus for keeping the policy's entropy; below 0 it is a penalty."""
 
     coefficient: float
+    """Weight of the entropy in the loss."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(math.isfinite(self.coefficient), "coefficient", self.coefficient, "finite")
 
     @property
@@ -117,6 +119,7 @@ class SFT(Component, frozen=True, tag="sft"):
     """Imitation of experts beside the policy loss, so that rare rules are not forgotten (AFRL)."""
 
     coefficient: float
+    """Weight of the imitation in the loss."""
     batch: int = 16
     """Demonstrations of each update; `[experts]` says where they come from."""
     by: str = ""
@@ -125,6 +128,7 @@ class SFT(Component, frozen=True, tag="sft"):
     """`linear` falls to `final_ratio` of the coefficient over the run. `adaptive` moves it so that
     demonstrations which are never imitated stay as likely as `target` says."""
     final_ratio: float = 0.0
+    """Coefficient at the last step, as a share of the first (`linear`)."""
     target: float = 0.0
     """Negative log-prob a token (nats) that `adaptive` holds; 0 takes what the start model has."""
     rate: float = 0.5
@@ -132,6 +136,7 @@ class SFT(Component, frozen=True, tag="sft"):
     low: float | None = None
     """Bounds of an adaptive coefficient; a quarter of `coefficient` to ten times it unless given."""
     high: float | None = None
+    """Upper bound of an adaptive coefficient."""
     every: int = 5
     """Steps from one measurement to the next."""
     held_out: int = 16
@@ -139,7 +144,7 @@ class SFT(Component, frozen=True, tag="sft"):
     gradients_every: int = 0
     """Steps from one comparison of the two losses' gradients to the next; 0 never compares them."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.coefficient < math.inf, "coefficient", self.coefficient, "at least 0")
         require(self.batch >= 1, "batch", self.batch, "at least 1")
         require(0 <= self.final_ratio <= 1, "final_ratio", self.final_ratio, "0 to 1")

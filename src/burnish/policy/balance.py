@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from burnish.arguments import as_number, plain_number, refused
 from burnish.errors import ArgumentError
-from burnish.policy.tensors import check_tensor, torch
+from burnish.tensors import check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor

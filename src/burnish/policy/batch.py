@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING
 
 from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.policy.state import PolicyState
-from burnish.policy.tensors import torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class CriticTargets:
+    """What a critic said of each trained token before the step's first update, and should have."""
+
+    values_BT: Tensor
+    """float64."""
+    returns_BT: Tensor
+    """float64; 0 where there is no token or no reward."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,8 @@ class RewardBatch:
     names: tuple[str, ...] = ()
     seed: int = 0
     """Seed of this step for everything that draws at random."""
+    run_steps: int = 0
+    """Steps that the whole run takes; for settings that are a share of it."""
     hidden_BD: Tensor | None = None
     """Mean of the last layer's states over each response; for `contrastive`."""
     keys_B: Tensor | None = None
@@ -40,6 +52,10 @@ class RewardBatch:
     """int64 section of each trained token, -1 outside of all; for `stepwise`."""
     baselines_BK: Tensor | None = None
     """Rewards of the greedy answer to each rollout's prompt; for `greedy_baseline`."""
+    values_BT: Tensor | None = None
+    """float64, the critic's value before each trained token; for `gae`."""
+    kl_BT: Tensor | None = None
+    """float64, log-prob of each trained token less the starting model's; for `gae` with `kl`."""
 
     @property
     def titles(self) -> tuple[str, ...]:
@@ -56,7 +72,11 @@ class RewardBatch:
         """True where a rollout has a token, shaped as `segments_BT`."""
         if self.segments_BT is None:
             raise ArgumentError("segments_BT: got none, expected (B, T)")
-        places_T = torch.arange(self.segments_BT.shape[1], device=self.segments_BT.device)
+        return self.has_token(self.segments_BT.shape[1]).to(self.segments_BT.device)
+
+    def has_token(self, width: int) -> Tensor:
+        """True where a rollout has a token, (B, T) for T = `width`."""
+        places_T = torch.arange(width, device=self.lengths_B.device)
         return places_T < self.lengths_B[:, None]
 
     def column(self, reward: str, where: str) -> int:
@@ -86,11 +106,15 @@ class Estimate:
     """Result of the advantage component, before rollouts are selected."""
 
     values_B: Tensor
-    """float64; 0 where a rollout has no value or its group no signal. (B, T) with stepwise."""
+    """float64; 0 where a rollout has no value or its group no signal. (B, T) with stepwise and gae,
+    and where a function gives one a token."""
     per_reward_BK: Tensor
     """Each reward's own advantage; 0 where it is missing or its weight is 0."""
     is_present_B: Tensor
     """bool; False where the rollout has no reward to learn from."""
+    critic: CriticTargets | None = None
+    """What the critic learns from, where there is one."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,7 +122,7 @@ class Advantages:
     """Advantage, selection and clip bounds of each rollout."""
 
     values_B: Tensor
-    """float64; (B,), or (B, T) with stepwise credit. 0 where a rollout has no signal."""
+    """float64; (B,), or (B, T) with one a token. 0 where a rollout has no signal."""
     per_reward_BK: Tensor
     keep_B: Tensor
     """bool; False leaves numerator and denominator of the loss."""
@@ -118,6 +142,8 @@ class Advantages:
     """False in the first steps of a recipe whose head learns before the policy does."""
     buckets_B: Tensor | None = None
     """int64 bucket of the group's pass rate, -1 where it has none; None where no rate is known."""
+    critic: CriticTargets | None = None
+    """What the critic learns from, where there is one."""
 
     def per_rollout(self) -> Tensor:
         """One advantage a rollout, (B,): the mean over the tokens that count."""
@@ -167,6 +193,12 @@ class LossBatch:
     """Current coefficient of `adaptive_entropy`; None: its start."""
     seed: int = 0
     """Of the update, for components that draw tokens at random."""
+    values_BT: Tensor | None = None
+    """The critic's values, with their gradient; needed where the recipe has a critic."""
+    old_values_BT: Tensor | None = None
+    """Its values before the step's first update."""
+    returns_BT: Tensor | None = None
+    """What it should have said."""
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from burnish.errors import ArgumentError
 from burnish.policy.base import Component, Selection, require
 from burnish.policy.batch import Estimate
 from burnish.policy.groups import as_groups, group_sum, is_constant, standardise, weighted_sum
-from burnish.policy.tensors import as_float64, check_tensor, torch
+from burnish.tensors import as_float64, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 ROUNDING = 1e-9
 """A mean over several references is not a whole number; its error must not drop a group."""
@@ -47,8 +47,9 @@ class Skew(Component, frozen=True, tag="skew"):
     """Groups that nearly all win, or nearly all lose, against their reference are dropped (BRPO)."""
 
     threshold: float = 0.6
+    """Groups whose mean outcome is further from 0 than this are dropped."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.threshold <= 1, "threshold", self.threshold, "0 to 1")
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from burnish.policy.base import Component
 from burnish.policy.objective import Surrogate, SurrogateTerms
-from burnish.policy.tensors import check_terms, torch
+from burnish.tensors import check_terms, torch
 
 if TYPE_CHECKING:
     from torch import Tensor

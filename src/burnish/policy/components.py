@@ -16,7 +16,9 @@ from burnish.policy.conflict import Magnitude, RandomDrop, SignConflict, SnrConf
 from burnish.policy.contrast.component import Contrastive
 from burnish.policy.correction import MaskedImportance, NoCorrection, TruncatedImportance
 from burnish.policy.covariance import ClipCov, KlCov
+from burnish.policy.critic import NoCritic, SharedCritic
 from burnish.policy.elastic import Elastic
+from burnish.policy.gae import GeneralisedAdvantage
 from burnish.policy.gdpo import NormaliseThenSum
 from burnish.policy.gmpo import GeometricMean
 from burnish.policy.grpo import SumThenNormalise
@@ -47,10 +49,12 @@ Advantage = (
     | LengthWeightedBaseline
     | BatchNormalise
     | GreedyBaseline
+    | GeneralisedAdvantage
     | Raw
     | Stepwise
     | Function
 )
+Critic = NoCritic | SharedCritic
 Select = (
     KeepAll
     | InformativeGroups
@@ -83,6 +87,7 @@ __all__ = [
     "Elastic",
     "Entropy",
     "Function",
+    "GeneralisedAdvantage",
     "GeometricMean",
     "GivenWeights",
     "GreedyBaseline",
@@ -95,6 +100,7 @@ __all__ = [
     "Magnitude",
     "MaskedImportance",
     "NoCorrection",
+    "NoCritic",
     "NoPostScale",
     "NormaliseThenSum",
     "OverlongPenalty",
@@ -103,6 +109,7 @@ __all__ = [
     "Raw",
     "ReferenceFrozen",
     "Sapo",
+    "SharedCritic",
     "SignConflict",
     "Skew",
     "SnrConflict",

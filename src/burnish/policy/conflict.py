@@ -15,19 +15,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from burnish.arguments import as_number, as_whole, as_word, refused, shown
+from burnish.arguments import LARGEST_COUNT, as_number, as_whole, as_word, refused, shown
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component, Selection, require
 from burnish.policy.groups import as_groups, as_weights, group_sum
-from burnish.policy.tensors import as_float64, as_mask, check_tensor, torch
 from burnish.seeds import derive
+from burnish.tensors import as_float64, as_mask, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import Estimate, RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 CONFLICT_VARIANTS = ("hard", "snr")
 
@@ -43,7 +43,7 @@ class SignConflict(Component, frozen=True, tag="sign_conflict"):
     query_weights: bool = True
     """Groups count by the share of their rollouts that is kept."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.sign_eps < math.inf, "sign_eps", self.sign_eps, "at least 0")
 
     def keep(self, estimate: Estimate, batch: RewardBatch) -> Tensor:
@@ -63,9 +63,11 @@ class SnrConflict(Component, frozen=True, tag="snr_conflict"):
     tau: float = 0.8
     """`|sum of advantages| / sum of |advantages|` below this is dropped; 0 keeps all, 1 is hard."""
     sign_eps: float = 1e-8
+    """Advantages of this size or smaller have no sign: they are rounding."""
     query_weights: bool = True
+    """Groups count by the share of their rollouts that is kept."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.tau <= 1, "tau", self.tau, "0 to 1")
         require(0 <= self.sign_eps < math.inf, "sign_eps", self.sign_eps, "at least 0")
 
@@ -89,6 +91,7 @@ class Magnitude(Component, frozen=True, tag="magnitude"):
     """Control: as many rollouts as a conflict filter keeps, those with the largest |A|."""
 
     like: SignConflict | SnrConflict = SignConflict()
+    """The filter whose count of kept rollouts is taken."""
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
         """Keep the largest of the rollouts with signal, and all without."""
@@ -102,6 +105,7 @@ class RandomDrop(Component, frozen=True, tag="random"):
     """Control: as many rollouts as a conflict filter keeps, drawn at random."""
 
     like: SignConflict | SnrConflict = SignConflict()
+    """The filter whose count of kept rollouts is taken."""
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
         """Keep drawn ones of the rollouts with signal, and all without."""
@@ -218,7 +222,7 @@ def random_filter(
 
     Each rollout's lot comes from `seed` and its position alone, the same on every machine.
     """
-    count = as_whole("count", count, low=0)
+    count = as_whole("count", count, low=0, high=LARGEST_COUNT)
     seed = as_whole("seed", seed)
     candidates_B = _candidates(among, torch.empty(count))
     kept = _how_many(keep_count, share, int(candidates_B.sum()))

@@ -26,13 +26,13 @@ from burnish.arguments import as_number, as_word
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component, require
 from burnish.policy.objective import MAX_LOG_RATIO
-from burnish.policy.tensors import as_logp, as_mask, check_finite, check_shape, check_tensor
+from burnish.tensors import as_logp, as_mask, check_finite, check_shape, check_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import LossBatch
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 LEVELS = ("token", "sequence")
 
@@ -58,9 +58,11 @@ class TruncatedImportance(Component, frozen=True, tag="truncated"):
     """Importance weights `p / q`, at most `cap` (truncated importance sampling)."""
 
     level: Literal["token", "sequence"] = "token"
+    """One weight a token, or one an answer."""
     cap: float = 2.0
+    """Greatest weight."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 < self.cap < math.inf, "cap", self.cap, "above 0")
 
     def token_weights(self, batch: LossBatch) -> CorrectionWeights | None:
@@ -73,10 +75,13 @@ class MaskedImportance(Component, frozen=True, tag="masked"):
     """Importance weights `p / q`; tokens outside `low .. high` teach nothing (IcePop)."""
 
     level: Literal["token", "sequence"] = "token"
+    """One weight a token, or one an answer."""
     low: float = 0.5
+    """Least weight that still teaches."""
     high: float = 5.0
+    """Greatest weight that still teaches."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.low <= 1, "low", self.low, "0 to 1")
         require(1 <= self.high < math.inf, "high", self.high, "at least 1")
 

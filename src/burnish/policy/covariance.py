@@ -14,16 +14,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from burnish.arguments import as_number, as_whole
+from burnish.arguments import as_number, as_seed
 from burnish.policy.base import require
 from burnish.policy.objective import Clipped, Surrogate, SurrogateTerms, clipped_surrogate
-from burnish.policy.tensors import as_finite, check_shape, check_tensor, torch
 from burnish.policy.tokens import TokenBatch, TokenMarker
+from burnish.tensors import as_finite, check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class ClipCov(TokenMarker, frozen=True, tag="clip_cov"):
@@ -34,8 +34,9 @@ class ClipCov(TokenMarker, frozen=True, tag="clip_cov"):
     low: float = 1.0
     """A token can be drawn where its covariance is between the two."""
     high: float = 5.0
+    """The upper end of that range."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 < self.share <= 1, "share", self.share, "above 0, up to 1")
         require(math.isfinite(self.low), "low", self.low, "finite")
         require(self.low < self.high < math.inf, "high", self.high, "above `low`, finite")
@@ -62,8 +63,9 @@ class KlCov(TokenMarker, frozen=True, tag="kl_cov"):
     share: float = 2e-4
     """Tokens that are held, of all; at least one."""
     coefficient: float = 1.0
+    """Weight of the KL on those tokens."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 < self.share <= 1, "share", self.share, "above 0, up to 1")
         require(0 <= self.coefficient < math.inf, "coefficient", self.coefficient, "at least 0")
 
@@ -104,7 +106,7 @@ def clip_cov_tokens(
     cov_N, count = _read(covariance, share)
     low = as_number("low", low)
     high = as_number("high", high, above=low)
-    return _draw((cov_N > low) & (cov_N < high), count, as_whole("seed", seed, low=0))
+    return _draw((cov_N > low) & (cov_N < high), count, as_seed("seed", seed))
 
 
 def kl_cov_tokens(covariance: Numbers, share: float = 2e-4) -> Tensor:

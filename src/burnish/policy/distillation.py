@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from burnish.arguments import as_number, as_whole, as_word, refused
 from burnish.errors import ArgumentError
 from burnish.policy.auxiliary import kl_estimate
-from burnish.policy.tensors import as_logp, as_mask, check_finite, check_shape, torch
+from burnish.tensors import as_logp, as_mask, check_finite, check_shape, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 DIVERGENCES = ("reverse", "forward")
 LEAST_LOGP = -100.0
@@ -85,7 +85,7 @@ def distil_loss(
     student, teacher = _checked(student_logits, teacher_logits, temperature, top_k)
     is_used = as_mask(mask, "mask", tuple(student.shape[:-1])).to(student.device)
     if tokens is not None:
-        as_number("tokens", tokens, low=0)
+        tokens = as_number("tokens", tokens, low=0)
     # Only the unmasked tokens are computed at all: what stands elsewhere can have no gradient.
     used = token_divergence(student[is_used], teacher[is_used], divergence, temperature, int(top_k))
     return used.sum() / max(used.numel() if tokens is None else tokens, 1)

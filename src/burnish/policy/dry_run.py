@@ -36,14 +36,14 @@ from burnish.policy.reference import (
     saturated_share,
 )
 from burnish.policy.state import ReferenceStats, WeightState
-from burnish.policy.tensors import torch
 from burnish.policy.tri_factor import TriFactor, by_name, tri_factor_weights
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 FROZEN, RULE, SCALING = ReferenceFrozen(), TriFactor(), SumThenNormalise()
 """The components with their default settings."""

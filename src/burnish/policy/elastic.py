@@ -16,35 +16,41 @@ from burnish.arguments import as_number, plain_number, refused
 from burnish.errors import ArgumentError
 from burnish.policy.base import ClipBounds, Component, require
 from burnish.policy.groups import as_groups, centre, group_sum, standardise, weighted_sum
-from burnish.policy.tensors import as_float64, torch
 from burnish.policy.trust_region import as_range, one_reward, static_bounds
+from burnish.tensors import as_float64, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class Elastic(Component, frozen=True, tag="elastic"):
     """Bounds that widen with a rollout's advantage and, with `macro`, its group's spread (ETR)."""
 
     low: float = 0.2
+    """How far the ratio may fall below 1 at an |advantage| of `center`."""
     high: float = 0.2
+    """How far the ratio may rise above 1 at an |advantage| of `center`."""
     strength: float = 0.5
     """0 is the static region, bit for bit."""
     center: float = 1.0
     """The |advantage| whose bounds are `low` and `high`."""
     cap: float = 3.0
+    """Larger |advantages| count as this."""
     macro: float = 0.0
+    """How strongly the spread of the group widens its bounds; 0: not at all."""
     range: tuple[float, float] | None = None
     """Least and greatest weighted sum of the rewards as scored; `macro` needs it, and figures by
     pass rate where the reward is not a single one of 0 or 1."""
     least: float = 0.05
+    """Least bound."""
     most: float = 0.8
+    """Greatest bound."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.low < 1, "low", self.low, "0 to below 1")
         require(0 <= self.high < math.inf, "high", self.high, "at least 0")
         require(0 <= self.strength < math.inf, "strength", self.strength, "at least 0")

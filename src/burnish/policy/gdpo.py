@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from burnish.arguments import as_number, as_word
 from burnish.policy.base import Component, require
@@ -27,14 +27,14 @@ from burnish.policy.groups import (
 )
 from burnish.policy.informative import informative_groups
 from burnish.policy.post_scale import batch_whiten
-from burnish.policy.tensors import as_lengths, torch
+from burnish.tensors import as_lengths, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 GDPO_FAMILY = ("gdpo", *CONFLICT_VARIANTS)
 
@@ -42,10 +42,14 @@ GDPO_FAMILY = ("gdpo", *CONFLICT_VARIANTS)
 class NormaliseThenSum(Component, frozen=True, tag="normalise_then_sum"):
     """Each reward standardised in its group, then the weighted sum (GDPO)."""
 
-    eps: float = 1e-6
-    ddof: Literal[0, 1] = 1
+    ALIASES: ClassVar[tuple[str, ...]] = ("gdpo",)
 
-    def __post_init__(self) -> None:
+    eps: float = 1e-6
+    """Added to the deviation."""
+    ddof: Literal[0, 1] = 1
+    """1 divides the squares by n - 1, 0 by n."""
+
+    def check(self) -> None:
         require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
 
     def estimate(self, batch: RewardBatch) -> Estimate:

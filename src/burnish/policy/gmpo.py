@@ -10,11 +10,11 @@ their own, the answer has their mean.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from burnish.policy.base import Component
-from burnish.policy.objective import Surrogate, SurrogateTerms
-from burnish.policy.tensors import check_terms, torch
+from burnish.policy.objective import MAX_LOG_RATIO, Surrogate, SurrogateTerms
+from burnish.tensors import check_tensor, check_terms, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 class GeometricMean(Component, frozen=True, tag="geometric_mean"):
     """The advantage times the geometric mean of an answer's clipped ratios (GMPO)."""
+
+    ALIASES: ClassVar[tuple[str, ...]] = ("gmpo",)
 
     def token_losses(self, terms: SurrogateTerms) -> Surrogate:
         """The answer's loss, on each of its tokens."""
@@ -35,7 +37,7 @@ def gmpo_surrogate(
     """`-A exp(mean of clip(log r))` of each answer, on all of its tokens; (B, T).
 
     With `s` the sign of A, `clip(x) = s min(s x, s clamp(x, -low, high))`. All tensors broadcast to
-    (B, T); tokens outside the mask leave the mean.
+    (B, T); tokens outside the mask leave the mean. A log-ratio counts for 20 at most.
     """
     check_terms(
         log_ratio_BT=log_ratio_BT,
@@ -44,7 +46,11 @@ def gmpo_surrogate(
         high_BT=high_BT,
         mask_BT=mask_BT,
     )
-    return _gmpo(log_ratio_BT, advantages_BT, low_BT, high_BT, mask_BT.bool())
+    change_BT = log_ratio_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    given = (change_BT, advantages_BT, low_BT, high_BT, mask_BT.bool())
+    terms = torch.broadcast_tensors(*given)  # type: ignore[no-untyped-call]
+    check_tensor(terms[0], "log_ratio_BT", "(B, T)", 2)
+    return _gmpo(*terms)
 
 
 def _gmpo(

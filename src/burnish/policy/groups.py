@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from burnish.arguments import as_list, as_number, plain_number, refused
 from burnish.errors import ArgumentError
 from burnish.numbers import plain
-from burnish.policy.tensors import as_float64, check_finite, torch
+from burnish.tensors import LARGEST, as_float64, check_finite, torch
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
     GroupLabels = Tensor | np.ndarray[Any, Any] | Sequence[Hashable]
 
@@ -75,12 +75,12 @@ def as_rewards(rewards: Numbers, what: str = "rewards") -> Tensor:
         values = values[:, None]
     if values.ndim != 2:
         raise ArgumentError(f"{what}: got shape {tuple(values.shape)}, expected (B,) or (B, K)")
-    infinite = values.isinf().nonzero()
+    infinite = (values.abs() > LARGEST).nonzero()
     if len(infinite):
         rollout, reward = infinite[0].tolist()
         raise ArgumentError(
             f"{what}: rollout {rollout}, reward {reward} is {values[rollout, reward].item()}; "
-            "expected a finite number, or NaN where there is none"
+            f"expected a finite number of at most {LARGEST:g} in size, or NaN where there is none"
         )
     return values
 
@@ -90,10 +90,11 @@ def as_weights(weights: Numbers | None, values_BK: Tensor) -> Tensor:
     if weights is None:
         return values_BK.new_ones(values_BK.shape[1])
     weights_K = as_float64(weights, "weights").to(values_BK.device)
-    if weights_K.shape != values_BK.shape[1:] or not weights_K.isfinite().all():
+    # The root of LARGEST: a reward times its weight can still be squared.
+    if weights_K.shape != values_BK.shape[1:] or not (weights_K.abs() <= LARGEST**0.5).all():
         raise ArgumentError(
             f"weights: got {weights_K.tolist()}, expected a finite number for each of the "
-            f"{values_BK.shape[1]} rewards"
+            f"{values_BK.shape[1]} rewards, of at most {LARGEST**0.5:g} in size"
         )
     return weights_K
 
@@ -103,7 +104,12 @@ def weighted_sum(rewards: Numbers, weights: Numbers | None = None) -> Tensor:
     rewards_BK = as_rewards(rewards)
     weights_K = as_weights(weights, rewards_BK)
     # A reward of weight 0 is ignored even where it is missing: 0 * NaN would be NaN.
-    return (rewards_BK.masked_fill(weights_K == 0, 0.0) * weights_K).sum(1)
+    parts_BK = rewards_BK.masked_fill(weights_K == 0, 0.0) * weights_K
+    # One after the other, as `rewards.Weighted` adds: the logged total is the loss's, bit for bit.
+    total_B = parts_BK.new_zeros(len(parts_BK))
+    for part_B in parts_BK.unbind(1):
+        total_B = total_B + part_B
+    return total_B
 
 
 def group_sum(values_BK: Tensor, groups: Groups) -> Tensor:

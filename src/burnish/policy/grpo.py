@@ -8,7 +8,7 @@ leave the statistics (see `groups`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from burnish.arguments import as_word
 from burnish.policy.base import Component, require
@@ -21,14 +21,14 @@ from burnish.policy.groups import (
     standardise,
     weighted_sum,
 )
-from burnish.policy.tensors import torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 SCALES = ("group_std", "batch_std", "none")
 
@@ -36,11 +36,17 @@ SCALES = ("group_std", "batch_std", "none")
 class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
     """Weighted sum of the rewards, centred in its group, then scaled (GRPO, Dr.GRPO)."""
 
-    scale: Literal["group_std", "batch_std", "none"] = "group_std"
-    eps: float = 1e-6
-    ddof: Literal[0, 1] = 1
+    ALIASES: ClassVar[tuple[str, ...]] = ("grpo",)
 
-    def __post_init__(self) -> None:
+    scale: Literal["group_std", "batch_std", "none"] = "group_std"
+    """What centred rewards are divided by: the group's deviation (GRPO), the batch's, or nothing
+    (Dr.GRPO)."""
+    eps: float = 1e-6
+    """Added to the deviation."""
+    ddof: Literal[0, 1] = 1
+    """1 divides the squares by n - 1, 0 by n."""
+
+    def check(self) -> None:
         require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
 
     def estimate(self, batch: RewardBatch) -> Estimate:

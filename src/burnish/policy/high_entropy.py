@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from burnish.arguments import as_number
 from burnish.policy.base import require
-from burnish.policy.tensors import as_finite, check_tensor, torch
 from burnish.policy.tokens import TokenBatch, TokenMarker
+from burnish.tensors import as_finite, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class HighEntropy(TokenMarker, frozen=True, tag="high_entropy"):
@@ -27,7 +27,7 @@ class HighEntropy(TokenMarker, frozen=True, tag="high_entropy"):
     share: float = 0.2
     """Of the tokens of a mini-batch."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 < self.share <= 1, "share", self.share, "above 0, up to 1")
 
     def mark(self, tokens: TokenBatch) -> Tensor:

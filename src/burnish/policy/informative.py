@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from burnish.policy.base import Component, Selection, require
 from burnish.policy.groups import as_groups, group_sum
-from burnish.policy.tensors import as_finite, check_tensor, torch
+from burnish.tensors import as_finite, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import Estimate, RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class KeepAll(Component, frozen=True, tag="all"):
@@ -35,10 +35,11 @@ class InformativeGroups(Component, frozen=True, tag="informative_groups"):
     """Groups whose rewards are all equal are dropped; `refill` samples more prompts (DAPO)."""
 
     refill: bool = True
+    """Sample more prompts in place of dropped groups."""
     max_rounds: int = 4
     """How many times a step may sample more prompts to fill its batch."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(self.max_rounds >= 1, "max_rounds", self.max_rounds, "at least 1")
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:

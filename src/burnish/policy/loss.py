@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def loss(recipe: Recipe, batch: LossBatch) -> Loss:
-    """Ratio, clip, correction, aggregate and auxiliary terms of a recipe on one micro-batch.
+    """Ratio, clip, correction, aggregate, critic and auxiliary terms of a recipe on one micro-batch.
 
     Micro-batches that share a normaliser add up. No value is read: that would wait for the device.
     """
@@ -54,6 +54,9 @@ def loss(recipe: Recipe, batch: LossBatch) -> Loss:
     )
     total = core["loss"]
     parts = {"surrogate": total.detach()}
+    critic = recipe.critic.term(batch, aggregate)
+    if critic is not None:
+        total, parts["value"] = total + critic, critic.detach()
     for component in recipe.auxiliary:
         name, term = component.name, component.term(batch, recipe.aggregate, recipe.ratio)
         total = total + term

@@ -19,7 +19,8 @@ from burnish.arguments import as_number, as_word, plain_number, refused
 from burnish.errors import ArgumentError
 from burnish.policy.aggregate import AGGREGATIONS, aggregate_loss
 from burnish.policy.base import Component
-from burnish.policy.tensors import (
+from burnish.policy.trust_region import bucket_sums
+from burnish.tensors import (
     as_finite,
     as_float64,
     as_logp,
@@ -29,13 +30,12 @@ from burnish.policy.tensors import (
     check_tensor,
     torch,
 )
-from burnish.policy.trust_region import bucket_sums
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import Normaliser
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 RATIO_LEVELS = ("token", "sequence", "sequence_token")
 

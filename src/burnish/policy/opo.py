@@ -8,7 +8,7 @@ range, a group of one gets 0 (verl gives it its reward), and missing rewards lea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
@@ -20,18 +20,20 @@ from burnish.policy.groups import (
     per_reward_advantages,
     weighted_sum,
 )
-from burnish.policy.tensors import as_lengths
+from burnish.tensors import as_lengths
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class LengthWeightedBaseline(Component, frozen=True, tag="length_weighted_baseline"):
     """Weighted sum of the rewards minus the group's mean, where long rollouts count more (OPO)."""
+
+    ALIASES: ClassVar[tuple[str, ...]] = ("opo",)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
         """Advantages of the rollouts that have every reward."""

@@ -12,26 +12,29 @@ from typing import TYPE_CHECKING
 
 from burnish.arguments import as_number
 from burnish.policy.base import Component, require
-from burnish.policy.tensors import as_float64, as_lengths
+from burnish.tensors import as_float64, as_lengths
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.base import Shaped
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class OverlongPenalty(Component, frozen=True, tag="overlong_penalty"):
     """Soft penalty for long responses (DAPO): 0 up to `limit - buffer`, then down to -1 at `limit`."""
 
     limit: int
+    """Length in tokens at which the penalty is whole."""
     buffer: int
+    """Tokens before `limit` over which it grows."""
     scale: float = 1.0
+    """Size of the whole penalty."""
     reward: str = ""
     """Name of the reward it is added to; empty takes the first whose weight is not 0."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(1 <= self.buffer <= self.limit, "buffer", self.buffer, f"1 to {self.limit}")
         require(math.isfinite(self.scale), "scale", self.scale, "a finite number")
 

@@ -6,10 +6,14 @@
 | slot           | signature                                                                  |
 |----------------|----------------------------------------------------------------------------|
 | `shaping`      | `f(rewards_BK, batch: RewardBatch, **options) -> rewards_BK`               |
-| `advantage`    | `f(rewards_BK, groups_B, weights_K, **options) -> (values_B, per_reward_BK)` |
+| `advantage`    | `f(rewards_BK, groups_B, weights_K, **options) -> (values_B or values_BT, per_reward_BK)` |
 | `select`       | `f(estimate: Estimate, batch: RewardBatch, **options) -> (keep_B, weights_B)` |
 | `trust_region` | `f(values_B, batch: RewardBatch, **options) -> (low_B, high_B)`            |
 | `auxiliary`    | `f(batch: LossBatch, **options) -> values_BT, aggregated and added to the loss` |
+
+An `advantage` function that also has a parameter `batch` is given the `RewardBatch`. Its values may be
+one a token, (B, T), where T is the longest answer (`batch.lengths_B.max()`), with 0 behind the end of
+each answer: `batch.has_token(T)` is the mask.
 
 A missing reward is NaN in the arguments. In the results NaN is allowed only for rollouts without any
 reward (and in shaped rewards); groups without reward differences get advantage 0 whatever the
@@ -33,8 +37,8 @@ from burnish.errors import ArgumentError, UserError, is_out_of_memory
 from burnish.policy.base import ClipBounds, Component, Selection
 from burnish.policy.batch import Estimate
 from burnish.policy.groups import as_groups, is_constant
-from burnish.policy.tensors import torch
 from burnish.source import describe, find_function
+from burnish.tensors import torch
 from burnish.user_code import kept
 
 if TYPE_CHECKING:
@@ -60,7 +64,9 @@ class Function(Component, frozen=True, tag="function"):
     """
 
     path: str
+    """Your function: `my_file.py:name` or `package.module:name`."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Fixed arguments of the function."""
 
     @property
     def name(self) -> str:
@@ -77,24 +83,31 @@ class Function(Component, frozen=True, tag="function"):
         return dataclasses.replace(shaped, rewards_BK=rewards_BK)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
-        """Advantages (B,) and each reward's own (B, K); 0 for rollouts without any reward."""
+        """Advantages, (B,) or (B, T), and each reward's own (B, K); 0 for rollouts without any."""
         where = f"advantage function '{self.path}'"
         rewards_BK, has_any_B = batch.rewards_BK, batch.has_any_B
-        result = _call(self, "advantage", rewards_BK, batch.groups_B, batch.weights_K)
+        more = {"batch": batch} if _takes_batch(self) else {}
+        result = _call(self, "advantage", rewards_BK, batch.groups_B, batch.weights_K, **more)
         values, per_reward = _pair(result, where)
-        values_B = _tensor(values, rewards_BK.shape[:1], where).masked_fill(~has_any_B, 0.0)
+        if isinstance(values, torch.Tensor) and values.ndim == 2:
+            values_B = _token_values(values, batch, where)
+        else:
+            values_B = _tensor(values, rewards_BK.shape[:1], where)
+        by_row = (len(values_B),) + (1,) * (values_B.ndim - 1)
+        values_B = values_B.masked_fill(~has_any_B.view(by_row), 0.0)
         per_reward_BK = _tensor(per_reward, rewards_BK.shape, where)
         per_reward_BK = per_reward_BK.masked_fill(rewards_BK.isnan(), 0.0)
         values_B = _finite(values_B, values_B.shape, where)
         per_reward_BK = _finite(per_reward_BK, rewards_BK.shape, where)
         is_flat_B = is_constant(rewards_BK, as_groups(batch.groups_B, rewards_BK)).all(1)
-        return Estimate(values_B.masked_fill(is_flat_B, 0.0), per_reward_BK, has_any_B)
+        flat = is_flat_B.view(by_row)
+        return Estimate(values_B.masked_fill(flat, 0.0), per_reward_BK, has_any_B)
 
     def select(self, estimate: Estimate, signal_B: Tensor, batch: RewardBatch) -> Selection:
         """Which rollouts to keep, bool (B,), and how much each counts, (B,)."""
         where = f"select function '{self.path}'"
         keep, weights = _pair(_call(self, "select", estimate, batch), where)
-        shape = estimate.values_B.shape
+        shape = estimate.values_B.shape[:1]
         keep_B, weights_B = _finite(keep, shape, where), _finite(weights, shape, where)
         if (weights_B < 0).any():
             raise UserError(f"{where} returned a weight of {weights_B.min()}; expected at least 0.")
@@ -140,8 +153,9 @@ def load_function(component: Function, slot: str) -> Callable[..., Any]:
     """The function that a component names; its file, name and signature are checked."""
     function = _function_at(component.path, f"{slot} function")
     name = component.path.rpartition(":")[2]
+    more = {"batch": "batch"} if slot == "advantage" and _has_batch(function, component) else {}
     try:
-        inspect.signature(function).bind(*SLOTS[slot], **component.options)
+        inspect.signature(function).bind(*SLOTS[slot], **component.options, **more)
     except TypeError as error:
         expected = ", ".join((*SLOTS[slot], *(f"{key}=..." for key in component.options)))
         raise UserError(
@@ -151,12 +165,41 @@ def load_function(component: Function, slot: str) -> Callable[..., Any]:
     return function
 
 
-def _call(component: Function, slot: str, *arguments: object) -> Any:
+def _takes_batch(component: Function) -> bool:
+    """Whether an advantage function asks for the batch beside its three arguments."""
+    return _has_batch(load_function(component, "advantage"), component)
+
+
+def _has_batch(function: Callable[..., Any], component: Function) -> bool:
+    return "batch" in inspect.signature(function).parameters and "batch" not in component.options
+
+
+def _token_values(values: Tensor, batch: RewardBatch, where: str) -> Tensor:
+    """One value a token, (B, T), 0 behind the end of each answer."""
+    rollouts = len(batch.lengths_B)
+    width = int(batch.lengths_B.max()) if rollouts else 0
+    if tuple(values.shape) != (rollouts, width):
+        raise UserError(
+            f"{where} returned {_describe(values)}; expected a tensor of shape ({rollouts},), one "
+            f"value a rollout, or ({rollouts}, {width}), one a token up to the longest answer."
+        )
+    read = values.detach().to(torch.float64)
+    behind = ~batch.has_token(width).to(read.device) & (read != 0)
+    if behind.any():
+        rollout, token = behind.nonzero()[0].tolist()
+        raise UserError(
+            f"{where} returned {read[rollout, token]:g} for token {token} of rollout {rollout}, "
+            f"which has {int(batch.lengths_B[rollout])} tokens; expected 0 behind its end."
+        )
+    return read
+
+
+def _call(component: Function, slot: str, *arguments: object, **more: object) -> Any:
     """Call the user's function; what it raises becomes one line that names the place."""
     function = load_function(component, slot)
     try:
         with kept(f"{slot} function '{component.path}'"):
-            return function(*arguments, **component.options)
+            return function(*arguments, **component.options, **more)
     # The boundary to other people's code: whatever it raises is their error, except a full GPU
     # and Ctrl-C.
     except BaseException as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from burnish.errors import UserError
 from burnish.policy.base import Component, require
-from burnish.policy.tensors import torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,12 +26,15 @@ class PositionWeight(Component, frozen=True, tag="position_weight"):
     """Positive verdicts of a judge times `clip(0.5 / f, low, high)`, f the share of their place."""
 
     reward: str = "genrm"
+    """Name of the reward that is weighted."""
     picks: str = "picked_first"
     """Reward that is 1 where the first text was picked, 0 where the second, NaN where neither."""
     low: float = 0.5
+    """Least factor."""
     high: float = 2.0
+    """Greatest factor."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.low <= self.high < math.inf, "low", self.low, "0 to `high`")
 
     def shape(self, shaped: Shaped, batch: RewardBatch) -> Shaped:

@@ -14,7 +14,7 @@ from burnish.arguments import as_number, as_word
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
 from burnish.policy.groups import as_groups, is_constant
-from burnish.policy.tensors import (
+from burnish.tensors import (
     as_float64,
     as_lengths,
     as_mask,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class NoPostScale(Component, frozen=True, tag="none"):
@@ -44,6 +44,7 @@ class BatchWhiten(Component, frozen=True, tag="batch_whiten"):
     """Standardise the advantages over the kept part of the batch (GDPO)."""
 
     scope: Literal["token", "rollout"] = "token"
+    """What a rollout counts for in mean and deviation: its tokens, or one."""
     shift: bool = True
     """Subtract the mean; False only divides by the standard deviation."""
     ignore_zero_signal: bool = True

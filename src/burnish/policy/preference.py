@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from burnish.arguments import as_number, as_word, refused
-from burnish.policy.tensors import (
+from burnish.tensors import (
     as_lengths,
     as_logp,
     as_mask,
@@ -31,7 +31,7 @@ from burnish.policy.tensors import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 REDUCTIONS = ("mean", "none")
 

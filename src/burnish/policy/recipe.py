@@ -1,9 +1,9 @@
 """A `Recipe` names one component of each slot of policy optimisation; names and numbers only.
 
-    shaping  weights  advantage  select  post_scale      rewards -> advantages, once a step
-    ratio  trust_region  surrogate  dual_clip            advantages -> token losses
-    tokens  correction                                   which tokens count, and how much
-    aggregate  auxiliary                                 token losses -> one number
+    shaping  weights  advantage  critic  select  post_scale   rewards -> advantages, once a step
+    ratio  trust_region  surrogate  dual_clip                 advantages -> token losses
+    tokens  correction                                        which tokens count, and how much
+    aggregate  auxiliary                                      token losses -> one number
 
 A method is a choice of components, written out in `recipes/<method>.toml`. A new component is one
 module (settings, function, docstring) and its name in the union of its slot in `components.py`; or,
@@ -23,12 +23,13 @@ from burnish.errors import ArgumentError
 from burnish.policy.adaptive_entropy import AdaptiveEntropy
 from burnish.policy.aggregate import Aggregate
 from burnish.policy.auxiliary import KL, SFT, Entropy
-from burnish.policy.base import require
+from burnish.policy.base import Settings, require
 from burnish.policy.brpo import Raw, Skew
 from burnish.policy.components import (
     Advantage,
     Auxiliary,
     Correction,
+    Critic,
     PostScale,
     Select,
     Shaping,
@@ -41,6 +42,8 @@ from burnish.policy.conflict import Magnitude, RandomDrop, SignConflict, SnrConf
 from burnish.policy.contrast.component import Contrastive
 from burnish.policy.correction import NoCorrection
 from burnish.policy.covariance import ClipCov, KlCov
+from burnish.policy.critic import NoCritic
+from burnish.policy.gae import GeneralisedAdvantage
 from burnish.policy.gmpo import GeometricMean
 from burnish.policy.grpo import SumThenNormalise
 from burnish.policy.informative import InformativeGroups, KeepAll
@@ -58,17 +61,25 @@ from burnish.policy.trust_region import StaticRegion
 P = TypeVar("P", bound=Struct)
 
 
-class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Recipe(Settings, frozen=True, kw_only=True):
     """The components of one method."""
 
     shaping: tuple[Shaping, ...] = ()
+    """Changes of the rewards before they are compared, one after another."""
     weights: Weights = GivenWeights()
     """How much each reward counts in the advantage."""
     advantage: Advantage = SumThenNormalise()
+    """How rewards become the advantage of each rollout."""
+    critic: Critic = NoCritic()
+    """Who says what reward to expect from each token on, for `gae`."""
     select: Select = KeepAll()
+    """Which rollouts are trained on."""
     post_scale: PostScale = NoPostScale()
+    """Rescaling of the advantages over the batch."""
     ratio: Literal["token", "sequence", "sequence_token"] = "token"
+    """Probability ratio to the policy that sampled: of each token, or one of the whole answer."""
     trust_region: TrustRegion = StaticRegion()
+    """How far the ratio may move before it is clipped."""
     surrogate: Surrogate = Clipped()
     """The loss of each token from its ratio, its advantage and its bounds."""
     dual_clip: float = 0.0
@@ -78,9 +89,11 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     correction: Correction = NoCorrection()
     """Importance weights for rollouts that a stale, remote or quantised sampler wrote."""
     aggregate: Aggregate = Aggregate()
+    """How token losses become one number."""
     auxiliary: tuple[Auxiliary, ...] = ()
+    """Terms that are added to the policy loss."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         is_off_or_bound = self.dual_clip == 0 or 1 < self.dual_clip < math.inf
         require(is_off_or_bound, "dual_clip", self.dual_clip, "0 (off) or above 1")
         reason = contradiction(self)
@@ -89,8 +102,18 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def needs_reference(self) -> bool:
-        """True where a reference model must be held for a KL term."""
+        """True where a reference model must be held for a KL, in the loss or in the reward."""
+        return self.has_kl_term or (self.gae is not None and self.gae.kl != 0)
+
+    @property
+    def has_kl_term(self) -> bool:
+        """True where every update must bring the reference model's log-probs."""
         return any(isinstance(term, KL) and term.coefficient != 0 for term in self.auxiliary)
+
+    @property
+    def gae(self) -> GeneralisedAdvantage | None:
+        """The component that needs a critic's values."""
+        return self.advantage if isinstance(self.advantage, GeneralisedAdvantage) else None
 
     @property
     def needs_entropy(self) -> bool:
@@ -143,7 +166,8 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 def contradiction(recipe: Recipe) -> str:
     """Why the components of a recipe make no sense together; empty where they do."""
-    for find in (_in_shaping, _in_selection, _in_credit, _in_baseline, _in_surrogate):
+    finders = (_in_shaping, _in_selection, _in_credit, _in_critic, _in_baseline, _in_surrogate)
+    for find in finders:
         reason = find(recipe)
         if reason:
             return reason
@@ -183,7 +207,7 @@ def _in_selection(recipe: Recipe) -> str:
             "select: 'skew' counts wins and losses against a reference, and the advantage "
             f"'{_tag(type(recipe.advantage))}' centres them away; use advantage 'raw'"
         )
-    if isinstance(recipe.select, filters) and (is_raw or recipe.stepwise):
+    if isinstance(recipe.select, filters) and (is_raw or recipe.stepwise or recipe.gae):
         return (
             f"select: '{_tag(type(recipe.select))}' looks for rewards that disagree on a rollout; "
             f"advantage '{_tag(type(recipe.advantage))}' keeps them apart or never compares them. "
@@ -193,22 +217,43 @@ def _in_selection(recipe: Recipe) -> str:
 
 
 def _in_credit(recipe: Recipe) -> str:
-    if recipe.stepwise is None:
-        return ""
+    by_token = recipe.stepwise or recipe.gae
+    return token_credit_conflict(recipe, f"'{_tag(type(by_token))}'") if by_token else ""
+
+
+def _in_critic(recipe: Recipe) -> str:
+    has_critic = not isinstance(recipe.critic, NoCritic)
+    if recipe.gae and not has_critic:
+        return "critic: 'gae' reads the values of a critic, and the recipe has none; use critic 'shared'"
+    if has_critic and not recipe.gae:
+        return (
+            f"critic: advantage '{_tag(type(recipe.advantage))}' never reads its values; use "
+            "advantage 'gae', or critic 'none'"
+        )
+    if recipe.gae and recipe.gae.kl and recipe.has_kl_term:
+        return (
+            "auxiliary: 'kl' is a term of the loss, and advantage.kl takes the same from every token's "
+            "reward; use one of the two"
+        )
+    return ""
+
+
+def token_credit_conflict(recipe: Recipe, advantage: str) -> str:
+    """Why the recipe cannot use an advantage a token, with the remedy; empty where it can."""
     if recipe.ratio != "token":
         return (
-            f"ratio: '{recipe.ratio}' gives the whole answer one ratio, 'stepwise' each section its "
+            f"ratio: '{recipe.ratio}' gives the whole answer one ratio, {advantage} each token its "
             "own advantage; use ratio 'token'"
         )
     if isinstance(recipe.post_scale, BatchWhiten):
         return (
-            "post_scale: 'batch_whiten' scales one number a rollout, 'stepwise' has one a token; "
+            f"post_scale: 'batch_whiten' scales one number a rollout, {advantage} has one a token; "
             "use 'none'"
         )
     if isinstance(recipe.weights, TriFactor):
         return (
-            "weights: 'tri_factor' trades rewards of a whole answer against each other, 'stepwise' "
-            "gives each its own tokens; use 'given'"
+            f"weights: 'tri_factor' trades rewards of a whole answer against each other, {advantage} "
+            "has an advantage a token; use 'given'"
         )
     return ""
 
@@ -219,12 +264,13 @@ def _in_baseline(recipe: Recipe) -> str:
             "shaping: changes the rewards of the sampled answers, and 'greedy_baseline' compares them "
             "with that of a greedy one as it is; use shaping = []"
         )
-    if isinstance(recipe.advantage, BatchNormalise) and isinstance(
+    without_groups = BatchNormalise | GeneralisedAdvantage
+    if isinstance(recipe.advantage, without_groups) and isinstance(
         recipe.select, InformativeGroups
     ):
         return (
-            "select: 'informative_groups' drops groups of equal rewards, and 'batch_normalise' learns "
-            "from them too; use select 'all'"
+            "select: 'informative_groups' drops groups of equal rewards, and "
+            f"'{_tag(type(recipe.advantage))}' learns from them too; use select 'all'"
         )
     return ""
 

@@ -17,14 +17,14 @@ from burnish.errors import ArgumentError
 from burnish.policy.base import Component, require
 from burnish.policy.groups import as_groups, as_rewards, deviations
 from burnish.policy.state import PolicyState, ReferenceStats
-from burnish.policy.tensors import as_float64, torch
+from burnish.tensors import as_float64, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.base import Shaped
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 MAD_TO_SD = 1.4826
 """The deviation of a normal distribution over its median absolute deviation."""
@@ -36,7 +36,9 @@ class ReferenceFrozen(Component, frozen=True, tag="reference_frozen"):
     """Rewards in units of the start model: `(R - mean) / sd`, measured once, never moved (MedAlign)."""
 
     clip: float = 5.0
+    """Largest size of a reward in deviations of the start model."""
     sd_floor: float = 1e-3
+    """Least deviation that a reward is divided by."""
     robust: bool = False
     """Median and median absolute deviation instead of mean and deviation."""
     prompts: int = 64
@@ -47,7 +49,7 @@ class ReferenceFrozen(Component, frozen=True, tag="reference_frozen"):
     """Measure the unit again, on a step's own answers, where more than this share of one reward's
     values stand at the clip; 1 never does. Rewards that are constant there keep theirs."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         above = self.refreeze_above
         require(0 < above <= 1, "refreeze_above", above, "above 0, up to 1 (never)")
         require(0 < self.clip < math.inf, "clip", self.clip, "above 0")

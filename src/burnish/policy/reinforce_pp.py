@@ -10,23 +10,25 @@ and a batch of equal rewards gets 0. There is no discount: a reward belongs to t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
 from burnish.policy.groups import per_reward_advantages, weighted_sum
 from burnish.policy.post_scale import batch_whiten
-from burnish.policy.tensors import torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class BatchNormalise(Component, frozen=True, tag="batch_normalise"):
     """Weighted sum of the rewards, standardised over all rollouts of the step (REINFORCE++)."""
+
+    ALIASES: ClassVar[tuple[str, ...]] = ("reinforce_pp", "reinforce_plus_plus")
 
     scope: Literal["token", "rollout"] = "token"
     """What a rollout counts for in mean and deviation: its tokens, or one."""

@@ -9,23 +9,25 @@ baseline that failed is no 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from burnish.errors import ArgumentError
 from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
 from burnish.policy.groups import CONSTANT_RANGE, as_rewards, as_weights, weighted_sum
-from burnish.policy.tensors import check_shape, torch
+from burnish.tensors import check_shape, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class GreedyBaseline(Component, frozen=True, tag="greedy_baseline"):
     """Weighted sum of the rewards minus that of the prompt's greedy answer (ReMax)."""
+
+    ALIASES: ClassVar[tuple[str, ...]] = ("remax",)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
         """Advantages of the rollouts that have every reward, and a baseline."""

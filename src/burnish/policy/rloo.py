@@ -9,7 +9,7 @@ missing rewards leave the statistics (see `groups`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from burnish.policy.base import Component
 from burnish.policy.batch import Estimate
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class LeaveOneOut(Component, frozen=True, tag="leave_one_out"):
     """Weighted sum of the rewards minus the mean of the group's other rollouts (RLOO)."""
+
+    ALIASES: ClassVar[tuple[str, ...]] = ("rloo",)
 
     def estimate(self, batch: RewardBatch) -> Estimate:
         """Advantages of the rollouts that have every reward."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from burnish.arguments import as_number
 from burnish.policy.base import Component, require
 from burnish.policy.objective import Surrogate, SurrogateTerms
-from burnish.policy.tensors import check_terms, torch
+from burnish.tensors import check_terms, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,9 +24,11 @@ class Sapo(Component, frozen=True, tag="sapo"):
     """The advantage times a sigmoid gate of the ratio (SAPO)."""
 
     tau_positive: float = 1.0
+    """Steepness of the gate where the advantage is above 0."""
     tau_negative: float = 1.05
+    """Steepness of the gate where the advantage is below 0."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for key in ("tau_positive", "tau_negative"):
             require(0 < getattr(self, key) < math.inf, key, getattr(self, key), "above 0, finite")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.policy.balance import BalanceState
 from burnish.policy.contrast.head import HeadState
-from burnish.policy.tensors import torch
+from burnish.tensors import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,7 +4,8 @@ A response is cut into segments (a grade, then its sections) with a reward each.
 standardised in its group on its own, as GDPO does, and credited to the tokens of its own segment
 (`local`), or to these and all tokens before them (`to_go`). From AFRL (arXiv 2602.10006), whose
 equations we could not read: `local` is our default, because a grade that stands first would
-otherwise be credited with the prose that follows it.
+otherwise be credited with the prose that follows it. Without headings the one reward is that of the
+whole answer, which is GRPO's.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from burnish.policy.groups import (
     per_reward_advantages,
     standardise,
 )
-from burnish.policy.tensors import as_float64, as_mask
+from burnish.tensors import as_float64, as_mask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 CREDITS = ("local", "to_go")
 
@@ -40,15 +41,18 @@ class Stepwise(Component, frozen=True, tag="stepwise"):
     """Each section of an answer is credited with its own reward (AFRL): advantages by token."""
 
     rewards: tuple[str, ...]
-    """Rewards by section: the first is that of the answer's first token, then one a heading."""
+    """Rewards by section: the first is that of the answer's first token, then one a heading. A
+    single one, without headings, is that of the whole answer."""
     headings: tuple[str, ...] = ()
     """How sections 1, 2, ... begin, each on a line of its own: `rule:`, `why:`."""
     credit: Literal["local", "to_go"] = "local"
     """`to_go` also credits a section with the rewards of those after it."""
     eps: float = 1e-6
+    """Added to the deviation."""
     ddof: Literal[0, 1] = 1
+    """1 divides the squares by n - 1, 0 by n."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
         expected = f"{len(self.rewards) - 1}, one for each reward after the first"
         require(

@@ -24,7 +24,7 @@ from burnish.policy.groups import as_groups, as_rewards, as_weights, centre
 from burnish.policy.grpo import grpo_advantage
 from burnish.policy.reference import reference_frozen_normalise
 from burnish.policy.state import WeightState
-from burnish.policy.tensors import as_float64, check_shape, check_tensor, torch
+from burnish.tensors import as_float64, check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
     from burnish.policy.state import PolicyState
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 FEWEST_ROLLOUTS = 3
 """Two points always lie on a line: their correlation says nothing."""
@@ -58,15 +58,21 @@ class TriFactor(Component, frozen=True, tag="tri_factor"):
     threshold: dict[str, float] = msgspec.field(default_factory=dict)
     """By reward: a rollout whose reward is below this breaks the rule."""
     eta_weak: float = 0.5
+    """How strongly rewards that lag are raised; 0: not at all."""
     eta_red: float = 1.0
+    """How strongly rewards that say the same are lowered; 0: not at all."""
     w_min: float = 0.2
+    """Least weight, as a multiple of the mean."""
     w_max: float = 4.0
+    """Greatest weight, as a multiple of the mean."""
     beta: float = 0.8
     """Smoothing of the weights; `beta_progress` and `beta_violation` of what they follow."""
     beta_progress: float = 0.8
+    """Smoothing of the mean reward that lag is measured by."""
     beta_violation: float = 0.8
+    """Smoothing of the share of broken rules."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for key in ("beta", "beta_progress", "beta_violation"):
             require(0 <= getattr(self, key) < 1, key, getattr(self, key), "0 to below 1")
         require(0 < self.w_min <= 1 <= self.w_max, "w_min", self.w_min, "above 0, up to 1")

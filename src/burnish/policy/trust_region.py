@@ -18,14 +18,14 @@ from burnish.arguments import as_number, plain_number, shown
 from burnish.errors import ArgumentError
 from burnish.policy.base import ClipBounds, Component, require
 from burnish.policy.groups import as_groups, as_rewards, group_sum, weighted_sum
-from burnish.policy.tensors import as_finite, as_float64, check_shape, check_tensor, torch
+from burnish.tensors import as_finite, as_float64, check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 PASS_BUCKETS = ("pass_0_0.2", "pass_0.2_0.4", "pass_0.4_0.6", "pass_0.6_0.8", "pass_0.8_1")
 """A rate on an edge belongs to the upper of the two; 1 to the last."""
@@ -38,9 +38,11 @@ class StaticRegion(Component, frozen=True, tag="static"):
     """The same clip interval 1 - low .. 1 + high for every rollout."""
 
     low: float = 0.2
+    """How far the ratio may fall below 1."""
     high: float = 0.2
+    """How far the ratio may rise above 1."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 <= self.low < 1, "low", self.low, "0 to below 1")
         require(0 <= self.high < math.inf, "high", self.high, "at least 0")
 

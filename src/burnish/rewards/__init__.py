@@ -65,6 +65,7 @@ from burnish.rewards.select import (
     sequential_knockout,
     win_counts,
 )
+from burnish.rewards.tournament import Tournament
 from burnish.rewards.versus import VersusReference, versus_metrics
 
 __all__ = [
@@ -112,6 +113,7 @@ __all__ = [
     "TagsConfig",
     "ToolCall",
     "ToolCallConfig",
+    "Tournament",
     "VersusConfig",
     "VersusReference",
     "Weighted",

@@ -101,7 +101,10 @@ class Weighted(Combination):
         if undecided and (self.missing == "fail" or not decided):
             reason = f"part '{undecided[0].name}' has no value: {undecided[0].reason}"
             return Reward.failed(self.name, undecided[0].status, reason, parts=parts)
-        total = sum([weight * value for weight, value in decided])
+        # One after the other, as the advantages add: `sum` rounds otherwise in newer Pythons.
+        total = 0.0
+        for weight, value in decided:
+            total += weight * value
         if undecided:
             all_weight = sum(abs(part.weight) for part in counting)
             total *= all_weight / sum(abs(weight) for weight, _ in decided)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from burnish.activity import moved
 from burnish.errors import RewardError, UserError
 from burnish.records import Status
 from burnish.source import describe
@@ -69,6 +70,7 @@ def call_each(
             if isinstance(call, Exception):
                 raise call
             calls.append(call)
+            moved()
             if cancelled.is_set():
                 break
     return calls
@@ -116,6 +118,6 @@ def _work(
         # Boundary: a reward function is foreign code. Ctrl-C never arrives in this thread, so a
         # KeyboardInterrupt is the function's own, like SystemExit and any other BaseException.
         except BaseException as error:
-            results.put(Call(failure=(Status.INFRA_ERROR, describe(error))))
+            results.put(Call(failure=(Status.REWARD_ERROR, describe(error))))
         if any(end.is_set() for end in ends):
             return

@@ -9,7 +9,7 @@
 `prompt` and `messages` from the task; any other name from the task's fields. A function that takes
 `responses`, `texts` or `completions` sees the whole group as lists and returns a list. It may
 return a number, a bool, None (abstains) or a `Reward`; anything else breaks its contract and stops
-the run with one line. An exception is `infra_error` for that sample alone.
+the run with one line. An exception is `reward_error` for that sample alone.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class FunctionReward:
         except BaseException as error:  # boundary: a reward function is foreign code
             if is_cancelled(error):
                 raise
-            return Call(failure=(Status.INFRA_ERROR, describe(error)))
+            return Call(failure=(Status.REWARD_ERROR, describe(error)))
 
     def _whole(self, reward: Reward, response: Response) -> Reward:
         """A reward that a function has made, every part of it of the right type."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -63,8 +63,11 @@ class BudgetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     calls: int | None = None
+    """Most calls."""
     tokens: int | None = None
+    """Most tokens, read and written."""
     usd: float | None = None
+    """Most dollars, by the prices given."""
 
 
 class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
@@ -83,12 +86,19 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     anchor: str = ""
     """Task field with the response that a pair judge compares with."""
     both_orders: bool = True
+    """Ask about each pair in both orders."""
     rule: OrderRule | None = None
-    """How two orders become one value; the method's own by default."""
+    """How two orders become one value: votes, mean, strict or abstain; the method's own by default.
+
+    "abstain" gives no value where the orders disagree. A judge of `versus` leaves this to
+    `inconsistent` there.
+    """
     temperature: float = 0.0
+    """Of the judge's sampling; 0 is greedy."""
     max_tokens: int | None = None
     """Of one reply; by default 1024, or what the method needs."""
     seed: int = 0
+    """Seed of the judge's sampling."""
     repairs: int = 1
     """How often an unreadable reply is asked for once more."""
     deadline_s: float = 120.0
@@ -98,14 +108,25 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
     record: str = ""
     """JSON-lines file to which every question and raw reply is appended."""
     budget: BudgetConfig = BudgetConfig()
+    """What the judge may spend."""
     api_key_env: str = ""
     """Name of the environment variable that holds the server's key."""
     concurrency: int = 16
     """Requests under way at a server at once."""
     requests_per_minute: float | None = None
+    """Most requests a minute that a server is sent; no limit by default."""
     tokens_per_minute: float | None = None
     """Most that a server is sent; no limit by default."""
+    retries: int = 4
+    """Further requests after one that failed outside, a hedge included."""
+    hedge_after_s: float | None = None
+    """Send a second copy of a request that takes longer than this; the first answer counts."""
+    structured: Literal["auto", "on", "off"] = "auto"
+    """Ask the server to force the JSON form of the verdict (`response_format`), for the judges whose
+    reply is one object: direct, point and list. "auto" stops where the server refuses or ignores it.
+    """
     prompt_usd: float = 0.0
+    """Price in dollars for a million tokens that the judge reads."""
     completion_usd: float = 0.0
     """Prices in dollars for a million tokens."""
 
@@ -165,7 +186,7 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
 
     def _server(self) -> dict[str, Any]:
         if "://" not in self.model:
-            for key in ("requests_per_minute", "tokens_per_minute"):
+            for key in ("requests_per_minute", "tokens_per_minute", "hedge_after_s"):
                 if getattr(self, key) is not None:
                     raise UserError(
                         f"reward '{self.title}': {key} limits a server, but the model is "
@@ -182,7 +203,10 @@ class JudgeRewardConfig(CheckConfig, frozen=True, tag="judge"):
                 concurrency=self.concurrency,
                 requests_per_minute=self.requests_per_minute,
                 tokens_per_minute=self.tokens_per_minute,
+                retries=self.retries,
+                hedge_after_s=self.hedge_after_s,
             ),
+            "structured": self.structured,
             "prices": Prices(prompt_usd=self.prompt_usd, completion_usd=self.completion_usd),
         }
 
@@ -286,7 +310,9 @@ class FunctionJudgeConfig(BaseJudgeConfig, frozen=True, tag="function"):
     """Your own function of (prompt, a, b), or of a list of such pairs; gives two scores a pair."""
 
     path: str
+    """Your function: `my_file.py:name` or `package.module:name`."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Fixed arguments of the function."""
     deadline_s: float = 30.0
     """Wall clock of one call."""
 
@@ -300,17 +326,27 @@ class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
     """A model behind an OpenAI-style server, asked for criteria, evidence and two scores."""
 
     url: str
+    """Such as `http://127.0.0.1:8000/v1`."""
     model: str
+    """The name under which the server serves it."""
     api_key_env: str = ""
     """Name of the environment variable that holds the key; empty where none is needed."""
     temperature: float = 0.6
+    """Of the judge's sampling; 0 is greedy."""
     max_tokens: int = 2048
+    """Most tokens of one reply."""
     seed: int = 0
+    """Seed of the judge's sampling."""
     concurrency: int = 32
     """Questions of one group under way at once."""
     requests_per_minute: float | None = None
+    """Most requests a minute that the server is sent; no limit by default."""
     tokens_per_minute: float | None = None
     """Most that the server is sent; no limit by default."""
+    retries: int = 4
+    """Further requests after one that failed outside, a hedge included."""
+    hedge_after_s: float | None = None
+    """Send a second copy of a request that takes longer than this; the first answer counts."""
 
     def build(self) -> LMPairJudge:
         """The judge; no request is sent before the first question."""
@@ -321,6 +357,8 @@ class LMJudgeConfig(BaseJudgeConfig, frozen=True, tag="lm"):
             concurrency=self.concurrency,
             requests_per_minute=self.requests_per_minute,
             tokens_per_minute=self.tokens_per_minute,
+            retries=self.retries,
+            hedge_after_s=self.hedge_after_s,
         )
         return LMPairJudge(
             OpenAILM(self.url, self.model, api_key_env=self.api_key_env or None, limits=limits),

@@ -230,7 +230,7 @@ class CallablePairJudge(ExplainingJudge):
         except BaseException as error:  # boundary: a judge is foreign code
             if is_cancelled(error):
                 raise
-            return Call(failure=(Status.INFRA_ERROR, describe(error)))
+            return Call(failure=(Status.REWARD_ERROR, describe(error)))
 
 
 class ScoreJudge(ExplainingJudge):

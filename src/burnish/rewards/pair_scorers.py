@@ -17,7 +17,7 @@ from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
 from burnish.rewards.combine import Combination, Voting, adopt
 from burnish.rewards.scorer import Scope, Scorer, checked, gather
 
-OrderRule = Literal["mean", "votes", "strict"]
+OrderRule = Literal["mean", "votes", "strict", "abstain"]
 
 
 class BothOrders(Voting):
@@ -27,6 +27,7 @@ class BothOrders(Voting):
     "mean": the mean where the orders agree; orders that name different winners `abstain`.
     "votes": half the sum of the two signs, -1 to 1; orders that disagree are a tie, 0, which counts.
     "strict": 1 or -1 only where both orders name that winner, else 0.
+    "abstain": 1, -1 or 0 where both orders say the same; no value (`abstain`) where they do not.
     An order without a value leaves the pair without one, whatever the rule.
     """
 
@@ -65,20 +66,26 @@ def join_orders(name: str, one: Reward, two: Reward, rule: OrderRule) -> Reward:
         reason = f"one order has no value: {undecided.reason}"
         return Reward.failed(name, undecided.status, reason, parts=parts)
     is_split = one.value * two.value < 0
+    if rule == "abstain":
+        is_split = _sign(one.value) != _sign(two.value)
     reason = f"the orders disagree: {one.value:+g} and {two.value:+g}" if is_split else ""
-    if is_split and rule == "mean":
+    if is_split and rule in ("mean", "abstain"):
         return Reward.failed(name, Status.ABSTAIN, reason, parts=parts)
     return Reward(name, two_orders(one.value, two.value, rule), parts=parts, reason=reason)
 
 
 def two_orders(forward: float, backward: float, rule: OrderRule) -> float:
-    """One value of two, both seen from the same response."""
+    """One value of two, both seen from the same response; `join_orders` sees where they disagree."""
     if rule == "mean":
         return (forward + backward) / 2
-    votes = (forward > 0) - (forward < 0), (backward > 0) - (backward < 0)
-    if rule == "strict":
+    votes = _sign(forward), _sign(backward)
+    if rule in ("strict", "abstain"):
         return float(votes[0]) if votes[0] == votes[1] else 0.0
     return sum(votes) / 2
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
 
 
 class Anchor(Combination):

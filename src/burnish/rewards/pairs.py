@@ -24,7 +24,11 @@ from burnish.numbers import plain
 from burnish.rewards.scorer import as_float
 
 VoteRule = Literal["unanimous", "majority", "mean"]
+Inconsistent = float | Literal["abstain"]
+"""The outcome of votes that do not agree: a number from -1 to 1, or none at all."""
 
+DISAGREE = "the orders or votes name different winners"
+"""Why a pair has no outcome where `inconsistent` is "abstain"."""
 LOWEST, HIGHEST = 0.0, 10.0
 """The scale that a judge is asked to score on."""
 
@@ -75,17 +79,19 @@ def pair_outcome(
 
 
 def vote(
-    outcomes: Iterable[float | None], rule: VoteRule = "unanimous", inconsistent: float = 0.0
+    outcomes: Iterable[float | None],
+    rule: VoteRule = "unanimous",
+    inconsistent: Inconsistent = 0.0,
 ) -> float | None:
     """One outcome from several votes on the same pair; None without votes.
 
-    `unanimous`: what all votes say, else `inconsistent` (-1 is the strict published rule); where a
-    vote is missing and the others agree, the outcome is unknown: None. `majority`: +1 or -1,
+    `unanimous`: what all votes say, else `inconsistent` (-1 is the strict published rule, "abstain"
+    is None: no outcome); where a vote is missing and the others agree, the outcome is unknown: None. `majority`: +1 or -1,
     whichever has more votes; `inconsistent` where both have as many, 0 where all are ties. `mean`:
     the mean; these two leave votes that are missing (None or NaN) out.
     """
     as_word("rule", rule, get_args(VoteRule))
-    inconsistent = as_number("inconsistent", inconsistent, low=-1, high=1)
+    split = None if inconsistent == "abstain" else _split_value(inconsistent)
     given = [None if _is_nan(one) else one for one in as_list("outcomes", outcomes)]
     votes = [one for one in as_numbers("outcomes", given, missing=True) if one is not None]
     if not votes:
@@ -96,7 +102,7 @@ def vote(
         return None if rule == "unanimous" and len(votes) < len(given) else votes[0]
     balance = sum(value > 0 for value in votes) - sum(value < 0 for value in votes)
     if rule == "unanimous" or balance == 0:
-        return inconsistent
+        return split
     return math.copysign(1.0, balance)
 
 
@@ -105,7 +111,7 @@ Vote = Sequence[tuple[float, float] | None]
 
 
 def tally(
-    votes: Sequence[Vote], rule: VoteRule, *, tie: float = 0.0, inconsistent: float = 0.0
+    votes: Sequence[Vote], rule: VoteRule, *, tie: float = 0.0, inconsistent: Inconsistent = 0.0
 ) -> float | None:
     """The outcome of a pair that was asked several times, each time in one order or in both.
 
@@ -182,6 +188,12 @@ def two_finite(scores: Iterable[float] | None) -> tuple[float, float] | None:
     if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
         return None
     return numbers[0], numbers[1]
+
+
+def _split_value(inconsistent: object) -> float:
+    if isinstance(inconsistent, str):
+        raise refused("inconsistent", inconsistent, "a number from -1 to 1, or 'abstain'")
+    return as_number("inconsistent", inconsistent, low=-1, high=1)
 
 
 def _is_nan(value: object) -> bool:

@@ -13,6 +13,7 @@ import math
 import numbers
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -20,6 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import anyio
 from msgspec.structs import replace
 
+from burnish.activity import advance, waiting_for
 from burnish.concurrency import gather as gather
 from burnish.errors import RewardError, UserError, did_you_mean
 from burnish.records import Finish, Response, Reward, Status, Task
@@ -111,7 +113,11 @@ async def _guarded(
     except BaseException as error:  # boundary: a scorer is foreign code
         if is_cancelled(error):
             raise
-        return all_failed(Status.INFRA_ERROR, describe(error))
+        is_ours = type(scorer).__module__.partition(".")[0] == "burnish"
+        status = Status.INFRA_ERROR if is_ours else Status.REWARD_ERROR
+        return all_failed(status, describe(error))
+    finally:
+        advance(f"reward {scorer.name}", len(responses))
     if is_late:
         return all_failed(Status.TIMEOUT, f"no score within {deadline_s:g} s")
     return _contract(scorer.name, responses, result)
@@ -235,4 +241,8 @@ async def score_groups(
         partial(checked, scorer, task, responses, deadline_s=deadline_s)
         for task, responses in items
     ]
-    return await gather(calls, limit=limit)
+    answers = sum(len(responses) for _, responses in items)
+    with ExitStack() as waits:
+        for leaf in leaves(scorer):
+            waits.enter_context(waiting_for(f"reward {leaf.name}", "answers", total=answers))
+        return await gather(calls, limit=limit)

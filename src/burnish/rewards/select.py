@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 from burnish.arguments import (
+    LARGEST_COUNT,
     as_list,
     as_number,
     as_numbers,
@@ -313,7 +314,7 @@ def all_pairs(count: int) -> Iterator[tuple[int, int]]:
 
 def win_counts(count: int, matches: Sequence[Match]) -> list[float]:
     """Wins of each candidate, a tie half a win for both."""
-    wins = [0.0] * as_whole("count", count, low=0)
+    wins = [0.0] * as_whole("count", count, low=0, high=LARGEST_COUNT)
     for match in _checked(count, matches):
         if match.value is None:
             continue
@@ -325,7 +326,7 @@ def win_counts(count: int, matches: Sequence[Match]) -> list[float]:
 
 def win_rates(count: int, matches: Sequence[Match]) -> list[float | None]:
     """Wins over matches with a verdict; None for a candidate that has none."""
-    played = [0] * as_whole("count", count, low=0)
+    played = [0] * as_whole("count", count, low=0, high=LARGEST_COUNT)
     for match in _checked(count, matches):
         if match.value is not None:
             played[match.first] += 1
@@ -346,7 +347,7 @@ def bradley_terry(
     # Without a prior an unbeaten candidate would be infinite.
     prior = as_number("prior", prior, above=0)
     tolerance = as_number("tolerance", tolerance, above=0)
-    count = as_whole("count", count, low=0)
+    count = as_whole("count", count, low=0, high=LARGEST_COUNT)
     games: dict[tuple[int, int], list[float]] = {}
     for match in _checked(count, matches):
         if match.value is not None and match.first != match.second:

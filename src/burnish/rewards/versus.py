@@ -29,7 +29,14 @@ from burnish.rewards.pair_judges import (
     ask,
     judge_name,
 )
-from burnish.rewards.pairs import VoteRule, pair_outcome, settled, tally
+from burnish.rewards.pairs import (
+    DISAGREE,
+    Inconsistent,
+    VoteRule,
+    pair_outcome,
+    settled,
+    tally,
+)
 from burnish.rewards.scorer import Scope
 from burnish.seeds import Seeds, derive, digest
 
@@ -90,7 +97,7 @@ class VersusReference:
         both_orders: bool = True,
         tie: float = 0.0,
         rule: VoteRule = "unanimous",
-        inconsistent: float = 0.0,
+        inconsistent: Inconsistent = 0.0,
         deadline_s: float | None = 45.0,
         name: str = "versus",
         weight: float = 1.0,
@@ -134,6 +141,12 @@ class VersusReference:
             rows[i].append(
                 self._comparison(responses[i], responses[r], questions.get((i, r)), answers)
             )
+        return self._rewards(responses, rows)
+
+    def _rewards(
+        self, responses: Sequence[Response], rows: Sequence[Sequence[Comparison]]
+    ) -> list[Reward]:
+        """One reward a response, from its comparisons."""
         return [self._reward(row) for row in rows]
 
     def _check(self) -> None:
@@ -141,7 +154,13 @@ class VersusReference:
             (self.references >= 1, "references", self.references, "at least 1"),
             (self.votes >= 1, "votes", self.votes, "at least 1"),
             (-1 <= self.tie <= 1, "tie", self.tie, "-1 to 1; 0 keeps the mean at 0"),
-            (-1 <= self.inconsistent <= 1, "inconsistent", self.inconsistent, "-1 to 1"),
+            (
+                self.inconsistent == "abstain"
+                or (not isinstance(self.inconsistent, str) and -1 <= self.inconsistent <= 1),
+                "inconsistent",
+                self.inconsistent,
+                '-1 to 1, or "abstain"',
+            ),
             (
                 self.deadline_s is None or self.deadline_s > 0,
                 "deadline_s",
@@ -233,19 +252,31 @@ class VersusReference:
         if not comparisons:
             mark = (Evidence(self.name, IS_REFERENCE),)
             return Reward.failed(self.name, Status.ABSTAIN, IS_REFERENCE, evidence=mark)
+        known = self._explained(comparisons)
+        decided = [(m.reference, m.outcome) for m in comparisons if m.outcome is not None]
+        if not decided:
+            status, reason = why_undecided(comparisons)
+            return Reward(self.name, None, status, 1.0, (), *known, reason=reason)
+        value = math.fsum(outcome for _, outcome in decided) / len(decided)
+        reason = ", ".join(f"{_word(outcome)} {reference}" for reference, outcome in decided)
+        return Reward(self.name, value, Status.OK, 1.0, (), *known, reason=reason)
+
+    def _explained(
+        self, comparisons: Sequence[Comparison]
+    ) -> tuple[tuple[Evidence, ...], tuple[Verdict, ...]]:
+        """Evidence and verdicts of comparisons, in their order."""
         evidence: list[Evidence] = []
         verdicts: list[Verdict] = []
         for comparison in comparisons:
             verdicts += _verdicts(comparison, len(evidence))
             evidence += _evidence(comparison, self.name, judge_name(self.judge))
-        known = tuple(evidence), tuple(verdicts)
-        decided = [(m.reference, m.outcome) for m in comparisons if m.outcome is not None]
-        if not decided:
-            first = next(m.failure for m in comparisons if m.failure is not None)
-            return Reward(self.name, None, first.status, 1.0, (), *known, reason=first.reason)
-        value = math.fsum(outcome for _, outcome in decided) / len(decided)
-        reason = ", ".join(f"{_word(outcome)} {reference}" for reference, outcome in decided)
-        return Reward(self.name, value, Status.OK, 1.0, (), *known, reason=reason)
+        return tuple(evidence), tuple(verdicts)
+
+
+def why_undecided(comparisons: Sequence[Comparison]) -> tuple[Status, str]:
+    """Status and reason of comparisons without an outcome: the first failure, or disagreement."""
+    first = next((m.failure for m in comparisons if m.failure is not None), None)
+    return (Status.ABSTAIN, DISAGREE) if first is None else (first.status, first.reason)
 
 
 def _seen_from(shown: str, verdict: PairVerdict) -> PairVerdict:

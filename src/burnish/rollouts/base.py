@@ -19,6 +19,7 @@ import anyio
 import msgspec
 from msgspec import Meta, Struct
 
+from burnish.activity import advance, waiting_for
 from burnish.concurrency import gather
 from burnish.errors import RolloutError, UserError
 from burnish.lm.base import COLDEST, LM, Sampling
@@ -33,6 +34,9 @@ Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Seconds = Annotated[float, Meta(gt=0.0, le=1e6)]
 
+ANSWER_TOKENS = 256
+"""Of a reply where neither the config nor the task says how long it may be."""
+
 
 class RolloutSettings(
     Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"
@@ -42,24 +46,39 @@ class RolloutSettings(
     is_sampled: ClassVar[bool] = True
     """False where another model may have written the replies."""
     prompts: Positive = 8
-    samples: Annotated[int, Meta(ge=2, le=1_000_000)] = 8
-    """Rollouts of each prompt: the group. One alone has nothing to be compared with."""
-    max_tokens: Positive = 16
-    """Tokens sampled in one rollout, over all its turns."""
+    """Prompts of a step."""
+    samples: Annotated[int, Meta(ge=1, le=1_000_000)] = 8
+    """Rollouts of each prompt: the group. One is enough for advantages that compare none (`gae`,
+    `batch_normalise`, `greedy_baseline`, `raw`)."""
+    max_tokens: Count = 0
+    """Tokens sampled in one rollout, over all its turns; 0 chooses when the run begins: room for
+    twice the longest demonstration where tasks have some, else 256, within the model's context."""
     temperature: Annotated[float, Meta(ge=COLDEST, le=100.0)] = 1.0
+    """Of sampling; the loss takes log-probs at the same temperature."""
     top_k: Count = 0
+    """Sample from the likeliest tokens alone; 0: from all."""
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """Sample from the likeliest tokens that have this share of probability together."""
     min_p: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    """Leave out tokens less likely than this share of the likeliest."""
     stop: tuple[str, ...] = ()
+    """Texts that end an answer."""
     max_prompt_tokens: Positive = 1024
+    """Longest prompt in tokens."""
     overlong_prompts: Literal["error", "drop"] = "error"
     """What happens to prompts over the limit; counted before the first step."""
     score_timeout_s: Seconds = 60.0
     """Deadline of one scoring call."""
     score_concurrency: Positive = 16
+    """Scoring calls at a time."""
     max_staleness: Count = 0
     """Optimiser updates by which the weights that sampled a rollout may lag behind the trainer's;
     an older one is sampled again. Only a remote sampler can lag."""
+
+    @property
+    def budget(self) -> int:
+        """`max_tokens`, also where no run has chosen it yet."""
+        return self.max_tokens or ANSWER_TOKENS
 
     @property
     def sampling(self) -> Sampling:
@@ -70,7 +89,7 @@ class RolloutSettings(
             top_k=self.top_k,
             top_p=self.top_p,
             min_p=self.min_p,
-            max_tokens=self.max_tokens,
+            max_tokens=self.budget,
             stop=self.stop,
         )
 
@@ -87,6 +106,7 @@ class MultiTurnSettings(RolloutSettings, frozen=True, kw_only=True):
     """Settings of rollouts that call the model several times."""
 
     limits: Limits = Limits()
+    """How far one rollout may go."""
     turn_tokens: Count = 0
     """Tokens of one reply; 0: what `max_tokens` leaves."""
     observation_tokens: Count = 256
@@ -295,8 +315,10 @@ async def roll_out(
             status = classify(error).status
             return [failed(task, index, status, str(error)) for index in range(sampling.n)]
         finally:
+            advance("sampler", sampling.n)
             if rounds is not None:
                 rounds.leave(places[slot])
 
     calls = [partial(one, slot, task) for slot, task in slots]
-    return await gather(calls, limit=len(calls))
+    with waiting_for("sampler", "rollouts", total=len(slots) * sampling.n):
+        return await gather(calls, limit=len(calls))

@@ -98,6 +98,7 @@ class ToolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A typed function that the model may call: `my_file.py:name` or `package.module:name`."""
 
     path: Annotated[str, Meta(min_length=1)]
+    """Your function: `my_file.py:name` or `package.module:name`."""
     name: str = ""
     """The function's own name where empty."""
     deadline_s: Seconds = 10.0

@@ -39,6 +39,7 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
     """Your own coroutine `(task, players, seed)`, by path: `my_file.py:name`."""
 
     path: Annotated[str, Meta(min_length=1)]
+    """Your coroutine: `my_file.py:name` or `package.module:name`."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fixed arguments of the function."""
 

@@ -6,7 +6,9 @@ from burnish.store.frames import RunInfo, find_run, list_runs
 from burnish.store.manifest import Manifest
 from burnish.store.reader import (
     STAGE,
+    UNSCORED,
     MetricPoint,
+    RunEnd,
     RunStatus,
     RunSummary,
     StoredEvaluation,
@@ -17,8 +19,10 @@ from burnish.store.sample import StoredSample
 
 __all__ = [
     "STAGE",
+    "UNSCORED",
     "Manifest",
     "MetricPoint",
+    "RunEnd",
     "RunInfo",
     "RunStatus",
     "RunStore",

@@ -18,6 +18,7 @@ import csv
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +30,7 @@ from burnish.store.frames import TOKENS, TREES, arrow_schema, decode_cells
 from burnish.store.reader import RunReader
 from burnish.store.run import RunStore
 from burnish.store.sample import COLUMNS
+from burnish.store.sample_name import sample_names
 
 METRIC_COLUMNS = ("step", "name", "value")
 BATCH_ROWS = 512
@@ -71,6 +73,15 @@ def export(
 def _export(run: RunReader, path: Path, what: str, writer: Writer) -> int:
     columns = COLUMNS if what == "samples" else METRIC_COLUMNS
     rows = run.table(what, columns)
+    if what == "samples":
+        place = itemgetter(*(columns.index(name) for name in ("step", "split", "idx")))
+        columns = ("sample", *columns)
+        # The names are made one step at a time, as the rows come.
+        rows, same = itertools.tee(rows)
+        rows = (
+            (name, *row)
+            for name, row in zip(sample_names(run, map(place, same)), rows, strict=True)
+        )
     count = 0
 
     def records() -> Iterator[Record]:

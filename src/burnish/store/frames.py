@@ -11,6 +11,7 @@ can be looked at; each call reads what is stored by then.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,7 @@ import msgspec
 from burnish.errors import UserError, did_you_mean
 from burnish.store.run import RunStore
 from burnish.store.sample import COLUMNS, EVIDENCE_COLUMNS, PART_COLUMNS
+from burnish.store.sample_name import sample_names
 
 if TYPE_CHECKING:
     from burnish.store.database import Row
@@ -26,7 +28,7 @@ from msgspec import Struct
 
 from burnish.errors import StoreError
 from burnish.store import manifest
-from burnish.store.reader import DATABASE, RunStatus, StoredEvaluation
+from burnish.store.reader import DATABASE, UNSCORED, RunEnd, RunStatus, StoredEvaluation
 
 Form = Literal["pandas", "arrow"]
 FORMS = ("pandas", "arrow")
@@ -45,7 +47,10 @@ def load_run(reference: str | Path, runs: str | Path = "runs") -> RunFrames:
 
 
 def load_runs(folder: str | Path = "runs", form: Form = "pandas") -> Any:
-    """One row for each run of a folder: status, steps and its last held-out score, oldest first."""
+    """One row for each run of a folder: status, steps and its last held-out score, oldest first.
+
+    `reason` says why a run stopped or crashed, `problem` why one cannot be read.
+    """
     if not Path(folder).is_dir():
         raise UserError(f"no folder {folder} with runs here. Start a run: burnish train.")
     rows = []
@@ -53,9 +58,10 @@ def load_runs(folder: str | Path = "runs", form: Form = "pandas") -> Any:
         last = info.last_evaluation
         score = (last.summary.get("score") if last else None) or (None, None, None, None)
         about = (info.name, info.status.value, info.recipe, info.created, info.steps)
-        rows.append((*about, *score, info.problem))
+        reason = info.end.reason if info.end else ""
+        rows.append((*about, *score, reason, info.problem))
     names = ("name", "status", "recipe", "created", "steps")
-    return _frame((*names, "held_out", "low", "high", "prompts", "problem"), rows, form)
+    return _frame((*names, "held_out", "low", "high", "prompts", "reason", "problem"), rows, form)
 
 
 class RunFrames:
@@ -78,7 +84,8 @@ class RunFrames:
     ) -> Any:
         """One row for each answer, filtered by whatever is given; reward parts as `part/NAME`.
 
-        `tokens` adds token ids, loss masks and log-probs as lists.
+        `sample` is its name (`train-3-2-4`: step, prompt, answer), `id` the store's key. `tokens`
+        adds token ids, loss masks and log-probs as lists.
         """
         given = {"step": step, "split": split, "status": status}
         asked = {column: value for column, value in given.items() if value is not None}
@@ -95,16 +102,19 @@ class RunFrames:
                 f"(SELECT id FROM samples WHERE {where})"
             )
             parts = _direct_parts(run.query(query, values))
+            place = itemgetter(*(columns.index(name) for name in ("step", "split", "idx")))
+            named = list(sample_names(run, map(place, rows)))
         names = sorted({name for own in parts.values() for name in own})
         ids = columns.index("id")
         whole = (
             (
+                name,
                 *decode_cells(dict(zip(columns, row, strict=True))).values(),
                 *(parts.get(row[ids], {}).get(name) for name in names),
             )
-            for row in rows
+            for name, row in zip(named, rows, strict=True)
         )
-        return _frame((*columns, *(f"part/{name}" for name in names)), whole, form)
+        return _frame(("sample", *columns, *(f"part/{name}" for name in names)), whole, form)
 
     def metrics(self, form: Form = "pandas") -> Any:
         """The curves: one row for each step, one column for each metric."""
@@ -221,7 +231,17 @@ def _kind(name: str) -> str:
 
 
 _TEXTS = {
-    *("id", "trajectory_id", "split", "task_id", "group_key", "role", "prompt", "response"),
+    *(
+        "sample",
+        "id",
+        "trajectory_id",
+        "split",
+        "task_id",
+        "group_key",
+        "role",
+        "prompt",
+        "response",
+    ),
     *("finish", "status", "sample_id", "name", "reason", "part", "source", "observation"),
     *("visibility", "error", "recipe", "created", "problem", "time"),
     *TREES,
@@ -244,6 +264,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     recipe: str = ""
     steps: int = 0
     last_evaluation: StoredEvaluation | None = None
+    end: RunEnd | None = None
     problem: str = ""
     """Why an unreadable run cannot be read."""
 
@@ -257,8 +278,14 @@ def list_runs(folder: Path) -> list[RunInfo]:
 def find_run(folder: Path, reference: str) -> Path:
     """The run folder that a name, the beginning of a name, or a path means."""
     as_path = Path(reference)
-    if (as_path / manifest.FILE).is_file():
-        return as_path
+    try:
+        if (as_path / manifest.FILE).is_file():
+            return as_path
+    except OSError:  # longer than any path can be
+        raise UserError(
+            f"no run '{reference[:40]}'... ({len(reference)} characters): the name is too long for a "
+            "file or folder; expected the name or the folder of a run."
+        ) from None
     names = [run.name for run in _run_folders(folder)]
     if reference in names:
         return folder / reference
@@ -289,7 +316,7 @@ def _run_folders(folder: Path) -> list[Path]:
 def _info(folder: Path) -> RunInfo:
     try:
         with RunStore.open(folder, read_only=True) as store:
-            evaluations = store.evaluations()
+            evaluations = [e for e in store.evaluations() if not e.name.startswith(UNSCORED)]
             return RunInfo(
                 name=folder.name,
                 folder=folder,
@@ -298,6 +325,7 @@ def _info(folder: Path) -> RunInfo:
                 recipe=store.about.recipe,
                 steps=len(store.steps()),
                 last_evaluation=evaluations[-1] if evaluations else None,
+                end=store.end(),
             )
     except StoreError as error:
         return RunInfo(

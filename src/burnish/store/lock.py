@@ -20,10 +20,16 @@ PROBE_S = 0.3
 
 
 class WriterLock:
-    """Held from construction until `release`, or until the process ends."""
+    """Held from construction until `release`, or until the process ends.
 
-    def __init__(self, path: Path) -> None:
+    `busy` is the line for whom it is held by another, who is named in its `{holder}`.
+    """
+
+    def __init__(self, path: Path, busy: str = "") -> None:
         self.path = path
+        busy = busy or f"{path.parent} is being written by {{holder}}; a run has one writer. " + (
+            "Wait for it, stop it, or choose another run name."
+        )
         self._descriptor = -1
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -32,7 +38,7 @@ class WriterLock:
                 f"{path}: cannot lock the run for writing: {error.strerror}."
             ) from error
         try:
-            _take(descriptor, path)
+            _take(descriptor, busy)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"pid {os.getpid()} on {platform.node()}\n".encode(), 0)
         except OSError as error:
@@ -76,7 +82,7 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def _take(descriptor: int, path: Path) -> None:
+def _take(descriptor: int, busy: str) -> None:
     deadline = time.monotonic() + PROBE_S
     while True:
         try:
@@ -85,10 +91,7 @@ def _take(descriptor: int, path: Path) -> None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-                raise StoreError(
-                    f"{path.parent} is being written by {holder or 'another process'}; a run has "
-                    "one writer. Wait for it, stop it, or choose another run name."
-                ) from None
+                raise StoreError(busy.replace("{holder}", holder or "another process")) from None
         time.sleep(0.02)
 
 

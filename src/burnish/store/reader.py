@@ -16,12 +16,17 @@ from burnish.store.blobs import Blobs
 from burnish.store.database import APPEND_ONLY, OF_TASK, Database, Row
 from burnish.store.lock import is_held
 from burnish.store.manifest import Manifest
-from burnish.store.sample import COLUMNS, StoredSample, decode
+from burnish.store.processes import death_line, deaths
+from burnish.store.sample import COLUMNS, StoredSample, decode, sample_id
+from burnish.store.sample_name import EXAMPLES, find_place, sample_names
 
 DATABASE = "run.db"
 LOCK = "writer.lock"
 STAGE = "stage/"
 """Metrics of a stage before the main training are `stage/NAME/...`, with the stage's own steps."""
+UNSCORED = "unscored"
+"""Evaluation with the answers of a step that was given up because too many had no reward; a second
+attempt at a step is `unscored-2`."""
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM samples"
 
 
@@ -35,7 +40,7 @@ class RunStatus(StrEnum):
     STOPPED = "stopped"
     """It was ended early, on purpose: by a person or by a guard."""
     CRASHED = "crashed"
-    """Its writer is gone without a word; resuming continues it."""
+    """An error ended it, or its writer is gone without a word; resuming continues it."""
     UNREADABLE = "unreadable"
     """The folder is damaged; listings only."""
 
@@ -67,6 +72,28 @@ class StoredEvent(Struct, frozen=True):
     data: dict[str, Any]
 
 
+class RunEnd(Struct, frozen=True):
+    """How the last start of a run ended and why: what listings, pages and Python show."""
+
+    status: RunStatus
+    reason: str = ""
+    """Empty for a run that goes on or came to its planned end."""
+    step: int | None = None
+    """The step that was under way, from 0; `reason` counts from 1. None where it is not known."""
+    time: str = ""
+    """When it ended; of one that was killed, its last sign of life."""
+    exception: str = ""
+    """Type of the exception that ended it."""
+
+
+class _Ending(Struct, frozen=True):
+    """What is read of the record that a start leaves at its end."""
+
+    reason: str | None = None
+    step: int | None = None
+    exception: str | None = None
+
+
 class RunSummary(Struct, frozen=True):
     """A run at a glance."""
 
@@ -81,6 +108,8 @@ class RunSummary(Struct, frozen=True):
     """How many rewards, by status."""
     result: dict[str, Any]
     """What the run said as it finished."""
+    end: RunEnd
+    """Why it is not finished, where it is not."""
 
 
 class RunReader:
@@ -121,7 +150,13 @@ class RunReader:
             yield decode(row)
 
     def sample(self, reference: str) -> StoredSample:
-        """One sample by its id (`12/train/3`), a beginning of it, or its trajectory's id."""
+        """One sample by its name (`train-3-2-4`), the store's key (`2/train/11`) or a trajectory's id.
+
+        The beginning of a key will do where one sample has it.
+        """
+        place = find_place(self, reference)
+        if place is not None:
+            reference = sample_id(*place)
         exact = f"{_SELECT} WHERE id = ? OR trajectory_id = ? ORDER BY rowid LIMIT 9"
         rows = list(self._database.rows(exact, (reference, reference)))
         if not rows and reference:
@@ -130,16 +165,30 @@ class RunReader:
         found = [decode(row) for row in rows]
         if len(found) == 1:
             return found[0]
+        if not found and self._database.row("SELECT 1 FROM samples LIMIT 1") is None:
+            raise UserError(f"run '{self.name}' has no stored answers{self._why_none()}.")
         if not found:
             raise UserError(
-                f"run '{self.name}' has no sample '{reference}'; expected step/split/index such "
-                "as 12/train/3, or a trajectory's id."
+                f"run '{self.name}' has no sample '{reference}'; expected a name such as {EXAMPLES}."
             )
-        several = ", ".join(sample.id for sample in found[:8])
+        several = ", ".join(self.names(found[:8]))
         raise UserError(
             f"'{reference}' means several samples of run '{self.name}': {several}"
             f"{', ...' if len(found) > 8 else ''}. Give one of these."
         )
+
+    def _why_none(self) -> str:
+        """What to look at in a run that stores no answers."""
+        if self.about.config.get("train.kind") != "sft":
+            return " yet"
+        return (
+            ": sft learns given answers, which have no reward. What it measures is the loss, the mean "
+            "of -log p over the tokens of those answers (metric loss/total, in nats a token)"
+        )
+
+    def names(self, samples: Sequence[StoredSample]) -> list[str]:
+        """The names of samples for people, such as `train-3-2-4`; `sample` finds them again."""
+        return list(sample_names(self, ((s.step, s.split, s.index) for s in samples)))
 
     def rollouts(self, step: int) -> list[StoredSample] | None:
         """All rollouts of a stored step, kept and dropped, as they were appended; else None."""
@@ -150,7 +199,7 @@ class RunReader:
         found = [decode(row) for row in self._database.rows(query, (step,))]
         if len(found) != counted[0]:
             raise StoreError(
-                f"{self.folder / DATABASE}: step {step} has {len(found)} of the {counted[0]} samples "
+                f"{self.folder / DATABASE}: step {step + 1} has {len(found)} of the {counted[0]} samples "
                 "that were stored; the file is damaged."
             )
         return found
@@ -196,7 +245,9 @@ class RunReader:
         before = [row[0] for row in self.query("SELECT step FROM rollouts WHERE step < ?", [step])]
         lost = sorted(set(range(step)) - set(before)) if before and not stage else []
         if lost:
-            return f"the rollouts of {len(lost):,} of {step:,} steps (the first is step {lost[0]})"
+            return (
+                f"the rollouts of {len(lost):,} of {step:,} steps (the first is step {lost[0] + 1})"
+            )
         if lost_samples := self.missing_samples():
             return lost_samples
         like = f"{STAGE}{stage}/%" if stage else f"{STAGE}%"
@@ -213,7 +264,9 @@ class RunReader:
             "GROUP BY r.step HAVING count(s.id) <> r.samples ORDER BY r.step LIMIT 1"
         )
         row = self._database.row(counted)
-        return "" if row is None else f"{row[1] - row[2]:,} of {row[1]:,} samples of step {row[0]}"
+        return (
+            "" if row is None else f"{row[1] - row[2]:,} of {row[1]:,} samples of step {row[0] + 1}"
+        )
 
     def _has(self, table: str) -> bool:
         """Runs of earlier versions lack the tables that came later."""
@@ -270,8 +323,53 @@ class RunReader:
         """Where the run stands now."""
         row = self._database.row("SELECT status FROM sessions ORDER BY id DESC LIMIT 1")
         if row is not None and row[0] is not None:
-            return RunStatus(row[0])
+            return self._as_status(row[0])
         return RunStatus.RUNNING if is_held(self.folder / LOCK) else RunStatus.CRASHED
+
+    def end(self) -> RunEnd:
+        """How the last start ended and why; of a run that goes on, only its status."""
+        query = "SELECT status, ended, summary, started FROM sessions ORDER BY id DESC LIMIT 1"
+        row = self._database.row(query)
+        if row is not None and row[0] is not None:
+            try:
+                said = msgspec.json.decode(row[2], type=_Ending)
+            except (msgspec.MsgspecError, TypeError) as error:
+                raise StoreError(f"{self.folder}: how it ended cannot be read: {error}") from error
+            status = self._as_status(row[0])
+            ended, exception = row[1] or "", said.exception or ""
+            return RunEnd(status, said.reason or "", said.step, ended, exception)
+        if is_held(self.folder / LOCK):
+            return RunEnd(RunStatus.RUNNING, time=self._last_sign())
+        # What lies there from before the last start does not say how that one ended.
+        died = deaths(self.folder, since=row[3] if row is not None else "")
+        if died:
+            first, words = died[0], died[0].words
+            reason = "; then ".join(death_line(one) for one in died[:3])
+            return RunEnd(RunStatus.CRASHED, reason, first.step, words.time, words.exception)
+        step, seen = self._step_under_way(), self._last_sign()
+        reason = f"its process ended without a word at step {step + 1}; last sign of life {seen[11:16]} UTC"
+        return RunEnd(RunStatus.CRASHED, reason, step, seen)
+
+    def _as_status(self, word: str) -> RunStatus:
+        try:
+            return RunStatus(word)
+        except ValueError:
+            known = ", ".join(RunStatus)
+            raise StoreError(f"{self.folder}: its status is {word!r}; expected {known}") from None
+
+    def _step_under_way(self) -> int:
+        """The step after the last one that has its metrics; 0 before the main training."""
+        query = "SELECT coalesce(max(step) + 1, 0) FROM metrics WHERE name NOT LIKE ?"
+        row = self._database.row(query, [f"{STAGE}%"])
+        return int(row[0]) if row is not None else 0
+
+    def _last_sign(self) -> str:
+        """When the run last stored something."""
+        tables = {"sessions": "started", "rollouts": "time", "evaluations": "time"}
+        newest = [f"SELECT max({column}) FROM {table}" for table, column in tables.items()]
+        newest.append("SELECT max(time) FROM events")
+        found = [row[0] for query in newest if (row := self._database.row(query)) and row[0]]
+        return max(found, default="")
 
     def summary(self) -> RunSummary:
         """The run at a glance."""
@@ -280,6 +378,7 @@ class RunReader:
         )
         if last is None or last[1] is None:
             raise StoreError(f"{self.folder / DATABASE} has no session; the run is damaged.")
+        end = self.end()  # refuses a damaged record
         splits = "SELECT split, count(*) FROM samples GROUP BY split ORDER BY split"
         statuses = "SELECT status, count(*) FROM samples GROUP BY status ORDER BY status"
         return RunSummary(
@@ -290,4 +389,5 @@ class RunReader:
             samples=dict(self._database.rows(splits)),
             statuses=dict(self._database.rows(statuses)),
             result=msgspec.json.decode(last[1]),
+            end=end,
         )

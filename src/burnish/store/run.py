@@ -46,6 +46,9 @@ from burnish.texts import whole_characters
 
 FOLDERS = ("checkpoints", "plots")
 
+DATA = "data"
+"""Kind of the events that say what became of rows: skipped, repeated, left out."""
+
 
 class RunStore(RunReader):
     """The folder of one run. Made by `create` or `open`; closes itself as a context manager."""
@@ -174,10 +177,10 @@ class RunStore(RunReader):
                 )
         self._keep_media(samples)
         encoded = encode(samples)
-        with self._writing(f"store the rollouts of step {step}") as connection:
+        with self._writing(f"store the rollouts of step {step + 1}") as connection:
             if _exists(connection, "SELECT 1 FROM rollouts WHERE step = ?", step):
                 where = "step = ? AND split NOT LIKE 'eval:%'"
-                _same_samples(connection, f"step {step}", where, [step], encoded)
+                _same_samples(connection, f"step {step + 1}", where, [step], encoded)
                 return
             connection.execute(
                 "INSERT INTO rollouts (step, samples, time) VALUES (?, ?, ?)",
@@ -246,12 +249,12 @@ class RunStore(RunReader):
         `timings` (seconds, tokens a second) are the machine's: what was stored first stays.
         """
         own, timed = _numbers(metrics), _numbers(timings or {})
-        with self._writing(f"store the metrics of step {step}") as connection:
+        with self._writing(f"store the metrics of step {step + 1}") as connection:
             query = "SELECT name, value FROM metrics WHERE step = ?"
             stored = dict(connection.execute(query, (step,)).fetchall())
             for name, value in own.items():
                 if name in stored and stored[name] != value:
-                    raise StoreError(_diverged(f"step {step}", name, stored[name], value))
+                    raise StoreError(_diverged(f"step {step + 1}", name, stored[name], value))
             new = [(step, n, v) for n, v in (timed | own).items() if n not in stored]
             connection.executemany("INSERT INTO metrics (step, name, value) VALUES (?, ?, ?)", new)
         self._added("metrics", len(new))
@@ -267,7 +270,7 @@ class RunStore(RunReader):
             (sample_id(step, "train", index), name, msgspec.json.encode(list(numbers)).decode())
             for index, numbers in values.items()
         ]
-        with self._writing(f"store the {name} of the tokens of step {step}") as connection:
+        with self._writing(f"store the {name} of the tokens of step {step + 1}") as connection:
             done = connection.executemany(
                 "INSERT OR IGNORE INTO token_values (sample_id, name, numbers) VALUES (?, ?, ?)",
                 rows,
@@ -291,9 +294,13 @@ class RunStore(RunReader):
         self._added("events", 1)
 
     def finish(self, status: str, summary: Mapping[str, Any] | None = None) -> None:
-        """Say how the run ended, `finished` or `stopped`; one that never does counts as crashed."""
-        if status not in (RunStatus.FINISHED, RunStatus.STOPPED):
-            raise ValueError(f"a run ends finished or stopped, not '{status}'")
+        """Say how the run ended; one that never does counts as crashed.
+
+        `summary` of one that is `stopped` or `crashed` has its reason, and may have the step and
+        the type of the exception: `RunReader.end` reads them.
+        """
+        if status not in (RunStatus.FINISHED, RunStatus.STOPPED, RunStatus.CRASHED):
+            raise ValueError(f"a run ends finished, stopped or crashed, not '{status}'")
         text = _json(summary or {}, "the summary of the run")
         with self._writing("finish the run") as connection:
             connection.execute(

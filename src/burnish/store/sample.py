@@ -22,6 +22,7 @@ from msgspec import Struct
 from burnish.errors import StoreError
 from burnish.records import Author, Finish, Reward, Span, Task, Trajectory
 from burnish.store.database import Row
+from burnish.store.sample_name import shown_step
 
 
 class TokenCells(NamedTuple):
@@ -199,7 +200,10 @@ class StoredSample(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Its address in the run: `12/train/3` is step 12, split train, index 3."""
+        """The store's key: `2/train/11` is step 2, split train, index 11, all from 0.
+
+        People read the name of `sample_name`, which needs the whole step.
+        """
         return sample_id(self.step, self.split, self.index)
 
 
@@ -396,4 +400,4 @@ def _row(sample: StoredSample, task: _TaskCells, spans: SpanWriter) -> Row:
 
 
 def _named(sample: StoredSample) -> str:
-    return f"sample {sample.trajectory.id} (step {sample.step}, {sample.split})"
+    return f"sample {sample.trajectory.id} (step {shown_step(sample.step, sample.split)}, {sample.split})"

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from burnish.errors import StoreError, UserError
 from burnish.store.durable import write_file
+from burnish.store.lock import WriterLock
 from burnish.texts import safe
 
 SUFFIX = ".sweep.json"
@@ -59,6 +60,15 @@ def sweep_path(folder: Path, name: str) -> Path:
             "200, without slashes."
         )
     return folder / f"{name}{SUFFIX}"
+
+
+def lock_sweep(folder: Path, name: str) -> WriterLock:
+    """The right to train a sweep, until it is released; refused while another process has it."""
+    return WriterLock(
+        sweep_path(folder, name).with_suffix(".lock"),
+        f"sweep '{name}' is being trained by {{holder}}. Wait for it or stop it, then the same call "
+        "continues it; burnish sweep ... --list shows where it stands.",
+    )
 
 
 def write_sweep(folder: Path, record: SweepRecord) -> None:

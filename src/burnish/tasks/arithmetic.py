@@ -38,7 +38,9 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
     digits: Digits | tuple[Digits, ...] = 1
     """Digits of every operand, or one number per term. One digit means 0 to 9."""
     terms: Annotated[int, Meta(ge=2, le=6)] = 2
+    """Operands of a question."""
     weight: Annotated[float, Meta(gt=0.0)] = 1.0
+    """Share of this kind beside the others."""
 
     @property
     def digits_per_term(self) -> tuple[int, ...]:
@@ -165,17 +167,21 @@ class Arithmetic(TaskSettings, frozen=True, kw_only=True, tag="arithmetic"):
     """Arithmetic questions: a level of the dial, or a mixture of your own."""
 
     name: Annotated[str, Meta(min_length=1)] = "arithmetic"
+    """What the task is called in runs."""
     level: Annotated[int, Meta(ge=1, le=6)] | None = None
     """1 to 6, see `LEVELS`; 1 where neither this nor `mix` is given."""
     mix: tuple[Part, ...] = ()
+    """Kinds of questions, each with its weight; instead of `level`."""
     negative: bool = False
     """Ask questions whose answer is below zero, too."""
     held_out_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
+    """Share of all questions that is never trained on."""
     held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
     """At most this many held-out questions, in the mixture's proportions."""
     instruction: str = "Answer with only the number."
     """Follows the question; empty for the bare question."""
     system: str = ""
+    """A system message before each question."""
     examples: Annotated[int, Meta(ge=0, le=16)] = 0
     """Solved questions shown first; never the question itself and never a held-out one."""
     examples_as: Literal["turns", "text"] = "turns"

@@ -39,19 +39,23 @@ class HeldOutFile(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by
     """Held-out tasks come from a file of their own."""
 
     path: Annotated[str, Meta(min_length=1)]
+    """The file, in the format of the training file."""
 
 
 class HeldOutShare(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="share"):
     """A share of the rows, chosen by a hash of the prompt; 0 holds nothing out."""
 
     share: Annotated[float, Meta(ge=0, le=0.9)] = 0.1
+    """Share of the rows."""
 
 
 class HeldOutColumn(Struct, frozen=True, forbid_unknown_fields=True, tag_field="by", tag="column"):
     """Rows whose column has one of these values."""
 
     column: Annotated[str, Meta(min_length=1)]
+    """Path of the column."""
     values: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Values that are held out."""
 
 
 HeldOut = HeldOutFile | HeldOutShare | HeldOutColumn
@@ -63,6 +67,7 @@ class File(
     """Tasks from a JSONL, JSON, CSV, TSV or Parquet file."""
 
     path: Annotated[str, Meta(min_length=1)]
+    """JSONL, JSON, CSV, TSV or Parquet file."""
     name: str = ""
     """The file's stem where empty."""
     format: Format = "auto"
@@ -72,7 +77,9 @@ class File(
     labels: tuple[str, ...] | None = None
     """Fields that a judge must not see; all of them where not given."""
     held_out: HeldOut = HeldOutShare()
+    """Which rows are never trained on."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
+    """What happens to rows that lack a column: stop, or leave them out and count them."""
 
     def build(self, seed: int, root: Path) -> FiniteTasks:
         """The task set; a relative path starts at `root`."""
@@ -117,6 +124,7 @@ def load_file(
         train = entries
     else:
         train, held_out = _split(config.held_out, entries, path)
+    _note_repeated(train, held_out, table, notes)
     train = _without_overlap(train, held_out, path, notes)
     return FiniteTasks(
         name=name,
@@ -183,9 +191,6 @@ def _entries(
     _report_bad(config, table, bad, notes)
     if not entries:
         raise UserError(f"{table.path}: no usable row ({len(bad)} skipped); expected at least one.")
-    repeated = len(entries) - len({entry.key for entry in entries})
-    if repeated:
-        notes.append(f"{table.path.name}: {repeated} of {len(entries)} rows repeat a prompt.")
     return entries
 
 
@@ -226,9 +231,10 @@ def _keys_by_share(share: float, entries: list[Entry], path: Path) -> set[str]:
     if share == 0:
         return set()
     if len(keys) < 2:
+        begin = f"{path}: one prompt cannot be split into training and held-out; add rows, or "
         raise UserError(
-            f"{path}: one prompt cannot be split into training and held-out; add rows, or set "
-            "held_out = { by = 'share', share = 0 }."
+            f"{begin}set held_out = {{ by = 'share', share = 0 }}.",
+            python=f"{begin}give held_out=0.",
         )
     chosen = {key for key in keys if is_held_out(key, share)}
     return (chosen or {min(keys)}) if len(chosen) < len(keys) else chosen - {max(keys)}
@@ -272,6 +278,22 @@ def _without_overlap(
             "is held out."
         )
     return kept
+
+
+def _note_repeated(
+    train: list[Entry], held_out: list[Entry], table: Table, notes: list[str]
+) -> None:
+    """Say what becomes of rows that repeat a prompt."""
+    trained = len(train) - len({entry.key for entry in train})
+    dropped = len(held_out) - len(_distinct(held_out))
+    fates = []
+    if trained:
+        fates.append(f"{trained} in training, where each row is a task of its own")
+    if dropped:
+        fates.append(f"{dropped} held out, where the first row of a prompt is kept")
+    if fates:
+        rows = f"{trained + dropped} of {len(train) + len(held_out)} rows repeat a prompt"
+        notes.append(f"{table.path.name}: {rows}: {'; '.join(fates)}.")
 
 
 def _distinct(entries: list[Entry]) -> list[Entry]:

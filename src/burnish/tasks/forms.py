@@ -23,13 +23,19 @@ class Form(TaskSettings, frozen=True, kw_only=True):
     """Settings of every ready mapping."""
 
     path: Annotated[str, Meta(min_length=1)]
+    """JSONL, JSON, CSV, TSV or Parquet file."""
     name: str = ""
+    """What the task is called in runs; the file's stem where empty."""
     format: Format = "auto"
+    """By the file's ending where `auto`."""
     system: str = ""
+    """A system message; replaces the row's own."""
     template: str = ""
     """Rewrites the question: `{prompt}` is its text."""
     held_out: HeldOut = HeldOutShare()
+    """Which rows are never trained on."""
     bad_rows: Literal["refuse", "skip"] = "refuse"
+    """What happens to rows that lack a column: stop, or leave them out and count them."""
 
     def build(self, seed: int, root: Path) -> FiniteTasks:
         return load_form(self, seed, root)

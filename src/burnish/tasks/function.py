@@ -46,6 +46,7 @@ class Function(TaskSettings, frozen=True, kw_only=True, tag="function"):
     """Questions that your own function makes: `my_file.py:name` or `package.module:name`."""
 
     path: Annotated[str, Meta(min_length=1)]
+    """Your function: `my_file.py:name` or `package.module:name`."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fixed arguments of the function."""
     name: str = ""
@@ -55,6 +56,7 @@ class Function(TaskSettings, frozen=True, kw_only=True, tag="function"):
     labels: tuple[str, ...] | None = None
     """Fields that a judge must not see; all of them where not given."""
     held_out_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
+    """Share of all questions that is never trained on, by content."""
     held_out_size: Annotated[int, Meta(ge=1, le=100_000)] = 200
     """At most this many held-out questions."""
 

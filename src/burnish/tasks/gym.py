@@ -79,14 +79,19 @@ class ReasoningGym(TaskSettings, frozen=True, kw_only=True, tag="reasoning_gym")
     """Items of one reasoning-gym dataset."""
 
     dataset: Annotated[str, Meta(min_length=1)]
+    """Name of the dataset in reasoning-gym."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of the dataset's own config."""
     name: str = ""
+    """What the task is called in runs; the dataset's name where empty."""
     data_seed: Annotated[int, Meta(ge=0, lt=2**31)] = 0
     """Seed of the items; the run's seed only orders them."""
     train_size: Annotated[int, Meta(ge=1)] = 10_000
+    """Items to train on."""
     held_out_size: Annotated[int, Meta(ge=0, le=100_000)] = 100
+    """Items that are never trained on."""
     system: str = ""
+    """A system message before each question."""
     instruction: str = ""
     """Follows each question, for example to ask for <answer> tags."""
 

@@ -55,7 +55,7 @@ class Columns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def draft(self, row: Mapping[str, Any]) -> Draft:
         """Read one row; raises `RowError`."""
         if self.messages:
-            messages = _messages(look_up(row, self.messages), self.messages)
+            messages = read_messages(look_up(row, self.messages), self.messages)
         elif "{" in self.prompt:
             messages = (Message("user", _fill(self.prompt, row)),)
         else:
@@ -169,7 +169,8 @@ def _text(value: Any, path: str) -> str:
     raise RowError(f"'{path}' is {type(value).__name__}, expected text")
 
 
-def _messages(value: Any, path: str) -> tuple[Message, ...]:
+def read_messages(value: Any, path: str) -> tuple[Message, ...]:
+    """Chat messages of a row, also as JSON text; raises `RowError`."""
     turns = _opened(value)
     if isinstance(turns, list):
         # Columnar files write a null for every key that a message does not have.

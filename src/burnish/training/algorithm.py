@@ -37,12 +37,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
+from burnish.errors import BurnishError, GuardTripped
 from burnish.training.data import Cursor
-from burnish.training.forecast import Workload
+from burnish.training.forecast import Keys, Workload
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config
-    from burnish.errors import GuardTripped
     from burnish.lm.base import Sampler
     from burnish.lm.local import LocalLM
     from burnish.lm.remote import RemoteSampler
@@ -95,6 +95,13 @@ class StepResult:
     """Before clipping, mean over the updates."""
     weight_norm: float = 0.0
     """Of the weights after the last update."""
+
+
+class StepUndone(BurnishError):
+    """Ends the run before a step is done, without an update; the next start does the step again.
+
+    The algorithm's state is that from before the step.
+    """
 
 
 @dataclass(frozen=True)
@@ -261,8 +268,13 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
 
     samples_prompts: ClassVar[bool] = False
     """Prompts over `rollout.max_prompt_tokens` are refused, or dropped, before the first step."""
+    samples_answers: ClassVar[bool] = True
+    """False where its steps only read given answers: no limit is then chosen for answers."""
     can_be_stage: ClassVar[bool] = True
     """False where it stores rollouts, which the store knows by the main training's steps."""
+
+    trains_score_head: ClassVar[bool] = False
+    """Whether it may start from a reward model, which has no language-model head."""
 
     def __init__(self, setup: Setup, settings: Any) -> None:
         """Called once the model is loaded; `settings` are those of the table `train`."""
@@ -324,7 +336,11 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     def workload(self) -> Workload:
         """The size of a step, for the forecast."""
         rollout, longest = self.setup.config.rollout, self.setup.prompts.longest
-        return Workload(rollout.prompts, 1, longest, rollout.max_tokens, is_sampled=False)
+        # Which settings an algorithm of another's own hears on is not known here.
+        keys = Keys("", "", "", "")
+        return Workload(
+            rollout.prompts, 1, longest, rollout.max_tokens, is_sampled=False, keys=keys
+        )
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """The model on held-out data; None where there is nothing to evaluate."""

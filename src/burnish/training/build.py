@@ -15,7 +15,7 @@ import torch
 from burnish.config import Config, Resolved, render, rooted
 from burnish.config.paths import with_files
 from burnish.config.resolve import to_plain
-from burnish.config.schema import FREE, Checkpoint, Optimiser, Remote
+from burnish.config.schema import FREE, Checkpoint, DistilTrain, DpoTrain, Optimiser, Remote
 from burnish.config.schema import Stage as StageConfig
 from burnish.errors import ModelError, UserError
 from burnish.lm.call_log import PaidReplies, judges_built
@@ -33,18 +33,24 @@ from burnish.records import Task
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import build_all
 from burnish.seeds import Seeds
-from burnish.store import RunStore
+from burnish.store import RunStore, manifest
 from burnish.store.durable import write_file
 from burnish.texts import shown_path
 from burnish.training import checkpoint
-from burnish.training.algorithm import Setup
+from burnish.training.algorithm import AnyAlgorithm, Setup
 from burnish.training.algorithms import Chosen, find_algorithm
 from burnish.training.budget import model_sizes
 from burnish.training.checkpoint import TrainState
-from burnish.training.data import Data, PromptReport, measure_prompts
+from burnish.training.data import (
+    AnswerBudget,
+    Data,
+    PromptReport,
+    answer_budget,
+    measure_prompts,
+)
 from burnish.training.devices import World, local_rank
 from burnish.training.event_loop import EventLoop
-from burnish.training.forecast import Shape, forecast, measure_speed
+from burnish.training.forecast import Forecast, Keys, Shape, advice, forecast, savings
 from burnish.training.forward import plain_head
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
@@ -104,14 +110,23 @@ def build(
     trainable = _load(config, world, _start_weights(folder, config, place))
     length_of = _prompt_lengths(trainable.loaded)
     prompts = _measure(config, data, trainings, length_of)
+    digest, answers = resolved.digest(FREE), AnswerBudget(config.rollout.max_tokens, "")
+    if not answers.tokens:
+        writes = _writes_answers(config, trainings, scorer)
+        answers = _answer_budget(config, folder, data, trainable, prompts.longest, writes)
+    if answers.reason:
+        resolved, config = _with_budget(resolved, answers), _budgeted(config, answers.tokens)
     loop = EventLoop()
     remote = _open_sampler(config, trainable, world, loop)
     portable = dataclasses.replace(resolved, value=with_files(config, folder))
     stored = resolved.flat() | files
-    store = _open_store(resolved, portable, stored, folder, data.fingerprint, world, recipe)
+    hashes = (digest, data.fingerprint)
+    store = _open_store(resolved, portable, stored, folder, hashes, world, recipe)
     try:
         paid = PaidReplies(folder, judges, rank=world.rank) if judges else None
-        parts = Parts(config, store, data, scorer, world, loop, prompts, length_of, paid, remote)
+        parts = Parts(
+            config, store, data, scorer, world, loop, prompts, length_of, answers, paid, remote
+        )
         return _assemble(parts, trainings, trainable, place)
     except BaseException:
         store.close()
@@ -144,7 +159,7 @@ def _choose(stage: StageConfig | None, config: Config, data: Data) -> Training:
     if stage is None:
         return Training("", chosen, config.steps, config.optimiser, config.checkpoint)
     kept = Checkpoint(every=stage.checkpoint_every, keep=1)
-    return Training(stage.name, chosen, stage.steps, stage.optimiser, kept)
+    return Training(stage.name, chosen, config.stage_steps(stage), stage.optimiser, kept)
 
 
 def _stage_to_open(folder: Path, config: Config) -> int:
@@ -223,6 +238,52 @@ def _measure(
     return measure_prompts(data.tasks, length_of, limit, drops)
 
 
+def _writes_answers(config: Config, trainings: Sequence[Training], scorer: Weighted | None) -> bool:
+    """Whether the model writes answers in this run, in steps or where rewards evaluate it."""
+    if any(training.chosen.kind.samples_answers for training in trainings):
+        return True
+    is_rewarded = scorer is not None and config.evaluation.prompts > 0
+    return is_rewarded and not trainings[-1].chosen.kind.trains_score_head
+
+
+def _answer_budget(
+    config: Config, folder: Path, data: Data, trainable: Trainable, longest: int, writes: bool
+) -> AnswerBudget:
+    """The limit of answers that the config leaves open: as the run began, or chosen now.
+
+    0 without a reason where the model writes none.
+    """
+    if (folder / manifest.FILE).is_file():
+        stored = manifest.read(folder).config.get("rollout.max_tokens")
+        if isinstance(stored, int) and stored > 0:
+            return AnswerBudget(stored, "as the run began")
+    if not writes:
+        return AnswerBudget(0, "")
+    train = config.train
+    field = config.experts.field
+    if isinstance(train, DpoTrain):
+        field = train.chosen
+    elif isinstance(train, DistilTrain):
+        field = train.field
+    tokenizer = trainable.loaded.tokenizer
+    room = trainable.module.longest_row(longest) - longest
+    return answer_budget(data.tasks, field, lambda text: len(tokenizer.encode(text)), room)
+
+
+def _budgeted(config: Config, tokens: int) -> Config:
+    rollout = msgspec.structs.replace(config.rollout, max_tokens=tokens)
+    return msgspec.structs.replace(config, rollout=rollout)
+
+
+def _with_budget(resolved: Resolved[Config], answers: AnswerBudget) -> Resolved[Config]:
+    """The settings as the run stores them, with the number and where it comes from."""
+    return dataclasses.replace(
+        resolved,
+        value=_budgeted(resolved.value, answers.tokens),
+        origins={**resolved.origins, "rollout.max_tokens": f"chosen: {answers.reason}"},
+    )
+
+
 def _check_finite(loaded: LoadedModel) -> None:
     """A weight that is not finite is the start model's, not something that training did."""
     named = [(n, p.detach()) for n, p in loaded.module.named_parameters() if p.numel()]
@@ -248,6 +309,8 @@ class Parts:
     loop: EventLoop
     prompts: PromptReport
     length_of: Callable[[Task], int]
+    answers: AnswerBudget
+    """How long an answer may be."""
     paid: PaidReplies | None
     """What the rewards' judges were paid for, where there are any."""
     remote: RemoteSampler | None = None
@@ -279,15 +342,8 @@ def _assemble(
         trainable=trainable,
         world=parts.world,
         loop=parts.loop,
-        forecast=forecast(
-            config,
-            stage.algorithm.workload(),
-            _shape(trainable.loaded, stage.optimiser),
-            measure_speed(trainable.device, trainable.dtype),
-            stage.setup.batches.tokens,
-            available_bytes(trainable.device),
-        ),
         threads=threads,
+        answers=parts.answers,
         stage=stage,
         next_stage=next_stage,
         paid=parts.paid,
@@ -340,6 +396,11 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
         weight_version=state.weight_version,
         remote=parts.remote,
     )
+    if trainable.loaded.score_head is not None and not training.chosen.kind.trains_score_head:
+        raise UserError(
+            f"model.path: '{trainable.loaded.name}' is a reward model, which writes no text; expected "
+            "a causal model. train.kind = 'reward_model' goes on training it"
+        )
     algorithm = training.chosen.kind(setup, training.chosen.settings)
     named = [*trainable.module.named_parameters(), *algorithm.parameters()]
     optimiser = MasterAdamW(named, training.optimiser)
@@ -347,6 +408,7 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
     if found:
         checkpoint.load_optimiser(found, optimiser)
         algorithm.restore(checkpoint.load_algorithm(found))
+    place = [stage.name for stage in config.stages].index(name) if name else None
     return Stage(
         name=name,
         steps=training.steps,
@@ -356,7 +418,25 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
         algorithm=algorithm,
         optimiser=optimiser,
         state=state,
+        forecast=_forecast(setup, algorithm, optimiser, place),
     )
+
+
+def _forecast(
+    setup: Setup, algorithm: AnyAlgorithm, optimiser: MasterAdamW, place: int | None
+) -> Forecast:
+    """What a step of this training needs; an update that does not fit says what would free most.
+
+    `place` is that of a stage, whose settings have longer names.
+    """
+    config, batches = setup.config, setup.batches
+    work, shape = algorithm.workload(), _shape(setup.trainable.loaded, optimiser)
+    if place is not None:
+        long = [key.replace("train.", f"stages.{place}.train.", 1) for key in work.keys]
+        work = work._replace(keys=Keys(*long))
+    batches.advise = lambda tokens: advice(savings(config, work, shape, tokens))
+    free = available_bytes(setup.trainable.device)
+    return forecast(config, work, shape, batches.tokens, free)
 
 
 def _open_store(
@@ -364,18 +444,21 @@ def _open_store(
     portable: Resolved[Config],
     stored: dict[str, Any],
     folder: Path,
-    fingerprint: str,
+    hashes: tuple[str, str],
     world: World,
     recipe: str,
 ) -> RunStore:
-    """Create the run, or open the one that is there; `portable` is kept as a recipe file."""
+    """Create the run, or open the one that is there; `portable` is kept as a recipe file.
+
+    `hashes` are those of the config as it was asked for, and of the data.
+    """
     if not (folder / "config.json").exists() and world.is_main:
         store = RunStore.create(
             folder,
             stored,
             resolved.origins,
-            config_hash=resolved.digest(FREE),
-            data_hash=fingerprint,
+            config_hash=hashes[0],
+            data_hash=hashes[1],
             recipe=recipe,
         )
         _write_kept(resolved, folder)

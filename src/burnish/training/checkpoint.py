@@ -122,7 +122,7 @@ def save(
             ) from damage
         return place
     tensors = {name: t.contiguous() for name, t in optimiser.state().items()}
-    check_saved(tensors, state.step)
+    check_saved(tensors, max(state.step - 1, 0))
     state = msgspec.structs.replace(state, layout=LAYOUT, algorithm=dict(algorithm.values))
     stays = f"; {before[-1].name} stays" if (before := _all(folder)) else ""
     with whole_folder(place, f"checkpoint {place.name}{stays}") as draft:

@@ -170,7 +170,7 @@ class RolloutCollector:
     def _stop_without_rollouts(self, step: int, failed: list[Scored]) -> NoReturn:
         first = failed[0].trajectory
         raise GuardTripped(
-            f"rollout guard at step {step}: all {len(failed)} rollouts failed; the first "
+            f"rollout guard at step {step + 1}: all {len(failed)} rollouts failed; the first "
             f"({first.id}) with {first.status.value}: {first.reason}",
             stage="rollout",
             tensor="rollout",
@@ -300,9 +300,9 @@ class RolloutCollector:
                 deadline_s=self.config.score_timeout_s,
             )
         except RewardError as error:
-            none = Reward.failed("total", Status.INFRA_ERROR, str(error))
+            none = Reward.failed("total", Status.REWARD_ERROR, str(error))
             lost = [Scored(task, t, none) for task, group in pairs for t in group]
-            line = f"reward guard at step {step}: {error}"
+            line = f"reward guard at step {step + 1}: {error}"
             tripped = GuardTripped(line, stage="reward", tensor="reward", step=step)
             raise BrokenStep(tripped, lost) from error
         ids = [response.id for _, responses in items for response in responses]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from burnish.errors import UserError
 from burnish.records import Task
+from burnish.rollouts.base import ANSWER_TOKENS
 from burnish.seeds import digest
 from burnish.tasks.base import TaskSet
 from burnish.tasks.config import TaskConfig
@@ -15,6 +17,10 @@ from burnish.tasks.config import build as build_tasks
 
 LOOK = 512
 """Tasks whose prompts are measured before the first step."""
+ROUND = 16
+"""What a chosen limit of tokens is a multiple of."""
+LEAST_ANSWER = 32
+"""Tokens: a model that has not learned yet says more than a demonstration of one word."""
 
 
 @dataclass
@@ -100,6 +106,37 @@ class Cursor:
                     "Raise rollout.max_prompt_tokens or set rollout.overlong_prompts=drop."
                 )
         return taken
+
+
+@dataclass(frozen=True)
+class AnswerBudget:
+    """How many tokens an answer may have, and why."""
+
+    tokens: int
+    reason: str
+    """Empty where the config says it."""
+
+
+def answer_budget(
+    tasks: TaskSet, field: str, tokens_of: Callable[[str], int], room: int
+) -> AnswerBudget:
+    """A limit that lets answers to these tasks come to their end.
+
+    Twice the longest demonstration in `field`, where there are some: an answer that is learned is
+    about as long. Else `ANSWER_TOKENS`. At most `room`, which the model's context leaves.
+    """
+    shown = []
+    if field in tasks.fields:
+        count = min(LOOK, tasks.train_size or LOOK)
+        texts = [task.fields.get(field) for task in tasks.sample(count)]
+        shown = [tokens_of(str(text)) for text in texts if text not in (None, "")]
+    wanted, why = ANSWER_TOKENS, "tasks do not say how long answers are"
+    if shown:
+        wanted = max(LEAST_ANSWER, ROUND * math.ceil(2 * max(shown) / ROUND))
+        why = f"the longest of {len(shown)} demonstrations has {max(shown)}"
+    if wanted > room:
+        return AnswerBudget(max(room, 1), "what the model's context leaves beside the prompts")
+    return AnswerBudget(wanted, why)
 
 
 @dataclass(frozen=True)

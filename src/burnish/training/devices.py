@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from burnish.activity import waiting_for
 from burnish.errors import UserError
 
 Item = TypeVar("Item")
@@ -74,15 +76,17 @@ class World:
         from accelerate.utils import gather_object
 
         tagged = [(self.rank + i * self.size, item) for i, item in enumerate(items)]
-        everything = sorted(gather_object(tagged), key=lambda pair: pair[0])
+        with self._at("gather"):
+            everything = sorted(gather_object(tagged), key=lambda pair: pair[0])
         assert len(everything) == count, f"gathered {len(everything)} of {count} items"
         return [item for _, item in everything]
 
     def add(self, tensors: Sequence[Tensor]) -> None:
         """Sum tensors over processes, in place."""
         if self.size > 1:
-            for tensor in tensors:
-                torch.distributed.all_reduce(tensor)
+            with self._at("all_reduce"):
+                for tensor in tensors:
+                    torch.distributed.all_reduce(tensor)
 
     def merge(self, found: dict[int, Tensor]) -> dict[int, Tensor]:
         """The union of all processes' dictionaries, on this process's device."""
@@ -92,7 +96,8 @@ class World:
 
         # Clones: a row of a larger tensor would take all of it along.
         device = next(iter(found.values())).device if found else torch.device("cpu")
-        pairs = gather_object([(key, value.cpu().clone()) for key, value in found.items()])
+        with self._at("gather"):
+            pairs = gather_object([(key, value.cpu().clone()) for key, value in found.items()])
         return {key: value.to(device) for key, value in pairs}
 
     def differing(self, facts: Mapping[str, Any]) -> dict[int, list[str]]:
@@ -122,4 +127,9 @@ class World:
     def wait(self) -> None:
         """Until every process is here."""
         if self.size > 1:
-            torch.distributed.barrier()
+            with self._at("barrier"):
+                torch.distributed.barrier()
+
+    def _at(self, what: str) -> AbstractContextManager[object]:
+        """Around a call that waits for the other processes."""
+        return waiting_for(f"process {self.rank} at {what}")

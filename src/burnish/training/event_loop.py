@@ -44,6 +44,10 @@ class EventLoop:
         finally:
             self._task = None
 
+    def running(self) -> asyncio.AbstractEventLoop | None:
+        """The loop while a coroutine runs on it; None otherwise."""
+        return self._loop if self._task is not None else None
+
     def interrupt(self) -> None:
         """From another thread: what is running ends as Ctrl-C would end it."""
         loop, task = self._loop, self._task

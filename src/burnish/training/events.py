@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from burnish.bench.statistics import Estimate
-from burnish.training.data import PromptReport
+from burnish.training.data import AnswerBudget, PromptReport
 from burnish.training.forecast import Forecast
+from burnish.training.pace import TimeLeft
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Started:
     """Steps already done by an earlier start of this run."""
     forecast: Forecast
     prompts: PromptReport
+    answers: AnswerBudget
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,34 @@ class StepDone:
     groups: int
     seconds: float
     tokens_per_s: float
-    remaining_s: float
+    remaining_s: float | None
+    """Of this stage with its evaluations and checkpoints; None before a step was measured."""
     reused: bool
     """The rollouts were read back from an interrupted start instead of sampled."""
     stage: str = ""
     """Name of the stage that it is a step of; empty for the main training."""
+
+
+@dataclass(frozen=True)
+class Evaluating:
+    """A held-out evaluation under way, told every ten seconds."""
+
+    step: int
+    """Steps made before it."""
+    doing: str
+    """`sampler`, or `reward NAME`."""
+    done: int
+    total: int
+    """Prompts of the sampler, answers of a reward; of this process where there are several."""
+    seconds: float
+    """Since the evaluation began."""
+
+    def __str__(self) -> str:
+        """`40 of 100 prompts, 12 s`, `reward my_judge, 12 of 100 answers, 31 s`."""
+        of = f"{self.done} of {self.total}"
+        is_sampler = self.doing == "sampler"
+        what = f"{of} prompts" if is_sampler else f"{self.doing}, {of} answers"
+        return f"{what}, {self.seconds:.0f} s"
 
 
 @dataclass(frozen=True)
@@ -103,6 +128,20 @@ class Finished:
     seconds: float = 0.0
     measure: str = "reward"
     """What was evaluated, as in `HeldOut`."""
+    evaluations: int = 0
+    """Held-out evaluations that were done, also those in which nothing could be scored."""
+    is_trained: bool = True
+    """An update has moved the weights: there is a trained model."""
 
 
-Event = Started | Calibrated | StageBegun | StepDone | HeldOut | Saved | Finished
+Event = (
+    Started
+    | Calibrated
+    | StageBegun
+    | StepDone
+    | TimeLeft
+    | Evaluating
+    | HeldOut
+    | Saved
+    | Finished
+)

@@ -1,39 +1,39 @@
-"""Memory by part and seconds by step, before the first step.
+"""Memory by part before the first step, counted from shapes, and what would free how much of it.
 
-Memory is counted from shapes. Time comes from three probes of this machine (a matrix product, a
-large copy, a tiny operation) put through the arithmetic of a decoder: 2 operations a parameter and
-token forward, 6 forward and backward, one pass over the weights for each sampled token, and the
-price of starting each layer's operations, which is most of it for small models.
+Time is not forecast but measured: `training/pace.py`.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
-import torch
 
-from burnish.config.schema import Config
+from burnish.config.schema import Config, Lora
 from burnish.training.budget import Sizes, activation_bytes_per_token, logits_bytes
 from burnish.training.packing import LONG_ANSWER, ROW_TOKENS
 
-STARTS_A_LAYER = 30
-"""Operations that one layer's forward pass starts; a backward pass starts twice as many."""
-GRAPH_LAYER_S = 29e-6
-"""One layer of a decode step in a captured graph, however few the rows; seen on an H200."""
-CPU_SIDES = (96, 192, 384, 768)
-"""Of the square matrices whose product is timed."""
-TIMEABLE_S = 2e-3
-"""What a product takes at least for its time to say something."""
+LORA_RANK = 16
+"""Of the adapters that an advice reckons with."""
+LEAST_BUDGET = 256
+"""Tokens of a pass below which halving it is no way out."""
+
+
+class Keys(NamedTuple):
+    """The settings that decide the size of a step; empty where nothing does."""
+
+    prompts: str = "rollout.prompts"
+    samples: str = "rollout.samples"
+    answer: str = "rollout.max_tokens"
+    reference: str = "policy.auxiliary without kl"
+    """What does without the frozen copy, as it is written in an advice."""
 
 
 class Workload(NamedTuple):
-    """The largest step that is expected, for the forecast of memory and time."""
+    """The largest step that is expected, for the forecast."""
 
     prompts: int
     samples: int
@@ -46,6 +46,7 @@ class Workload(NamedTuple):
     """A frozen copy of the model is kept."""
     observed_tokens: int = 0
     """Tokens between the turns of one sequence: read and kept, neither sampled nor trained."""
+    keys: Keys = Keys()
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,16 @@ class Shape:
     vocabulary: int
     sizes: Sizes
     has_plain_head: bool = True
-    """Logits are one matrix product: not with an adapter, nor for models from transformers."""
+    """Logits are one matrix product: not with an adapter on the head, nor for models from transformers."""
     packs: bool = True
     """Several responses may share one row."""
+
+
+class Saving(NamedTuple):
+    """A change of settings, and how many bytes it frees."""
+
+    change: str
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -69,64 +77,99 @@ class Forecast:
     memory: dict[str, int]
     """Bytes by part."""
     available: int
-    rollout_s: float
-    update_s: float
+    savings: tuple[Saving, ...] = ()
+    """What would make it less, most first."""
 
     @property
     def total(self) -> int:
         return sum(self.memory.values())
 
     @property
-    def step_s(self) -> float:
-        return self.rollout_s + self.update_s
+    def fits(self) -> bool:
+        return self.total <= self.available
+
+    @property
+    def advice(self) -> str:
+        """The largest savings in words; empty without any."""
+        return advice(self.savings)
 
 
-@dataclass(frozen=True)
-class Speed:
-    """What this machine does in this precision."""
+def forecast(config: Config, work: Workload, shape: Shape, budget: int, available: int) -> Forecast:
+    """Memory of one step of this size, and what would make it less.
 
-    operations_per_s: float
-    bytes_per_s: float
-    start_s: float
-    """Seconds to start one operation from Python."""
-    is_gpu: bool
-
-
-def forecast(
-    config: Config, work: Workload, shape: Shape, speed: Speed, budget: int, available: int
-) -> Forecast:
-    """Memory and time of one step of this size.
-
-    Every answer is taken to be as long as it may be, and to be trained.
+    Every answer is taken to be as long as it may be, and to be trained. `budget`: tokens of a pass.
     """
-    sizes, prompt_tokens = shape.sizes, work.prompt_tokens
-    rollout = msgspec.structs.replace(
-        config.rollout,
-        prompts=work.prompts,
-        samples=work.samples,
-        max_tokens=work.answer_tokens,
+    memory = memory_by_part(config, work, shape, budget)
+    return Forecast(memory, available, tuple(savings(config, work, shape, budget)))
+
+
+def savings(config: Config, work: Workload, shape: Shape, budget: int) -> list[Saving]:
+    """Changes of settings that would free memory, ranked by the bytes.
+
+    Each is the difference of two forecasts: as it is, and with this one thing changed.
+    """
+    keys, now = work.keys, sum(memory_by_part(config, work, shape, budget).values())
+    changed: list[tuple[str, int]] = []
+
+    def try_out(
+        change: str,
+        work: Workload = work,
+        shape: Shape = shape,
+        budget: int = budget,
+        config: Config = config,
+    ) -> None:
+        changed.append((change, sum(memory_by_part(config, work, shape, budget).values())))
+
+    if keys.prompts and work.prompts > 1:
+        half = work.prompts // 2
+        try_out(f"{keys.prompts}={half}", work._replace(prompts=half))
+    if keys.samples and work.samples > 3:
+        half = work.samples // 2
+        try_out(f"{keys.samples}={half}", work._replace(samples=half))
+    if keys.answer and work.answer_tokens > 1:
+        half = work.answer_tokens // 2
+        try_out(f"{keys.answer}={half}", work._replace(answer_tokens=half))
+    if budget // 2 >= LEAST_BUDGET:
+        try_out(f"update.micro_batch_tokens={budget // 2}", budget=budget // 2)
+    if work.has_reference and keys.reference:
+        try_out(keys.reference, work._replace(has_reference=False))
+    if config.model.lora is None:
+        adapted = msgspec.structs.replace(
+            config, model=msgspec.structs.replace(config.model, lora=Lora(rank=LORA_RANK))
+        )
+        try_out(f"model.lora.rank={LORA_RANK}", shape=_with_adapters(shape), config=adapted)
+    if shape.sizes.bytes_per_value >= 4:
+        halved = replace(shape, sizes=replace(shape.sizes, bytes_per_value=2))
+        try_out("model.dtype=bfloat16", shape=halved)
+    found = [Saving(change, now - then) for change, then in changed if then < now]
+    return sorted(found, key=lambda saving: -saving.bytes)
+
+
+def _with_adapters(shape: Shape) -> Shape:
+    """The model with low-rank adapters on all its projections."""
+    s = shape.sizes
+    query, key, inner = s.hidden + s.query_width, s.hidden + s.kv_width, s.hidden + s.intermediate
+    trained = s.layers * LORA_RANK * (2 * query + 2 * key + 3 * inner)
+    sizes = replace(s, trains_norms=False)
+    return replace(shape, trained=trained, sizes=sizes)
+
+
+def advice(savings: Sequence[Saving], most: int = 5) -> str:
+    """`rollout.max_tokens=64 frees 1.2 GiB, rollout.prompts=4 0.8 GiB`; empty without any."""
+    if not savings:
+        return ""
+    first, *rest = savings[:most]
+    return ", ".join(
+        [
+            f"{first.change} frees {_size(first.bytes)}",
+            *(f"{one.change} {_size(one.bytes)}" for one in rest),
+        ]
     )
-    config = msgspec.structs.replace(config, rollout=rollout)
-    rollouts = config.rollout.prompts * config.rollout.samples
-    answer = config.rollout.max_tokens
-    rows = packed_rows(config, prompt_tokens, shares=shape.packs, observed=work.observed_tokens)
-    tokens = rows.tokens
-    memory = _memory(config, work, shape, speed, rows, budget)
-    read = config.rollout.prompts * prompt_tokens + rollouts * work.observed_tokens
-    prefill = 2 * shape.parameters * read
-    weights = shape.parameters * sizes.bytes_per_value / speed.bytes_per_s
-    decode = max(2 * shape.parameters * rollouts / speed.operations_per_s, weights)
-    start = sizes.layers * STARTS_A_LAYER * speed.start_s
-    decode += sizes.layers * GRAPH_LAYER_S if speed.is_gpu else start
-    passes = config.update.epochs + (config.update.epochs * config.update.minibatches > 1) / 3
-    batches = max(config.update.minibatches, math.ceil(tokens / budget))
-    arithmetic = 6 * shape.parameters * tokens / speed.operations_per_s
-    return Forecast(
-        memory=memory,
-        available=available,
-        rollout_s=work.is_sampled * (prefill / speed.operations_per_s + start + decode * answer),
-        update_s=passes * (arithmetic + 3 * start * batches),
-    )
+
+
+def _size(count: int) -> str:
+    gib = count / 2**30
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{count / 2**20:.1f} MiB"
 
 
 @dataclass(frozen=True)
@@ -182,18 +225,22 @@ def update_bytes(config: Config, shape: Shape, rows: PackedRows, budget: int) ->
     )
 
 
-def _memory(
-    config: Config, work: Workload, shape: Shape, speed: Speed, rows: PackedRows, budget: int
-) -> dict[str, int]:
+def memory_by_part(config: Config, work: Workload, shape: Shape, budget: int) -> dict[str, int]:
+    """Bytes of one step by what holds them; parts without any are left out."""
+    rollout = msgspec.structs.replace(
+        config.rollout, prompts=work.prompts, samples=work.samples, max_tokens=work.answer_tokens
+    )
+    config = msgspec.structs.replace(config, rollout=rollout)
     size, prompt_tokens = shape.sizes.bytes_per_value, work.prompt_tokens
-    rollouts = config.rollout.prompts * config.rollout.samples
-    answer = config.rollout.max_tokens + work.observed_tokens
+    rows = packed_rows(config, prompt_tokens, shares=shape.packs, observed=work.observed_tokens)
+    rollouts = work.prompts * work.samples
+    answer = work.answer_tokens + work.observed_tokens
     # Half-precision gradients live beside the float32 sums they are added to.
     gradient = 4 if size >= 4 else size + 4
-    cached = rollouts * (prompt_tokens + answer) + config.rollout.prompts * prompt_tokens
-    if speed.is_gpu:
+    cached = rollouts * (prompt_tokens + answer) + work.prompts * prompt_tokens
+    if shape.sizes.is_gpu:
         # Rows share their prompt's pages, and the engine keeps a reserve.
-        cached = (rollouts * answer + config.rollout.prompts * prompt_tokens) * 5 // 4
+        cached = (rollouts * answer + work.prompts * prompt_tokens) * 5 // 4
     parts = {
         "weights": shape.parameters * size,
         "master weights": shape.trained * 4 if size < 4 else 0,
@@ -205,50 +252,3 @@ def _memory(
     if work.has_reference and config.model.lora is None:
         parts["reference"] = shape.parameters * size
     return {name: value for name, value in parts.items() if value}
-
-
-def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
-    """Probe a matrix product and a copy for a few hundredths of a second, once in a process."""
-    return _probe(device, dtype, torch.get_num_threads())
-
-
-@cache
-def _probe(device: torch.device, dtype: torch.dtype, threads: int) -> Speed:
-    a = torch.ones(1, 1, device=device, dtype=dtype)
-    block = torch.ones(16 * 2**20, device=device, dtype=torch.uint8)
-    with torch.inference_mode():
-        operations = _operations_per_s(device, dtype)
-        moved = 2 * block.numel() / _seconds(block.clone, device)
-        start = _seconds(lambda: [a[0, 0] + 1 for _ in range(50)], device) / 100
-    return Speed(operations, moved, start, is_gpu=device.type == "cuda")
-
-
-def _operations_per_s(device: torch.device, dtype: torch.dtype) -> float:
-    """Of a matrix product; on a CPU of the smallest one that can be timed.
-
-    Half precision that a CPU only emulates is a hundred times slower: the largest product would
-    take a minute there.
-    """
-    rate = 0.0
-    for side in (4096,) if device.type == "cuda" else CPU_SIDES:
-        square = torch.ones(side, side, device=device, dtype=dtype)
-        seconds = _seconds(partial(torch.matmul, square, square), device)
-        rate = 2 * side**3 / seconds
-        if seconds > TIMEABLE_S:
-            break
-    return rate
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The best of a few runs, after one to warm up."""
-    work()
-    best = float("inf")
-    for _ in range(3):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - start)
-    return best

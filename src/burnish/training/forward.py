@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from burnish.lm.decoder import Decoder, Linear
 from burnish.lm.head import token_logprobs
 from burnish.lm.model_input import ModelInput
+from burnish.lm.scalar_head import ScalarHead
 from burnish.training.packing import PackedBatch, scatter
 
 CHUNK = 2048
@@ -28,16 +29,26 @@ class CausalModel(Protocol):
 
 
 class TokenScores(NamedTuple):
-    """Both (B, T), 0 where there is no trained token."""
+    """Each (B, T), 0 where there is no trained token."""
 
     logp_BT: Tensor
     entropy_BT: Tensor
+    value_BT: Tensor | None = None
+    """What a value head says before the token, where one was given."""
 
 
 def token_scores(
-    model: CausalModel, batch: PackedBatch, temperature: float, *, entropy_gradient: bool = False
+    model: CausalModel,
+    batch: PackedBatch,
+    temperature: float,
+    *,
+    entropy_gradient: bool = False,
+    head: ScalarHead | None = None,
 ) -> TokenScores:
-    """Log-prob under the tempered distribution and entropy for every trained token."""
+    """Log-prob under the tempered distribution and entropy for every trained token.
+
+    A value `head` reads the same hidden states, those that predict the tokens.
+    """
     hidden_RSD = model(batch.inputs)
     hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.source_N)
     weight_VD = plain_head(model)
@@ -54,7 +65,8 @@ def token_scores(
         logp_N, entropy_N = _through_logits(
             model, hidden_ND, batch.target_N, temperature, entropy_gradient
         )
-    return TokenScores(scatter(logp_N, batch), scatter(entropy_N, batch))
+    value_BT = None if head is None else scatter(head(hidden_ND), batch)
+    return TokenScores(scatter(logp_N, batch), scatter(entropy_N, batch), value_BT)
 
 
 def plain_head(model: CausalModel) -> Tensor | None:

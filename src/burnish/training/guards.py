@@ -1,6 +1,6 @@
 """Stop before a bad number reaches the weights, and name it.
 
-Guards stand after reward, advantage, log-prob, loss, gradient and update. `training.replay` keeps
+Guards stand after reward, critic's value, advantage, log-prob, loss, gradient and update. `training.replay` keeps
 what is needed to see a tripped one again. Looking at a number makes a GPU's queue run dry, so the
 update leaves its numbers with a `Watch`, which looks at all of them once, before the weights move;
 the norm of the moved weights is read together with the numbers of the step. What goes to disk is
@@ -29,6 +29,8 @@ HINTS = {
     "advantage": "Check the recipe's advantage piece and the rewards of these samples.",
     "logprob": "The model's output is not finite: lower optimiser.learning_rate or use "
     "model.dtype=float32.",
+    "value": "The critic's output is not finite: lower optimiser.learning_rate or "
+    "policy.critic.coefficient, or use model.dtype=float32.",
     "loss": "Check the recipe's trust region and auxiliary terms.",
     "gradient": "Lower optimiser.learning_rate or set optimiser.clip_norm.",
     "weight": "The update broke the weights; they were not saved, and earlier checkpoints are whole. "
@@ -134,7 +136,7 @@ def trip(stage: str, tensor: str, step: int, samples: tuple[str, ...], value: fl
     shown = ", ".join(samples[:3]) + (f" and {len(samples) - 3} more" if len(samples) > 3 else "")
     of = f" (samples {shown})" if samples else ""
     raise GuardTripped(
-        f"{stage} guard: {tensor} is {value} at step {step}{of}. {HINTS[stage]}",
+        f"{stage} guard: {tensor} is {value} at step {step + 1}{of}. {HINTS[stage]}",
         stage=stage,
         tensor=tensor,
         step=step,
@@ -146,7 +148,7 @@ def trip_mismatch(distance: float, limit: float, step: int, samples: Sequence[st
     """The sampler does not have the weights that are trained, or computes something else."""
     raise GuardTripped(
         f"sampler guard: the sampler's and the trainer's log-probs are {distance:.3g} nats a token "
-        f"apart at step {step}; guards.sampler_mismatch_stop allows {limit:g}. Does the sampler "
+        f"apart at step {step + 1}; guards.sampler_mismatch_stop allows {limit:g}. Does the sampler "
         "have this run's weights, its tokenizer, and log-probs at rollout.temperature?",
         stage="sampler",
         tensor="sampled logprobs",
@@ -155,7 +157,7 @@ def trip_mismatch(distance: float, limit: float, step: int, samples: Sequence[st
     )
 
 
-SHOWN = 200
+SHOWN = 180
 """Characters of a reward's reason that a line repeats."""
 
 
@@ -172,11 +174,14 @@ def failing(
     worst = max((k for k in shares if k != "status/ok"), key=lambda k: shares[k])
     status = worst.removeprefix("status/")
     reason = " ".join(reasons.get(status, "").split())
-    why = f"{status}, {reason[:SHOWN]}{'...' if len(reason) > SHOWN else ''}" if reason else status
+    if len(reason) > SHOWN:  # the end says where an exception was raised
+        reason = f"{reason[: SHOWN // 2]} ... {reason[-SHOWN // 2 :]}"
+    why = f"{status}, {reason}" if reason else status
     return (
-        f"{failed:.0%} of the rewards of step {step} have no value (most: {why}); "
+        f"{failed:.0%} of the rewards of step {step + 1} have no value (most: {why}); "
         f"guards.failed_share allows {limit:.0%}. "
-        f"See why: burnish show {run} --step {step}"
+        "The step is not counted: the same command takes it again. "
+        f"See why: burnish show {run} --failed 3"
     )
 
 

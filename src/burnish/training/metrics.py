@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -45,6 +46,23 @@ def samples(step: int, collected: Collected, values: Advantages) -> list[StoredS
     return [stored(split, i, s) for split, part in splits.items() for i, s in enumerate(part)]
 
 
+def unscored(step: int, name: str, collected: Collected) -> list[StoredSample]:
+    """Every rollout of a step that is given up, as the samples of an evaluation of that name."""
+    return [
+        StoredSample(
+            step=step,
+            split=f"eval:{name}",
+            index=i,
+            task=s.task,
+            trajectory=s.trajectory,
+            reward=s.reward,
+            advantage=None,
+            keep=False,
+        )
+        for i, s in enumerate((*collected.kept, *collected.dropped, *collected.greedy))
+    ]
+
+
 def greedy(collected: Collected) -> dict[str, float]:
     """Mean total reward of the greedy answers, and the share of prompts that have none."""
     values = [s.reward.value for s in collected.greedy]
@@ -84,7 +102,7 @@ def reasons(collected: Collected) -> dict[str, str]:
 def totals(collected: Collected) -> dict[str, float]:
     """Mean of the total reward over the rollouts that have one."""
     values = [s.reward.value for s in collected.kept if s.reward.value is not None]
-    return {"reward/total": sum(values) / len(values)} if values else {}
+    return {"reward/total": math.fsum(values) / len(values)} if values else {}
 
 
 def outcomes(collected: Collected, scorers: Sequence[Scorer], select: Select) -> dict[str, float]:

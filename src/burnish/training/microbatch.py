@@ -13,10 +13,9 @@ from burnish.lm.hardware import held_text, is_device_full
 from burnish.records import Trajectory
 from burnish.training.budget import pass_tokens
 from burnish.training.devices import World
+from burnish.training.forecast import LEAST_BUDGET
 from burnish.training.forward import CausalModel
 from burnish.training.packing import PackedBatch, Row, make_rows, micro_batches, pack
-
-LEAST_BUDGET = 256
 
 Result = TypeVar("Result")
 
@@ -33,6 +32,8 @@ class MicroBatcher:
     """Tokens of one pass, 0 for what fits; halved when the device runs out of memory."""
     release: Callable[[], None] | None = None
     """Gives back what the sampler holds on the device; asked for before passes are made smaller."""
+    advise: Callable[[int], str] = lambda tokens: ""
+    """What would free memory with passes of so many tokens, for the message where nothing helps."""
     _has_released: bool = field(default=False, init=False)
     """Since `begin`; the sampler takes its memory again when it next works."""
     _releases: int = field(default=0, init=False)
@@ -78,8 +79,8 @@ class MicroBatcher:
                 if not can_release and self.tokens // 2 < LEAST_BUDGET:
                     raise UserError(
                         f"out of device memory with micro-batches of {self.tokens} tokens"
-                        f"{held_text()}; what saves most, in order: model.lora, a smaller "
-                        "rollout.max_tokens, a smaller model.path"
+                        f"{held_text()}; what saves most, in order: "
+                        f"{self.advise(self.tokens) or 'a smaller model.path'}"
                     ) from error
             # Outside the handler: the error's frames hold the tensors that did not fit.
             if clear is not None:

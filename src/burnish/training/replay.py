@@ -9,6 +9,7 @@ runs/NAME/crash/step-N/
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,9 @@ def replay(place: Path) -> str:
             _again(config, report, place, store)
         except GuardTripped as error:
             return str(error)
-        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        except (OSError, msgspec.MsgspecError, json.JSONDecodeError, RecursionError) as error:
             raise StoreError(f"{place} is damaged: {error}.") from error
-    return f"the {report.stage} guard of step {report.step} did not trip again"
+    return f"the {report.stage} guard of step {report.step + 1} did not trip again"
 
 
 def _again(config: Config, report: Report, place: Path, store: RunStore) -> None:

@@ -3,7 +3,7 @@
     segment = Segmenter(tokenizer, ("rule:", "why:"))
     segments_BT = pad_segments([segment(trajectory) for trajectory in trajectories])
 
-Token 0 is segment 0: the answer that stands first. Tokens of the section under heading k (1, 2,
+Without headings the whole answer is segment 0. With them token 0 is segment 0: the answer that stands first. Tokens of the section under heading k (1, 2,
 ...) are segment k, everything else is -1. The text is cut by the tokens that were sampled, never
 encoded again, so a segment number always stands for the token that was really written.
 """
@@ -61,6 +61,8 @@ class Segmenter:
         begins the heading. A token without text, such as the end token, belongs to the section it
         stands in, or behind.
         """
+        if not self.headings:
+            return [0] * len(ids)
         text, ranges = self.cut(ids)
         owners = [-1] * (len(text) + 1)
         begun: dict[int, int] = {}

@@ -22,42 +22,52 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from burnish.activity import Activity, moved, observed, waiting_for
 from burnish.config.schema import Checkpoint, Config, Optimiser
-from burnish.errors import GuardTripped, StoreError
+from burnish.errors import (
+    BurnishError,
+    GuardTripped,
+    ProcessDied,
+    StoreError,
+    is_out_of_memory,
+)
 from burnish.lm.base import Sampler
 from burnish.lm.call_log import PaidReplies
 from burnish.lm.hardware import device_full
 from burnish.rewards.combine import Weighted
 from burnish.rewards.function import FunctionReward
 from burnish.rewards.scorer import leaves
+from burnish.source import describe
 from burnish.store import STAGE, RunStore
 from burnish.store.durable import remove_drafts, remove_folder, store_errors, whole_folder
+from burnish.store.processes import ProcessRecord, death_line
 from burnish.tasks.base import TaskSet
-from burnish.texts import shown_path
+from burnish.texts import run_word, shown_path
 from burnish.training import checkpoint, metrics
-from burnish.training.algorithm import AnyAlgorithm, Setup, StepReport, StepResult
+from burnish.training.algorithm import AnyAlgorithm, Setup, StepReport, StepResult, StepUndone
 from burnish.training.checkpoint import TrainState
+from burnish.training.data import AnswerBudget
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop, calm_collector
-from burnish.training.events import Event, Finished, HeldOut, Saved, Started, StepDone
+from burnish.training.events import Evaluating, Event, Finished, HeldOut, Saved, Started, StepDone
 from burnish.training.forecast import Forecast
 from burnish.training.optimiser import MasterAdamW, learning_rate
+from burnish.training.pace import Pace, Work
 from burnish.training.replay import save_crash
 from burnish.training.trackers import Trackers
 from burnish.training.trainable import Trainable
 from burnish.training.update import Updater
+from burnish.training.watchdog import Watchdog, died_before
 from burnish.user_code import restored
 
 Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
+TELL_S = 10.0
+"""Seconds between two words about an evaluation under way."""
 FINAL = "final"
 """Folder of a finished stage's weights, in `stages/NAME/`."""
-MORE_MEMORY = (
-    "Free the GPU, or lower rollout.prompts or update.micro_batch_tokens. Checkpoints stay: the "
-    "same command continues the run."
-)
 
 
 @dataclass
@@ -73,6 +83,7 @@ class Stage:
     algorithm: AnyAlgorithm
     optimiser: MasterAdamW
     state: TrainState
+    forecast: Forecast
     updater: Updater = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +94,8 @@ class Stage:
         return self.setup.folder if self.name else self.setup.folder / "checkpoints"
 
     def step_name(self, step: int) -> str:
-        return f"step {step} of {self.name}" if self.name else f"step {step}"
+        """A step from 0 as people count."""
+        return f"step {step + 1} of {self.name}" if self.name else f"step {step + 1}"
 
 
 @dataclass
@@ -96,8 +108,8 @@ class Trainer:
     trainable: Trainable
     world: World
     loop: EventLoop
-    forecast: Forecast
     threads: int
+    answers: AnswerBudget
     stage: Stage
     """The one under way."""
     next_stage: Callable[[], Stage]
@@ -106,9 +118,17 @@ class Trainer:
     """What the rewards' judges were paid for, where there are any."""
     trackers: Trackers | None = None
     """Of the main process, where the config names any."""
-    step_times: list[float] = field(default_factory=list)
+    pace: Pace = field(default_factory=Pace)
+    """How long steps, evaluations and checkpoints took."""
     warned: set[str] = field(default_factory=set)
     """Changes of the process by the user's functions that were reported."""
+    watchdog: Watchdog | None = None
+    tell: Callable[[Event], None] = lambda event: None
+    """Hears of `Evaluating`, which comes while `run` is at work and cannot be yielded."""
+    is_between_steps: bool = False
+    """The last step is done and the next has not begun: evaluations, checkpoints, the end."""
+    has_ended: bool = False
+    """The store knows how and why the run ended."""
 
     @property
     def folder(self) -> Path:
@@ -121,6 +141,11 @@ class Trainer:
     @property
     def state(self) -> TrainState:
         return self.stage.state
+
+    @property
+    def forecast(self) -> Forecast:
+        """The memory of a step of the stage under way."""
+        return self.stage.forecast
 
     @property
     def algorithm(self) -> AnyAlgorithm:
@@ -139,17 +164,79 @@ class Trainer:
         """Train to the end, or to a clear reason to stop."""
         self.loop.around = functools.partial(restored, self._warn_of_change)
         try:
-            with calm_collector():
+            with self._watched(), calm_collector():
                 for event in self._run():
                     if self.trackers is not None:
                         self.trackers.see(event)
-                    yield event
+                    with waiting_for("whoever reads the run's events, to take the next"):
+                        yield event
         finally:
             self.loop.close()
             if self.trackers is not None:
                 self.trackers.close()
             if self.paid is not None:
                 self.paid.close()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Around the run: signs of life, a word where nothing moves, and last words at its end."""
+        record = ProcessRecord(self.folder, self.world.rank, self.world.size)
+        quiet_s, is_main = self.config.guards.quiet_s, self.world.is_main
+        with Watchdog(
+            record, quiet_s, self._next_step, is_main=is_main, loop=self.loop.running
+        ) as watchdog:
+            self.watchdog = watchdog
+            try:
+                yield
+            except GeneratorExit:
+                raise  # whoever reads the events has left, and knows why
+            except BaseException as error:
+                watchdog.note(error)
+                first = self._first_death(record, error)
+                self.note_end(first or error)
+                if first is not None:
+                    raise first from error
+                raise
+
+    def _first_death(self, record: ProcessRecord, error: BaseException) -> ProcessDied | None:
+        """What this process's error follows from, where another one died before it."""
+        if self.world.size == 1 or isinstance(error, BurnishError | KeyboardInterrupt):
+            return None
+        died = died_before(record)
+        if not died:
+            return None
+        line = "; then ".join(map(death_line, died))
+        # At once: a launcher that ends the other processes may leave this one no time to report it.
+        if self.world.is_main:
+            logger.warning("%s", line)
+        return ProcessDied(line)
+
+    def note_end(self, error: BaseException) -> None:
+        """Store why the run ends early, once, for whoever lists or opens it."""
+        if self.has_ended:
+            return
+        try:
+            self._end(*ending(error), error)
+        except StoreError as failed:
+            logger.warning("why the run ended could not be stored: %s", failed)
+
+    def _end(
+        self, status: str, reason: str, error: BaseException | None = None, **result: Any
+    ) -> None:
+        self.has_ended = True
+        if self.world.is_main:
+            about = {"reason": reason, "step": self._last_step(), **result}
+            if error is not None:
+                about["exception"] = type(error).__name__
+            self.store.finish(status, about)
+
+    def _next_step(self) -> int:
+        """The step under way, from 0; the last one while what follows it is done."""
+        return max(0, min(self.state.step, self.stage.steps - 1))
+
+    def _last_step(self) -> int:
+        """The step that was under way when the run ended, from 0; one that is done counts."""
+        return max(0, self.state.step - 1) if self.is_between_steps else self._next_step()
 
     def _warn_of_change(self, what: str) -> None:
         """Say once what a reward or judge has changed in the process."""
@@ -192,8 +279,18 @@ class Trainer:
         stop = ""
         while self.state.step < stage.steps and not stop:
             what = stage.step_name(self.state.step)
-            done, stop = self.guarded(self._step, what, keeps=True)
+            self.is_between_steps = False
+            try:
+                done, stop = self.guarded(self._step, what, keeps=True)
+            except StepUndone as undone:
+                if self.state.step and not stage.name:
+                    yield self._save()
+                return str(undone)
+            self.is_between_steps = True
+            if self.watchdog is not None:
+                self.watchdog.beat()
             yield done
+            yield from self._tell_time(stop)
             if evaluates and self._is_due(self.config.evaluation.every):
                 yield from self._evaluate()
             if self._is_due(stage.checkpoint.every):
@@ -209,19 +306,49 @@ class Trainer:
         return every > 0 and done % every == 0 and done < self.stage.steps
 
     def _store_forecast(self) -> None:
-        """Put the forecast in the store, so that a report can hold the facts against it."""
+        """Put the forecast of memory in the store, with what the first start was given."""
         expected = self.forecast
         data = {
-            "step_s": expected.step_s,
-            "rollout_s": expected.rollout_s,
-            "update_s": expected.update_s,
             "memory_bytes": expected.total,
             "available_bytes": expected.available,
             "steps": self.config.steps - self._main_steps,
             "threads": self.threads,
         }
-        line = f"at least {expected.step_s:.3g} s a step and {expected.total / 2**30:.3g} GiB"
+        need, free = expected.total / 2**30, expected.available / 2**30
+        line = f"{need:.3g} GiB of memory, {free:.3g} GiB free"
         self.store.append_event("forecast", line, data, self._main_steps)
+
+    # --- time
+
+    def _tell_time(self, stop: str) -> Iterator[Event]:
+        """The time left, after the first steps and whenever it has changed much."""
+        found = None if stop else self.pace.tell(self.state.step, self._work_left())
+        if found is None:
+            return
+        if self.world.is_main:
+            data: dict[str, Any] = {
+                "low_s": found.low_s,
+                "high_s": found.high_s,
+                "measured": found.measured,
+            }
+            data |= {"stage": self.stage.name, "steps": found.work.steps}
+            self.store.append_event("time", str(found), data, self._main_steps)
+        yield found
+
+    def _work_left(self) -> Work:
+        """What is to be done after the step that has just ended."""
+        stage, done = self.stage, self.state.step
+        if stage.name:
+            names = [one.name for one in self.config.stages]
+            later = self.config.stages[names.index(stage.name) + 1 :]
+            ahead = sum(self.config.stage_steps(one) for one in later) + self.config.steps
+            saves = _times(done, stage.steps, stage.checkpoint.every) + 1
+            return Work(stage.steps - done, 0, saves, stage.name, ahead)
+        evaluations = 0
+        if self.config.evaluation.prompts:
+            evaluations = _times(done, stage.steps, self.config.evaluation.every) + 1
+        saves = _times(done, stage.steps, stage.checkpoint.every) + 1
+        return Work(stage.steps - done, evaluations, saves)
 
     @property
     def _main_steps(self) -> int:
@@ -243,13 +370,19 @@ class Trainer:
             raise
         except Exception as error:
             # Boundary: a full device has errors of several types; all others go on as they are.
-            full = device_full(error, what, MORE_MEMORY)
+            full = device_full(error, what, self._more_memory())
             if full is None:
                 raise
             if self.world.is_main:
                 self.store.append_event("device", str(full), {}, self.state.step)
-                self.store.finish("stopped", {"reason": str(full)})
+            self._end("stopped", str(full), error)
             raise full from error
+
+    def _more_memory(self) -> str:
+        """What to do about a full device, the largest saving first."""
+        freed = self.forecast.advice
+        lower = f", or lower what it needs: {freed}" if freed else ""
+        return f"Free the GPU{lower}. Checkpoints stay: the same command continues the run."
 
     def _store_guard(self, error: GuardTripped, keeps: bool) -> None:
         """Save what a replay needs and let the error's line end with how to see it again."""
@@ -260,14 +393,14 @@ class Trainer:
             if keeps and error.stage != "weight":
                 self._keep_crash(error, line)
             self.store.append_event("guard", line, {"stage": error.stage}, self.state.step)
-            self.store.finish("stopped", {"reason": line})
+            self._end("stopped", line, error)
         except StoreError as failed:
             error.args = (f"{line} It could not be recorded: {failed}",)
 
     def _keep_crash(self, error: GuardTripped, line: str) -> None:
         stage = self.stage
         name = f"{stage.name}-step" if stage.name else "step"
-        place = self.folder / "crash" / f"{name}-{self.state.step:06d}"
+        place = self.folder / "crash" / f"{name}-{self.state.step + 1:06d}"
         with store_errors(f"write {place}", place):
             if not stage.algorithm.save_batch(place, error):
                 return
@@ -300,7 +433,7 @@ class Trainer:
         if self.world.is_main:
             self._store_metrics(step, numbers, timings)
         if not report.is_reread:
-            self.step_times.append(now - began)
+            self.pace.steps.append(now - began)
         return self._step_done(step, numbers, timings, report), report.stop
 
     def _store_metrics(
@@ -325,7 +458,7 @@ class Trainer:
         timings: Mapping[str, float],
         report: StepReport,
     ) -> StepDone:
-        recent = sorted(self.step_times[-9:]) or [self.forecast.step_s]
+        left = self.pace.left(step + 1, self._work_left())
         spent = timings.get("time/rollout_s", timings["time/step_s"])
         tokens = 0.0 if report.is_reread else numbers.get("length/tokens", 0.0)
         return StepDone(
@@ -336,7 +469,7 @@ class Trainer:
             groups=int(numbers.get("groups/total", 0)),
             seconds=timings["time/step_s"],
             tokens_per_s=tokens / max(spent, 1e-9),
-            remaining_s=recent[len(recent) // 2] * (self.stage.steps - step - 1),
+            remaining_s=left.middle_s if left else None,
             reused=report.is_reread,
             stage=self.stage.name,
         )
@@ -356,22 +489,43 @@ class Trainer:
             done=self._main_steps,
             forecast=self.forecast,
             prompts=self.stage.setup.prompts,
+            answers=self.answers,
         )
 
     def _evaluate(self) -> Iterator[Event]:
-        found = self.guarded(self._held_out, f"the evaluation at step {self.state.step}")
+        found = self.guarded(self._held_out, f"the evaluation {self._when()}")
         if found is not None:
             yield found
             yield from self.algorithm.evaluated(found)
+
+    def _teller(self, step: int) -> Callable[[Activity], None]:
+        """Tells how far the evaluation is, at most every `TELL_S`."""
+        began = told = time.monotonic()
+
+        def tell(activity: Activity) -> None:
+            nonlocal told
+            now = time.monotonic()
+            if self.world.is_main and activity.total and now - told >= TELL_S:
+                told = now
+                done, total = activity.done, activity.total
+                self.tell(Evaluating(step, activity.label, done, total, now - began))
+
+        return tell
+
+    def _when(self) -> str:
+        return f"after step {self.state.step}" if self.state.step else "before training"
 
     def _held_out(self) -> HeldOut | None:
         """Ask the algorithm for held-out scores, unless those of this step are stored."""
         step = self.state.step
         stored = self._stored_evaluation(step)
         if stored is None:
-            scores = self.algorithm.evaluate(step)
+            began = time.perf_counter()
+            with observed(self._teller(step)):
+                scores = self.algorithm.evaluate(step)
             if scores is None:
                 return None
+            self.pace.evaluations.append(time.perf_counter() - began)
             stored = metrics.summary(scores)
             if self.world.is_main:
                 self.store.append_evaluation(step, "held_out", scores.samples, stored)
@@ -388,13 +542,15 @@ class Trainer:
         return found[0].summary if found else None
 
     def _save(self) -> Saved:
-        what = f"saving {self.stage.step_name(self.state.step)}"
+        what = f"saving {self.stage.step_name(self.state.step - 1)}"
         return self.guarded(self._write_checkpoint, what)
 
     def _write_checkpoint(self) -> Saved:
         stage, step = self.stage, self.state.step
+        began = time.perf_counter()
         if self.world.is_main:
             self.store.flush()
+            moved()
             checkpoint.save(
                 stage.checkpoints,
                 stage.state,
@@ -405,6 +561,7 @@ class Trainer:
                 self.store,
             )
         self.world.wait()
+        self.pace.saves.append(time.perf_counter() - began)
         return Saved(step, stage.checkpoints / f"step-{step:06d}")
 
     def _write_model(self, folder: Path) -> None:
@@ -423,15 +580,17 @@ class Trainer:
             for old in place.parent.glob("step-*"):
                 remove_folder(old)
         self.world.wait()
-        self.step_times.clear()
+        self.pace.begin_stage()
         self.stage = self.next_stage()
         self.trainable = self.stage.setup.trainable
         return Saved(step, place)
 
     def _finish(self, reason: str, seconds: float) -> Finished:
+        reason = reason or self._never_scored()
         status = "stopped" if reason else "finished"
         before = self._stored_evaluation(0)
-        after = self._stored_evaluation(self._main_steps)
+        # Before the first step there is nothing to compare: the newest evaluation is the start's.
+        after = self._stored_evaluation(self._main_steps) if self._main_steps else None
         finished = Finished(
             status=status,
             reason=reason,
@@ -440,14 +599,43 @@ class Trainer:
             after=metrics.estimate(after),
             change=metrics.change(before, after),
             seconds=seconds,
-            measure=(after or {}).get("measure", "reward"),
+            measure=(after or before or {}).get("measure", "reward"),
+            evaluations=len(self.store.evaluations("held_out")),
+            is_trained=self._is_trained(),
         )
-        if self.world.is_main:
-            self.store.finish(
-                status,
-                {"reason": reason, "before": finished.before, "after": finished.after},
-            )
+        self._end(status, reason, before=finished.before, after=finished.after)
         return finished
+
+    def _never_scored(self) -> str:
+        """A run in which no reward ever had a value has not done what it was asked for."""
+        scored = self.store.metrics("status/ok").get("status/ok", [])
+        if not scored or any(point.value for point in scored):
+            return ""
+        run = run_word(self.folder)
+        return f"no reward of any step had a value. See why: burnish show {run} --failed 3"
+
+    def _is_trained(self) -> bool:
+        """Whether any update of the run or of its stages has moved the weights."""
+        query = "SELECT 1 FROM metrics WHERE name LIKE '%optimiser/updates' AND value > 0 LIMIT 1"
+        return any(True for _ in self.store.query(query))
+
+
+def ending(error: BaseException) -> tuple[str, str]:
+    """How a run ends that an exception ends, `stopped` or `crashed`, and why, in one line."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped", "interrupted with Ctrl-C"
+    if isinstance(error, GuardTripped):
+        return "stopped", str(error)
+    if isinstance(error, BurnishError):
+        return "crashed", str(error)
+    if isinstance(error, MemoryError) or is_out_of_memory(error):
+        return "crashed", f"out of memory: {describe(error)}"
+    return "crashed", describe(error)
+
+
+def _times(done: int, steps: int, every: int) -> int:
+    """How often something is due after `done` steps, every so many, before the last."""
+    return sum(step % every == 0 for step in range(done, steps)) if every else 0
 
 
 def _update_metrics(result: StepResult, rate: float) -> dict[str, float]:

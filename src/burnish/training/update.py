@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from burnish.activity import moved, waiting_for
 from burnish.errors import GuardTripped
 from burnish.training.algorithm import AnyAlgorithm, Loss, StepResult
 from burnish.training.devices import World
@@ -99,9 +100,10 @@ class Updater:
         norms: list[float] = []
         ids: list[str] = []
         for update in self.algorithm.updates(batch)[skip:]:
-            found, watch, ids = self._accumulate(step, update)
-            totals.add(found)
-            norms.append(self._apply(step, update, rate, watch, ids, found.sums))
+            with waiting_for("the update"):
+                found, watch, ids = self._accumulate(step, update)
+                totals.add(found)
+                norms.append(self._apply(step, update, rate, watch, ids, found.sums))
             self.done += 1
         if not norms:
             return StepResult()
@@ -117,6 +119,7 @@ class Updater:
             self.optimiser.clear()
             totals, watch, ids = Totals(), Watch(step), list[str]()
             for micro in self.algorithm.micro_batches(update, self.batches.tokens):
+                moved()
                 loss = self.algorithm.loss(self.batches.model, micro)
                 for name, values in loss.rows.items():
                     watch.rows("logprob", name, values, loss.ids)

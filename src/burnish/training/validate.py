@@ -15,14 +15,26 @@ from typing import Any
 
 from burnish.config import Config, Resolved
 from burnish.config.resolve import flatten, to_plain
-from burnish.config.schema import FREE, DistilTrain, PolicyTrain
+from burnish.config.schema import DistilTrain, PolicyTrain, free_keys
 from burnish.errors import RunChanged, UserError, did_you_mean
 from burnish.lm.call_log import remove_paid_replies
 from burnish.lm.folder import find_folder
-from burnish.policy.components import Contrastive, Elastic, Function, OverlongPenalty, TriFactor
+from burnish.multiples import in_steps
+from burnish.policy.components import (
+    BatchNormalise,
+    Contrastive,
+    Elastic,
+    Function,
+    GeneralisedAdvantage,
+    GreedyBaseline,
+    OverlongPenalty,
+    Raw,
+    TriFactor,
+)
 from burnish.policy.plugins import load_function
 from burnish.policy.recipe import Recipe
 from burnish.rewards.combine import Weighted
+from burnish.rewards.models.reward import RewardModelConfig, find_reward_model
 from burnish.rewards.scorer import bind_check
 from burnish.rewards.versus import VersusReference
 from burnish.store import RunStore, manifest
@@ -88,15 +100,24 @@ def check_recipe(config: Config, rewards: Sequence[str]) -> None:
                 f"policy.{where} names the reward '{name}', which the run does not have; "
                 f"expected {', '.join(rewards)}.{did_you_mean(name, rewards)}"
             )
+    alone = BatchNormalise | GeneralisedAdvantage | GreedyBaseline | Raw | Function
+    if config.rollout.samples == 1 and not isinstance(recipe.advantage, alone):
+        kind = recipe.advantage.__struct_config__.tag
+        raise UserError(
+            f"rollout.samples is 1, and policy.advantage '{kind}' compares the answers to one prompt "
+            "with each other; expected at least 2, or an advantage without groups, such as "
+            "batch_normalise or gae (with policy.critic=shared)"
+        )
     updates = config.update.epochs * config.update.minibatches
     if isinstance(recipe.trust_region, Elastic) and updates == 1:
         raise UserError(
             "policy.trust_region: 'elastic' changes nothing with one update a step, where every "
             "ratio is 1; set update.minibatches or update.epochs above 1"
         )
-    if (head := recipe.contrastive) and config.steps <= head.warmup:
+    head = recipe.contrastive
+    if head and config.steps <= (warmup := in_steps(head.warmup, config.steps)):
         raise UserError(
-            f"steps is {config.steps}, and the contrastive head warms up for {head.warmup}: the "
+            f"steps is {config.steps}, and the contrastive head warms up for {warmup}: the "
             f"policy would never move. Raise steps or lower "
             f"policy.shaping.{recipe.shaping.index(head)}.warmup"
         )
@@ -154,7 +175,7 @@ def check_same(
             "change it back",
         )
     values = {k: v for k, v in about.config.items() if not k.startswith(FILES)}
-    if changes := resolved.changes(values, FREE):
+    if changes := resolved.changes(values, free_keys(resolved.value)):
         raise RunChanged(
             folder.name, f"with another config ({'; '.join(changes)})", "change it back"
         )
@@ -230,6 +251,11 @@ def file_digests(config: Config) -> dict[str, str]:
         if isinstance(train, DistilTrain) and not train.is_self:
             for path in sorted(find_folder(train.teacher).glob("*.safetensors")):
                 found[f"{FILES}teacher/{path.name}"] = _edges(path)
+    for reward in config.rewards:
+        if isinstance(reward, RewardModelConfig):
+            folder = find_reward_model(Path(reward.path), reward.title)
+            for path in sorted(folder.glob("*.safetensors")):
+                found[f"{FILES}{reward.title}/{path.name}"] = _edges(path)
     return found
 
 

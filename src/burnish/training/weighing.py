@@ -1,7 +1,7 @@
 """From scored rollouts to advantages: rewards as tensors, and the inputs of a recipe's components.
 
-A contrastive reward reads hidden states, stepwise credit the section of every token.
-`AdvantageComputer` adds both to the batch and holds the state of the recipe; `remember` advances it
+A contrastive reward reads hidden states, stepwise credit the section of every token, `gae` the values
+of a critic. `AdvantageComputer` adds them to the batch and holds the state of the recipe; `remember` advances it
 when a step is done.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,11 +22,22 @@ from burnish.policy.state import PolicyState
 from burnish.records import Trajectory
 from burnish.seeds import Seeds, derive
 from burnish.training.collect import Scored, reward_batch
-from burnish.training.guards import weigh
+from burnish.training.guards import check_rows, weigh
 from burnish.training.segments import Decodes, Segmenter, pad_segments
 
 Pooled = Callable[[Sequence[Trajectory]], Tensor]
 """Mean hidden state of each response, (B, D)."""
+
+
+class CriticReading(NamedTuple):
+    """What a critic says of the rollouts of a step before its first update; float64 on the CPU."""
+
+    values_BT: Tensor
+    kl_BT: Tensor | None = None
+    """Log-probs less the reference model's, where the reward loses them."""
+
+
+CriticReader = Callable[[Sequence[Trajectory]], CriticReading]
 
 
 @dataclass
@@ -34,11 +45,15 @@ class AdvantageComputer:
     """Computes the advantages of a step by its recipe."""
 
     recipe: Recipe
+    run_steps: int
     seeds: Seeds
     tokenizer: Decodes
     pooled: Pooled
+    read_critic: CriticReader
     state: PolicyState = field(default_factory=PolicyState)
     """State of the recipe's components after the last step."""
+    reading: CriticReading | None = None
+    """The critic's, of the step under way; kept for a guard's report."""
     _segment: Segmenter | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -46,12 +61,18 @@ class AdvantageComputer:
             self._segment = Segmenter(self.tokenizer, self.recipe.stepwise.headings)
 
     def compute_advantages(
-        self, scored: Sequence[Scored], step: int, greedy: Sequence[Scored] = ()
+        self,
+        scored: Sequence[Scored],
+        step: int,
+        greedy: Sequence[Scored] = (),
+        reading: CriticReading | None = None,
     ) -> tuple[RewardBatch, Advantages]:
         """The rewards of a step as tensors, and the advantages of its rollouts.
 
-        `greedy` are the greedy answers to its prompts, where the recipe compares with those.
+        `greedy` are the greedy answers to its prompts, where the recipe compares with those;
+        `reading` is what the critic said of them, where it is not to be asked now.
         """
+        self.reading = reading
         batch = self._batch(scored, step, greedy)
         ids = [s.trajectory.id for s in scored]
         return batch, weigh(self.recipe, batch, ids, step, self.state)
@@ -67,7 +88,11 @@ class AdvantageComputer:
 
     def _batch(self, scored: Sequence[Scored], step: int, greedy: Sequence[Scored]) -> RewardBatch:
         trajectories = [s.trajectory for s in scored]
-        batch = replace(reward_batch(scored, greedy), seed=self.seeds.for_("policy", step))
+        batch = replace(
+            reward_batch(scored, greedy),
+            seed=self.seeds.for_("policy", step),
+            run_steps=self.run_steps,
+        )
         if self.recipe.contrastive:
             batch = replace(
                 batch,
@@ -78,6 +103,13 @@ class AdvantageComputer:
         if self._segment:
             segments = [self._segment(trajectory) for trajectory in trajectories]
             batch = replace(batch, segments_BT=pad_segments(segments))
+        if self.recipe.gae:
+            self.reading = self.reading or self.read_critic(trajectories)
+            ids = [t.id for t in trajectories]
+            check_rows("value", "the critic's value", self.reading.values_BT, ids, step)
+            if self.reading.kl_BT is not None:
+                check_rows("logprob", "the KL in the reward", self.reading.kl_BT, ids, step)
+            batch = replace(batch, **self.reading._asdict())
         return batch
 
 

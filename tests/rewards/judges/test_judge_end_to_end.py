@@ -42,6 +42,7 @@ def test_a_prompt_that_does_not_fit_has_a_status_and_does_not_end_the_run(tiny):
     assert [(r.value, r.status) for r in rewards] == [(None, Status.INFRA_ERROR)] * 2
     assert "leaves no room to answer" in rewards[0].reason
     assert "Give the judge a model that reads more" in rewards[0].reason
+    assert "point" not in rewards[0].reason  # a remedy that is the judge itself is none
     assert "Shorten the prompt" not in rewards[0].reason
 
 

@@ -272,4 +272,6 @@ def judged_item(
         subset="easy" if number < 3 else "hard",
         seconds=0.5,
         rewards=(reply,),
+        prompt=f"Which is right? {SCRIPT}",
+        responses=("the right one", f"the wrong one {SCRIPT}"),
     )

@@ -29,15 +29,15 @@ def test_filters_change_the_address_and_the_result_and_survive_a_reload(view: Wa
     assert set(view.texts(".result .chip")) == {"timeout"}
     page.select_option("select[name=status]", "ok")
     view.counted("72 answers")
-    page.fill("input[aria-label='most step']", "2")
+    page.fill("input[aria-label='most step']", "3")
     page.keyboard.press("Enter")
     view.counted("18 answers")
-    assert asked(view) == {"status": ["ok"], "step_max": ["2"]}
+    assert asked(view) == {"status": ["ok"], "step_max": ["3"]}
     shown = page.inner_text(".results")
     page.reload()
     view.ready()
     assert page.inner_text(".results") == shown
-    assert page.input_value("input[aria-label='most step']") == "2"
+    assert page.input_value("input[aria-label='most step']") == "3"
     page.go_back()
     view.counted("72 answers")
     page.go_back()
@@ -86,6 +86,12 @@ def test_text_search_marks_what_it_found(view: Watched) -> None:
     assert view.texts("[role=status]")[0] == "1 answer"
     assert view.texts("mark") == ["needle"]
     assert view.page.evaluate("document.activeElement.type") == "search"
+    page.fill("input[type=search]", "train-6-1-2")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/sample?id=train-6-1-2")
+    view.ready()
+    assert page.inner_text("h1") == "Answer train-6-1-2"
+    page = view.open(at("judged", "/samples"))
     page.fill("input[type=search]", "no such words")
     page.keyboard.press("Enter")
     page.wait_for_selector("text=No answer fits")
@@ -117,7 +123,7 @@ def test_a_group_stands_side_by_side_and_opens_its_reasons(view: Watched) -> Non
 
 
 def test_tokens_are_coloured_by_button_and_by_key_and_masks_are_marked(view: Watched) -> None:
-    page = view.open(at("judged", "/sample?id=5/train/1"))
+    page = view.open(at("judged", "/sample?id=train-6-1-2"))
     assert page.locator(".tokens .token").count() == 3 + 6 + 2
     assert page.locator(".tokens .token.trained").count() == 6
     assert page.locator(".tokens .token.masked").count() == 5
@@ -128,7 +134,7 @@ def test_tokens_are_coloured_by_button_and_by_key_and_masks_are_marked(view: Wat
         view.press(key)
         assert page.get_attribute(".tokens", "data-mode") == mode
         assert page.locator(".choices [aria-pressed=true]").count() == 1
-        assert page.url.endswith("id=5%2Ftrain%2F1" + ("" if mode == "author" else f"&by={mode}"))
+        assert page.url.endswith("id=train-6-1-2" + ("" if mode == "author" else f"&by={mode}"))
     page = view.open(at("judged", "/sample?id=5/train/1&by=entropy"))
     assert page.get_attribute(".tokens", "data-mode") == "entropy"
     page.click("button:text-is('log-prob')")
@@ -151,7 +157,7 @@ def test_the_colours_of_tokens_have_a_scale(view: Watched) -> None:
     assert page.locator(".keys .scale").count() == 0
     ends = {"logprob": "0 −0.600 nats", "entropy": "0 0.500 nats", "advantage": "−0.250 +0.250"}
     for mode, expected in ends.items():
-        page = view.open(at("judged", f"/sample?id=5/train/1&by={mode}"))
+        page = view.open(at("judged", f"/sample?id=train-6-1-2&by={mode}"))
         assert " ".join(page.inner_text(".keys .scale").split()) == expected
         assert page.locator(".keys .ramp").bounding_box()["width"] > 40  # type: ignore[index]
     view.press("1")
@@ -200,7 +206,7 @@ def test_one_prompt_across_steps(view: Watched) -> None:
     assert page.locator("article.card").count() == 12
     assert page.locator("svg polyline").count() == 1
     view.follow("article.card:first-child .answers a")
-    assert "11/train/" in page.inner_text("h1")
+    assert "train-12-" in page.inner_text("h1")
 
 
 def test_two_runs_are_compared_from_the_list(view: Watched) -> None:
@@ -212,7 +218,21 @@ def test_two_runs_are_compared_from_the_list(view: Watched) -> None:
     view.follow("text=Compare them")
     assert asked(view) == {"a": ["first"], "b": ["second"]}
     text = page.inner_text("#page")
-    assert "second minus first" in text
+    assert "B − A" in text
+    assert "too few to say" in page.inner_text(".verdict")
+    legend = page.locator(".legend").first
+    assert [legend.locator(".key").nth(place).inner_text() for place in (0, 1)] == [
+        "A first",
+        "B second",
+    ]
+    assert page.locator("figure .legend").first.locator(".key").all_inner_texts() == [
+        "A first",
+        "B second",
+    ]
+    assert page.locator(".pairs article >> nth=0").locator(".side-mark").all_inner_texts() == [
+        "A",
+        "B",
+    ]
     assert "run.seed" in text
     assert page.locator("section.charts figure").count() >= 4
     assert page.locator(".pairs article").count() == 5
@@ -229,21 +249,29 @@ def test_the_audit_ranks_findings_with_links_to_answers(view: Watched) -> None:
     assert strengths == sorted(strengths, reverse=True)
     assert page.locator(".finding >> nth=0").locator(".links a").count() == 10
     view.follow(".finding .links a")
-    assert re.search(r"sample\?id=\d+%2Ftrain%2F\d+", view.page.url)
+    assert re.search(r"sample\?id=train-\d+-\d-\d", view.page.url)
 
 
 def test_judges_with_confusion_and_disagreements(view: Watched) -> None:
     page = view.open("/benches")
     assert "is not a result" in page.inner_text("#page")
+    accuracy = page.locator("tr", has_text="llmbar-direct").locator("td").nth(3).inner_text()
+    assert accuracy.split("\n\n") == ["40 % [12 %, 77 %] too few to say"] * 2
     view.follow("text=llmbar-direct")
     assert page.locator("section.card").count() == 2
     block = page.locator("section.card").first
-    assert "40 % [12 %, 77 %] right of all" in block.inner_text()
+    assert "40 % [12 %, 77 %] too few to say right of all" in block.inner_text()
     cells = block.locator("table.matrix").first.locator("td").all_inner_texts()
     # rows: label first, second; columns: first, second, none, tie
     assert cells == ["1", "0", "0", "1", "1", "1", "1", "0"]
     assert page.locator("article").count() == 2
     assert "said first, label second" in page.inner_text("article >> nth=0")
+    assert f"Which is right? {SCRIPT}" in page.inner_text("article .message >> nth=0")
+    answers = page.locator("article >> nth=0").locator(".beside > div").all_inner_texts()
+    assert "judge chose this" in answers[0]
+    assert "the right one" in answers[0]
+    assert "label" in answers[1]
+    assert page.locator("#injected").count() == 0
     page.click("article summary >> nth=0")
     page.click("article .evidence summary >> nth=0")
     assert SCRIPT in page.inner_text("article .evidence pre >> nth=0")

@@ -27,20 +27,20 @@ def test_a_walk_with_keys_alone(view: Watched) -> None:
     view.press("j")
     view.press("k")
     view.press("Enter", moves=True)
-    assert page.inner_text("h1") == "Step 11"
+    assert page.inner_text("h1") == "Step 12"
     view.press("[", moves=True)
-    assert page.inner_text("h1") == "Step 10"
+    assert page.inner_text("h1") == "Step 11"
     view.press("ArrowDown")
     view.press("Enter", moves=True)
-    assert page.inner_text("h1") == "Group 10.0"
+    assert page.inner_text("h1") == "Step 11, prompt 1"
     view.press("]", moves=True)
-    assert page.inner_text("h1") == "Group 10.1"
+    assert page.inner_text("h1") == "Step 11, prompt 2"
     view.press("j")
     view.press("Enter", moves=True)
-    assert page.inner_text("h1") == "Answer 10/train/6"
+    assert page.inner_text("h1") == "Answer train-11-2-3"
     view.press("]", moves=True)
-    assert page.inner_text("h1") == "Answer 10/train/7"
-    for title in ("Group 10.1", "Step 10", "Steps", "judged"):
+    assert page.inner_text("h1") == "Answer train-11-2-4"
+    for title in ("Step 11, prompt 2", "Step 11", "Steps", "judged"):
         view.press("u", moves=True)
         assert page.inner_text("h1") == title
 

@@ -59,7 +59,7 @@ def test_the_baseline_and_the_step_are_links(view: Watched) -> None:
     page = view.open(f"/compare?sweep={SWEEP}")
     view.follow("text=make baseline")
     assert "−0.100 [−0.348, +0.148]" in " ".join(page.inner_text("#page").split())
-    view.follow("text=0 steps")
+    view.follow(".choice:text-is('start')")
     assert "baseline=fast-0" in page.url
     assert "step=0" in page.url
 

@@ -108,7 +108,7 @@ NOT_THERE = {
     at("nobody"): "no run 'nobody'",
     at("first", "/sample?id=99/train/0"): "has no sample '99/train/0'",
     at("first", "/sample?id=%3Cb%3E"): "has no sample '<b>'",
-    at("first", "/step?n=77"): "has no samples of step 77",
+    at("first", "/step?n=77"): "has no samples of step 78",
     at("first", "/group?step=0&key=none"): "has no group 'none'",
     at("first", "/samples?reward_min=low"): "reward_min",
     at("first", "/nothing"): "there is no such page",
@@ -143,7 +143,7 @@ def test_a_page_without_the_token_is_refused(view: Watched) -> None:
 def test_runs_are_listed_newest_first_and_foreign_folders_named(view: Watched) -> None:
     page = view.open("/")
     assert view.texts("td a.strong") == [HOSTILE, "judged", "second", "first"]
-    page.click("summary")
+    page.click(".skipped summary")
     assert "notes" in page.inner_text(".skipped")
     row = page.locator("tr", has_text="first").inner_text()
     assert "6 / 6" in row

@@ -101,7 +101,7 @@ def test_filters_agree_with_the_rows() -> None:
     assert taken(split=("dropped",)) == [1, 3, 5, 7, 9, 11]
     assert taken(status=("timeout",)) == [0, 3, 6, 9]
     assert taken(status=("refused",)) == []
-    assert taken(step=Range(2, 3)) == [4, 5, 6, 7]
+    assert taken(step=Range(2, 3)) == [2, 3, 4, 5]  # as people count
     assert taken(reward=Range(0.7, None)) == [7, 8, 10, 11]  # a missing reward is in no range
     assert taken(reward=Range(None, None), split=("train",), status=("ok",)) == [2, 4, 8, 10]
     assert taken(part="judge", part_range=Range(None, 1)) == [0, 1]

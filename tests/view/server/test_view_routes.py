@@ -78,13 +78,29 @@ def test_curves_are_thinned_and_asked_for_by_name_and_step(client: Client, runs:
 
 def test_steps_newest_first_in_pages(client: Client) -> None:
     page = client.run("first", "/steps", limit=4)
+    assert [one["number"] for one in page["steps"]] == [6, 5, 4, 3]
     assert [one["step"] for one in page["steps"]] == [5, 4, 3, 2]
     assert page["total"] == 6
-    assert page["steps"][2]["evaluations"] == ["held_out"]
     assert page["steps"][0]["reward"] is not None
     rest = client.run("first", "/steps", before=page["next"], limit=4)
-    assert [one["step"] for one in rest["steps"]] == [1, 0]
+    assert [one["number"] for one in rest["steps"]] == [2, 1, 0]
     assert rest["next"] is None
+
+
+def test_evaluations_stand_beside_the_step_before_them(client: Client) -> None:
+    """After 0, 3 and 6 steps: the start, and the last of all, have their place in the list."""
+    page = client.run("first", "/steps")
+    evaluated = {one["number"]: one["evaluations"] for one in page["steps"] if one["evaluations"]}
+    assert list(evaluated) == [6, 3, 0]
+    assert [one["name"] for one in evaluated[6]] == ["held_out"]
+    assert evaluated[6][0]["score"]["doubt"] == "too few to say"
+    assert page["steps"][-1]["step"] is None
+    assert page["steps"][-1]["reward"] is None
+    last = client.run("first", "/groups", step=6, split="eval:held_out")
+    assert last["number"] == 6
+    assert {one["split"]: one["step"] for one in last["splits"]} == {"train": 5, "eval:held_out": 6}
+    assert (last["previous_step"], last["next_step"]) == (3, None)
+    assert client.run("first", "/groups", step=0, split="eval:held_out")["number"] == 0
 
 
 def test_groups_of_a_step(client: Client, stored: list[StoredSample]) -> None:
@@ -100,7 +116,10 @@ def test_groups_of_a_step(client: Client, stored: list[StoredSample]) -> None:
     assert shown[0]["parts"] == own[0].reward.components
     held = client.run("first", "/groups", step=3, split="eval:held_out")
     assert held["total"] == 5
-    assert "no samples of step 99" in client.run("first", "/groups", 404, step=99)["error"]
+    assert (
+        "no samples of step 100; it has steps 1 to 6"
+        in client.run("first", "/groups", 404, step=99)["error"]
+    )
 
 
 def test_one_group_side_by_side(client: Client, stored: list[StoredSample]) -> None:
@@ -121,6 +140,8 @@ def test_one_group_side_by_side(client: Client, stored: list[StoredSample]) -> N
 def test_one_sample_whole(client: Client, stored: list[StoredSample]) -> None:
     wanted = next(s for s in stored if s.id == "4/train/3")
     page = client.run("first", "/sample", id="4/train/3")
+    assert page["name"] == "train-5-1-4"
+    assert client.run("first", "/sample", id="train-5-1-4") == page
     trajectory = wanted.trajectory
     assert page["response"] == trajectory.text
     assert page["reward"]["value"] == wanted.reward.value
@@ -136,7 +157,7 @@ def test_one_sample_whole(client: Client, stored: list[StoredSample]) -> None:
     assert trajectory.text in "".join(tokens["texts"])
     assert {span["author"] for span in tokens["spans"]} >= {"prompt", "model"}
     assert tokens["spans"][-1]["end"] == tokens["total"] == len(trajectory.token_ids)
-    assert (page["previous"], page["next"]) == ("4/train/2", "4/train/4")
+    assert (page["previous"], page["next"]) == ("train-5-1-3", "train-5-2-1")
     assert page["group"]["size"] == 4
     assert page["id"] in [member["id"] for member in page["group"]["members"]]
     assert page["why"]
@@ -213,8 +234,15 @@ def test_filters_and_text_agree_with_the_store(client: Client, stored: list[Stor
     assert ids(reward_min=middle) == {s.id for s in stored if (s.reward.value or 0) >= middle}
     assert ids(split="eval:held_out") == {s.id for s in stored if s.split == "eval:held_out"}
     assert ids(step_min=2, step_max=3, split="train") == {
-        s.id for s in stored if s.step in (2, 3) and s.split == "train"
+        s.id for s in stored if s.step in (1, 2) and s.split == "train"
     }
+    # Training steps are stored from 0, evaluations by the steps before them: both as people count.
+    evaluated = {s.step for s in stored if s.split == "eval:held_out"}
+    assert evaluated
+    for step in evaluated:
+        assert ids(step_min=step, step_max=step) == {
+            s.id for s in stored if s.step + (s.split != "eval:held_out") == step
+        }
     assert ids(part="brief", part_max=0.5) == {
         s.id for s in stored if (s.reward.components["brief"] or 0) <= 0.5
     }

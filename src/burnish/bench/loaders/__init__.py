@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 from burnish.bench.items import Item
 from burnish.bench.loaders.lists import load_ppe, load_rewardbench2, load_rmbench
-from burnish.bench.loaders.pairs import load_judgebench, load_llmbar, load_pandalm
+from burnish.bench.loaders.pairs import (
+    load_alpaca_pairs,
+    load_judgebench,
+    load_lamp,
+    load_llmbar,
+    load_pandalm,
+)
 from burnish.bench.loaders.points import (
     Demand,
     Marked,
@@ -44,6 +50,8 @@ BENCHMARKS = {
         Benchmark("rmbench", "RM-Bench", "choice", "right and wrong in 3 styles", load_rmbench),
         Benchmark("llmbar", "LLMBar", "choice", "instructions followed or not", load_llmbar),
         Benchmark("pandalm", "PandaLM", "choice", "three people's preferences", load_pandalm),
+        Benchmark("alpaca_pairs", "AlpacaEval", "choice", "GPT-4's preferences", load_alpaca_pairs),
+        Benchmark("lamp", "LAMP", "choice", "paragraphs, edited or not", load_lamp),
         Benchmark("rewardbench2", "RewardBench 2", "choice", "best of four", load_rewardbench2),
         Benchmark("ppe", "PPE", "choice", "human preference, Best-of-K pairs", load_ppe),
         Benchmark("healthbench", "HealthBench", "rubric", "physicians' rubrics", load_healthbench),
@@ -89,10 +97,12 @@ __all__ = [
     "Marked",
     "benchmark",
     "load",
+    "load_alpaca_pairs",
     "load_healthbench",
     "load_healthbench_marks",
     "load_ifeval",
     "load_judgebench",
+    "load_lamp",
     "load_llmbar",
     "load_pandalm",
     "load_ppe",

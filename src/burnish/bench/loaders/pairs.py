@@ -1,4 +1,4 @@
-"""Benchmarks of pairs: JudgeBench, LLMBar, PandaLM.
+"""Benchmarks of pairs: JudgeBench, LLMBar, PandaLM, AlpacaEval's annotations, LAMP's edits.
 
 Checked against real rows: JudgeBench in the form with `chosen` and `rejected`, LLMBar and PandaLM.
 JudgeBench's own form (`response_A`, `response_B`, `label` as "A>B") follows its public description.
@@ -6,6 +6,8 @@ JudgeBench's own form (`response_A`, `response_B`, `label` as "A>B") follows its
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -128,3 +130,71 @@ def _mark(row: Source, column: str) -> Choice:
     if value not in marks:
         raise unknown_label(row, column, value, "0 (tie), 1 or 2")
     return marks[value]
+
+
+def load_alpaca_pairs(path: Path) -> list[Item]:
+    """Pairs of model outputs with the preference of AlpacaEval's annotator (1 or 2; 0, 1.5: tie)."""
+    wanted = ("instruction", "output_1", "output_2", "preference")
+    return [_alpaca(row) for row in read_rows(path, "AlpacaEval annotations", [wanted])]
+
+
+def _alpaca(row: Source) -> Item:
+    values = row.values
+    labels: dict[object, Choice] = {1: FIRST, 2: SECOND, 0: TIE, 1.5: TIE}
+    label = values["preference"]
+    # A preference between the two, such as 1.7, is for the nearer one.
+    if isinstance(label, float) and 1 < label < 2 and label != 1.5:
+        label = round(label)
+    if label not in labels:
+        raise unknown_label(row, "preference", label, "1, 2 or 1.5")
+    id = f"{row.path.stem}/{row.number}"
+    texts = [text_of(row, "output_1"), text_of(row, "output_2")]
+    authors = tuple(str(values.get(f"generator_{k}") or "") for k in (1, 2))
+    return Item(
+        id,
+        message(text_of(row, "instruction")),
+        responses_of(id, texts),
+        labels[label],
+        str(values.get("dataset") or ""),
+        authors=authors if all(authors) else (),
+    )
+
+
+_PARAGRAPHS = re.compile(
+    r"Paragraph 1:\n(.+?)\n\nParagraph 2:\n(.+?)\n\nYou must produce", re.DOTALL
+)
+WRITE = "Write one paragraph of creative writing."
+"""The files of LAMP hold the paragraphs and not what their writers were asked for."""
+
+
+def load_lamp(path: Path) -> list[Item]:
+    """Paragraphs before and after a professional's edit, as LAMP asks a judge to compare them.
+
+    Files of the set that score single paragraphs are something else, and left out.
+    """
+    rows = [row for row in read_rows(path, "LAMP", [("messages",)]) if _paragraphs(row)]
+    if not rows:
+        raise unknown_label(
+            next(iter(read_rows(path, "LAMP", [("messages",)]))),
+            "messages",
+            "no pair",
+            "a question about Paragraph 1 and Paragraph 2",
+        )
+    return [_lamp(row) for row in rows]
+
+
+def _paragraphs(row: Source) -> list[str]:
+    turns = row.values["messages"]
+    asked = [turn["content"] for turn in turns if turn.get("role") == "user"]
+    found = _PARAGRAPHS.search(asked[-1]) if asked else None
+    return [text.strip() for text in found.groups()] if found else []
+
+
+def _lamp(row: Source) -> Item:
+    said = str(row.values["messages"][-1].get("content"))
+    try:
+        best = {"1": FIRST, "2": SECOND}[str(json.loads(said)["preference"])]
+    except (ValueError, KeyError, TypeError):
+        raise unknown_label(row, "messages", said[:60], '{"preference": "1"} or "2"') from None
+    id = f"{row.path.stem}/{row.values.get('id', row.number)}"
+    return Item(id, message(WRITE), responses_of(id, _paragraphs(row)), best)

@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from burnish import activity
 from burnish.lm.base import Completion
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import ModelInput
@@ -162,6 +163,7 @@ class Schedule:
     def run(self) -> None:
         """Fill every row."""
         while self.waiting or self.active or self.in_flight:
+            activity.moved()
             admitted = self._admit()
             self._collect_all_but(self.state.lag)
             decoded = self._burst()

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Literal
 
 from burnish.arguments import refused
 from burnish.errors import ArgumentError
+from burnish.multiples import Multiple, in_steps
 from burnish.policy.base import Component, require
 from burnish.policy.contrast.head import HeadState, contrastive_reward, head_step
 from burnish.policy.contrast.losses import ContrastRule
 from burnish.policy.grpo import grpo_advantage
-from burnish.policy.tensors import as_finite, as_float64, check_shape, check_tensor, torch
+from burnish.tensors import as_finite, as_float64, check_shape, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from burnish.policy.base import Shaped
     from burnish.policy.batch import RewardBatch
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 class Contrastive(Component, frozen=True, tag="contrastive"):
@@ -42,30 +43,43 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
     correct_above: float = 0.0
     """An answer is right where that reward is above this."""
     loss: Literal["infonce", "supcon_out", "soft_nn", "supcon_in"] = "infonce"
+    """Form of the contrastive loss."""
     temperature: float = 0.05
+    """Divides the cosines of two answers."""
     scope: Literal["group", "cross", "batch"] = "group"
+    """Where the right answers and all others that an answer is compared with come from: both from
+    its group, both from the batch, or (`cross`) right ones from the group, others from the batch."""
     anchors: Literal["correct_only", "all"] = "correct_only"
+    """Whose loss trains the head: that of right answers, or of all."""
     dedup: bool = False
     """Leave pairs of (nearly) identical answers out: they are each other's best friends."""
     lam: float = 0.2
+    """How much the loss takes off the reward."""
     floor: float = -0.5
+    """Least value that is added to a reward."""
     constant: float = 0.0
+    """Value that a right answer gets before the loss is taken off."""
     head: Literal["linear", "mlp"] = "linear"
+    """Layers between the model's states and the embedding."""
     size: int = 512
     """Width of the embedding."""
     learning_rate: float = 1e-3
+    """Of the head's own AdamW."""
     weight_decay: float = 0.01
-    warmup: int = 0
-    """Steps in which only the head learns: answers are sampled, the policy stays."""
+    """Of the head's own AdamW."""
+    warmup: int | Multiple = 0
+    """Steps in which only the head learns: answers are sampled, the policy stays. A number, or a
+    share of the run's steps such as `"0.1x"`, rounded."""
     frozen: bool = False
     """Never train the head (a control)."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         require(0 < self.temperature < math.inf, "temperature", self.temperature, "above 0")
         require(0 <= self.lam < math.inf, "lam", self.lam, "at least 0")
         require(-1 < self.floor <= 0, "floor", self.floor, "above -1, up to 0")
         require(self.size >= 1, "size", self.size, "at least 1")
-        require(self.warmup >= 0, "warmup", self.warmup, "at least 0")
+        if isinstance(self.warmup, int):
+            require(self.warmup >= 0, "warmup", self.warmup, "at least 0")
         for key in ("learning_rate", "weight_decay"):
             require(0 <= getattr(self, key) <= 100, key, getattr(self, key), "0 to 100")
         for key in ("correct_above", "constant"):
@@ -116,7 +130,7 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
             rewards_BK=rewards_BK,
             state=dataclasses.replace(shaped.state, head=stepped.state),
             metrics=shaped.metrics | metrics,
-            moves=shaped.state.steps >= self.warmup,
+            moves=shaped.state.steps >= in_steps(self.warmup, batch.run_steps),
         )
 
     def _rule(self) -> ContrastRule:

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from burnish.arguments import as_number, as_numbers, as_whole, as_word, plain_number, same_length
 from burnish.errors import ArgumentError, GuardTripped, StoreError
 from burnish.policy.contrast.losses import ContrastiveLosses, ContrastRule, contrast, unit_rows
-from burnish.policy.tensors import as_finite, as_float64, as_marks, check_tensor, torch
 from burnish.seeds import derive
+from burnish.tensors import as_finite, as_float64, as_marks, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.contrast.losses import Contrast
     from burnish.policy.groups import GroupLabels
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 
 HeadKind = Literal["linear", "mlp"]

@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from burnish.arguments import as_number, as_whole, as_word
 from burnish.errors import ArgumentError
 from burnish.policy.groups import as_groups
-from burnish.policy.tensors import as_float64, as_marks, check_tensor, torch
+from burnish.tensors import as_float64, as_marks, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.groups import GroupLabels, Groups
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 LossName = Literal["infonce", "supcon_out", "soft_nn", "supcon_in"]
 Scope = Literal["group", "batch", "cross"]

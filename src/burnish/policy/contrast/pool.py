@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from burnish.errors import ArgumentError
-from burnish.policy.tensors import as_float64, check_tensor, torch
+from burnish.tensors import as_float64, check_tensor, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from burnish.policy.tensors import Numbers
+    from burnish.tensors import Numbers
 
 PACKED_ROWS = 16384
 """Half-precision states become float32 this many at a time, never all of them at once."""

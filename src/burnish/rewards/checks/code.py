@@ -39,15 +39,19 @@ class CodeConfig(CheckConfig, frozen=True, tag="code"):
     """The response's code passes every test: 1, else 0; with `share`, the share of passed tests."""
 
     tests_field: str = "test"
+    """Task field with the tests."""
     entry_field: str = "entry_point"
     """Names the function under test; not needed for bare asserts and for programs."""
     prompt_field: str = "prompt"
     """The code that the response completes, where the task has such a field."""
     mode: Literal["all", "share"] = "all"
+    """`all`: 1 where every test passes; `share`: the share that passes."""
     timeout_s: float = 10.0
     """Seconds on the clock for all tests of one response, or for one case of a program."""
     memory_mb: int = 512
+    """Most memory of the tests, in megabytes."""
     processes: int = 1
+    """Most processes that the code may have."""
     allow_weak: bool = False
     """Run also where the sandbox of this machine is weak."""
 

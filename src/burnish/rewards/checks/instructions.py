@@ -31,12 +31,15 @@ class InstructionsConfig(CheckConfig, frozen=True, tag="instructions"):
     """Every instruction of the task is obeyed: 1, else 0; with `mean`, the share obeyed."""
 
     ids_field: str = "instruction_id_list"
+    """Task field with the names of the instructions."""
     arguments_field: str = "kwargs"
     """A list with one table of arguments an instruction, or the same as JSON text."""
     mode: Literal["all", "mean"] = "all"
+    """`all`: 1 where every instruction is obeyed; `mean`: the share obeyed."""
     confidence: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     """Least probability at which a detected language counts."""
     timeout_s: float = 5.0
+    """Seconds of computing for one response."""
 
 
 class Instruction(NamedTuple):

@@ -21,9 +21,11 @@ class JsonSchemaConfig(CheckConfig, frozen=True, tag="json_schema"):
     """The response is JSON that fits `schema` (any JSON where it is empty): 1, else 0."""
 
     schema: dict[str, Any] = msgspec.field(default_factory=dict)
+    """JSON schema that the value must fit; empty: any JSON."""
     where: Literal["whole", "fence"] = "fence"
     """`fence` reads the first ```json block where there is one; `whole` takes the text as it is."""
     timeout_s: float = 2.0
+    """Seconds of computing for one response."""
 
 
 class JsonSchema(IsolatedCheck[JsonSchemaConfig]):

@@ -32,11 +32,13 @@ class LanguageConfig(CheckConfig, frozen=True, tag="language"):
     """The response is in `language` (an ISO 639-1 code): 1, in another: 0, unsure: no value."""
 
     language: str = "en"
+    """ISO 639-1 code, such as `en`."""
     confidence: float = 0.7
     """Least probability of the detected language."""
     min_letters: Annotated[int, Meta(ge=0)] = 20
     """Shorter texts are not judged."""
     timeout_s: float = 5.0
+    """Seconds of computing for one response."""
 
 
 class Language(IsolatedCheck[LanguageConfig]):

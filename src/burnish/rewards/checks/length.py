@@ -13,8 +13,11 @@ class LengthConfig(CheckConfig, frozen=True, tag="length"):
     """A range of words, characters or tokens; values in [0, 1]."""
 
     unit: Literal["words", "characters", "tokens"] = "words"
+    """What is counted."""
     min: int = 0
+    """Least length of the range."""
     max: int | None = None
+    """Greatest length of the range; none: no bound."""
     edge: int = 0
     """How many units outside the range the value takes to fall from 1 to 0; 0 is a hard edge."""
 

@@ -28,10 +28,14 @@ class MatchConfig(CheckConfig, frozen=True, tag="match"):
     """The answer equals (or contains, or overlaps with) the task's field; values in [0, 1]."""
 
     field: str = "answer"
+    """Task field with the right answer."""
     mode: Literal["exact", "normalised", "contains", "f1"] = "normalised"
+    """Equal letter by letter, equal without case, articles and punctuation, contained, or overlap
+    of words."""
     where: Literal["auto", "boxed", "tag", "marker", "whole"] = "auto"
     """Where the answer stands; with `auto` the whole text where nothing marks an answer."""
     tag: str = "answer"
+    """Name of the tag that holds the answer."""
 
 
 class Match(RuleCheck[MatchConfig]):

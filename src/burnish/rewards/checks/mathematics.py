@@ -45,10 +45,12 @@ class MathematicsConfig(CheckConfig, frozen=True, tag="mathematics"):
     """The answer equals the task's field as mathematics: 1, else 0."""
 
     field: str = "answer"
+    """Task field with the right answer."""
     where: Where = "auto"
     """Where the answer stands. With `auto` and nothing that marks an answer: the last number where
     the reference is one and the text has no LaTeX, else what math-verify finds."""
     tag: str = "answer"
+    """Name of the tag that holds the answer."""
     timeout_s: float = 3.0
     """Seconds of computing for one comparison in the child."""
 

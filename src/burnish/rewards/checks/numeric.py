@@ -72,8 +72,11 @@ class NumericConfig(CheckConfig, frozen=True, tag="numeric"):
     """The number in the response equals the one in the task's field: 1, else 0."""
 
     field: str = "answer"
+    """Task field with the right number."""
     where: Where = "auto"
+    """Where the number stands; `auto`: in a tag, a box or behind a marker, else the last number."""
     tag: str = "answer"
+    """Name of the tag that holds the answer."""
     absolute: float = 0.0
     """Largest difference that still counts as equal."""
     relative: float = 0.0

@@ -34,9 +34,13 @@ class GenRMConfig(CheckConfig, frozen=True, tag="genrm"):
     """How often the first text is picked; 0.5 weighs both places alike. `position_weight` of the
     policy room measures it in every step instead."""
     margin_scale: float = 2.0
+    """Difference of the two scores from which on a verdict counts in full."""
     margin_floor: float = 0.2
+    """Least share that a verdict counts, however small the difference."""
     pos_weight_min: float = 0.5
+    """Least factor of right verdicts by the place that they picked."""
     pos_weight_max: float = 2.0
+    """Greatest factor of right verdicts by the place that they picked."""
 
 
 class GenRMReward(RuleCheck[GenRMConfig]):

@@ -19,14 +19,19 @@ class RegexConfig(CheckConfig, frozen=True, tag="regex"):
     """The pattern occurs (or, with `forbid`, does not): 1, else 0."""
 
     pattern: str
+    """Regular expression of Python."""
     mode: Literal["search", "fullmatch"] = "search"
+    """`search`: anywhere; `fullmatch`: the whole text."""
     ignore_case: bool = False
+    """Letters match in either case."""
     multiline: bool = False
     """^ and $ match at line borders."""
     dotall: bool = False
     """. matches line ends."""
     forbid: bool = False
+    """Pay where the pattern does not occur."""
     timeout_s: float = 1.0
+    """Seconds of computing for one response."""
 
 
 class Regex(IsolatedCheck[RegexConfig]):

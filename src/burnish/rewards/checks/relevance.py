@@ -74,6 +74,7 @@ class GradeConfig(CheckConfig, frozen=True, tag="grade"):
     field: str = "grade"
     """A label, or its position counted from 0."""
     scale: Literal["exact", "ordinal"] = "exact"
+    """`exact` pays the right label alone, `ordinal` also near ones."""
 
 
 class Grade(RuleCheck[GradeConfig]):
@@ -115,6 +116,7 @@ class SectionConfig(CheckConfig, frozen=True, tag="section"):
     labels: tuple[str, ...] = ()
     """As of the reward `grade`; needed by `strict` and `must_equal_grade`."""
     field: str = "grade"
+    """Task field with the right label, or its position counted from 0."""
 
 
 class _Looked(NamedTuple):

@@ -14,11 +14,13 @@ class TagsConfig(CheckConfig, frozen=True, tag="tags"):
     """`<think>...</think><answer>...</answer>` and the like; values in [0, 1]."""
 
     tags: tuple[str, ...] = ("think", "answer")
+    """Names of the tags, in their order."""
     outside: bool = False
     """True allows text between and around the tags."""
     empty: bool = False
     """True allows a pair of tags with nothing inside."""
     partial: bool = False
+    """Pay the share of tags that are right instead of all or nothing."""
 
 
 class Tags(RuleCheck[TagsConfig]):

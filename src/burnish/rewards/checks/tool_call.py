@@ -46,9 +46,11 @@ class ToolCallConfig(CheckConfig, frozen=True, tag="tool_call"):
     """
 
     part: Part = "exact"
+    """Which aspect of the calls is paid."""
     field: str = "answer"
     """The task's field with the reference: block text, JSON text, a call or a list of calls."""
     dialect: Dialect = "blocks"
+    """`blocks`: think, tool_call and response blocks; `json`: calls alone."""
 
     @property
     def title(self) -> str:

@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from burnish.arguments import (
+    LARGEST_COUNT,
     as_list,
     as_number,
     as_text,
@@ -299,7 +300,7 @@ def stable_int(parts: Any, *more: Any) -> int:
 
 def candidate_order(seed: Any, dataset: Any, sample_id: Any, n: int) -> list[int]:
     """0 .. n-1 in a seeded order that depends on nothing but the arguments."""
-    order = list(range(as_whole("n", n, low=0)))
+    order = list(range(as_whole("n", n, low=0, high=LARGEST_COUNT)))
     rng = random.Random(stable_int(seed, dataset, sample_id, "candidate_order"))
     rng.shuffle(order)
     return order

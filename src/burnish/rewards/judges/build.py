@@ -55,19 +55,28 @@ def build_judge(
     build = find_builder(name)
     scorer = build(judge, options or {})
     if getattr(scorer, "asks_both_orders", False):
-        if rule is not None:
+        if rule == "abstain" and hasattr(scorer, "inconsistent"):
+            options = {**(options or {}), "inconsistent": "abstain"}
+            scorer = build(judge, options)
+        elif rule is not None:
             raise UserError(
                 f"judge '{name}' asks both orders itself and takes no rule '{rule}' for them; "
                 "leave it out, or see the method's own options"
             )
         if not both_orders:
             scorer = build(judge, {**(options or {}), "both_orders": False})
+    if rule is not None and not both_orders:
+        raise UserError(
+            f"judge '{name}' is asked in one order, so there is nothing for the rule '{rule}' to "
+            "join; ask in both orders, or leave the rule out"
+        )
     if scorer.scope is not Scope.PAIR:
-        if anchor is not None:
-            raise UserError(
-                f"judge '{name}' scores {scorer.scope.value} by {scorer.scope.value} and takes no "
-                "anchor; leave it out"
-            )
+        for what, given in (("anchor", anchor), ("rule for two orders", rule)):
+            if given is not None:
+                raise UserError(
+                    f"judge '{name}' scores {scorer.scope.value} by {scorer.scope.value} and takes "
+                    f"no {what}; leave it out"
+                )
         return scorer
     if both_orders and not getattr(scorer, "asks_both_orders", False):
         own: OrderRule = getattr(scorer, "order_rule", "votes")

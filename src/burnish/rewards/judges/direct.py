@@ -69,7 +69,9 @@ class DirectPair:
         if a.text == b.text:
             return both(self.name, Winner("the two texts are the same", "Tie"))
         shown = {"first": a, "second": b}
-        question = question_about("pair", self.template, task, shown, self.vote)
+        question = question_about(
+            "pair", self.template, task, shown, self.vote, schema=WINNER.schema
+        )
         judge_reply = await self.judge.ask(
             question, partial(read_reply, table=WINNER, shown=(a.text, b.text))
         )

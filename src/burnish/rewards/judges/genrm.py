@@ -37,14 +37,17 @@ from burnish.rewards.judges.prompting import (
 )
 from burnish.rewards.judges.reading import after_thoughts, holds
 from burnish.rewards.pairs import (
+    DISAGREE,
     HIGHEST,
     LOWEST,
+    Inconsistent,
     VoteRule,
     all_pair_scores,
     pair_outcome,
     parse_pair_scores,
     settled,
     tally,
+    vote,
 )
 from burnish.rewards.scorer import Scope, gather
 from burnish.seeds import digest
@@ -90,12 +93,13 @@ class GenRM:
         votes: int = 1,
         both_orders: bool = True,
         rule: VoteRule = "unanimous",
+        inconsistent: Inconsistent = 0.0,
         value: Literal["outcome", "margin"] = "outcome",
         template: str | None = None,
         name: str = "genrm",
     ) -> None:
         self.judge, self.votes, self.both_orders, self.name = judge, votes, both_orders, name
-        self.rule, self.value = rule, value
+        self.rule, self.inconsistent, self.value = rule, inconsistent, value
         self.template = wording("genrm") if template is None else template
         self.asks_both_orders = both_orders
         self.first_vote = 0
@@ -109,6 +113,7 @@ class GenRM:
                 f"judge '{self.name}': rule is '{self.rule}'; expected {', '.join(known)}."
                 f"{did_you_mean(self.rule, known)}"
             )
+        vote([1.0, -1.0], self.rule, self.inconsistent)  # refuses what is no outcome
         if self.value not in ("outcome", "margin"):
             raise UserError(
                 f"judge '{self.name}': value is '{self.value}'; expected outcome or margin."
@@ -124,7 +129,10 @@ class GenRM:
     @property
     def fingerprint(self) -> str:
         """Changes with the model, the wording and how votes are counted."""
-        settings = (self.votes, self.both_orders, self.rule, self.value, self.first_vote)
+        settings: tuple[object, ...] = (self.votes, self.both_orders, self.rule, self.value)
+        settings += (self.first_vote,)
+        if self.inconsistent != 0:  # the default leaves no trace, so that its scores stay in caches
+            settings += (self.inconsistent,)
         return digest("GenRM", self.judge.fingerprint, self.template, repr(settings))
 
     def for_vote(self, vote: int) -> Self:
@@ -168,9 +176,14 @@ class GenRM:
             votes.setdefault(reply.number, []).append(reply.scores)
         read = [scores for scores in votes.values() if None not in scores]
         counted = [one for scores in read for one in scores if one is not None]
-        value = tally(list(votes.values()), self.rule)
-        if self.value == "margin" and counted:
+        value = tally(list(votes.values()), self.rule, inconsistent=self.inconsistent)
+        is_split = value is None and all(reply.answer.verdict for reply in replies)
+        if self.value == "margin" and counted and not is_split:
             value = math.fsum(a - b for a, b in counted) / len(counted) / HIGHEST
+        if is_split:
+            return Reward.failed(
+                self.name, Status.ABSTAIN, DISAGREE, evidence=evidence, verdicts=verdicts
+            )
         if value is None:
             silent = next(reply.answer for reply in replies if reply.answer.verdict is None)
             return Reward.failed(
@@ -291,6 +304,8 @@ class GenRMOptions(Options, frozen=True):
     both_orders: bool = True
     """False where the caller asks in both orders itself."""
     rule: VoteRule = "unanimous"
+    inconsistent: Inconsistent = 0.0
+    """The outcome where orders or votes do not agree; "abstain": no value."""
     value: Literal["outcome", "margin"] = "outcome"
     template: str | None = None
     """Another wording, with the blanks {mark}, {request}, {first} and {second}."""

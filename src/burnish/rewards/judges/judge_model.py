@@ -118,6 +118,8 @@ class JudgeModel:
     def fingerprint(self) -> str:
         """Changes with the model, its sampling and the number of repairs."""
         settings = (repr(self.sampling), str(self.repairs), str(self.seed))
+        structured = getattr(self.lm, "structured", "auto")
+        settings += () if structured == "auto" else (structured,)
         return digest(*model_key(self.lm), *settings)
 
     @property
@@ -137,7 +139,7 @@ class JudgeModel:
             except (*EXPECTED, TooLong) as error:
                 if number and isinstance(error, NotRecorded | TooLong):
                     break  # no room for a repair, or the record's reader asked for another one
-                said = " ".join(_advised(error).split())[:500]
+                said = " ".join(_advised(error, question.kind).split())[:500]
                 return self._recorded(
                     this, JudgeReply(None, classify(error).status, said, (*replies,))
                 )
@@ -218,7 +220,7 @@ class JudgeModel:
             return replace(reply, is_replayed=True)
         most = self._most(this)
         # Several event loops may share a budget, so there is no event of one of them to wait for.
-        while (held := self.budget.take(most)) is None:  # noqa: ASYNC110
+        while (held := self.budget.take(self._held(most))) is None:  # noqa: ASYNC110
             await anyio.sleep(WAIT_S)
         with metered() as meter:
             try:
@@ -238,8 +240,16 @@ class JudgeModel:
                 self.cache.append(answered)
         return reply
 
+    def _held(self, most: Cost) -> Cost:
+        """What a call holds back: each retry and hedged copy may be billed like the request."""
+        pool = getattr(self.lm, "pool", None)
+        requests = 1 if pool is None else 1 + pool.limits.retries
+        return Cost(
+            requests * most.prompt_tokens, requests * most.completion_tokens, requests * most.usd
+        )
+
     def _most(self, this: _Round) -> Cost:
-        """The most that a call may cost, its prompt estimated."""
+        """The most that a request may cost, its prompt estimated."""
         read = sum(estimate_tokens(message.text) for message in this.asked.messages)
         return self._priced(read, this.sampling.n * this.sampling.max_tokens)
 
@@ -282,8 +292,13 @@ class JudgeModel:
         start = perf_counter()
         # TimeoutError is one of the expected failures and gets its status where it is caught.
         limit = nullcontext() if self.deadline_s is None else anyio.fail_after(self.deadline_s)
+        lm, messages, schema = self._voter(this), this.asked.messages, this.question.schema
+        force = getattr(lm, "sample_json", None)
         with limit:
-            completions = await self._voter(this).sample(this.asked.messages, this.sampling)
+            if schema is None or force is None:
+                completions = await lm.sample(messages, this.sampling)
+            else:
+                completions = await force(messages, this.sampling, schema)
         seconds = perf_counter() - start
         if not completions:
             return Reply("", self.name, Finish.ERROR, seconds=seconds)
@@ -312,13 +327,18 @@ def _lost(error: BaseException, most: Cost) -> Cost:
     return most if most.usd and is_paid and not isinstance(error, NotSent) else Cost()
 
 
-def _advised(error: Exception) -> str:
+SHORTEST = ("pair", "rating", "rubric items")
+"""Questions of `direct` and `point`, the judges that give a model the least to read."""
+
+
+def _advised(error: Exception, kind: str) -> str:
     """The error's line; who asks a judge did not write its prompt and cannot shorten it."""
     if not isinstance(error, TooLong):
         return str(error)
+    shorter = "" if kind in SHORTEST else ", or a judge with a shorter question (direct, point)"
     return (
-        f"{error.what} Give the judge a model that reads more, or less to read: shorter answers, "
-        "or a judge with a shorter question (direct, point)."
+        f"{error.what} Give the judge a model that reads more (smollm2, a folder, a server), or less "
+        f"to read: shorter answers{shorter}."
     )
 
 

@@ -33,7 +33,7 @@ from burnish.rewards.judges.prompting import (
     request_of,
     wording,
 )
-from burnish.rewards.judges.reading import Table, read_reply, text
+from burnish.rewards.judges.reading import Table, Typed, read_reply, text
 from burnish.rewards.scorer import Scope, gather
 from burnish.seeds import digest
 
@@ -49,8 +49,14 @@ class Ranking(NamedTuple):
 
 def read_ranking(reply: str, count: int, shown: Sequence[str] = ()) -> Ranking:
     """The verdict `{"reasons": ..., "ranking": [["B"], ["A", "C"]]}`; a bare letter is a rank."""
-    table = Table(Ranking, reasons=text, ranking=partial(_ranks, wanted=LETTERS[:count]))
-    return read_reply(reply, table, shown)
+    return read_reply(reply, ranking_table(count), shown)
+
+
+def ranking_table(count: int) -> Table[Ranking]:
+    """The form of a ranking of so many responses."""
+    rank = {"type": "array", "items": {"type": "string", "enum": list(LETTERS[:count])}}
+    ranks = Typed(partial(_ranks, wanted=LETTERS[:count]), {"type": "array", "items": rank})
+    return Table(Ranking, reasons=text, ranking=ranks)
 
 
 def _ranks(key: str, value: Any, wanted: str) -> list[list[int]]:
@@ -129,7 +135,10 @@ class ListRanking:
         ]
         values = {"mark": mark, "request": request, "responses": "\n\n".join(blocks)}
         question = Question(
-            "list", as_user(fill(self.template, values)), (task.id, *(r.id for r in shown))
+            "list",
+            as_user(fill(self.template, values)),
+            (task.id, *(r.id for r in shown)),
+            schema=ranking_table(len(texts)).schema,
         )
         return await self.judge.ask(
             question, partial(read_ranking, count=len(texts), shown=tuple(texts))

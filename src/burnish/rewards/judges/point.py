@@ -55,12 +55,17 @@ def rating_table(lo: int, hi: int) -> Table[Rating]:
 
 def read_marks(reply: str, items: int, shown: Sequence[str] = ()) -> list[Mark]:
     """The verdict `{"items": [{"item": 1, "reasons": ..., "met": true}, ...]}`, in order."""
-    mark = Table(Mark, item=whole(1, items), reasons=text, met=truth)
-    marks = read_reply(reply, Table(lambda items: items, items=rows(mark)), shown)
+    marks = read_reply(reply, marks_table(items), shown)
     numbers = sorted(one.item for one in marks)
     if numbers != list(range(1, items + 1)):
         raise Unreadable(f"expected each of the items 1 to {items} once, got {numbers[:20]}")
     return sorted(marks)
+
+
+def marks_table(items: int) -> Table[list[Mark]]:
+    """`{"items": [{"item": 1, "reasons": ..., "met": true}, ...]}`."""
+    mark = Table(Mark, item=whole(1, items), reasons=text, met=truth)
+    return Table(lambda items: items, items=rows(mark))
 
 
 class PointJudge(ABC, Generic[V]):
@@ -84,7 +89,9 @@ class PointJudge(ABC, Generic[V]):
 
     async def _one(self, task: Task, response: Response) -> Reward:
         shown = {"response": response}
-        question = question_about(self.kind, self.template, task, shown, 0, **self.blanks())
+        question = question_about(
+            self.kind, self.template, task, shown, 0, self.table.schema, **self.blanks()
+        )
         judge_reply = await self.judge.ask(question, partial(self.read, shown=(response.text,)))
         if judge_reply.verdict is None:
             return judge_reply.failed(self.name)
@@ -93,6 +100,11 @@ class PointJudge(ABC, Generic[V]):
         return Reward(
             self.name, value, evidence=judge_reply.evidence, verdicts=tuple(verdicts), reason=reason
         )
+
+    @property
+    @abstractmethod
+    def table(self) -> Table[Any]:
+        """The form of a reply."""
 
     @abstractmethod
     def blanks(self) -> dict[str, str]:
@@ -129,8 +141,12 @@ class PointRating(PointJudge[Rating]):
     def blanks(self) -> dict[str, str]:
         return {"lo": str(self.lo), "hi": str(self.hi)}
 
+    @property
+    def table(self) -> Table[Rating]:
+        return rating_table(self.lo, self.hi)
+
     def read(self, reply: str, shown: Sequence[str]) -> Rating:
-        return read_reply(reply, rating_table(self.lo, self.hi), shown)
+        return read_reply(reply, self.table, shown)
 
     def decide(
         self, verdict: Rating, place: tuple[int, ...]
@@ -175,6 +191,10 @@ class PointRubric(PointJudge[list[Mark]]):
     def blanks(self) -> dict[str, str]:
         lines = [f"{number}. {item.text}" for number, item in enumerate(self.items, start=1)]
         return {"items": "\n".join(lines)}
+
+    @property
+    def table(self) -> Table[list[Mark]]:
+        return marks_table(len(self.items))
 
     def read(self, reply: str, shown: Sequence[str]) -> list[Mark]:
         return read_marks(reply, len(self.items), shown)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -79,6 +79,7 @@ def question_about(
     task: Task,
     responses: Mapping[str, Response],
     vote: int = 0,
+    schema: dict[str, Any] | None = None,
     **blanks: str,
 ) -> Question:
     """A template filled with the request, the responses by their blank, and a mark made of all."""
@@ -87,7 +88,7 @@ def question_about(
     mark = mark_for(request, *texts.values())
     text = fill(template, {**blanks, **texts, "request": request, "mark": mark})
     about = (task.id, *(response.id for response in responses.values()))
-    return Question(kind, as_user(text), about, vote)
+    return Question(kind, as_user(text), about, vote, schema)
 
 
 V = TypeVar("V")
@@ -109,6 +110,9 @@ class Question(Struct, frozen=True):
     """Ids of the task and of the responses in the order in which they are shown."""
     vote: int = 0
     """Sample index; changes the seed."""
+    schema: dict[str, Any] | None = None
+    """JSON schema of a reply that is one object and nothing else; a server that can force one does.
+    It is no part of the question's key in logs, caches and records."""
 
 
 class Reply(Struct, frozen=True, omit_defaults=True):

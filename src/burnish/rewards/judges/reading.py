@@ -26,6 +26,8 @@ from burnish.rewards.judges.prompting import Unreadable
 
 T = TypeVar("T")
 V = TypeVar("V")
+MOST_LISTED = 101
+"""Whole numbers that a schema lists one by one."""
 Field = Callable[[str, Any], Any]
 """From a key and its value to what the value means; raises `Unreadable`."""
 
@@ -46,6 +48,38 @@ class Table(Generic[T]):
             got = ", ".join(f'"{key}"'[:40] for key in list(found)[:8]) or "no keys"
             raise Unreadable(f"expected an object with the keys {wanted}, got {got}")
         return self.make(**{key: read(key, found.get(key)) for key, read in self.fields.items()})
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the object, its keys in this order, for servers that can force one."""
+        return {
+            "type": "object",
+            "properties": {key: schema_of(read) for key, read in self.fields.items()},
+            "required": list(self.fields),
+            "additionalProperties": False,
+        }
+
+
+class Typed:
+    """A field that also knows its JSON schema."""
+
+    def __init__(self, read: Field, schema: dict[str, Any]) -> None:
+        self.read, self.schema = read, schema
+
+    def __call__(self, key: str, value: Any) -> Any:
+        return self.read(key, value)
+
+
+def schema_of(read: Field) -> dict[str, Any]:
+    """The JSON schema of a field; anything goes where none is known.
+
+    Ranges of numbers stay with the reader: strict servers refuse a schema that has them.
+    """
+    if isinstance(read, Maybe):
+        return {"anyOf": [schema_of(read.read), {"type": "null"}]}
+    if isinstance(read, Typed):
+        return read.schema
+    return {"type": "boolean"} if read is truth else {"type": "string"} if read is text else {}
 
 
 class Maybe:
@@ -89,7 +123,7 @@ def one_of(*known: str) -> Field:
             raise Unreadable(f'expected "{key}" to be {" or ".join(known)}, got {_shown(value)}')
         return same[0]
 
-    return read
+    return Typed(read, {"type": "string", "enum": list(known)})
 
 
 def choice(meanings: Mapping[str, V]) -> Callable[[str, Any], V]:
@@ -156,7 +190,8 @@ def whole(lo: int, hi: int) -> Field:
             f'expected "{key}" to be a whole number from {lo} to {hi}, got {_shown(value)}'
         )
 
-    return read
+    listed = {"enum": list(range(lo, hi + 1))} if hi - lo < MOST_LISTED else {}
+    return Typed(read, {"type": "integer", **listed})
 
 
 def truth(key: str, value: Any) -> bool:
@@ -174,7 +209,7 @@ def rows(table: Table[T]) -> Field:
             raise Unreadable(f'expected "{key}" to be a list of objects')
         return [table.read(row) for row in value]
 
-    return read
+    return Typed(read, {"type": "array", "items": table.schema})
 
 
 # --- where the value stands in a reply

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from burnish.arguments import as_number
-from burnish.policy.tensors import as_logp, check_finite
+from burnish.tensors import as_logp, check_finite
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

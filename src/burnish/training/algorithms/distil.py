@@ -34,11 +34,11 @@ from burnish.lm.folder import LoadedModel, load_model
 from burnish.lm.head import chunk_tokens
 from burnish.policy.auxiliary import kl_estimate
 from burnish.policy.distillation import token_divergence
-from burnish.policy.tensors import as_logp
 from burnish.records import Message, Reward, Span, Task, Trajectory
 from burnish.rollouts import roll_out
 from burnish.store import StoredSample
 from burnish.tasks.mapping import Columns, RowError, check_columns
+from burnish.tensors import as_logp
 from burnish.training.algorithm import (
     Algorithm,
     AlgorithmState,
@@ -50,7 +50,7 @@ from burnish.training.algorithm import (
 )
 from burnish.training.data import Cursor
 from burnish.training.experts import Experts
-from burnish.training.forecast import Workload
+from burnish.training.forecast import Keys, Workload
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards, token_counts
 from burnish.training.packing import PackedBatch, Row, make_rows, micro_batches, pack, scatter
@@ -160,7 +160,7 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         each = [(task, t) for task, group in pairs for t in group if t.trained_tokens]
         if not each:
             raise ModelError(
-                f"distil: no rollout of step {step} has a sampled token; the first failed: "
+                f"distil: no rollout of step {step + 1} has a sampled token; the first failed: "
                 f"{groups[0][0].status.value}, {groups[0][0].reason}"
             )
         found = self._views(step, [task for task, _ in each], [t for _, t in each])
@@ -205,7 +205,9 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         prompt = max(_length(self._teacher_spans(task)) for task in tasks)
         samples = 1 if self.experts else settings.samples
         is_sampled, has_copy = self.experts is None, settings.teacher != "student"
-        return Workload(settings.batch, samples, prompt, answer, is_sampled, has_copy)
+        sampled = ("train.samples", "rollout.max_tokens") if is_sampled else ("", "")
+        keys = Keys("train.batch", *sampled, "train.teacher=student")
+        return Workload(settings.batch, samples, prompt, answer, is_sampled, has_copy, keys=keys)
 
     def finish(self, step: int, batch: Answers, result: StepResult) -> StepReport:
         lengths = [t.trained_tokens for t in batch.student]

@@ -29,10 +29,11 @@ from burnish.training.algorithm import (
     StepResult,
 )
 from burnish.training.experts import Experts
-from burnish.training.forecast import Workload
+from burnish.training.forecast import Keys, Workload
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards
 from burnish.training.packing import PackedBatch, Row, make_rows, pack
+from burnish.training.pairs import wins, within
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, DpoTrain
@@ -81,6 +82,8 @@ class Scores(NamedTuple):
 class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
     """Raises the preferred answer of each pair over the other, relative to the reference."""
 
+    samples_answers = False
+
     def __init__(self, setup: Setup, settings: DpoTrain) -> None:
         self.setup = setup
         self.settings = settings
@@ -122,7 +125,7 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
         share = self.setup.batches.share_prompts
         share = share and getattr(self.setup.trainable.module, "packs", True)
         rows = [_rows_of(batch.answers, place, share) for place in places]
-        for group in _within(list(zip(places, rows, strict=True)), tokens):
+        for group in within(list(zip(places, rows, strict=True)), tokens):
             yield self._pack(batch, group)
 
     def loss(self, model: Any, micro: PairMicro) -> Loss:
@@ -144,7 +147,8 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
         answer = max(one.trained_tokens for one in shown)
         prompt = max(one.prompt_length for one in shown)
         has_reference = not self.settings.reference_free
-        return Workload(self.settings.batch, 2, prompt, answer, False, has_reference)
+        keys = Keys("train.batch", "", "", "train.reference_free=true")
+        return Workload(self.settings.batch, 2, prompt, answer, False, has_reference, keys=keys)
 
     def finish(self, step: int, batch: Pairs, result: StepResult) -> StepReport:
         found = result.sums
@@ -156,7 +160,7 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
             "rewards/chosen": float(found["chosen_reward"].mean()),
             "rewards/rejected": float(found["rejected_reward"].mean()),
             "rewards/margins": float(margin.mean()),
-            "rewards/accuracies": float(_wins(found["margin"]).mean()),
+            "rewards/accuracies": float(wins(found["margin"]).mean()),
             "logps/chosen": float(found["chosen_logp"].mean()),
             "logps/rejected": float(found["rejected_logp"].mean()),
             "length/chosen": sum(lengths[::2]) / len(batch.tasks),
@@ -187,7 +191,7 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
         with torch.no_grad():
             margins = batches.within_memory(work)
         self.setup.world.add([margins])
-        return HeldOutScores(_wins(margins.cpu()).tolist())
+        return HeldOutScores(wins(margins.cpu()).tolist())
 
     def _pairs(self, step: int, tasks: Sequence[Task]) -> Pairs:
         names = (self.settings.chosen, self.settings.rejected)
@@ -249,12 +253,24 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
                 index=i,
                 task=batch.tasks[i // 2],
                 trajectory=answer,
-                reward=Reward("implicit", value),
+                reward=Reward("implicit", value, reason=self._meaning(values, i)),
             )
             for i, (answer, value) in enumerate(zip(batch.answers, values, strict=True))
         ]
         if self.setup.store.rollouts(step) is None:
             self.setup.store.append_rollouts(step, samples)
+
+    def _meaning(self, values: Sequence[float], place: int) -> str:
+        """What the number of one answer is, and how its pair stands, for `why` and the viewer."""
+        chosen, rejected = values[place - place % 2 :][:2]
+        which = "rejected" if place % 2 else "chosen"
+        log_prob = "mean log-prob a token" if self.is_mean else "log-prob"
+        less = "" if self.settings.reference_free else ", less the reference model's"
+        side = "ranks the pair right" if chosen > rejected else "does not rank the pair right"
+        return (
+            f"the {which} answer's {log_prob}{less}, times beta {self.settings.beta:g}; margin chosen "
+            f"- rejected {chosen - rejected:+.4g}, which {side}"
+        )
 
 
 ALGORITHM = DPOAlgorithm
@@ -265,26 +281,3 @@ def _rows_of(answers: Sequence[Trajectory], place: int, share: bool) -> list[Row
     first = 2 * place
     rows = make_rows(answers[first : first + 2], share)
     return [Row(row.prefix, tuple(first + m for m in row.members), row.tokens) for row in rows]
-
-
-def _within(
-    pairs: Sequence[tuple[int, list[Row]]], tokens: int
-) -> Iterator[list[tuple[int, list[Row]]]]:
-    """Pairs of similar length together, so that rows x longest row stays within the tokens."""
-    ordered = sorted(pairs, key=lambda pair: -max(row.tokens for row in pair[1]))
-    group: list[tuple[int, list[Row]]] = []
-    longest = count = 0
-    for place, rows in ordered:
-        if group and (count + len(rows)) * longest > tokens:
-            yield group
-            group, longest, count = [], 0, 0
-        longest = max(longest, *(row.tokens for row in rows))
-        count += len(rows)
-        group.append((place, rows))
-    if group:
-        yield group
-
-
-def _wins(margin_P: Tensor) -> Tensor:
-    """1 where the chosen answer is ahead, 0 where it is behind, 0.5 where neither is."""
-    return (margin_P.sign() + 1) / 2

@@ -6,17 +6,24 @@ before the update, so that an interrupted step is read back and neither sampled 
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from burnish.config.schema import Config
 from burnish.config.schema import PolicyTrain as PolicySettings
 from burnish.errors import GuardTripped, RewardError, StoreError, UserError, did_you_mean
+from burnish.lm.scalar_head import ScalarHead
 from burnish.policy.balance import BalanceState
 from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.components import ReferenceFrozen
@@ -25,7 +32,7 @@ from burnish.policy.state import PolicyState, ReferenceStats
 from burnish.records import Task
 from burnish.rewards.scorer import score_groups
 from burnish.rollouts.base import MultiTurnSettings
-from burnish.store import StartRewards, read_start_rewards, write_start_rewards
+from burnish.store import UNSCORED, StartRewards, read_start_rewards, write_start_rewards
 from burnish.texts import run_word
 from burnish.training import metrics
 from burnish.training.algorithm import (
@@ -35,6 +42,7 @@ from burnish.training.algorithm import (
     Setup,
     StepReport,
     StepResult,
+    StepUndone,
 )
 from burnish.training.algorithms.policy_update import PolicyBatch, PolicyUpdate, monitored
 from burnish.training.algorithms.sft import SftTerm
@@ -63,11 +71,14 @@ from burnish.training.experts import find_demonstrations
 from burnish.training.forecast import Workload
 from burnish.training.guards import check_sampled, failing, useless
 from burnish.training.validate import check_recipe
-from burnish.training.weighing import AdvantageComputer, refreeze_note
+from burnish.training.weighing import AdvantageComputer, CriticReading, refreeze_note
 
 SAMPLES = "samples.jsonl"
 GREEDY_SAMPLES = "greedy.jsonl"
 OLD = "old.safetensors"
+CRITIC = "critic.safetensors"
+HEAD = "critic.weight"
+"""The value head among the parameters and in the state."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,7 @@ class PolicyAlgorithm(PolicyUpdate):
             imitation=SftTerm.open(config, setup.data, tokenizer, setup.seeds),
             copy_gradients=lambda: setup.copy_gradients(),
             mismatch_stop=config.guards.sampler_mismatch_stop if config.rollout.is_sampled else 0.0,
+            value_head=_value_head(setup) if config.policy.gae else None,
         )
         self.setup = setup
         self.cursor = setup.cursor()
@@ -115,7 +127,9 @@ class PolicyAlgorithm(PolicyUpdate):
             setup.loop,
             setup.send_again,
         )
-        self.computer = AdvantageComputer(config.policy, setup.seeds, tokenizer, self.pooled)
+        self.computer = AdvantageComputer(
+            config.policy, config.steps, setup.seeds, tokenizer, self.pooled, self.read_critic
+        )
         self.curriculum: Curriculum | None = None
         self.curriculum_state = CurriculumState()
         self.useless_streak = 0
@@ -170,33 +184,59 @@ class PolicyAlgorithm(PolicyUpdate):
     # --- rollouts and advantages
 
     def batch(self, step: int) -> PolicyBatch:
-        self.scored = []
+        self.scored, self.computer.reading = [], None
+        begun = self.cursor.position
         collected, is_reread = self._collect(step)
+        if not is_reread:
+            self._refuse_unscored(step, collected, begun)
         batch = self._with_advantages(step, collected, is_reread)
         if self.setup.world.is_main:
             rows = metrics.samples(step, collected, batch.values)
             self.setup.store.append_rollouts(step, rows)
             self._note_refreeze(batch)
-        shares, reasons = metrics.status_shares(collected), metrics.reasons(collected)
-        limit = self.setup.config.guards.failed_share
-        batch.stop = failing(shares, limit, run_word(self.setup.store.folder), step, reasons)
         return batch
 
+    def _refuse_unscored(self, step: int, collected: Collected, begun: int) -> None:
+        """Give the step up where too many rewards have no value; its answers are stored aside.
+
+        Nothing was learned from it, so it is not counted: the next start samples and scores it
+        again, from where the cursor stood when it was `begun`.
+        """
+        shares, reasons = metrics.status_shares(collected), metrics.reasons(collected)
+        store, limit = self.setup.store, self.setup.config.guards.failed_share
+        reason = failing(shares, limit, run_word(store.folder), step, reasons)
+        if not reason:
+            return
+        self.cursor.position = begun
+        if self.setup.world.is_main:
+            tried = [e for e in store.evaluations() if e.name.startswith(UNSCORED)]
+            number = 1 + sum(e.step == step for e in tried)
+            name = UNSCORED if number == 1 else f"{UNSCORED}-{number}"
+            rows = metrics.unscored(step, name, collected)
+            store.append_evaluation(step, name, rows, {"reason": reason, "statuses": shares})
+        raise StepUndone(reason)
+
     def _with_advantages(
-        self, step: int, collected: Collected, is_reread: bool = False
+        self,
+        step: int,
+        collected: Collected,
+        is_reread: bool = False,
+        reading: CriticReading | None = None,
     ) -> PolicyBatch:
         self.scored, self.greedy = collected.kept, collected.greedy
         trajectories = [scored.trajectory for scored in collected.kept]
         check_sampled(trajectories, step)
-        rewards, values = self.computer.compute_advantages(collected.kept, step, collected.greedy)
+        rewards, values = self.computer.compute_advantages(
+            collected.kept, step, collected.greedy, reading
+        )
         self.sampled = Sampled(collected, rewards, is_reread)
         self.under_way = PolicyBatch(step, trajectories, values)
         return self.under_way
 
     def updates(self, batch: PolicyBatch) -> list[PolicyBatch]:
-        """None where the step ends the run, or a recipe still warms up beside the policy."""
+        """None where a recipe still warms up beside the policy."""
         self.overlap = {}
-        return [] if batch.stop or not batch.values.moves else super().updates(batch)
+        return super().updates(batch) if batch.values.moves else []
 
     def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
         """A guard's report is to know the weight of imitation too."""
@@ -227,6 +267,9 @@ class PolicyAlgorithm(PolicyUpdate):
             store.append_event("refreeze", note[0], note[1], batch.step)
 
     # --- around the update
+
+    def parameters(self) -> Iterable[tuple[str, Tensor]]:
+        return [] if self.value_head is None else [(HEAD, self.value_head.weight)]
 
     def meanwhile(self) -> None:
         self.cursor.look_ahead(self.setup.config.rollout.prompts)
@@ -266,7 +309,7 @@ class PolicyAlgorithm(PolicyUpdate):
             },
             timings={"time/rollout_s": collected.rollout_s, "time/score_s": collected.score_s},
             is_reread=sampled.is_reread,
-            stop=batch.stop or useless(self.useless_streak, limit, run),
+            stop=useless(self.useless_streak, limit, run),
         )
 
     def _measure_entropy(self, values: Advantages, entropy: float | None) -> Advantages:
@@ -384,13 +427,18 @@ class PolicyAlgorithm(PolicyUpdate):
             "useless_streak": self.useless_streak,
             "curriculum": msgspec.to_builtins(self.curriculum_state),
         }
-        return AlgorithmState(values, self.computer.state.tensors())
+        # The optimiser's file has the head too; a replay reads only this one.
+        head = {name: weight.detach() for name, weight in self.parameters()}
+        return AlgorithmState(values, self.computer.state.tensors() | head)
 
     def restore(self, state: AlgorithmState) -> None:
         self.cursor.position = state.values["cursor"]
         self.useless_streak = state.values["useless_streak"]
         self.curriculum_state = msgspec.convert(state.values["curriculum"], CurriculumState)
         self.computer.state = PolicyState.from_tensors(state.tensors)
+        with torch.no_grad():
+            for name, weight in self.parameters():
+                weight.copy_(state.tensors[name])
 
     def save_batch(self, place: Path, error: GuardTripped) -> bool:
         scored = error.scored if isinstance(error, BrokenStep) else self.scored
@@ -399,11 +447,15 @@ class PolicyAlgorithm(PolicyUpdate):
         place.mkdir(parents=True, exist_ok=True)
         for name, items in ((SAMPLES, scored), (GREEDY_SAMPLES, self.greedy)):
             if items:
-                lines = [msgspec.json.encode(item) + b"\n" for item in items]
-                (place / name).write_bytes(b"".join(lines))
+                # Python's JSON: a log-prob that is NaN stays one, and is what the replay shows.
+                lines = [json.dumps(msgspec.to_builtins(item)) + "\n" for item in items]
+                (place / name).write_text("".join(lines))
         if self.under_way is not None and self.under_way.old:
             old = {str(i): logp.contiguous() for i, logp in self.under_way.old.items()}
             save_file(old, place / OLD)
+        if (reading := self.computer.reading) is not None:
+            known = {name: one for name, one in reading._asdict().items() if one is not None}
+            save_file({name: one.contiguous() for name, one in known.items()}, place / CRITIC)
         return True
 
     def load_batch(self, place: Path, step: int) -> PolicyBatch:
@@ -411,7 +463,13 @@ class PolicyAlgorithm(PolicyUpdate):
         greedy = _read_scored(place / GREEDY_SAMPLES)
         if all(item.reward.value is None and not item.reward.parts for item in scored):
             scored, greedy = self._score_again(step, scored), self._score_again(step, greedy)
-        batch = self._with_advantages(step, Collected(scored, [], 0, 0.0, 0.0, greedy))
+        # The head may have moved since the step began: what it said then is in the folder.
+        read = load_file(place / CRITIC) if (place / CRITIC).is_file() else None
+        batch = self._with_advantages(
+            step,
+            Collected(scored, [], 0, 0.0, 0.0, greedy),
+            reading=None if read is None else CriticReading(**read),
+        )
         if (place / OLD).is_file():
             old = load_file(place / OLD, device=str(self.batches.device))
             batch.old = {int(i): logprobs for i, logprobs in old.items()}
@@ -434,17 +492,33 @@ class PolicyAlgorithm(PolicyUpdate):
         try:
             rewards = self.setup.loop.run(work)
         except RewardError as error:
-            line = f"reward guard at step {step}: {error}"
+            line = f"reward guard at step {step + 1}: {error}"
             raise GuardTripped(line, stage="reward", step=step) from error
         marked = [reward for group in rewards for reward in group]
         members = [item for group in groups.values() for item in group]
         return [replace(s, reward=reward) for s, reward in zip(members, marked, strict=True)]
 
 
+def _value_head(setup: Setup) -> ScalarHead:
+    """A value head that says 0 of everything; the same in every process."""
+    return ScalarHead(torch.zeros_like(setup.trainable.loaded.module.head_weight[:1]))
+
+
 def _read_scored(path: Path) -> list[Scored]:
     """The rollouts of a saved file; none where it is not there."""
     lines = path.read_bytes().splitlines() if path.is_file() else []
-    return [msgspec.json.decode(line, type=Scored) for line in lines]
+    return [msgspec.convert(_with_nan(json.loads(line)), Scored) for line in lines]
+
+
+def _with_nan(scored: Any) -> Any:
+    """Folders of earlier versions have null for a log-prob that is not finite."""
+    # What is not a rollout at all is left to the conversion, which names it.
+    with contextlib.suppress(TypeError, KeyError, AttributeError):
+        for span in scored["trajectory"]["spans"]:
+            known = span.get("logprobs", ())
+            if None in known:
+                span["logprobs"] = [math.nan if p is None else p for p in known]
+    return scored
 
 
 ALGORITHM = PolicyAlgorithm

@@ -7,6 +7,7 @@ counts them. Numbers are sums over the tokens that were computed and stay on the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from burnish.config.schema import Update as UpdateConfig
+from burnish.lm.scalar_head import ScalarHead
 from burnish.policy.balance import BalanceState, gradient_overlap
 from burnish.policy.batch import Advantages, LossBatch, Normaliser
 from burnish.policy.batch import Loss as PolicyLoss
@@ -33,11 +35,15 @@ from burnish.training.forward import CausalModel, token_scores
 from burnish.training.guards import trip_mismatch
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.packing import PackedBatch, scatter, to_device
+from burnish.training.weighing import CriticReading
 
 MARKED = {"surrogate": "policy/marked_share", "tokens": "policy/selected_share"}
 """Slot -> metric of the share of tokens that its component marks."""
 Reference = Callable[[], AbstractContextManager[CausalModel]]
 """Opens the frozen reference model."""
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -47,8 +53,6 @@ class PolicyBatch:
     step: int
     trajectories: Sequence[Trajectory]
     values: Advantages
-    stop: str = ""
-    """Why the run should end with this step, without an update."""
     balance: Mapping[str, float] = field(default_factory=dict)
     """Metrics of the `sft` term's coefficient, where it adapts."""
     old: Mapping[int, Tensor] = field(default_factory=dict)
@@ -84,8 +88,11 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         imitation: SftTerm | None = None,
         copy_gradients: Callable[[], list[Tensor]] = list,
         mismatch_stop: float = 0.0,
+        value_head: ScalarHead | None = None,
     ) -> None:
-        """`mismatch_stop`: nats between the sampler's and the trainer's log-probs of a token, on
+        """`value_head`: the critic's, where the recipe has one.
+
+        `mismatch_stop`: nats between the sampler's and the trainer's log-probs of a token, on
         average, above which no update is taken; 0: any distance will do."""
         self.batches, self.recipe, self.config, self.seeds = batches, recipe, config, seeds
         self.temperature, self.max_tokens = temperature, max_tokens
@@ -94,12 +101,15 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         """Demonstrations whose likelihood every update raises too."""
         self.copy_gradients = copy_gradients
         self.mismatch_stop = mismatch_stop
+        self.value_head = value_head
         self.entropies: dict[int, Tensor] = {}
         """Of each token, by rollout, as its first pass in the last step found them."""
         self.coefficient = 0.0
         """Of the `sft` term in the update under way."""
         self.rollout_sums: list[Tensor] = []
         """Gradients of the rollouts alone, where they are to be compared with those of imitation."""
+        self.has_told_cut = False
+        """A line has said that a step has fewer groups than mini-batches were asked for."""
         self.overlap: dict[str, float] = {}
         """Norms and cosine of the two losses' gradients, where they were compared."""
 
@@ -118,6 +128,8 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
                 batch.values = self.hold(batch.values, measured.state)
                 batch.balance = measured.metrics()
         has_signal = bool((batch.values.keep_B & batch.values.signal_B).any())
+        if self.value_head is not None:  # a critic learns from every answer
+            has_signal = bool(batch.values.keep_B.any())
         if not has_signal and self.imitation is None:
             return []
         moving = self._moving(batch.values) if has_signal else set()
@@ -140,9 +152,8 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
     def _moving(self, values: Advantages) -> set[int]:
         """Rollouts that can have a gradient, or tokens that others are compared with."""
         keep = values.keep_B
-        if not self.recipe.token_markers and all(
-            isinstance(term, SFT) for term in self.recipe.auxiliary
-        ):
+        has_others = bool(self.recipe.token_markers) or self.value_head is not None
+        if not has_others and all(isinstance(term, SFT) for term in self.recipe.auxiliary):
             keep = keep & (values.values_B.reshape(len(keep), -1) != 0).any(1)
         return set(keep.nonzero()[:, 0].tolist())
 
@@ -153,6 +164,13 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
             groups.setdefault(trajectory.group, []).append(i)
         order = list(groups.values())
         count = min(self.config.minibatches, len(order))
+        if count < self.config.minibatches and not self.has_told_cut:
+            self.has_told_cut = True
+            logger.warning(
+                "update.minibatches is %d, and step %d has %d groups, which stay whole: it makes %d "
+                "updates an epoch. Raise rollout.prompts or lower update.minibatches.",
+                *(self.config.minibatches, batch.step, count, count),
+            )
         if count > 1:
             self.seeds.rng("minibatch", batch.step, epoch).shuffle(order)
         return [[i for group in order[k::count] for i in group] for k in range(count)]
@@ -182,7 +200,11 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         packed, batch = micro
         recipe = self.recipe
         scores = token_scores(
-            model, packed, self.temperature, entropy_gradient=recipe.needs_entropy
+            model,
+            packed,
+            self.temperature,
+            entropy_gradient=recipe.needs_entropy,
+            head=self.value_head,
         )
         current = scores.logp_BT.detach()
         old = current
@@ -209,6 +231,9 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
                 else None,
                 marks=packed_marks(batch.marks, packed, self.batches.device),
                 entropy_coefficient=self.entropy_coefficient(batch.values),
+                values_BT=scores.value_BT,
+                old_values_BT=values.old_values_BT,
+                returns_BT=values.returns_BT,
             ),
         )
         entropy_BT = scores.entropy_BT.detach()
@@ -216,11 +241,14 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
             self.entropies.setdefault(i, entropy_BT[row])
         ids = [batch.trajectories[i].id for i in packed.members]
         sums, largest = _monitors(out, old, entropy_BT, packed)
-        return Loss(out.total, ids, out.parts, {"logprobs": current}, sums, largest)
+        rows = {"logprobs": current}
+        if scores.value_BT is not None:
+            rows["values"] = scores.value_BT.detach()
+        return Loss(out.total, ids, out.parts, rows, sums, largest)
 
     @torch.no_grad()
     def _reference_logprobs(self, packed: PackedBatch) -> Tensor | None:
-        if self.reference is None:
+        if self.reference is None or not self.recipe.has_kl_term:
             return None
         with self.reference() as model:
             return token_scores(model, packed, self.temperature).logp_BT
@@ -243,7 +271,7 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
             for members in parts:
                 for packed in self.batches.split(batch.trajectories, members):
                     scores = token_scores(self.batches.model, packed, self.temperature)
-                    scores_2BT = torch.stack(scores)
+                    scores_2BT = torch.stack([scores.logp_BT, scores.entropy_BT])
                     for row, i in enumerate(packed.members):
                         found[i] = scores_2BT[:, row, : len(batch.trajectories[i].logprobs)]
             return found
@@ -277,6 +305,38 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
 
         merged = self.batches.world.merge(batches.within_memory(work))
         return torch.stack([merged[i] for i in range(len(trajectories))])
+
+    @torch.no_grad()
+    def read_critic(self, trajectories: Sequence[Trajectory]) -> CriticReading:
+        """The critic's value before each trained token, and the KL that the reward loses."""
+        batches, head = self.batches, self.value_head
+        assert head is not None, "gae without a critic is refused"
+        has_kl = self.recipe.gae is not None and self.recipe.gae.kl != 0
+
+        def work() -> dict[int, Tensor]:
+            found: dict[int, Tensor] = {}
+            for packed in batches.split(trajectories):
+                if has_kl:
+                    scores = token_scores(batches.model, packed, self.temperature, head=head)
+                    assert scores.value_BT is not None
+                    assert self.reference is not None
+                    with self.reference() as model:
+                        reference_BT = token_scores(model, packed, self.temperature).logp_BT
+                    read = [scores.value_BT, scores.logp_BT - reference_BT]
+                else:
+                    hidden_ND = batches.model(packed.inputs).flatten(0, 1)
+                    read = [scatter(head(hidden_ND.index_select(0, packed.source_N)), packed)]
+                read_XBT = torch.stack([one.double() for one in read]).cpu()
+                for row, i in enumerate(packed.members):
+                    found[i] = read_XBT[:, row, : trajectories[i].trained_tokens]
+            return found
+
+        merged = batches.world.merge(batches.within_memory(work))
+        width = max([1, *(one.shape[1] for one in merged.values())])
+        table_XBT = torch.zeros(1 + has_kl, len(trajectories), width, dtype=torch.float64)
+        for i, read_XT in merged.items():
+            table_XBT[:, i, : read_XT.shape[1]] = read_XT
+        return CriticReading(table_XBT[0], table_XBT[1] if has_kl else None)
 
     def gradients(self, update: PolicyBatch, sums: Sequence[Tensor]) -> None:
         """Norms and cosine of the gradients of the rollouts' loss and of the demonstrations' NLL.
@@ -335,6 +395,9 @@ class Values(NamedTuple):
     """Trained tokens that enter the loss."""
     buckets_B: Tensor | None
     """Pass-rate bucket of each rollout's group; None where there is nothing to tell apart."""
+    old_values_BT: Tensor | None
+    """What the critic said before the step's first update, and should have."""
+    returns_BT: Tensor | None
 
 
 def _normaliser(batch: PolicyBatch, members: Sequence[int], *, everyone: bool) -> Normaliser:
@@ -365,6 +428,8 @@ def _values(
     }
     if values.counted_BT is not None:
         parts["counted"] = values.counted_BT
+    if values.critic is not None:
+        parts |= {"old_values": values.critic.values_BT, "returns": values.critic.returns_BT}
     # With one update a step every ratio is 1: nothing is clipped in any bucket.
     if values.buckets_B is not None and batch.old:
         parts["buckets"] = values.buckets_B
@@ -385,6 +450,8 @@ def _values(
         advantages_B=advantages if by_token else advantages[:, 0],
         counted_BT=counted_BT,
         buckets_B=found["buckets"][:, 0] if "buckets" in found else None,
+        old_values_BT=found.get("old_values"),
+        returns_BT=found.get("returns"),
     )
 
 

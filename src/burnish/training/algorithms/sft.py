@@ -50,7 +50,7 @@ from burnish.training.experts import (
     open_experts,
     text_of,
 )
-from burnish.training.forecast import Workload
+from burnish.training.forecast import Keys, Workload
 from burnish.training.forward import token_scores
 from burnish.training.guards import check_rows
 from burnish.training.metrics import held_out_rewards, token_counts
@@ -134,6 +134,8 @@ class Demonstrations(Algorithm[list[Trajectory], Shown]):
 class SftAlgorithm(Demonstrations):
     """`train = { kind = "sft" }`: imitates the demonstrations of a run."""
 
+    samples_answers = False
+
     def __init__(self, setup: Setup, settings: SftSettings) -> None:
         tokenizer = setup.trainable.loaded.tokenizer
         experts = open_experts(setup.config, setup.data, tokenizer, setup.seeds, settings.by)
@@ -154,7 +156,9 @@ class SftAlgorithm(Demonstrations):
         shown = self.experts.take(0, min(self.size, MEASURED))
         answer = max(one.trained_tokens for one in shown)
         prompt = max(one.prompt_length for one in shown)
-        return Workload(self.size, 1, prompt, answer, is_sampled=False)
+        return Workload(
+            self.size, 1, prompt, answer, is_sampled=False, keys=Keys("train.batch", "", "", "")
+        )
 
     def finish(self, step: int, batch: list[Trajectory], result: StepResult) -> StepReport:
         return StepReport(token_counts([one.trained_tokens for one in batch]))

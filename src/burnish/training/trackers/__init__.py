@@ -101,7 +101,7 @@ class Trackers:
         steps = 0
         for stage in config.stages:
             self._before[stage.name] = steps
-            steps += stage.steps
+            steps += config.stage_steps(stage)
         self._before[""] = steps
         self._threads = [TrackerThread(name) for name in dict.fromkeys(config.trackers)]
         self._is_finished = False

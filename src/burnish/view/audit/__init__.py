@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from burnish.store.reader import RunReader
+from burnish.store.sample_name import names_of_keys
 from burnish.view.audit.drawn import Answer, Drawn, draw
 from burnish.view.audit.numbers import Audit, Finding, Gold
 from burnish.view.audit.signals import (
@@ -44,7 +47,7 @@ def audit_run(
         note = (
             f"{steps} steps with rewards are too few to tell early from late; expected 4 or more."
         )
-        return Audit(store.name, steps, len(drawn.answers), (), {}, gold(drawn), note)
+        return Audit(store.name, steps, len(drawn.answers), (), {}, _gold(store, drawn), note)
     table = conflicts(drawn)
     single = (
         duplicates(drawn),
@@ -65,4 +68,13 @@ def audit_run(
             "can be said about what was paid."
         )
     )
-    return Audit(store.name, steps, len(drawn.answers), tuple(found), table, gold(drawn), note)
+    named = tuple(
+        replace(finding, samples=tuple(names_of_keys(store, finding.samples))) for finding in found
+    )
+    return Audit(store.name, steps, len(drawn.answers), named, table, _gold(store, drawn), note)
+
+
+def _gold(store: RunReader, drawn: Drawn) -> Gold | None:
+    """The gold scores with the names of the answers that moved them."""
+    found = gold(drawn)
+    return found and replace(found, samples=tuple(names_of_keys(store, found.samples)))

@@ -111,7 +111,7 @@ class Finding(Struct, frozen=True, omit_defaults=True):
     curve: tuple[tuple[int, float], ...] = ()
     """By step."""
     samples: tuple[str, ...] = ()
-    """Ids of the answers that moved it most."""
+    """Names of the answers that moved it most."""
 
 
 class Gold(Struct, frozen=True):

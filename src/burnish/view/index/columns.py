@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from burnish.store.sample_name import EVAL
+
 Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 
@@ -81,6 +83,7 @@ class Filter(NamedTuple):
     signal: tuple[str, ...] = ()
     keep: bool | None = None
     step: Range = Range()
+    """As people count: see `shown_steps`."""
     reward: Range = Range()
     length: Range = Range()
     advantage: Range = Range()
@@ -197,7 +200,9 @@ def chosen(rows: Snapshot, wanted: Filter) -> Flags:
             mask &= np.isin(rows.column(kind), codes)
     if wanted.keep is not None:
         mask &= rows.column("keep") == int(wanted.keep)
-    for name in ("step", "reward", "length", "advantage"):
+    if not wanted.step.is_open:
+        _narrow(mask, shown_steps(rows), wanted.step)
+    for name in ("reward", "length", "advantage"):
         _narrow(mask, rows.column(name), getattr(wanted, name))
     if wanted.part:
         if wanted.part not in rows.words["part"]:
@@ -207,6 +212,13 @@ def chosen(rows: Snapshot, wanted: Filter) -> Flags:
             mask &= ~np.isnan(values)
             _narrow(mask, values, wanted.part_range)
     return mask
+
+
+def shown_steps(rows: Snapshot) -> Array:
+    """Each row's step as people count: training from 1, an evaluation by the steps before it."""
+    evaluations = [i for i, word in enumerate(rows.words["split"]) if word.startswith(EVAL)]
+    steps: Array = rows.column("step") + ~np.isin(rows.column("split"), evaluations)
+    return steps
 
 
 def _narrow(mask: Flags, values: Array, limits: Range) -> None:

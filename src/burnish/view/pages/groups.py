@@ -14,8 +14,9 @@ from burnish.records import Message, Reward, Task
 from burnish.store import StoredSample
 from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
+from burnish.store.sample_name import EVAL, shown_step
 from burnish.view.index.columns import Signal, signal_of
-from burnish.view.pages.rows import COLUMNS, Excerpt, SampleRow, row_of
+from burnish.view.pages.rows import COLUMNS, Excerpt, SampleRow, named, row_of
 from burnish.view.pages.runs import NotFound, open_run
 
 MEMBERS = 128
@@ -39,15 +40,24 @@ class GroupLine(Struct, frozen=True, kw_only=True):
     samples: list[SampleRow]
 
 
+class SplitLine(Struct, frozen=True):
+    """A split that belongs to a step as people count, and the step under which it is stored."""
+
+    split: str
+    step: int
+
+
 class GroupsPage(Struct, frozen=True, kw_only=True):
     """Groups of a step in the order they were stored; `next` goes into `after`."""
 
     step: int
+    number: int
+    """The step as people count; 0 for an evaluation before training."""
     groups: list[GroupLine]
     total: int
     signals: dict[str, int]
     """How many groups of the step can teach what, whatever is shown."""
-    splits: list[str]
+    splits: list[SplitLine]
     next: int | None
     metrics: dict[str, float | None]
     """Every number of the step."""
@@ -59,6 +69,8 @@ class Member(Struct, frozen=True, kw_only=True):
     """One answer of a group, whole."""
 
     id: str
+    name: str
+    """What people call it, such as `train-3-2-4`."""
     index: int
     response: str
     is_cut: bool
@@ -74,6 +86,8 @@ class GroupPage(Struct, frozen=True, kw_only=True):
 
     step: int
     key: str
+    number: int
+    """Its place in the step, from 1."""
     split: str
     role: str
     task: Task
@@ -118,9 +132,14 @@ def groups_page(
             raise _no_samples(run, step, split)
         stored = run.query("SELECT name, value FROM metrics WHERE step = ?", (step,))
         metrics: dict[str, float | None] = dict(stored)
-        around = _around(run, step)
-        splits = "SELECT DISTINCT split FROM samples WHERE step = ? ORDER BY split"
-        known = [row[0] for row in run.query(splits, (step,))]
+        around = _around(run, step, split)
+        number = step if split.startswith(EVAL) else step + 1
+        # What was sampled in a step, and the evaluations that followed it.
+        splits = (
+            "SELECT DISTINCT split, step FROM samples WHERE (step = ? AND split NOT LIKE 'eval:%') "
+            "OR (step = ? AND split LIKE 'eval:%') ORDER BY step, split"
+        )
+        known = [SplitLine(*row) for row in run.query(splits, (number - 1, number))]
     groups = _grouped(rows)
     signals = {str(s): 0 for s in Signal}
     for line in groups:
@@ -129,6 +148,7 @@ def groups_page(
     shown = fitting[after : after + limit]
     return GroupsPage(
         step=step,
+        number=number,
         groups=shown,
         total=len(fitting),
         signals=signals,
@@ -149,24 +169,27 @@ def group_page(folder: Path, step: int, key: str, split: str) -> GroupPage:
         samples = list(run.samples(step=step, split=split or None, group=key, limit=MEMBERS))
         if not samples:
             which = f", split '{split}'" if split else ""
-            raise NotFound(f"run '{run.name}' has no group '{key}' in step {step}{which}.")
+            shown = shown_step(step, split)
+            raise NotFound(f"run '{run.name}' has no group '{key}' in step {shown}{which}.")
         is_eval = samples[0].split.startswith("eval:")
         where = "step = ? AND (split LIKE 'eval:%') = ?"
         keys = f"SELECT DISTINCT group_key FROM samples WHERE {where} ORDER BY rowid"
         known = [row[0] for row in run.query(keys, (step, is_eval))]
         query = f"SELECT count(*) FROM samples WHERE {where} AND group_key = ?"
         ((size,),) = run.query(query, (step, is_eval, key))
+        names = run.names(samples)
     place = known.index(key)
     rewards = [sample.reward.value for sample in samples]
     return GroupPage(
         step=step,
         key=key,
+        number=place + 1,
         split=samples[0].split,
         role=samples[0].trajectory.role,
         task=samples[0].task,
         signal=signal_of(rewards),
         mean=_mean(rewards),
-        members=sorted(map(_member, samples), key=_best_first),
+        members=sorted(map(_member, samples, names), key=_best_first),
         size=size,
         previous=known[place - 1] if place else None,
         next=known[place + 1] if place + 1 < len(known) else None,
@@ -208,7 +231,7 @@ def _of_step(run: RunReader, step: int, split: str) -> list[SampleRow]:
     else:
         where, values = "step = ? AND split NOT LIKE 'eval:%'", [step]
     query = f"SELECT {COLUMNS} FROM samples WHERE {where} ORDER BY rowid"
-    return [row_of(row) for row in run.query(query, values)]
+    return named(run, [row_of(row) for row in run.query(query, values)])
 
 
 def _of_task(
@@ -217,7 +240,7 @@ def _of_task(
     if not steps:
         return []
     query = f"SELECT {COLUMNS} FROM samples WHERE {where} AND step >= ? ORDER BY step DESC, rowid"
-    return [row_of(row) for row in run.query(query, [*values, steps[-1]])]
+    return named(run, [row_of(row) for row in run.query(query, [*values, steps[-1]])])
 
 
 def _grouped(rows: Sequence[SampleRow]) -> list[GroupLine]:
@@ -260,10 +283,11 @@ def _by_step(rows: Sequence[SampleRow]) -> list[PromptStep]:
     ]
 
 
-def _member(sample: StoredSample) -> Member:
+def _member(sample: StoredSample, name: str) -> Member:
     text = sample.trajectory.text
     return Member(
         id=sample.id,
+        name=name,
         index=sample.index,
         response=text[:TEXT],
         is_cut=len(text) > TEXT,
@@ -285,18 +309,22 @@ def _mean(rewards: Sequence[float | None]) -> float | None:
     return sum(value / len(values) for value in values) if values else None
 
 
-def _around(run: RunReader, step: int) -> tuple[int | None, int | None]:
-    """The stored steps before and after this one."""
+def _around(run: RunReader, step: int, split: str) -> tuple[int | None, int | None]:
+    """The stored steps before and after this one; of an evaluation, those of its name."""
+    table, name = "rollouts", []
+    if split.startswith(EVAL):
+        table, name = "(SELECT step FROM evaluations WHERE name = ?)", [split.removeprefix(EVAL)]
     query = (
-        "SELECT (SELECT max(step) FROM rollouts WHERE step < ?), "
-        "(SELECT min(step) FROM rollouts WHERE step > ?)"
+        f"SELECT (SELECT max(step) FROM {table} WHERE step < ?), "
+        f"(SELECT min(step) FROM {table} WHERE step > ?)"
     )
-    ((before, after),) = run.query(query, (step, step))
+    ((before, after),) = run.query(query, (*name, step, *name, step))
     return before, after
 
 
 def _no_samples(run: RunReader, step: int, split: str) -> NotFound:
     ((first, last),) = run.query("SELECT min(step), max(step) FROM rollouts")
-    has = "it has no steps yet" if first is None else f"it has steps {first} to {last}"
+    has = "it has no steps yet" if first is None else f"it has steps {first + 1} to {last + 1}"
     which = f" in split '{split}'" if split else ""
-    return NotFound(f"run '{run.name}' has no samples of step {step}{which}; {has}.")
+    shown = shown_step(step, split)
+    return NotFound(f"run '{run.name}' has no samples of step {shown}{which}; {has}.")

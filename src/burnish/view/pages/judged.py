@@ -29,6 +29,8 @@ FILES = 200
 """Result files that are listed."""
 FILE_BYTES = 512 << 20
 """A larger file is not read."""
+TEXT = 20_000
+"""Characters of a question or a response."""
 KEPT = 4
 """Files whose items stay in memory."""
 
@@ -40,6 +42,8 @@ class Estimated(Struct, frozen=True):
     low: float
     high: float
     count: int
+    doubt: str
+    """Why the interval should not be believed."""
 
 
 class BenchLine(Struct, frozen=True, kw_only=True):
@@ -49,6 +53,8 @@ class BenchLine(Struct, frozen=True, kw_only=True):
     benches: list[str]
     judges: list[str]
     items: int
+    accuracy: list[Estimated | None] = []
+    """Of each judge over all items that have a label; null where none has."""
     problem: str = ""
 
 
@@ -115,6 +121,13 @@ class ItemLine(Struct, frozen=True, kw_only=True):
     seconds: float
     rewards: Any
     """Reward trees with the raw replies as evidence."""
+    prompt: str
+    """Empty in a file that holds only verdicts."""
+    responses: list[str]
+    best: list[int]
+    """Places of the responses that the label names, from 0; empty without a label."""
+    chosen: list[int]
+    """Places that the judge chose."""
 
 
 class ItemsPage(Struct, frozen=True):
@@ -208,7 +221,8 @@ class JudgedFiles:
             return BenchLine(key=key, benches=[], judges=[], items=0, problem=str(error))
         benches = sorted({one.bench for one in items})
         judges = sorted({one.judge for one in items})
-        return BenchLine(key=key, benches=benches, judges=judges, items=len(items))
+        shares = [_shares([one for one in items if one.judge == judge]).all for judge in judges]
+        return BenchLine(key=key, benches=benches, judges=judges, items=len(items), accuracy=shares)
 
     def _read(self, path: Path) -> _Read:
         try:
@@ -255,7 +269,7 @@ def _read_file(path: Path, modified_ns: int, size: int) -> _Read:
                 raise StoreError(
                     f"{path.name} is not a result of burnish bench or judge: {error}."
                 ) from error
-            slim = msgspec.structs.replace(one, rewards=())
+            slim = msgspec.structs.replace(one, rewards=(), prompt="", responses=())
             found[one.judge, one.id] = (slim, (place, len(line)))
             place += len(line)
     return _Read([one for one, _ in found.values()], [at for _, at in found.values()])
@@ -275,6 +289,7 @@ def _item(one: Judged, line: bytes) -> ItemLine:
         whole = msgspec.json.decode(line)
     except msgspec.MsgspecError:
         whole = {}
+    whole = whole if isinstance(whole, dict) else {}
     return ItemLine(
         id=one.id,
         judge=one.judge,
@@ -286,7 +301,11 @@ def _item(one: Judged, line: bytes) -> ItemLine:
         status=one.status.value,
         reason=one.reason,
         seconds=one.seconds,
-        rewards=whole.get("rewards", []) if isinstance(whole, dict) else [],
+        rewards=whole.get("rewards", []),
+        prompt=str(whole.get("prompt", ""))[:TEXT],
+        responses=[str(text)[:TEXT] for text in whole.get("responses", ())],
+        best=list(one.best or ()),
+        chosen=list(one.choice or ()),
     )
 
 
@@ -311,5 +330,5 @@ def _shares(items: Sequence[Judged]) -> Shares:
     found = accuracy(items)
 
     estimates = (found.all, found.valid, found.decided)
-    shares: list[Any] = [None if one is None else Estimated(*one) for one in estimates]
+    shares: list[Any] = [None if one is None else Estimated(*one, one.doubt) for one in estimates]
     return Shares(*[*shares, found.items, found.ties, found.failed])

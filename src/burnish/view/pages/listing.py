@@ -14,7 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from burnish.errors import StoreError
-from burnish.metrics import main_reward
+from burnish.intervals import interval_doubt
+from burnish.metrics import main_reward, reward_parts
 from burnish.store.lock import is_held
 from burnish.store.manifest import FILE, Manifest
 from burnish.store.reader import DATABASE, LOCK, RunReader, RunStatus
@@ -32,6 +33,8 @@ class Score(Struct, frozen=True):
     low: float
     high: float
     prompts: int
+    doubt: str = ""
+    """Why the interval should not be believed, such as `too few to say`."""
 
 
 class RewardLine(Struct, frozen=True):
@@ -41,6 +44,8 @@ class RewardLine(Struct, frozen=True):
     first: float | None
     last: float | None
     spark: list[float | None]
+    parts: dict[str, float]
+    """The last mean of each reward, where there are several."""
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
@@ -59,6 +64,8 @@ class RunLine(Struct, frozen=True, kw_only=True):
     reward: RewardLine | None = None
     held_out_first: Score | None = None
     held_out_last: Score | None = None
+    reason: str = ""
+    """Why it stopped or crashed."""
     problem: str = ""
 
 
@@ -116,11 +123,13 @@ def run_line(key: str, folder: Path) -> RunLine:
 def _read(key: str, name: str, run: RunReader) -> RunLine:
     scores = held_out(run)
     steps, samples = counts(run)
-    status = run.status()
+    end = run.end()
+    status = end.status
     return RunLine(
         key=key,
         name=name,
         status=status,
+        reason=readable(end.reason),
         live=status is RunStatus.RUNNING,
         recipe=run.about.recipe,
         model=str(setting(run.about, "model.path") or ""),
@@ -135,8 +144,10 @@ def _read(key: str, name: str, run: RunReader) -> RunLine:
 
 
 def counts(run: RunReader) -> tuple[int, int]:
-    """Stored steps and samples, from the small tables that count them."""
+    """Stored steps and samples, from the small tables that count them; without rollouts, the steps
+    that have metrics."""
     ((steps, rollouts),) = run.query("SELECT count(*), coalesce(sum(samples), 0) FROM rollouts")
+    steps = steps or len(run.steps())
     ((evaluated,),) = run.query("SELECT coalesce(sum(samples), 0) FROM evaluations")
     return steps, rollouts + evaluated
 
@@ -160,7 +171,7 @@ def score_of(step: int, text: str | None) -> Score | None:
         value, low, high, prompts = msgspec.json.decode(text, type=tuple[float, float, float, int])
     except msgspec.MsgspecError:
         return None
-    return Score(step, value, low, high, prompts)
+    return Score(step, value, low, high, prompts, interval_doubt(low, high, prompts))
 
 
 def reward_name(run: RunReader) -> str | None:
@@ -194,7 +205,16 @@ def _reward(run: RunReader) -> RewardLine | None:
     ((first, last),) = run.query("SELECT min(step), max(step) FROM metrics")
     values = [value for _, value in _at(run, name, _spread(first, last))]
     known = [value for value in values if value is not None]
-    return RewardLine(name, known[0] if known else None, known[-1] if known else None, values)
+    parts = _parts(run, last)
+    ends = [known[0], known[-1]] if known else [None, None]
+    return RewardLine(name, ends[0], ends[1], values, parts)
+
+
+def _parts(run: RunReader, step: int) -> dict[str, float]:
+    query = "SELECT name, value FROM metrics WHERE step = ? AND value IS NOT NULL"
+    found: dict[str, float] = dict(run.query(query, (step,)))
+    parts = reward_parts(found)
+    return {part: found[name] for part, name in parts.items()} if len(parts) > 1 else {}
 
 
 def _at(run: RunReader, name: str, steps: Sequence[int]) -> list[tuple[int, float | None]]:

@@ -20,7 +20,7 @@ from burnish.errors import StoreError, UserError
 from burnish.metrics import title_of
 from burnish.store.reader import RunReader
 from burnish.store.sweep import list_sweeps, read_sweep
-from burnish.view.pages.metrics import Line, curves_of, thinned
+from burnish.view.pages.metrics import Curve, Line, curves_of, thinned
 from burnish.view.pages.runs import NotFound, Runs, open_run, readable
 
 MOST = 200
@@ -96,6 +96,8 @@ class ManyPage(Struct, frozen=True, kw_only=True):
     """Metrics that any of the runs has."""
     curves: dict[str, list[Band]]
     """One band for each group."""
+    run_curves: dict[str, list[Curve]]
+    """One line for each run, in the order of the groups; empty unless `each` was asked for."""
     titles: dict[str, str]
     steps: list[int]
     """Steps at which every run was evaluated."""
@@ -131,6 +133,8 @@ class ManyAsked(Struct, frozen=True, kw_only=True):
     step: int | None
     names: Sequence[str]
     points: int
+    each: bool = False
+    """Also the curves of every run."""
 
 
 def sweeps_page(runs: Runs) -> SweepList:
@@ -172,6 +176,14 @@ def many_page(runs: Runs, asked: ManyAsked) -> ManyPage:
         ]
     if not any(band.steps for band in curves[HELD_OUT]):
         del curves[HELD_OUT]
+    members = [run.folder for group in table.groups for run in group.runs] if asked.each else []
+    run_curves = {
+        name: [
+            thinned(scores[f] if name == HELD_OUT else curves_of(f).of(name), asked.points)
+            for f in members
+        ]
+        for name in curves
+    }
     return ManyPage(
         sweep=asked.sweep,
         measure=table.measure,
@@ -180,6 +192,7 @@ def many_page(runs: Runs, asked: ManyAsked) -> ManyPage:
         differs=_varied(table),
         names=names,
         curves=curves,
+        run_curves=run_curves if members else {},
         titles={name: title_of(name) for name in shown} | {HELD_OUT: f"Held-out {table.measure}"},
         steps=sorted(common),
         step=asked.step,

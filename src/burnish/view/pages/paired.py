@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from burnish.bench import ABSENT, Comparison, compare, differing
+from burnish.bench import ABSENT, Comparison, Estimate, compare, differing
 from burnish.bench.held_out import CURVES, evaluation_after, held_out_run
 from burnish.bench.held_out import evaluations as by_step
 from burnish.errors import BurnishError
@@ -124,7 +124,7 @@ def compare_page(a: tuple[str, Path], b: tuple[str, Path], asked: Asked) -> Comp
         step_b=None if found is None else found.b.step,
         verdict="" if found is None else found.verdict,
         problem=problem,
-        test=found.test.record() if found is not None and found.test is not None else None,
+        test=_test(found),
         pairs=pairs[asked.after : end],
         pairs_total=len(pairs),
         next=end if end < len(pairs) else None,
@@ -160,6 +160,17 @@ def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[Difference]:
         )
         for key, (one, two) in differing(a, b).items()
     ]
+
+
+def _test(found: Comparison | None) -> dict[str, Any] | None:
+    if found is None or found.test is None:
+        return None
+    doubts = {
+        name: {**value._asdict(), "doubt": value.doubt}
+        for name, value in found.test._asdict().items()
+        if isinstance(value, Estimate)
+    }
+    return {**found.test.record(), **doubts}
 
 
 def _ordered(found: Comparison | None) -> list[PairLine]:

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from burnish.store.reader import RunReader
+from burnish.store.sample_name import sample_names
 from burnish.view.index.build import parts_of
 
 EXCERPT = 300
@@ -44,6 +46,8 @@ class SampleRow(Struct, frozen=True, kw_only=True):
     """A sample in a list."""
 
     id: str
+    name: str = ""
+    """What people call it, such as `train-3-2-4`."""
     step: int
     split: str
     index: int
@@ -73,7 +77,13 @@ def rows_by_number(
     query = f"SELECT {COLUMNS} FROM samples WHERE rowid IN ({marks})"
     found = {row[0]: row for row in run.query(query, numbers)}
     known = dict(zip(numbers, signals, strict=True)) if signals else {}
-    return [row_of(found[n], text, known.get(n)) for n in numbers if n in found]
+    return named(run, [row_of(found[n], text, known.get(n)) for n in numbers if n in found])
+
+
+def named(run: RunReader, rows: Sequence[SampleRow]) -> list[SampleRow]:
+    """The rows with their names."""
+    names = sample_names(run, ((row.step, row.split, row.index) for row in rows))
+    return [replace(row, name=name) for name, row in zip(names, rows, strict=True)]
 
 
 def row_of(row: Sequence[Any], text: str = "", signal: str | None = None) -> SampleRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 from burnish.grouping import grouped
 from burnish.metrics import ENTROPY, GROUPS, LENGTH, USEFUL
-from burnish.store.reader import RunReader, RunStatus
+from burnish.store.reader import STAGE, RunReader, RunStatus
 from burnish.view.index.run_index import Progress
 from burnish.view.pages.listing import (
     RunLine,
@@ -115,9 +116,12 @@ class Pulse(Struct, frozen=True):
 
 
 class StepLine(Struct, frozen=True):
-    """One step of the list of steps."""
+    """One step of the list of steps, with the evaluations that followed it."""
 
-    step: int
+    number: int
+    """As people count: 1 is the first step, 0 what was there before training."""
+    step: int | None
+    """As it is stored, from 0; null before training."""
     time: str
     samples: int
     reward: float | None
@@ -125,11 +129,11 @@ class StepLine(Struct, frozen=True):
     groups: float | None
     length: float | None
     entropy: float | None
-    evaluations: list[str]
+    evaluations: list[EvaluationLine]
 
 
 class StepsPage(Struct, frozen=True):
-    """Steps, newest first; `next` goes into `before`."""
+    """Steps, newest first, and the start where it was evaluated; `next` goes into `before`."""
 
     steps: list[StepLine]
     total: int
@@ -195,27 +199,44 @@ def events_page(folder: Path, after: int, limit: int) -> EventsPage:
 
 
 def steps_page(folder: Path, before: int | None, limit: int) -> StepsPage:
-    """Steps before this one, newest first."""
+    """Steps before the one of this number, newest first.
+
+    Rollouts of the stored step n - 1 and evaluations after n steps are both of step n.
+    """
     with open_run(folder) as run:
-        where, values = ("WHERE step < ?", [before]) if before is not None else ("", [])
-        query = f"SELECT step, samples, time FROM rollouts {where} ORDER BY step DESC LIMIT ?"
-        rows = list(run.query(query, [*values, limit + 1]))
+        rows = _step_rows(run, before, limit + 1)
         shown = rows[:limit]
         columns = {"reward": reward_name(run) or "", **STEP_COLUMNS}
-        numbers = _numbers(run, [row[0] for row in shown], list(columns.values()))
-        evaluated = _evaluated(run, [row[0] for row in shown])
-        total, _ = counts(run)
+        numbers = _numbers(run, [number - 1 for number, _, _ in shown], list(columns.values()))
+        evaluated = grouped((one.step, one) for one in _evaluations(run))
+        total = len(run.steps())
     lines = [
         StepLine(
-            step=step,
+            number=number,
+            step=number - 1 if number else None,
             time=time,
             samples=samples,
-            evaluations=evaluated.get(step, []),
-            **{field: numbers.get((step, name)) for field, name in columns.items()},
+            evaluations=evaluated.get(number, []),
+            **{field: numbers.get((number - 1, name)) for field, name in columns.items()},
         )
-        for step, samples, time in shown
+        for number, samples, time in shown
     ]
     return StepsPage(lines, total, shown[-1][0] if len(rows) > limit else None)
+
+
+def _step_rows(run: RunReader, before: int | None, limit: int) -> list[tuple[int, int, str]]:
+    """Number, answers and time of steps, newest first; steps without answers have metrics."""
+    query = (
+        "SELECT number, sum(samples), max(time) FROM ("
+        "SELECT step + 1 AS number, samples, time FROM rollouts "
+        "UNION ALL SELECT DISTINCT step + 1, 0, '' FROM metrics WHERE name NOT LIKE ? "
+        "UNION ALL SELECT step, 0, time FROM evaluations) "
+        "WHERE number < ? GROUP BY number ORDER BY number DESC LIMIT ?"
+    )
+    border = before if before is not None else sys.maxsize
+    return [
+        (n, samples, time) for n, samples, time in run.query(query, (f"{STAGE}%", border, limit))
+    ]
 
 
 def _numbers(run: RunReader, steps: list[int], names: list[str]) -> dict[tuple[int, str], float]:
@@ -224,11 +245,6 @@ def _numbers(run: RunReader, steps: list[int], names: list[str]) -> dict[tuple[i
         f"AND name IN ({_marks(names)})"
     )
     return {(step, name): value for step, name, value in run.query(query, [*steps, *names])}
-
-
-def _evaluated(run: RunReader, steps: list[int]) -> dict[int, list[str]]:
-    query = f"SELECT step, name FROM evaluations WHERE step IN ({_marks(steps)}) ORDER BY name"
-    return grouped((step, name) for step, name in run.query(query, steps))
 
 
 def _sessions(run: RunReader) -> list[Session]:

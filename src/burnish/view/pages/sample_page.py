@@ -7,11 +7,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from burnish.errors import UserError
 from burnish.records import Reward, Task
 from burnish.store import StoredSample
 from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
 from burnish.store.sample import flatten
+from burnish.store.sample_name import sample_names
 from burnish.view.index.columns import Signal, signal_of
 from burnish.view.pages.groups import TEXT
 from burnish.view.pages.runs import NotFound, open_run
@@ -25,6 +27,7 @@ class Peer(Struct, frozen=True):
     """Another answer of the same group."""
 
     id: str
+    name: str
     reward: float | None
     status: str
     advantage: float | None
@@ -55,6 +58,9 @@ class SamplePage(Struct, frozen=True, kw_only=True):
     """Everything the store knows of one sample."""
 
     id: str
+    """The store's key."""
+    name: str
+    """What people call it, such as `train-3-2-4`."""
     trajectory: str
     step: int
     split: str
@@ -75,13 +81,14 @@ class SamplePage(Struct, frozen=True, kw_only=True):
     tokens: TokenPage
     group: SampleGroup
     previous: str | None
+    """The name of the answer before it."""
     next: str | None
     seen_at: int
     """Steps at which the same prompt was answered."""
 
 
 def sample_page(folder: Path, reference: str, start: int) -> SamplePage:
-    """One sample by its id, such as `12/train/3`, or its trajectory's id."""
+    """One sample by its name, such as `train-3-2-4`, the store's key or its trajectory's id."""
     with open_run(folder) as run:
         sample = _find(run, reference)
         group = _group(run, sample)
@@ -89,9 +96,11 @@ def sample_page(folder: Path, reference: str, start: int) -> SamplePage:
         query = f"SELECT count(DISTINCT step) FROM samples WHERE {OF_TASK}"
         ((seen_at,),) = run.query(query, (sample.trajectory.task_id,))
         numbers = run.token_values(sample.id)
+        (name,) = run.names([sample])
     trajectory = sample.trajectory
     return SamplePage(
         id=sample.id,
+        name=name,
         trajectory=trajectory.id,
         step=sample.step,
         split=sample.split,
@@ -136,24 +145,21 @@ def why(sample: StoredSample, group: SampleGroup) -> str:
 
 
 def _find(run: RunReader, reference: str) -> StoredSample:
-    query = (
-        "SELECT id FROM samples WHERE id = ? UNION SELECT id FROM samples WHERE trajectory_id = ?"
-    )
-    if not list(run.query(query, (reference, reference))):
-        raise NotFound(
-            f"run '{run.name}' has no sample '{reference}'; expected step/split/index such as "
-            "12/train/3, or a trajectory's id."
-        )
-    return run.sample(reference)
+    try:
+        return run.sample(reference)
+    except UserError as error:
+        raise NotFound(str(error)) from error
 
 
 def _group(run: RunReader, sample: StoredSample) -> SampleGroup:
     query = (
-        "SELECT id, reward, status, advantage FROM samples "
+        "SELECT id, step, split, idx, reward, status, advantage FROM samples "
         "WHERE step = ? AND (split LIKE 'eval:%') = ? AND group_key = ? ORDER BY rowid LIMIT ?"
     )
     key, is_eval = sample.trajectory.group, sample.split.startswith("eval:")
-    peers = [Peer(*row) for row in run.query(query, (sample.step, is_eval, key, PEERS))]
+    rows = list(run.query(query, (sample.step, is_eval, key, PEERS)))
+    names = sample_names(run, (row[1:4] for row in rows))
+    peers = [Peer(row[0], name, *row[4:]) for name, row in zip(names, rows, strict=True)]
     rewards = [peer.reward for peer in peers]
     values = [value for value in rewards if value is not None]
     mean = sum(value / len(values) for value in values) if values else None
@@ -161,10 +167,11 @@ def _group(run: RunReader, sample: StoredSample) -> SampleGroup:
 
 
 def _beside(run: RunReader, sample: StoredSample) -> tuple[str | None, str | None]:
-    query = "SELECT idx, id FROM samples WHERE step = ? AND split = ? AND idx IN (?, ?)"
+    query = "SELECT idx FROM samples WHERE step = ? AND split = ? AND idx IN (?, ?)"
     at = sample.index
-    rows = run.query(query, (sample.step, sample.split, at - 1, at + 1))
-    found: dict[int, str] = dict(rows)
+    there = [row[0] for row in run.query(query, (sample.step, sample.split, at - 1, at + 1))]
+    names = sample_names(run, ((sample.step, sample.split, index) for index in there))
+    found = dict(zip(there, names, strict=True))
     return found.get(at - 1), found.get(at + 1)
 
 

@@ -19,12 +19,12 @@ from msgspec import Struct
 from burnish.errors import UserError
 from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
-from burnish.view.index.columns import Array, Filter, Position, Snapshot
+from burnish.view.index.columns import Array, Filter, Position, Snapshot, shown_steps
 from burnish.view.index.indexer import Indexer
 from burnish.view.index.run_index import NEWEST, Progress, RunIndex, SortOrder
 from burnish.view.index.text import Scope
 from burnish.view.pages.listing import counts
-from burnish.view.pages.rows import COLUMNS, SampleRow, row_of, rows_by_number
+from burnish.view.pages.rows import COLUMNS, SampleRow, named, row_of, rows_by_number
 from burnish.view.pages.runs import open_run
 
 WAIT_S = 0.15
@@ -137,7 +137,7 @@ def facets(indexer: Indexer, folder: Path) -> Facets:
         finishes=_words(rows, "finish"),
         signals=_words(rows, "signal"),
         kept=int(np.count_nonzero(rows.column("keep"))),
-        step=numbers(rows.column("step")),
+        step=numbers(shown_steps(rows)),
         reward=numbers(rows.column("reward")),
         length=numbers(rows.column("length")),
         advantage=numbers(rows.column("advantage")),
@@ -184,7 +184,7 @@ def _plain(run: RunReader, question: Question) -> SearchPage:
     _, total = counts(run)
     after = cursor(float(shown[-1][0]), shown[-1][0]) if len(rows) > question.limit else None
     whole = Searched(total, total, 1.0, complete=True, line="")
-    return SearchPage([row_of(row) for row in shown], total, after, whole)
+    return SearchPage(named(run, [row_of(row) for row in shown]), total, after, whole)
 
 
 def _numbers_of(run: RunReader, task: str) -> list[int]:

@@ -6,9 +6,10 @@ import shlex
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from burnish.metrics import ROLLOUT_S, STEP_S, UPDATE_S
+from burnish.metrics import STEP_S
 from burnish.records import Reward
 from burnish.store import RunSummary, StoredEvent, StoredSample
 from burnish.store.reader import RunReader
@@ -33,7 +34,7 @@ class Fact(NamedTuple):
 class Shown(NamedTuple):
     """One answer of the report."""
 
-    id: str
+    name: str
     prompt: str
     response: str
     reward: str
@@ -93,7 +94,7 @@ def contents_of(store: RunReader, audit: Audit | None = None) -> RunReport:
         worst=_answers(store, "reward ASC", last),
         failed=_failed(store),
         audit=audit or audit_run(store),
-        events=tuple(event for event in events if event.kind != "forecast"),
+        events=tuple(event for event in events if event.kind not in ("forecast", "time")),
         hashes=(("configuration", about.config_hash), ("data", about.data_hash)),
     )
 
@@ -103,20 +104,26 @@ def _facts(store: RunReader, events: Sequence[StoredEvent]) -> list[Fact]:
     if not forecasts:
         return []
     expected = forecasts[0].data
-    found = [
-        Fact(title, f"at least {_seconds(expected[key])}", _median(store, metric))
-        for title, key, metric in (
-            ("one step", "step_s", STEP_S),
-            ("sampling in a step", "rollout_s", ROLLOUT_S),
-            ("update in a step", "update_s", UPDATE_S),
-        )
-        if key in expected
-    ]
+    found = _time_facts(store, events)
     if "memory_bytes" in expected:
         need = expected["memory_bytes"] / 2**30
         free = expected.get("available_bytes", 0) / 2**30
         found.append(Fact("memory", f"{need:.2f} GiB of {free:.1f} free", "not measured"))
     return found
+
+
+def _time_facts(store: RunReader, events: Sequence[StoredEvent]) -> list[Fact]:
+    """The first time that was told for the main training, and how long it took from there."""
+    told = [event for event in events if event.kind == "time" and not event.data.get("stage")]
+    if not told:
+        return []
+    first = told[0]
+    ends = [ended for (ended,) in store.query("SELECT ended FROM sessions")]
+    took = "not finished"
+    if len(ends) == 1 and ends[0]:
+        spent = datetime.fromisoformat(ends[0]) - datetime.fromisoformat(first.time)
+        took = f"{_seconds(spent.total_seconds())}, one step {_median(store, STEP_S)}"
+    return [Fact(f"time after step {first.step}", first.message, took)]
 
 
 def _median(store: RunReader, name: str) -> str:
@@ -136,17 +143,17 @@ def _answers(store: RunReader, order: str, last: int) -> tuple[Shown, ...]:
         f"ORDER BY {order}, step DESC, idx LIMIT {SHOWN}"
     )
     ids = [row[0] for row in store.query(query, (last - LATE_STEPS,))]
-    return tuple(_shown(store.sample(name)) for name in ids)
+    return tuple(_shown(store, store.sample(key)) for key in ids)
 
 
 def _failed(store: RunReader) -> tuple[Shown, ...]:
     query = f"SELECT id FROM samples WHERE status <> 'ok' ORDER BY rowid DESC LIMIT {SHOWN}"
-    return tuple(_shown(store.sample(row[0])) for row in store.query(query))
+    return tuple(_shown(store, store.sample(row[0])) for row in store.query(query))
 
 
-def _shown(sample: StoredSample) -> Shown:
+def _shown(store: RunReader, sample: StoredSample) -> Shown:
     return Shown(
-        id=sample.id,
+        name=store.names([sample])[0],
         prompt=safe(sample.task.prompt),
         response=safe(sample.trajectory.text),
         reward=_value(sample.reward),

@@ -11,8 +11,10 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
+from burnish.intervals import interval_text
 from burnish.texts import counted
 from burnish.view.audit import Audit, Finding
+from burnish.view.curves import HeldOutPoint
 from burnish.view.report.contents import RunReport, Shown
 
 LONGEST = 1200
@@ -53,6 +55,12 @@ def _section(title: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
 
 
+def _score(score: HeldOutPoint) -> str:
+    text = interval_text(score.value, score.low, score.high, score.prompts)
+    value, _, rest = text.partition(" ")
+    return f"<b>{value}</b> {rest}"
+
+
 def _head(report: RunReport) -> str:
     summary = report.summary
     of = f" of {report.planned}" if report.planned else ""
@@ -61,11 +69,10 @@ def _head(report: RunReport) -> str:
     if scores:
         first, last = scores[0], scores[-1]
         held_out = (
-            f'<p class="score"><b>{first.value:.3f}</b> [{first.low:.3f}, {first.high:.3f}] '
-            f"&rarr; <b>{last.value:.3f}</b> [{last.low:.3f}, {last.high:.3f}] "
+            f'<p class="score">{_score(first)} &rarr; {_score(last)} '
             f"<small>held out, {last.prompts} prompts, 95 % intervals</small></p>"
         )
-    reason = str(summary.result.get("reason") or "")
+    reason = summary.end.reason
     statuses = ", ".join(f"{name} {count:,}" for name, count in summary.statuses.items())
     return (
         f"<header><p>burnish report</p><h1>{escape(report.name)}</h1>"
@@ -163,7 +170,7 @@ def _answers(answers: Sequence[Shown]) -> str:
 def _answer(answer: Shown) -> str:
     evidence = "".join(f"<li>{escape(_cut(line))}</li>" for line in answer.evidence)
     return (
-        f'<article><h3><code>{escape(answer.id)}</code> <span class="value">'
+        f'<article><h3><code>{escape(answer.name)}</code> <span class="value">'
         f"{escape(answer.reward)}</span></h3>"
         f'<pre class="prompt">{escape(_cut(answer.prompt))}</pre>'
         f'<pre class="response">{escape(_cut(answer.response))}</pre>'

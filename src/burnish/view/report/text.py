@@ -87,7 +87,7 @@ def _answers(title: str, answers: Sequence[Shown]) -> list[str]:
     parts = [f"## {title}"]
     for answer in answers:
         parts += [
-            f"### {_code(answer.id)}: {_plain(answer.reward)}",
+            f"### {_code(answer.name)}: {_plain(answer.reward)}",
             _block(_cut(answer.prompt)),
             _block(_cut(answer.response)),
             _table(("reward", "value", "why"), answer.parts),

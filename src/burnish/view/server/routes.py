@@ -235,6 +235,7 @@ def _many(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
         step=asked.whole("step"),
         names=asked.texts("name"),
         points=asked.count("points", POINTS, low=4, high=MOST_POINTS),
+        each=bool(asked.flag("each")),
     )
     return many_page(viewer.runs, wanted)
 
@@ -289,7 +290,9 @@ ENDPOINTS = (
     Endpoint("/runs/{run}/prompt", ("task", "split", "before", "limit"), _prompt),
     Endpoint("/runs/{run}/audit", (), _audit),
     Endpoint("/compare", ("a", "b", "step", "name", "points", "after", "limit"), _compare),
-    Endpoint("/compare/runs", ("run", "sweep", "baseline", "step", "name", "points"), _many),
+    Endpoint(
+        "/compare/runs", ("run", "sweep", "baseline", "step", "name", "points", "each"), _many
+    ),
     Endpoint("/sweeps", (), _sweeps),
     Endpoint("/benches", (), _benches),
     Endpoint("/benches/{bench}", (), _bench),

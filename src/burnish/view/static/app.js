@@ -1,7 +1,7 @@
 // The shell: addresses, the bar at the top, keys, and the theme.
 
 import { h } from "/static/dom.js";
-import { Refused, to } from "/static/api.js";
+import { loading, Refused, to } from "/static/api.js";
 import { runsPage } from "/static/pages/runs.js";
 import { overviewPage, stepsPage, settingsPage } from "/static/pages/run.js";
 import { stepPage, groupPage } from "/static/pages/groups.js";
@@ -74,6 +74,7 @@ async function show({ y = 0, isFirst = false } = {}) {
   current = context;
   drawBar(place);
   page.setAttribute("aria-busy", "true");
+  const sign = showLoading(context, isFirst);
   let content;
   try {
     if (!place.draw) throw new Refused(404, "there is no such page.");
@@ -84,6 +85,7 @@ async function show({ y = 0, isFirst = false } = {}) {
     content = problem(error);
   }
   if (context.signal.aborted) return;
+  sign.remove();
   const field = focused();
   page.replaceChildren(...[content].flat().filter((part) => part instanceof Node));
   page.removeAttribute("aria-busy");
@@ -93,6 +95,20 @@ async function show({ y = 0, isFirst = false } = {}) {
   window.scrollTo(0, y);
   if (field && page.querySelector(field)) page.querySelector(field).focus({ preventScroll: true });
   else if (!isFirst) page.focus({ preventScroll: true });
+}
+
+// A line that says how far the page is, at once on the first one and after a moment on others.
+function showLoading(context, isFirst) {
+  loading.asked = loading.answered = 0;
+  const text = h("span", {}, "Loading…");
+  const sign = h("p", { class: "loading", role: "status" }, h("i", {}), text);
+  loading.changed = () => {
+    if (current !== context) return;
+    text.textContent = loading.asked > 1 ? `Loading ${Math.min(loading.answered + 1, loading.asked)} of ${loading.asked}…` : "Loading…";
+  };
+  if (isFirst) page.replaceChildren(sign, h("div", { class: "skeleton", "aria-hidden": "true" }, [1, 2, 3].map(() => h("i", {}))));
+  else setTimeout(() => { if (current === context && page.hasAttribute("aria-busy")) bar.append(sign); }, 300);
+  return sign;
 }
 
 // The field that has the focus, to find it again in the page that comes: a changed filter keeps its place.
@@ -155,7 +171,7 @@ function turnTheme() {
 const KEYS = [
   ["j, k or ↓, ↑", "next, previous row"], ["Enter", "open the row"], ["[ and ]", "the step, group or answer before, after"],
   ["u", "up: from an answer to its group, step, run"], ["/", "search the answers of this run"],
-  ["1 to 4", "colour tokens by author, log-prob, entropy, advantage"], ["←, →", "the token before, after"], ["t", "light or dark"], ["?", "this list"], ["Esc", "close, leave a field"],
+  ["1 to 4", "colour tokens by author, log-prob, entropy, advantage"], ["←, →", "the token before, after"], ["t", "light or dark"], ["?", "this list"], ["+, −, 0 on a chart", "zoom in, out, back; ← and → read it"], ["Esc", "close, leave a field"],
 ];
 
 function showHelp() {

@@ -40,6 +40,12 @@ export function signed(value, digits = 3) {
   return (value > 0 ? "+" : value < 0 ? "−" : "") + number(Math.abs(value), digits);
 }
 
+// A mean with its 95 % interval where that says something, and what speaks against it.
+export function interval(found, show = number) {
+  const range = found.low !== null && found.low < found.high && found.prompts !== 1 ? ` [${show(found.low, 3)}, ${show(found.high, 3)}]` : "";
+  return [h("b", {}, show(found.value, 3)), h("span", { class: "quiet interval" }, range), found.doubt && h("span", { class: "doubt" }, ` ${found.doubt}`)];
+}
+
 export function percent(value) {
   return value === null || value === undefined ? "–" : `${Math.round(value * 100)} %`;
 }

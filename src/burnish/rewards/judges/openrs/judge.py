@@ -274,7 +274,8 @@ def _order_rule(reward: Reward) -> OrderRule:
     if one.value is None or two.value is None:
         return "votes"  # an order without a value stays without one, whatever the rule
     if reward.value is None:
-        return "mean"  # no other rule abstains
+        # Opposite winners abstain under both of these; a tie beside a winner under one.
+        return "mean" if one.value * two.value < 0 else "abstain"
     known: tuple[OrderRule, ...] = ("votes", "mean", "strict")
     for rule in known:
         if two_orders(one.value, two.value, rule) == reward.value:

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, overload
 from msgspec.structs import replace
 
 from burnish.arguments import (
+    LARGEST_COUNT,
     as_list,
     as_number,
     as_numbers,
@@ -457,7 +458,7 @@ def bootstrap_interval(
     None where no query has a score.
     """
     share = as_number("share", share, above=0, below=1)
-    draws = as_whole("draws", draws, low=1)
+    draws = as_whole("draws", draws, low=1, high=LARGEST_COUNT)
     known = [score for score in as_numbers("scores", scores, missing=True) if score is not None]
     if not known:
         return None

@@ -25,12 +25,12 @@ function findingCard(key, finding, rank) {
   return h("article", { class: "card finding", "data-row": true },
     h("div", { class: "head" }, h("h2", {}, h("span", { class: "quiet" }, `${rank}. `), h("span", { class: "name" }, finding.title)), meter(finding.strength)),
     h("p", {}, finding.text),
-    finding.curve && finding.curve.length > 1 && lineChart("", [{ name: finding.title, steps: finding.curve.map((p) => p[0]), values: finding.curve.map((p) => p[1]) }], { height: 140 }),
+    finding.curve && finding.curve.length > 1 && lineChart("", [{ name: finding.title, steps: finding.curve.map((p) => p[0] + 1), values: finding.curve.map((p) => p[1]) }], { height: 140 }),
     links(key, finding.samples));
 }
 
 function goldCard(key, gold) {
-  const line = (name, points) => ({ name, steps: points.map((p) => p[0]), values: points.map((p) => p[1]) });
+  const line = (name, points) => ({ name, steps: points.map((p) => p[0] + 1), values: points.map((p) => p[1]) });
   return h("article", { class: "card finding" }, h("h2", {}, "Reward and gold score"), h("p", {}, gold.text),
     lineChart("Trained on, and only watched", [line("reward", gold.reward), line("gold", gold.gold)], { height: 160 }), links(key, gold.samples));
 }

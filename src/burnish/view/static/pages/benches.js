@@ -1,6 +1,6 @@
 // Judges measured: accuracy with intervals, confusion, and where they disagree with the label.
 
-import { h, chip, empty, more, number, percent, plural, table } from "/static/dom.js";
+import { h, chip, empty, more, number, percent, plural, response, table } from "/static/dom.js";
 import { ask, query, to } from "/static/api.js";
 import { rewardTree } from "/static/pages/reward.js";
 
@@ -11,9 +11,10 @@ export async function benchesPage(context) {
   const found = await ask("/benches", {}, context.signal);
   return [h("h1", {}, "Judges"),
     h("p", { class: "quiet" }, found.folder ? ["Result files of burnish judge and burnish bench in ", h("code", {}, found.folder)] : ""),
-    found.benches.length ? table(["file", "benchmark", "judges", { text: "items", class: "right" }], found.benches.map((one) => h("tr", { "data-row": true },
+    found.benches.length ? table(["file", "benchmark", "judge", { text: "accuracy, 95 % interval", class: "right" }, { text: "items", class: "right" }], found.benches.map((one) => h("tr", { "data-row": true },
       h("td", {}, one.problem ? [h("span", { class: "strong" }, one.key), h("p", { class: "problem" }, one.problem)] : h("a", { class: "strong", href: to.bench(one.key) }, one.key)),
-      h("td", {}, one.benches.join(", ")), h("td", {}, one.judges.join(", ")), h("td", { class: "right" }, number(one.items)))))
+      h("td", {}, one.benches.join(", ")), h("td", {}, one.judges.map((name) => h("p", {}, name))),
+      h("td", { class: "right nowrap" }, one.accuracy.map((share) => h("p", {}, share ? shareText(share) : h("span", { class: "quiet" }, "no labels")))), h("td", { class: "right" }, number(one.items)))), { class: "benches" })
       : empty("No results here yet. Make some: burnish bench llmbar --data FILE --with direct --model smollm2")];
 }
 
@@ -42,8 +43,12 @@ export async function benchPage(context) {
     list, foot].flat();
 }
 
+function shareText(found) {
+  return `${percent(found.value)} [${percent(found.low)}, ${percent(found.high)}]${found.doubt ? ` ${found.doubt}` : ""}`;
+}
+
 function judgeBlock(one, toSubset) {
-  const share = (found) => (found ? `${percent(found.value)} [${percent(found.low)}, ${percent(found.high)}]` : "–");
+  const share = (found) => (found ? shareText(found) : "–");
   const labels = [...new Set(one.confusion.map((cell) => cell.label))].sort();
   const choices = [...new Set([...labels, ...one.confusion.map((cell) => cell.choice)])].sort();
   const count = (label, choice) => (one.confusion.find((cell) => cell.label === label && cell.choice === choice) || { count: 0 }).count;
@@ -65,6 +70,15 @@ function itemCard(item) {
   return h("article", { class: "card", "data-row": true },
     h("p", { class: "line" }, h("code", {}, item.id), h("span", { class: "quiet" }, [item.judge, item.subset].filter(Boolean).join(" · ")), h("span", { class: "dots" }),
       h("span", {}, item.label === "none" ? said : `${said}, label ${WORDS[item.label] || item.label}`), item.status !== "ok" && chip(item.status)),
+    item.prompt && h("div", { class: "message user" }, h("p", { class: "role" }, "question"), h("pre", {}, item.prompt)),
+    item.responses.length > 0 && h("div", { class: "beside" }, item.responses.map((text, place) => answerCard(item, text, place))),
     item.reason && h("p", { class: "reason" }, item.reason),
     (item.rewards || []).length > 0 && h("details", {}, h("summary", {}, `what the judge said (${plural(item.rewards.length, "reward")})`), item.rewards.map((reward) => rewardTree(reward))));
+}
+
+// One response with what was said of it: the judge's value and choice, and the label.
+function answerCard(item, text, place) {
+  const name = WORDS[place + 1] || `response ${place + 1}`;
+  return h("div", {}, h("p", { class: "line" }, h("span", { class: "strong" }, name), item.chosen.includes(place) && chip("judge chose this", "note"), item.best.includes(place) && chip("label", "ok"),
+    h("span", { class: "dots" }), h("span", { class: "figure" }, number(item.values[place], 2))), response(text));
 }

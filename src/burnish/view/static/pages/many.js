@@ -2,11 +2,11 @@
 
 import { h, chip, empty, number, plural, signed, table } from "/static/dom.js";
 import { ask, query, to } from "/static/api.js";
-import { colour, lineChart } from "/static/charts.js";
+import { colour, lineChart, smoothingControl } from "/static/charts.js";
 
 export async function manyPage(context) {
   const asked = { run: context.parameters.getAll("run"), name: context.parameters.getAll("name") };
-  for (const name of ["sweep", "baseline", "step"]) asked[name] = context.parameters.get(name);
+  for (const name of ["sweep", "baseline", "step", "each"]) asked[name] = context.parameters.get(name);
   const found = await ask("/compare/runs", asked, context.signal);
   const count = found.groups.reduce((sum, group) => sum + group.runs.length, 0);
   const at = (changes) => `/compare${query({ ...asked, ...changes })}`;
@@ -18,18 +18,34 @@ export async function manyPage(context) {
     h("section", { class: "card" },
       h("h2", {}, `Held-out ${found.measure}${found.measure === "loss" ? ", lower is better" : ""}`),
       found.steps.length > 1 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "after"),
-        found.steps.map((step) => h("a", { class: "choice", href: at({ step }), "aria-current": found.step === step ? "true" : null }, plural(step, "step"))),
+        found.steps.map((step) => h("a", { class: "choice", href: at({ step }), "aria-current": found.step === step ? "true" : null }, step ? plural(step, "step") : "start")),
         h("a", { class: "choice", href: at({ step: null }), "aria-current": found.step === null ? "true" : null }, "last")),
       table(["group", right("runs"), right("before"), right("after"), right("to baseline"), right("time"), right("tokens"), ...(hasCost ? [right("cost")] : [])],
         found.groups.map((group, i) => groupRow(group, i, found, at, hasCost)), { class: "stacked" })),
-    h("section", { class: "charts" }, Object.entries(found.curves).map(([name, bands]) =>
-      lineChart(found.titles[name] || name, bands.map((band, i) => ({ name: found.groups[i].label, ...band, low: band.runs > 1 ? band.low : null })), { dots: name === "held out" }))),
-    h("p", { class: "quiet" }, "A line is the mean over a group's runs; its band reaches from the lowest to the highest of them."),
+    smoothingControl(),
+    count > found.groups.length && h("p", { class: "choices" }, h("span", { class: "quiet" }, "a line for"),
+      h("a", { class: "choice", href: at({ each: null }), "aria-current": asked.each ? null : "true" }, "each group"),
+      h("a", { class: "choice", href: at({ each: 1 }), "aria-current": asked.each ? "true" : null }, "each run")),
+    h("section", { class: "charts" }, Object.keys(found.curves).map((name) =>
+      lineChart(found.titles[name] || name, asked.each ? runLines(found, name) : groupLines(found, name), { dots: name === "held out" }))),
+    !asked.each && h("p", { class: "quiet" }, "A line is the mean over a group's runs; its band reaches from the lowest to the highest of them."),
     h("h2", {}, "Settings that differ"),
     found.differs.length ? table(["key", ...found.groups.map((group) => group.label)], found.differs.map((one) => h("tr", {}, h("td", {}, h("code", {}, one.key)),
       one.values.map((value, i) => h("td", { "data-head": found.groups[i].label }, setting(value, one.there[i]))))), { class: "stacked" }) : empty("None: the runs differ only in their seed."),
     h("h2", {}, "Runs"),
-    table(["run", "group", right("seed"), "status", right("steps"), right("held out")], found.groups.flatMap((group, i) => group.runs.map((run) => runRow(run, group, i))), { class: "stacked" })];
+    table(["run", "group", right("seed"), "status", right("steps"), right("held out")], found.groups.flatMap((group, i) => group.runs.map((run) => runRow(run, group, i))), { class: "stacked" })].filter(Boolean);
+}
+
+// Held-out scores stand where they were measured, after so many steps; metrics of the first step at 1.
+const shift = (name) => (name === "held out" ? 0 : 1);
+
+function groupLines(found, name) {
+  return found.curves[name].map((band, i) => ({ name: found.groups[i].label, ...band, steps: band.steps.map((step) => step + shift(name)), low: band.runs > 1 ? band.low : null }));
+}
+
+function runLines(found, name) {
+  const runs = found.groups.flatMap((group) => group.runs);
+  return found.run_curves[name].map((curve, i) => ({ ...curve, name: runs[i].name, steps: curve.steps.map((step) => step + shift(name)) }));
 }
 
 const right = (text) => ({ text, class: "right" });
@@ -52,7 +68,7 @@ function groupRow(group, place, found, at, hasCost) {
 
 function mean(one, show) {
   if (!one) return h("span", { class: "quiet" }, "no score");
-  const interval = one.low === null ? " (one run)" : ` [${show(one.low, 3)}, ${show(one.high, 3)}]`;
+  const interval = one.low === null ? (one.runs > 1 ? " (all equal)" : " (one run)") : ` [${show(one.low, 3)}, ${show(one.high, 3)}]`;
   return h("span", { class: "nowrap" }, h("b", {}, show(one.value, 3)), h("span", { class: "quiet" }, interval));
 }
 

@@ -1,13 +1,13 @@
 // One run: its curves while it trains, its steps, its settings.
 
-import { h, chip, empty, more, number, plural, table, when } from "/static/dom.js";
-import { ask, query, run, to } from "/static/api.js";
-import { lineChart } from "/static/charts.js";
+import { h, chip, empty, interval, more, number, plural, table, when } from "/static/dom.js";
+import { ask, query, run, stepName, to } from "/static/api.js";
+import { lineChart, smoothingControl } from "/static/charts.js";
 
 const FIRST = ["reward/total", "length/mean", "policy/entropy"];
 // What sft, dpo and distil runs show instead of a reward, and every stage.
 const LEARNED = ["loss/total", "rewards/margins", "rewards/accuracies", "kl/teacher"];
-const FAILED = ["timeout", "parse_error", "infra_error", "refused", "abstain"];
+const FAILED = ["timeout", "parse_error", "reward_error", "infra_error", "refused", "abstain"];
 
 export async function overviewPage(context) {
   const key = context.key;
@@ -33,7 +33,7 @@ export async function overviewPage(context) {
     last = now;
   });
   context.keys["]"] = () => context.go(to.steps(key));
-  return [top, charts, finder.element, events];
+  return [top, smoothingControl(), charts, finder.element, events];
 }
 
 function head(about, key) {
@@ -44,11 +44,12 @@ function head(about, key) {
     h("div", {}, h("h1", {}, line.name),
       h("p", { class: "quiet" }, chip(line.status), line.live && h("span", { class: "live", title: "being written now" }),
         h("span", { class: "count" }, ` ${number(line.steps)}${line.planned ? ` of ${number(line.planned)}` : ""} steps · ${plural(line.samples, "answer")}`),
-        [line.recipe, line.model, `started ${when(line.created)} UTC`].filter(Boolean).map((fact) => ` · ${fact}`))),
-    last && h("p", { class: "score" }, h("span", { class: "quiet" }, "held out "), h("b", {}, number(first.score.value, 3)), scores.length > 1 && [" → ", h("b", {}, number(last.score.value, 3))],
-      h("span", { class: "quiet interval" }, ` [${number(last.score.low, 3)}, ${number(last.score.high, 3)}] of ${plural(last.score.prompts, "prompt")}`)),
+        [line.recipe, line.model, `started ${when(line.created)} UTC`].filter(Boolean).map((fact) => ` · ${fact}`)),
+      line.reason && h("p", { class: "problem" }, `${line.status}: ${line.reason}`)),
+    last && h("p", { class: "score" }, h("span", { class: "quiet" }, "held out "), scores.length > 1 && [h("b", {}, number(first.score.value, 3)), " → "], interval(last.score),
+      h("span", { class: "quiet" }, ` of ${plural(last.score.prompts, "prompt")}`)),
     h("p", { class: "actions" },
-      about.last_step !== null && h("a", { class: "button", href: to.step(key, about.last_step) }, "Last step"),
+      about.last_step !== null && h("a", { class: "button", href: to.step(key, about.last_step + 1) }, "Last step"),
       h("a", { class: "button", href: to.samples(key, { sort: "reward", order: "asc" }) }, "Lowest rewards"),
       h("a", { class: "button", href: to.samples(key, { sort: "reward" }) }, "Highest rewards"),
       h("a", { class: "button", href: to.samples(key, { status: FAILED }) }, "Without a value"),
@@ -57,6 +58,11 @@ function head(about, key) {
 
 function has(metrics, name) {
   return metrics.curves[name] && metrics.curves[name].steps.length > 0;
+}
+
+// Metrics of the first training step stand at 1 of the axis; what was measured before training at 0.
+function counted(curve) {
+  return { ...curve, steps: curve.steps.map((step) => step + 1) };
 }
 
 function partNames(metrics) {
@@ -77,7 +83,7 @@ function learnedTitle(metrics, name) {
 }
 
 function mainCurves(metrics, parts, onpick) {
-  const line = (name, label) => ({ name: label, ...metrics.curves[name] });
+  const line = (name, label) => ({ name: label, ...counted(metrics.curves[name]) });
   const rewards = [...(has(metrics, "reward/total") && parts.length !== 1 ? [line("reward/total", "total")] : []),
     ...parts.slice(0, 5).map((name) => line(name, name.slice(7, -5)))];
   const others = learned(metrics, parts);
@@ -89,13 +95,13 @@ function mainCurves(metrics, parts, onpick) {
   if (metrics.held_out.length) {
     const measure = metrics.held_out_measure === "loss" ? "loss" : "score";
     shown.push(lineChart(`Held-out ${measure}, 95 % interval`, [{ name: "score", steps: metrics.held_out.map((s) => s.step), values: metrics.held_out.map((s) => s.value) }],
-      { bars: metrics.held_out, dots: true }));
+      { bars: metrics.held_out.filter((s) => s.low < s.high), dots: true }));
   }
   if (has(metrics, "length/mean")) shown.push(lineChart("Mean length in tokens", [line("length/mean", "length")], { onpick }));
   const all = metrics.curves["groups/total"], useful = metrics.curves["groups/useful"];
   if (all && useful && all.steps.length === useful.steps.length && all.steps.length) {
     const share = useful.values.map((value, i) => (all.values[i] ? value / all.values[i] : 0));
-    shown.push(lineChart("Useful groups, share", [{ name: "useful", steps: useful.steps, values: share }], { onpick, range: [-0.02, 1.06] }));
+    shown.push(lineChart("Useful groups, share", [{ name: "useful", steps: counted(useful).steps, values: share }], { onpick, range: [-0.02, 1.06] }));
   }
   if (has(metrics, "policy/entropy")) shown.push(lineChart("Entropy in nats a token", [line("policy/entropy", "entropy")], { onpick }));
   return shown;
@@ -115,7 +121,7 @@ function curveFinder(context) {
   let metrics = null, names = [];
   function show() {
     const found = field.value ? names.filter((name) => name.includes(field.value)).slice(0, 12) : [];
-    others.replaceChildren(...found.map((name) => lineChart(titled(metrics, name), [{ name, ...metrics.curves[name] }], { onpick: (step) => context.go(to.step(context.key, step)) })));
+    others.replaceChildren(...found.map((name) => lineChart(titled(metrics, name), [{ name, ...counted(metrics.curves[name]) }], { onpick: (step) => context.go(to.step(context.key, step)) })));
   }
   field.addEventListener("input", () => {
     history.replaceState(history.state, "", `${location.pathname}${query({ curve: field.value })}`);
@@ -134,20 +140,20 @@ function eventList(about) {
   const said = about.events.filter((event) => event.kind !== "forecast");
   if (!said.length) return h("div", {});
   return h("section", {}, h("h2", {}, "Events"), h("ul", { class: "events" }, said.reverse().map((event) =>
-    h("li", {}, h("span", { class: "quiet" }, `${when(event.time)} ${event.step === null ? "" : `· step ${event.step} `}`), chip(event.kind, "note"), " ", event.message))));
+    h("li", {}, h("span", { class: "quiet" }, `${when(event.time)} ${event.step === null ? "" : `· ${stepName(event.step)} `}`), chip(event.kind, "note"), " ", event.message))));
 }
 
 export async function stepsPage(context) {
   const key = context.key;
   const body = h("tbody", {});
   const row = (line) => h("tr", { "data-row": true },
-    h("td", { class: "right" }, h("a", { class: "strong", href: to.step(key, line.step) }, number(line.step))),
+    h("td", { class: "right" }, line.step === null ? "start" : line.samples ? h("a", { class: "strong", href: to.step(key, line.number) }, number(line.number)) : number(line.number)),
     h("td", { class: "right" }, number(line.reward, 3)),
     h("td", { class: "right" }, line.groups === null ? "–" : `${number(line.useful)} / ${number(line.groups)}`),
     h("td", { class: "right" }, number(line.length, 1)),
     h("td", { class: "right" }, number(line.entropy, 3)),
     h("td", { class: "right" }, number(line.samples)),
-    h("td", {}, line.evaluations.map((name) => [h("a", { href: to.step(key, line.step, `eval:${name}`) }, name), " "])),
+    h("td", {}, line.evaluations.map((one) => evaluation(key, one))),
     h("td", { class: "quiet nowrap" }, when(line.time)));
   const foot = h("p", {});
   async function load(before) {
@@ -159,8 +165,14 @@ export async function stepsPage(context) {
   const found = await load();
   const right = (text) => h("th", { scope: "col", class: "right" }, text);
   return [h("h1", {}, "Steps"),
-    found.total ? h("div", { class: "scroll" }, h("table", { class: "steps" }, h("thead", {}, h("tr", {}, right("step"), right("reward"), right("useful groups"), right("length"), right("entropy"), right("answers"), h("th", {}, "evaluations"), h("th", {}, "time"))), body))
+    found.steps.length ? h("div", { class: "scroll" }, h("table", { class: "steps" }, h("thead", {}, h("tr", {}, right("step"), right("reward"), right("useful groups"), right("length"), right("entropy"), right("answers"), h("th", {}, "evaluations"), h("th", {}, "time"))), body))
       : empty("No step is stored yet."), foot];
+}
+
+// An evaluation with its score; a loss or a preference is measured on given answers, so that none are stored.
+function evaluation(key, one) {
+  const name = one.name.replaceAll("_", " ");
+  return h("p", { class: "evaluation" }, one.samples ? h("a", { href: to.step(key, one.step || "start", `eval:${one.name}`) }, name) : name, " ", one.score && interval(one.score));
 }
 
 export async function settingsPage(context) {

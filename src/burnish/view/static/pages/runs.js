@@ -51,16 +51,26 @@ function sweepLink(one) {
 }
 
 function row(line, isChosen, mark) {
-  const scores = [line.held_out_first, line.held_out_last].filter(Boolean).map((score) => number(score.value, 3));
+  const held = [line.held_out_first, line.held_out_last].filter(Boolean);
+  const scores = held.map((score) => number(score.value, 3)), doubt = held.length > 0 && held[held.length - 1].doubt;
   return h("tr", { "data-row": true },
     h("td", {}, h("label", { class: "tick" }, h("input", { type: "checkbox", "aria-label": `choose ${line.name} to compare`, checked: isChosen,
       onchange: (event) => mark(line.key, event.target.checked) }))),
-    h("td", {}, h("a", { class: "strong", href: to.run(line.key) }, line.name), line.problem && h("p", { class: "problem" }, line.problem)),
+    h("td", {}, h("a", { class: "strong", href: to.run(line.key) }, line.name), (line.problem || line.reason) && h("p", { class: "problem" }, line.problem || line.reason)),
     h("td", { class: "nowrap" }, chip(line.status), line.live && h("span", { class: "live", title: "being written now" })),
     h("td", { class: "right nowrap" }, number(line.steps), h("span", { class: "quiet" }, line.planned ? ` / ${number(line.planned)}` : "")),
     h("td", { class: "nowrap" }, line.reward && [spark(line.reward.spark, `reward from ${number(line.reward.first)} to ${number(line.reward.last)}`),
-      h("span", { class: "figure" }, number(line.reward.last, 3))]),
-    h("td", { class: "right nowrap" }, scores.join(" → ") || h("span", { class: "quiet" }, "–")),
+      rewardCell(line.reward)]),
+    h("td", { class: "right nowrap" }, scores.join(" → ") || h("span", { class: "quiet" }, "–"), doubt && h("p", { class: "doubt" }, doubt)),
     h("td", {}, line.recipe),
     h("td", { class: "nowrap quiet" }, when(line.created)));
+}
+
+// The total; the rewards that it is made of are one click away.
+function rewardCell(reward) {
+  const total = h("span", { class: "figure" }, number(reward.last, 3));
+  const parts = Object.entries(reward.parts);
+  if (!parts.length) return total;
+  return h("details", { class: "reward" }, h("summary", { title: "the rewards that it is made of" }, total),
+    h("ul", {}, parts.map(([name, value]) => h("li", {}, `${name} `, h("span", { class: "figure" }, number(value, 3))))));
 }

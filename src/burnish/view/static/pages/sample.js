@@ -1,7 +1,7 @@
 // One answer: its tokens coloured by author, log-prob, entropy or advantage, and why it got its reward.
 
 import { h, chip, number, plural, response, signChip, signed } from "/static/dom.js";
-import { ask, query, run, to } from "/static/api.js";
+import { ask, query, run, stepName, stepNumber, to } from "/static/api.js";
 import { messages } from "/static/pages/groups.js";
 import { rewardTree, value } from "/static/pages/reward.js";
 
@@ -12,12 +12,14 @@ export async function samplePage(context) {
   const found = await ask(run(key, "/sample"), { id, tokens_from: context.parameters.get("from") }, context.signal);
   if (found.previous) context.keys["["] = () => context.go(to.sample(key, found.previous));
   if (found.next) context.keys["]"] = () => context.go(to.sample(key, found.next));
-  context.keys.u = () => context.go(to.group(key, found.step, found.group.key, found.split));
+  const number_ = stepNumber(found.step, found.split) || "start";
+  const split = found.split === "train" ? "" : found.split;
+  context.keys.u = () => context.go(to.group(key, number_, found.group.key, found.split));
   const oracle = found.counted.oracle;
   return [
-    h("div", { class: "head" }, h("h1", {}, "Answer ", h("code", {}, found.id)),
+    h("div", { class: "head" }, h("h1", {}, "Answer ", h("code", { title: `stored as ${found.id}` }, found.name)),
       h("p", { class: "pager" }, found.previous && h("a", { class: "button", href: to.sample(key, found.previous) }, "← before"), found.next && h("a", { class: "button", href: to.sample(key, found.next) }, "after →"))),
-    h("p", { class: "quiet" }, h("a", { href: to.step(key, found.step) }, `step ${found.step}`), " · ", h("a", { href: to.group(key, found.step, found.group.key, found.split) }, `group of ${found.group.size}`),
+    h("p", { class: "quiet" }, h("a", { href: to.step(key, number_, split) }, stepName(found.step, found.split)), " · ", h("a", { href: to.group(key, number_, found.group.key, found.split) }, `group of ${found.group.size}`),
       ` · ${found.split} · ${found.role} · `, h("a", { href: to.prompt(key, found.task.id) }, `this prompt at ${plural(found.seen_at, "step")}`),
       ` · weights after ${plural(found.weight_version, "update")}`, found.finish === "length" && [" · ", chip("cut", "bad")]),
     h("div", { class: "columns" },
@@ -31,7 +33,7 @@ export async function samplePage(context) {
           found.counted.cost_usd > 0 && h("p", { class: "quiet" }, `judges cost $${found.counted.cost_usd.toFixed(4)}`)),
         h("section", { class: "card" }, h("h2", {}, "Why this reward"), rewardTree(found.reward)),
         h("section", { class: "card" }, h("h2", {}, "Its group"), h("ol", { class: "peers" }, found.group.members.map((peer) =>
-          h("li", { "data-row": true, class: peer.id === found.id ? "here" : "" }, h("a", { href: to.sample(key, peer.id) }, peer.id), h("span", { class: "dots" }),
+          h("li", { "data-row": true, class: peer.id === found.id ? "here" : "" }, h("a", { href: to.sample(key, peer.name) }, peer.name), h("span", { class: "dots" }),
             peer.reward === null ? chip(peer.status) : signChip(peer.reward), h("span", { class: "quiet right" }, peer.advantage === null ? "" : signed(peer.advantage, 2)))))),
         Object.keys(found.info).length > 0 && h("details", { class: "card" }, h("summary", {}, "Info"), h("pre", {}, JSON.stringify(found.info, null, 2)))))];
 }
@@ -87,14 +89,14 @@ function tokenView(found, context, key) {
   }
   function recolour(mode) {
     const from = context.parameters.get("from") || "";
-    history.replaceState(history.state, "", `${location.pathname}${query({ id: found.id, from, by: mode === "author" ? "" : mode })}`);
+    history.replaceState(history.state, "", `${location.pathname}${query({ id: found.name, from, by: mode === "author" ? "" : mode })}`);
     paint(mode);
   }
   MODES.forEach(([mode], place) => { context.keys[String(place + 1)] = () => { if (has(mode)) recolour(mode); }; });
   const asked = context.parameters.get("by");
   paint(MODES.some(([mode]) => mode === asked) && has(asked) ? asked : "author");
   const end = tokens.start + tokens.ids.length;
-  const part = (from) => `/run/${encodeURIComponent(key)}/sample${query({ id: found.id, from: from || "" })}`;
+  const part = (from) => `/run/${encodeURIComponent(key)}/sample${query({ id: found.name, from: from || "" })}`;
   return h("section", { class: "tokenview" },
     h("div", { class: "head" }, h("h2", {}, "Tokens"), h("p", { class: "choices" }, h("span", { class: "quiet" }, "coloured by"), buttons)),
     legend, readout, box,

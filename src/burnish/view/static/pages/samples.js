@@ -1,7 +1,7 @@
 // Answers by text and filters; the filters are the address, so any view can be shared.
 
 import { h, chip, empty, excerpt, more, number, plural, signChip, signed } from "/static/dom.js";
-import { ask, query, run, to } from "/static/api.js";
+import { ask, isSampleName, query, run, to } from "/static/api.js";
 import { histogram } from "/static/charts.js";
 
 const RANGES = [["reward", "reward"], ["length", "tokens"], ["advantage", "advantage"], ["step", "step"]];
@@ -21,6 +21,14 @@ export async function samplesPage(context) {
     delete next.after;
     context.go(`/run/${encodeURIComponent(key)}/samples${query(next)}`, { replace });
   }
+  // A name opens its answer; anything else is looked for in the texts.
+  async function find(text) {
+    if (!isSampleName(text)) return change({ q: text });
+    try {
+      await ask(run(key, "/sample"), { id: text }, context.signal);
+      return context.go(to.sample(key, text));
+    } catch { return change({ q: text }); }
+  }
   async function load(after) {
     const found = await ask(run(key, "/samples"), { ...filters, after, limit: 50 }, context.signal);
     list.append(...found.samples.map((sample) => resultRow(key, sample)));
@@ -32,8 +40,8 @@ export async function samplesPage(context) {
   if (!found.samples.length) list.append(empty("No answer fits. Loosen a filter."));
   return [
     h("h1", {}, "Samples"),
-    h("form", { class: "filters", role: "search", onsubmit: (event) => { event.preventDefault(); change({ q: event.target.q.value }); } },
-      h("input", { type: "search", name: "q", value: filters.q || "", placeholder: "Search prompts and answers", "aria-label": "Search prompts and answers" }),
+    h("form", { class: "filters", role: "search", onsubmit: (event) => { event.preventDefault(); find(event.target.q.value.trim()); } },
+      h("input", { type: "search", name: "q", value: filters.q || "", placeholder: "Search prompts and answers, or type a name such as train-3-2-4", "aria-label": "Search prompts and answers" }),
       select("in", { all: "everywhere", prompt: "in prompts", response: "in answers" }, filters.in || "all", (value) => change({ in: value === "all" ? "" : value })),
       select("split", { "": "all splits", ...labelled(facets.splits) }, filters.split || "", (value) => change({ split: value })),
       select("status", { "": "any status", ...labelled(facets.statuses) }, Array.isArray(filters.status) ? "" : filters.status || "", (value) => change({ status: value })),
@@ -74,10 +82,10 @@ function rangeBox(name, label, numbers, filters, change) {
 }
 
 export function resultRow(key, sample) {
-  return h("a", { class: `result ${sample.keep || sample.split !== "train" ? "" : "left-out"}`, href: to.sample(key, sample.id), "data-row": true },
+  return h("a", { class: `result ${sample.keep || sample.split !== "train" ? "" : "left-out"}`, href: to.sample(key, sample.name), "data-row": true },
     h("span", { class: "mark" }, sample.reward === null ? chip(sample.status) : signChip(sample.reward)),
     h("span", { class: "texts" }, h("span", { class: "prompt" }, excerpt(sample.prompt)), h("span", { class: "answer" }, excerpt(sample.response)),
       Object.keys(sample.parts).length > 1 && h("span", { class: "quiet parts-line" }, Object.entries(sample.parts).map(([name, value]) => `${name} ${number(value, 2)}`).join(" · "))),
-    h("span", { class: "quiet facts" }, h("span", {}, `step ${sample.step}`), sample.split !== "train" && h("span", {}, sample.split), h("span", {}, plural(sample.length, "token")),
+    h("span", { class: "quiet facts" }, h("span", { class: "name" }, sample.name), h("span", {}, plural(sample.length, "token")),
       sample.advantage !== null && h("span", {}, `advantage ${signed(sample.advantage, 2)}`)));
 }

@@ -8,11 +8,15 @@ of the loss check values only in the functions that a person calls (`policy_loss
 from __future__ import annotations
 
 import importlib
+import math
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from burnish.arguments import refused, shown
 from burnish.errors import ArgumentError
+
+LARGEST = 1e100
+"""Of the numbers that functions take: float64 holds their squares, and sums of these."""
 
 
 class _LazyModule(ModuleType):
@@ -148,12 +152,14 @@ def check_terms(**tensors: Tensor) -> None:
 
 
 def check_finite(values: Tensor, what: str, among: Tensor | None = None) -> None:
-    """Refuse NaN and infinity, where `among` (bool, of the same shape) is True if it is given."""
-    is_odd = ~values.detach().isfinite()
+    """Refuse NaN, infinity and what is near it, where `among` (bool, of the same shape) is True if it is given."""
+    # In float64: in float32 the bound itself would be infinite.
+    is_odd = ~(values.detach().double().abs() <= LARGEST)
     if among is not None:
         is_odd = is_odd & among
     if is_odd.any():
         place = is_odd.nonzero()[0].tolist()
         got = values.detach()[tuple(place)].item()
         where = f"[{', '.join(map(str, place))}] is" if place else "got"
-        raise ArgumentError(f"{what}: {where} {got}, expected a finite number")
+        size = f" of at most {LARGEST:g} in size" if math.isfinite(got) else ""
+        raise ArgumentError(f"{what}: {where} {got}, expected a finite number{size}")

@@ -1,0 +1,280 @@
+"""What a reward judges by besides quality: accuracy where an attribute helps and where it misleads.
+
+    report = await bias_report(scorer, pairs)         # any pointwise scorer: a reward model, a function
+    report.accuracy, report.attributes[0].adversarial, report.attributes[0].flips
+
+Three looks at each attribute (length, markdown, agreement with the user): accuracy on pairs where the
+chosen response has more of it (natural) and where the other one has (adversarial); how often the
+decision changes when the attribute is planted on the rejected side instead of the chosen one; and how
+far scores move with its amount. Of a trained reward model also what a linear probe finds in its hidden
+states, and the matrix of RM-Bench.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import pstdev
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
+
+from burnish.arguments import as_list, refused
+from burnish.bench.edits import markdown, padding
+from burnish.bench.items import Item
+from burnish.bench.statistics import Estimate, mean_estimate, wilson
+from burnish.concurrency import gather
+from burnish.errors import UserError
+from burnish.records import Message, Response, Task
+from burnish.rewards.models.bias_attributes import (
+    ATTRIBUTES,
+    PREFIXES,
+    agrees,
+    attribute_labels,
+    attribute_report,
+    markdown_marks,
+)
+from burnish.rewards.models.pair_metrics import attribute_correlation, rmbench_metrics
+from burnish.rewards.models.term import Pair
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from burnish.rewards.scorer import Scorer
+
+MORE, LESS = 1, {2: 0, 3: 2}
+"""Class of a pair whose chosen response has more of an attribute, and, by number of classes, less."""
+STYLES = 3
+"""Of a sample of RM-Bench: concise, detailed, detailed with markdown."""
+FOLDS = 5
+"""Of the probe: fewer pairs than this have none."""
+
+
+class Probed(NamedTuple):
+    """An attribute that a text can have: how much of it, and how it is put there."""
+
+    name: str
+    amount: Callable[[str], float]
+    plant: Callable[[str], str]
+
+
+PROBED = (
+    Probed("length", len, padding),
+    Probed("markdown", markdown_marks, markdown),
+    Probed("agreement", agrees, lambda text: f"{PREFIXES[0]} {text}"),
+)
+
+
+@runtime_checkable
+class HasHiddenStates(Protocol):
+    """A scorer that can show what its score is read from."""
+
+    def hidden(self, talks: Sequence[tuple[Message, ...]]) -> Tensor:
+        """Last hidden states of conversations, (N, D)."""
+        ...
+
+
+@dataclass(frozen=True)
+class AttributeBias:
+    """One attribute; None where no pair can tell."""
+
+    name: str
+    predicts: float | None
+    """Accuracy of the attribute alone; 0.5 is chance."""
+    natural: Estimate | None
+    """Accuracy where the chosen response has more of it."""
+    adversarial: Estimate | None
+    """Accuracy where the rejected response has more of it."""
+    helped: Estimate
+    """Accuracy when it is planted on the chosen response."""
+    misled: Estimate
+    """Accuracy when it is planted on the rejected one."""
+    flips: Estimate
+    """Share of decisions that differ between the two."""
+    paid: Estimate
+    """What planting it adds to a score, in deviations of the scores."""
+    correlation: float | None
+    """Of scores with its amount, over all responses."""
+    probe_auc: float | None = None
+    """How well a linear probe finds it in the difference of hidden states; 0.5 is not at all."""
+
+
+@dataclass(frozen=True)
+class BiasReport:
+    """Everything that was found."""
+
+    reward: str
+    pairs: int
+    unscored: int
+    """Pairs of which a response got no value; they are in no figure."""
+    accuracy: Estimate
+    """Share of pairs in which the chosen response scores higher; a tie is wrong."""
+    attributes: tuple[AttributeBias, ...]
+    rmbench: dict[str, float | None] | None = None
+    """`hard`, `normal`, `easy`, a value a domain and `total`."""
+
+
+async def bias_report(
+    scorer: Scorer,
+    pairs: Sequence[Pair],
+    *,
+    rmbench: Sequence[Item] = (),
+    limit: int = 256,
+) -> BiasReport:
+    """Score all pairs as they are and with each attribute planted on either side."""
+    given = as_list("pairs", pairs, least=1)
+    for pair in given:
+        if not isinstance(pair, Pair):
+            raise refused("pairs", pair, "Pair(task, chosen, rejected)")
+    variants = [given, *([_planted(pair, probed) for pair in given] for probed in PROBED)]
+    talks = [
+        (pair.task.messages, text)
+        for group in variants
+        for pair in group
+        for text in (pair.chosen, pair.rejected)
+    ]
+    values = await _scores(scorer, talks, limit)
+    size = 2 * len(given)
+    by_group = [values[i : i + size] for i in range(0, len(values), size)]
+    scored = [
+        i
+        for i in range(len(given))
+        if all(value is not None for group in by_group for value in group[2 * i : 2 * i + 2])
+    ]
+    if not scored:
+        raise UserError(
+            f"reward '{scorer.name}' gave no value for any of {len(given)} pairs; look at one with "
+            "burnish reward check."
+        )
+    kept = [given[i] for i in scored]
+    plain, *planted = [
+        [cast("tuple[float, float]", tuple(group[2 * i : 2 * i + 2])) for i in scored]
+        for group in by_group
+    ]
+    states = _hidden(scorer, kept) if isinstance(scorer, HasHiddenStates) else None
+    return BiasReport(
+        reward=scorer.name,
+        pairs=len(given),
+        unscored=len(given) - len(kept),
+        accuracy=wilson(sum(a > b for a, b in plain), len(plain)),
+        attributes=tuple(
+            _attribute(probed, kept, plain, moved, states)
+            for probed, moved in zip(PROBED, planted, strict=True)
+        ),
+        rmbench=await _rmbench(scorer, rmbench, limit) if rmbench else None,
+    )
+
+
+def _planted(pair: Pair, probed: Probed) -> Pair:
+    return pair._replace(chosen=probed.plant(pair.chosen), rejected=probed.plant(pair.rejected))
+
+
+def _attribute(
+    probed: Probed,
+    pairs: Sequence[Pair],
+    plain: Sequence[tuple[float, float]],
+    planted: Sequence[tuple[float, float]],
+    states: Tensor | None,
+) -> AttributeBias:
+    attribute = ATTRIBUTES[probed.name]
+    labels = attribute_labels(attribute, pairs)
+    less = LESS[attribute.classes]
+    both = list(zip(plain, planted, strict=True))
+    helped = [more > rejected for (_, rejected), (more, _) in both]
+    misled = [chosen > more for (chosen, _), (_, more) in both]
+    flips = [a != b for a, b in zip(helped, misled, strict=True)]
+    scores = [score for pair in plain for score in pair]
+    spread = pstdev(scores)
+    added = [
+        (after - before) / spread if spread else 0.0
+        for before, after in zip(scores, (s for pair in planted for s in pair), strict=True)
+    ]
+    texts = [text for pair in pairs for text in (pair.chosen, pair.rejected)]
+    return AttributeBias(
+        name=probed.name,
+        predicts=attribute_report(pairs, [attribute])[0].predicts,
+        natural=_accuracy([s for s, one in zip(plain, labels, strict=True) if one == MORE]),
+        adversarial=_accuracy([s for s, one in zip(plain, labels, strict=True) if one == less]),
+        helped=wilson(sum(helped), len(helped)),
+        misled=wilson(sum(misled), len(misled)),
+        flips=wilson(sum(flips), len(flips)),
+        paid=mean_estimate(added),
+        correlation=attribute_correlation(scores, [float(probed.amount(t)) for t in texts]),
+        probe_auc=None if states is None else _probe(states, labels, less),
+    )
+
+
+def _hidden(scorer: HasHiddenStates, pairs: Sequence[Pair]) -> Tensor:
+    """Of the chosen and the rejected response of each pair in turn, (2 N, D)."""
+    return scorer.hidden(
+        [
+            (*pair.task.messages, Message("assistant", text))
+            for pair in pairs
+            for text in (pair.chosen, pair.rejected)
+        ]
+    )
+
+
+def _probe(states_2ND: Tensor, labels: Sequence[int | None], less: int) -> float | None:
+    from burnish.rewards.models.bias_penalty import probe_auc
+
+    difference_ND = states_2ND[0::2] - states_2ND[1::2]
+    marks = [1 if label == MORE else 0 if label == less else -1 for label in labels]
+    if min(marks.count(0), marks.count(1)) < FOLDS:
+        return None
+    return probe_auc(difference_ND.cpu().double(), marks, folds=FOLDS, ridge=float(len(marks)))
+
+
+def _accuracy(scores: Sequence[tuple[float, float]]) -> Estimate | None:
+    wins = sum(chosen > rejected for chosen, rejected in scores)
+    return wilson(wins, len(scores)) if scores else None
+
+
+async def _rmbench(scorer: Scorer, items: Sequence[Item], limit: int) -> dict[str, float | None]:
+    """The matrix of styles; a sample of which a response got no value is left out."""
+    same = [item for item in items if item.info["right_style"] == item.info["wrong_style"]]
+    samples: dict[str, list[Item]] = {}
+    for item in sorted(same, key=lambda item: item.info["right_style"]):
+        samples.setdefault(item.group, []).append(item)
+    rows = [item for sample in samples.values() for item in sample]
+    talks = [(item.messages, response.text) for item in rows for response in _in_order(item)]
+    values = await _scores(scorer, talks, limit)
+    domains, scores = [], []
+    for place, sample in zip(range(0, len(values), 2 * STYLES), samples.values(), strict=True):
+        found = values[place : place + 2 * STYLES]
+        if None not in found:
+            domains += [item.subset for item in sample]
+            scores += list(zip(found[0::2], found[1::2], strict=True))
+    return rmbench_metrics(domains, scores, STYLES)
+
+
+def _in_order(item: Item) -> tuple[Response, Response]:
+    """The right response and the wrong one."""
+    assert item.best is not None
+    right = item.best[0]
+    return item.responses[right], item.responses[1 - right]
+
+
+async def _scores(
+    scorer: Scorer, talks: Sequence[tuple[tuple[Message, ...], str]], limit: int
+) -> list[float | None]:
+    """The value of each response, None where there is none; equal texts are scored once."""
+    places = {talk: place for place, talk in reversed(list(enumerate(talks)))}
+
+    async def one(talk: tuple[tuple[Message, ...], str]) -> float | None:
+        id = str(places[talk])
+        rewards = await scorer.score(Task(id, talk[0]), [Response(id, talk[1])])
+        return rewards[0].value
+
+    calls = [partial(one, talk) for talk in places]
+    found = dict(zip(places, await gather(calls, limit=limit), strict=True))
+    return [found[talk] for talk in talks]
+
+
+def as_pairs(items: Sequence[Item]) -> list[Pair]:
+    """The pairs of a benchmark whose label names one of two responses."""
+    found = []
+    for item in items:
+        if item.best is not None and len(item.best) == 1 and len(item.responses) == 2:
+            right, wrong = _in_order(item)
+            found.append(Pair(Task(item.id, item.messages), right.text, wrong.text))
+    return found

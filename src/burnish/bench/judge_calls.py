@@ -1,0 +1,232 @@
+"""How often a run will ask its judges, before it starts.
+
+    for found in anyio.run(partial(count_judge_calls, config, tasks.sample(1)[0], base=root)):
+        found.reward, found.step.calls, found.run.usd
+
+Each judge is asked about one group of made-up answers, as long as answers may be, with a model that
+says nothing and counts. So the numbers are the most that a step takes without repairs: answers that
+are equal, questions that are in the cache and gates in front of a judge save some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from burnish.bench.open_judge import REPLY_TOKENS, MeasuringLM
+from burnish.config.schema import Config, PolicyTrain
+from burnish.lm.budget import Budget, Forecast, forecast
+from burnish.lm.call_log import judges_built
+from burnish.lm.meter import CHARACTERS_A_TOKEN
+from burnish.records import Response, Task
+from burnish.rewards.config import (
+    FirstDecisiveConfig,
+    GateConfig,
+    RewardConfig,
+    ScoreJudgeConfig,
+    VersusConfig,
+    build,
+)
+from burnish.rewards.judge_reward import JudgeRewardConfig, LMJudgeConfig
+from burnish.rewards.judges.proxy_rubric import ProxyModelConfig, ProxyRubricConfig
+from burnish.rewards.scorer import checked
+
+JudgedConfig = JudgeRewardConfig | VersusConfig | ProxyRubricConfig
+"""Rewards that ask a language model themselves."""
+
+
+class JudgeCalls(NamedTuple):
+    """What one reward's judge will be asked."""
+
+    reward: str
+    model: str
+    group: int
+    """Calls for one group of answers."""
+    one_order: int
+    """The same if pairs were asked about in one order; equal to `group` where they are."""
+    step: Forecast
+    run: Forecast
+    """All steps and evaluations."""
+    evaluations: int
+    """Calls of all held-out evaluations, part of the run."""
+    has_cache: bool
+    is_replayed: bool
+    """Answered from a record: nothing is called."""
+    warning: str
+    """Where the judge's budget will end before the run does."""
+
+
+class _Asked(NamedTuple):
+    """What one group took."""
+
+    calls: int
+    prompt_tokens: float
+    reply_tokens: int
+    prices: Any
+
+
+async def count_judge_calls(
+    config: Config, task: Task, *, base: str | Path = "."
+) -> list[JudgeCalls]:
+    """One entry for each reward that asks a language model; `task` is one of the run's."""
+    found = []
+    for reward in config.rewards:
+        for judged in judge_rewards(reward):
+            found.append(await _count(config, judged, task, base))
+    return found
+
+
+def judge_rewards(reward: RewardConfig) -> Iterator[JudgedConfig]:
+    """The rewards inside a reward that ask a language model."""
+    if isinstance(reward, JudgeRewardConfig):
+        yield reward
+    elif isinstance(reward, ProxyRubricConfig):
+        if isinstance(reward.proxy, ProxyModelConfig) and reward.asks_proxy:
+            yield reward
+    elif isinstance(reward, VersusConfig):
+        judge = reward.judge
+        if isinstance(judge, JudgeRewardConfig | LMJudgeConfig) or (
+            isinstance(judge, ScoreJudgeConfig) and any(judge_rewards(judge.reward))
+        ):
+            yield reward
+    elif isinstance(reward, GateConfig):
+        yield from judge_rewards(reward.hard)
+        yield from judge_rewards(reward.then)
+    elif isinstance(reward, FirstDecisiveConfig):
+        for part in reward.rewards:
+            yield from judge_rewards(part)
+
+
+async def _count(config: Config, reward: JudgedConfig, task: Task, base: str | Path) -> JudgeCalls:
+    samples, prompts = config.rollout.samples, config.rollout.prompts
+    tokens = config.rollout.max_tokens
+    asked = await _group(reward, task, base, samples, tokens)
+    once = asked
+    if not isinstance(reward, ProxyRubricConfig) and reward.both_orders:
+        once = await _group(_in_one_order(reward), task, base, samples, tokens)
+    held_out = await _group(reward, task, base, 1, tokens)
+    rounds, size = _evaluations(config), config.evaluation.prompts
+    in_step = asked.calls * prompts if isinstance(config.train, PolicyTrain) else 0
+    in_evaluations = held_out.calls * rounds * size
+    run = _forecast(in_step * config.steps + in_evaluations, asked)
+    judge = _language_judge(reward)
+    limits = Budget(calls=None)
+    if isinstance(judge, JudgeRewardConfig):
+        kept = judge.budget
+        limits = Budget(calls=kept.calls, tokens=kept.tokens, usd=kept.usd)
+    return JudgeCalls(
+        reward=reward.title,
+        model=_model(judge),
+        group=asked.calls,
+        one_order=once.calls,
+        step=_forecast(in_step, asked),
+        run=run,
+        evaluations=in_evaluations,
+        has_cache=bool(getattr(judge, "cache", "")),
+        is_replayed=_model(judge).startswith("replay:"),
+        warning=run.warning(limits),
+    )
+
+
+async def _group(
+    reward: JudgedConfig,
+    task: Task,
+    base: str | Path,
+    samples: int,
+    answer_tokens: int,
+) -> _Asked:
+    """Ask about one group of answers with a model that counts."""
+    counting = MeasuringLM("counting")
+    reply, prices = REPLY_TOKENS, None
+    with judges_built() as judges:
+        scorer = build(reward, base=base)
+    for judge in judges:
+        made: Any = judge
+        prices = getattr(made.lm, "prices", None)
+        reply = min(REPLY_TOKENS, made.sampling.max_tokens)
+        made.lm = counting
+        made.cache = made.record = None
+        made.budget, made.repairs = Budget(), 0
+    length = max(1, answer_tokens) * CHARACTERS_A_TOKEN
+    texts = [f"{k} {'word ' * length}"[: max(length, 8)] for k in range(samples)]
+    if isinstance(reward, ProxyRubricConfig):  # only a rubric of a labelled pair is asked about
+        texts = [f"<rubric>{text}</rubric>" for text in texts]
+        task = replace(task, fields={**task.fields, reward.label: 1})
+    responses = [Response(f"answer-{k}", text) for k, text in enumerate(texts)]
+    await checked(scorer, task, responses)
+    calls = len(counting.characters)
+    mean = sum(counting.characters) / CHARACTERS_A_TOKEN / calls if calls else 0.0
+    return _Asked(calls, mean, reply, prices)
+
+
+def _forecast(calls: int, asked: _Asked) -> Forecast:
+    return forecast(
+        calls,
+        prompt_tokens=asked.prompt_tokens,
+        completion_tokens=asked.reply_tokens,
+        prices=asked.prices,
+    )
+
+
+def _in_one_order(
+    reward: JudgeRewardConfig | VersusConfig,
+) -> JudgeRewardConfig | VersusConfig:
+    if isinstance(reward, JudgeRewardConfig):
+        return replace(reward, both_orders=False, rule=None)
+    return replace(reward, both_orders=False)
+
+
+def _evaluations(config: Config) -> int:
+    """Before the first step, after the last, and every so many between."""
+    every, steps = config.evaluation.every, config.steps
+    return 2 + ((steps - 1) // every if every else 0)
+
+
+def _language_judge(
+    reward: RewardConfig | LMJudgeConfig,
+) -> JudgeRewardConfig | LMJudgeConfig | ProxyModelConfig | None:
+    """The first language model that a reward asks."""
+    if isinstance(reward, ProxyRubricConfig):
+        return reward.proxy if isinstance(reward.proxy, ProxyModelConfig) else None
+    if isinstance(reward, JudgeRewardConfig | LMJudgeConfig):
+        return reward
+    if isinstance(reward, VersusConfig):
+        judge = reward.judge
+        if isinstance(judge, ScoreJudgeConfig):
+            return next((_language_judge(one) for one in judge_rewards(judge.reward)), None)
+        return judge if isinstance(judge, JudgeRewardConfig | LMJudgeConfig) else None
+    return None
+
+
+def _model(judge: JudgeRewardConfig | LMJudgeConfig | ProxyModelConfig | None) -> str:
+    if isinstance(judge, LMJudgeConfig):
+        return f"{judge.url}#{judge.model}"
+    return "" if judge is None else judge.model
+
+
+def calls_text(found: JudgeCalls, steps: int) -> str:
+    """One line for people."""
+    if found.is_replayed:
+        return f"reward '{found.reward}' is answered from {found.model}: no calls"
+    one = f" ({found.one_order} in one order)" if found.one_order != found.group else ""
+    held = f", {found.evaluations:,} of them in evaluations" if found.evaluations else ""
+    saved = "what the cache holds is not asked again" if found.has_cache else "no cache is set"
+    money = f", ${found.run.usd:.2f}" if found.run.usd else ""
+    return (
+        f"reward '{found.reward}' asks {found.model}: up to {found.group:,} calls a group{one}, "
+        f"{found.step.calls:,} a step, {found.run.calls:,} for {steps} step{'s' * (steps != 1)}{held} "
+        f"(about {found.run.tokens:,} tokens{money}); {saved}, repairs and refills come on top"
+    )
+
+
+def all_texts(found: Sequence[JudgeCalls], steps: int) -> list[str]:
+    """A line for each judge, and one where its budget will end early."""
+    lines = []
+    for one in found:
+        lines.append(calls_text(one, steps))
+        if one.warning:
+            lines.append(f"reward '{one.reward}': {one.warning}")
+    return lines

@@ -1,0 +1,111 @@
+"""Does a rubric help a judge that never met its author? With it, with another pair's, without.
+
+    rows = await rubric_transfer(cases, [FunctionProxy(mine), ModelProxy(judge)])
+    rows[0].with_rubric.value, rows[0].shuffled.value, rows[0].gain
+
+Every evaluator judges every pair in both orders under three conditions: with the pair's rubric, with
+that of another pair, which has the form but not the content, and without any. A rubric that transfers
+beats both. The headline measure of Proxy-GRM (arXiv 2603.16600).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+from statistics import fmean
+from typing import NamedTuple
+
+from burnish.arguments import as_list, as_whole, refused
+from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
+from burnish.records import Status
+from burnish.rewards.judges.proxy_rubric import Pair, Proxy
+from burnish.rewards.scorer import gather
+from burnish.seeds import derive
+
+NO_RUBRIC = "(no rubric)"
+
+
+class RubricCase(NamedTuple):
+    """A pair with a known better response, and a rubric that was written for it."""
+
+    question: str
+    first: str
+    second: str
+    label: int
+    """1 or 2."""
+    rubric: str
+
+
+class TransferRow(NamedTuple):
+    """One evaluator; accuracies are over the pairs that it answered under all three conditions."""
+
+    evaluator: str
+    with_rubric: Estimate | None
+    shuffled: Estimate | None
+    without: Estimate | None
+    gain: Estimate | None
+    """With the rubric minus with another pair's, on the same pairs."""
+    failed: int
+    """Pairs without an answer under some condition."""
+
+
+async def rubric_transfer(
+    cases: Sequence[RubricCase], evaluators: Sequence[Proxy], *, seed: int = 0
+) -> list[TransferRow]:
+    """Accuracy of each evaluator with, with a shuffled and without a rubric.
+
+    A pair counts 1, 0.5 or 0 by its two orders; an answer that names both or none is wrong.
+    """
+    given = as_list("cases", cases, least=2)
+    for case in given:
+        if not isinstance(case, RubricCase) or case.label not in (1, 2):
+            raise refused("cases", case, "RubricCase(question, first, second, 1 or 2, rubric)")
+    others = _elsewhere(len(given), as_whole("seed", seed))
+    rows = []
+    for evaluator in as_list("evaluators", evaluators, least=1):
+        asked = [
+            partial(_marks, evaluator, case, (case.rubric, given[other].rubric, NO_RUBRIC))
+            for case, other in zip(given, others, strict=True)
+        ]
+        marks = await gather(asked)
+        known = [one for one in marks if one is not None]
+        own, shuffled, without = ([one[place] for one in known] for place in range(3))
+        rows.append(
+            TransferRow(
+                evaluator.name,
+                mean_estimate(own) if known else None,
+                mean_estimate(shuffled) if known else None,
+                mean_estimate(without) if known else None,
+                paired_difference(shuffled, own) if known else None,
+                len(marks) - len(known),
+            )
+        )
+    return rows
+
+
+async def _marks(
+    evaluator: Proxy, case: RubricCase, rubrics: Sequence[str]
+) -> tuple[float, ...] | None:
+    """The mark under each rubric; None where an answer is missing."""
+    pair = Pair(case.question, case.first, case.second)
+    found = []
+    for rubric in rubrics:
+        marks = []
+        for shown, right in ((pair, case.label), (pair.swapped(), 3 - case.label)):
+            reply = await evaluator.choose(shown, rubric)
+            if reply.status is not Status.OK:
+                return None
+            marks.append(float(reply.choice == right))
+        found.append(fmean(marks))
+    return tuple(found)
+
+
+def _elsewhere(count: int, seed: int) -> list[int]:
+    """Another place for each place: a cycle through a seeded order."""
+    order = list(range(count))
+    random.Random(derive(seed, "rubric transfer")).shuffle(order)
+    found = [0] * count
+    for place, other in zip(order, [*order[1:], order[0]], strict=True):
+        found[place] = other
+    return found

@@ -1,0 +1,104 @@
+"""`burnish config`: what each key of a config means, from the schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from burnish.cli.completion import complete_keys
+from burnish.cli.console import emit_json, one_line, out, say
+from burnish.cli.shared_options import AsJson
+
+if TYPE_CHECKING:
+    from burnish.config.reference import Key, Section
+
+
+def config(
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KEY]",
+            help="A key (optimiser.learning_rate) or a table (policy.).",
+            show_default=False,
+            autocompletion=complete_keys,
+        ),
+    ] = "",
+    as_json: AsJson = False,
+) -> int:
+    """Say what a config key means: its type, default and bounds, and what it goes with.
+
+    \b
+      burnish config                            the tables
+      burnish config policy.                    the keys of one
+      burnish config policy.advantage           a slot and its kinds
+      burnish config optimiser.learning_rate    one key
+    """
+    from burnish.config.reference import find, find_section, refuse
+
+    name = key.partition("=")[0].strip()
+    keys = [] if name.endswith(".") else find(name)
+    section = find_section(name)
+    if not keys and section is None:
+        raise refuse(name)
+    if as_json:
+        found = [*keys, *(section.keys if section is not None else ())]
+        for one in found:
+            emit_json(one._asdict())
+        return 0
+    for one in keys:
+        _print_key(one)
+    if section is not None:
+        _print_section(section)
+    if not name:
+        say(
+            "One table: burnish config policy.    One key: burnish config steps    All: docs/config.md"
+        )
+    return 0
+
+
+def _print_key(key: Key) -> None:
+    say(key.key, style="bold")
+    say(f"  {key.meaning}")
+    say(f"  type     {key.type}")
+    say(f"  default  {key.default or 'none: it must be given'}")
+    if key.kinds:
+        table = key.key.rpartition(".")[0]
+        say(f"  with     {table}.kind = {' or '.join(key.kinds)}")
+
+
+def _print_section(section: Section) -> None:
+    if section.kinds:
+        say()
+        say(f"kinds ({section.path}.{section.tag}=...)")
+        _table([(_called(section, kind), text) for kind, text in section.kinds.items()])
+    if section.keys:
+        say()
+        say(f"keys of {section.path or 'a config'}")
+        _table([(_short(section, key), _described(key)) for key in section.keys])
+
+
+def _called(section: Section, kind: str) -> str:
+    also = [name for name, own in section.aliases.items() if own == kind]
+    return ", ".join([kind, *also])
+
+
+def _short(section: Section, key: Key) -> str:
+    return key.key.removeprefix(f"{section.path}.") if section.path else key.key
+
+
+def _described(key: Key) -> str:
+    default = f" Default {key.default}." if key.default else " Must be given."
+    kinds = f" Of {', '.join(key.kinds)}." if key.kinds else ""
+    return f"{key.meaning}{'' if key.elsewhere else default}{kinds}"
+
+
+def _table(rows: list[tuple[str, str]]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2))
+    table.add_column(style="bold", overflow="fold")
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        table.add_row(Text(f"  {name}"), Text(one_line(text)))
+    out.print(table)

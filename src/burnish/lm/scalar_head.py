@@ -1,0 +1,141 @@
+"""A scalar head: one number from a hidden state, and the folders of models that have one.
+
+    head = ScalarHead.fresh(width, std=0.02, seed=1, like=module.head_weight)
+    head(hidden_BD)                                          # (B,)
+    loaded = load_model("runs/rm/checkpoints/step-000100")   # loaded.score_head is its head
+
+A model with a head is written as what transformers calls `...ForSequenceClassification` with one
+label: the trunk's weights, `score.weight` (1, D) without a bias, and no language-model head. The
+score of a text is read at its last token that is no padding, so the padding token must be another
+one than that with which conversations end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from burnish.errors import UserError
+from burnish.lm.tokenizer import Tokenizer
+from burnish.lm.weights import read_json, write_json
+from burnish.records import Message
+
+SCORE = "score.weight"
+CLASSIFIER = "ForSequenceClassification"
+
+
+class ScalarHead(nn.Module):
+    """`w . h`, in float32 also where the model is in half precision."""
+
+    def __init__(self, weight_1D: Tensor) -> None:
+        super().__init__()
+        exact = weight_1D.dtype if weight_1D.dtype == torch.float64 else torch.float32
+        self.weight = nn.Parameter(weight_1D.detach().to(exact))
+
+    @classmethod
+    def fresh(cls, *, std: float, seed: int, like: Tensor) -> ScalarHead:
+        """A head drawn from a seed, for hidden states as wide as `like` (..., D)."""
+        generator = torch.Generator().manual_seed(seed)
+        drawn_1D = std * torch.randn(1, like.shape[-1], generator=generator, dtype=torch.float64)
+        return cls(drawn_1D.to(device=like.device, dtype=like.dtype))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> (...)."""
+        return F.linear(hidden.to(self.weight.dtype), self.weight).squeeze(-1)
+
+
+def is_classifier(config: Mapping[str, Any]) -> bool:
+    """Whether a `config.json` is that of a model with a classification head."""
+    named = config.get("architectures")
+    return isinstance(named, list) and any(str(name).endswith(CLASSIFIER) for name in named)
+
+
+def score_weight(folder: Path, weights: Mapping[str, Tensor]) -> Tensor:
+    """The weight (1, D) of the head among a classifier's weights; other heads are refused."""
+    found = weights.get(SCORE)
+    if found is None:
+        raise UserError(
+            f"{folder} is a classifier without {SCORE}; expected a head of one linear map, as "
+            "transformers' causal families have it"
+        )
+    if found.ndim != 2 or found.shape[0] != 1:
+        raise UserError(
+            f"{folder}: {SCORE} has shape {tuple(found.shape)}; expected (1, D): a reward model "
+            "has one label"
+        )
+    if "score.bias" in weights:
+        raise UserError(f"{folder}: its head has a bias; expected {SCORE} alone")
+    return found
+
+
+def as_classifier(tokenizer: Tokenizer, config: dict[str, Any]) -> dict[str, Any]:
+    """The config under which transformers loads the model with its head."""
+    config = {name: value for name, value in config.items() if name != "num_labels"}
+    return {
+        **config,
+        "architectures": [_classifier_name(config)],
+        "id2label": {"0": "reward"},
+        "label2id": {"reward": 0},
+        "problem_type": "regression",
+        "pad_token_id": padding_token(tokenizer),
+    }
+
+
+def _classifier_name(config: Mapping[str, Any]) -> str:
+    """`LlamaForSequenceClassification` for `LlamaForCausalLM`."""
+    first = str((config.get("architectures") or ["Model"])[0])
+    for ending in ("ForCausalLM", "LMHeadModel", CLASSIFIER):
+        if first.endswith(ending):
+            return first.removesuffix(ending) + CLASSIFIER
+    return first + CLASSIFIER
+
+
+def classifier_weights(
+    head: ScalarHead, weights: Mapping[str, Tensor], head_prefix: str
+) -> dict[str, Tensor]:
+    """The weights of the classifier: no language-model head, and the score."""
+    kept = {name: value for name, value in weights.items() if not name.startswith(head_prefix)}
+    return {**kept, SCORE: head.weight.detach()}
+
+
+# --- what is scored
+
+
+def scored_ids(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
+    """A whole conversation as the ids that a reward model reads.
+
+    The chat template's own text, as everyone's reward models get it. Without a template the text
+    is closed by the end token, so that the last token says that it is the last.
+    """
+    ids = tokenizer.render(messages, add_generation_prompt=False)
+    if tokenizer.template is None and tokenizer.eos_ids and ids[-1:] != [tokenizer.eos_ids[0]]:
+        ids = [*ids, tokenizer.eos_ids[0]]
+    return ids
+
+
+def padding_token(tokenizer: Tokenizer) -> int:
+    """A padding token that no scored conversation ends with: the tokenizer's, or another one."""
+    try:
+        last = scored_ids(tokenizer, [Message("user", "a"), Message("assistant", "b")])[-1]
+    except UserError:  # a template for other roles
+        last = -1
+    added = tokenizer.backend.get_added_tokens_decoder()
+    specials = sorted(i for i, token in added.items() if token.special)
+    others = [i for i in specials if i not in tokenizer.eos_ids]
+    candidates = [tokenizer.pad_id, *others, *specials, 0, 1]
+    return next(i for i in candidates if i != last)
+
+
+def write_padding(tokenizer: Tokenizer, folder: Path) -> None:
+    """Name that padding token in the tokenizer's settings, where it is another one."""
+    pad = padding_token(tokenizer)
+    file = folder / "tokenizer_config.json"
+    text = tokenizer.backend.id_to_token(pad)
+    settings = read_json(file)
+    if text is not None and settings.get("pad_token") != text:
+        write_json(file, {**settings, "pad_token": text})

@@ -1,0 +1,462 @@
+"""A judge in training is paid for its verdict, and for a rubric from which another judge decides.
+
+    [[rewards]]
+    kind = "proxy_rubric"                 # the task has question, response_1, response_2 and label
+    proxy = { kind = "model", model = "http://127.0.0.1:8000/v1#proxy" }
+
+    scorer = ProxyVerifiedRubric(proxy=FunctionProxy(my_function))
+
+Proxy-GRM (arXiv 2603.16600). The proxy sees the question, both responses and the rubric, never the
+judge's evaluation or verdict, and the responses in the opposite order, so that a taste for a place is
+not passed on. Where we differ: a proxy that fails gives no reward instead of 0, which would lie
+between right and wrong; a rubric that names a winner counts as wrong; one that is missing or empty
+too, for that is the judge's own fault.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import anyio
+import anyio.to_thread
+
+from burnish.arguments import as_number, as_numbers, as_whole, as_word, refused
+from burnish.errors import RewardError, UserError
+from burnish.records import Evidence, Response, Reward, Status, Task, Visibility
+from burnish.rewards.checks.base import CheckConfig
+from burnish.rewards.deadline import Call, call_each
+from burnish.rewards.fingerprint import function_fingerprint
+from burnish.rewards.judge_reward import BaseJudgeConfig, FunctionJudgeConfig, JudgeRewardConfig
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import (
+    Question,
+    as_user,
+    check_template,
+    fill,
+    mark_for,
+    wording,
+)
+from burnish.rewards.judges.proxy_grm import (
+    VARIANTS,
+    WEIGHTS,
+    accuracy_reward,
+    compose,
+    extract_rubric,
+    format_ok,
+    leaks,
+    proxy_choice,
+    variant_score,
+    weights_ok,
+    without_leaks,
+)
+from burnish.rewards.scorer import Scope, gather
+from burnish.seeds import digest
+from burnish.source import describe, find_function, is_cancelled
+from burnish.user_code import calling_user_code
+
+MOST_CACHED = 20_000
+"""Answers that a reward remembers; the oldest goes first."""
+_LABELS: Mapping[Any, int] = {1: 1, 2: 2, "1": 1, "2": 2, "a": 1, "b": 2}
+_BLANKS = ("request", "first", "second", "rubric")
+
+Value = Literal["total", "accuracy", "proxy", "format", "leak", "weights"]
+
+
+class Pair(NamedTuple):
+    """What a proxy is shown beside the rubric."""
+
+    question: str
+    first: str
+    second: str
+
+    def swapped(self) -> Pair:
+        return Pair(self.question, self.second, self.first)
+
+
+class ProxyReply(NamedTuple):
+    """What a proxy said."""
+
+    choice: int | None
+    """1 or 2, by what it was shown; None where it named both, none, or failed."""
+    said: str = ""
+    status: Status = Status.OK
+    reason: str = ""
+
+
+class Proxy(Protocol):
+    """Anything that picks a response by a rubric."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    async def choose(self, pair: Pair, rubric: str) -> ProxyReply:
+        """Which response is better by the rubric."""
+        ...
+
+
+class FunctionProxy:
+    """Your own function of (question, first, second, rubric): 1, 2, None or a text that names one."""
+
+    def __init__(
+        self, function: Callable[..., Any], *, deadline_s: float = 30.0, **options: Any
+    ) -> None:
+        self.function, self.options = function, options
+        self.deadline_s = as_number("deadline_s", deadline_s, above=0)
+        self.name = getattr(function, "__name__", type(function).__name__)
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(function_fingerprint(self.function), repr(sorted(self.options.items())))
+
+    async def choose(self, pair: Pair, rubric: str) -> ProxyReply:
+        call = await self._call(*pair, rubric)
+        if call.failure is not None:
+            return ProxyReply(None, "", *call.failure)
+        if isinstance(call.value, str):
+            return ProxyReply(proxy_choice(call.value), call.value)
+        if call.value not in (None, 1, 2) or isinstance(call.value, bool):
+            raise RewardError(
+                f"proxy '{self.name}' returned {call.value!r:.60}; expected 1, 2, None or a text"
+            )
+        return ProxyReply(call.value, str(call.value))
+
+    async def _call(self, *arguments: str) -> Call:
+        if not inspect.iscoroutinefunction(self.function):
+            names = ("question", "first", "second", "rubric")
+            given = dict(zip(names, arguments, strict=True))
+            cancelled = threading.Event()
+            work = partial(self._positional, given)
+            try:
+                calls = await anyio.to_thread.run_sync(
+                    partial(call_each, work, [{}], self.deadline_s, cancelled),
+                    abandon_on_cancel=True,
+                )
+            finally:
+                cancelled.set()
+            return calls[0]
+        try:
+            with anyio.move_on_after(self.deadline_s), calling_user_code():
+                return Call(await self.function(*arguments, **self.options))
+            return Call(failure=(Status.TIMEOUT, f"no answer within {self.deadline_s:g} s"))
+        except (UserError, RewardError):
+            raise
+        except BaseException as error:  # boundary: a proxy is foreign code
+            if is_cancelled(error):
+                raise
+            return Call(failure=(Status.REWARD_ERROR, describe(error)))
+
+    def _positional(self, given: Mapping[str, str]) -> Any:
+        return self.function(*given.values(), **self.options)
+
+
+class ModelProxy:
+    """A language model, in this process or behind a server, that is asked to follow the rubric."""
+
+    def __init__(self, judge: JudgeModel, template: str | None = None) -> None:
+        self.judge, self.name = judge, judge.name
+        self.template = wording("proxy") if template is None else template
+        check_template(self.template, _BLANKS, f"proxy '{self.name}'")
+
+    @property
+    def fingerprint(self) -> str:
+        return digest("ModelProxy", self.judge.fingerprint, self.template)
+
+    async def choose(self, pair: Pair, rubric: str) -> ProxyReply:
+        values = dict(zip(_BLANKS, (*pair, rubric), strict=True))
+        values["mark"] = mark_for(*values.values())
+        question = Question("proxy", as_user(fill(self.template, values)))
+        # A reply that names both or none is an answer: the rubric does not decide.
+        reply = await self.judge.ask(question, lambda text: (proxy_choice(text), text))
+        if reply.verdict is None:
+            return ProxyReply(None, "", reply.status, reply.reason)
+        return ProxyReply(*reply.verdict)
+
+
+@dataclass(frozen=True)
+class RubricReading:
+    """How the replies of the judge in training are read."""
+
+    strict: bool = True
+    """No white space between the three blocks."""
+    lenient: bool = False
+    """Read a verdict without its answer block, as published; it pays for leaving the block out."""
+    guard: Literal["refuse", "strip", "off"] = "refuse"
+    """A rubric that names a winner: counts as wrong, or loses these sentences, or is let through."""
+    order: Literal["opposite", "same"] = "opposite"
+    """In which order the proxy sees the two responses."""
+    question: str = "question"
+    first: str = "response_1"
+    second: str = "response_2"
+    label: str = "label"
+    """Task fields."""
+
+    def __post_init__(self) -> None:
+        as_word("guard", self.guard, ("refuse", "strip", "off"))
+        as_word("order", self.order, ("opposite", "same"))
+
+
+class _Proxied(NamedTuple):
+    """What became of a rubric."""
+
+    reward: float | None
+    saw: str
+    is_leak: bool = False
+    status: Status = Status.OK
+    said: str = ""
+
+
+class ProxyVerifiedRubric:
+    """Accuracy, proxy and format of a judge's reply as one reward, or one of the three.
+
+    `value="total"` is the weighted sum, or a published `variant`. With a proxy that failed it has no
+    value, unless `missing="outcome"`: then accuracy and format alone. Recipes that normalise each
+    reward on its own take the three values as three rewards, so that only the proxy's is missing.
+    """
+
+    scope = Scope.POINT
+
+    def __init__(
+        self,
+        judge: RubricReading | None = None,
+        proxy: Proxy | Callable[..., Any] | None = None,
+        weights: Sequence[float] = WEIGHTS,
+        *,
+        variant: int = 0,
+        value: Value = "total",
+        missing: Literal["none", "outcome"] = "none",
+        name: str = "proxy_rubric",
+        weight: float = 1.0,
+    ) -> None:
+        self.reading, self.name, self.weight = judge or RubricReading(), name, weight
+        self.weights = as_numbers("weights", weights)
+        if len(self.weights) != 3:
+            raise refused("weights", weights, "three numbers: accuracy, proxy, format")
+        self.variant = as_whole("variant", variant, low=0, high=max(VARIANTS))
+        if self.variant and tuple(self.weights) != WEIGHTS:
+            raise refused("weights", weights, f"{WEIGHTS} with variant {variant}, which fixes them")
+        self.value = as_word("value", value, Value.__args__)  # type: ignore[attr-defined]
+        self.missing = as_word("missing", missing, ("none", "outcome"))
+        if callable(proxy) and not hasattr(proxy, "choose"):
+            proxy = FunctionProxy(proxy)
+        self.proxy: Any = proxy
+        self.asks_proxy = _asks_proxy(value, self.variant, self.weights)
+        if self.asks_proxy and not hasattr(proxy, "choose"):
+            raise refused(
+                "proxy", proxy, "a function of (question, first, second, rubric), or a Proxy"
+            )
+        reading = self.reading
+        asked = {reading.question, reading.first, reading.second} if self.asks_proxy else set()
+        read = {reading.label} if value in ("total", "accuracy", "proxy") else set()
+        self.needs = frozenset(asked | read)
+        self._known: OrderedDict[str, ProxyReply] = OrderedDict()
+
+    @property
+    def fingerprint(self) -> str:
+        settings = (self.reading, self.weights, self.variant, self.value, self.missing)
+        proxy = self.proxy.fingerprint if self.asks_proxy else ""
+        return digest("ProxyVerifiedRubric", proxy, repr(settings))
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        label = None
+        if self.reading.label in self.needs:
+            given = task.fields.get(self.reading.label)
+            is_plain = isinstance(given, int | float | str) and not isinstance(given, bool)
+            label = _LABELS.get(given) if is_plain else None
+            if label is None:
+                why = f"the field '{self.reading.label}' is {given!r:.40}, expected 1 or 2"
+                return [Reward.failed(self.name, Status.ABSTAIN, why) for _ in responses]
+        return await gather([partial(self._score, task, one, label) for one in responses])
+
+    async def _score(self, task: Task, response: Response, label: int | None) -> Reward:
+        text, reading = response.text, self.reading
+        has_format = bool(format_ok(text, strict=reading.strict))
+        if label is None:
+            rubric = extract_rubric(text) or ""
+            seen = {
+                "format": has_format,
+                "leak": bool(leaks(rubric)),
+                "weights": weights_ok(rubric),
+            }
+            return self._one(float(seen[self.value]), "")
+        acc = accuracy_reward((text, label), lenient=reading.lenient)
+        if self.value == "accuracy":
+            return self._one(acc, f"verdict {'right' if acc > 0 else 'wrong'}")
+        found = _Proxied(None, "the proxy is not asked")
+        if self.asks_proxy:
+            found = await self._proxied(task, text, label)
+        evidence = (
+            Evidence(self.name, found.saw),
+            *([Evidence(self.proxy.name, found.said)] if found.said else []),
+        )
+        failed = partial(Reward.failed, self.name, found.status, found.saw, evidence=evidence)
+        if self.value == "proxy":
+            if found.reward is None:
+                return failed()
+            return Reward(self.name, found.reward, evidence=evidence)
+        parts = self._parts(acc, found, has_format)
+        if found.status is not Status.OK and self.missing == "none":
+            return failed(parts=parts)
+        return Reward(
+            self.name, self._total(acc, found.reward, has_format), parts=parts, evidence=evidence
+        )
+
+    def _total(self, acc: float, prox: float | None, has_format: bool) -> float:
+        if self.variant:
+            return variant_score(self.variant, acc, prox, has_format)
+        return float(compose("additive", has_format, self.weights, acc=acc, prox=prox))
+
+    def _parts(self, acc: float, found: _Proxied, has_format: bool) -> tuple[Reward, ...]:
+        for_acc, for_prox, for_format = self.weights
+        parts = [Reward("accuracy", acc, weight=for_acc)]
+        if found.reward is not None:
+            parts.append(Reward("proxy", found.reward, weight=for_prox))
+        elif found.status is not Status.OK:
+            parts.append(Reward.failed("proxy", found.status, found.saw, weight=for_prox))
+        return (*parts, Reward("format", float(has_format), weight=for_format))
+
+    def _one(self, value: float, saw: str) -> Reward:
+        sight = Visibility.ORACLE if self.value == "accuracy" else Visibility.VISIBLE
+        told = (Evidence(self.name, saw, visibility=sight),) if saw else ()
+        return Reward(self.name, value, evidence=told)
+
+    async def _proxied(self, task: Task, text: str, label: int) -> _Proxied:
+        rubric = extract_rubric(text)
+        if rubric is None:
+            return _Proxied(-1.0, "no rubric: its block is missing, empty or not closed")
+        named = leaks(rubric)
+        if named and self.reading.guard == "refuse":
+            return _Proxied(-1.0, f"the rubric names a winner: {named[0].strip()!r:.120}", True)
+        if named and self.reading.guard == "strip":
+            rubric = without_leaks(rubric)
+            if rubric is None:
+                return _Proxied(-1.0, "the rubric does nothing but name a winner", True)
+        fields = [str(task.fields.get(name, "")) for name in _places(self.reading)]
+        is_opposite = self.reading.order == "opposite"
+        pair = Pair(*fields).swapped() if is_opposite else Pair(*fields)
+        reply = await self._choose(pair, rubric)
+        if reply.status is not Status.OK:
+            return _Proxied(None, f"the proxy failed: {reply.reason}", bool(named), reply.status)
+        choice = 3 - reply.choice if reply.choice and is_opposite else reply.choice
+        right = "right" if choice == label else "wrong" if choice else "undecided"
+        return _Proxied(
+            1.0 if choice == label else -1.0,
+            f"from the rubric alone the proxy is {right}",
+            bool(named),
+            said=reply.said,
+        )
+
+    async def _choose(self, pair: Pair, rubric: str) -> ProxyReply:
+        """Ask once for each pair and rubric; a failure is asked again next time."""
+        key = digest(*(text.encode("utf-8", "surrogatepass") for text in (*pair, rubric)))
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key]
+        reply: ProxyReply = await self.proxy.choose(pair, rubric)
+        if reply.status is Status.OK:
+            self._known[key] = reply
+            while len(self._known) > MOST_CACHED:
+                self._known.popitem(last=False)
+        return reply
+
+
+def _asks_proxy(value: Value, variant: int, weights: Sequence[float]) -> bool:
+    """Whether the value depends on what a proxy says."""
+    return value == "proxy" or (value == "total" and bool(variant or weights[1]))
+
+
+def _places(reading: RubricReading) -> tuple[str, str, str]:
+    return reading.question, reading.first, reading.second
+
+
+class ProxyModelConfig(BaseJudgeConfig, frozen=True, tag="model"):
+    """A language model as the proxy."""
+
+    model: str
+    """smollm2, tiny, a model folder, http://host:port/v1#model or replay:FILE.jsonl."""
+    template: str | None = None
+    """Another wording, with the blanks {request}, {first}, {second} and {rubric}."""
+    max_tokens: int = 1024
+    """Of one reply."""
+    deadline_s: float = 120.0
+    """Wall clock of one call."""
+    cache: str = ""
+    """JSON-lines file with replies that need not be paid for again."""
+    record: str = ""
+    """JSON-lines file to which every question and raw reply is appended."""
+    api_key_env: str = ""
+    """Name of the environment variable that holds the server's key."""
+    concurrency: int = 16
+    """Requests under way at a server at once."""
+
+    def build(self, base: str | Path) -> ModelProxy:
+        """The proxy; nothing is asked or loaded yet."""
+        settings = {key: getattr(self, key) for key in self.__struct_fields__ if key != "template"}
+        asked = JudgeRewardConfig(method="direct", repairs=0, **settings)
+        return ModelProxy(asked.judge_model(base), self.template)
+
+
+class ProxyRubricConfig(CheckConfig, frozen=True, tag="proxy_rubric"):
+    """A judge's verdict, and what another judge makes of its rubric (Proxy-GRM): -2.5 to 3."""
+
+    proxy: ProxyModelConfig | FunctionJudgeConfig | None = None
+    """Who decides from the rubric alone: a model, or your function of (question, first, second,
+    rubric). None where `value` needs none, or with a weight of 0 for the proxy."""
+    value: Value = "total"
+    """The sum; or one of accuracy (1, -1), proxy (1, -1), format (1, 0), leak (1, 0),
+    weights (1 where the percentages of the rubric add up to 100)."""
+    weights: tuple[float, float, float] = WEIGHTS
+    """Of accuracy, proxy and format."""
+    variant: int = 0
+    """0 is the sum; 1 to 10 are the published ways to couple verdict and rubric."""
+    missing: Literal["none", "outcome"] = "none"
+    """With a proxy that failed: no value, or that of accuracy and format."""
+    strict: bool = True
+    """No white space between the three blocks."""
+    lenient: bool = False
+    """Read a verdict without its answer block, as published."""
+    guard: Literal["refuse", "strip", "off"] = "refuse"
+    """A rubric that names a winner counts as wrong, loses these sentences, or is let through."""
+    order: Literal["opposite", "same"] = "opposite"
+    """In which order the proxy sees the two responses."""
+    question: str = "question"
+    """Task field with what the responses answer."""
+    first: str = "response_1"
+    """Task field with response 1."""
+    second: str = "response_2"
+    """Task field with response 2."""
+    label: str = "label"
+    """Task field with the better one: 1, 2, "a" or "b"."""
+
+    @property
+    def asks_proxy(self) -> bool:
+        """Whether its value depends on the proxy; without that none is asked."""
+        return _asks_proxy(self.value, self.variant, self.weights)
+
+    def build(self, base: str | Path) -> ProxyVerifiedRubric:
+        """The reward, with its proxy if it asks one."""
+        names = RubricReading.__dataclass_fields__
+        reading = RubricReading(**{name: getattr(self, name) for name in names})
+        proxy: Proxy | None = None
+        if isinstance(self.proxy, ProxyModelConfig):
+            proxy = self.proxy.build(base)
+        elif self.proxy is not None:
+            function = find_function(self.proxy.path, "proxy", Path(base))
+            proxy = FunctionProxy(function, deadline_s=self.proxy.deadline_s, **self.proxy.options)
+        return ProxyVerifiedRubric(
+            reading,
+            proxy,
+            self.weights,
+            variant=self.variant,
+            value=self.value,
+            missing=self.missing,
+            name=self.title,
+            weight=self.weight,
+        )

@@ -1,0 +1,404 @@
+"""DIR's penalty in training: a head for each attribute, its own optimiser, queue and lambda.
+
+    penalty = BiasPenalty({"length": BiasSettings(lam=1.0)}, width=576)
+    found = penalty(h_chosen, h_rejected, {"length": labels})
+    (bradley_terry + found.loss).backward()         # reaches the reward model, never the heads
+
+Each call first trains the heads on detached states, then computes the penalty with the heads as they
+are. `tensors()` and `load()` carry heads, moments, queues and lambdas through a checkpoint bit for bit.
+From DIR (arXiv 2512.23461), whose defaults these are. Ours beside it: several attributes at once, the
+queue of past differences, and a lambda that follows a target (`target_auc`), because a large constant one
+overshoots: the model then prefers the opposite.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from burnish.arguments import as_number, as_whole, as_word, refused
+from burnish.errors import ArgumentError
+from burnish.numbers import plain
+from burnish.rewards.models.bias_settings import BiasSettings
+from burnish.rewards.models.dir import (
+    LEFT_OUT,
+    Representation,
+    club,
+    club_weights,
+    gather_rows,
+    head_cross_entropy,
+    represent,
+)
+from burnish.rewards.models.pair_metrics import auc
+from burnish.seeds import derive
+from burnish.tensors import as_finite, check_shape, check_tensor
+
+if TYPE_CHECKING:
+    from burnish.tensors import Numbers
+
+logger = logging.getLogger(__name__)
+
+_AUC_MEMORY = 0.9
+"""Share of the running probe AUC that a step keeps: one batch is too few pairs to judge by."""
+
+
+class Penalty(NamedTuple):
+    """What a batch costs, and what was measured on the way."""
+
+    loss: Tensor | None
+    """Sum of lambda times CLUB over the attributes; None where no attribute has one."""
+    metrics: dict[str, float]
+    """By `ATTRIBUTE/measure`; what has no value is left out."""
+
+
+class BiasHead(nn.Module):
+    """`q(attribute | pair)`: Linear, ReLU, Linear, with an AdamW that only it uses."""
+
+    def __init__(
+        self,
+        width: int,
+        classes: int = 2,
+        hidden: int = 1024,
+        *,
+        learning_rate: float = 1e-4,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        as_whole("width", width, low=1)
+        self.first, self.second = nn.Linear(width, hidden), nn.Linear(hidden, classes)
+        # Drawn apart from the global generator, so that the model's own randomness stays as it is.
+        draw = torch.Generator().manual_seed(derive(seed, "bias head"))
+        for layer in (self.first, self.second):
+            bound = 1 / math.sqrt(layer.in_features)
+            for values in (layer.weight, layer.bias):
+                nn.init.uniform_(values, -bound, bound, generator=draw)
+        self.optimiser = torch.optim.AdamW(self.parameters(), lr=learning_rate)
+
+    def forward(self, pairs_ND: Tensor) -> Tensor:
+        """Logits: (N, D) -> (N, C), float32 whatever the states are."""
+        logits: Tensor = self.second(torch.relu(self.first(pairs_ND.float())))
+        return logits
+
+    def frozen(self, pairs_ND: Tensor) -> Tensor:
+        """Logits whose gradient reaches the pairs but not the head."""
+        weights = {name: values.detach() for name, values in self.named_parameters()}
+        logits: Tensor = torch.func.functional_call(self, weights, (pairs_ND,))
+        return logits
+
+    def fit(self, pairs_ND: Tensor, labels_N: Tensor, steps: int) -> float | None:
+        """Train on pairs without their graph; the last loss, or None where there was nothing to learn.
+
+        One class alone would only teach the head that class, so such a batch is passed over.
+        """
+        pairs_ND, known_N = pairs_ND.detach(), labels_N[labels_N >= 0]
+        if not len(known_N) or bool((known_N == known_N[0]).all()):
+            return None
+        loss = None
+        with torch.enable_grad():
+            for _ in range(steps):
+                self.optimiser.zero_grad(set_to_none=True)
+                loss = head_cross_entropy(self(pairs_ND), labels_N)
+                if not bool(loss.detach().isfinite()):
+                    self.optimiser.zero_grad(set_to_none=True)
+                    return None
+                loss.backward()  # type: ignore[no-untyped-call]
+                self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return None if loss is None else loss.item()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights, moments and step counts, by name."""
+        found = {name: values.detach() for name, values in self.named_parameters()}
+        for name, values in self.named_parameters():
+            for key, moment in self.optimiser.state.get(values, {}).items():
+                found[f"{name}.{key}"] = moment
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take what `tensors()` gave."""
+        parameters = dict(self.named_parameters())
+        moments = [name for name in tensors if name not in parameters]
+        missing = set(parameters) - set(tensors)
+        if missing:
+            raise ArgumentError(f"bias head: {', '.join(sorted(missing))} missing from its state")
+        with torch.no_grad():
+            for name, values in parameters.items():
+                check_shape(tensors[name], f"bias head: {name}", tuple(values.shape))
+                values.copy_(tensors[name])
+        for name in moments:
+            owner, key = name.rsplit(".", 1)
+            value = tensors[name].clone()
+            # AdamW counts its steps on the CPU.
+            at = value if key == "step" else value.to(parameters[owner].device)
+            self.optimiser.state[parameters[owner]][key] = at
+
+
+class BiasPenalty:
+    """DIR over named attributes. A lambda of 0 with no target computes nothing at all."""
+
+    def __init__(
+        self,
+        attributes: Mapping[str, BiasSettings],
+        width: int,
+        *,
+        representation: Representation = "difference",
+        device: torch.device | str = "cpu",
+        seed: int = 0,
+    ) -> None:
+        as_word("representation", representation, get_args(Representation))
+        self.representation: Representation = representation
+        self.settings = dict(attributes)
+        size = as_whole("width", width, low=1) * (2 if representation == "concat" else 1)
+        self.heads: dict[str, BiasHead] = {}
+        self.lam = {name: settings.lam for name, settings in self.settings.items()}
+        self.auc: dict[str, float] = {}
+        self.past: dict[str, tuple[Tensor, Tensor]] = {}
+        self.dropped = 0
+        """Batches whose penalty was left out because a logit was not finite."""
+        self._told: set[str] = set()
+        self._ready: dict[str, tuple[Tensor, Tensor]] = {}
+        for name, settings in self.settings.items():
+            head = BiasHead(
+                size,
+                settings.classes,
+                settings.head_width,
+                learning_rate=settings.head_learning_rate,
+                seed=derive(seed, name),
+            )
+            self.heads[name] = head.to(device)
+            empty = torch.zeros(0, dtype=torch.long, device=device)
+            self.past[name] = (torch.zeros(0, size, device=device), empty)
+
+    def __call__(self, h_chosen: Tensor, h_rejected: Tensor, labels: Mapping[str, Any]) -> Penalty:
+        """The penalty of a batch: (N, d) twice, and (N,) classes by attribute, -1 or None for none.
+
+        Over several processes it is that of the whole batch, for gradients that are averaged.
+        """
+        check_tensor(h_chosen, "h_chosen", "(N, d)", 2)
+        check_tensor(h_rejected, "h_rejected", "(N, d)", 2)
+        check_shape(h_rejected, "h_rejected", tuple(h_chosen.shape))
+        if not self.active:
+            return Penalty(None, {})
+        local_N = {name: self.labels(name, labels, len(h_chosen)) for name in self.active}
+        pairs_ND = gather_rows(represent(h_chosen, h_rejected, self.representation))
+        whole_N = {
+            name: gather_rows(values.to(pairs_ND.device)) for name, values in local_N.items()
+        }
+        metrics = self.prepare(pairs_ND.detach(), whole_N)
+        return Penalty(self.part(pairs_ND, torch.arange(len(pairs_ND))), metrics)
+
+    @property
+    def active(self) -> list[str]:
+        """Attributes that have a weight, or may get one."""
+        return [name for name, one in self.settings.items() if one.lam or one.target_auc]
+
+    def labels(self, name: str, labels: Mapping[str, Any], pairs: int) -> Tensor:
+        """The classes of one attribute, checked; -1 for none."""
+        if name not in labels:
+            raise refused("labels", sorted(labels), f"labels of {name} too")
+        return _labels(labels[name], name, pairs, self.settings[name].classes)
+
+    def prepare(
+        self, pairs_ND: Tensor, labels: Mapping[str, Tensor], *, learn: bool = True
+    ) -> dict[str, float]:
+        """Train the heads on all pairs of a step, and fix what `part` adds up.
+
+        `pairs_ND` are represented pairs without their graph, equal on every process; `learn=False`
+        leaves heads, lambdas and queues as they are. Gives the metrics.
+        """
+        metrics: dict[str, float] = {}
+        self._ready = {}
+        for name in self.active:
+            found = self._prepare(name, pairs_ND, labels[name].to(pairs_ND.device), learn)
+            metrics |= {f"{name}/{measure}": value for measure, value in found.items()}
+        return metrics
+
+    def part(self, pairs_PD: Tensor, places_P: Tensor) -> Tensor | None:
+        """What these of the prepared pairs add to the penalty, with its graph; None for nothing.
+
+        The parts of a step add up to its penalty, however it is cut: the covariance of the whole step
+        is a sum over pairs once the shares of the classes are known.
+        """
+        found = []
+        for name, (weight_NC, shift_C) in self._ready.items():
+            logits_PC = self.heads[name].frozen(pairs_PD) - shift_C
+            found.append((logits_PC * weight_NC[places_P.to(weight_NC.device)]).sum())
+        return torch.stack(found).sum() if found else None
+
+    def _prepare(
+        self, name: str, pairs_ND: Tensor, labels_N: Tensor, learn: bool
+    ) -> dict[str, float]:
+        settings, head = self.settings[name], self.heads[name]
+        past_QD, past_Q = self.past[name]
+        known_N = labels_N >= 0
+        metrics: dict[str, float] = {"pairs": float(known_N.sum())}
+        pairs_ND = pairs_ND.float()
+        if learn and bool(pairs_ND.isfinite().all()):
+            # Before the head has seen these pairs: what it then finds is not memory.
+            self._follow(name, head, pairs_ND, labels_N, metrics)
+            every_ND, every_N = torch.cat([past_QD, pairs_ND]), torch.cat([past_Q, labels_N])
+            fitted = head.fit(every_ND, every_N, settings.head_steps)
+            metrics |= {} if fitted is None else {"head_loss": fitted}
+        with torch.no_grad():
+            logits_NC = head(pairs_ND)
+        if not bool(logits_NC.isfinite().all()):
+            self.dropped += learn
+            return {**metrics, "dropped": 1.0}
+        self._warn_of_one(name, int(metrics["pairs"]) + len(past_Q))
+        mi = float(club(logits_NC, labels_N, past_Q))
+        metrics |= {"mi": mi, "lam": self.lam[name]}
+        if mi >= 0 or settings.clamp == "none":
+            weight_NC, shift_C = club_weights(logits_NC, labels_N, past_Q)
+            self._ready[name] = (self.lam[name] * weight_NC, shift_C)
+        if learn and settings.queue:
+            self.past[name] = (
+                torch.cat([past_QD, pairs_ND[known_N]])[-settings.queue :],
+                torch.cat([past_Q, labels_N[known_N]])[-settings.queue :],
+            )
+        return metrics
+
+    def _warn_of_one(self, name: str, pairs: int) -> None:
+        if pairs < 2 and name not in self._told:
+            self._told.add(name)
+            logger.warning(
+                "attribute '%s': MI batch too small, the penalty of a single pair is 0; raise the "
+                "batch or give the attribute a queue",
+                name,
+            )
+
+    def _follow(
+        self,
+        name: str,
+        head: BiasHead,
+        pairs_ND: Tensor,
+        labels_N: Tensor,
+        metrics: dict[str, float],
+    ) -> None:
+        """Measure how well the head finds the attribute, and move lambda towards its target."""
+        settings = self.settings[name]
+        with torch.no_grad():
+            found = _head_auc(head(pairs_ND), labels_N)
+        if found is None:
+            return
+        before = self.auc.get(name, found)
+        self.auc[name] = _AUC_MEMORY * before + (1 - _AUC_MEMORY) * found
+        metrics["probe_auc"] = self.auc[name]
+        if settings.target_auc is not None:
+            self.lam[name] = dual_lambda(
+                self.lam[name],
+                self.auc[name],
+                settings.target_auc,
+                rate=settings.lam_rate,
+                most=settings.lam_most,
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that an exact resume needs, by name, as safetensors stores it."""
+        found: dict[str, Tensor] = {"dropped": torch.tensor(self.dropped)}
+        for name, head in self.heads.items():
+            found |= {f"{name}.head.{key}": values for key, values in head.tensors().items()}
+            found[f"{name}.past"], found[f"{name}.past_labels"] = self.past[name]
+            numbers = [self.lam[name], self.auc.get(name, math.nan)]
+            found[f"{name}.lam_auc"] = torch.tensor(numbers, dtype=torch.float64)
+        return {name: values.contiguous() for name, values in found.items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take what `tensors()` gave."""
+        for name, head in self.heads.items():
+            mine = {
+                key.removeprefix(f"{name}."): values
+                for key, values in tensors.items()
+                if key.startswith(f"{name}.")
+            }
+            if not {"past", "past_labels", "lam_auc"} <= set(mine):
+                raise ArgumentError(f"bias penalty: the checkpoint has no state of '{name}'")
+            head.load({k.removeprefix("head."): v for k, v in mine.items() if k[:5] == "head."})
+            device = next(head.parameters()).device
+            self.past[name] = mine["past"].to(device), mine["past_labels"].to(device)
+            lam, running = mine["lam_auc"].tolist()
+            self.lam[name] = lam
+            if not math.isnan(running):
+                self.auc[name] = running
+        self.dropped = int(tensors["dropped"])
+
+
+def dual_lambda(
+    lam: float, auc: float, target: float = 0.55, *, rate: float = 0.1, most: float = 10.0
+) -> float:
+    """One step of dual ascent: `lam + rate * (auc - target)`, kept within 0 and `most`.
+
+    `auc` says how well a head finds the attribute: above the target lambda grows, below it falls, so
+    that it stops before the model prefers the opposite.
+    """
+    lam = as_number("lam", lam, low=0)
+    auc = as_number("auc", auc, low=0, high=1)
+    target = as_number("target", target, low=0, high=1)
+    rate, most = as_number("rate", rate, above=0), as_number("most", most, low=0)
+    return min(max(lam + rate * (auc - target), 0.0), most)
+
+
+def probe_auc(
+    features: Numbers, labels: Numbers, *, folds: int = 5, ridge: float = 1.0, seed: int = 0
+) -> float | None:
+    """How well a linear probe finds a binary label in features of pairs it was not fitted on.
+
+    (N, D), (N,) of 0, 1 or -1 (left out) -> AUC, 0.5 is chance; None where a class is missing. The
+    probe is ridge regression on standardised features, cross-fitted over `folds`.
+    """
+    folds, seed = as_whole("folds", folds, low=2), as_whole("seed", seed)
+    ridge = as_number("ridge", ridge, above=0)
+    rows_ND = as_finite(features, "features")
+    if rows_ND.ndim != 2 or not len(rows_ND):
+        raise refused("features", features, "a row for each pair, (N, D)")
+    labels_N = _labels(labels, "labels", len(rows_ND)).to(rows_ND.device)
+    rows_ND, labels_N = rows_ND[labels_N >= 0], labels_N[labels_N >= 0]
+    if len(rows_ND) < folds:
+        return None
+    draw = torch.Generator().manual_seed(derive(seed, "probe"))
+    fold_N = (torch.randperm(len(rows_ND), generator=draw) % folds).to(rows_ND.device)
+    scores_N = torch.zeros(len(rows_ND), dtype=torch.float64, device=rows_ND.device)
+    for fold in range(folds):
+        mine = fold_N != fold
+        mean_D, scale_D = rows_ND[mine].mean(0), rows_ND[mine].std(0, correction=0).clamp(min=1e-12)
+        seen = (rows_ND - mean_D) / scale_D
+        target = 2.0 * labels_N.double() - 1
+        gram = seen[mine].T @ seen[mine] + ridge * torch.eye(
+            seen.shape[1], dtype=seen.dtype, device=seen.device
+        )
+        weights = torch.linalg.solve(gram, seen[mine].T @ (target[mine] - target[mine].mean()))
+        scores_N[~mine] = seen[~mine] @ weights + target[mine].mean()
+    return auc(scores_N.tolist(), labels_N.tolist())
+
+
+def _head_auc(logits_NC: Tensor, labels_N: Tensor) -> float | None:
+    """Mean over classes of how well the head tells a class from the others."""
+    known = labels_N >= 0
+    logp_NC = logits_NC[known].double().log_softmax(1)
+    found = [
+        auc(logp_NC[:, k].tolist(), (labels_N[known] == k).long().tolist())
+        for k in range(logits_NC.shape[1])
+    ]
+    values = [value for value in found if value is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _labels(labels: Any, what: str, pairs: int, classes: int = 2) -> Tensor:
+    """Classes as int64; None and -1 are left out."""
+    values = plain(labels)
+    if isinstance(values, list | tuple):
+        values = [LEFT_OUT if value is None else value for value in values]
+    read = as_finite(values, what)
+    check_shape(read, what, (pairs,))
+    whole = read.long()
+    is_odd = (whole != read) | (whole < LEFT_OUT) | (whole >= classes)
+    if bool(is_odd.any()):
+        raise ArgumentError(
+            f"{what}: got {read[is_odd][0].item():g}, expected a class from 0 to {classes - 1}, or "
+            "None or -1 for a pair without one"
+        )
+    return whole

@@ -1,0 +1,323 @@
+"""Losses that keep a named attribute of a pair out of a reward model (DIR), and their baselines.
+
+    found = total_loss(h_chosen, h_rejected, r_chosen, r_rejected, bias_label, lam=1.0, head=head)
+    found.total.backward()                      # Bradley-Terry plus lam times the penalty
+
+DIR (arXiv 2512.23461) adds to Bradley-Terry an upper bound of the mutual information between what the
+model looks at, `h_chosen - h_rejected`, and an attribute of the pair such as "chosen is longer". The
+bound is CLUB with a head `q(b | difference)`; its normaliser cancels, so that it is the sum over classes
+of `Cov(logit_k, 1[b = k])`: it costs O(N C), and it removes what the head can see and no more.
+
+Where we differ from the published code: ties are left out, logits that are not finite drop the penalty
+instead of reaching the weights, and `gather_rows` sums gradients over processes. The published gather
+keeps the local slice, so that its lambda shrinks with the number of processes: ours = theirs / processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from burnish.arguments import as_number, as_word, refused
+from burnish.errors import ArgumentError
+from burnish.rewards.models.bias_settings import Clamp
+from burnish.rewards.models.bradley_terry import bradley_terry_loss
+from burnish.tensors import as_float64, as_logp, check_finite, check_shape
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from burnish.tensors import Numbers
+
+Representation = Literal["difference", "concat"]
+Head = Callable[[Tensor], Tensor] | Mapping[str, Any]
+
+LEFT_OUT = -1
+"""The label of a pair that says nothing, such as a tie: it has no part in the penalty."""
+
+
+class DirLoss(NamedTuple):
+    """Bradley-Terry with DIR's penalty, all with their graphs."""
+
+    loss_preference: Tensor
+    mi: Tensor | None
+    """CLUB's estimate; None where it was dropped, because a logit was not finite."""
+    total: Tensor
+
+
+def club_categorical(
+    logits: Numbers,
+    labels: Numbers,
+    *,
+    past_labels: Numbers | None = None,
+    clamp: Clamp = "none",
+) -> Tensor:
+    """CLUB's upper bound of the information that logits have of labels: (N, C), (N,) -> ().
+
+    `mean_i log q(b_i | i) - mean_i mean_j log q(b_j | i)`, computed as a covariance. A label of -1
+    leaves its pair out. `past_labels` (Q,) join the second mean, so that a batch of one pair has
+    something to be compared with. Exactly 0 for one pair or one class without past labels, and for
+    constant logits. Not bounded: a wrong head gives less than 0, which `clamp="zero"` cuts off.
+    """
+    as_word("clamp", clamp, ("none", "zero"))
+    logits_NC, labels_N = _read(logits, labels)
+    check_finite(logits_NC, "logits")
+    past = logits_NC.new_zeros(0) if past_labels is None else as_float64(past_labels, "past_labels")
+    return club(logits_NC, labels_N, _classes(past, "past_labels", logits_NC), clamp)
+
+
+def bias_head_loss(logits: Numbers, labels: Numbers) -> Tensor:
+    """Mean cross entropy, which the head alone minimises: (N, C), (N,) -> (); 0 without a label."""
+    logits_NC, labels_N = _read(logits, labels)
+    check_finite(logits_NC, "logits")
+    return head_cross_entropy(logits_NC, labels_N)
+
+
+def total_loss(
+    h_chosen: Numbers,
+    h_rejected: Numbers,
+    r_chosen: Numbers,
+    r_rejected: Numbers,
+    bias_label: Numbers,
+    lam: float = 1.0,
+    representation: Representation = "difference",
+    head: Head | None = None,
+    *,
+    clamp: Clamp = "none",
+) -> DirLoss:
+    """`mean -log sigma(r_w - r_l) + lam * CLUB(head(x), b)`: (N, d) twice, (N,) three times.
+
+    x is `h_chosen - h_rejected` or, for `concat`, both side by side. `head` maps x to logits (N, C):
+    a function or module, or its weights {W1, b1, W2, b2} (a ReLU between) or {W, b}. Gradients reach
+    the states and the rewards; detach the head's own weights by giving a head that does not train.
+    With `lam` 0 the total is Bradley-Terry's loss itself.
+    """
+    lam = as_number("lam", lam, low=0)
+    as_word("representation", representation, ("difference", "concat"))
+    as_word("clamp", clamp, ("none", "zero"))
+    chosen_N = _finite(r_chosen, "r_chosen", 1)
+    rejected_N = _finite(r_rejected, "r_rejected", 1).to(chosen_N.device)
+    check_shape(rejected_N, "r_rejected", tuple(chosen_N.shape))
+    pair = bradley_terry_loss(chosen_N, rejected_N)
+    states = _finite(h_chosen, "h_chosen", 2), _finite(h_rejected, "h_rejected", 2)
+    check_shape(states[1], "h_rejected", tuple(states[0].shape))
+    if len(states[0]) != len(chosen_N):
+        raise refused("h_chosen", states[0], f"a state for each of the {len(chosen_N)} pairs")
+    logits_NC = _apply(head, represent(*states, representation))
+    logits_NC, labels_N = _read(logits_NC, bias_label, "bias_label")
+    if not logits_NC.isfinite().all():
+        return DirLoss(pair, None, pair)
+    mi = club(logits_NC, labels_N, clamp=clamp)
+    return DirLoss(pair, mi, pair + lam * mi if lam else pair)
+
+
+# The same without checks: no value is looked at, for that would wait for the device.
+
+
+def represent(h_chosen: Tensor, h_rejected: Tensor, kind: Representation = "difference") -> Tensor:
+    """What the head sees of a pair: (N, d) twice -> (N, d) or (N, 2 d)."""
+    if kind == "concat":
+        return torch.cat([h_chosen, h_rejected], 1)
+    return h_chosen - h_rejected
+
+
+def club(
+    logits_NC: Tensor, labels_N: Tensor, past_Q: Tensor | None = None, clamp: Clamp = "none"
+) -> Tensor:
+    """`club_categorical` without its checks; labels are int64."""
+    weight_NC, shift_C = club_weights(logits_NC, labels_N, past_Q)
+    estimate = ((logits_NC - shift_C) * weight_NC).sum()
+    return estimate.clamp(min=0) if clamp == "zero" else estimate
+
+
+def club_weights(
+    logits_NC: Tensor, labels_N: Tensor, past_Q: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`CLUB = sum((logits - shift) * weight)`: weights (N, C) and shift (C,), without a graph.
+
+    The weights depend on the labels alone, so that parts of a batch add up to the whole.
+    """
+    one_hot_NC, known_N = _one_hot(labels_N, logits_NC)
+    count = known_N.sum().clamp(min=1)
+    # A shift by column changes no covariance, and makes that of constant logits exactly 0.
+    shift_C = logits_NC[0].detach()
+    share_C = one_hot_NC.sum(0) / count
+    if past_Q is not None and len(past_Q):
+        past_QC, past_known_Q = _one_hot(past_Q, logits_NC)
+        seen = (known_N.sum() + past_known_Q.sum()).clamp(min=1)
+        share_C = (one_hot_NC.sum(0) + past_QC.sum(0)) / seen
+        shift_C = torch.zeros_like(shift_C)
+    return (one_hot_NC - share_C) * known_N[:, None] / count, shift_C
+
+
+def head_cross_entropy(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+    """`bias_head_loss` without its checks; labels are int64."""
+    known_N = labels_N >= 0
+    each_N = functional.cross_entropy(logits_NC, labels_N.clamp(min=0), reduction="none")
+    return (each_N * known_N).sum() / known_N.sum().clamp(min=1)
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sizes: list[int], group: ProcessGroup | None) -> Tensor:
+        from torch import distributed
+
+        ctx.sizes, ctx.group = sizes, group
+        padded = rows.new_zeros(max(sizes), *rows.shape[1:])
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in sizes]
+        distributed.all_gather(parts, padded.contiguous(), group=group)
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        from torch import distributed
+
+        # Every process holds the whole loss; the sum is W times the local slice's gradient, and
+        # the averaging of gradients over W processes takes the W out again.
+        gradient = gradients[0].contiguous().clone()
+        distributed.all_reduce(gradient, group=ctx.group)
+        place = distributed.get_rank(ctx.group)
+        start = sum(ctx.sizes[:place])
+        return gradient[start : start + ctx.sizes[place]], None, None
+
+
+def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
+    """Rows of all processes, in their order, with gradients that are right under averaging.
+
+    (N_r, ...) on process r -> (sum N_r, ...). Processes may have different numbers of rows. Without
+    a process group it is `rows` itself.
+    """
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return rows
+    own = torch.tensor([len(rows)], device=rows.device)
+    sizes = [torch.zeros_like(own) for _ in range(distributed.get_world_size(group))]
+    distributed.all_gather(sizes, own, group=group)
+    return _GatherRows.apply(rows, [int(size) for size in sizes], group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+# Baselines: what DIR is compared with.
+
+
+def length_penalty(rewards: Numbers, lengths: Numbers, alpha: float = 0.001) -> Tensor:
+    """`r - alpha * length`, after training: (N,), (N,) -> (N,). Assumes a straight line."""
+    alpha = as_number("alpha", alpha, low=0)
+    rewards_N = _finite(rewards, "rewards", 1)
+    lengths_N = _finite(lengths, "lengths", 1).to(rewards_N.device)
+    check_shape(lengths_N, "lengths", tuple(rewards_N.shape))
+    return rewards_N - alpha * lengths_N
+
+
+def pearson_penalty(rewards: Numbers, attribute: Numbers) -> Tensor:
+    """`|correlation|` of rewards and an attribute over a batch, with its gradient: (N,) twice -> ().
+
+    ODIN's length loss (arXiv 2402.07319). It sees straight lines only; 0 where one of the two does
+    not vary.
+    """
+    rewards_N = _finite(rewards, "rewards", 1)
+    values_N = _finite(attribute, "attribute", 1).to(rewards_N)
+    check_shape(values_N, "attribute", tuple(rewards_N.shape))
+    if _is_constant(rewards_N) or _is_constant(values_N):
+        return rewards_N.sum() * 0.0
+    left, right = rewards_N - rewards_N.mean(), values_N - values_N.mean()
+    scale: Tensor = torch.linalg.vector_norm(left) * torch.linalg.vector_norm(right)
+    return ((left * right).sum() / scale).abs()
+
+
+def product_of_experts_loss(
+    r_chosen: Numbers, r_rejected: Numbers, bias_chosen: Numbers, bias_rejected: Numbers
+) -> Tensor:
+    """Bradley-Terry of reward plus a second expert that sees the attribute alone: (N,) -> ().
+
+    Both are trained by it; later the reward is used without the other (arXiv 2310.05199).
+    """
+    read = [
+        _finite(values, name, 1)
+        for name, values in (
+            ("r_chosen", r_chosen),
+            ("r_rejected", r_rejected),
+            ("bias_chosen", bias_chosen),
+            ("bias_rejected", bias_rejected),
+        )
+    ]
+    for name, values in zip(("r_rejected", "bias_chosen", "bias_rejected"), read[1:], strict=True):
+        check_shape(values, name, tuple(read[0].shape))
+    return bradley_terry_loss(read[0] + read[2], read[1] + read[3])
+
+
+def _is_constant(values_N: Tensor) -> bool:
+    if not len(values_N):
+        return True
+    low, high = values_N.detach().aminmax()
+    return bool(high - low <= 1e-6 * max(1.0, float(high.abs())))
+
+
+def _one_hot(labels_N: Tensor, like_NC: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows with a 1 at the label, all 0 where it is left out; and which are known."""
+    known_N = labels_N >= 0
+    one_hot_NC = functional.one_hot(labels_N.clamp(min=0), like_NC.shape[1]).to(like_NC.dtype)
+    return one_hot_NC * known_N[:, None], known_N.to(like_NC.dtype)
+
+
+def _finite(values: Numbers, what: str, axes: int) -> Tensor:
+    """Numbers with their graph; half precision is raised to float32."""
+    read = as_logp(values, what)
+    if read.ndim != axes or not len(read):
+        shape = "(N,)" if axes == 1 else "(N, d)"
+        raise refused(what, values, f"one row a pair, {shape}")
+    check_finite(read, what)
+    return read
+
+
+def _read(logits: Numbers, labels: Numbers, what: str = "labels") -> tuple[Tensor, Tensor]:
+    """Logits with their graph and labels as int64, of one length."""
+    logits_NC = as_logp(logits, "logits")
+    if logits_NC.ndim != 2 or not logits_NC.numel():
+        raise refused("logits", logits, "a row of logits for each pair, (N, C)")
+    labels_N = as_float64(labels, what)
+    check_shape(labels_N, what, (len(logits_NC),))
+    return logits_NC, _classes(labels_N, what, logits_NC)
+
+
+def _classes(labels_N: Tensor, what: str, logits_NC: Tensor) -> Tensor:
+    whole_N = labels_N.nan_to_num(nan=-9.0, posinf=-9.0, neginf=-9.0).long()
+    is_odd_N = (whole_N != labels_N) | (whole_N < LEFT_OUT) | (whole_N >= logits_NC.shape[1])
+    if labels_N.ndim != 1 or is_odd_N.any():
+        got = labels_N[is_odd_N][0].item() if labels_N.ndim == 1 else tuple(labels_N.shape)
+        raise ArgumentError(
+            f"{what}: got {got}, expected 0 to {logits_NC.shape[1] - 1}, the classes of the logits, "
+            "or -1 for a pair to leave out"
+        )
+    return whole_N.to(logits_NC.device)
+
+
+def _apply(head: Head | None, pairs_ND: Tensor) -> Tensor:
+    """Logits of a head that is a function or a table of weights."""
+    if isinstance(head, Mapping):
+        layers = [(head.get(f"W{n}"), head.get(f"b{n}")) for n in ("", "1", "2")]
+        given = [(weight, bias) for weight, bias in layers if weight is not None]
+        if not given:
+            raise refused("head", sorted(map(str, head)), "W1, b1, W2 and b2, or W and b")
+        for place, (weight, bias) in enumerate(given):
+            pairs_ND = _linear(torch.relu(pairs_ND) if place else pairs_ND, weight, bias)
+        return pairs_ND
+    if not callable(head):
+        raise refused("head", head, "a function from (N, d) to logits (N, C), or its weights")
+    return head(pairs_ND)
+
+
+def _linear(rows_ND: Tensor, weight: Numbers, bias: Numbers | None) -> Tensor:
+    """A layer whose weight is (out, in) as torch has it, or (in, out)."""
+    matrix = as_logp(weight, "head").to(rows_ND)
+    if matrix.ndim != 2 or rows_ND.shape[1] not in matrix.shape:
+        raise refused("head", weight, f"a weight for {rows_ND.shape[1]} features")
+    if matrix.shape[1] != rows_ND.shape[1]:
+        matrix = matrix.T
+    shift = None if bias is None else as_logp(bias, "head").to(rows_ND)
+    return functional.linear(rows_ND, matrix, shift)

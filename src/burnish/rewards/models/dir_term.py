@@ -1,0 +1,183 @@
+"""DIR as a term of a reward model's loss: keep one attribute of a pair out of the scores.
+
+    [train]
+    kind = "reward_model"
+    terms = [
+      { kind = "dir", attribute = "length", lam = 1.0 },
+      { kind = "dir", name = "agrees", attribute = "agreement", target_auc = 0.55 },
+    ]
+
+Each term has a head, an optimiser, a queue and a lambda of its own; all are in the checkpoint. The head
+is trained once a step on the hidden states of all its pairs, then the penalty is the covariance over all
+of them, whatever the micro-batches and processes. From DIR (arXiv 2512.23461).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from burnish.arguments import as_word
+from burnish.errors import UserError, did_you_mean
+from burnish.rewards.models.bias_attributes import (
+    ATTRIBUTES,
+    Attribute,
+    attribute_labels,
+    attribute_report,
+    by_count,
+    markdown_marks,
+)
+from burnish.rewards.models.bias_settings import BiasSettings
+from burnish.rewards.models.term import (
+    Pair,
+    PairStates,
+    Term,
+    TermConfig,
+    TermContext,
+    TermLoss,
+    TermState,
+)
+from burnish.source import find_function
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+REPORTED = 1000
+"""Pairs that the report before the first step looks at."""
+
+logger = logging.getLogger(__name__)
+
+
+class DirTerm(TermConfig, frozen=True, tag="dir"):
+    """Take from the hidden states what they say about an attribute of the pair (DIR)."""
+
+    attribute: str = "length"
+    """length (tokens), markdown, agreement, position, or your function of a pair by path,
+    `my_file.py:name`: a class from 0 on, or None where a pair says nothing."""
+    classes: int = 2
+    """Of your own function; `agreement` has three."""
+    ties: Literal["drop", "zero"] = "drop"
+    """Pairs that are equal in length or markdown: left out, or counted as 0 as published."""
+    lam: float = 1.0
+    """Weight of the penalty; the start, where `target_auc` moves it."""
+    representation: Literal["difference", "concat"] = "difference"
+    """What the head sees of the two hidden states."""
+    head_width: int = 1024
+    """Hidden units of the head."""
+    head_steps: int = 5
+    """Updates of the head for each step."""
+    head_learning_rate: float = 1e-4
+    """Of the head's own AdamW."""
+    queue: int = 256
+    """Past pairs that a batch is compared with; 0 for none."""
+    clamp: Literal["none", "zero"] = "none"
+    """What becomes of a penalty below 0."""
+    target_auc: float | None = None
+    """Move lambda until the head finds the attribute only this well, such as 0.55."""
+    lam_rate: float = 0.1
+    """How fast lambda follows its target."""
+    lam_most: float = 10.0
+    """Largest lambda that a target may ask for."""
+
+    def __post_init__(self) -> None:
+        as_word("ties", self.ties, ("drop", "zero"))
+        self.penalty(self.classes)
+
+    def penalty(self, classes: int) -> BiasSettings:
+        """The settings of the head and its lambda, for an attribute of so many classes."""
+        shared = BiasSettings.__dataclass_fields__.keys() - {"classes"}
+        return BiasSettings(classes=classes, **{name: getattr(self, name) for name in shared})
+
+    def build(self, context: TermContext) -> BiasTerm:
+        return BiasTerm(self, context)
+
+    def labelled(self, tokens: Callable[[str], int]) -> Attribute:
+        """The attribute that the settings name."""
+        if self.attribute == "length":
+            return by_count("length", tokens, self.ties)
+        if self.attribute == "markdown":
+            return by_count("markdown", markdown_marks, self.ties)
+        if self.attribute in ATTRIBUTES:
+            return ATTRIBUTES[self.attribute]
+        if ":" not in self.attribute:
+            known = ", ".join(ATTRIBUTES)
+            raise UserError(
+                f"train.terms: attribute is '{self.attribute}'; expected {known} or "
+                f"my_file.py:function.{did_you_mean(self.attribute, ATTRIBUTES)}"
+            )
+        function = find_function(self.attribute, "attribute", Path())
+        return Attribute(self.title, function, self.classes, self.attribute)
+
+
+class BiasTerm(Term):
+    """One attribute's head and penalty inside the training of a reward model."""
+
+    def __init__(self, settings: DirTerm, context: TermContext) -> None:
+        from burnish.rewards.models.bias_penalty import BiasPenalty
+
+        super().__init__(context)
+        self.attribute = settings.labelled(context.tokens)
+        self.penalty = BiasPenalty(
+            {context.name: settings.penalty(self.attribute.classes)},
+            context.width,
+            representation=settings.representation,
+            device=context.device,
+            seed=context.seed,
+        )
+        self.step = -1
+        self.metrics: Mapping[str, float] = {}
+        self._report = self._reported()
+
+    def _reported(self) -> dict[str, float]:
+        """How common the attribute is among the first pairs, and how far it alone predicts them."""
+        (row,) = attribute_report(list(self.context.pairs(REPORTED)), [self.attribute])
+        found = {f"share_{place}": share for place, share in enumerate(row.shares)}
+        found |= {"ties": row.ties}
+        if row.predicts is not None:
+            found["predicts"] = row.predicts
+            logger.info(
+                "attribute '%s' of %d pairs: %.1f %% without a class; alone it tells the preferred "
+                "response in %.1f %%.",
+                self.context.name, row.pairs, 100 * row.ties, 100 * row.predicts,
+            )  # fmt: skip
+        return found
+
+    def begin(
+        self, step: int, pairs: Sequence[Pair], hidden: Callable[[], tuple[Tensor, Tensor]]
+    ) -> None:
+        from burnish.rewards.models.dir import represent
+
+        if not self.penalty.active or (step == self.step and self.metrics):
+            return
+        name = self.context.name
+        labels = attribute_labels(self.attribute, pairs)
+        chosen_ND, rejected_ND = hidden()
+        prepared = self.penalty.prepare(
+            represent(chosen_ND, rejected_ND, self.penalty.representation),
+            {name: self.penalty.labels(name, {name: labels}, len(pairs))},
+            learn=step > self.step,
+        )
+        self.metrics = {key.removeprefix(f"{name}/"): value for key, value in prepared.items()}
+        self.step = max(step, self.step)
+
+    def loss(self, states: PairStates, total: int) -> TermLoss:
+        from burnish.rewards.models.dir import represent
+
+        pairs_PD = represent(states.chosen_PD, states.rejected_PD, self.penalty.representation)
+        part = self.penalty.part(pairs_PD, states.places_P)
+        return TermLoss(states.chosen_P.new_zeros(()) if part is None else part.to(pairs_PD.dtype))
+
+    def finish(self, step: int, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        # The report belongs to the run and not to a step: told once.
+        found = {**self.metrics, **(self._report if step == 0 else {})}
+        self.metrics = {}
+        return found
+
+    def state(self) -> TermState:
+        return TermState({"step": self.step}, self.penalty.tensors())
+
+    def restore(self, state: TermState) -> None:
+        self.step = int(state.values["step"])
+        self.penalty.load(state.tensors)

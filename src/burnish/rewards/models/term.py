@@ -1,0 +1,162 @@
+"""What may be added to the loss of a reward model: a term on the two hidden states of each pair.
+
+A term is one entry of `train.terms` of the kind of training `reward_model`. It sees the pairs as
+data (texts, lengths, task fields), their last hidden states and their scores, and may own weights,
+an optimiser and any other state; the reward model's optimiser never moves them.
+
+    class MineConfig(TermConfig, frozen=True, tag="mine"):       # its settings; listed in `terms.py`
+        coefficient: float = 1.0
+
+        def build(self, context: TermContext) -> Term:
+            return Mine(self, context)
+
+    class Mine(Term):
+        def loss(self, states, total): return TermLoss(...)
+
+A step calls `begin` once, on every process and with all pairs of the update; then `loss` for each
+micro-batch, whose totals add up to the term of the whole update however it is cut; then `finish`.
+What a resumed run needs is in `state`. A term without a file of its own needs no line anywhere:
+`terms = [{ kind = "function", path = "my_file.py:MyTerm", options = { ... } }]`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import UserError
+from burnish.records import Task
+from burnish.source import find_function
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class Pair(NamedTuple):
+    """Two answers to one task, and which of them is preferred."""
+
+    task: Task
+    """With all its fields, such as `meta`."""
+    chosen: str
+    rejected: str
+    margin: float = 0.0
+    """By how much the scores should at least differ."""
+    target: float = 1.0
+    """Probability that `chosen` is the better one; 0.5 for a tie."""
+
+
+class PairStates(NamedTuple):
+    """The P pairs of one micro-batch as the model sees them; all but the last two with their graph."""
+
+    chosen_PD: Tensor
+    """Last hidden state of each preferred answer, float32 or float64."""
+    rejected_PD: Tensor
+    chosen_P: Tensor
+    """Scores."""
+    rejected_P: Tensor
+    places_P: Tensor
+    """Place of each pair among the pairs that `begin` was given."""
+    pairs: Sequence[Pair]
+
+
+class TermLoss(NamedTuple):
+    """A term of one micro-batch."""
+
+    total: Tensor
+    """0-d, divided so that the totals of an update's micro-batches, on all processes, add up."""
+    sums: Mapping[str, Tensor] = {}
+    """Detached; added up over micro-batches and processes for `finish`."""
+
+
+class TermContext(NamedTuple):
+    """What a term is built with."""
+
+    name: str
+    """Of its metrics: the loss is `loss/NAME`."""
+    width: int
+    """D, of a hidden state."""
+    device: torch.device
+    seed: int
+    pairs: Callable[[int], Sequence[Pair]]
+    """The first so many training pairs, for a report before the first step."""
+    tokens: Callable[[str], int]
+    """Length of an answer in tokens of the model."""
+
+
+class TermState(NamedTuple):
+    """What a checkpoint keeps of a term."""
+
+    values: Mapping[str, Any] = {}
+    """JSON-able."""
+    tensors: Mapping[str, Tensor] = {}
+
+
+class Term(ABC):
+    """One term of the loss of a reward model. What is not overridden does nothing."""
+
+    def __init__(self, context: TermContext) -> None:
+        self.context = context
+
+    def begin(  # noqa: B027
+        self, step: int, pairs: Sequence[Pair], hidden: Callable[[], tuple[Tensor, Tensor]]
+    ) -> None:
+        """Get ready for an update on these N pairs, the same ones on every process.
+
+        `hidden()` computes their detached states with the weights of now, (N, D) each, equal on
+        every process; it costs a forward pass, so ask once and only where they are needed. Called
+        again for one step (a replay), a term must not move twice.
+        """
+
+    @abstractmethod
+    def loss(self, states: PairStates, total: int) -> TermLoss:
+        """The term of one micro-batch of an update of `total` pairs; must not wait for the device."""
+
+    def finish(self, step: int, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """Metrics of the step (`terms/NAME/...`), from the sums over all its micro-batches."""
+        return {}
+
+    def state(self) -> TermState:
+        """What the next step needs of the ones before."""
+        return TermState()
+
+    def restore(self, state: TermState) -> None:  # noqa: B027
+        """Go on from a checkpoint's `state()`."""
+
+
+class TermConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """Base of the settings of a term; `kind` names it in a recipe file."""
+
+    name: str = ""
+    """What the term is called in curves; the kind by default."""
+
+    @property
+    def title(self) -> str:
+        return self.name or str(self.__struct_config__.tag)
+
+    def build(self, context: TermContext) -> Term:
+        """The term with these settings."""
+        raise NotImplementedError
+
+
+class FunctionTerm(TermConfig, frozen=True, tag="function"):
+    """Your own term, by path: `my_file.py:MyTerm`, a class that inherits from `Term`."""
+
+    path: str
+    """Your class: `my_file.py:MyTerm` or `package.module:MyTerm`."""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Keyword arguments of the class, beside the context."""
+
+    def build(self, context: TermContext) -> Term:
+        found: Any = find_function(self.path, "term", Path())
+        if not (isinstance(found, type) and issubclass(found, Term)):
+            raise UserError(
+                f"train.terms: {self.path} is {found!r}; expected a class that inherits from "
+                "burnish.rewards.models.Term"
+            )
+        return found(context, **self.options)

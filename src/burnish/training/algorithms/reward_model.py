@@ -1,0 +1,454 @@
+"""Reward models: a scalar head on a causal model learns from pairs which answer is preferred.
+
+    train = { kind = "reward_model" }                       # tasks with fields `chosen`, `rejected`
+    train = { kind = "reward_model", margin = "strength", tie = "is_tie", ties = "half" }
+
+The score of an answer is `w . h`, h being the last hidden state of the whole conversation; the loss
+is Bradley-Terry's (`rewards/models/bradley_terry.py`), and `terms` adds others on the same hidden
+states. Both answers share the prompt's row where it is short enough. Checkpoints are what
+transformers loads as `AutoModelForSequenceClassification` with one label; how the scores are
+distributed on held-out pairs, and how far they can be believed, lies beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish.errors import GuardTripped, UserError
+from burnish.lm.hardware import is_device_full
+from burnish.lm.scalar_head import ScalarHead, scored_ids
+from burnish.numbers import sigmoid
+from burnish.records import Evidence, Reward
+from burnish.rewards.models.bradley_terry import pair_loss
+from burnish.rewards.models.card import RewardModelCard, ScoredPair, write_card
+from burnish.rewards.models.term import Pair, PairStates, Term, TermContext, TermState
+from burnish.source import describe
+from burnish.store import StoredSample
+from burnish.training.algorithm import (
+    Algorithm,
+    AlgorithmState,
+    HeldOutScores,
+    Loss,
+    Setup,
+    StepReport,
+    StepResult,
+)
+from burnish.training.forecast import Keys, Workload
+from burnish.training.metrics import estimate
+from burnish.training.pairs import (
+    Answers,
+    PairFields,
+    PairMicro,
+    PairSet,
+    check_fields,
+    conversation,
+    last_places,
+    pair_micro_batches,
+    render_pairs,
+    wins,
+)
+
+if TYPE_CHECKING:
+    from burnish.config.schema import Config, RewardModelTrain
+    from burnish.training.data import Data
+
+MEASURED = 64
+"""Pairs whose lengths are measured for the forecast."""
+TEMPLATE_TOKENS = 64
+"""What a chat template may add to a turn, at most; texts far below the limit are not measured."""
+
+
+class Batch(NamedTuple):
+    """The pairs of a step."""
+
+    step: int
+    answers: Answers
+
+
+class RewardModelAlgorithm(Algorithm[Batch, PairMicro]):
+    """Raises the score of the preferred answer of each pair over that of the other."""
+
+    samples_answers: ClassVar[bool] = False
+    can_be_stage: ClassVar[bool] = False
+    trains_score_head: ClassVar[bool] = True
+
+    def __init__(self, setup: Setup, settings: RewardModelTrain) -> None:
+        self.setup, self.settings = setup, settings
+        self.fields = pair_fields(settings)
+        self.done = setup.done
+        self._newest = setup.done - 1
+        self._ahead: Batch | None = None
+        loaded = setup.trainable.loaded
+        self.tokenizer = loaded.tokenizer
+        if loaded.score_head is None:
+            loaded.score_head = ScalarHead.fresh(
+                std=float(loaded.config.get("initializer_range") or 0.02),
+                seed=setup.seeds.for_("score head"),
+                like=loaded.module.head_weight,
+            )
+        self.head = loaded.score_head
+        self.head.requires_grad_(True)
+        _freeze_language_head(loaded.module)
+        longest = loaded.module.longest_row(0)
+        self.max_tokens = min(settings.max_tokens or longest, longest)
+        self.pairs = PairSet(
+            setup.data.open(settings.task),
+            self.fields,
+            seed=setup.seeds.for_("pairs"),
+            fits=self._fits,
+            max_tokens=self.max_tokens,
+        )
+        self.terms = self._build_terms()
+
+    @classmethod
+    def check(cls, config: Config, settings: RewardModelTrain, data: Data) -> None:
+        tasks, fields = data.open(settings.task), pair_fields(settings)
+        check_fields(tasks, fields, "reward_model")
+        if fields.bad == "refuse":
+            PairSet(tasks, fields).held_out(config.evaluation.prompts)
+
+    @cached_property
+    def held_out(self) -> list[Pair]:
+        """Held-out pairs with a label, read once: what is left out is said once."""
+        pairs = self.pairs.held_out(self.setup.config.evaluation.prompts)
+        return [pair for pair in pairs if pair.target != 0.5]
+
+    def batch(self, step: int) -> Batch:
+        ahead, self._ahead = self._ahead, None
+        self._newest = step
+        if ahead is not None and ahead.step == step:
+            return ahead
+        return Batch(step, self._render(self.pairs.draw(step, self.settings.batch)))
+
+    def meanwhile(self) -> None:
+        """Render the next step's pairs while the GPU is busy: text becomes tokens more slowly."""
+        step = self._newest + 1
+        if step < self.setup.steps and self._ahead is None:
+            pairs = self.pairs.draw(step, self.settings.batch)
+            self._ahead = Batch(step, self._render(pairs))
+
+    def updates(self, batch: Batch) -> Sequence[Batch]:
+        answers = batch.answers
+        # Computed where a term asks, and once for all of them.
+        hidden = cache(lambda: self.hidden_states(answers))
+        for name, term in self.terms.items():
+            with _running(name, batch.step):
+                term.begin(batch.step, answers.pairs, hidden)
+        return [batch]
+
+    def micro_batches(self, batch: Batch, tokens: int) -> Iterator[PairMicro]:
+        return self._cut(batch.answers, tokens)
+
+    def loss(self, model: Any, micro: PairMicro) -> Loss:
+        states = self._states(model, micro)
+        device, exact = states.chosen_P.device, states.chosen_P.dtype
+        labels = [[pair.margin, pair.target] for pair in micro.pairs]
+        margin_P, target_P = torch.tensor(labels, dtype=exact).to(device, non_blocking=True).T
+        difference_P = states.chosen_P - states.rejected_P
+        parts = {"preference": pair_loss(difference_P - margin_P, target_P).sum() / micro.total}
+        if self.settings.centring:
+            squares_P = (states.chosen_P + states.rejected_P).square()
+            parts["centring"] = self.settings.centring * squares_P.sum() / micro.total
+        sums = {
+            "chosen": _in_place(states.chosen_P, micro),
+            "rejected": _in_place(states.rejected_P, micro),
+        }
+        for name, term in self.terms.items():
+            with _running(name):
+                found = term.loss(states, micro.total)
+            parts[name] = found.total
+            sums |= {f"{name}/{key}": value for key, value in found.sums.items()}
+        scores_P2 = torch.stack([states.chosen_P, states.rejected_P], 1).detach()
+        return Loss(
+            total=torch.stack(list(parts.values())).sum(),
+            ids=[pair.task.id for pair in micro.pairs],
+            parts={name: part.detach() for name, part in parts.items()},
+            rows={"scores of the pair": scores_P2},
+            sums=sums,
+        )
+
+    def workload(self) -> Workload:
+        shown = self._render(self.pairs.first(min(self.settings.batch, MEASURED))).trajectories
+        answer = max(one.trained_tokens for one in shown)
+        prompt = max(one.prompt_length for one in shown)
+        keys = Keys("train.batch", "", "", "")
+        return Workload(self.settings.batch, 2, prompt, answer, is_sampled=False, keys=keys)
+
+    def finish(self, step: int, batch: Batch, result: StepResult) -> StepReport:
+        answers, found = batch.answers, result.sums
+        chosen_N, rejected_N = found["chosen"], found["rejected"]
+        lengths = [one.trained_tokens for one in answers.trajectories]
+        if self.setup.world.is_main and self.setup.store.rollouts(step) is None:
+            samples = stored_pairs(step, "train", answers, chosen_N, rejected_N)
+            self.setup.store.append_rollouts(step, samples)
+        self.done = step + 1
+        count = len(answers.pairs)
+        metrics = {
+            "rewards/chosen": float(chosen_N.mean()),
+            "rewards/rejected": float(rejected_N.mean()),
+            "rewards/margins": float((chosen_N - rejected_N).mean()),
+            "length/chosen": sum(lengths[i] for i in answers.chosen) / count,
+            "length/rejected": sum(lengths[i] for i in answers.rejected) / count,
+            "length/tokens": float(sum(lengths)),
+        }
+        right = [mark for mark in _right(answers.pairs, chosen_N - rejected_N) if mark is not None]
+        if right:
+            metrics["rewards/accuracies"] = sum(right) / len(right)
+        for name, term in self.terms.items():
+            own = {
+                k.removeprefix(f"{name}/"): v for k, v in found.items() if k.startswith(f"{name}/")
+            }
+            with _running(name, step):
+                more = term.finish(step, own)
+            metrics |= {f"terms/{name}/{key}": value for key, value in more.items()}
+        return StepReport(metrics)
+
+    def evaluate(self, step: int) -> HeldOutScores | None:
+        """The accuracy on held-out pairs, ties left out; 0.5 where both answers score the same."""
+        pairs = self.held_out
+        if not pairs:
+            return None
+        answers = self._render(pairs)
+        chosen_N, rejected_N = self._scores(answers)
+        samples = stored_pairs(step, "eval:held_out", answers, chosen_N, rejected_N)
+        marks = _right(pairs, chosen_N - rejected_N)
+        return HeldOutScores(marks, "accuracy", samples)
+
+    def parameters(self) -> Iterable[tuple[str, Tensor]]:
+        return [("score.weight", self.head.weight)]
+
+    def write(self, folder: Path) -> None:
+        """The card of the model: its scores on the held-out pairs of the newest evaluation."""
+        before = [e for e in self.setup.store.evaluations("held_out") if e.step <= self.done]
+        if not before:
+            return
+        step = max(e.step for e in before)
+        samples = self.setup.store.samples(step=step, split="eval:held_out")
+        scored = [self._scored(sample) for sample in samples]
+        shares = estimate(next(e.summary for e in before if e.step == step))
+        if scored and shares is not None:
+            size, accuracy = self.max_tokens, (shares.value, shares.low, shares.high)
+            card = RewardModelCard.of(scored, step=step, max_tokens=size, accuracy=accuracy)
+            write_card(folder, card)
+
+    def state(self) -> AlgorithmState:
+        states = {name: term.state() for name, term in self.terms.items()}
+        values = {name: dict(state.values) for name, state in states.items()}
+        tensors = {
+            f"{name}/{key}": tensor
+            for name, state in states.items()
+            for key, tensor in state.tensors.items()
+        }
+        return AlgorithmState({"terms": values} if values else {}, tensors)
+
+    def restore(self, state: AlgorithmState) -> None:
+        for name, term in self.terms.items():
+            start = f"{name}/"
+            tensors = {
+                key.removeprefix(start): tensor
+                for key, tensor in state.tensors.items()
+                if key.startswith(start)
+            }
+            term.restore(TermState(state.values["terms"][name], tensors))
+
+    def hidden_states(self, answers: Answers) -> tuple[Tensor, Tensor]:
+        """Detached last hidden states of all pairs with the weights of now, (N, D) each."""
+        found = self._compute(answers, lambda s: (s.chosen_PD, s.rejected_PD))
+        return found[0], found[1]
+
+    def _scores(self, answers: Answers) -> tuple[Tensor, Tensor]:
+        found = self._compute(answers, lambda s: (s.chosen_P.double(), s.rejected_P.double()))
+        return found[0].cpu(), found[1].cpu()
+
+    def _compute(self, answers: Answers, of: Any) -> list[Tensor]:
+        """Values of all pairs, over all processes and without a graph."""
+        batches, module = self.setup.batches, self.setup.trainable.module
+
+        def work() -> list[Tensor]:
+            found: list[Tensor] = []
+            for micro in self._cut(answers, batches.tokens):
+                for place, value in enumerate(of(self._states(module, micro))):
+                    if len(found) <= place:
+                        found.append(value.new_zeros(len(answers.pairs), *value.shape[1:]))
+                    found[place].index_copy_(0, micro.places_P, value)
+            return found
+
+        with torch.no_grad():
+            mine = batches.within_memory(work)
+        return self._gathered(mine) if self.setup.world.size > 1 else mine
+
+    def _gathered(self, mine: Sequence[Tensor]) -> list[Tensor]:
+        """The sums of all processes' values; one without a pair of its own knows no shape."""
+        world, device = self.setup.world, self.setup.trainable.device
+        everyone = world.gather([[value.cpu() for value in mine]], world.size)
+        known = [values for values in everyone if values]
+        return [torch.stack(values).sum(0).to(device) for values in zip(*known, strict=True)]
+
+    def _cut(self, answers: Answers, tokens: int) -> Iterator[PairMicro]:
+        share = self.setup.batches.share_prompts
+        return pair_micro_batches(
+            answers,
+            tokens,
+            share=share and getattr(self.setup.trainable.module, "packs", True),
+            world=self.setup.world,
+            device=self.setup.trainable.device,
+        )
+
+    def _states(self, model: Any, micro: PairMicro) -> PairStates:
+        hidden_RSD = model(micro.packed.inputs)
+        hidden_BD = hidden_RSD.flatten(0, 1).index_select(0, last_places(micro.packed))
+        hidden_BD = hidden_BD.to(self.head.weight.dtype)
+        score_B = self.head(hidden_BD)
+        return PairStates(
+            hidden_BD[micro.chosen_P],
+            hidden_BD[micro.rejected_P],
+            score_B[micro.chosen_P],
+            score_B[micro.rejected_P],
+            micro.places_P,
+            micro.pairs,
+        )
+
+    def _scored(self, sample: StoredSample) -> ScoredPair:
+        """A stored pair's scores and texts."""
+        pair, scores = self.pairs.read(sample.task), sample.reward.components
+        chosen, rejected = scores["chosen"], scores["rejected"]
+        assert chosen is not None
+        assert rejected is not None
+        return ScoredPair(chosen, rejected, pair.chosen, pair.rejected, pair.target)
+
+    def _render(self, pairs: Sequence[Pair]) -> Answers:
+        return render_pairs(self.tokenizer, pairs, self.fields)
+
+    def _fits(self, pair: Pair) -> bool:
+        """Whether both conversations are within the limit; only long texts are measured."""
+        sides = (pair.task.fields[name] for name in (self.fields.chosen, self.fields.rejected))
+        for turns in (conversation(pair.task, value) for value in sides):
+            # A token holds at least one byte of text.
+            most = sum(len(turn.text.encode(errors="replace")) + TEMPLATE_TOKENS for turn in turns)
+            if most > self.max_tokens and len(scored_ids(self.tokenizer, turns)) > self.max_tokens:
+                return False
+        return True
+
+    def _build_terms(self) -> dict[str, Term]:
+        loaded = self.setup.trainable.loaded
+        return {
+            settings.title: settings.build(
+                TermContext(
+                    name=settings.title,
+                    width=loaded.module.head_weight.shape[-1],
+                    device=loaded.device,
+                    seed=self.setup.seeds.for_("term", settings.title),
+                    pairs=self.pairs.first,
+                    tokens=lambda text: len(self.tokenizer.encode(text)),
+                )
+            )
+            for settings in self.settings.terms
+        }
+
+
+ALGORITHM = RewardModelAlgorithm
+
+
+def pair_fields(settings: RewardModelTrain) -> PairFields:
+    """Which task fields hold a pair."""
+    return PairFields(
+        chosen=settings.chosen,
+        rejected=settings.rejected,
+        margin=settings.margin,
+        tie=settings.tie,
+        target=settings.target,
+        ties=settings.ties,
+        bad=settings.bad_pairs,
+    )
+
+
+@contextmanager
+def _running(name: str, step: int | None = None) -> Iterator[None]:
+    """Turn what a term raises into one line that names it; a full device is not its fault."""
+    try:
+        yield
+    except (UserError, GuardTripped):
+        raise
+    # Boundary: a term may be the user's own code, and so may what it calls for every pair.
+    except Exception as error:
+        if is_device_full(error):
+            raise
+        where = "" if step is None else f" at step {step + 1}"
+        raise UserError(
+            f"train.terms: '{name}' failed{where}: {describe(error)}. Checkpoints stay: mend it, "
+            "and start a new run or leave the term out"
+        ) from error
+
+
+def _freeze_language_head(module: torch.nn.Module) -> None:
+    """Nothing reads the logits; a head that is the embedding itself stays under training."""
+    start = str(module.head_prefix)
+    for name, parameter in module.named_parameters():
+        if name.startswith((start, f"model.{start}")):
+            parameter.requires_grad_(False)
+
+
+def _in_place(values_P: Tensor, micro: PairMicro) -> Tensor:
+    """Values of a pass at the places of their pairs in the step, float64 (N,)."""
+    empty_N = torch.zeros(micro.total, dtype=torch.float64, device=values_P.device)
+    return empty_N.index_put((micro.places_P,), values_P.detach().double())
+
+
+def _right(pairs: Sequence[Pair], difference_N: Tensor) -> list[float | None]:
+    """1 where the scores agree with the label, 0 where not; None for a tie, which has no label."""
+    marks = wins(difference_N).tolist()
+    return [
+        None if pair.target == 0.5 else mark if pair.target > 0.5 else 1 - mark
+        for pair, mark in zip(pairs, marks, strict=True)
+    ]
+
+
+# --- pairs in the store
+
+
+def _meaning(pair: Pair, parts: Sequence[Reward]) -> str:
+    """What the number of a pair is, and how it stands, for `why` and the viewer."""
+    difference = float(parts[0].value or 0.0) - float(parts[1].value or 0.0)
+    label = "a tie" if pair.target == 0.5 else f"{pair.target:g} by its label"
+    return (
+        "the chosen answer's score less the rejected one's; chosen is better with probability "
+        f"{sigmoid(difference):.3f}, {label}"
+    )
+
+
+def stored_pairs(
+    step: int, split: str, answers: Answers, chosen_N: Tensor, rejected_N: Tensor
+) -> list[StoredSample]:
+    """One sample a pair: the preferred answer, and the scores of both as parts of the margin."""
+    scores = zip(chosen_N.tolist(), rejected_N.tolist(), strict=True)
+    found = []
+    for i, (pair, (chosen, rejected)) in enumerate(zip(answers.pairs, scores, strict=True)):
+        # The sample's own text is the preferred answer; a page of the pair shows both.
+        other = (Evidence("the rejected answer", pair.rejected),)
+        parts = (
+            Reward("chosen", chosen),
+            Reward("rejected", rejected, weight=-1.0, evidence=other),
+        )
+        trajectory = answers.trajectories[answers.chosen[i]]
+        found.append(
+            StoredSample(
+                step=step,
+                split=split,
+                index=i,
+                task=pair.task,
+                trajectory=trajectory,
+                reward=Reward(
+                    "margin", chosen - rejected, parts=parts, reason=_meaning(pair, parts)
+                ),
+                advantage=None,
+                keep=split == "train",
+            )
+        )
+    return found

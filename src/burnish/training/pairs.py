@@ -1,0 +1,385 @@
+"""Preference pairs: read from tasks, drawn prompt by prompt, rendered and packed for a pass.
+
+    pairs = PairSet(tasks, PairFields(), seed=7)
+    batch = render_pairs(tokenizer, pairs.draw(step, 32), pairs.fields)
+    for micro in pair_micro_batches(batch, 8192, share=True, world=World(), device=device): ...
+
+Several pairs may have one prompt; they are drawn together, and an answer that stands in more than
+one of them is computed once. Answers to one prompt share its row where that is short enough, as the
+rollouts of a group do. What a step draws follows from the seed and the step alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from burnish.errors import UserError, did_you_mean
+from burnish.lm.scalar_head import scored_ids
+from burnish.lm.tokenizer import Tokenizer
+from burnish.records import Author, Message, Span, Task, Trajectory
+from burnish.rewards.models.term import Pair
+from burnish.tasks.base import TaskSet, content_key, epoch_order
+from burnish.tasks.mapping import RowError, read_messages
+from burnish.training.devices import World
+from burnish.training.packing import PackedBatch, Row, make_rows, pack
+
+logger = logging.getLogger(__name__)
+
+LOOK = 4096
+"""Training tasks of an endless set that are looked through for pairs."""
+SHOWN = 3
+"""Bad pairs that a message names."""
+TIE_WORDS = {
+    **dict.fromkeys(("true", "yes", "y", "1", "tie", "tied", "draw", "both"), True),
+    **dict.fromkeys(("false", "no", "n", "0", ""), False),
+}
+"""What a label of ties may say."""
+
+Unit = TypeVar("Unit")
+
+
+@dataclass(frozen=True)
+class PairFields:
+    """Which task fields hold a pair, and what happens to pairs that cannot be used."""
+
+    chosen: str = "chosen"
+    rejected: str = "rejected"
+    margin: str = ""
+    """Field with a number; empty: no margins."""
+    tie: str = ""
+    """Field that is true where neither answer is better; empty: no ties."""
+    target: str = ""
+    """Field with the probability that `chosen` is better; empty: 1."""
+    ties: str = "drop"
+    """`drop` leaves ties out, `half` gives them the target 0.5."""
+    bad: str = "refuse"
+    """`refuse` or `drop`."""
+
+    @property
+    def names(self) -> list[str]:
+        named = (self.chosen, self.rejected, self.margin, self.tie, self.target)
+        return [name for name in named if name]
+
+
+LARGEST_LABEL = 1e6
+"""Of a margin: scores are compared in float32."""
+
+
+class BadPair(Exception):
+    """A pair that cannot be used; the text says why, for all pairs of its kind."""
+
+
+class Answers(NamedTuple):
+    """The pairs of a step, and their different answers."""
+
+    pairs: Sequence[Pair]
+    trajectories: Sequence[Trajectory]
+    chosen: Sequence[int]
+    """Place of each pair's preferred answer among the trajectories."""
+    rejected: Sequence[int]
+
+
+class PairMicro(NamedTuple):
+    """Whole pairs in one packed batch."""
+
+    packed: PackedBatch
+    places_P: Tensor
+    """Place of each pair in its step."""
+    chosen_P: Tensor
+    """Row of each pair's chosen answer in the (B, T) tensors of the pass."""
+    rejected_P: Tensor
+    pairs: Sequence[Pair]
+    total: int
+    """Pairs of the whole update."""
+
+
+def check_fields(tasks: TaskSet, fields: PairFields, kind: str) -> None:
+    """Refuse a task set that lacks a field which the settings name."""
+    missing = [name for name in fields.names if name not in tasks.fields]
+    if missing:
+        known = ", ".join(sorted(tasks.fields)) or "none"
+        raise UserError(
+            f"train.kind = '{kind}': task set '{tasks.name}' has no field '{missing[0]}'; it has "
+            f"{known}. Name the fields of the pair in train.chosen, train.rejected, train.margin, "
+            f"train.tie and train.target.{did_you_mean(missing[0], tasks.fields)}"
+        )
+
+
+class PairSet:
+    """The usable pairs of a task set."""
+
+    def __init__(
+        self,
+        tasks: TaskSet,
+        fields: PairFields,
+        *,
+        seed: int = 0,
+        fits: Callable[[Pair], bool] = lambda pair: True,
+        max_tokens: int = 0,
+    ) -> None:
+        """`fits` says whether a pair is within `max_tokens`, which only a message names here."""
+        self.tasks, self.fields, self.seed = tasks, fields, seed
+        self._fits, self._max_tokens = fits, max_tokens
+        size = tasks.train_size or LOOK
+        shown = tasks.sample(size)
+        kept = self._usable(shown)
+        if not kept:
+            raise UserError(
+                f"task set '{tasks.name}': none of the {size} tasks looked at is a usable pair; "
+                "expected at least one"
+            )
+        groups: dict[str, list[int]] = {}
+        for position in kept:
+            groups.setdefault(content_key(shown[position].messages), []).append(position)
+        self._groups = tuple(tuple(group) for group in groups.values())
+        self.size = len(kept)
+        """Pairs of one epoch."""
+        self._lap = lru_cache(maxsize=2)(self._order)
+
+    def draw(self, step: int, count: int) -> list[Pair]:
+        """The pairs of one step, the same whenever it is asked for."""
+        found = []
+        for number in range(step * count, (step + 1) * count):
+            lap, place = divmod(number, self.size)
+            found.append(self.read(self.tasks.train(self._lap(lap)[place])))
+        return found
+
+    def first(self, count: int) -> list[Pair]:
+        """Some training pairs, in the order in which the first epoch draws them."""
+        order = self._lap(0)[:count]
+        return [self.read(self.tasks.train(position)) for position in order]
+
+    def held_out(self, limit: int) -> list[Pair]:
+        """Pairs that training never sees."""
+        tasks = self.tasks.held_out(limit)
+        return [self.read(tasks[place]) for place in self._usable(tasks)]
+
+    def read(self, task: Task) -> Pair:
+        """A task as a pair; raises `BadPair`."""
+        return read_pair(task, self.fields)
+
+    def _order(self, lap: int) -> tuple[int, ...]:
+        """Positions of one epoch: prompts in another order each time, their pairs side by side."""
+        order = epoch_order(self.seed, lap, len(self._groups))
+        return tuple(position for place in order for position in self._groups[place])
+
+    def _usable(self, tasks: Sequence[Task]) -> list[int]:
+        """Places of the tasks that can be used; the others are refused or dropped in one line."""
+        kept: list[int] = []
+        bad: list[tuple[str, str]] = []
+        for place, task in enumerate(tasks):
+            try:
+                pair = self.read(task)
+                if pair.target == 0.5 and self.fields.ties == "drop":
+                    continue
+                if not self._fits(pair):
+                    raise BadPair(f"more than {self._max_tokens} tokens")
+            except BadPair as why:
+                bad.append((task.id, str(why)))
+                continue
+            kept.append(place)
+        if bad:
+            self._report(bad, len(tasks))
+        return kept
+
+    def _report(self, bad: Sequence[tuple[str, str]], looked_at: int) -> None:
+        kinds = Counter(why for _, why in bad)
+        shown = "; ".join(f"{count} with {why}" for why, count in kinds.most_common(SHOWN))
+        first = ", ".join(name for name, _ in bad[:SHOWN])
+        line = (
+            f"task set '{self.tasks.name}': {len(bad)} of {looked_at} pairs cannot be used: {shown} "
+            f"(first: {first})"
+        )
+        if self.fields.bad == "refuse":
+            raise UserError(f"{line}. Mend the data, or set train.bad_pairs = 'drop'.")
+        logger.warning("%s; they are left out.", line)
+
+
+# --- one pair
+
+
+def read_pair(task: Task, fields: PairFields) -> Pair:
+    """The pair in a task's fields; raises `BadPair`."""
+    chosen, rejected = (_answer(task.fields.get(n), n) for n in (fields.chosen, fields.rejected))
+    is_tie = bool(fields.tie) and _truth(task.fields.get(fields.tie), fields.tie)
+    margin = _number(task.fields.get(fields.margin), fields.margin, 0.0) if fields.margin else 0.0
+    target = _number(task.fields.get(fields.target), fields.target, 1.0) if fields.target else 1.0
+    if not 0 <= target <= 1:
+        raise BadPair(f"a '{fields.target}' outside of 0 to 1")
+    target = 0.5 if is_tie else target
+    if chosen == rejected and target != 0.5:
+        raise BadPair("two equal answers")
+    return Pair(task, chosen, rejected, margin, target)
+
+
+def _answer(value: Any, name: str) -> str:
+    """The text of an answer: itself, or the assistant's words of a list of messages."""
+    if isinstance(value, str):
+        text = value
+    else:
+        turns = _messages(value, name)
+        text = "\n".join(turn.text for turn in turns if turn.role == "assistant")
+    if not text.strip():
+        raise BadPair(f"an empty '{name}'")
+    return text
+
+
+def _messages(value: Any, name: str) -> tuple[Message, ...]:
+    try:
+        return read_messages(value, name)
+    except RowError:
+        raise BadPair(f"a '{name}' that is neither text nor chat messages") from None
+
+
+def _number(value: Any, name: str, default: float) -> float:
+    if value is None:
+        return default
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Compared and not converted: a whole number may be larger than any float.
+    if not is_number or not -LARGEST_LABEL <= value <= LARGEST_LABEL:
+        raise BadPair(f"a '{name}' that is no finite number of at most {LARGEST_LABEL:g}")
+    return float(value)
+
+
+def _truth(value: Any, name: str) -> bool:
+    """Whether a label says "a tie"; an empty one says no, a word that is not known is refused."""
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    is_huge = isinstance(whole, int) and not -9 < whole < 9  # too many digits for a text
+    text = "" if value is None else "?" if is_huge else str(whole).strip().lower()
+    if text not in TIE_WORDS:
+        raise BadPair(f"a '{name}' that is neither true nor false")
+    return TIE_WORDS[text]
+
+
+def conversation(task: Task, value: Any) -> tuple[Message, ...]:
+    """The whole conversation that an answer ends: text, turns, or a list with the prompt in it."""
+    if isinstance(value, str):
+        return (*task.messages, Message("assistant", value))
+    turns = read_messages(value, "answer")
+    return turns if turns[0].role in ("system", "user") else (*task.messages, *turns)
+
+
+# --- tokens and passes
+
+
+def render_pairs(tokenizer: Tokenizer, pairs: Sequence[Pair], fields: PairFields) -> Answers:
+    """Both answers of each pair as trajectories whose trained tokens are those of the answer."""
+    places: dict[tuple[int, ...], int] = {}
+    trajectories: list[Trajectory] = []
+    sides: dict[str, list[int]] = {fields.chosen: [], fields.rejected: []}
+    for number, pair in enumerate(pairs):
+        group = f"pair/{content_key(pair.task.messages)}"
+        prompt = tokenizer.render_spans(pair.task.messages)
+        for name, found in sides.items():
+            value = pair.task.fields[name]
+            ids = tuple(scored_ids(tokenizer, conversation(pair.task, value)))
+            place = places.setdefault(ids, len(trajectories))
+            found.append(place)
+            if place < len(trajectories):
+                continue
+            trajectories.append(
+                Trajectory(
+                    id=f"{pair.task.id}.{name}{number}",
+                    task_id=pair.task.id,
+                    group=group,
+                    spans=_spans(prompt, ids),
+                    text=pair.chosen if name == fields.chosen else pair.rejected,
+                    role="pair",
+                )
+            )
+    return Answers(pairs, trajectories, sides[fields.chosen], sides[fields.rejected])
+
+
+def _spans(prompt: Sequence[Span], ids: tuple[int, ...]) -> tuple[Span, ...]:
+    """The prompt's spans and the rest as the answer; one span where a template changes the prompt."""
+    size = sum(len(span.token_ids) for span in prompt)
+    before = tuple(token for span in prompt for token in span.token_ids)
+    if size >= len(ids) or ids[:size] != before:
+        prompt, size = (Span(Author.PROMPT, ids[:1]),), 1
+    rest = ids[size:]
+    return (*prompt, Span(Author.MODEL, rest, (0.0,) * len(rest), trainable=True))
+
+
+def pair_micro_batches(
+    batch: Answers, tokens: int, *, share: bool, world: World, device: torch.device
+) -> Iterator[PairMicro]:
+    """This process's pairs in passes of about `tokens` tokens, each pair within one pass."""
+    units: dict[str, list[int]] = {}
+    for place, row in enumerate(batch.chosen):
+        units.setdefault(batch.trajectories[row].group, []).append(place)
+    parts = [part for unit in units.values() for part in _cut(batch, unit, tokens, share)]
+    for group in within(world.share(parts), tokens):
+        yield _pack(batch, group, device)
+
+
+def _cut(
+    batch: Answers, unit: list[int], tokens: int, share: bool
+) -> list[tuple[list[int], list[Row]]]:
+    """The pairs of one prompt with their rows; pair by pair where they do not fit into one pass."""
+    rows = _rows(batch, unit, share)
+    if len(unit) == 1 or len(rows) * max(row.tokens for row in rows) <= tokens:
+        return [(unit, rows)]
+    return [([place], _rows(batch, [place], share)) for place in unit]
+
+
+def _rows(batch: Answers, unit: Sequence[int], share: bool) -> list[Row]:
+    sides = [row for place in unit for row in (batch.chosen[place], batch.rejected[place])]
+    wanted = list(dict.fromkeys(sides))
+    rows = make_rows([batch.trajectories[i] for i in wanted], share)
+    return [Row(row.prefix, tuple(wanted[m] for m in row.members), row.tokens) for row in rows]
+
+
+def _pack(
+    batch: Answers, group: Sequence[tuple[list[int], list[Row]]], device: torch.device
+) -> PairMicro:
+    packed = pack([row for _, rows in group for row in rows], batch.trajectories, device)
+    # An answer stands in several rows where its prompt's pairs were cut; any of them will do.
+    row_of = {member: row for row, member in enumerate(packed.members)}
+    places = [place for unit, _ in group for place in unit]
+    numbers_3P = torch.tensor(
+        [
+            places,
+            [row_of[batch.chosen[p]] for p in places],
+            [row_of[batch.rejected[p]] for p in places],
+        ]
+    )
+    places_P, chosen_P, rejected_P = numbers_3P.to(device)
+    pairs = [batch.pairs[place] for place in places]
+    return PairMicro(packed, places_P, chosen_P, rejected_P, pairs, len(batch.pairs))
+
+
+def within(
+    units: Sequence[tuple[Unit, list[Row]]], tokens: int
+) -> Iterator[list[tuple[Unit, list[Row]]]]:
+    """Units of similar length together, so that rows x longest row stays within the tokens."""
+    ordered = sorted(units, key=lambda unit: -max(row.tokens for row in unit[1]))
+    group: list[tuple[Unit, list[Row]]] = []
+    longest = count = 0
+    for name, rows in ordered:
+        if group and (count + len(rows)) * longest > tokens:
+            yield group
+            group, longest, count = [], 0, 0
+        longest = max(longest, *(row.tokens for row in rows))
+        count += len(rows)
+        group.append((name, rows))
+    if group:
+        yield group
+
+
+def last_places(packed: PackedBatch) -> Tensor:
+    """Flat place (row * S + column) of each member's last token, (B,)."""
+    ends_B = packed.trained_BT.sum(1).cumsum(0) - 1
+    return packed.place_N.index_select(0, ends_B)
+
+
+def wins(margin_P: Tensor) -> Tensor:
+    """1 where the chosen answer is ahead, 0 where it is behind, 0.5 where neither is."""
+    return (margin_P.sign() + 1) / 2

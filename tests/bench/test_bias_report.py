@@ -1,0 +1,145 @@
+"""What a reward judges by besides quality, on rewards whose habit is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from burnish.bench.bias_report import BiasReport, as_pairs, bias_report
+from burnish.bench.items import Item, responses_of
+from burnish.bench.loaders import load
+from burnish.cli.entry import run
+from burnish.errors import UserError
+from burnish.records import Message, Task
+from burnish.rewards.function import from_function
+from burnish.rewards.models import Pair
+
+RIGHT, WRONG = "It is true.", "It is false."
+
+
+def longer(text: str) -> float:
+    return float(len(text))
+
+
+def truthful(text: str) -> float:
+    return 1.0 if "true" in text else 0.0
+
+
+def undecided(text: str) -> float | None:
+    return None
+
+
+def pair_of(i: int, chosen: str, rejected: str) -> Pair:
+    return Pair(Task(str(i), (Message("user", f"Question {i}?"),)), chosen, rejected)
+
+
+def pairs() -> list[Pair]:
+    """Half of the pairs have the longer answer on the wrong side."""
+    more = " And that is all there is to say about it."
+    natural = [pair_of(i, RIGHT + more, WRONG) for i in range(12)]
+    return natural + [pair_of(i, RIGHT, WRONG + more) for i in range(12, 24)]
+
+
+def report_of(function: Any, **more: Any) -> BiasReport:
+    async def work() -> BiasReport:
+        return await bias_report(from_function(function), pairs(), **more)
+
+    return anyio.run(work)
+
+
+def test_a_reward_of_length_is_right_where_length_agrees_and_wrong_where_it_opposes() -> None:
+    report = report_of(longer)
+    length = report.attributes[0]
+    assert report.accuracy.value == 0.5
+    assert length.name == "length"
+    assert length.natural is not None
+    assert length.adversarial is not None
+    assert (length.natural.value, length.natural.size) == (1.0, 12)
+    assert (length.adversarial.value, length.adversarial.size) == (0.0, 12)
+    assert length.correlation == pytest.approx(1.0)
+    assert length.predicts == 0.5
+    # Padding is longer than what was added above.
+    assert (length.helped.value, length.misled.value, length.flips.value) == (1.0, 0.0, 1.0)
+    assert length.paid.low > 0
+    assert length.probe_auc is None  # a function has no hidden states
+
+
+def test_a_reward_of_truth_never_flips_and_is_paid_nothing() -> None:
+    report = report_of(truthful)
+    assert report.accuracy.value == 1.0
+    for one in report.attributes:
+        assert (one.helped.value, one.misled.value, one.flips.value) == (1.0, 1.0, 0.0)
+        assert one.paid.value == 0.0
+
+
+def test_pairs_without_a_value_are_counted_and_none_at_all_is_refused() -> None:
+    def half(text: str, prompt: str) -> float | None:
+        return None if "Question 3?" in prompt else truthful(text)
+
+    report = report_of(half)
+    assert (report.pairs, report.unscored, report.accuracy.size) == (24, 1, 23)
+    with pytest.raises(UserError, match="no value for any of 24 pairs"):
+        report_of(undecided)
+    with pytest.raises(UserError, match="pairs"):
+        anyio.run(bias_report, from_function(longer), [])
+
+
+def test_rm_bench_is_read_from_its_own_pairs(tmp_path: Path) -> None:
+    row = {
+        "id": 1,
+        "prompt": "Why?",
+        "chosen": ["true", "true " * 5, "true " * 9],
+        "rejected": ["no", "no " * 7, "no " * 20],
+    }
+    (tmp_path / "chat_filtered.json").write_text(json.dumps([row]))
+    items = load("rmbench", tmp_path)
+    assert report_of(truthful, rmbench=items).rmbench == {
+        "chat": 1.0, "hard": 1.0, "normal": 1.0, "easy": 1.0, "total": 1.0,
+    }  # fmt: skip
+    found = report_of(longer, rmbench=items).rmbench
+    assert found is not None
+    # By characters: chosen 4, 25, 45; rejected 2, 21, 60.
+    assert (found["hard"], found["normal"], found["easy"]) == (0.0, 2 / 3, 1.0)
+
+
+def test_benchmark_items_become_pairs_whatever_their_order() -> None:
+    texts = responses_of("a", ["worse", "better"])
+    asked = (Message("user", "Which?"),)
+    items = [
+        Item("a", asked, texts, (1,)),
+        Item("b", asked, texts, (0, 1)),
+        Item("c", asked, texts),
+    ]
+    assert as_pairs(items) == [Pair(Task("a", asked), "better", "worse")]
+
+
+def test_the_command_prints_the_table_and_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def longer(text: str) -> float:\n    return float(len(text))\n")
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": p.task.messages[0].text}],
+            "chosen": p.chosen,
+            "rejected": p.rejected,
+        }
+        for p in pairs()
+    ]
+    tie = {"prompt": "?", "chosen": "a", "rejected": "b", "tie": True}
+    Path("pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, tie]))
+    assert run(["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl"]) == 0
+    shown = capsys.readouterr().out
+    assert "'longer' on 24 pairs of pairs.jsonl" in shown
+    assert "1.00 (12)" in shown
+    assert run(["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["attributes"][0]["name"] == "length"
+    bad = {"prompt": [{"role": 3}], "chosen": "a", "rejected": "b"}
+    Path("pairs.jsonl").write_text(json.dumps(bad) + "\n")
+    assert run(["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl"]) != 0
+    assert "pairs.jsonl:1: prompt is no text" in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""The reference of config keys: whole, with a sentence for each, and the same as the page."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from burnish.cli.entry import run
+from burnish.config import Config, reference, shapes
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = [key for section in reference.sections() for key in section.keys]
+
+
+def test_every_key_has_a_sentence() -> None:
+    bare = [key.key for key in KEYS if not key.meaning.endswith((".", "?"))]
+    assert bare == []
+
+
+def test_every_key_of_the_schema_is_there() -> None:
+    known = {key.key.replace(".N", "") for key in KEYS}
+    places = {key.key.replace(".N", ""): key.elsewhere.replace(".N", "") for key in KEYS}
+    for key, _ in shapes.annotated_keys(Config):
+        home = ""
+        for part in key.split("."):
+            dotted = f"{home}.{part}" if home else part
+            assert dotted in known, key
+            home = places[dotted] or dotted
+
+
+def test_every_default_is_accepted_where_it_stands() -> None:
+    (key,) = reference.find("optimiser.learning_rate")
+    assert (key.type, key.default) == ("float >= 0.0 and <= 10.0", "1e-05")
+    (key,) = reference.find("policy.advantage.eps")
+    assert key.kinds == ("sum_then_normalise", "normalise_then_sum", "stepwise")
+    assert reference.find("rewards.3.weight") == reference.find("rewards.weight")
+    (key,) = reference.find("task.level")
+    assert key.type == "int >= 1 and <= 6 or none"
+
+
+def test_the_page_is_fresh() -> None:
+    spec = importlib.util.spec_from_file_location("make_config", ROOT / "docs" / "make_config.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = module.PAGE.read_text(encoding="utf-8")
+    assert module.page() == written, "run: python docs/make_config.py"
+    headings = {line[3:].strip("`") for line in written.splitlines() if line.startswith("## ")}
+    anchors = {module.anchor(heading) for heading in headings}
+    for key in KEYS:
+        assert not key.elsewhere or module.anchor(key.elsewhere) in anchors
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("", "tracked_samples"),
+        ("policy.", "trust_region"),
+        ("policy", "Terms that are added to the policy loss."),
+        ("policy.advantage", "leave_one_out, rloo"),
+        ("optimiser.learning_rate", "Peak learning rate."),
+        ("optimiser.learning_rate=1", "default  1e-05"),
+        ("stages.0.optimiser", "Decoupled weight decay"),
+    ],
+)
+def test_the_command_says_it(capsys: pytest.CaptureFixture[str], typed: str, said: str) -> None:
+    assert run(["config", *filter(None, [typed])]) == 0
+    assert said in " ".join(capsys.readouterr().out.split(" "))
+
+
+def test_a_typo_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "optimiser.learning_rte"]) == 2
+    assert "Did you mean 'optimiser.learning_rate'?" in capsys.readouterr().err
+    assert run(["config", "learning_rate"]) == 2
+    assert "Did you mean 'optimiser.learning_rate'?" in capsys.readouterr().err
+
+
+def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "rollout.samples", "--json"]) == 0
+    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert row["key"] == "rollout.samples"
+    assert row["default"] == "8"

@@ -1,0 +1,66 @@
+"""Every shipped recipe shows itself within a minute: the tiny model, three steps.
+
+Seconds are of the processor, of all processes: other programs may share the cores. All of them, with
+what each took: pytest tests/training/test_every_recipe.py -m "" -s
+"""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from hostile_server import HostileServer, ok
+from openrs_judge import openrs_reply
+
+from burnish.config.recipes import all_recipes
+from burnish.store import RunStatus, RunStore
+
+MOST_S = 60.0
+SAMPLE = ("afrl", "distil", "grpo", "number_game")
+"""In the default tier: a warm start, another algorithm, the plain case, several turns."""
+
+
+def marked(name):
+    return name if name in SAMPLE else pytest.param(name, marks=pytest.mark.attacks)
+
+
+@pytest.fixture
+def judge_server():
+    """Answers the recipe that asks a server of the user's own."""
+
+    def answer(number, seen):
+        return ok(openrs_reply(seen.body["messages"][0]["content"]))
+
+    with HostileServer(answer) as server:
+        yield server
+
+
+def seconds_of_children():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in sorted(all_recipes())])
+def test_a_recipe_ends_within_a_minute_on_the_tiny_model(name, tmp_path, judge_server):
+    words = [name, "model.path=tiny", "steps=3", "run.name=trial"]
+    if name == "openrs":
+        # A random model writes no language that the recipe's check could tell: no value for most.
+        words += [f"rewards.0.model={judge_server.url}#judge", "guards.failed_share=1"]
+    began = seconds_of_children()
+    done = subprocess.run(
+        [sys.executable, "-m", "burnish.cli", "train", *words],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    took = seconds_of_children() - began
+    sys.stdout.write(f"{name} {took:.1f} s\n")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert took < MOST_S
+    with RunStore.open(tmp_path / "runs" / "trial", read_only=True) as store:
+        summary = store.summary()
+    assert (summary.status, summary.steps) == (RunStatus.FINISHED, 3)
+    assert "step 3/3" in done.stdout

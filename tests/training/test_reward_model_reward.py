@@ -1,0 +1,158 @@
+"""A trained reward model as a reward: batches, explanations, best of N, a server, a policy run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+
+import anyio
+import pytest
+from starlette.testclient import TestClient
+from test_reward_model import run_of
+from training_cases import finish, trainer
+
+import burnish
+from burnish.engines.server import create_app
+from burnish.errors import UserError
+from burnish.lm.folder import load_model
+from burnish.lm.scalar_head import scored_ids
+from burnish.lm.scored_rows import score_rows
+from burnish.records import Message, Response, Task
+from burnish.rewards import best_of_n, build, checked, score_groups
+from burnish.rewards.models.reward import RewardModelConfig, plain_text
+from burnish.store import RunStore
+
+TASK = Task("t", (Message("user", "ball 1?"),))
+TEXTS = ["red red", "GREEN", "**GREEN**", "blue", ""]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a run that learned to like capitals."""
+    folder = tmp_path_factory.mktemp("rm")
+    finish(run_of(folder, {"steps": 14, "optimiser": {"learning_rate": 3e-3}}, batch=8))
+    return folder / "run"
+
+
+def scorer_of(run, **more):
+    return build(RewardModelConfig(path=str(run), **more))
+
+
+def responses(texts):
+    return [Response(str(i), text) for i, text in enumerate(texts)]
+
+
+def direct(run, texts):
+    """Scores of single rows."""
+    loaded = load_model(sorted((run / "checkpoints").glob("step-*"))[-1], device="cpu")
+    talks = [(*TASK.messages, Message("assistant", text)) for text in texts]
+    return [score_rows(loaded, [scored_ids(loaded.tokenizer, talk)])[0] for talk in talks]
+
+
+def test_scores_are_those_of_the_model_in_any_company(run):
+    expected = direct(run, TEXTS)
+    scorer = scorer_of(run)
+
+    async def alone_and_together():
+        one = await checked(scorer, TASK, responses(TEXTS))
+        items = [(TASK, responses([text])) for text in TEXTS]
+        return one, await score_groups(scorer, items)
+
+    together, alone = anyio.run(alone_and_together)
+    assert [reward.value for reward in together] == pytest.approx(expected, abs=1e-5)
+    assert [group[0].value for group in alone] == pytest.approx(expected, abs=1e-5)
+    assert expected[1] > expected[0]
+
+
+def test_calls_that_wait_together_are_one_batch(run, monkeypatch):
+    scorer = scorer_of(run, explain=False)
+    sizes = []
+    own = scorer.scores
+    monkeypatch.setattr(scorer, "scores", lambda talks: (sizes.append(len(talks)), own(talks))[1])
+    items = [(TASK, responses([text, text])) for text in TEXTS]
+    anyio.run(partial(score_groups, scorer, items))
+    assert sizes == [10]
+
+
+def test_a_score_explains_itself(run):
+    found = burnish.score({"kind": "reward_model", "path": str(run)}, "ball 1?", TEXTS)
+    marked = found[2].reward.evidence
+    lines = [one.observation for one in marked]
+    assert lines[0].startswith("score ")
+    assert "of 8 held-out answers" in lines[1] or "held-out answers" in lines[1]
+    value, plain = direct(run, ["**GREEN**", "GREEN"])
+    assert f"markdown {value - plain:+.3g}" in lines[2]
+    assert "for twice the text" in lines[3]
+    assert not any("markdown" in one.observation for one in found[1].reward.evidence)
+    places = [
+        one.value
+        for one in (
+            burnish.score(
+                {"kind": "reward_model", "path": str(run), "scale": "percentile"}, "ball 1?", TEXTS
+            )
+        )
+    ]
+    assert all(0 <= place <= 1 for place in places)
+    assert places[1] > places[0]
+
+
+def test_best_of_n_and_the_server_have_the_same_scores(run):
+    scorer = scorer_of(run)
+    chosen = anyio.run(partial(best_of_n, scorer, TASK, responses(TEXTS[:2])))
+    assert chosen.index == 1
+    body = {"task": {"prompt": "ball 1?"}, "responses": TEXTS}
+    with TestClient(create_app(scorer), base_url="http://127.0.0.1") as client:
+        reply = client.post("/score", json=body).json()
+    got = [reward["value"] for reward in reply["rewards"]]
+    assert got == pytest.approx(direct(run, TEXTS), abs=1e-5)
+
+
+def test_a_policy_is_trained_with_it(tmp_path, run):
+    reward = {"kind": "reward_model", "path": str(run), "name": "likes"}
+    finish(trainer(tmp_path, {"rewards": [reward], "steps": 2}))
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        assert "reward/likes/mean" in store.metrics()
+        sample = next(iter(store.samples(step=0, split="train")))
+    assert "score" in sample.reward.parts[0].evidence[0].observation
+
+
+def test_a_run_is_not_continued_with_other_weights_of_its_reward(tmp_path, run):
+    shutil.copytree(run, tmp_path / "rm")
+    tables = {"rewards": [{"kind": "reward_model", "path": str(tmp_path / "rm")}], "steps": 1}
+    finish(trainer(tmp_path, tables))
+    last = sorted((tmp_path / "rm" / "checkpoints").glob("step-*"))[-1] / "model.safetensors"
+    last.write_bytes(last.read_bytes()[:-4] + b"\0\0\1\0")
+    with pytest.raises(UserError, match=r"other contents of reward_model/model.safetensors"):
+        trainer(tmp_path, tables)
+
+
+def test_mistakes_are_named_in_one_line(tmp_path, run):
+    with pytest.raises(UserError, match=r"holds no model; expected a run of train.kind"):
+        scorer_of(tmp_path)
+    config = json.dumps({"architectures": ["LlamaForCausalLM"]})
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(UserError, match=r"holds LlamaForCausalLM; expected"):
+        scorer_of(tmp_path)
+    last = sorted((run / "checkpoints").glob("step-*"))[-1]
+    shutil.copytree(last, tmp_path / "bare")
+    (tmp_path / "bare" / "reward_model.json").unlink()
+    with pytest.raises(UserError, match=r"scale is 'percentile'.*no reward_model.json"):
+        scorer_of(tmp_path / "bare", scale="percentile")
+    (tmp_path / "bare" / "reward_model.json").write_text("{")
+    with pytest.raises(UserError, match=r"reward_model.json is damaged"):
+        scorer_of(tmp_path / "bare", scale="percentile")
+
+
+def test_an_answer_that_is_too_long_has_no_value(run):
+    found = anyio.run(partial(checked, scorer_of(run), TASK, responses(["a" * 2000, "A"])))
+    assert [one.status.value for one in found] == ["abstain", "ok"]
+    assert "tokens, more than the model reads" in found[0].reason
+
+
+def test_markdown_is_taken_off_and_nothing_else():
+    text = "# Head\n\n- **bold** one\n2. `code` and *it*\n> said\n```py\nx = 2 * 3 * 4\n```\n"
+    plain = "Head\n\nbold one\ncode and it\nsaid\nx = 2 * 3 * 4\n"
+    assert plain_text(text) == plain
+    assert plain_text(plain) == plain
+    assert plain_text("3 * 4 = 12, a_b_c, x - y") == "3 * 4 = 12, a_b_c, x - y"

@@ -1,0 +1,187 @@
+"""A run that ends early says why: in its store, in listings and in Python."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from training_cases import finish, trainer
+
+import burnish
+from burnish.cli.entry import run as type_command
+from burnish.errors import StoreError
+from burnish.store import RunStore, list_runs
+from burnish.training.events import Finished, Saved, StepDone
+
+OWN = """
+from pathlib import Path
+
+def score(text):
+    if Path(__file__).with_name("broken").exists():
+        return len(text) / 0
+    return len(text) / 100
+"""
+SETTINGS = {"steps": 3, "evaluation": {"prompts": 0}, "checkpoint": {"every": 1}}
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A reward that raises while the file `broken` lies beside it."""
+    (tmp_path / "my_rewards.py").write_text(OWN)
+    path = f"{tmp_path / 'my_rewards.py'}:score"
+    return {"rewards": [{"kind": "function", "path": path}]}
+
+
+def end_of(folder):
+    with RunStore.open(folder, read_only=True) as store:
+        return store.end()
+
+
+def test_a_step_whose_rewards_fail_is_not_counted_and_is_taken_again(tmp_path, own):
+    whole = trainer(tmp_path, SETTINGS, own, run="whole")
+    assert finish(whole)[-1].status == "finished"
+
+    events = (running := trainer(tmp_path, SETTINGS, own)).run()
+    next(event for event in events if isinstance(event, Saved))
+    (tmp_path / "broken").touch()
+    last = list(events)[-1]
+    running.store.close()
+    line = "ZeroDivisionError: division by zero (my_rewards.py:6 in score)"
+    assert last.status == "stopped"
+    assert f"reward_error, part 'score' has no value: {line}" in last.reason
+    end = end_of(running.folder)
+    assert (end.status, end.reason, end.step) == ("stopped", last.reason, 1)
+
+    for attempt in (2, 3):
+        again = finish(trainer(tmp_path, SETTINGS, own))
+        assert again[-1].status == "stopped"
+        assert not [event for event in again if isinstance(event, StepDone)]
+        with RunStore.open(running.folder, read_only=True) as store:
+            assert store.steps() == [0]
+            tried = [e.name for e in store.evaluations() if e.step == 1]
+        assert tried == ["unscored", "unscored-2", "unscored-3"][:attempt]
+
+    (tmp_path / "broken").unlink()
+    mended = trainer(tmp_path, SETTINGS, own)
+    assert finish(mended)[-1].status == "finished"
+    assert end_of(running.folder).reason == ""
+    with RunStore.open(running.folder, read_only=True) as store:
+        rewards = [sample.reward.value for sample in store.samples(split="train")]
+    with RunStore.open(whole.folder, read_only=True) as store:
+        assert rewards == [sample.reward.value for sample in store.samples(split="train")]
+
+
+def test_no_model_is_announced_before_the_first_update(tmp_path, own, capsys):
+    (tmp_path / "broken").touch()
+    last = finish(trainer(tmp_path, SETTINGS, own))[-1]
+    assert isinstance(last, Finished)
+    assert not last.is_trained
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    from burnish.cli.progress import print_report
+
+    print_report(last)
+    said = capsys.readouterr().out
+    assert "trained model    " not in said
+    assert "no update was made, so there is no trained model" in said
+
+
+def test_rewards_that_may_all_fail_never_finish_a_run(tmp_path, own):
+    (tmp_path / "broken").touch()
+    last = finish(trainer(tmp_path, SETTINGS, own, {"guards": {"failed_share": 1.0}}))[-1]
+    assert last.status == "stopped"
+    assert last.reason.startswith("no reward of any step had a value. See why: burnish show")
+
+
+def test_the_end_stands_in_runs_show_python_and_the_viewer(tmp_path, own, capsys, monkeypatch):
+    (tmp_path / "broken").touch()
+    (tmp_path / "runs").mkdir()
+    finish(trainer(tmp_path, SETTINGS, own, run="runs/run"))
+    line = "ZeroDivisionError: division by zero (my_rewards.py:6 in score)"
+    monkeypatch.setenv("COLUMNS", "100")
+    place = ["--runs", str(tmp_path / "runs")]
+    assert type_command(["runs", *place]) == 0
+    assert (
+        f"run stopped: 100% of the rewards of step 1 have no value (most: reward_error, part 'score' has no value: {line})"
+        in capsys.readouterr().out
+    )
+    assert type_command(["show", "run", *place]) == 0
+    assert line in " ".join(capsys.readouterr().out.split())
+    assert type_command(["show", "run", "--failed", "1", *place]) == 0
+    assert line in capsys.readouterr().out
+    run = burnish.load_run(tmp_path / "runs" / "run")
+    assert line in run.reason
+    assert (run.end.status, run.end.step) == ("stopped", 0)
+    assert line in burnish.load_runs(tmp_path / "runs").reason[0]
+    assert line in repr(run)
+    assert line in run.why("0/eval:unscored/0").reward.reason
+
+    from burnish.view.pages.listing import run_line
+
+    assert line in run_line("run", run.folder).reason
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (MemoryError("no room"), "crashed", "out of memory: MemoryError: no room"),
+        (RuntimeError("shapes differ"), "crashed", "RuntimeError: shapes differ"),
+        (KeyboardInterrupt(), "stopped", "interrupted with Ctrl-C"),
+        (StoreError("run.db: cannot store: database or disk is full"), "crashed", "run.db: cannot"),
+    ],
+)
+def test_whatever_ends_a_run_is_stored_with_its_step(
+    tmp_path, own, monkeypatch, error, status, reason
+):
+    running = trainer(tmp_path, SETTINGS, own)
+    step = running.stage.updater.run
+
+    def run(number, *rest, **more):
+        if number == 1:
+            raise error
+        return step(number, *rest, **more)
+
+    monkeypatch.setattr(running.stage.updater, "run", run)
+    with pytest.raises(type(error)):
+        finish(running)
+    end = end_of(running.folder)
+    assert end.reason.startswith(reason)
+    assert (end.status, end.step, end.exception) == (status, 1, type(error).__name__)
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from training_cases import trainer
+running = trainer(Path({folder!r}), {settings!r}, {own!r})
+for event in running.run():
+    print(type(event).__name__, flush=True)
+"""
+
+
+def test_a_killed_run_says_when_it_last_gave_a_sign_of_life(tmp_path, own):
+    settings = {**SETTINGS, "steps": 10_000}
+    here = os.path.dirname(__file__)
+    program = PROGRAM.format(tests=here, folder=str(tmp_path), settings=settings, own=own)
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        while child.stdout.readline().strip() != "StepDone":
+            assert child.poll() is None
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    deadline = time.monotonic() + 5
+    while end_of(tmp_path / "run").status == "running" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    end = end_of(tmp_path / "run")
+    assert end.status == "crashed"
+    assert f"its process ended without a word at step {end.step + 1}" in end.reason
+    assert f"; last sign of life {end.time[11:16]}" in end.reason
+    assert end.step >= 1
+    (info,) = list_runs(tmp_path)
+    assert info.end.reason == end.reason
