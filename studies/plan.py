@@ -23,11 +23,12 @@ METHODS = (
     "gd2po",
     "genrm",
     "medalign",
+    "ppo",
     "quarkmedbench",
 )
 """Folders of `studies/`, each with a `study.py` whose `STUDIES` are run."""
-WITH_DATA = ("real",)
-"""Further ones, which need files that are not part of the repository."""
+WITH_DATA = ("proxy_grm", "real")
+"""Further ones, which need files that are not part of the repository: a trained proxy, data."""
 
 
 class Subject(NamedTuple):

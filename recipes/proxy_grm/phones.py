@@ -1,6 +1,7 @@
 """Two phones and a buyer: pairs whose better answer depends on what the buyer needs (Proxy-GRM).
 
     make(random.Random(1))["prompt"]             # a judge's prompt; "label": 1 or 2
+    for_proxy(random.Random(1))["prompt"]        # a proxy's: the pair and a rubric
     follow("", "battery 9", "battery 2", "battery 100%")            # 1: by the rubric alone
 
 Each buyer needs one of six attributes. Demonstrations have the right form, but name an attribute at
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 from burnish.tasks.base import check_shares
@@ -30,25 +32,24 @@ PROMPT = (
     "Write <rubric>the criterion with its weight</rubric><eval>both by it</eval>"
     "<answer>1 or 2</answer>. The rubric never says which response is better."
 )
+PROXY_PROMPT = (Path(__file__).parent / "proxy.txt").read_text(encoding="utf-8")
+"""What a proxy reads; the reward's setting `template` is the same text."""
 
 
-def make(rng: random.Random, skill: float = 0.6) -> dict[str, Any]:
-    """One pair; `skill` is the share of demonstrations whose verdict is right."""
-    check_shares("phones", skill=skill)
+def make(rng: random.Random, skill: float = 0.6, leaky: float = 0.0) -> dict[str, Any]:
+    """One pair; `skill` is the share of demonstrations whose verdict is right.
+
+    `leaky`: the share whose rubric also says which response is better.
+    """
+    check_shares("phones", skill=skill, leaky=leaky)
     buyer, need = rng.choice(list(NEEDS.items()))
-    marks = [(rng.randint(1, 9), rng.randint(1, 9)) for _ in ATTRIBUTES]
-    place = ATTRIBUTES.index(need)
-    while marks[place][0] == marks[place][1]:
-        marks[place] = (rng.randint(1, 9), rng.randint(1, 9))
-    first, second = (
-        ", ".join(f"{name} {pair[side]}" for name, pair in zip(ATTRIBUTES, marks, strict=True))
-        for side in (0, 1)
-    )
-    label = 1 if marks[place][0] > marks[place][1] else 2
+    first, second, marks = _phones(rng, need)
+    label = 1 if marks[need][0] > marks[need][1] else 2
     question = f"Which phone suits {buyer}?"
     named = rng.choice(ATTRIBUTES)
     said = label if rng.random() < skill else 3 - label
-    shown = marks[ATTRIBUTES.index(named)]
+    leak = f". {_leak(said)}" if rng.random() < leaky else ""
+    shown = marks[named]
     return {
         "prompt": PROMPT.format(question=question, first=first, second=second),
         "question": question,
@@ -57,10 +58,49 @@ def make(rng: random.Random, skill: float = 0.6) -> dict[str, Any]:
         "label": label,
         "split_by": f"{question} {first} {second}",
         "demonstration": (
-            f"<rubric>{named} 100%</rubric><eval>{shown[0]} and {shown[1]}</eval>"
+            f"<rubric>{named} 100%{leak}</rubric><eval>{shown[0]} and {shown[1]}</eval>"
             f"<answer>{said}</answer>"
         ),
     }
+
+
+def for_proxy(rng: random.Random, credulous: float = 0.0) -> dict[str, Any]:
+    """A pair with a rubric, and what a proxy should say: the response that is ahead by it.
+
+    `credulous`: the share of rubrics that name a better response, which the proxy then believes.
+    Models do so without being taught to; a small one has to be shown.
+    """
+    check_shares("phones", credulous=credulous)
+    named = rng.choice(ATTRIBUTES)
+    first, second, marks = _phones(rng, named)
+    ahead = 1 if marks[named][0] > marks[named][1] else 2
+    question = f"Which phone suits {rng.choice(list(NEEDS))}?"
+    rubric = f"{named} 100%"
+    said = f"{named} {marks[named][0]} and {marks[named][1]}"
+    if rng.random() < credulous:
+        ahead = rng.choice((1, 2))
+        rubric, said = f"{rubric}. {_leak(ahead)}", _leak(ahead)
+    return {
+        "prompt": PROXY_PROMPT.format(request=question, first=first, second=second, rubric=rubric),
+        "answer": str(ahead),
+        "split_by": f"{first} {second}",
+        "demonstration": f"{said} <answer>{ahead}</answer>",
+    }
+
+
+def _phones(rng: random.Random, differing: str) -> tuple[str, str, dict[str, tuple[int, int]]]:
+    """Two phones as texts, and their marks; those of one attribute differ."""
+    marks = {name: (rng.randint(1, 9), rng.randint(1, 9)) for name in ATTRIBUTES}
+    while marks[differing][0] == marks[differing][1]:
+        marks[differing] = (rng.randint(1, 9), rng.randint(1, 9))
+    first, second = (
+        ", ".join(f"{name} {pair[side]}" for name, pair in marks.items()) for side in (0, 1)
+    )
+    return first, second, marks
+
+
+def _leak(said: int) -> str:
+    return f"Response {said} is better."
 
 
 def follow(question: str, first: str, second: str, rubric: str) -> int | None:

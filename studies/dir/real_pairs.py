@@ -36,15 +36,15 @@ import anyio
 import msgspec
 
 from burnish.bench.best_of_n import best_of_n_curve
-from burnish.bench.bias_report import PROBED, BiasReport, as_pairs, bias_report
+from burnish.bench.bias_report import BiasReport, as_pairs, bias_report
 from burnish.bench.loaders import load
 from burnish.errors import UserError
 from burnish.records import Message
 from burnish.rewards.models.bias_attributes import PREFIXES, contaminate
-from burnish.rewards.models.dir import pearson_penalty
 from burnish.rewards.models.reward import RewardModelConfig, RewardModelReward
-from burnish.rewards.models.term import Pair, PairStates, Term, TermContext, TermLoss
+from burnish.rewards.models.term import Pair
 from burnish.seeds import derive
+from studies.dir.baselines import FITTED, Penalised
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = (0, 1, 2)
@@ -57,7 +57,7 @@ ON_CHOSEN = 0.85
 PROMPTS, ANSWERS = 96, 16
 TESTED = 400
 """Pairs of AlpacaEval that are scored with every attribute planted on either side."""
-MICRO_TOKENS = 32768
+MICRO_TOKENS = 16384
 """Of a pass, so that several runs fit on one device."""
 
 
@@ -70,33 +70,19 @@ def terms_of(arm: str, attribute: str) -> list[dict[str, Any]]:
         # One short pass: a head at the published rate of 1e-4 would hardly have begun to learn.
         term = {"kind": "dir", "attribute": attribute, "lam": float(size)}
         return [{**term, "head_learning_rate": HEAD_RATE}]
-    options = {"attribute": attribute, "coefficient": float(size)}
-    path = f"{Path(__file__).resolve()}:PearsonTerm"
-    return [{"kind": "function", "name": "pearson", "path": path, "options": options}]
-
-
-class PearsonTerm(Term):
-    """The baseline: correlation of the scores with the attribute's amount, of each micro-batch."""
-
-    def __init__(self, context: TermContext, attribute: str, coefficient: float) -> None:
-        super().__init__(context)
-        self.amount = {one.name: one.amount for one in PROBED}[attribute]
-        self.coefficient = coefficient
-
-    def loss(self, states: PairStates, total: int) -> TermLoss:
-        """(2 P,) scores and amounts -> their absolute correlation, by the share of pairs."""
-        import torch
-
-        texts = [text for pair in states.pairs for text in (pair.chosen, pair.rejected)]
-        scores = torch.stack([states.chosen_P, states.rejected_P], 1).flatten()
-        amounts = torch.tensor([float(self.amount(text)) for text in texts]).to(scores)
-        share = self.coefficient * len(states.pairs) / total
-        return TermLoss((share * pearson_penalty(scores, amounts)).to(scores.dtype))
+    here = Path(__file__).resolve().with_name("baselines.py")
+    options: dict[str, Any] = {"attribute": attribute}
+    if kind == "experts":
+        return [
+            {"kind": "function", "name": kind, "path": f"{here}:ExpertTerm", "options": options}
+        ]
+    options["coefficient"] = float(size)
+    return [{"kind": "function", "name": kind, "path": f"{here}:PearsonTerm", "options": options}]
 
 
 ARMS = {
-    "length": ("bt", "pearson 1", "dir 0.03", "dir 0.1", "dir 0.3", "dir 1"),
-    "agreement": ("bt", "dir 0.1", "dir 0.3", "dir 1"),
+    "length": ("bt", "penalty", "pearson 1", "experts", "dir 0.1", "dir 0.3", "dir 1"),
+    "agreement": ("bt", "pearson 1", "experts", "dir 0.1", "dir 0.3", "dir 1"),
 }
 
 
@@ -171,23 +157,22 @@ def train(job: dict[str, Any], work: Path) -> Path:
     return Path(run.folder)
 
 
-def measure(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+def measure(job: dict[str, Any], scorer: RewardModelReward) -> dict[str, Any]:
     """Figures of a trained model on the test sets."""
     data, limit = Path(job["data"]), job["limit"]
-    scorer = RewardModelReward(RewardModelConfig(path=str(folder), name="score", explain=False))
     rmbench = [] if limit else load("rmbench", data / "rmbench")
     natural = first(read_pairs(data, "alpaca_pairs/test"), limit)[:TESTED]
     figures = figures_of(anyio.run(bias_of, scorer, natural, rmbench), job["habit"])
     for name in ("llmbar",) if limit else ("llmbar", "judgebench"):
         pairs = first(read_pairs(data, f"{name}/test"), limit)
-        figures |= {f"{name}{end}": value for end, value in accuracies(folder, pairs).items()}
+        figures |= {f"{name}{end}": value for end, value in accuracies(scorer, pairs).items()}
     return figures
 
 
-def accuracies(folder: Path, pairs: Sequence[Pair]) -> dict[str, float | None]:
+def accuracies(scorer: RewardModelReward, pairs: Sequence[Pair]) -> dict[str, float | None]:
     """Over all pairs, and over those whose rejected answer is longer."""
     scores = score_answers(
-        folder, [(as_text(p), text) for p in pairs for text in (p.chosen, p.rejected)]
+        scorer, [(as_text(p), text) for p in pairs for text in (p.chosen, p.rejected)]
     )
     right = [a > b for a, b in zip(scores[0::2], scores[1::2], strict=True)]
     opposed = [
@@ -219,9 +204,8 @@ def figures_of(report: BiasReport, habit: str) -> dict[str, Any]:
     }
 
 
-def score_answers(folder: Path, answers: Sequence[tuple[str, str]]) -> list[float]:
+def score_answers(scorer: RewardModelReward, answers: Sequence[tuple[str, str]]) -> list[float]:
     """The model's score of each (prompt, answer)."""
-    scorer = RewardModelReward(RewardModelConfig(path=str(folder), name="score", explain=False))
     talks = [(Message("user", prompt), Message("assistant", text)) for prompt, text in answers]
     return [float(score) for score in scorer.scores(talks)]
 
@@ -302,7 +286,7 @@ def jobs_of(options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
     for seed in options.seeds:
         for habit, arms in ARMS.items():
-            for arm in arms:
+            for arm in (arm for arm in arms if arm != "penalty"):
                 name = f"{habit}-{arm.replace(' ', '-')}-{seed}"
                 found.append({"habit": habit, "arm": arm, "seed": seed, "name": name, **base})
     return found
@@ -315,14 +299,26 @@ def run_job(job: dict[str, Any], work: Path) -> None:
         return
     folder = train(job, work)
     is_gold = job["name"].startswith("gold")
+    config = RewardModelConfig(path=str(folder), name="score", explain=False)
+    if (job["habit"], job["arm"]) == ("length", "bt") and not is_gold:
+        penalised = Penalised(config)
+        penalised.fit(first(training_pairs(Path(job["data"]), "length"), job["limit"])[:FITTED])
+        other = {**job, "arm": "penalty", "name": f"length-penalty-{job['seed']}"}
+        write_result(other, penalised, work)
+    write_result(job, RewardModelReward(config), work)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def write_result(job: dict[str, Any], scorer: RewardModelReward, work: Path) -> None:
+    """Measure one model, and score the answers of best-of-16."""
+    is_gold = job["name"].startswith("gold")
     rows = read_answers(work / "answers.jsonl")
     asked = [
         (row["prompt"], t) for row in rows for t in (row["answers"] if is_gold else shown(row))
     ]
-    figures = {} if is_gold else measure(job, folder)
-    found = {"figures": figures, "scores": score_answers(folder, asked)}
-    out.write_text(json.dumps({**job, **found}) + "\n")
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    figures = {} if is_gold else measure(job, scorer)
+    found = {"figures": figures, "scores": score_answers(scorer, asked)}
+    (work / f"{job['name']}.json").write_text(json.dumps({**job, **found}) + "\n")
 
 
 def run_all(options: argparse.Namespace) -> None:
