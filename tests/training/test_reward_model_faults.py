@@ -16,7 +16,8 @@ from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.training import build
 from burnish.training.events import Finished, StepDone
-from burnish.training.pairs import BadPair, PairFields, conversation, read_pair
+from burnish.training.labelled import UnusableRow
+from burnish.training.pairs import PairFields, conversation, read_pair
 
 GOOD = pair_rows()
 BAD = {
@@ -124,7 +125,7 @@ def test_labels_are_read_strictly():
     untied = (False, 0, 0.0, "0", "false", "No", "n", None, "")
     assert {read(tie=x).target for x in untied} == {1.0}
     for odd in (2, -1, 0.5, float("nan"), float("inf"), "a", "maybe", [], ["tie"]):
-        with pytest.raises(BadPair, match="a 'tie' that is neither true nor false"):
+        with pytest.raises(UnusableRow, match="a 'tie' that is neither true nor false"):
             read(tie=odd)
     assert read(target=0.25).target == 0.25
 

@@ -11,11 +11,8 @@ rollouts of a group do. What a step draws follows from the seed and the step alo
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -26,17 +23,12 @@ from burnish.lm.scalar_head import scored_ids
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Author, Message, Span, Task, Trajectory
 from burnish.rewards.models.term import Pair
-from burnish.tasks.base import TaskSet, content_key, epoch_order
+from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.mapping import RowError, read_messages
 from burnish.training.devices import World
+from burnish.training.labelled import LabelledSet, UnusableRow
 from burnish.training.packing import PackedBatch, Row, make_rows, pack
 
-logger = logging.getLogger(__name__)
-
-LOOK = 4096
-"""Training tasks of an endless set that are looked through for pairs."""
-SHOWN = 3
-"""Bad pairs that a message names."""
 TIE_WORDS = {
     **dict.fromkeys(("true", "yes", "y", "1", "tie", "tied", "draw", "both"), True),
     **dict.fromkeys(("false", "no", "n", "0", ""), False),
@@ -71,10 +63,6 @@ class PairFields:
 
 LARGEST_LABEL = 1e6
 """Of a margin: scores are compared in float32."""
-
-
-class BadPair(Exception):
-    """A pair that cannot be used; the text says why, for all pairs of its kind."""
 
 
 class Answers(NamedTuple):
@@ -113,7 +101,7 @@ def check_fields(tasks: TaskSet, fields: PairFields, kind: str) -> None:
         )
 
 
-class PairSet:
+class PairSet(LabelledSet[Pair]):
     """The usable pairs of a task set."""
 
     def __init__(
@@ -126,97 +114,34 @@ class PairSet:
         max_tokens: int = 0,
     ) -> None:
         """`fits` says whether a pair is within `max_tokens`, which only a message names here."""
-        self.tasks, self.fields, self.seed = tasks, fields, seed
-        self._fits, self._max_tokens = fits, max_tokens
-        size = tasks.train_size or LOOK
-        shown = tasks.sample(size)
-        kept = self._usable(shown)
-        if not kept:
-            raise UserError(
-                f"task set '{tasks.name}': none of the {size} tasks looked at is a usable pair; "
-                "expected at least one"
-            )
-        groups: dict[str, list[int]] = {}
-        for position in kept:
-            groups.setdefault(content_key(shown[position].messages), []).append(position)
-        self._groups = tuple(tuple(group) for group in groups.values())
-        self.size = len(kept)
-        """Pairs of one epoch."""
-        self._lap = lru_cache(maxsize=2)(self._order)
-
-    def draw(self, step: int, count: int) -> list[Pair]:
-        """The pairs of one step, the same whenever it is asked for."""
-        found = []
-        for number in range(step * count, (step + 1) * count):
-            lap, place = divmod(number, self.size)
-            found.append(self.read(self.tasks.train(self._lap(lap)[place])))
-        return found
-
-    def first(self, count: int) -> list[Pair]:
-        """Some training pairs, in the order in which the first epoch draws them."""
-        order = self._lap(0)[:count]
-        return [self.read(self.tasks.train(position)) for position in order]
-
-    def held_out(self, limit: int) -> list[Pair]:
-        """Pairs that training never sees."""
-        tasks = self.tasks.held_out(limit)
-        return [self.read(tasks[place]) for place in self._usable(tasks)]
-
-    def read(self, task: Task) -> Pair:
-        """A task as a pair; raises `BadPair`."""
-        return read_pair(task, self.fields)
-
-    def _order(self, lap: int) -> tuple[int, ...]:
-        """Positions of one epoch: prompts in another order each time, their pairs side by side."""
-        order = epoch_order(self.seed, lap, len(self._groups))
-        return tuple(position for place in order for position in self._groups[place])
-
-    def _usable(self, tasks: Sequence[Task]) -> list[int]:
-        """Places of the tasks that can be used; the others are refused or dropped in one line."""
-        kept: list[int] = []
-        bad: list[tuple[str, str]] = []
-        for place, task in enumerate(tasks):
-            try:
-                pair = self.read(task)
-                if pair.target == 0.5 and self.fields.ties == "drop":
-                    continue
-                if not self._fits(pair):
-                    raise BadPair(f"more than {self._max_tokens} tokens")
-            except BadPair as why:
-                bad.append((task.id, str(why)))
-                continue
-            kept.append(place)
-        if bad:
-            self._report(bad, len(tasks))
-        return kept
-
-    def _report(self, bad: Sequence[tuple[str, str]], looked_at: int) -> None:
-        kinds = Counter(why for _, why in bad)
-        shown = "; ".join(f"{count} with {why}" for why, count in kinds.most_common(SHOWN))
-        first = ", ".join(name for name, _ in bad[:SHOWN])
-        line = (
-            f"task set '{self.tasks.name}': {len(bad)} of {looked_at} pairs cannot be used: {shown} "
-            f"(first: {first})"
+        self.fields = fields
+        super().__init__(
+            tasks,
+            lambda task: read_pair(task, fields),
+            what="pairs",
+            bad=fields.bad,
+            setting="train.bad_pairs",
+            seed=seed,
+            keeps=lambda pair: pair.target != 0.5 or fields.ties != "drop",
+            fits=fits,
+            max_tokens=max_tokens,
         )
-        if self.fields.bad == "refuse":
-            raise UserError(f"{line}. Mend the data, or set train.bad_pairs = 'drop'.")
-        logger.warning("%s; they are left out.", line)
 
 
 # --- one pair
 
 
 def read_pair(task: Task, fields: PairFields) -> Pair:
-    """The pair in a task's fields; raises `BadPair`."""
+    """The pair in a task's fields; raises `UnusableRow`."""
     chosen, rejected = (_answer(task.fields.get(n), n) for n in (fields.chosen, fields.rejected))
     is_tie = bool(fields.tie) and _truth(task.fields.get(fields.tie), fields.tie)
     margin = _number(task.fields.get(fields.margin), fields.margin, 0.0) if fields.margin else 0.0
     target = _number(task.fields.get(fields.target), fields.target, 1.0) if fields.target else 1.0
     if not 0 <= target <= 1:
-        raise BadPair(f"a '{fields.target}' outside of 0 to 1")
+        raise UnusableRow(f"a '{fields.target}' outside of 0 to 1")
     target = 0.5 if is_tie else target
     if chosen == rejected and target != 0.5:
-        raise BadPair("two equal answers")
+        raise UnusableRow("two equal answers")
     return Pair(task, chosen, rejected, margin, target)
 
 
@@ -228,7 +153,7 @@ def _answer(value: Any, name: str) -> str:
         turns = _messages(value, name)
         text = "\n".join(turn.text for turn in turns if turn.role == "assistant")
     if not text.strip():
-        raise BadPair(f"an empty '{name}'")
+        raise UnusableRow(f"an empty '{name}'")
     return text
 
 
@@ -236,7 +161,7 @@ def _messages(value: Any, name: str) -> tuple[Message, ...]:
     try:
         return read_messages(value, name)
     except RowError:
-        raise BadPair(f"a '{name}' that is neither text nor chat messages") from None
+        raise UnusableRow(f"a '{name}' that is neither text nor chat messages") from None
 
 
 def _number(value: Any, name: str, default: float) -> float:
@@ -245,7 +170,7 @@ def _number(value: Any, name: str, default: float) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     # Compared and not converted: a whole number may be larger than any float.
     if not is_number or not -LARGEST_LABEL <= value <= LARGEST_LABEL:
-        raise BadPair(f"a '{name}' that is no finite number of at most {LARGEST_LABEL:g}")
+        raise UnusableRow(f"a '{name}' that is no finite number of at most {LARGEST_LABEL:g}")
     return float(value)
 
 
@@ -255,7 +180,7 @@ def _truth(value: Any, name: str) -> bool:
     is_huge = isinstance(whole, int) and not -9 < whole < 9  # too many digits for a text
     text = "" if value is None else "?" if is_huge else str(whole).strip().lower()
     if text not in TIE_WORDS:
-        raise BadPair(f"a '{name}' that is neither true nor false")
+        raise UnusableRow(f"a '{name}' that is neither true nor false")
     return TIE_WORDS[text]
 
 

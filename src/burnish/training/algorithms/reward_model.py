@@ -12,18 +12,18 @@ distributed on held-out pairs, and how far they can be believed, lies beside the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from burnish.errors import GuardTripped, UserError
 from burnish.lm.hardware import is_device_full
-from burnish.lm.scalar_head import ScalarHead, scored_ids
+from burnish.lm.scalar_head import scored_ids
 from burnish.numbers import sigmoid
 from burnish.records import Evidence, Reward
 from burnish.rewards.models.bradley_terry import pair_loss
@@ -32,13 +32,18 @@ from burnish.rewards.models.term import Pair, PairStates, Term, TermContext, Ter
 from burnish.source import describe
 from burnish.store import StoredSample
 from burnish.training.algorithm import (
-    Algorithm,
     AlgorithmState,
     HeldOutScores,
     Loss,
     Setup,
     StepReport,
     StepResult,
+)
+from burnish.training.algorithms.score_head import (
+    TEMPLATE_TOKENS,
+    Batch,
+    ScoreHeadAlgorithm,
+    in_place,
 )
 from burnish.training.forecast import Keys, Workload
 from burnish.training.metrics import estimate
@@ -61,44 +66,15 @@ if TYPE_CHECKING:
 
 MEASURED = 64
 """Pairs whose lengths are measured for the forecast."""
-TEMPLATE_TOKENS = 64
-"""What a chat template may add to a turn, at most; texts far below the limit are not measured."""
 
 
-class Batch(NamedTuple):
-    """The pairs of a step."""
-
-    step: int
-    answers: Answers
-
-
-class RewardModelAlgorithm(Algorithm[Batch, PairMicro]):
+class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
     """Raises the score of the preferred answer of each pair over that of the other."""
 
-    samples_answers: ClassVar[bool] = False
-    can_be_stage: ClassVar[bool] = False
-    trains_score_head: ClassVar[bool] = True
-
     def __init__(self, setup: Setup, settings: RewardModelTrain) -> None:
-        self.setup, self.settings = setup, settings
+        super().__init__(setup, settings)
         self.fields = pair_fields(settings)
-        self.done = setup.done
-        self._newest = setup.done - 1
-        self._ahead: Batch | None = None
-        loaded = setup.trainable.loaded
-        self.tokenizer = loaded.tokenizer
-        if loaded.score_head is None:
-            loaded.score_head = ScalarHead.fresh(
-                std=float(loaded.config.get("initializer_range") or 0.02),
-                seed=setup.seeds.for_("score head"),
-                like=loaded.module.head_weight,
-            )
-        self.head = loaded.score_head
-        self.head.requires_grad_(True)
-        _freeze_language_head(loaded.module)
-        longest = loaded.module.longest_row(0)
-        self.max_tokens = min(settings.max_tokens or longest, longest)
-        self.pairs = PairSet(
+        self.rows = self.pairs = PairSet(
             setup.data.open(settings.task),
             self.fields,
             seed=setup.seeds.for_("pairs"),
@@ -120,21 +96,7 @@ class RewardModelAlgorithm(Algorithm[Batch, PairMicro]):
         pairs = self.pairs.held_out(self.setup.config.evaluation.prompts)
         return [pair for pair in pairs if pair.target != 0.5]
 
-    def batch(self, step: int) -> Batch:
-        ahead, self._ahead = self._ahead, None
-        self._newest = step
-        if ahead is not None and ahead.step == step:
-            return ahead
-        return Batch(step, self._render(self.pairs.draw(step, self.settings.batch)))
-
-    def meanwhile(self) -> None:
-        """Render the next step's pairs while the GPU is busy: text becomes tokens more slowly."""
-        step = self._newest + 1
-        if step < self.setup.steps and self._ahead is None:
-            pairs = self.pairs.draw(step, self.settings.batch)
-            self._ahead = Batch(step, self._render(pairs))
-
-    def updates(self, batch: Batch) -> Sequence[Batch]:
+    def updates(self, batch: Batch[Answers]) -> Sequence[Batch[Answers]]:
         answers = batch.answers
         # Computed where a term asks, and once for all of them.
         hidden = cache(lambda: self.hidden_states(answers))
@@ -142,9 +104,6 @@ class RewardModelAlgorithm(Algorithm[Batch, PairMicro]):
             with _running(name, batch.step):
                 term.begin(batch.step, answers.pairs, hidden)
         return [batch]
-
-    def micro_batches(self, batch: Batch, tokens: int) -> Iterator[PairMicro]:
-        return self._cut(batch.answers, tokens)
 
     def loss(self, model: Any, micro: PairMicro) -> Loss:
         states = self._states(model, micro)
@@ -157,8 +116,8 @@ class RewardModelAlgorithm(Algorithm[Batch, PairMicro]):
             squares_P = (states.chosen_P + states.rejected_P).square()
             parts["centring"] = self.settings.centring * squares_P.sum() / micro.total
         sums = {
-            "chosen": _in_place(states.chosen_P, micro),
-            "rejected": _in_place(states.rejected_P, micro),
+            "chosen": in_place(states.chosen_P, micro.places_P, micro.total),
+            "rejected": in_place(states.rejected_P, micro.places_P, micro.total),
         }
         for name, term in self.terms.items():
             with _running(name):
@@ -175,13 +134,13 @@ class RewardModelAlgorithm(Algorithm[Batch, PairMicro]):
         )
 
     def workload(self) -> Workload:
-        shown = self._render(self.pairs.first(min(self.settings.batch, MEASURED))).trajectories
+        shown = self.render(self.pairs.first(min(self.settings.batch, MEASURED))).trajectories
         answer = max(one.trained_tokens for one in shown)
         prompt = max(one.prompt_length for one in shown)
         keys = Keys("train.batch", "", "", "")
         return Workload(self.settings.batch, 2, prompt, answer, is_sampled=False, keys=keys)
 
-    def finish(self, step: int, batch: Batch, result: StepResult) -> StepReport:
+    def finish(self, step: int, batch: Batch[Answers], result: StepResult) -> StepReport:
         answers, found = batch.answers, result.sums
         chosen_N, rejected_N = found["chosen"], found["rejected"]
         lengths = [one.trained_tokens for one in answers.trajectories]
@@ -215,14 +174,11 @@ class RewardModelAlgorithm(Algorithm[Batch, PairMicro]):
         pairs = self.held_out
         if not pairs:
             return None
-        answers = self._render(pairs)
+        answers = self.render(pairs)
         chosen_N, rejected_N = self._scores(answers)
         samples = stored_pairs(step, "eval:held_out", answers, chosen_N, rejected_N)
         marks = _right(pairs, chosen_N - rejected_N)
         return HeldOutScores(marks, "accuracy", samples)
-
-    def parameters(self) -> Iterable[tuple[str, Tensor]]:
-        return [("score.weight", self.head.weight)]
 
     def write(self, folder: Path) -> None:
         """The card of the model: its scores on the held-out pairs of the newest evaluation."""
@@ -269,29 +225,14 @@ class RewardModelAlgorithm(Algorithm[Batch, PairMicro]):
 
     def _compute(self, answers: Answers, of: Any) -> list[Tensor]:
         """Values of all pairs, over all processes and without a graph."""
-        batches, module = self.setup.batches, self.setup.trainable.module
+        module = self.setup.trainable.module
+        return self.compute(
+            answers,
+            len(answers.pairs),
+            lambda micro: (micro.places_P, of(self._states(module, micro))),
+        )
 
-        def work() -> list[Tensor]:
-            found: list[Tensor] = []
-            for micro in self._cut(answers, batches.tokens):
-                for place, value in enumerate(of(self._states(module, micro))):
-                    if len(found) <= place:
-                        found.append(value.new_zeros(len(answers.pairs), *value.shape[1:]))
-                    found[place].index_copy_(0, micro.places_P, value)
-            return found
-
-        with torch.no_grad():
-            mine = batches.within_memory(work)
-        return self._gathered(mine) if self.setup.world.size > 1 else mine
-
-    def _gathered(self, mine: Sequence[Tensor]) -> list[Tensor]:
-        """The sums of all processes' values; one without a pair of its own knows no shape."""
-        world, device = self.setup.world, self.setup.trainable.device
-        everyone = world.gather([[value.cpu() for value in mine]], world.size)
-        known = [values for values in everyone if values]
-        return [torch.stack(values).sum(0).to(device) for values in zip(*known, strict=True)]
-
-    def _cut(self, answers: Answers, tokens: int) -> Iterator[PairMicro]:
+    def cut(self, answers: Answers, tokens: int) -> Iterator[PairMicro]:
         share = self.setup.batches.share_prompts
         return pair_micro_batches(
             answers,
@@ -323,7 +264,7 @@ class RewardModelAlgorithm(Algorithm[Batch, PairMicro]):
         assert rejected is not None
         return ScoredPair(chosen, rejected, pair.chosen, pair.rejected, pair.target)
 
-    def _render(self, pairs: Sequence[Pair]) -> Answers:
+    def render(self, pairs: Sequence[Pair]) -> Answers:
         return render_pairs(self.tokenizer, pairs, self.fields)
 
     def _fits(self, pair: Pair) -> bool:
@@ -385,20 +326,6 @@ def _running(name: str, step: int | None = None) -> Iterator[None]:
             f"train.terms: '{name}' failed{where}: {describe(error)}. Checkpoints stay: mend it, "
             "and start a new run or leave the term out"
         ) from error
-
-
-def _freeze_language_head(module: torch.nn.Module) -> None:
-    """Nothing reads the logits; a head that is the embedding itself stays under training."""
-    start = str(module.head_prefix)
-    for name, parameter in module.named_parameters():
-        if name.startswith((start, f"model.{start}")):
-            parameter.requires_grad_(False)
-
-
-def _in_place(values_P: Tensor, micro: PairMicro) -> Tensor:
-    """Values of a pass at the places of their pairs in the step, float64 (N,)."""
-    empty_N = torch.zeros(micro.total, dtype=torch.float64, device=values_P.device)
-    return empty_N.index_put((micro.places_P,), values_P.detach().double())
 
 
 def _right(pairs: Sequence[Pair], difference_N: Tensor) -> list[float | None]:
