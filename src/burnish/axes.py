@@ -9,6 +9,7 @@
 | Q      | groups (queries) of a batch                     |
 | K      | rewards                                         |
 | P      | buckets of a group's pass rate                  |
+| J      | steps of an answer, padded on the right          |
 | T      | response tokens, padded on the right            |
 | S      | tokens of a packed row (prompt and responses)   |
 | R      | packed rows                                     |

@@ -1,14 +1,18 @@
 """Stepwise credit: each part of an answer is paid by its own reward, and by no other."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish.errors import ArgumentError
+from burnish.policy import Recipe, RewardBatch, advantages
+from burnish.policy.components import Stepwise
 from burnish.policy.grpo import grpo_advantage
-from burnish.policy.stepwise import credited_tokens, stepwise_advantages
+from burnish.policy.stepwise import credited_tokens, process_advantages, stepwise_advantages
 
 R, Z = 1 / math.sqrt(2), 0.0  # two rewards 1 and 0 standardise to +- 0.7071 with ddof 1
 
@@ -133,3 +137,63 @@ def test_mistakes_are_named(change, message):
     }
     with pytest.raises(ValueError, match=message):
         stepwise_advantages(**{**given, **change})
+
+
+# --- steps with a score each
+
+NAN = math.nan
+
+
+def test_scores_of_steps_by_hand():
+    """Three scores 1, 0, 0.5 of one group: mean 0.5, deviation 0.5 with ddof 1."""
+    steps, segments = [[1.0, 0.0], [0.5, NAN]], [[0, 0, 1], [0, 0, -1]]
+    ones = torch.ones(2, 3)
+    assert_close(process_advantages(steps, [0, 0], segments, ones), [[1, 1, -1], [0, 0, 0]])
+    assert_close(
+        process_advantages(steps, [0, 0], segments, ones, "to_go"), [[0, 0, -1], [0, 0, 0]]
+    )
+    masked = process_advantages(steps, [0, 0], segments, [[1, 0, 1], [1, 1, 0]])
+    assert_close(masked, [[1, 0, -1], [0, 0, 0]])
+
+
+def test_groups_of_steps_are_apart_and_equal_scores_say_nothing():
+    steps, segments = [[1.0, 0.0], [0.3, 0.3]], [[0, 1], [0, 1]]
+    found = process_advantages(steps, [0, 1], segments, torch.ones(2, 2))
+    assert_close(found, [[R, -R], [0, 0]])
+
+
+@given(st.lists(numbers, min_size=2, max_size=8))
+def test_one_step_an_answer_is_grpo(rewards):
+    segments = torch.zeros(len(rewards), 2, dtype=torch.int64)
+    for credit in ("local", "to_go"):
+        found = process_advantages(rewards, [0] * len(rewards), segments, segments + 1, credit)
+        wanted = grpo_advantage(rewards, [0] * len(rewards))[:, None].expand(-1, 2)
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_segment_without_a_step_is_refused():
+    with pytest.raises(ArgumentError, match=r"expected -1 to 0, for there are 1 steps"):
+        process_advantages([[1.0]], [0], [[1]], [[1]])
+
+
+def test_the_component_adds_rewards_of_the_whole_answer():
+    recipe = Recipe(advantage=Stepwise(rewards=("prm", "right"), split="lines", eps=0.0))
+    batch = RewardBatch(
+        rewards_BK=torch.tensor([[0.0, 1.0], [0.5, 0.0]], dtype=torch.float64),
+        weights_K=torch.tensor([1.0, 0.5], dtype=torch.float64),
+        groups_B=torch.tensor([0, 0]),
+        lengths_B=torch.tensor([3, 2]),
+        truncated_B=torch.tensor([False, False]),
+        names=("prm", "right"),
+        segments_BT=torch.tensor([[0, 0, 1], [0, 0, -1]]),
+        steps_BJ=torch.tensor([[1.0, 0.0], [0.5, NAN]], dtype=torch.float64),
+    )
+    found = advantages(recipe, batch)
+    whole = R / 2
+    assert_close(found.values_B, [[1 + whole, 1 + whole, -1 + whole], [-whole, -whole, 0]])
+    assert found.keep_B.tolist() == [True, True]
+    # An answer whose steps nobody could match takes no part.
+    lost = replace(batch, segments_BT=torch.tensor([[0, 0, 1], [-1, -1, -1]]))
+    assert advantages(recipe, lost).keep_B.tolist() == [True, False]
+    with pytest.raises(ArgumentError, match=r"steps_BJ: got none"):
+        advantages(recipe, replace(batch, steps_BJ=None))

@@ -25,6 +25,13 @@ from burnish.bench.compare import (
 )
 from burnish.bench.edits import CUTS, EDITS, Edit
 from burnish.bench.evaluate import Evaluated, Evaluation, evaluate
+from burnish.bench.first_wrong import (
+    FirstWrong,
+    best_threshold,
+    calibrated_f1,
+    first_flagged,
+    first_wrong_f1,
+)
 from burnish.bench.items import Choice, Item, Judged, choice_of
 from burnish.bench.judging import ResultFile, judge_items, read_results
 from burnish.bench.preferences import preference_rows
@@ -32,6 +39,7 @@ from burnish.bench.probe import ask_edits, ask_twice, edit_findings, pair_findin
 from burnish.bench.reward_check import Case, check_reward
 from burnish.bench.rubric_transfer import RubricCase, rubric_transfer
 from burnish.bench.run_table import RunGroup, RunTable, SeedMean, run_table
+from burnish.bench.solutions import solution_rows
 from burnish.bench.statistics import (
     Estimate,
     mcnemar,
@@ -56,6 +64,7 @@ __all__ = [
     "Estimate",
     "Evaluated",
     "Evaluation",
+    "FirstWrong",
     "HeldOutRun",
     "Item",
     "JudgeComparison",
@@ -71,8 +80,10 @@ __all__ = [
     "agreement",
     "ask_edits",
     "ask_twice",
+    "best_threshold",
     "by_style",
     "by_subset",
+    "calibrated_f1",
     "check_reward",
     "choice_of",
     "cohen_kappa",
@@ -81,6 +92,8 @@ __all__ = [
     "differing",
     "edit_findings",
     "evaluate",
+    "first_flagged",
+    "first_wrong_f1",
     "fleiss_kappa",
     "flips",
     "judge_items",
@@ -96,6 +109,7 @@ __all__ = [
     "run_table",
     "sign_flip",
     "signed_estimate",
+    "solution_rows",
     "t_estimate",
     "wilson",
 ]

@@ -30,7 +30,7 @@ def bench(
         typer.Argument(
             metavar="NAME",
             help="judgebench, rmbench, llmbar, pandalm, alpaca_pairs, lamp, rewardbench2, ppe, "
-            "healthbench or ifeval.",
+            "healthbench, ifeval, bigbench_mistake, mr_gsm8k or processbench.",
         ),
     ],
     data: Annotated[
@@ -56,6 +56,12 @@ def bench(
         Path | None,
         typer.Option("--pairs", metavar="FILE", help="Write the pairs to train on; no judge."),
     ] = None,
+    solutions: Annotated[
+        Path | None,
+        typer.Option(
+            "--solutions", metavar="FILE", help="Write labelled solutions to train on; no judge."
+        ),
+    ] = None,
     oracle: Oracle = False,
     as_json: AsJson = False,
 ) -> int:
@@ -70,6 +76,7 @@ def bench(
       burnish bench llmbar --data test.parquet --recorded judges.parquet
       burnish bench ifeval --data test.parquet --model smollm2 --limit 20
       burnish bench alpaca_pairs --data train.parquet --pairs pairs.jsonl
+      burnish bench bigbench_mistake --data FILE --solutions solutions.jsonl
     """
     from burnish.bench.judge_results import sample_items
     from burnish.bench.loaders import benchmark, load
@@ -79,6 +86,8 @@ def bench(
     if chosen.kind == "rubric" and not flags.with_:
         return _recorded_marks(chosen, recorded or data, limit, out, as_json=as_json)
     items = sample_items(load(name, data), limit)
+    if solutions is not None or chosen.kind == "steps":
+        return _write_solutions(chosen, items, solutions, as_json=as_json)
     if pairs is not None:
         return _write_pairs(chosen, items, pairs, as_json=as_json)
     if recorded is not None:
@@ -112,6 +121,39 @@ def _write_pairs(bench: Benchmark, items: list[Item], out: Path, *, as_json: boo
     say(
         'task = { kind = "file", messages = "prompt", fields = { chosen = "chosen", rejected = '
         '"rejected", tie = "tie", meta = "meta" } }'
+    )
+    return 0
+
+
+def _write_solutions(
+    bench: Benchmark, items: list[Item], out: Path | None, *, as_json: bool
+) -> int:
+    """Worked solutions with step labels as JSON lines, for `process_reward_model`."""
+    from burnish.bench.solutions import solution_rows
+    from burnish.tasks.preference_rows import write_jsonl
+
+    if bench.kind != "steps":
+        raise UserError(
+            f"benchmark '{bench.name}' has no labels of steps; --solutions expected one that has, "
+            "such as bigbench_mistake"
+        )
+    if out is None:
+        raise UserError(
+            f"benchmark '{bench.name}' labels the steps of solutions, which no judge here is asked "
+            "for; give --solutions FILE to write them as data for train.kind = "
+            "'process_reward_model'"
+        )
+    rows = solution_rows(items)
+    wrong = sum(row["first_wrong"] is not None for row in rows)
+    steps = sum(len(row["steps"]) for row in rows)
+    write_jsonl(rows, out)
+    if as_json:
+        emit_json({"solutions": len(rows), "wrong": wrong, "steps": steps, "file": str(out)})
+        return 0
+    say(f"wrote {out}: {len(rows)} solutions of {steps} steps, {wrong} of them with a wrong step")
+    say(
+        'task = { kind = "file", messages = "prompt", fields = { steps = "steps", labels = '
+        '"labels", meta = "meta" } }'
     )
     return 0
 

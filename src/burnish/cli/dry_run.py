@@ -224,17 +224,20 @@ def _rewards(
     """The named reward vectors of all answers, NaN where there is no value."""
     import torch
 
-    from burnish.training.segments import Segmenter, pad_segments
+    from burnish.training.segments import Segmenter, pad_segments, step_scores
 
     trajectories = [t for play in played for t in play.trajectories]
     rewards = [r for play in played for r in play.rewards]
     weights = {part.name: part.weight for r in rewards for part in (r.parts or (r,))}
     rows = [[_or_nan(r.components.get(name)) for name in weights] for r in rewards]
     numbers = [index for index, play in enumerate(played) for _ in play.rewards]
-    segments_BT = None
+    segments_BT = steps_BJ = None
     if recipe.stepwise:
-        number = Segmenter(tokenizer, recipe.stepwise.headings)
-        segments_BT = pad_segments([number(trajectory) for trajectory in trajectories])
+        number = Segmenter(tokenizer, recipe.stepwise.headings, recipe.stepwise.split)
+        segments = [number(trajectory) for trajectory in trajectories]
+        segments_BT = pad_segments(segments)
+        if recipe.stepwise.by_steps:
+            steps_BJ, segments_BT = step_scores(rewards, recipe.stepwise.rewards[0], segments)
     batch: RewardBatch = policy.RewardBatch(
         rewards_BK=torch.tensor(rows, dtype=torch.float64),
         weights_K=torch.tensor(list(weights.values()), dtype=torch.float64),
@@ -243,6 +246,7 @@ def _rewards(
         truncated_B=torch.tensor([t.finish is Finish.LENGTH for t in trajectories]),
         names=tuple(weights),
         segments_BT=segments_BT,
+        steps_BJ=steps_BJ,
     )
     if recipe.gae:
         lengths_B = batch.lengths_B

@@ -338,6 +338,28 @@ class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
             )
 
 
+class ProcessRewardModelTrain(TrainSection, frozen=True, tag="process_reward_model"):
+    """Learn from labelled steps of solutions which steps are right (a process reward model)."""
+
+    batch: Positive = 32
+    """Solutions of a step; those of one prompt are drawn together."""
+    task: TaskConfig | None = None
+    """Tasks that carry solutions; without it, the run's own."""
+    steps: str = "steps"
+    """Task field that holds the steps: a list of texts."""
+    labels: str = "labels"
+    """Task field with a label for each step: 1 right, 0 wrong, null not known."""
+    first_wrong: str = "first_wrong"
+    """Task field with the place of the first wrong step, from 0 on, null where all are right; read
+    where there are no labels. What follows that step is not learned from."""
+    separator: Annotated[str, Meta(min_length=1)] = "\n\n"
+    """Text behind each step; its score is read at the last token of it."""
+    bad_solutions: Literal["refuse", "drop"] = "refuse"
+    """Solutions without steps, with empty ones, with labels that do not fit, or too many tokens."""
+    max_tokens: Count = 0
+    """Longest prompt and solution together; 0: what the model reads."""
+
+
 class DistilTrain(TrainSection, frozen=True, tag="distil"):
     """Bring the model's next-token distributions to those of a teacher."""
 
@@ -381,7 +403,15 @@ class FunctionTrain(TrainSection, frozen=True, tag="function"):
     """Its settings."""
 
 
-Train = PolicyTrain | SftTrain | DpoTrain | RewardModelTrain | DistilTrain | FunctionTrain
+Train = (
+    PolicyTrain
+    | SftTrain
+    | DpoTrain
+    | RewardModelTrain
+    | ProcessRewardModelTrain
+    | DistilTrain
+    | FunctionTrain
+)
 
 
 class Stage(Section, frozen=True):

@@ -75,7 +75,7 @@ from burnish.policy.remax import remax_advantage
 from burnish.policy.rloo import rloo_advantage
 from burnish.policy.sapo import sapo_surrogate
 from burnish.policy.state import PolicyState, ReferenceStats, WeightState
-from burnish.policy.stepwise import stepwise_advantages
+from burnish.policy.stepwise import process_advantages, stepwise_advantages
 from burnish.policy.tri_factor import (
     medalign_advantage,
     redundancy_factor,
@@ -164,6 +164,7 @@ __all__ = [
     "policy_loss",
     "policy_loss_gradient",
     "pool_hidden",
+    "process_advantages",
     "random_filter",
     "raw_advantage",
     "redundancy_factor",

@@ -49,7 +49,9 @@ class RewardBatch:
     duplicate_id_B: Tensor | None = None
     """int64, the same for rollouts of the same tokens; for `contrastive` with `dedup`."""
     segments_BT: Tensor | None = None
-    """int64 section of each trained token, -1 outside of all; for `stepwise`."""
+    """int64 section or step of each trained token, -1 outside of all; for `stepwise`."""
+    steps_BJ: Tensor | None = None
+    """float64 scores of each answer's steps, NaN where it has none; for `stepwise` with `split`."""
     baselines_BK: Tensor | None = None
     """Rewards of the greedy answer to each rollout's prompt; for `greedy_baseline`."""
     values_BT: Tensor | None = None

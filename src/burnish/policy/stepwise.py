@@ -6,6 +6,11 @@ standardised in its group on its own, as GDPO does, and credited to the tokens o
 equations we could not read: `local` is our default, because a grade that stands first would
 otherwise be credited with the prose that follows it. Without headings the one reward is that of the
 whole answer, which is GRPO's.
+
+With `split` an answer has as many steps as it is written in, and the first reward scores each of
+them, as a process reward model does. The scores of all steps of a group are standardised together
+and credited to the tokens of their step, or with `to_go` to all tokens before too: process
+supervision of DeepSeekMath (arXiv 2402.03300, 4.1.3). Further rewards are those of the whole answer.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from burnish.errors import ArgumentError
 from burnish.policy.base import Component, require
 from burnish.policy.batch import Estimate
 from burnish.policy.groups import (
+    Groups,
     as_groups,
     as_rewards,
     as_weights,
@@ -25,7 +31,7 @@ from burnish.policy.groups import (
     per_reward_advantages,
     standardise,
 )
-from burnish.tensors import as_float64, as_mask
+from burnish.tensors import as_float64, as_mask, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +51,10 @@ class Stepwise(Component, frozen=True, tag="stepwise"):
     single one, without headings, is that of the whole answer."""
     headings: tuple[str, ...] = ()
     """How sections 1, 2, ... begin, each on a line of its own: `rule:`, `why:`."""
+    split: Literal["sections", "blank_lines", "lines", "headings"] = "sections"
+    """Other than `sections`: as many steps as an answer has, cut at blank lines, lines or `headings`.
+    The first of `rewards` scores each step as a part, such as `process_reward_model` with the same
+    `split`; further ones score the whole answer."""
     credit: Literal["local", "to_go"] = "local"
     """`to_go` also credits a section with the rewards of those after it."""
     eps: float = 1e-6
@@ -54,10 +64,19 @@ class Stepwise(Component, frozen=True, tag="stepwise"):
 
     def check(self) -> None:
         require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
-        expected = f"{len(self.rewards) - 1}, one for each reward after the first"
-        require(
-            len(self.headings) + 1 == len(self.rewards), "headings", len(self.headings), expected
-        )
+        if self.by_steps:
+            require(bool(self.rewards), "rewards", 0, "the one that scores steps first")
+            is_met = bool(self.headings) == (self.split == "headings")
+            expected = "some with split = 'headings', and none without"
+        else:
+            is_met = len(self.headings) + 1 == len(self.rewards)
+            expected = f"{len(self.rewards) - 1}, one for each reward after the first"
+        require(is_met, "headings", len(self.headings), expected)
+
+    @property
+    def by_steps(self) -> bool:
+        """Whether an answer has as many steps as it is written in, each with a score."""
+        return self.split != "sections"
 
     def estimate(self, batch: RewardBatch) -> Estimate:
         """Advantages by token, (B, T): those of a section come from the reward of its number."""
@@ -67,19 +86,26 @@ class Stepwise(Component, frozen=True, tag="stepwise"):
             )
         columns = [batch.column(name, "policy.advantage: stepwise") for name in self.rewards]
         rewards_BK, weights_K = batch.rewards_BK[:, columns], batch.weights_K[columns]
+        where = batch.groups_B, batch.segments_BT, batch.has_token_BT
+        how = self.credit, self.eps, self.ddof
+        is_present_B = (~rewards_BK.isnan() & (weights_K != 0)).any(1)
+        if not self.by_steps:
+            values_BT = stepwise_advantages(rewards_BK, *where, weights_K, *how)
+        elif batch.steps_BJ is None:
+            raise ArgumentError(
+                "steps_BJ: got none, expected (B, J); the recipe's advantage is stepwise with split"
+            )
+        else:
+            values_BT = weights_K[0] * process_advantages(batch.steps_BJ, *where, *how)
+            whole_BK = per_reward_advantages(rewards_BK[:, 1:], batch.groups_B, *how[1:])
+            whole_B1 = (whole_BK * weights_K[1:]).sum(1, keepdim=True)
+            credited_BT = credited_tokens(batch.segments_BT, batch.has_token_BT)
+            values_BT = torch.where(credited_BT, values_BT + whole_B1, 0.0)
+            is_present_B = is_present_B & credited_BT.any(1)
         return Estimate(
-            stepwise_advantages(
-                rewards_BK,
-                batch.groups_B,
-                batch.segments_BT,
-                batch.has_token_BT,
-                weights_K,
-                self.credit,
-                self.eps,
-                self.ddof,
-            ),
+            values_BT,
             per_reward_advantages(batch.rewards_BK, batch.groups_B, self.eps, self.ddof),
-            (~rewards_BK.isnan() & (weights_K != 0)).any(1),
+            is_present_B,
         )
 
 
@@ -114,6 +140,35 @@ def stepwise_advantages(
     return paid_BK.gather(1, segments_BT.clamp(min=0)).masked_fill(~credited_BT, 0.0)
 
 
+def process_advantages(
+    steps: Numbers,
+    groups: GroupLabels,
+    segments: Numbers,
+    mask: Numbers,
+    credit: Literal["local", "to_go"] = "local",
+    eps: float = 1e-6,
+    ddof: int = 1,
+) -> Tensor:
+    """The advantage of each token from the score of its step: (B, J), (B, T) -> (B, T).
+
+    `steps` holds the score of each step of an answer, NaN where it has no such step; `segments` the
+    step of each token, or -1 for none. With `a_ij` the score standardised over all steps of all
+    answers of the group, a token of step k gets `a_ik` (`local`) or the sum of `a_ij` over j >= k
+    (`to_go`). 0 where the mask is 0, the step has no score or all of its group are equal.
+    """
+    as_word("credit", credit, CREDITS)
+    steps_BJ = as_rewards(steps, "steps")
+    numbered = as_groups(groups, steps_BJ)
+    segments_BT = _as_segments(segments, steps_BJ, "steps")
+    credited_BT = credited_tokens(segments_BT, mask)
+    size = steps_BJ.shape[1]
+    flat = Groups(numbered.index_B.repeat_interleave(size), numbered.total)
+    paid_BJ = standardise(steps_BJ.reshape(-1, 1), flat, eps=eps, ddof=ddof).reshape(-1, size)
+    if credit == "to_go":
+        paid_BJ = paid_BJ.flip(1).cumsum(1).flip(1)
+    return paid_BJ.gather(1, segments_BT.clamp(min=0)).masked_fill(~credited_BT, 0.0)
+
+
 def credited_tokens(segments: Numbers, mask: Numbers) -> Tensor:
     """True for the tokens that stepwise credit trains: unmasked and inside a segment, (B, T) bool.
 
@@ -124,7 +179,7 @@ def credited_tokens(segments: Numbers, mask: Numbers) -> Tensor:
     return mask_BT & (segments_BT >= 0)
 
 
-def _as_segments(segments: Numbers, rewards_BK: Tensor) -> Tensor:
+def _as_segments(segments: Numbers, rewards_BK: Tensor, of: str = "rewards") -> Tensor:
     values_BT = as_float64(segments, "segments").to(rewards_BK.device)
     rollouts, rewards = rewards_BK.shape
     if values_BT.ndim != 2 or len(values_BT) != rollouts:
@@ -138,6 +193,6 @@ def _as_segments(segments: Numbers, rewards_BK: Tensor) -> Tensor:
         raise ArgumentError(
             f"segments: token {token} of rollout {rollout} is in segment "
             f"{values_BT[rollout, token].item():g}; expected -1 to {rewards - 1}, for there are "
-            f"{rewards} rewards"
+            f"{rewards} {of}"
         )
     return segments_BT

@@ -44,7 +44,9 @@ from burnish.rewards.judge_reward import (
     LMJudgeConfig,
 )
 from burnish.rewards.judges.proxy_rubric import ProxyRubricConfig
+from burnish.rewards.models.process_reward import ProcessRewardModelConfig
 from burnish.rewards.models.reward import RewardModelConfig
+from burnish.rewards.models.trained_model import TrainedModelConfig
 from burnish.rewards.pair_judges import PairJudge, ScoreJudge
 from burnish.rewards.pairs import Inconsistent, VoteRule
 from burnish.rewards.scorer import Scorer
@@ -139,6 +141,7 @@ RewardConfig = (
     | MatchConfig
     | MathematicsConfig
     | NumericConfig
+    | ProcessRewardModelConfig
     | ProxyRubricConfig
     | RegexConfig
     | RewardModelConfig
@@ -174,7 +177,7 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
         return _versus(config, base)
     if isinstance(config, JudgeRewardConfig | ProxyRubricConfig):
         return config.build(base)
-    if isinstance(config, RewardModelConfig):
+    if isinstance(config, TrainedModelConfig):
         config = msgspec.structs.replace(
             config, path=str(Path(base) / Path(config.path).expanduser())
         )

@@ -4,21 +4,27 @@
     segments_BT = pad_segments([segment(trajectory) for trajectory in trajectories])
 
 Without headings the whole answer is segment 0. With them token 0 is segment 0: the answer that stands first. Tokens of the section under heading k (1, 2,
-...) are segment k, everything else is -1. The text is cut by the tokens that were sampled, never
-encoded again, so a segment number always stands for the token that was really written.
+...) are segment k, everything else is -1. With `split` an answer's steps are its segments, and no
+token is outside. The text is cut by the tokens that were sampled, never encoded again, so a segment
+number always stands for the token that was really written.
 """
 
 from __future__ import annotations
 
+import bisect
+import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from burnish.records import Trajectory
+from burnish.records import Reward, Trajectory
 from burnish.rewards.checks.sections import check_headings, find_sections
+from burnish.rewards.checks.steps import Split, find_steps
+
+logger = logging.getLogger(__name__)
 
 LONGEST_RUN = 8
 """Tokens that may wait for each other to become a character: one a byte, and some to spare."""
@@ -45,9 +51,15 @@ class Cut(NamedTuple):
 class Segmenter:
     """Numbers the trained tokens of rollouts by the section they belong to."""
 
-    def __init__(self, tokenizer: Decodes, headings: Sequence[str]) -> None:
+    def __init__(
+        self,
+        tokenizer: Decodes,
+        headings: Sequence[str],
+        split: Split | Literal["sections"] = "sections",
+    ) -> None:
         check_headings(headings)
         self.headings = tuple(headings)
+        self._split: Split | None = None if split == "sections" else split
         self._text_of = lru_cache(REMEMBERED)(tokenizer.decode)
 
     def __call__(self, trajectory: Trajectory) -> list[int]:
@@ -61,6 +73,8 @@ class Segmenter:
         begins the heading. A token without text, such as the end token, belongs to the section it
         stands in, or behind.
         """
+        if self._split is not None:
+            return self._steps(ids, self._split)
         if not self.headings:
             return [0] * len(ids)
         text, ranges = self.cut(ids)
@@ -71,6 +85,17 @@ class Segmenter:
                 begun[section.start] = number
                 owners[section.start : section.end] = [number] * (section.end - section.start)
         return [0 if i == 0 else _segment(*r, owners, begun) for i, r in enumerate(ranges)]
+
+    def _steps(self, ids: Sequence[int], split: Split) -> list[int]:
+        """The step of each token: that of its first character which is no blank."""
+        text, ranges = self.cut(ids)
+        starts = [step.start for step in find_steps(text, split, self.headings)]
+        if not starts:
+            return [-1] * len(ids)
+        return [
+            bisect.bisect_right(starts, start + _blanks(text[start:end])) - 1
+            for start, end in ranges
+        ]
 
     def cut(self, ids: Sequence[int]) -> Cut:
         """The text of a response, token by token.
@@ -99,6 +124,50 @@ def pad_segments(segments: Sequence[Sequence[int]]) -> Tensor:
     width = max((len(one) for one in segments), default=0)
     rows = [[*one, *[-1] * (width - len(one))] for one in segments]
     return torch.tensor(rows, dtype=torch.int64).reshape(len(segments), width)
+
+
+def _blanks(piece: str) -> int:
+    """Blanks before a piece's first other character; 0 where it has none."""
+    kept = piece.lstrip()
+    return len(piece) - len(kept) if kept else 0
+
+
+class StepScores(NamedTuple):
+    """Steps of answers with their scores; B answers of up to J steps."""
+
+    steps_BJ: Tensor
+    """float64; NaN where an answer has no such step, or it has no score."""
+    segments_BT: Tensor
+
+
+def step_scores(
+    rewards: Sequence[Reward], name: str, segments: Sequence[Sequence[int]]
+) -> StepScores:
+    """The scores of each answer's steps: the parts of its reward `name`.
+
+    An answer whose reward has another number of parts than its tokens have steps gets none: a score
+    is never credited to another step's tokens.
+    """
+    rows: list[list[float]] = []
+    kept: list[Sequence[int]] = []
+    differing = 0
+    for reward, numbers in zip(rewards, segments, strict=True):
+        own = next((part for part in (*reward.parts, reward) if part.name == name), reward)
+        scores = [float("nan") if part.value is None else part.value for part in own.parts]
+        is_same = len(scores) == max(numbers, default=-1) + 1
+        differing += own.value is not None and not is_same
+        rows.append(scores if is_same else [])
+        kept.append(numbers if is_same else [-1] * len(numbers))
+    if differing:
+        logger.warning(
+            "reward '%s' scored other steps than policy.advantage.split finds in %d of %d answers; "
+            "they are left out. Give both the same split and headings.",
+            *(name, differing, len(rewards)),
+        )
+    width = max([1, *map(len, rows)])
+    padded = [[*row, *[float("nan")] * (width - len(row))] for row in rows]
+    steps_BJ = torch.tensor(padded, dtype=torch.float64).reshape(len(rows), width)
+    return StepScores(steps_BJ, pad_segments(kept))
 
 
 def _segment(start: int, end: int, owners: Sequence[int], begun: Mapping[int, int]) -> int:

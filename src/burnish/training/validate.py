@@ -34,9 +34,12 @@ from burnish.policy.components import (
 from burnish.policy.plugins import load_function
 from burnish.policy.recipe import Recipe
 from burnish.rewards.combine import Weighted
-from burnish.rewards.models.reward import RewardModelConfig, find_reward_model
+from burnish.rewards.config import FunctionConfig
+from burnish.rewards.models.process_reward import ProcessRewardModelConfig
+from burnish.rewards.models.trained_model import TrainedModelConfig, find_reward_model
 from burnish.rewards.scorer import bind_check
 from burnish.rewards.versus import VersusReference
+from burnish.rollouts import SingleTurn
 from burnish.store import RunStore, manifest
 from burnish.store.calibration import CALIBRATION
 from burnish.tasks.base import TaskSet
@@ -100,6 +103,7 @@ def check_recipe(config: Config, rewards: Sequence[str]) -> None:
                 f"policy.{where} names the reward '{name}', which the run does not have; "
                 f"expected {', '.join(rewards)}.{did_you_mean(name, rewards)}"
             )
+    _check_steps(config)
     alone = BatchNormalise | GeneralisedAdvantage | GreedyBaseline | Raw | Function
     if config.rollout.samples == 1 and not isinstance(recipe.advantage, alone):
         kind = recipe.advantage.__struct_config__.tag
@@ -126,6 +130,35 @@ def check_recipe(config: Config, rewards: Sequence[str]) -> None:
             "curriculum goes on to harder tasks when the held-out score stops rising; set "
             "evaluation.every (and evaluation.prompts) above 0"
         )
+
+
+def _check_steps(config: Config) -> None:
+    """Credit by steps has a reward that scores the same steps, of one reply."""
+    stepwise = config.policy.stepwise
+    if stepwise is None or not stepwise.by_steps:
+        return
+    where = f"policy.advantage: stepwise with split = '{stepwise.split}'"
+    if not isinstance(config.rollout, SingleTurn):
+        raise UserError(
+            f"{where} cuts one reply, and rollout.kind is "
+            f"'{config.rollout.__struct_config__.tag}'; expected single_turn"
+        )
+    named = [one for one in config.rewards if one.title == stepwise.rewards[0]]
+    for reward in named:
+        if isinstance(reward, ProcessRewardModelConfig):
+            wanted, got = (stepwise.split, stepwise.headings), (reward.split, reward.headings)
+            if wanted != got:
+                raise UserError(
+                    f"{where} and headings {list(stepwise.headings)}, and its reward "
+                    f"'{reward.title}' has split = '{reward.split}' and headings "
+                    f"{list(reward.headings)}; expected the same of both"
+                )
+        elif not isinstance(reward, FunctionConfig):
+            raise UserError(
+                f"{where} credits steps, and its reward '{reward.title}' (kind "
+                f"'{reward.__struct_config__.tag}') scores whole answers; expected "
+                "process_reward_model first, or a function that returns a Reward with a part a step"
+            )
 
 
 def idle_components(config: Config) -> list[str]:
@@ -252,7 +285,7 @@ def file_digests(config: Config) -> dict[str, str]:
             for path in sorted(find_folder(train.teacher).glob("*.safetensors")):
                 found[f"{FILES}teacher/{path.name}"] = _edges(path)
     for reward in config.rewards:
-        if isinstance(reward, RewardModelConfig):
+        if isinstance(reward, TrainedModelConfig):
             folder = find_reward_model(Path(reward.path), reward.title)
             for path in sorted(folder.glob("*.safetensors")):
                 found[f"{FILES}{reward.title}/{path.name}"] = _edges(path)

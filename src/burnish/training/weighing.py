@@ -23,7 +23,7 @@ from burnish.records import Trajectory
 from burnish.seeds import Seeds, derive
 from burnish.training.collect import Scored, reward_batch
 from burnish.training.guards import check_rows, weigh
-from burnish.training.segments import Decodes, Segmenter, pad_segments
+from burnish.training.segments import Decodes, Segmenter, pad_segments, step_scores
 
 Pooled = Callable[[Sequence[Trajectory]], Tensor]
 """Mean hidden state of each response, (B, D)."""
@@ -58,7 +58,8 @@ class AdvantageComputer:
 
     def __post_init__(self) -> None:
         if self.recipe.stepwise:
-            self._segment = Segmenter(self.tokenizer, self.recipe.stepwise.headings)
+            stepwise = self.recipe.stepwise
+            self._segment = Segmenter(self.tokenizer, stepwise.headings, stepwise.split)
 
     def compute_advantages(
         self,
@@ -103,6 +104,10 @@ class AdvantageComputer:
         if self._segment:
             segments = [self._segment(trajectory) for trajectory in trajectories]
             batch = replace(batch, segments_BT=pad_segments(segments))
+            stepwise = self.recipe.stepwise
+            if stepwise is not None and stepwise.by_steps:
+                found = step_scores([s.reward for s in scored], stepwise.rewards[0], segments)
+                batch = replace(batch, **found._asdict())
         if self.recipe.gae:
             self.reading = self.reading or self.read_critic(trajectories)
             ids = [t.id for t in trajectories]

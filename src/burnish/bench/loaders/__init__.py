@@ -27,6 +27,11 @@ from burnish.bench.loaders.points import (
     load_ifeval,
     rubric_score,
 )
+from burnish.bench.loaders.solutions import (
+    load_bigbench_mistake,
+    load_mr_gsm8k,
+    load_processbench,
+)
 from burnish.errors import UserError, did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -38,7 +43,8 @@ class Benchmark(NamedTuple):
     name: str
     title: str
     kind: str
-    """choice: which response is best; rubric or instructions: how good is one response."""
+    """choice: which response is best; rubric or instructions: how good is one response; steps:
+    which step of a solution is the first wrong one."""
     about: str
     load: Callable[[Path], list[Item]]
 
@@ -55,6 +61,15 @@ BENCHMARKS = {
         Benchmark("rewardbench2", "RewardBench 2", "choice", "best of four", load_rewardbench2),
         Benchmark("ppe", "PPE", "choice", "human preference, Best-of-K pairs", load_ppe),
         Benchmark("healthbench", "HealthBench", "rubric", "physicians' rubrics", load_healthbench),
+        Benchmark(
+            "bigbench_mistake",
+            "BIG-Bench Mistake",
+            "steps",
+            "five tasks, PaLM 2",
+            load_bigbench_mistake,
+        ),
+        Benchmark("mr_gsm8k", "MR-GSM8K", "steps", "wrong solutions of GSM8K", load_mr_gsm8k),
+        Benchmark("processbench", "ProcessBench", "steps", "mathematics", load_processbench),
         Benchmark("ifeval", "IFEval", "instructions", "checkable instructions", load_ifeval),
     )
 }
@@ -98,14 +113,17 @@ __all__ = [
     "benchmark",
     "load",
     "load_alpaca_pairs",
+    "load_bigbench_mistake",
     "load_healthbench",
     "load_healthbench_marks",
     "load_ifeval",
     "load_judgebench",
     "load_lamp",
     "load_llmbar",
+    "load_mr_gsm8k",
     "load_pandalm",
     "load_ppe",
+    "load_processbench",
     "load_rewardbench2",
     "load_rmbench",
     "rubric_score",

@@ -54,6 +54,11 @@ def repeated(text: str, headings: Sequence[str]) -> set[str]:
     return {heading for heading, count in written.items() if count > 1}
 
 
+def heading_starts(text: str, headings: Sequence[str]) -> list[int]:
+    """First characters of all headings in a text, repeated ones too."""
+    return [mark.start for mark in _marks(text, headings)]
+
+
 def is_closed(text: str, section: Section, heading: str) -> bool:
     """False for a tag without its closing one; other headings need none."""
     return not _is_tag(heading) or text.startswith("</", section.body_end)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         grouped_pair_metrics,
         rmbench_metrics,
     )
+    from burnish.rewards.models.process_reward import step_value
     from burnish.rewards.models.term import (
         Pair,
         PairStates,
@@ -84,6 +85,7 @@ __all__ = [
     "probe_auc",
     "product_of_experts_loss",
     "rmbench_metrics",
+    "step_value",
     "tie_preference_loss",
     "total_loss",
 ]

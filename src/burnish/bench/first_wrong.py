@@ -1,0 +1,180 @@
+"""How well step scores find the first wrong step of a solution: the F1 of ProcessBench.
+
+    first_wrong_f1([[0.9, 0.2, 0.8], [0.9, 0.8]], [1, None]).f1.value       # 1.0: both are right
+    calibrated_f1(scores, labels, parts)        # thresholds from the other parts, never from its own
+
+A label is the place of the first wrong step, or None where all steps are right. A step is flagged
+where its score is below the threshold; the first flagged one is the answer. Of wrong solutions the
+share whose first wrong step is found counts, of right ones the share without a flag; F1 is the
+harmonic mean of the two (ProcessBench, arXiv 2412.06559).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from burnish.arguments import as_list, as_number, as_numbers, as_whole, refused, same_length
+from burnish.bench.statistics import Estimate, wilson
+from burnish.seeds import Seeds
+
+DRAWS = 4000
+"""Draws of the two shares behind the interval of F1."""
+
+
+class FirstWrong(NamedTuple):
+    """How well the first wrong step was found."""
+
+    f1: Estimate | None
+    """Harmonic mean of the next two; None without both kinds of solution."""
+    wrong: Estimate | None
+    """Share of wrong solutions whose first wrong step is the first flagged one."""
+    right: Estimate | None
+    """Share of right solutions in which no step is flagged."""
+    found: tuple[bool, ...]
+    """Whether each solution was judged as its label says."""
+
+
+def first_flagged(scores: Sequence[float], threshold: float = 0.5) -> int | None:
+    """The place of the first score below the threshold; None where there is none."""
+    border = as_number("threshold", threshold)
+    values = as_numbers("scores", scores)
+    return next((place for place, value in enumerate(values) if value < border), None)
+
+
+def first_wrong_f1(
+    scores: Sequence[Any], first_wrong: Sequence[int | None], threshold: float = 0.5
+) -> FirstWrong:
+    """F1 of the first wrong step at one threshold, with 95 % intervals.
+
+    `scores` holds a list of step scores for each solution, higher for better steps; `first_wrong`
+    the place of the first wrong step, or None where all are right.
+    """
+    solutions = _solutions(scores, first_wrong)
+    border = as_number("threshold", threshold)
+    return _summary(solutions, [_is_found(one, border) for one in solutions])
+
+
+def best_threshold(scores: Sequence[Any], first_wrong: Sequence[int | None]) -> float:
+    """The threshold with the highest F1 on these solutions; the one nearest to 0.5 of several.
+
+    Without right solutions it is that of most wrong steps found, without wrong ones 0.5: nothing
+    then says that a step has to be flagged.
+    """
+    return _best(_solutions(scores, first_wrong))
+
+
+def calibrated_f1(
+    scores: Sequence[Any], first_wrong: Sequence[int | None], parts: Sequence[int]
+) -> FirstWrong:
+    """F1 where each solution is judged by the threshold that is best on the other parts.
+
+    `parts` numbers each solution's part: two of them are a calibration and a test part that change
+    places. No solution has a say in its own threshold.
+    """
+    solutions = _solutions(scores, first_wrong)
+    numbers = [as_whole("parts", part) for part in as_list("parts", parts)]
+    same_length("parts", numbers, len(solutions), "solutions")
+    border = {
+        part: _best([one for one, other in zip(solutions, numbers, strict=True) if other != part])
+        for part in set(numbers)
+    }
+    marks = [_is_found(one, border[part]) for one, part in zip(solutions, numbers, strict=True)]
+    return _summary(solutions, marks)
+
+
+class _Solution(NamedTuple):
+    """A solution is judged as its label says by thresholds above `low` and up to `high`."""
+
+    is_wrong: bool
+    low: float
+    high: float
+
+
+def _solutions(scores: Any, first_wrong: Any) -> list[_Solution]:
+    rows = [
+        as_numbers("scores", as_list("scores", row, least=1)) for row in as_list("scores", scores)
+    ]
+    labels = as_list("first_wrong", first_wrong)
+    same_length("first_wrong", labels, len(rows), "solutions")
+    return [_solution(row, label) for row, label in zip(rows, labels, strict=True)]
+
+
+def _solution(row: list[float], label: Any) -> _Solution:
+    if label is None:
+        return _Solution(False, -math.inf, min(row))
+    place = as_whole("first_wrong", label)
+    if not 0 <= place < len(row):
+        raise refused("first_wrong", label, f"None, or a place from 0 to {len(row) - 1}")
+    return _Solution(True, row[place], min(row[:place], default=math.inf))
+
+
+def _is_found(one: _Solution, threshold: float) -> bool:
+    return one.low < threshold <= one.high
+
+
+def _best(solutions: Sequence[_Solution]) -> float:
+    if not any(one.is_wrong for one in solutions):
+        return 0.5
+    return max(_regions(solutions), key=lambda region: (region[0], -abs(region[1] - 0.5)))[1]
+
+
+def _regions(solutions: Sequence[_Solution]) -> Iterator[tuple[float, float]]:
+    """F1 and a threshold for each stretch of thresholds that judge all solutions alike.
+
+    One sweep over the borders: whether a solution is judged rightly changes at its two alone.
+    """
+    changes: dict[float, list[int]] = {}
+    counts = [0, 0]
+    totals = [sum(one.is_wrong is kind for one in solutions) for kind in (False, True)]
+    for kind, low, high in solutions:
+        # Found by thresholds above `low`, no more by those above `high`.
+        if low < high:
+            if low == -math.inf:
+                counts[kind] += 1
+            else:
+                changes.setdefault(low, [0, 0])[kind] += 1
+            changes.setdefault(high, [0, 0])[kind] -= 1
+    borders = sorted(changes.keys() - {math.inf}) or [0.5]
+    yield _harmonic(counts, totals), borders[0]
+    for place, border in enumerate(borders):
+        for number, change in enumerate(changes.get(border, (0, 0))):
+            counts[number] += change
+        after = borders[place + 1] if place + 1 < len(borders) else math.nextafter(border, math.inf)
+        middle = border + (after - border) / 2
+        yield _harmonic(counts, totals), middle if border < middle <= after else after
+
+
+def _harmonic(counts: Sequence[int], totals: Sequence[int]) -> float:
+    """The harmonic mean of two shares; the other one where a kind has no solution."""
+    shares = [count / total for count, total in zip(counts, totals, strict=True) if total]
+    return len(shares) / sum(1 / share for share in shares) if all(shares) else 0.0
+
+
+def _summary(solutions: Sequence[_Solution], found: Sequence[bool]) -> FirstWrong:
+    marks: dict[bool, list[bool]] = {False: [], True: []}
+    for one, mark in zip(solutions, found, strict=True):
+        marks[one.is_wrong].append(mark)
+    right, wrong = (wilson(sum(m), len(m)) if m else None for m in marks.values())
+    f1 = _f1(sum(marks[True]), len(marks[True]), sum(marks[False]), len(marks[False]))
+    return FirstWrong(f1, wrong, right, tuple(found))
+
+
+def _f1(wrong: int, wrongs: int, right: int, rights: int) -> Estimate | None:
+    """F1 with the interval of its posterior under Jeffreys' prior: also where a share is 0 or 1."""
+    if not wrongs or not rights:
+        return None
+    value = _harmonic([right, wrong], [rights, wrongs])
+    rng = Seeds(0).rng("first wrong f1", wrongs, rights)
+
+    def share(count: int, total: int) -> float:
+        return rng.betavariate(count + 0.5, total - count + 0.5)
+
+    drawn = []
+    for _ in range(DRAWS):
+        a, b = share(wrong, wrongs), share(right, rights)
+        drawn.append(2 * a * b / (a + b) if a + b else 0.0)
+    drawn.sort()
+    low, high = drawn[int(0.025 * DRAWS)], drawn[int(0.975 * DRAWS) - 1]
+    return Estimate(value, min(low, value), max(high, value), wrongs + rights)

@@ -1,0 +1,342 @@
+"""Process reward models: a scalar head learns from labelled steps which of them are right.
+
+    train = { kind = "process_reward_model" }               # tasks with `steps`, and `labels` or
+                                                            # `first_wrong`
+
+The score of a step is `w . h`, h being the hidden state at the last token of its separator, and
+`sigma(w . h)` the probability that it is right; the loss is the binary cross-entropy, a mean over
+the labelled steps of the update ("Let's verify step by step", arXiv 2305.20050). A solution is
+computed once for all its steps. Checkpoints are those of a reward model; `process_reward_model.json`
+beside the weights has the separator and the held-out figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from burnish.bench.first_wrong import FirstWrong, best_threshold, calibrated_f1, first_flagged
+from burnish.bench.statistics import Estimate, mean_estimate
+from burnish.lm.step_rows import step_row
+from burnish.numbers import sigmoid
+from burnish.records import Evidence, Reward
+from burnish.rewards.models.pair_metrics import auc
+from burnish.rewards.models.process_card import ProcessCard, write_process_card
+from burnish.seeds import derive
+from burnish.store import StoredSample
+from burnish.tasks.base import content_key
+from burnish.training.algorithm import HeldOutScores, Loss, Setup, StepReport, StepResult
+from burnish.training.algorithms.score_head import (
+    TEMPLATE_TOKENS,
+    Batch,
+    ScoreHeadAlgorithm,
+    in_place,
+)
+from burnish.training.forecast import Keys, Workload
+from burnish.training.labelled import LabelledSet
+from burnish.training.solutions import (
+    Rendered,
+    Solution,
+    SolutionFields,
+    SolutionMicro,
+    check_solution_fields,
+    read_solution,
+    render_solutions,
+    solution_micro,
+)
+
+if TYPE_CHECKING:
+    from burnish.config.schema import Config, ProcessRewardModelTrain
+    from burnish.training.data import Data
+
+MEASURED = 64
+"""Solutions whose lengths are measured for the forecast."""
+
+
+class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, SolutionMicro]):
+    """Raises the scores of right steps and lowers those of wrong ones."""
+
+    def __init__(self, setup: Setup, settings: ProcessRewardModelTrain) -> None:
+        super().__init__(setup, settings)
+        self.rows = solution_set(
+            setup.data,
+            settings,
+            seed=setup.seeds.for_("solutions"),
+            fits=self._fits,
+            max_tokens=self.max_tokens,
+        )
+
+    @classmethod
+    def check(cls, config: Config, settings: ProcessRewardModelTrain, data: Data) -> None:
+        check_solution_fields(data.open(settings.task), solution_fields(settings))
+        if settings.bad_solutions == "refuse":
+            solution_set(data, settings).held_out(config.evaluation.prompts)
+
+    @cached_property
+    def held_out(self) -> list[Solution]:
+        """Held-out solutions, read once: what is left out is said once."""
+        return self.rows.held_out(self.setup.config.evaluation.prompts)
+
+    def render(self, rows: Sequence[Solution]) -> Rendered:
+        return render_solutions(self.tokenizer, rows, self.settings.separator)
+
+    def cut(self, rendered: Rendered, tokens: int) -> Iterator[SolutionMicro]:
+        device = self.setup.trainable.device
+        for packed in self.setup.batches.split(rendered.trajectories, tokens=tokens):
+            yield solution_micro(rendered, packed, device)
+
+    def loss(self, model: Any, micro: SolutionMicro) -> Loss:
+        score_J = self._scores(model, micro)
+        loss_J = step_loss(score_J, micro.label_J.to(score_J.dtype))
+        total = loss_J.sum() / max(micro.labelled, 1)
+        return Loss(
+            total=total,
+            ids=micro.names,
+            parts={"steps": total.detach()},
+            rows={"scores of the steps": score_J.detach()},
+            sums={"scores": in_place(score_J, micro.places_J, micro.total)},
+        )
+
+    def workload(self) -> Workload:
+        shown = self.render(self.rows.first(min(self.settings.batch, MEASURED))).trajectories
+        answer = max(one.trained_tokens for one in shown)
+        prompt = max(one.prompt_length for one in shown)
+        keys = Keys("train.batch", "", "", "")
+        return Workload(self.settings.batch, 1, prompt, answer, is_sampled=False, keys=keys)
+
+    def finish(self, step: int, batch: Batch[Rendered], result: StepResult) -> StepReport:
+        rendered = batch.answers
+        scored = _scored(rendered, result.sums["scores"])
+        if self.setup.world.is_main and self.setup.store.rollouts(step) is None:
+            self.setup.store.append_rollouts(
+                step, stored_solutions(step, "train", rendered, scored)
+            )
+        self.done = step + 1
+        tokens = sum(one.trained_tokens for one in rendered.trajectories)
+        return StepReport({**_step_metrics(scored), "length/tokens": float(tokens)})
+
+    def evaluate(self, step: int) -> HeldOutScores | None:
+        """Share of held-out solutions whose first wrong step is found, or none where all are right."""
+        if not self.held_out:
+            return None
+        rendered = self.render(self.held_out)
+        (score_N,) = self.compute(rendered, rendered.total, self._read)
+        scored = _scored(rendered, score_N)
+        found = held_out_report(scored).found
+        samples = stored_solutions(step, "eval:held_out", rendered, scored)
+        return HeldOutScores(found, "accuracy", samples)
+
+    def write(self, folder: Path) -> None:
+        """The card of the model, with the figures of the newest evaluation."""
+        card = ProcessCard(
+            separator=self.settings.separator, max_tokens=self.max_tokens, step=self.done
+        )
+        before = [e for e in self.setup.store.evaluations("held_out") if e.step <= self.done]
+        if before:
+            newest = max(e.step for e in before)
+            samples = self.setup.store.samples(step=newest, split="eval:held_out")
+            scored = [self._stored(sample) for sample in samples]
+            card = held_out_report(scored).card(card, newest)
+        write_process_card(folder, card)
+
+    def _stored(self, sample: StoredSample) -> ScoredSolution:
+        values = [part.value for part in sample.reward.parts]
+        return ScoredSolution(self.rows.read(sample.task), [v for v in values if v is not None])
+
+    def _read(self, micro: SolutionMicro) -> tuple[Tensor, Sequence[Tensor]]:
+        scores = self._scores(self.setup.trainable.module, micro)
+        return micro.places_J, [scores.double()]
+
+    def _scores(self, model: Any, micro: SolutionMicro) -> Tensor:
+        hidden_JD = model(micro.packed.inputs).flatten(0, 1).index_select(0, micro.read_J)
+        score_J: Tensor = self.head(hidden_JD.to(self.head.weight.dtype))
+        return score_J
+
+    def _fits(self, one: Solution) -> bool:
+        """Whether prompt and steps are within the limit; only long texts are measured."""
+        separator = self.settings.separator
+        texts = [*(message.text for message in one.task.messages), *one.steps]
+        # A token holds at least one byte of text.
+        most = sum(len(text.encode(errors="replace")) for text in texts)
+        most += len(one.steps) * len(separator.encode())
+        most += (len(one.task.messages) + 1) * TEMPLATE_TOKENS
+        if most <= self.max_tokens:
+            return True
+        row = step_row(self.tokenizer, one.task.messages, one.steps, separator)
+        return len(row.ids) <= self.max_tokens
+
+
+ALGORITHM = ProcessRewardModelAlgorithm
+
+
+def step_loss(score_J: Tensor, label_J: Tensor) -> Tensor:
+    """Binary cross-entropy of each step's score, 0 where the label is -1: (J,), (J,) -> (J,)."""
+    loss_J = functional.softplus(score_J) - label_J.clamp(min=0) * score_J
+    return torch.where(label_J < 0, 0.0, loss_J)
+
+
+def solution_fields(settings: ProcessRewardModelTrain) -> SolutionFields:
+    """Which task fields hold a solution."""
+    return SolutionFields(settings.steps, settings.labels, settings.first_wrong)
+
+
+def solution_set(
+    data: Data, settings: ProcessRewardModelTrain, **more: Any
+) -> LabelledSet[Solution]:
+    """The usable solutions of the settings' tasks."""
+    fields = solution_fields(settings)
+    return LabelledSet(
+        data.open(settings.task),
+        lambda task: read_solution(task, fields),
+        what="solutions",
+        bad=settings.bad_solutions,
+        setting="train.bad_solutions",
+        **more,
+    )
+
+
+# --- figures
+
+
+class ScoredSolution(NamedTuple):
+    """A solution with the probability that each of its steps is right."""
+
+    solution: Solution
+    probabilities: Sequence[float]
+
+
+class HeldOutReport(NamedTuple):
+    """Held-out solutions in figures."""
+
+    scored: Sequence[ScoredSolution]
+    first: FirstWrong
+    """Of the solutions whose first wrong step is known."""
+    threshold: float
+
+    @property
+    def found(self) -> list[float | None]:
+        """1 where a solution was judged as its labels say, 0 where not; None where they say nothing."""
+        marks = iter(self.first.found)
+        return [float(next(marks)) if one.solution.is_known else None for one in self.scored]
+
+    def card(self, card: ProcessCard, step: int) -> ProcessCard:
+        """The card with these figures."""
+        steps = _labelled(self.scored)
+        return ProcessCard(
+            separator=card.separator,
+            max_tokens=card.max_tokens,
+            step=step,
+            solutions=len(self.scored),
+            steps=len(steps),
+            step_accuracy=_interval(mean_estimate([_is_right(p, label) for p, label in steps])),
+            auc=auc([p for p, _ in steps], [label for _, label in steps]),
+            f1=_interval(self.first.f1),
+            wrong=_interval(self.first.wrong),
+            right=_interval(self.first.right),
+            threshold=self.threshold,
+        )
+
+
+def held_out_report(scored: Sequence[ScoredSolution]) -> HeldOutReport:
+    """Figures of held-out solutions; each half is judged by the threshold of the other half.
+
+    Solutions of one prompt are in one half. Halves follow from the prompts alone.
+    """
+    known = [one for one in scored if one.solution.is_known]
+    keys = [content_key(one.solution.task.messages) for one in known]
+    order = sorted(set(keys), key=lambda key: derive("calibration half", key))
+    half = {key: place % 2 for place, key in enumerate(order)}
+    scores = [one.probabilities for one in known]
+    labels = [one.solution.first_wrong for one in known]
+    first = calibrated_f1(scores, labels, [half[key] for key in keys])
+    return HeldOutReport(scored, first, best_threshold(scores, labels))
+
+
+def _scored(rendered: Rendered, score_N: Tensor) -> list[ScoredSolution]:
+    values = [sigmoid(score) for score in score_N.tolist()]
+    return [
+        ScoredSolution(one, values[start : start + len(one.steps)])
+        for one, start in zip(rendered.solutions, rendered.starts, strict=True)
+    ]
+
+
+def _labelled(scored: Sequence[ScoredSolution]) -> list[tuple[float, int]]:
+    """Probability and label of every labelled step."""
+    return [
+        (probability, label)
+        for one in scored
+        for probability, label in zip(one.probabilities, one.solution.labels, strict=True)
+        if label is not None
+    ]
+
+
+def _is_right(probability: float, label: int) -> float:
+    return 0.5 if probability == 0.5 else float((probability > 0.5) == bool(label))
+
+
+def _step_metrics(scored: Sequence[ScoredSolution]) -> dict[str, float]:
+    steps = _labelled(scored)
+    found = {"steps/accuracy": sum(_is_right(p, label) for p, label in steps) / len(steps)}
+    for name, wanted in (("right", 1), ("wrong", 0)):
+        values = [p for p, label in steps if label == wanted]
+        if values:
+            found[f"steps/{name}"] = sum(values) / len(values)
+    return found
+
+
+def _interval(estimate: Estimate | None) -> tuple[float, float, float] | None:
+    return None if estimate is None else (estimate.value, estimate.low, estimate.high)
+
+
+# --- solutions in the store
+
+
+def stored_solutions(
+    step: int, split: str, rendered: Rendered, scored: Sequence[ScoredSolution]
+) -> list[StoredSample]:
+    """One sample a solution: the share of steps judged rightly, each step as a part."""
+    return [
+        StoredSample(
+            step=step,
+            split=split,
+            index=index,
+            task=one.solution.task,
+            trajectory=trajectory,
+            reward=_as_reward(one),
+            advantage=None,
+            keep=split == "train",
+        )
+        for index, (one, trajectory) in enumerate(zip(scored, rendered.trajectories, strict=True))
+    ]
+
+
+def _as_reward(one: ScoredSolution) -> Reward:
+    words = {1: "right", 0: "wrong", None: "not labelled"}
+    parts = tuple(
+        Reward(f"step {number}", value, evidence=(Evidence(words[label], text),))
+        for number, (value, label, text) in enumerate(
+            zip(one.probabilities, one.solution.labels, one.solution.steps, strict=True), start=1
+        )
+    )
+    marks = [_is_right(value, label) for value, label in _labelled([one])]
+    return Reward("steps", sum(marks) / len(marks), parts=parts, reason=_meaning(one))
+
+
+def _meaning(one: ScoredSolution) -> str:
+    """What the number of a solution is, for `why` and the viewer."""
+
+    def said(place: int | None) -> str:
+        return "no step" if place is None else f"step {place + 1}"
+
+    flagged = said(first_flagged(one.probabilities))
+    label = said(one.solution.first_wrong) if one.solution.is_known else "not known"
+    return (
+        "the share of labelled steps that the model judges rightly; first wrong step by the model: "
+        f"{flagged}, by its label: {label}"
+    )

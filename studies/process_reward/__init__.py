@@ -1,0 +1,1 @@
+"""Process reward models on real step labels."""
