@@ -100,7 +100,7 @@ CATALOGUE = (
     Metric("critic/value", "", "mean value that the critic gave a trained token before the update"),
     Metric("critic/return", "", "mean return of a trained token: what the critic should have said"),
     Metric("critic/kl", "nats", "mean log-prob of a trained token less the starting model's, where the reward loses it"),
-    Metric("terms/{term}/{figure}", "", "a figure of one of the `terms` of a reward model's loss"),
+    Metric("terms/{term}/{figure}", "", "a figure of one of the `terms` of a loss on pairs (`reward_model`, `dpo`)"),
     Metric("weights/{reward}/{figure}", "", "a reward's weight and the factors that made it"),
     Metric("reference/refrozen", "", "1 where the unit of the rewards was measured again"),
     Metric("reference/{reward}/saturated", "share", "values at the clip of the frozen reference"),

@@ -475,3 +475,14 @@ def test_a_linear_probe_finds_what_is_there_and_nothing_else():
     assert probe_auc(chosen - rejected, labels) > 0.97
     assert abs(probe_auc((chosen - rejected)[:, 1:], labels) - 0.5) < 0.1
     assert probe_auc(chosen, torch.ones(400)) is None
+
+
+def test_large_logits_lose_no_digits_in_float32():
+    draw = torch.Generator().manual_seed(3)
+    logits = (3e4 + torch.randn(16, 3, generator=draw, dtype=torch.float64)).float()
+    labels = torch.arange(16) % 3
+    past = torch.tensor([0, 0, 1, 2, 2, 2, 2])
+    for past_labels in (None, past):
+        one = club(logits, labels, past_labels)
+        exact = club(logits.double(), labels, past_labels)
+        torch.testing.assert_close(one.double(), exact, rtol=1e-5, atol=1e-6)

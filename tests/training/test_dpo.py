@@ -71,8 +71,9 @@ def plain_loss(algorithm, batch):
         )
 
     own, other = [], []
-    for place, one in enumerate(batch.answers):
-        beside = batch.answers[place ^ 1]
+    answers = batch.answers.trajectories
+    for place, one in enumerate(answers):
+        beside = answers[place ^ 1]
         own.append(logp(module, one, beside))
         with torch.no_grad(), algorithm.setup.trainable.reference() as reference:
             other.append(logp(reference, one, beside))
@@ -171,8 +172,8 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_move(tmp_path):
     before = {name: p.clone() for name, p in trainer.trainable.module.named_parameters()}
     score = trainer.algorithm._score
 
-    def broken(model, micro):
-        found = score(model, micro)
+    def broken(model, micro, hidden):
+        found = score(model, micro, hidden)
         return found._replace(chosen_logp=found.chosen_logp * float("nan"))
 
     trainer.algorithm._score = broken

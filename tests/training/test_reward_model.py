@@ -243,7 +243,7 @@ def test_hidden_states_are_computed_once_a_step_for_all_terms(tmp_path, monkeypa
     for step in range(2):
         trainer.algorithm.updates(trainer.algorithm.batch(step))
         assert len(calls) == step + 1
-    first, second = trainer.algorithm.terms.values()
+    first, second = trainer.algorithm.terms.by_name.values()
     assert torch.equal(first.mean, second.mean)
     trainer.store.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -18,7 +19,8 @@ from burnish.lm.base import COLDEST
 from burnish.multiples import Multiple, in_steps
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
-from burnish.rewards.models.terms import RewardTerm
+from burnish.rewards.models.term import TermConfig
+from burnish.rewards.models.terms import PairTerm
 from burnish.rollouts import RolloutConfig, SingleTurn
 from burnish.tasks.config import TaskConfig
 
@@ -258,6 +260,16 @@ class Curriculum(Section, frozen=True):
             )
 
 
+def _check_names(terms: Sequence[TermConfig], *taken: str) -> None:
+    """Refuse terms with one name, or with that of another part of the loss."""
+    names = [term.title for term in terms]
+    if len(set(names)) < len(names) or set(taken) & set(names):
+        raise ArgumentError(
+            f"terms: got the names {', '.join(names)}, expected different ones, none of them "
+            f"{' or '.join(repr(name) for name in taken)}; set their `name`"
+        )
+
+
 class TrainSection(Section, frozen=True, tag_field="kind"):
     """Base of the settings of an algorithm; its tag is the module in `training/algorithms/`."""
 
@@ -298,6 +310,11 @@ class DpoTrain(TrainSection, frozen=True, tag="dpo"):
     """LD-DPO: weight of the tokens beyond the length that both answers share; 1 is plain DPO."""
     reference_free: bool = False
     """Compare log-probs themselves instead of their ratios to the start model's."""
+    terms: tuple[PairTerm, ...] = ()
+    """Further terms of the loss, on the hidden states of the pair."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.terms, "preference")
 
 
 class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
@@ -325,17 +342,11 @@ class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
     """Longest prompt and answer together; 0: what the model reads."""
     centring: Amount = 0.0
     """Weight of `(r_chosen + r_rejected)^2`, which keeps scores around 0."""
-    terms: tuple[RewardTerm, ...] = ()
+    terms: tuple[PairTerm, ...] = ()
     """Further terms of the loss, on the hidden states of the pair."""
 
     def __post_init__(self) -> None:
-        names = [term.title for term in self.terms]
-        twice = next((name for name in names if names.count(name) > 1), "")
-        if twice or {"preference", "centring"} & set(names):
-            raise ArgumentError(
-                f"terms: got the names {', '.join(names)}, expected different ones, none of them "
-                "'preference' or 'centring'; set their `name`"
-            )
+        _check_names(self.terms, "preference", "centring")
 
 
 class ProcessRewardModelTrain(TrainSection, frozen=True, tag="process_reward_model"):

@@ -44,12 +44,15 @@ def token_scores(
     *,
     entropy_gradient: bool = False,
     head: ScalarHead | None = None,
+    hidden_RSD: Tensor | None = None,
 ) -> TokenScores:
     """Log-prob under the tempered distribution and entropy for every trained token.
 
-    A value `head` reads the same hidden states, those that predict the tokens.
+    A value `head` reads the same hidden states, those that predict the tokens. `hidden_RSD` are the
+    model's states of this batch, where they are known.
     """
-    hidden_RSD = model(batch.inputs)
+    if hidden_RSD is None:
+        hidden_RSD = model(batch.inputs)
     hidden_ND = hidden_RSD.flatten(0, 1).index_select(0, batch.source_N)
     weight_VD = plain_head(model)
     if weight_VD is not None:

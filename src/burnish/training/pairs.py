@@ -299,12 +299,6 @@ def within(
         yield group
 
 
-def last_places(packed: PackedBatch) -> Tensor:
-    """Flat place (row * S + column) of each member's last token, (B,)."""
-    ends_B = packed.trained_BT.sum(1).cumsum(0) - 1
-    return packed.place_N.index_select(0, ends_B)
-
-
 def wins(margin_P: Tensor) -> Tensor:
     """1 where the chosen answer is ahead, 0 where it is behind, 0.5 where neither is."""
     return (margin_P.sign() + 1) / 2

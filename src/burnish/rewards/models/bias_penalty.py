@@ -29,6 +29,7 @@ from burnish.rewards.models.dir import (
     LEFT_OUT,
     Representation,
     club,
+    club_sum,
     club_weights,
     gather_rows,
     head_cross_entropy,
@@ -204,17 +205,23 @@ class BiasPenalty:
         return _labels(labels[name], name, pairs, self.settings[name].classes)
 
     def prepare(
-        self, pairs_ND: Tensor, labels: Mapping[str, Tensor], *, learn: bool = True
+        self,
+        pairs_ND: Tensor,
+        labels: Mapping[str, Tensor],
+        *,
+        learn: bool = True,
+        counts: bool = True,
     ) -> dict[str, float]:
         """Train the heads on all pairs of a step, and fix what `part` adds up.
 
         `pairs_ND` are represented pairs without their graph, equal on every process; `learn=False`
-        leaves heads, lambdas and queues as they are. Gives the metrics.
+        leaves heads, lambdas and queues as they are; `counts=False` leaves lambdas as they are and
+        has no penalty, so that only the heads learn. Gives the metrics.
         """
         metrics: dict[str, float] = {}
         self._ready = {}
         for name in self.active:
-            found = self._prepare(name, pairs_ND, labels[name].to(pairs_ND.device), learn)
+            found = self._prepare(name, pairs_ND, labels[name].to(pairs_ND.device), learn, counts)
             metrics |= {f"{name}/{measure}": value for measure, value in found.items()}
         return metrics
 
@@ -226,12 +233,13 @@ class BiasPenalty:
         """
         found = []
         for name, (weight_NC, shift_C) in self._ready.items():
-            logits_PC = self.heads[name].frozen(pairs_PD) - shift_C
-            found.append((logits_PC * weight_NC[places_P.to(weight_NC.device)]).sum())
+            logits_PC = self.heads[name].frozen(pairs_PD)
+            weight_PC = weight_NC[places_P.to(weight_NC.device)]
+            found.append(club_sum(logits_PC, weight_PC, shift_C))
         return torch.stack(found).sum() if found else None
 
     def _prepare(
-        self, name: str, pairs_ND: Tensor, labels_N: Tensor, learn: bool
+        self, name: str, pairs_ND: Tensor, labels_N: Tensor, learn: bool, counts: bool
     ) -> dict[str, float]:
         settings, head = self.settings[name], self.heads[name]
         past_QD, past_Q = self.past[name]
@@ -240,7 +248,7 @@ class BiasPenalty:
         pairs_ND = pairs_ND.float()
         if learn and bool(pairs_ND.isfinite().all()):
             # Before the head has seen these pairs: what it then finds is not memory.
-            self._follow(name, head, pairs_ND, labels_N, metrics)
+            self._follow(name, head, pairs_ND, labels_N, metrics, counts)
             every_ND, every_N = torch.cat([past_QD, pairs_ND]), torch.cat([past_Q, labels_N])
             fitted = head.fit(every_ND, every_N, settings.head_steps)
             metrics |= {} if fitted is None else {"head_loss": fitted}
@@ -251,8 +259,8 @@ class BiasPenalty:
             return {**metrics, "dropped": 1.0}
         self._warn_of_one(name, int(metrics["pairs"]) + len(past_Q))
         mi = float(club(logits_NC, labels_N, past_Q))
-        metrics |= {"mi": mi, "lam": self.lam[name]}
-        if mi >= 0 or settings.clamp == "none":
+        metrics |= {"mi": mi, "lam": self.lam[name] if counts else 0.0}
+        if counts and (mi >= 0 or settings.clamp == "none"):
             weight_NC, shift_C = club_weights(logits_NC, labels_N, past_Q)
             self._ready[name] = (self.lam[name] * weight_NC, shift_C)
         if learn and settings.queue:
@@ -278,6 +286,7 @@ class BiasPenalty:
         pairs_ND: Tensor,
         labels_N: Tensor,
         metrics: dict[str, float],
+        counts: bool,
     ) -> None:
         """Measure how well the head finds the attribute, and move lambda towards its target."""
         settings = self.settings[name]
@@ -288,7 +297,7 @@ class BiasPenalty:
         before = self.auc.get(name, found)
         self.auc[name] = _AUC_MEMORY * before + (1 - _AUC_MEMORY) * found
         metrics["probe_auc"] = self.auc[name]
-        if settings.target_auc is not None:
+        if counts and settings.target_auc is not None:
             self.lam[name] = dual_lambda(
                 self.lam[name],
                 self.auc[name],

@@ -130,14 +130,14 @@ def club(
 ) -> Tensor:
     """`club_categorical` without its checks; labels are int64."""
     weight_NC, shift_C = club_weights(logits_NC, labels_N, past_Q)
-    estimate = ((logits_NC - shift_C) * weight_NC).sum()
+    estimate = club_sum(logits_NC, weight_NC, shift_C)
     return estimate.clamp(min=0) if clamp == "zero" else estimate
 
 
 def club_weights(
     logits_NC: Tensor, labels_N: Tensor, past_Q: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """`CLUB = sum((logits - shift) * weight)`: weights (N, C) and shift (C,), without a graph.
+    """`CLUB = club_sum(logits, weight, shift)`: weights (N, C) and shift (C,), without a graph.
 
     The weights depend on the labels alone, so that parts of a batch add up to the whole.
     """
@@ -152,6 +152,16 @@ def club_weights(
         share_C = (one_hot_NC.sum(0) + past_QC.sum(0)) / seen
         shift_C = torch.zeros_like(shift_C)
     return (one_hot_NC - share_C) * known_N[:, None] / count, shift_C
+
+
+def club_sum(logits_NC: Tensor, weight_NC: Tensor, shift_C: Tensor) -> Tensor:
+    """`sum((logits - shift) * weight)` of all pairs or of some of them.
+
+    The weights of a pair add up to 0, so that its largest logit can be taken from all of them: large
+    logits then lose no digits in float32.
+    """
+    moved_NC = logits_NC - shift_C
+    return ((moved_NC - moved_NC.detach().amax(1, keepdim=True)) * weight_NC).sum()
 
 
 def head_cross_entropy(logits_NC: Tensor, labels_N: Tensor) -> Tensor:

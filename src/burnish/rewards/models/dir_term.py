@@ -1,7 +1,7 @@
-"""DIR as a term of a reward model's loss: keep one attribute of a pair out of the scores.
+"""DIR as a term of a loss on pairs: keep one attribute of a pair out of the scores.
 
     [train]
-    kind = "reward_model"
+    kind = "reward_model"                # or "dpo"
     terms = [
       { kind = "dir", attribute = "length", lam = 1.0 },
       { kind = "dir", name = "agrees", attribute = "agreement", target_auc = 0.55 },
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from burnish.arguments import as_word
+from burnish.arguments import as_whole, as_word
 from burnish.errors import UserError, did_you_mean
 from burnish.rewards.models.bias_attributes import (
     ATTRIBUTES,
@@ -62,6 +62,8 @@ class DirTerm(TermConfig, frozen=True, tag="dir"):
     """Pairs that are equal in length or markdown: left out, or counted as 0 as published."""
     lam: float = 1.0
     """Weight of the penalty; the start, where `target_auc` moves it."""
+    warmup_steps: int = 0
+    """Steps in which only the head learns, before the penalty begins; 80 for DPO as published."""
     representation: Literal["difference", "concat"] = "difference"
     """What the head sees of the two hidden states."""
     head_width: int = 1024
@@ -83,6 +85,7 @@ class DirTerm(TermConfig, frozen=True, tag="dir"):
 
     def __post_init__(self) -> None:
         as_word("ties", self.ties, ("drop", "zero"))
+        as_whole("warmup_steps", self.warmup_steps, low=0)
         self.penalty(self.classes)
 
     def penalty(self, classes: int) -> BiasSettings:
@@ -112,7 +115,7 @@ class DirTerm(TermConfig, frozen=True, tag="dir"):
 
 
 class BiasTerm(Term):
-    """One attribute's head and penalty inside the training of a reward model."""
+    """One attribute's head and penalty inside a training on pairs."""
 
     def __init__(self, settings: DirTerm, context: TermContext) -> None:
         from burnish.rewards.models.bias_penalty import BiasPenalty
@@ -126,6 +129,7 @@ class BiasTerm(Term):
             device=context.device,
             seed=context.seed,
         )
+        self.warmup_steps = settings.warmup_steps
         self.step = -1
         self.metrics: Mapping[str, float] = {}
         self._report = self._reported()
@@ -149,7 +153,7 @@ class BiasTerm(Term):
     ) -> None:
         from burnish.rewards.models.dir import represent
 
-        if not self.penalty.active or (step == self.step and self.metrics):
+        if not self.penalty.active:
             return
         name = self.context.name
         labels = attribute_labels(self.attribute, pairs)
@@ -158,6 +162,7 @@ class BiasTerm(Term):
             represent(chosen_ND, rejected_ND, self.penalty.representation),
             {name: self.penalty.labels(name, {name: labels}, len(pairs))},
             learn=step > self.step,
+            counts=step >= self.warmup_steps,
         )
         self.metrics = {key.removeprefix(f"{name}/"): value for key, value in prepared.items()}
         self.step = max(step, self.step)

@@ -1,8 +1,9 @@
-"""What may be added to the loss of a reward model: a term on the two hidden states of each pair.
+"""What may be added to a loss on pairs: a term on the two hidden states of each pair.
 
-A term is one entry of `train.terms` of the kind of training `reward_model`. It sees the pairs as
-data (texts, lengths, task fields), their last hidden states and their scores, and may own weights,
-an optimiser and any other state; the reward model's optimiser never moves them.
+A term is one entry of `train.terms` of the kinds of training `reward_model` and `dpo`. It sees the
+pairs as data (texts, lengths, task fields), their last hidden states and their scores (of `dpo` the
+implicit rewards), and may own weights, an optimiser and any other state; the model's optimiser never
+moves them.
 
     class MineConfig(TermConfig, frozen=True, tag="mine"):       # its settings; listed in `terms.py`
         coefficient: float = 1.0
@@ -58,7 +59,7 @@ class PairStates(NamedTuple):
     """Last hidden state of each preferred answer, float32 or float64."""
     rejected_PD: Tensor
     chosen_P: Tensor
-    """Scores."""
+    """Scores; of `dpo`, `beta` times the log-ratio to the reference."""
     rejected_P: Tensor
     places_P: Tensor
     """Place of each pair among the pairs that `begin` was given."""
@@ -98,7 +99,7 @@ class TermState(NamedTuple):
 
 
 class Term(ABC):
-    """One term of the loss of a reward model. What is not overridden does nothing."""
+    """One term of a loss on pairs. What is not overridden does nothing."""
 
     def __init__(self, context: TermContext) -> None:
         self.context = context

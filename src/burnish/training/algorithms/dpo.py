@@ -2,10 +2,13 @@
 
     train = { kind = "dpo", beta = 0.1 }                    # tasks with fields `chosen`, `rejected`
     train = { kind = "dpo", loss = "ipo", beta = 0.05 }
+    train = { kind = "dpo", terms = [{ kind = "dir", attribute = "length", lam = 0.1 }] }
 
 The losses are those of `policy/preference.py`. The reference is the model as the training (or the
 stage) begins; it is computed beside the policy on the same micro-batch, so nothing is kept between
 steps. Both answers share the prompt's row where it is short enough, as the rollouts of a group do.
+`terms` adds to the loss what a reward model's may have too: a term sees the policy's hidden state at
+each answer's last token, and the implicit rewards as scores.
 """
 
 from __future__ import annotations
@@ -18,22 +21,31 @@ from torch import Tensor
 
 from burnish.errors import UserError
 from burnish.policy.preference import sigmoid_loss, squared_loss, summed_logp
-from burnish.records import Reward, Task, Trajectory
+from burnish.records import Reward, Task
+from burnish.rewards.models.term import Pair, PairStates
 from burnish.store import StoredSample
 from burnish.training.algorithm import (
     Algorithm,
+    AlgorithmState,
     HeldOutScores,
     Loss,
     Setup,
     StepReport,
     StepResult,
 )
-from burnish.training.experts import Experts
+from burnish.training.experts import Experts, text_of
 from burnish.training.forecast import Keys, Workload
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards
-from burnish.training.packing import PackedBatch, Row, make_rows, pack
-from burnish.training.pairs import wins, within
+from burnish.training.pair_terms import (
+    PairBatch,
+    PairTerms,
+    cut_pairs,
+    last_states,
+    over_pairs,
+)
+from burnish.training.pairs import Answers, PairMicro, wins
+from burnish.training.row_passes import in_place
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, DpoTrain
@@ -42,29 +54,6 @@ if TYPE_CHECKING:
 
 MEASURED = 64
 """Pairs whose lengths are measured for the forecast."""
-
-
-class Pairs(NamedTuple):
-    """The pairs of a step."""
-
-    step: int
-    tasks: Sequence[Task]
-    answers: Sequence[Trajectory]
-    """Chosen and rejected of the first task, of the second, ..."""
-
-
-class PairMicro(NamedTuple):
-    """Whole pairs in one packed batch."""
-
-    packed: PackedBatch
-    pairs_P: Tensor
-    """Place of each pair in its step."""
-    chosen_P: Tensor
-    """Row of each pair's chosen answer in the (B, T) tensors of the pass."""
-    rejected_P: Tensor
-    ids: Sequence[str]
-    total: int
-    """Pairs of the whole update."""
 
 
 class Scores(NamedTuple):
@@ -79,7 +68,7 @@ class Scores(NamedTuple):
     rejected_reward: Tensor
 
 
-class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
+class DPOAlgorithm(Algorithm[PairBatch, PairMicro]):
     """Raises the preferred answer of each pair over the other, relative to the reference."""
 
     samples_answers = False
@@ -98,6 +87,7 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
         )
         if not settings.reference_free:
             setup.trainable.freeze_reference()
+        self.terms = PairTerms(settings.terms, setup, self._first)
 
     @classmethod
     def check(cls, config: Config, settings: DpoTrain, data: Data) -> None:
@@ -117,44 +107,54 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
                 "0: only the sigmoid loss has labels to smooth."
             )
 
-    def batch(self, step: int) -> Pairs:
-        return self._pairs(step, self.experts.draw(step, self.settings.batch))
+    def batch(self, step: int) -> PairBatch:
+        return PairBatch(step, self._render(self.experts.draw(step, self.settings.batch)))
 
-    def micro_batches(self, batch: Pairs, tokens: int) -> Iterator[PairMicro]:
-        places = self.setup.world.share(range(len(batch.tasks)))
-        share = self.setup.batches.share_prompts
-        share = share and getattr(self.setup.trainable.module, "packs", True)
-        rows = [_rows_of(batch.answers, place, share) for place in places]
-        for group in within(list(zip(places, rows, strict=True)), tokens):
-            yield self._pack(batch, group)
+    def updates(self, batch: PairBatch) -> Sequence[PairBatch]:
+        answers = batch.answers
+        self.terms.begin(batch.step, answers.pairs, lambda: self.hidden_states(answers))
+        return [batch]
+
+    def micro_batches(self, batch: PairBatch, tokens: int) -> Iterator[PairMicro]:
+        return cut_pairs(self.setup, batch.answers, tokens)
 
     def loss(self, model: Any, micro: PairMicro) -> Loss:
-        scores = self._score(model, micro)
-        size = torch.zeros(micro.total, dtype=torch.float64, device=scores.loss.device)
+        hidden_RSD = model(micro.packed.inputs)
+        scores = self._score(model, micro, hidden_RSD)
         sums = {
-            name: size.index_put((micro.pairs_P,), value.detach().double())
+            name: in_place(value, micro.places_P, micro.total)
             for name, value in scores._asdict().items()
         }
+        total, parts = scores.loss.sum() / micro.total, dict[str, Tensor]()
+        if self.terms:
+            states = self._states(micro, last_states(hidden_RSD, micro.packed), scores)
+            terms, more = self.terms.loss(states, micro.total)
+            parts = {"preference": total, **terms}
+            total = torch.stack(list(parts.values())).sum()
+            sums |= more
         return Loss(
-            total=scores.loss.sum() / micro.total,
-            ids=micro.ids,
+            total=total,
+            ids=[pair.task.id for pair in micro.pairs],
+            parts={name: part.detach() for name, part in parts.items()},
             rows={"logprobs of the pair": torch.stack([s.detach() for s in scores[2:4]], 1)},
             sums=sums,
         )
 
     def workload(self) -> Workload:
-        shown = self._pairs(0, self.experts.draw(0, min(self.settings.batch, MEASURED))).answers
+        tasks = self.experts.draw(0, min(self.settings.batch, MEASURED))
+        shown = self._render(tasks).trajectories
         answer = max(one.trained_tokens for one in shown)
         prompt = max(one.prompt_length for one in shown)
         has_reference = not self.settings.reference_free
         keys = Keys("train.batch", "", "", "train.reference_free=true")
         return Workload(self.settings.batch, 2, prompt, answer, False, has_reference, keys=keys)
 
-    def finish(self, step: int, batch: Pairs, result: StepResult) -> StepReport:
+    def finish(self, step: int, batch: PairBatch, result: StepResult) -> StepReport:
         found = result.sums
-        lengths = [answer.trained_tokens for answer in batch.answers]
+        lengths = [answer.trained_tokens for answer in batch.answers.trajectories]
+        count = len(batch.answers.pairs)
         if self.setup.world.is_main and not self.setup.stage:
-            self._store(step, batch, found["chosen_reward"], found["rejected_reward"])
+            self._store(step, batch.answers, found["chosen_reward"], found["rejected_reward"])
         margin = found["chosen_reward"] - found["rejected_reward"]
         metrics = {
             "rewards/chosen": float(found["chosen_reward"].mean()),
@@ -163,11 +163,11 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
             "rewards/accuracies": float(wins(found["margin"]).mean()),
             "logps/chosen": float(found["chosen_logp"].mean()),
             "logps/rejected": float(found["rejected_logp"].mean()),
-            "length/chosen": sum(lengths[::2]) / len(batch.tasks),
-            "length/rejected": sum(lengths[1::2]) / len(batch.tasks),
+            "length/chosen": sum(lengths[::2]) / count,
+            "length/rejected": sum(lengths[1::2]) / count,
             "length/tokens": float(sum(lengths)),
         }
-        return StepReport(metrics)
+        return StepReport(metrics | self.terms.finish(step, found))
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """The rewards of held-out answers; without rewards, the accuracy on held-out pairs.
@@ -177,46 +177,68 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
         if self.setup.scorer is not None:
             return held_out_rewards(self.setup, step)
         tasks = self.experts.tasks.held_out(self.setup.config.evaluation.prompts)
-        batch = self._pairs(step, [task for task in tasks if self.experts.has_answers(task)])
-        if not batch.tasks:
+        shown = [task for task in tasks if self.experts.has_answers(task)]
+        if not shown:
             return None
-        batches, module = self.setup.batches, self.setup.trainable.module
+        module = self.setup.trainable.module
 
-        def work() -> Tensor:
-            margins = torch.zeros(len(batch.tasks), dtype=torch.float64, device=batches.device)
-            for micro in self.micro_batches(batch, batches.tokens):
-                margins[micro.pairs_P] = self._score(module, micro).margin.double()
-            return margins
+        def margins(micro: PairMicro) -> tuple[Tensor]:
+            hidden_RSD = module(micro.packed.inputs)
+            return (self._score(module, micro, hidden_RSD).margin.double(),)
 
-        with torch.no_grad():
-            margins = batches.within_memory(work)
-        self.setup.world.add([margins])
-        return HeldOutScores(wins(margins.cpu()).tolist())
+        (margin_N,) = over_pairs(self.setup, self._render(shown), margins)
+        return HeldOutScores(wins(margin_N.cpu()).tolist())
 
-    def _pairs(self, step: int, tasks: Sequence[Task]) -> Pairs:
-        names = (self.settings.chosen, self.settings.rejected)
-        answers = [
+    def state(self) -> AlgorithmState:
+        return self.terms.state()
+
+    def restore(self, state: AlgorithmState) -> None:
+        self.terms.restore(state)
+
+    def hidden_states(self, answers: Answers) -> tuple[Tensor, Tensor]:
+        """Detached last hidden states of all pairs with the weights of now, (N, D) each."""
+        module = self.setup.trainable.module
+
+        def states(micro: PairMicro) -> tuple[Tensor, Tensor]:
+            hidden_BD = last_states(module(micro.packed.inputs), micro.packed)
+            return hidden_BD[micro.chosen_P], hidden_BD[micro.rejected_P]
+
+        chosen_ND, rejected_ND = over_pairs(self.setup, answers, states)
+        return chosen_ND, rejected_ND
+
+    def _first(self, count: int) -> list[Pair]:
+        """Some training pairs, in the order in which the first epoch draws them."""
+        tasks = self.experts.draw(0, min(count, sum(self.experts.counts.values())))
+        return [self._pair(task) for task in tasks]
+
+    def _pair(self, task: Task) -> Pair:
+        fields, settings = task.fields, self.settings
+        return Pair(task, text_of(fields[settings.chosen]), text_of(fields[settings.rejected]))
+
+    def _render(self, tasks: Sequence[Task]) -> Answers:
+        """Both answers of each task: chosen and rejected of the first, of the second, ..."""
+        trajectories = [
             self.experts.as_trajectory(task, i, name)
             for i, task in enumerate(tasks)
-            for name in names
+            for name in (self.settings.chosen, self.settings.rejected)
         ]
-        return Pairs(step, tasks, answers)
+        pairs, places = [self._pair(task) for task in tasks], range(len(trajectories))
+        return Answers(pairs, trajectories, places[::2], places[1::2])
 
-    def _pack(self, batch: Pairs, group: Sequence[tuple[int, Sequence[Row]]]) -> PairMicro:
-        device = self.setup.trainable.device
-        packed = pack([row for _, rows in group for row in rows], batch.answers, device)
-        row_of = {member: row for row, member in enumerate(packed.members)}
-        places = [place for place, _ in group]
-        numbers_3P = torch.tensor(
-            [places, [row_of[2 * p] for p in places], [row_of[2 * p + 1] for p in places]]
+    def _states(self, micro: PairMicro, hidden_BD: Tensor, scores: Scores) -> PairStates:
+        return PairStates(
+            hidden_BD[micro.chosen_P],
+            hidden_BD[micro.rejected_P],
+            scores.chosen_reward,
+            scores.rejected_reward,
+            micro.places_P,
+            micro.pairs,
         )
-        ids = [batch.tasks[place].id for place in places]
-        pairs_P, chosen_P, rejected_P = numbers_3P.to(device)
-        return PairMicro(packed, pairs_P, chosen_P, rejected_P, ids, len(batch.tasks))
 
-    def _score(self, model: CausalModel, micro: PairMicro) -> Scores:
+    def _score(self, model: CausalModel, micro: PairMicro, hidden_RSD: Tensor) -> Scores:
+        """`hidden_RSD` are the model's states of the micro-batch."""
         settings = self.settings
-        own = self._answers(model, micro)
+        own = self._answers(model, micro, hidden_RSD)
         if settings.reference_free:
             other = torch.zeros_like(own)
         else:
@@ -230,9 +252,11 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
             loss_P = sigmoid_loss(margin_P, settings.beta, settings.label_smoothing)
         return Scores(loss_P, margin_P, *own, *(settings.beta * ratio_2P))
 
-    def _answers(self, model: CausalModel, micro: PairMicro) -> Tensor:
+    def _answers(
+        self, model: CausalModel, micro: PairMicro, hidden_RSD: Tensor | None = None
+    ) -> Tensor:
         """Log-probs of chosen and rejected answers, (2, P)."""
-        logp_BT = token_scores(model, micro.packed, 1.0).logp_BT
+        logp_BT = token_scores(model, micro.packed, 1.0, hidden_RSD=hidden_RSD).logp_BT
         mask_BT = micro.packed.trained_BT
         shared_B = None
         if self.settings.ld_alpha < 1:
@@ -243,7 +267,7 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
         logp_B = summed_logp(logp_BT, mask_BT, self.is_mean, shared_B, self.settings.ld_alpha)
         return torch.stack([logp_B[micro.chosen_P], logp_B[micro.rejected_P]])
 
-    def _store(self, step: int, batch: Pairs, chosen_P: Tensor, rejected_P: Tensor) -> None:
+    def _store(self, step: int, answers: Answers, chosen_P: Tensor, rejected_P: Tensor) -> None:
         """Both answers of each pair, with their implicit rewards."""
         values = torch.stack([chosen_P, rejected_P], 1).flatten().tolist()
         samples = [
@@ -251,11 +275,11 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
                 step=step,
                 split="train",
                 index=i,
-                task=batch.tasks[i // 2],
+                task=answers.pairs[i // 2].task,
                 trajectory=answer,
                 reward=Reward("implicit", value, reason=self._meaning(values, i)),
             )
-            for i, (answer, value) in enumerate(zip(batch.answers, values, strict=True))
+            for i, (answer, value) in enumerate(zip(answers.trajectories, values, strict=True))
         ]
         if self.setup.store.rollouts(step) is None:
             self.setup.store.append_rollouts(step, samples)
@@ -274,10 +298,3 @@ class DPOAlgorithm(Algorithm[Pairs, PairMicro]):
 
 
 ALGORITHM = DPOAlgorithm
-
-
-def _rows_of(answers: Sequence[Trajectory], place: int, share: bool) -> list[Row]:
-    """The rows of one pair: one where both answers share the prompt, else two."""
-    first = 2 * place
-    rows = make_rows(answers[first : first + 2], share)
-    return [Row(row.prefix, tuple(first + m for m in row.members), row.tokens) for row in rows]

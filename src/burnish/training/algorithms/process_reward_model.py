@@ -36,10 +36,10 @@ from burnish.training.algorithms.score_head import (
     TEMPLATE_TOKENS,
     Batch,
     ScoreHeadAlgorithm,
-    in_place,
 )
 from burnish.training.forecast import Keys, Workload
 from burnish.training.labelled import LabelledSet
+from burnish.training.row_passes import in_place
 from burnish.training.solutions import (
     Rendered,
     Solution,

@@ -13,23 +13,19 @@ distributed on held-out pairs, and how far they can be believed, lies beside the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from burnish.errors import GuardTripped, UserError
-from burnish.lm.hardware import is_device_full
 from burnish.lm.scalar_head import scored_ids
 from burnish.numbers import sigmoid
 from burnish.records import Evidence, Reward
 from burnish.rewards.models.bradley_terry import pair_loss
 from burnish.rewards.models.card import RewardModelCard, ScoredPair, write_card
-from burnish.rewards.models.term import Pair, PairStates, Term, TermContext, TermState
-from burnish.source import describe
+from burnish.rewards.models.term import Pair, PairStates
 from burnish.store import StoredSample
 from burnish.training.algorithm import (
     AlgorithmState,
@@ -43,10 +39,10 @@ from burnish.training.algorithms.score_head import (
     TEMPLATE_TOKENS,
     Batch,
     ScoreHeadAlgorithm,
-    in_place,
 )
 from burnish.training.forecast import Keys, Workload
 from burnish.training.metrics import estimate
+from burnish.training.pair_terms import PairTerms, cut_pairs, last_states
 from burnish.training.pairs import (
     Answers,
     PairFields,
@@ -54,11 +50,10 @@ from burnish.training.pairs import (
     PairSet,
     check_fields,
     conversation,
-    last_places,
-    pair_micro_batches,
     render_pairs,
     wins,
 )
+from burnish.training.row_passes import in_place
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, RewardModelTrain
@@ -81,7 +76,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
             fits=self._fits,
             max_tokens=self.max_tokens,
         )
-        self.terms = self._build_terms()
+        self.terms = PairTerms(settings.terms, setup, self.pairs.first)
 
     @classmethod
     def check(cls, config: Config, settings: RewardModelTrain, data: Data) -> None:
@@ -98,11 +93,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
 
     def updates(self, batch: Batch[Answers]) -> Sequence[Batch[Answers]]:
         answers = batch.answers
-        # Computed where a term asks, and once for all of them.
-        hidden = cache(lambda: self.hidden_states(answers))
-        for name, term in self.terms.items():
-            with _running(name, batch.step):
-                term.begin(batch.step, answers.pairs, hidden)
+        self.terms.begin(batch.step, answers.pairs, lambda: self.hidden_states(answers))
         return [batch]
 
     def loss(self, model: Any, micro: PairMicro) -> Loss:
@@ -119,11 +110,9 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
             "chosen": in_place(states.chosen_P, micro.places_P, micro.total),
             "rejected": in_place(states.rejected_P, micro.places_P, micro.total),
         }
-        for name, term in self.terms.items():
-            with _running(name):
-                found = term.loss(states, micro.total)
-            parts[name] = found.total
-            sums |= {f"{name}/{key}": value for key, value in found.sums.items()}
+        terms, more = self.terms.loss(states, micro.total)
+        parts |= terms
+        sums |= more
         scores_P2 = torch.stack([states.chosen_P, states.rejected_P], 1).detach()
         return Loss(
             total=torch.stack(list(parts.values())).sum(),
@@ -160,14 +149,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
         right = [mark for mark in _right(answers.pairs, chosen_N - rejected_N) if mark is not None]
         if right:
             metrics["rewards/accuracies"] = sum(right) / len(right)
-        for name, term in self.terms.items():
-            own = {
-                k.removeprefix(f"{name}/"): v for k, v in found.items() if k.startswith(f"{name}/")
-            }
-            with _running(name, step):
-                more = term.finish(step, own)
-            metrics |= {f"terms/{name}/{key}": value for key, value in more.items()}
-        return StepReport(metrics)
+        return StepReport(metrics | self.terms.finish(step, found))
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """The accuracy on held-out pairs, ties left out; 0.5 where both answers score the same."""
@@ -195,24 +177,10 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
             write_card(folder, card)
 
     def state(self) -> AlgorithmState:
-        states = {name: term.state() for name, term in self.terms.items()}
-        values = {name: dict(state.values) for name, state in states.items()}
-        tensors = {
-            f"{name}/{key}": tensor
-            for name, state in states.items()
-            for key, tensor in state.tensors.items()
-        }
-        return AlgorithmState({"terms": values} if values else {}, tensors)
+        return self.terms.state()
 
     def restore(self, state: AlgorithmState) -> None:
-        for name, term in self.terms.items():
-            start = f"{name}/"
-            tensors = {
-                key.removeprefix(start): tensor
-                for key, tensor in state.tensors.items()
-                if key.startswith(start)
-            }
-            term.restore(TermState(state.values["terms"][name], tensors))
+        self.terms.restore(state)
 
     def hidden_states(self, answers: Answers) -> tuple[Tensor, Tensor]:
         """Detached last hidden states of all pairs with the weights of now, (N, D) each."""
@@ -233,19 +201,11 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
         )
 
     def cut(self, answers: Answers, tokens: int) -> Iterator[PairMicro]:
-        share = self.setup.batches.share_prompts
-        return pair_micro_batches(
-            answers,
-            tokens,
-            share=share and getattr(self.setup.trainable.module, "packs", True),
-            world=self.setup.world,
-            device=self.setup.trainable.device,
-        )
+        return cut_pairs(self.setup, answers, tokens)
 
     def _states(self, model: Any, micro: PairMicro) -> PairStates:
         hidden_RSD = model(micro.packed.inputs)
-        hidden_BD = hidden_RSD.flatten(0, 1).index_select(0, last_places(micro.packed))
-        hidden_BD = hidden_BD.to(self.head.weight.dtype)
+        hidden_BD = last_states(hidden_RSD, micro.packed).to(self.head.weight.dtype)
         score_B = self.head(hidden_BD)
         return PairStates(
             hidden_BD[micro.chosen_P],
@@ -277,22 +237,6 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
                 return False
         return True
 
-    def _build_terms(self) -> dict[str, Term]:
-        loaded = self.setup.trainable.loaded
-        return {
-            settings.title: settings.build(
-                TermContext(
-                    name=settings.title,
-                    width=loaded.module.head_weight.shape[-1],
-                    device=loaded.device,
-                    seed=self.setup.seeds.for_("term", settings.title),
-                    pairs=self.pairs.first,
-                    tokens=lambda text: len(self.tokenizer.encode(text)),
-                )
-            )
-            for settings in self.settings.terms
-        }
-
 
 ALGORITHM = RewardModelAlgorithm
 
@@ -308,24 +252,6 @@ def pair_fields(settings: RewardModelTrain) -> PairFields:
         ties=settings.ties,
         bad=settings.bad_pairs,
     )
-
-
-@contextmanager
-def _running(name: str, step: int | None = None) -> Iterator[None]:
-    """Turn what a term raises into one line that names it; a full device is not its fault."""
-    try:
-        yield
-    except (UserError, GuardTripped):
-        raise
-    # Boundary: a term may be the user's own code, and so may what it calls for every pair.
-    except Exception as error:
-        if is_device_full(error):
-            raise
-        where = "" if step is None else f" at step {step + 1}"
-        raise UserError(
-            f"train.terms: '{name}' failed{where}: {describe(error)}. Checkpoints stay: mend it, "
-            "and start a new run or leave the term out"
-        ) from error
 
 
 def _right(pairs: Sequence[Pair], difference_N: Tensor) -> list[float | None]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from burnish.lm.scalar_head import ScalarHead
 from burnish.training.algorithm import Algorithm, Setup
 from burnish.training.labelled import LabelledSet
+from burnish.training.row_passes import over_rows
 
 TEMPLATE_TOKENS = 64
 """What a chat template may add to a turn, at most; texts far below the limit are not measured."""
@@ -104,32 +105,8 @@ class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, Rend
         size: int,
         values: Callable[[MicroT], tuple[Tensor, Sequence[Tensor]]],
     ) -> list[Tensor]:
-        """Values of all rows, (`size`, ...) each, over all processes.
-
-        `values` of a pass are places among the rows, and some tensors with a value for each.
-        """
-        batches = self.setup.batches
-
-        def work() -> list[Tensor]:
-            found: list[Tensor] = []
-            for micro in self.cut(rendered, batches.tokens):
-                places, several = values(micro)
-                for number, value in enumerate(several):
-                    if len(found) <= number:
-                        found.append(value.new_zeros(size, *value.shape[1:]))
-                    found[number].index_copy_(0, places, value)
-            return found
-
-        with torch.no_grad():
-            mine = batches.within_memory(work)
-        return self._gathered(mine) if self.setup.world.size > 1 else mine
-
-    def _gathered(self, mine: Sequence[Tensor]) -> list[Tensor]:
-        """The sums of all processes' values; one without a row of its own knows no shape."""
-        world, device = self.setup.world, self.setup.trainable.device
-        everyone = world.gather([[value.cpu() for value in mine]], world.size)
-        known = [values for values in everyone if values]
-        return [torch.stack(values).sum(0).to(device) for values in zip(*known, strict=True)]
+        """Values of all rows of a step, by `over_rows`."""
+        return over_rows(self.setup, lambda tokens: self.cut(rendered, tokens), size, values)
 
 
 def _freeze_language_head(module: torch.nn.Module) -> None:
@@ -138,9 +115,3 @@ def _freeze_language_head(module: torch.nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if name.startswith((start, f"model.{start}")):
             parameter.requires_grad_(False)
-
-
-def in_place(values_P: Tensor, places_P: Tensor, size: int) -> Tensor:
-    """Values of a pass at their places in the step, float64 (N,) for N = `size`."""
-    empty_N = torch.zeros(size, dtype=torch.float64, device=values_P.device)
-    return empty_N.index_put((places_P,), values_P.detach().double())

@@ -1,0 +1,171 @@
+"""What the algorithms on pairs share: the terms of `train.terms`, and passes over all pairs.
+
+    terms = PairTerms(settings.terms, setup, first_pairs)
+    terms.begin(step, answers.pairs, hidden)        # in `updates`, on every process
+    parts, sums = terms.loss(states, micro.total)   # in `loss`
+    metrics |= terms.finish(step, result.sums)      # in `finish`
+
+A term (`rewards/models/term.py`) sees the last hidden state of each answer and its score: that of the
+scalar head for `reward_model`, the implicit reward for `dpo`. `state()` and `restore()` carry the
+terms through a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish.errors import GuardTripped, UserError
+from burnish.lm.hardware import is_device_full
+from burnish.rewards.models.term import Pair, PairStates, Term, TermConfig, TermContext, TermState
+from burnish.source import describe
+from burnish.training.algorithm import AlgorithmState, Setup
+from burnish.training.packing import PackedBatch
+from burnish.training.pairs import Answers, PairMicro, pair_micro_batches
+from burnish.training.row_passes import over_rows
+
+
+class PairBatch(NamedTuple):
+    """The pairs of a step."""
+
+    step: int
+    answers: Answers
+
+
+class PairTerms:
+    """The terms of one algorithm's loss, by name and in their order; false without any."""
+
+    def __init__(
+        self,
+        settings: Sequence[TermConfig],
+        setup: Setup,
+        pairs: Callable[[int], Sequence[Pair]],
+    ) -> None:
+        """`pairs` gives the first so many training pairs."""
+        loaded = setup.trainable.loaded
+        self.by_name: dict[str, Term] = {
+            one.title: one.build(
+                TermContext(
+                    name=one.title,
+                    width=loaded.module.head_weight.shape[-1],
+                    device=loaded.device,
+                    seed=setup.seeds.for_("term", one.title),
+                    pairs=pairs,
+                    tokens=lambda text: len(loaded.tokenizer.encode(text)),
+                )
+            )
+            for one in settings
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self.by_name)
+
+    def __getitem__(self, name: str) -> Term:
+        return self.by_name[name]
+
+    def begin(
+        self, step: int, pairs: Sequence[Pair], hidden: Callable[[], tuple[Tensor, Tensor]]
+    ) -> None:
+        """Let each term get ready for an update on these pairs."""
+        once = cache(hidden)  # Computed where a term asks, and once for all of them.
+        for name, term in self.by_name.items():
+            with _running(name, step):
+                term.begin(step, pairs, once)
+
+    def loss(self, states: PairStates, total: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Each term of a micro-batch by its name, with its graph; and what `finish` adds up."""
+        parts: dict[str, Tensor] = {}
+        sums: dict[str, Tensor] = {}
+        for name, term in self.by_name.items():
+            with _running(name):
+                found = term.loss(states, total)
+            parts[name] = found.total
+            sums |= {f"{name}/{key}": value for key, value in found.sums.items()}
+        return parts, sums
+
+    def finish(self, step: int, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """The metrics of all terms, `terms/NAME/...`."""
+        metrics: dict[str, float] = {}
+        for name, term in self.by_name.items():
+            with _running(name, step):
+                found = term.finish(step, _named(sums, name))
+            metrics |= {f"terms/{name}/{key}": value for key, value in found.items()}
+        return metrics
+
+    def state(self) -> AlgorithmState:
+        states = {name: term.state() for name, term in self.by_name.items()}
+        values = {name: dict(state.values) for name, state in states.items()}
+        tensors = {
+            f"{name}/{key}": tensor
+            for name, state in states.items()
+            for key, tensor in state.tensors.items()
+        }
+        return AlgorithmState({"terms": values} if values else {}, tensors)
+
+    def restore(self, state: AlgorithmState) -> None:
+        for name, term in self.by_name.items():
+            term.restore(TermState(state.values["terms"][name], _named(state.tensors, name)))
+
+
+def _named(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """Those of one term, by their own names."""
+    start = f"{name}/"
+    return {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+
+
+@contextmanager
+def _running(name: str, step: int | None = None) -> Iterator[None]:
+    """Turn what a term raises into one line that names it; a full device is not its fault."""
+    try:
+        yield
+    except (UserError, GuardTripped):
+        raise
+    # Boundary: a term may be the user's own code, and so may what it calls for every pair.
+    except Exception as error:
+        if is_device_full(error):
+            raise
+        where = "" if step is None else f" at step {step + 1}"
+        raise UserError(
+            f"train.terms: '{name}' failed{where}: {describe(error)}. Checkpoints stay: mend it, "
+            "and start a new run or leave the term out"
+        ) from error
+
+
+# --- passes over pairs
+
+
+def cut_pairs(setup: Setup, answers: Answers, tokens: int) -> Iterator[PairMicro]:
+    """This process's share of the pairs in passes of about `tokens` tokens."""
+    share = setup.batches.share_prompts
+    return pair_micro_batches(
+        answers,
+        tokens,
+        share=share and getattr(setup.trainable.module, "packs", True),
+        world=setup.world,
+        device=setup.trainable.device,
+    )
+
+
+def last_states(hidden_RSD: Tensor, packed: PackedBatch) -> Tensor:
+    """The hidden state at each answer's last token, (B, D) in at least float32."""
+    ends_B = packed.trained_BT.sum(1).cumsum(0) - 1
+    places_B = packed.place_N.index_select(0, ends_B)
+    hidden_BD = hidden_RSD.flatten(0, 1).index_select(0, places_B)
+    return hidden_BD if hidden_BD.dtype == torch.float64 else hidden_BD.float()
+
+
+def over_pairs(
+    setup: Setup, answers: Answers, of: Callable[[PairMicro], Sequence[Tensor]]
+) -> list[Tensor]:
+    """Values of all pairs, (N, ...) each, over all processes and without a graph."""
+    return over_rows(
+        setup,
+        lambda tokens: cut_pairs(setup, answers, tokens),
+        len(answers.pairs),
+        lambda micro: (micro.places_P, of(micro)),
+    )
