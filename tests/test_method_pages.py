@@ -57,7 +57,11 @@ SETTINGS = {
     "dir": (DirTerm,),
     "proxy_grm": (ProxyRubricConfig, ProxyModelConfig),
     "distil": (DistilTrain,),
-    "ppo": (components.GeneralisedAdvantage, components.SharedCritic),
+    "ppo": (
+        components.GeneralisedAdvantage,
+        components.SharedCritic,
+        components.SeparateCritic,
+    ),
 }
 SHARED = {"eps", "ddof", "name", "weight", "category"}
 """Keys that many components and every reward have."""

@@ -99,6 +99,8 @@ CATALOGUE = (
     Metric("critic/explained_variance", "share", "variance of the returns that the critic foretold: 1 all, 0 none; left out where returns are equal", "Explained variance of the critic", ("run", "report")),
     Metric("critic/value", "", "mean value that the critic gave a trained token before the update"),
     Metric("critic/return", "", "mean return of a trained token: what the critic should have said"),
+    Metric("critic/gradient_norm", "", "norm of a separate critic's gradients before clipping, mean over the step's updates"),
+    Metric("critic/learning_rate", "", "rate of a separate critic's optimiser in the step"),
     Metric("critic/kl", "nats", "mean log-prob of a trained token less the starting model's, where the reward loses it"),
     Metric("terms/{term}/{figure}", "", "a figure of one of the `terms` of a loss on pairs (`reward_model`, `dpo`)"),
     Metric("weights/{reward}/{figure}", "", "a reward's weight and the factors that made it"),

@@ -101,6 +101,8 @@ def _place(key: str, value: Any, root: Path) -> Any:
         return str(root / value)
     if key == "model" and isinstance(value, str):
         return _model(value, root)
+    if key == "critic" and isinstance(value, dict) and value.get("path"):
+        return value | {"path": _folder(value["path"], root)}
     if key == "teacher" and isinstance(value, str):
         return _folder(value, root)
     return _walk(value, root)

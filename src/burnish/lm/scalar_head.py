@@ -49,6 +49,14 @@ class ScalarHead(nn.Module):
         return F.linear(hidden.to(self.weight.dtype), self.weight).squeeze(-1)
 
 
+def freeze_language_head(module: nn.Module) -> None:
+    """Nothing reads the logits; a head that is the embedding itself stays under training."""
+    start = str(module.head_prefix)
+    for name, parameter in module.named_parameters():
+        if name.startswith((start, f"model.{start}")):
+            parameter.requires_grad_(False)
+
+
 def is_classifier(config: Mapping[str, Any]) -> bool:
     """Whether a `config.json` is that of a model with a classification head."""
     named = config.get("architectures")

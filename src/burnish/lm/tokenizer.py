@@ -356,6 +356,14 @@ def _check_roles(messages: Sequence[Message]) -> None:
             )
 
 
+def odd_token(one: Tokenizer, other: Tokenizer) -> str | None:
+    """A token that two tokenizers number differently; None where their vocabularies are equal."""
+    ours, theirs = one.backend.get_vocab(), other.backend.get_vocab()
+    if ours == theirs:
+        return None
+    return next(token for token in (*ours, *theirs) if ours.get(token) != theirs.get(token))
+
+
 def _mark(index: int) -> str:
     """A placeholder for the content of one message, in characters of private use."""
     return f"\ue000{index}\ue001"

@@ -16,7 +16,7 @@ from burnish.policy.conflict import Magnitude, RandomDrop, SignConflict, SnrConf
 from burnish.policy.contrast.component import Contrastive
 from burnish.policy.correction import MaskedImportance, NoCorrection, TruncatedImportance
 from burnish.policy.covariance import ClipCov, KlCov
-from burnish.policy.critic import NoCritic, SharedCritic
+from burnish.policy.critic import NoCritic, SeparateCritic, SharedCritic
 from burnish.policy.elastic import Elastic
 from burnish.policy.gae import GeneralisedAdvantage
 from burnish.policy.gdpo import NormaliseThenSum
@@ -54,7 +54,7 @@ Advantage = (
     | Stepwise
     | Function
 )
-Critic = NoCritic | SharedCritic
+Critic = NoCritic | SharedCritic | SeparateCritic
 Select = (
     KeepAll
     | InformativeGroups
@@ -109,6 +109,7 @@ __all__ = [
     "Raw",
     "ReferenceFrozen",
     "Sapo",
+    "SeparateCritic",
     "SharedCritic",
     "SignConflict",
     "Skew",

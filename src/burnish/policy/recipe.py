@@ -224,7 +224,10 @@ def _in_credit(recipe: Recipe) -> str:
 def _in_critic(recipe: Recipe) -> str:
     has_critic = not isinstance(recipe.critic, NoCritic)
     if recipe.gae and not has_critic:
-        return "critic: 'gae' reads the values of a critic, and the recipe has none; use critic 'shared'"
+        return (
+            "critic: 'gae' reads the values of a critic, and the recipe has none; use critic 'shared' "
+            "or 'separate'"
+        )
     if has_critic and not recipe.gae:
         return (
             f"critic: advantage '{_tag(type(recipe.advantage))}' never reads its values; use "

@@ -47,6 +47,8 @@ class Workload(NamedTuple):
     observed_tokens: int = 0
     """Tokens between the turns of one sequence: read and kept, neither sampled nor trained."""
     keys: Keys = Keys()
+    critic: int = 0
+    """Trained parameters of a separate critic."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ def savings(config: Config, work: Workload, shape: Shape, budget: int) -> list[S
         try_out(f"update.micro_batch_tokens={budget // 2}", budget=budget // 2)
     if work.has_reference and keys.reference:
         try_out(keys.reference, work._replace(has_reference=False))
+    if work.critic:
+        try_out("policy.critic=shared", work._replace(critic=0))
     if config.model.lora is None:
         adapted = msgspec.structs.replace(
             config, model=msgspec.structs.replace(config.model, lora=Lora(rank=LORA_RANK))
@@ -251,4 +255,6 @@ def memory_by_part(config: Config, work: Workload, shape: Shape, budget: int) ->
     }
     if work.has_reference and config.model.lora is None:
         parts["reference"] = shape.parameters * size
+    # Its passes are its own, so its activations take the place of the policy's.
+    parts["critic"] = work.critic * (size + 4 * (size < 4) + gradient + 8)
     return {name: value for name, value in parts.items() if value}

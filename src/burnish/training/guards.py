@@ -29,8 +29,8 @@ HINTS = {
     "advantage": "Check the recipe's advantage piece and the rewards of these samples.",
     "logprob": "The model's output is not finite: lower optimiser.learning_rate or use "
     "model.dtype=float32.",
-    "value": "The critic's output is not finite: lower optimiser.learning_rate or "
-    "policy.critic.coefficient, or use model.dtype=float32.",
+    "value": "The critic's output is not finite: lower optimiser.learning_rate, "
+    "policy.critic.coefficient or policy.critic.learning_rate, or use model.dtype=float32.",
     "loss": "Check the recipe's trust region and auxiliary terms.",
     "gradient": "Lower optimiser.learning_rate or set optimiser.clip_norm.",
     "weight": "The update broke the weights; they were not saved, and earlier checkpoints are whole. "

@@ -17,6 +17,7 @@ from burnish.config import Config, Resolved
 from burnish.config.resolve import flatten, to_plain
 from burnish.config.schema import DistilTrain, PolicyTrain, free_keys
 from burnish.errors import RunChanged, UserError, did_you_mean
+from burnish.lm.base import SHIPPED
 from burnish.lm.call_log import remove_paid_replies
 from burnish.lm.folder import find_folder
 from burnish.multiples import in_steps
@@ -29,6 +30,7 @@ from burnish.policy.components import (
     GreedyBaseline,
     OverlongPenalty,
     Raw,
+    SeparateCritic,
     TriFactor,
 )
 from burnish.policy.plugins import load_function
@@ -36,7 +38,11 @@ from burnish.policy.recipe import Recipe
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import FunctionConfig
 from burnish.rewards.models.process_reward import ProcessRewardModelConfig
-from burnish.rewards.models.trained_model import TrainedModelConfig, find_reward_model
+from burnish.rewards.models.trained_model import (
+    TrainedModelConfig,
+    find_reward_model,
+    newest_checkpoint,
+)
 from burnish.rewards.scorer import bind_check
 from burnish.rewards.versus import VersusReference
 from burnish.rollouts import SingleTurn
@@ -97,6 +103,8 @@ def check_recipe(config: Config, rewards: Sequence[str]) -> None:
     for slot, piece in slots:
         if isinstance(piece, Function):
             load_function(piece, slot)
+    if isinstance(recipe.critic, SeparateCritic) and recipe.critic.path:
+        find_critic(recipe.critic.path)
     for where, name in _named_rewards(recipe):
         if name not in rewards:
             raise UserError(
@@ -110,7 +118,7 @@ def check_recipe(config: Config, rewards: Sequence[str]) -> None:
         raise UserError(
             f"rollout.samples is 1, and policy.advantage '{kind}' compares the answers to one prompt "
             "with each other; expected at least 2, or an advantage without groups, such as "
-            "batch_normalise or gae (with policy.critic=shared)"
+            "batch_normalise or gae (with policy.critic=shared or separate)"
         )
     updates = config.update.epochs * config.update.minibatches
     if isinstance(recipe.trust_region, Elastic) and updates == 1:
@@ -275,6 +283,14 @@ def _has_steps(store: RunStore) -> bool:
 # --- what a run depends on beside its config and data: functions' code, and weights
 
 
+def find_critic(path: str) -> Path:
+    """The folder of the model that a separate critic begins with: a run's newest, or itself."""
+    try:
+        return find_folder(path if path in SHIPPED else newest_checkpoint(Path(path)))
+    except UserError as error:
+        raise UserError(f"policy.critic.path: {error}") from error
+
+
 def file_digests(config: Config) -> dict[str, str]:
     """`files.NAME` -> digest, for every function file and weight file of a rooted config."""
     found = code_digests(config)
@@ -284,6 +300,10 @@ def file_digests(config: Config) -> dict[str, str]:
         if isinstance(train, DistilTrain) and not train.is_self:
             for path in sorted(find_folder(train.teacher).glob("*.safetensors")):
                 found[f"{FILES}teacher/{path.name}"] = _edges(path)
+    critic = config.policy.critic
+    if isinstance(critic, SeparateCritic) and critic.path:
+        for path in sorted(find_critic(critic.path).glob("*.safetensors")):
+            found[f"{FILES}critic/{path.name}"] = _edges(path)
     for reward in config.rewards:
         if isinstance(reward, TrainedModelConfig):
             folder = find_reward_model(Path(reward.path), reward.title)

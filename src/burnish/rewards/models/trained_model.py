@@ -89,14 +89,19 @@ def _load(folder: str, files: str, device: str, dtype: str) -> LoadedModel:
     return loaded
 
 
-def find_reward_model(path: Path, name: str) -> Path:
-    """The folder of a reward model: the newest checkpoint of a run, or the folder itself."""
+def newest_checkpoint(path: Path) -> Path:
+    """The newest checkpoint of a run's folder; any other folder itself."""
     checkpoints = [
         one
         for one in (path / "checkpoints").glob("step-*")
         if _CHECKPOINT.fullmatch(one.name) and (one / "config.json").is_file()
     ]
-    folder = max(checkpoints, key=lambda one: int(one.name[5:])) if checkpoints else path
+    return max(checkpoints, key=lambda one: int(one.name[5:])) if checkpoints else path
+
+
+def find_reward_model(path: Path, name: str) -> Path:
+    """The folder of a reward model: the newest checkpoint of a run, or the folder itself."""
+    folder = newest_checkpoint(path)
     config = read_json(folder / "config.json")
     kinds = config.get("architectures")
     kind = str(kinds[0]) if isinstance(kinds, list) and kinds else "no model"

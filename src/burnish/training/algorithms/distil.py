@@ -32,6 +32,7 @@ from burnish.errors import ModelError, UserError
 from burnish.lm.base import Sampling
 from burnish.lm.folder import LoadedModel, load_model
 from burnish.lm.head import chunk_tokens
+from burnish.lm.tokenizer import odd_token
 from burnish.policy.auxiliary import kl_estimate
 from burnish.policy.distillation import token_divergence
 from burnish.records import Message, Reward, Span, Task, Trajectory
@@ -408,12 +409,12 @@ def _load_teacher(setup: Setup, settings: DistilTrain) -> LoadedModel | None:
         return None
     teacher = load_model(settings.teacher, dtype=own.dtype, device=own.device)
     teacher.module.requires_grad_(False)
-    ours, theirs = own.tokenizer.backend.get_vocab(), teacher.tokenizer.backend.get_vocab()
-    if ours != theirs:
-        odd = next(token for token in (*ours, *theirs) if ours.get(token) != theirs.get(token))
+    odd = odd_token(own.tokenizer, teacher.tokenizer)
+    if odd is not None:
+        there, here = (one.backend.token_to_id(odd) for one in (teacher.tokenizer, own.tokenizer))
         raise UserError(
             f"train.teacher = '{settings.teacher}' has another vocabulary than '{own.name}': token "
-            f"{odd!r} is {theirs.get(odd)} there and {ours.get(odd)} here. Distributions over "
+            f"{odd!r} is {there} there and {here} here. Distributions over "
             "different tokens cannot be compared; take a teacher of the same family."
         )
     return teacher

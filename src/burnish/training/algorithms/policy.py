@@ -23,10 +23,9 @@ from torch import Tensor
 from burnish.config.schema import Config
 from burnish.config.schema import PolicyTrain as PolicySettings
 from burnish.errors import GuardTripped, RewardError, StoreError, UserError, did_you_mean
-from burnish.lm.scalar_head import ScalarHead
 from burnish.policy.balance import BalanceState
 from burnish.policy.batch import Advantages, RewardBatch
-from burnish.policy.components import ReferenceFrozen
+from burnish.policy.components import ReferenceFrozen, SeparateCritic, SharedCritic
 from burnish.policy.reference import fit_reference_stats
 from burnish.policy.state import PolicyState, ReferenceStats
 from burnish.records import Task
@@ -56,6 +55,7 @@ from burnish.training.collect import (
     slot_of,
     useful_groups,
 )
+from burnish.training.critic import CriticModel, zero_head
 from burnish.training.curriculum import FILE as DIFFICULTY
 from burnish.training.curriculum import (
     Curriculum,
@@ -99,7 +99,7 @@ class PolicyAlgorithm(PolicyUpdate):
     def __init__(self, setup: Setup, settings: PolicySettings) -> None:
         config = setup.config
         assert setup.scorer is not None, "checked before"
-        tokenizer = setup.trainable.loaded.tokenizer
+        tokenizer, chosen = setup.trainable.loaded.tokenizer, config.policy.critic
         if config.policy.needs_reference:
             setup.trainable.freeze_reference()
         super().__init__(
@@ -113,7 +113,10 @@ class PolicyAlgorithm(PolicyUpdate):
             imitation=SftTerm.open(config, setup.data, tokenizer, setup.seeds),
             copy_gradients=lambda: setup.copy_gradients(),
             mismatch_stop=config.guards.sampler_mismatch_stop if config.rollout.is_sampled else 0.0,
-            value_head=_value_head(setup) if config.policy.gae else None,
+            value_head=zero_head(setup.trainable.loaded)
+            if isinstance(chosen, SharedCritic)
+            else None,
+            critic=CriticModel.open(setup, chosen) if isinstance(chosen, SeparateCritic) else None,
         )
         self.setup = setup
         self.cursor = setup.cursor()
@@ -170,6 +173,7 @@ class PolicyAlgorithm(PolicyUpdate):
             is_sampled=self.setup.remote is None,
             has_reference=self.reference is not None,
             observed_tokens=min(self._observed(), left - tokens),
+            critic=self.critic.parameters if self.critic else 0,
         )
 
     def _observed(self) -> int:
@@ -271,6 +275,11 @@ class PolicyAlgorithm(PolicyUpdate):
     def parameters(self) -> Iterable[tuple[str, Tensor]]:
         return [] if self.value_head is None else [(HEAD, self.value_head.weight)]
 
+    def write(self, folder: Path) -> None:
+        """A separate critic beside the policy, as a folder of its own."""
+        if self.critic is not None:
+            self.critic.write(folder / "critic")
+
     def meanwhile(self) -> None:
         self.cursor.look_ahead(self.setup.config.rollout.prompts)
 
@@ -300,6 +309,7 @@ class PolicyAlgorithm(PolicyUpdate):
                 **metrics.outcomes(collected, self.collector.scorer.children, config.policy.select),
                 **metrics.greedy(collected),
                 **measured,
+                **(self.critic.finish(step) if self.critic else {}),
                 **{name: value for name, value in bonus.items() if value is not None},
                 **self.overlap,
                 **batch.balance,
@@ -429,7 +439,8 @@ class PolicyAlgorithm(PolicyUpdate):
         }
         # The optimiser's file has the head too; a replay reads only this one.
         head = {name: weight.detach() for name, weight in self.parameters()}
-        return AlgorithmState(values, self.computer.state.tensors() | head)
+        critic = self.critic.state() if self.critic else {}
+        return AlgorithmState(values, self.computer.state.tensors() | head | critic)
 
     def restore(self, state: AlgorithmState) -> None:
         self.cursor.position = state.values["cursor"]
@@ -439,6 +450,8 @@ class PolicyAlgorithm(PolicyUpdate):
         with torch.no_grad():
             for name, weight in self.parameters():
                 weight.copy_(state.tensors[name])
+        if self.critic is not None:
+            self.critic.load(state.tensors)
 
     def save_batch(self, place: Path, error: GuardTripped) -> bool:
         scored = error.scored if isinstance(error, BrokenStep) else self.scored
@@ -497,11 +510,6 @@ class PolicyAlgorithm(PolicyUpdate):
         marked = [reward for group in rewards for reward in group]
         members = [item for group in groups.values() for item in group]
         return [replace(s, reward=reward) for s, reward in zip(members, marked, strict=True)]
-
-
-def _value_head(setup: Setup) -> ScalarHead:
-    """A value head that says 0 of everything; the same in every process."""
-    return ScalarHead(torch.zeros_like(setup.trainable.loaded.module.head_weight[:1]))
 
 
 def _read_scored(path: Path) -> list[Scored]:

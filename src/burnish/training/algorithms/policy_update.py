@@ -21,8 +21,9 @@ from burnish.lm.scalar_head import ScalarHead
 from burnish.policy.balance import BalanceState, gradient_overlap
 from burnish.policy.batch import Advantages, LossBatch, Normaliser
 from burnish.policy.batch import Loss as PolicyLoss
-from burnish.policy.components import SFT
+from burnish.policy.components import SFT, SeparateCritic
 from burnish.policy.contrast.pool import pool_packed
+from burnish.policy.critic import critic_loss
 from burnish.policy.loss import loss as policy_loss
 from burnish.policy.recipe import Recipe
 from burnish.policy.trust_region import bucket_shares
@@ -31,6 +32,7 @@ from burnish.seeds import Seeds
 from burnish.training.algorithm import Algorithm, Loss, StepResult
 from burnish.training.algorithms.sft import SftTerm, Shown, show
 from burnish.training.algorithms.token_marks import Marks, mark_rollouts, packed_marks
+from burnish.training.critic import CriticModel, padded, token_tables
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.guards import trip_mismatch
 from burnish.training.microbatch import MicroBatcher
@@ -72,7 +74,17 @@ class Rolled(NamedTuple):
     update: PolicyBatch
 
 
-class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
+class Valued(NamedTuple):
+    """A micro-batch of rollouts whose values a separate critic learns."""
+
+    packed: PackedBatch
+    update: PolicyBatch
+
+
+Micro = Rolled | Valued | Shown
+
+
+class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
     """Turns advantages into gradients."""
 
     def __init__(
@@ -89,8 +101,9 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         copy_gradients: Callable[[], list[Tensor]] = list,
         mismatch_stop: float = 0.0,
         value_head: ScalarHead | None = None,
+        critic: CriticModel | None = None,
     ) -> None:
-        """`value_head`: the critic's, where the recipe has one.
+        """`value_head`: of a critic on the policy's own states; `critic`: one with its own.
 
         `mismatch_stop`: nats between the sampler's and the trainer's log-probs of a token, on
         average, above which no update is taken; 0: any distance will do."""
@@ -101,7 +114,7 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         """Demonstrations whose likelihood every update raises too."""
         self.copy_gradients = copy_gradients
         self.mismatch_stop = mismatch_stop
-        self.value_head = value_head
+        self.value_head, self.critic = value_head, critic
         self.entropies: dict[int, Tensor] = {}
         """Of each token, by rollout, as its first pass in the last step found them."""
         self.coefficient = 0.0
@@ -112,6 +125,10 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         """A line has said that a step has fewer groups than mini-batches were asked for."""
         self.overlap: dict[str, float] = {}
         """Norms and cosine of the two losses' gradients, where they were compared."""
+
+    @property
+    def has_critic(self) -> bool:
+        return self.value_head is not None or self.critic is not None
 
     def hold(self, values: Advantages, balance: BalanceState) -> Advantages:
         """The step's values with the measured weight of imitation."""
@@ -128,7 +145,7 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
                 batch.values = self.hold(batch.values, measured.state)
                 batch.balance = measured.metrics()
         has_signal = bool((batch.values.keep_B & batch.values.signal_B).any())
-        if self.value_head is not None:  # a critic learns from every answer
+        if self.has_critic:  # a critic learns from every answer
             has_signal = bool(batch.values.keep_B.any())
         if not has_signal and self.imitation is None:
             return []
@@ -152,7 +169,7 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
     def _moving(self, values: Advantages) -> set[int]:
         """Rollouts that can have a gradient, or tokens that others are compared with."""
         keep = values.keep_B
-        has_others = bool(self.recipe.token_markers) or self.value_head is not None
+        has_others = bool(self.recipe.token_markers) or self.has_critic
         if not has_others and all(isinstance(term, SFT) for term in self.recipe.auxiliary):
             keep = keep & (values.values_B.reshape(len(keep), -1) != 0).any(1)
         return set(keep.nonzero()[:, 0].tolist())
@@ -177,11 +194,18 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
 
     # --- forward passes
 
-    def micro_batches(self, batch: PolicyBatch, tokens: int) -> Iterator[Rolled | Shown]:
+    def micro_batches(self, batch: PolicyBatch, tokens: int) -> Iterator[Micro]:
         if self.recipe.token_markers and batch.members and not batch.marks:
             batch.marks = self._marks(batch)
         for packed in self.batches.split(batch.trajectories, batch.members, tokens):
             yield Rolled(packed, batch)
+        if self.critic is not None:
+            # Also where the passes of a first attempt did not fit: what they left is forgotten.
+            self.critic.clear()
+            cut = self.critic.batches(self.batches)
+            for packed in cut.split(batch.trajectories, batch.members, tokens):
+                yield Valued(packed, batch)
+                self.critic.collect()
         if self.imitation is None:
             return
         self.rollout_sums = []
@@ -193,7 +217,9 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         shown = self.imitation.experts.take(update, self.imitation.term.batch)
         yield from show(self.batches, shown, tokens)
 
-    def loss(self, model: Any, micro: Rolled | Shown) -> Loss:
+    def loss(self, model: Any, micro: Micro) -> Loss:
+        if isinstance(micro, Valued):
+            return self._critic_loss(micro)
         if isinstance(micro, Shown):
             assert self.imitation is not None
             return self.imitation.loss(model, micro, self.coefficient)
@@ -245,6 +271,29 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
         if scores.value_BT is not None:
             rows["values"] = scores.value_BT.detach()
         return Loss(out.total, ids, out.parts, rows, sums, largest)
+
+    def _critic_loss(self, micro: Valued) -> Loss:
+        """What a separate critic learns from a pass; the policy has no part in it."""
+        packed, batch = micro
+        settings = self.recipe.critic
+        assert self.critic is not None
+        assert isinstance(settings, SeparateCritic)
+        values_BT = self.critic.values(packed)
+        known = _values(batch, packed, values_BT.dtype, self.batches.device)
+        assert known.old_values_BT is not None
+        assert known.returns_BT is not None
+        total = critic_loss(
+            values_BT,
+            known.old_values_BT,
+            known.returns_BT,
+            known.counted_BT,
+            settings.clip,
+            keep_B=known.keep_B,
+            normaliser=batch.normaliser,
+            keep_denominator=self.recipe.aggregate.keep_denominator,
+        )
+        ids = [batch.trajectories[i].id for i in packed.members]
+        return Loss(total, ids, {"value": total.detach()}, {"values": values_BT.detach()})
 
     @torch.no_grad()
     def _reference_logprobs(self, packed: PackedBatch) -> Tensor | None:
@@ -309,41 +358,46 @@ class PolicyUpdate(Algorithm[PolicyBatch, Rolled | Shown]):
     @torch.no_grad()
     def read_critic(self, trajectories: Sequence[Trajectory]) -> CriticReading:
         """The critic's value before each trained token, and the KL that the reward loses."""
-        batches, head = self.batches, self.value_head
-        assert head is not None, "gae without a critic is refused"
+        batches, critic, head = self.batches, self.critic, self.value_head
         has_kl = self.recipe.gae is not None and self.recipe.gae.kl != 0
 
-        def work() -> dict[int, Tensor]:
-            found: dict[int, Tensor] = {}
-            for packed in batches.split(trajectories):
-                if has_kl:
-                    scores = token_scores(batches.model, packed, self.temperature, head=head)
-                    assert scores.value_BT is not None
-                    assert self.reference is not None
-                    with self.reference() as model:
-                        reference_BT = token_scores(model, packed, self.temperature).logp_BT
-                    read = [scores.value_BT, scores.logp_BT - reference_BT]
-                else:
-                    hidden_ND = batches.model(packed.inputs).flatten(0, 1)
-                    read = [scatter(head(hidden_ND.index_select(0, packed.source_N)), packed)]
-                read_XBT = torch.stack([one.double() for one in read]).cpu()
-                for row, i in enumerate(packed.members):
-                    found[i] = read_XBT[:, row, : trajectories[i].trained_tokens]
-            return found
+        def kl(packed: PackedBatch, logp_BT: Tensor) -> Tensor:
+            assert self.reference is not None
+            with self.reference() as model:
+                return logp_BT - token_scores(model, packed, self.temperature).logp_BT
 
-        merged = batches.world.merge(batches.within_memory(work))
-        width = max([1, *(one.shape[1] for one in merged.values())])
-        table_XBT = torch.zeros(1 + has_kl, len(trajectories), width, dtype=torch.float64)
-        for i, read_XT in merged.items():
-            table_XBT[:, i, : read_XT.shape[1]] = read_XT
-        return CriticReading(table_XBT[0], table_XBT[1] if has_kl else None)
+        def read(packed: PackedBatch) -> list[Tensor]:
+            """Of the policy's own pass: the shared head's values, the KL."""
+            if not has_kl:
+                assert head is not None, "gae without a critic is refused"
+                hidden_ND = batches.model(packed.inputs).flatten(0, 1)
+                return [scatter(head(hidden_ND.index_select(0, packed.source_N)), packed)]
+            scores = token_scores(batches.model, packed, self.temperature, head=head)
+            distance_BT = kl(packed, scores.logp_BT)
+            return [distance_BT if scores.value_BT is None else scores.value_BT, distance_BT]
+
+        def work() -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+            values, own, tokens = dict[int, Tensor](), dict[int, Tensor](), batches.tokens
+            if critic is not None:
+                cut = critic.batches(batches)
+                values = token_tables(cut, trajectories, tokens, lambda p: [critic.values(p)])
+            if critic is None or has_kl:
+                own = token_tables(batches, trajectories, tokens, read)
+            return values or own, own
+
+        values, own = (batches.world.merge(found) for found in batches.within_memory(work))
+        return CriticReading(padded(values, 0), padded(own, 1) if has_kl else None)
 
     def gradients(self, update: PolicyBatch, sums: Sequence[Tensor]) -> None:
-        """Norms and cosine of the gradients of the rollouts' loss and of the demonstrations' NLL.
+        """Let a separate critic take its step; compare the rollouts' loss and imitation.
 
+        Norms and cosine of the gradients of the rollouts' loss and of the demonstrations' NLL.
         What imitation added is the difference of the sums after and before it: the sums that the
         optimiser reads stay as they are, to the bit.
         """
+        if self.critic is not None:
+            ids = [update.trajectories[i].id for i in update.members]
+            self.critic.step(update.step, self.batches.world, ids)
         if not self.rollout_sums:
             return
         policy, self.rollout_sums = self.rollout_sums, []

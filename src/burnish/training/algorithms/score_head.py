@@ -11,10 +11,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
-from burnish.lm.scalar_head import ScalarHead
+from burnish.lm.scalar_head import ScalarHead, freeze_language_head
 from burnish.training.algorithm import Algorithm, Setup
 from burnish.training.labelled import LabelledSet
 from burnish.training.row_passes import over_rows
@@ -59,7 +58,7 @@ class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, Rend
             )
         self.head = loaded.score_head
         self.head.requires_grad_(True)
-        _freeze_language_head(loaded.module)
+        freeze_language_head(loaded.module)
         longest = loaded.module.longest_row(0)
         self.max_tokens = min(settings.max_tokens or longest, longest)
 
@@ -107,11 +106,3 @@ class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, Rend
     ) -> list[Tensor]:
         """Values of all rows of a step, by `over_rows`."""
         return over_rows(self.setup, lambda tokens: self.cut(rendered, tokens), size, values)
-
-
-def _freeze_language_head(module: torch.nn.Module) -> None:
-    """Nothing reads the logits; a head that is the embedding itself stays under training."""
-    start = str(module.head_prefix)
-    for name, parameter in module.named_parameters():
-        if name.startswith((start, f"model.{start}")):
-            parameter.requires_grad_(False)
