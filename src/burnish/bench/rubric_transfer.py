@@ -19,7 +19,7 @@ from typing import NamedTuple
 from burnish.arguments import as_list, as_whole, refused
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference
 from burnish.records import Status
-from burnish.rewards.judges.proxy_rubric import Pair, Proxy
+from burnish.rewards.judges.proxy_rubric import Proxy, TwoResponses
 from burnish.rewards.scorer import gather
 from burnish.seeds import derive
 
@@ -88,7 +88,7 @@ async def _marks(
     evaluator: Proxy, case: RubricCase, rubrics: Sequence[str]
 ) -> tuple[float, ...] | None:
     """The mark under each rubric; None where an answer is missing."""
-    pair = Pair(case.question, case.first, case.second)
+    pair = TwoResponses(case.question, case.first, case.second)
     found = []
     for rubric in rubrics:
         marks = []

@@ -69,15 +69,15 @@ _BLANKS = ("request", "first", "second", "rubric")
 Value = Literal["total", "accuracy", "proxy", "format", "leak", "weights"]
 
 
-class Pair(NamedTuple):
+class TwoResponses(NamedTuple):
     """What a proxy is shown beside the rubric."""
 
     question: str
     first: str
     second: str
 
-    def swapped(self) -> Pair:
-        return Pair(self.question, self.second, self.first)
+    def swapped(self) -> TwoResponses:
+        return TwoResponses(self.question, self.second, self.first)
 
 
 class ProxyReply(NamedTuple):
@@ -97,7 +97,7 @@ class Proxy(Protocol):
     def name(self) -> str: ...
     @property
     def fingerprint(self) -> str: ...
-    async def choose(self, pair: Pair, rubric: str) -> ProxyReply:
+    async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
         """Which response is better by the rubric."""
         ...
 
@@ -116,7 +116,7 @@ class FunctionProxy:
     def fingerprint(self) -> str:
         return digest(function_fingerprint(self.function), repr(sorted(self.options.items())))
 
-    async def choose(self, pair: Pair, rubric: str) -> ProxyReply:
+    async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
         call = await self._call(*pair, rubric)
         if call.failure is not None:
             return ProxyReply(None, "", *call.failure)
@@ -169,7 +169,7 @@ class ModelProxy:
     def fingerprint(self) -> str:
         return digest("ModelProxy", self.judge.fingerprint, self.template)
 
-    async def choose(self, pair: Pair, rubric: str) -> ProxyReply:
+    async def choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
         values = dict(zip(_BLANKS, (*pair, rubric), strict=True))
         values["mark"] = mark_for(*values.values())
         question = Question("proxy", as_user(fill(self.template, values)))
@@ -340,7 +340,7 @@ class ProxyVerifiedRubric:
                 return _Proxied(-1.0, "the rubric does nothing but name a winner", True)
         fields = [str(task.fields.get(name, "")) for name in _places(self.reading)]
         is_opposite = self.reading.order == "opposite"
-        pair = Pair(*fields).swapped() if is_opposite else Pair(*fields)
+        pair = TwoResponses(*fields).swapped() if is_opposite else TwoResponses(*fields)
         reply = await self._choose(pair, rubric)
         if reply.status is not Status.OK:
             return _Proxied(None, f"the proxy failed: {reply.reason}", bool(named), reply.status)
@@ -353,7 +353,7 @@ class ProxyVerifiedRubric:
             said=reply.said,
         )
 
-    async def _choose(self, pair: Pair, rubric: str) -> ProxyReply:
+    async def _choose(self, pair: TwoResponses, rubric: str) -> ProxyReply:
         """Ask once for each pair and rubric; a failure is asked again next time."""
         key = digest(*(text.encode("utf-8", "surrogatepass") for text in (*pair, rubric)))
         if key in self._known:
