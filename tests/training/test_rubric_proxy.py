@@ -11,7 +11,7 @@ from burnish.errors import UserError
 from burnish.lm.scripted import ScriptedLM
 from burnish.rewards.judges import JudgeModel
 from burnish.rewards.judges.proxy_grm import extract_rubric, leaks, proxy_choice
-from burnish.rewards.judges.proxy_rubric import ModelProxy, Pair
+from burnish.rewards.judges.proxy_rubric import ModelProxy, TwoResponses
 
 SHOWN = re.compile(r"Question: (.*)\nResponse 1: (.*)\nResponse 2: (.*)\nRubric: (.*)\n")
 
@@ -40,7 +40,9 @@ def test_the_reward_asks_what_was_taught():
         return "battery 9 and 2 <answer>1</answer>"
 
     proxy = ModelProxy(JudgeModel(ScriptedLM(reply)), PROXY_PROMPT)
-    found = anyio.run(proxy.choose, Pair("Which?", "battery 9", "battery 2"), "battery 100%")
+    found = anyio.run(
+        proxy.choose, TwoResponses("Which?", "battery 9", "battery 2"), "battery 100%"
+    )
     assert found.choice == 1
     assert SHOWN.search(asked[0]).groups() == ("Which?", "battery 9", "battery 2", "battery 100%")
 
