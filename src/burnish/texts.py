@@ -5,6 +5,7 @@ safe("a\\x1b[31mb")      # the escape is written out, not obeyed
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Sequence
@@ -40,6 +41,13 @@ def run_word(folder: Path) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage; small but not zero stays visible."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:.1%}" if 0 < value < 0.1 else f"{value:.0%}"
 
 
 def read_toml(text: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from burnish.api.needs import import_training
 from burnish.errors import RunChanged, StoreError, UserError
+from burnish.step_warnings import WARNING, watch_of
 from burnish.store import Manifest, RunStatus, RunStore, manifest
 from burnish.store.run import DATA
 
@@ -173,9 +174,11 @@ def play(trainer: Any, view: View, stop: Callable[[], bool] = lambda: False) -> 
     status = ""
     try:
         _store_notes(trainer)
+        keep_warnings = _warnings_kept(trainer)
         trainer.tell = view.show
         with view, closing(trainer.run()) as events:
             for event in events:
+                keep_warnings(event)
                 view.show(event)
                 status = getattr(event, "status", status)
                 if stop() and not status:
@@ -195,6 +198,26 @@ def _store_notes(trainer: Any) -> None:
         for note in trainer.tasks.notes:
             if note not in known:
                 trainer.store.append_event(DATA, note)
+
+
+def _warnings_kept(trainer: Any) -> Callable[[Any], None]:
+    """Stores what goes wrong in a step, each warning once: a step may be made again after a crash."""
+    from burnish.training.events import StepDone
+
+    watch = watch_of(trainer.config)
+    known = {(event.step, event.message) for event in trainer.store.events(WARNING)}
+
+    def keep(event: Any) -> None:
+        if not isinstance(event, StepDone) or not trainer.world.is_main:
+            return
+        for text in watch.texts(event):
+            where = f"stage '{event.stage}', step {event.step + 1}: " if event.stage else ""
+            found = (None if event.stage else event.step, f"{where}{text}")
+            if found not in known:
+                known.add(found)
+                trainer.store.append_event(WARNING, found[1], step=found[0])
+
+    return keep
 
 
 def interrupted_after(trainer: Any) -> str:

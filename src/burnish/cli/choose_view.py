@@ -6,7 +6,8 @@ import sys
 from typing import Any
 
 from burnish.cli.console import out
-from burnish.cli.progress import JsonView, LineView, LiveView, QuietView, View, Watch
+from burnish.cli.progress import JsonView, LineView, LiveView, QuietView, View
+from burnish.step_warnings import watch_of
 
 
 def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
@@ -19,10 +20,7 @@ def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
         return QuietView()
     kind = _kind_of_view()
     config = trainer.config
-    mismatch = config.guards.sampler_mismatch_warn if config.rollout.is_sampled else 0.0
-    turn = getattr(config.rollout, "turn_tokens", 0)  # rollouts of one turn have none
-    watch = Watch(config.rollout.max_tokens, mismatch, turn)
-    return kind(tuple(trainer.tasks.notes), watch, config.evaluation.part)
+    return kind(tuple(trainer.tasks.notes), watch_of(config), config.evaluation.part)
 
 
 def _kind_of_view() -> type[LineView]:

@@ -16,6 +16,7 @@ from rich.text import Text
 from burnish.intervals import interval_text
 from burnish.metrics import RATIO_MAX, SURROGATE
 from burnish.texts import safe
+from burnish.texts import share as share
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -26,8 +27,6 @@ AUTHOR_STYLES = {
     "model": "green",
     "tool": "magenta",
 }
-CUT_SHARE = 1 / 3
-"""Share of answers cut at the token limit from which on it is told."""
 STATUS_STYLES = {
     "running": "cyan",
     "finished": "green",
@@ -80,21 +79,6 @@ def number(value: float | None, digits: int = 3) -> str:
     if size != 0 and (size < 10**-digits or size >= 1e5):
         return f"{value:.1e}"
     return f"{value:.{digits}f}"
-
-
-def share(value: float | None) -> str:
-    """A share as a percentage; small but not zero stays visible."""
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{value:.1%}" if 0 < value < 0.1 else f"{value:.0%}"
-
-
-def cut_text(cut: float, limit: str, longer: str) -> str:
-    """What answers that were cut mean, and what to do about it."""
-    return (
-        f"{share(cut)} of the answers were cut at {limit}: what they would have come to is neither "
-        f"seen nor rewarded; give them room with {longer}"
-    )
 
 
 def interval(estimate: Sequence[Any] | None, *, signed: bool = False) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,9 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from burnish.cli.console import (
-    CUT_SHARE,
     count,
-    cut_text,
     duration,
     emit_json,
     interval,
@@ -38,6 +36,7 @@ from burnish.cli.drawing import print_curves
 from burnish.cli.runs import raised_line, setting
 from burnish.errors import BurnishError
 from burnish.metrics import MISMATCH
+from burnish.step_warnings import Watch
 from burnish.store import Manifest, RunStore
 from burnish.texts import counted, run_word, shown_path
 from burnish.view.curves import curves_of, draw_picture
@@ -48,11 +47,8 @@ if TYPE_CHECKING:
 
 ROWS = 10
 """Steps that the live table shows."""
-FAILED_SHARE = 0.1
 ROUNDING = 1e-4
 """Nats a token that two ways to compute one log-prob may differ by."""
-SPOKEN = (1, 5, 25, 125, 625)
-"""How many steps of one trouble bring a warning: at once, and then ever more rarely."""
 
 
 class View:
@@ -296,63 +292,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     return value
-
-
-# --- warnings about a run that goes on
-
-
-class Watch:
-    """Sees every step; `budget` is the token limit that cuts answers, `turn` that of one reply (0:
-    none), `mismatch` the distance of sampler and trainer from which on to warn (0: never)."""
-
-    def __init__(self, budget: int, mismatch: float = 0.0, turn: int = 0) -> None:
-        self.mismatch = mismatch
-        self.limit = f"rollout.max_tokens={budget}"
-        self.longer = f"rollout.max_tokens={2 * budget}"
-        if turn:
-            self.limit += f" or rollout.turn_tokens={turn}"
-        self._seen: Counter[str] = Counter()
-
-    def see(self, event: StepDone) -> list[str]:
-        """Warnings of this step."""
-        # Who abstains has said so on purpose, as the reference of a pairwise judge does.
-        failed = 1.0 - event.metrics.get("status/ok", 1.0) - event.metrics.get("status/abstain", 0)
-        cut = event.metrics.get("length/truncated_share", 0.0)
-        apart = event.metrics.get(MISMATCH, 0.0)
-        is_useless = event.groups > 0 and event.useful_groups == 0
-        troubles = {
-            "useless": is_useless
-            and "loss/sft" not in event.metrics
-            and "no useful group: within each prompt all answers got the same reward, or the recipe "
-            "left them out, so this step teaches nothing",
-            "failed": failed > FAILED_SHARE
-            and f"{share(failed)} of the rewards have no value ({_statuses(event)})",
-            "cut": cut > CUT_SHARE and cut_text(cut, self.limit, self.longer),
-            "mismatch": 0 < self.mismatch < apart
-            and f"the sampler's and the trainer's log-probs are {mismatch_text(event.metrics)} nats "
-            f"a token apart, above guards.sampler_mismatch_warn={self.mismatch:g}",
-        }
-        warnings = []
-        for kind, text in troubles.items():
-            if not text:
-                continue
-            self._seen[kind] += 1
-            count = self._seen[kind]
-            # A limit that is too short is so from the start: one word about it is enough.
-            if count in (SPOKEN[:1] if kind == "cut" else SPOKEN):
-                so_far = f" ({count} such steps so far)" if count > 1 else ""
-                warnings.append(f"step {event.step + 1}: {text}{so_far}.")
-        return warnings
-
-
-def _statuses(event: StepDone) -> str:
-    shares = {
-        name.removeprefix("status/"): value
-        for name, value in event.metrics.items()
-        if name.startswith("status/") and name != "status/ok" and value > 0
-    }
-    ordered = sorted(shares.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {share(value)}" for name, value in ordered) or "unknown"
 
 
 # --- the beginning and the end of a run

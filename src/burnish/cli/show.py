@@ -13,9 +13,7 @@ import typer
 from rich.markup import escape
 
 from burnish.cli.console import (
-    CUT_SHARE,
     STATUS_STYLES,
-    cut_text,
     emit_json,
     interval,
     one_line,
@@ -42,6 +40,7 @@ from burnish.cli.show_samples import (
 )
 from burnish.errors import UserError, did_you_mean
 from burnish.metrics import agreeing
+from burnish.step_warnings import CUT_SHARE, cut_text
 from burnish.store import Manifest, RunStatus, RunStore, StoredSample
 from burnish.store.processes import read_processes
 from burnish.store.run import DATA

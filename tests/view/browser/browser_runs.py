@@ -113,6 +113,7 @@ def judged_run(folder: Path) -> Path:
             store.append_token_values(step, "entropy", entropies)
             store.append_metrics(step, judged_metrics(step))
         store.append_event("guard", "two judges were late", {}, 3)
+        store.append_event("warning", "12% of the rewards have no value.", {}, 4)
         store.finish("finished")
     return folder
 

@@ -159,3 +159,10 @@ def test_settings_that_were_set_come_first_and_all_can_be_seen(view: Watched) ->
     view.follow("text=/^all \\d+$/")
     assert "show=all" in view.path
     assert "policy.ratio" in page.inner_text("#page")
+
+
+def test_warnings_of_a_run_stand_under_events(view: Watched) -> None:
+    page = view.open(at("judged"))
+    events = page.locator(".events li").all_inner_texts()
+    assert "step 5 warning 12% of the rewards have no value." in events[0]
+    assert "guard two judges were late" in events[1]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from viewed_runs import Client
+from viewed_runs import RECIPE, Client, open_client
 
+from burnish.cli.entry import run
 from burnish.store import RunStore, StoredSample
+
+FLAT = RECIPE.replace("min = 2", "max = 1000").replace("min = 4", "max = 1000")
 
 
 @pytest.fixture
@@ -291,6 +294,33 @@ def test_two_runs_compared(client: Client) -> None:
     assert "no held-out evaluation after 1 steps" in refused or "1 step" in refused
     itself = client.get("/compare", 400, a="first", b="first")["error"]
     assert itself == "run 'first' is compared with itself; expected two different runs."
+
+
+def test_warnings_of_a_run_are_events_that_others_do_not_push_out(tmp_path: Path) -> None:
+    """Both rewards pay every answer the same, so that no step teaches anything."""
+    (tmp_path / "flat.toml").write_text(FLAT)
+    words = ["train", str(tmp_path / "flat.toml"), "run.name=flat", "--quiet", "steps=2"]
+    assert run([*words, "--runs", str(tmp_path / "runs")]) == 0
+    with RunStore.open(tmp_path / "runs" / "flat") as store:
+        warned = [(event.step, event.message) for event in store.events("warning")]
+        useless = [step for step, text in warned if text.startswith("no useful group: within")]
+        assert useless == [0]
+        for number in range(60):
+            store.append_event("note", f"note {number}")
+    with open_client(tmp_path / "runs") as client:
+        shown = [event["kind"] for event in client.run("flat")["events"]]
+    assert shown.count("warning") == len(warned)
+    assert shown.count("note") == 50
+    assert shown[-1] == "note"
+
+
+def test_the_last_evaluation_stands_beside_the_last_step(client: Client) -> None:
+    lines = {line["number"]: line for line in client.run("first", "/steps")["steps"]}
+    evaluated = [number for number, line in lines.items() if line["evaluations"]]
+    assert evaluated == [6, 3, 0]
+    assert lines[6]["samples"] == 8
+    assert lines[6]["evaluations"][0]["score"] is not None
+    assert lines[0]["step"] is None
 
 
 def test_events_in_pages(client: Client, runs: Path) -> None:

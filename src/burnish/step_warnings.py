@@ -1,0 +1,99 @@
+"""What goes wrong in a training run that goes on: steps that teach nothing, rewards without a value.
+
+    watch = watch_of(trainer.config)
+    watch.see(step_done)          # ["step 3: no useful group: ..."], ever more rarely
+
+The terminal and notebooks print it; the run's store keeps it as events of the kind `warning`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from burnish.metrics import MISMATCH
+from burnish.texts import share
+
+if TYPE_CHECKING:
+    from burnish.training.events import StepDone
+
+WARNING = "warning"
+"""Kind of the stored event."""
+CUT_SHARE = 1 / 3
+"""Share of answers cut at the token limit from which on it is told."""
+FAILED_SHARE = 0.1
+SPOKEN = (1, 5, 25, 125, 625)
+"""How many steps of one trouble bring a warning: at once, and then ever more rarely."""
+
+
+def watch_of(config: Any) -> Watch:
+    """The watch over a run with this config."""
+    mismatch = config.guards.sampler_mismatch_warn if config.rollout.is_sampled else 0.0
+    turn = getattr(config.rollout, "turn_tokens", 0)  # rollouts of one turn have none
+    return Watch(config.rollout.max_tokens, mismatch, turn)
+
+
+class Watch:
+    """Sees every step; `budget` is the token limit that cuts answers, `turn` that of one reply (0:
+    none), `mismatch` the distance of sampler and trainer from which on to warn (0: never)."""
+
+    def __init__(self, budget: int, mismatch: float = 0.0, turn: int = 0) -> None:
+        self.mismatch = mismatch
+        self.limit = f"rollout.max_tokens={budget}"
+        self.longer = f"rollout.max_tokens={2 * budget}"
+        if turn:
+            self.limit += f" or rollout.turn_tokens={turn}"
+        self._seen: Counter[str] = Counter()
+
+    def see(self, event: StepDone) -> list[str]:
+        """Warnings of this step, which each of them names."""
+        return [f"step {event.step + 1}: {text}" for text in self.texts(event)]
+
+    def texts(self, event: StepDone) -> list[str]:
+        """The same without the step."""
+        # Who abstains has said so on purpose, as the reference of a pairwise judge does.
+        failed = 1.0 - event.metrics.get("status/ok", 1.0) - event.metrics.get("status/abstain", 0)
+        cut = event.metrics.get("length/truncated_share", 0.0)
+        apart = event.metrics.get(MISMATCH, 0.0)
+        is_useless = event.groups > 0 and event.useful_groups == 0
+        troubles = {
+            "useless": is_useless
+            and "loss/sft" not in event.metrics
+            and "no useful group: within each prompt all answers got the same reward, or the recipe "
+            "left them out, so this step teaches nothing",
+            "failed": failed > FAILED_SHARE
+            and f"{share(failed)} of the rewards have no value ({_statuses(event)})",
+            "cut": cut > CUT_SHARE and cut_text(cut, self.limit, self.longer),
+            "mismatch": 0 < self.mismatch < apart
+            and f"the sampler's and the trainer's log-probs are {apart:.2g} nats "
+            f"a token apart, above guards.sampler_mismatch_warn={self.mismatch:g}",
+        }
+        warnings = []
+        for kind, text in troubles.items():
+            if not text:
+                continue
+            self._seen[kind] += 1
+            count = self._seen[kind]
+            # A limit that is too short is so from the start: one word about it is enough.
+            if count in (SPOKEN[:1] if kind == "cut" else SPOKEN):
+                so_far = f" ({count} such steps so far)" if count > 1 else ""
+                warnings.append(f"{text}{so_far}.")
+        return warnings
+
+
+def _statuses(event: StepDone) -> str:
+    shares = {
+        name.removeprefix("status/"): value
+        for name, value in event.metrics.items()
+        if name.startswith("status/") and name != "status/ok" and value > 0
+    }
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {share(value)}" for name, value in ordered) or "unknown"
+
+
+def cut_text(cut: float, limit: str, longer: str) -> str:
+    """What answers that were cut mean, and what to do about it."""
+    return (
+        f"{share(cut)} of the answers were cut at {limit}: what they would have come to is neither "
+        f"seen nor rewarded; give them room with {longer}"
+    )
