@@ -22,6 +22,7 @@ from burnish.training import build
 from burnish.training.algorithm import StepUndone
 from burnish.training.algorithms.reward_model import RewardModelAlgorithm
 from burnish.training.events import Finished, HeldOut, StepDone
+from burnish.view.pages.pairs import pair_view
 
 WORDS = ("red", "green", "blue")
 
@@ -131,6 +132,17 @@ def test_accuracy_rises_and_both_scores_of_a_pair_are_stored(tmp_path):
     assert "chosen is better with probability 0.9" in last[0].reward.reason
     margin = sum(p["chosen"] - p["rejected"] for p in parts) / 8
     assert margin == pytest.approx(steps[-1]["rewards/margins"])
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        held_out = list(store.samples(step=14, split="eval:held_out"))
+    for sample in held_out:
+        texts = [sample.task.fields[side] for side in ("chosen", "rejected")]
+        record = sample.trajectory.info["pair"]
+        assert (record["target"], record["margin"]) == (1.0, 0.0)
+        assert record["attributes"]["characters"] == [len(text) for text in texts]
+        assert record["attributes"]["tokens"][0] == sample.trajectory.trained_tokens
+        assert pair_view(sample).outcome == "right"
+    # A training step counts no texts: only what it knows already is stored.
+    assert list(last[0].trajectory.info["pair"]["attributes"]) == ["tokens"]
     card = read_card(tmp_path / "run" / "checkpoints" / "step-000014")
     assert card.step == 14
     assert card.accuracy[0] == 1.0

@@ -175,7 +175,11 @@ def test_entropy_cannot_be_chosen_where_none_was_stored(view: Watched) -> None:
     # Training stores the entropies of what it trains on, and an evaluation trains on nothing.
     page = view.open(at("first", "/sample?id=0/eval:held_out/0"))
     assert page.is_disabled("button:text-is('entropy')")
-    assert "not trained" in page.inner_text(".keys")
+    assert page.locator(".tokens .token.trained").count() == 0
+    assert page.inner_text(".keys .token >> nth=0") == "sampled"
+    assert "trained" not in page.inner_text(".keys")
+    page.hover(".tokens .token.untrained >> nth=0")
+    assert "model · sampled" in page.inner_text(".readout")
     view.press("3")
     assert page.get_attribute(".tokens", "data-mode") == "author"
     assert page.locator(".tokens .token.template").count() > 0

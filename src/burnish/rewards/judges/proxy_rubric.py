@@ -63,7 +63,15 @@ from burnish.user_code import calling_user_code
 
 MOST_CACHED = 20_000
 """Answers that a reward remembers; the oldest goes first."""
+GUARD = "leak guard"
+"""Source of the evidence with what the guard found; sentences that name a winner follow, one a line."""
+GUARDED = {
+    "refuse": "names a winner: counted as wrong, and the proxy is not asked",
+    "strip": "names a winner: these sentences are taken out before the proxy sees it",
+    "off": "names a winner: the guard is off, so the proxy sees it as it is",
+}
 _LABELS: Mapping[Any, int] = {1: 1, 2: 2, "1": 1, "2": 2, "a": 1, "b": 2}
+OPPOSITE = "; it saw the two responses in the opposite order"
 _BLANKS = ("request", "first", "second", "rubric")
 
 Value = Literal["total", "accuracy", "proxy", "format", "leak", "weights"]
@@ -208,9 +216,15 @@ class _Proxied(NamedTuple):
 
     reward: float | None
     saw: str
-    is_leak: bool = False
+    guard: str = ""
+    """What the leak guard found; empty where it was not asked."""
     status: Status = Status.OK
     said: str = ""
+
+    def evidence(self, reward: str, proxy: str) -> tuple[Evidence, ...]:
+        """What became of the rubric, what the guard found, and the proxy's own words."""
+        told = ((reward, self.saw), (GUARD, self.guard), (proxy, self.said))
+        return tuple(Evidence(source, text) for source, text in told if text)
 
 
 class ProxyVerifiedRubric:
@@ -292,10 +306,7 @@ class ProxyVerifiedRubric:
         found = _Proxied(None, "the proxy is not asked")
         if self.asks_proxy:
             found = await self._proxied(task, text, label)
-        evidence = (
-            Evidence(self.name, found.saw),
-            *([Evidence(self.proxy.name, found.said)] if found.said else []),
-        )
+        evidence = found.evidence(self.name, self.proxy.name if self.asks_proxy else "")
         failed = partial(Reward.failed, self.name, found.status, found.saw, evidence=evidence)
         if self.value == "proxy":
             if found.reward is None:
@@ -330,26 +341,28 @@ class ProxyVerifiedRubric:
     async def _proxied(self, task: Task, text: str, label: int) -> _Proxied:
         rubric = extract_rubric(text)
         if rubric is None:
-            return _Proxied(-1.0, "no rubric: its block is missing, empty or not closed")
-        named = leaks(rubric)
+            why = "no rubric: its block is missing, empty or not closed"
+            return _Proxied(-1.0, why, "nothing to look at")
+        named = [sentence.strip() for sentence in leaks(rubric)]
+        guard = "\n".join([GUARDED[self.reading.guard], *named]) if named else "names no winner"
         if named and self.reading.guard == "refuse":
-            return _Proxied(-1.0, f"the rubric names a winner: {named[0].strip()!r:.120}", True)
+            return _Proxied(-1.0, f"the rubric names a winner: {named[0]!r:.120}", guard)
         if named and self.reading.guard == "strip":
             rubric = without_leaks(rubric)
             if rubric is None:
-                return _Proxied(-1.0, "the rubric does nothing but name a winner", True)
+                return _Proxied(-1.0, "the rubric does nothing but name a winner", guard)
         fields = [str(task.fields.get(name, "")) for name in _places(self.reading)]
         is_opposite = self.reading.order == "opposite"
         pair = TwoResponses(*fields).swapped() if is_opposite else TwoResponses(*fields)
         reply = await self._choose(pair, rubric)
         if reply.status is not Status.OK:
-            return _Proxied(None, f"the proxy failed: {reply.reason}", bool(named), reply.status)
+            return _Proxied(None, f"the proxy failed: {reply.reason}", guard, reply.status)
         choice = 3 - reply.choice if reply.choice and is_opposite else reply.choice
         right = "right" if choice == label else "wrong" if choice else "undecided"
         return _Proxied(
             1.0 if choice == label else -1.0,
-            f"from the rubric alone the proxy is {right}",
-            bool(named),
+            f"from the rubric alone the proxy is {right}{OPPOSITE * is_opposite}",
+            guard,
             said=reply.said,
         )
 

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from burnish.numbers import sigmoid
 from burnish.records import Evidence, Reward
 from burnish.rewards.models.bradley_terry import pair_loss
 from burnish.rewards.models.card import RewardModelCard, ScoredPair, write_card
+from burnish.rewards.models.pair_record import KEY, REJECTED, pair_record
 from burnish.rewards.models.term import Pair, PairStates
 from burnish.store import StoredSample
 from burnish.training.algorithm import (
@@ -284,12 +286,16 @@ def stored_pairs(
     found = []
     for i, (pair, (chosen, rejected)) in enumerate(zip(answers.pairs, scores, strict=True)):
         # The sample's own text is the preferred answer; a page of the pair shows both.
-        other = (Evidence("the rejected answer", pair.rejected),)
+        other = (Evidence(REJECTED, pair.rejected),)
         parts = (
             Reward("chosen", chosen),
             Reward("rejected", rejected, weight=-1.0, evidence=other),
         )
-        trajectory = answers.trajectories[answers.chosen[i]]
+        sides = [answers.trajectories[place[i]] for place in (answers.chosen, answers.rejected)]
+        tokens = (sides[0].trained_tokens, sides[1].trained_tokens)
+        record = pair_record(pair, tokens, has_texts=split != "train")
+        # A copy: pairs of one prompt may share an answer.
+        trajectory = msgspec.structs.replace(sides[0], info={**sides[0].info, KEY: record})
         found.append(
             StoredSample(
                 step=step,

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from burnish.grouping import grouped
 from burnish.metrics import ENTROPY, GROUPS, LENGTH, USEFUL
+from burnish.step_warnings import WARNING
 from burnish.store.reader import STAGE, RunReader, RunStatus
 from burnish.view.index.run_index import Progress
 from burnish.view.pages.listing import (
@@ -21,6 +22,7 @@ from burnish.view.pages.listing import (
     run_line,
     score_of,
 )
+from burnish.view.pages.pairs import has_pairs
 from burnish.view.pages.runs import open_run, readable
 
 EVENTS = 50
@@ -98,6 +100,8 @@ class RunPage(Struct, frozen=True, kw_only=True):
     events_total: int
     checkpoints: list[str]
     crashes: list[str]
+    has_pairs: bool
+    """Held-out pairs of a reward model are stored."""
     index: Progress
 
 
@@ -145,7 +149,7 @@ def run_page(key: str, folder: Path, index: Progress) -> RunPage:
     with open_run(folder) as run:
         about = run.about
         ((first, last),) = run.query("SELECT min(step), max(step) FROM rollouts")
-        newest = _events(run, "ORDER BY id DESC LIMIT ?", (EVENTS,))[::-1]
+        newest = _newest_events(run)
         return RunPage(
             line=run_line(key, folder),
             folder=readable(str(folder)),
@@ -165,6 +169,7 @@ def run_page(key: str, folder: Path, index: Progress) -> RunPage:
             events_total=_count(run, "events"),
             checkpoints=_folders(folder / "checkpoints"),
             crashes=_folders(folder / "crash"),
+            has_pairs=has_pairs(run),
             index=index,
         )
 
@@ -261,7 +266,15 @@ def _evaluations(run: RunReader) -> list[EvaluationLine]:
     return [EvaluationLine(*[*row, score_of(row[0], score)]) for *row, score in rows][::-1]
 
 
-def _events(run: RunReader, rest: str, values: tuple[int, ...]) -> list[EventLine]:
+def _newest_events(run: RunReader) -> list[EventLine]:
+    """The newest events, and older warnings: other events must not push them out of the page."""
+    newest = "SELECT id FROM events ORDER BY id DESC LIMIT ?"
+    warned = "SELECT id FROM events WHERE kind = ? ORDER BY id DESC LIMIT ?"
+    where = f"WHERE id IN (SELECT * FROM ({newest}) UNION SELECT * FROM ({warned})) ORDER BY id"
+    return _events(run, where, (EVENTS, WARNING, EVENTS))
+
+
+def _events(run: RunReader, rest: str, values: tuple[int | str, ...]) -> list[EventLine]:
     query = f"SELECT id, time, step, kind, message, data FROM events {rest}"
     return [EventLine(*[*row, _json(data)]) for *row, data in run.query(query, values)]
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from burnish.errors import UserError
 from burnish.records import Reward, Task
+from burnish.rewards.models.pair_record import KEY
 from burnish.store import StoredSample
 from burnish.store.database import OF_TASK
 from burnish.store.reader import RunReader
@@ -16,6 +17,8 @@ from burnish.store.sample import flatten
 from burnish.store.sample_name import sample_names
 from burnish.view.index.columns import Signal, signal_of
 from burnish.view.pages.groups import TEXT
+from burnish.view.pages.pairs import PairView, pair_view
+from burnish.view.pages.rubrics import RubricView, rubric_view
 from burnish.view.pages.runs import NotFound, open_run
 from burnish.view.pages.tokens import TokenPage, token_page, tokenizer_of
 
@@ -78,6 +81,10 @@ class SamplePage(Struct, frozen=True, kw_only=True):
     """Why this advantage, in one sentence."""
     keep: bool
     info: dict[str, Any]
+    pair: PairView | None
+    """Both answers, where a reward model scored a pair."""
+    rubric: RubricView | None
+    """A judge's rubric and what a proxy made of it."""
     tokens: TokenPage
     group: SampleGroup
     previous: str | None
@@ -117,6 +124,8 @@ def sample_page(folder: Path, reference: str, start: int) -> SamplePage:
         why=why(sample, group),
         keep=sample.keep,
         info=trajectory.info,
+        pair=pair_view(sample),
+        rubric=rubric_view(sample),
         tokens=token_page(sample, numbers, tokenizer_of(folder), start),
         group=group,
         previous=previous,
@@ -133,6 +142,8 @@ def why(sample: StoredSample, group: SampleGroup) -> str:
         return "an evaluation is not trained on"
     if sample.split == "dropped":
         return "sampled, then put aside by the recipe; not trained on"
+    if KEY in sample.trajectory.info:
+        return "a pair has no advantage: the loss moves its two scores apart"
     if value is None:
         return f"no reward ({sample.reward.status.value}), so it is left out of its group"
     if group.signal is Signal.NONE:

@@ -22,6 +22,8 @@ from burnish.view.pages.listing import Lines
 from burnish.view.pages.many_runs import ManyAsked, many_page, sweeps_page
 from burnish.view.pages.metrics import metrics_page
 from burnish.view.pages.paired import Asked, compare_page
+from burnish.view.pages.pairs import HELD_OUT, OUTCOMES, pairs_page
+from burnish.view.pages.pairs import SORTS as PAIR_SORTS
 from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
 from burnish.view.pages.runs import Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page
@@ -203,6 +205,18 @@ def _sample(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
     )
 
 
+def _pairs(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return pairs_page(
+        viewer.runs.find(path["run"]),
+        step=asked.whole("step"),
+        split=asked.text("split", HELD_OUT),
+        sort=asked.one_of("sort", PAIR_SORTS, "wrong"),
+        outcome=asked.one_of("outcome", OUTCOMES, ""),
+        after=asked.count("after", 0),
+        limit=asked.limit(),
+    )
+
+
 def _prompt(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
     return prompt_page(
         viewer.runs.find(path["run"]),
@@ -287,6 +301,7 @@ ENDPOINTS = (
     Endpoint("/runs/{run}/groups", ("step", "split", "signal", "after", "limit"), _groups),
     Endpoint("/runs/{run}/group", ("step", "key", "split"), _group),
     Endpoint("/runs/{run}/sample", ("id", "tokens_from"), _sample),
+    Endpoint("/runs/{run}/pairs", ("step", "split", "sort", "outcome", "after", "limit"), _pairs),
     Endpoint("/runs/{run}/prompt", ("task", "split", "before", "limit"), _prompt),
     Endpoint("/runs/{run}/audit", (), _audit),
     Endpoint("/compare", ("a", "b", "step", "name", "points", "after", "limit"), _compare),

@@ -59,6 +59,7 @@ export const to = {
   group: (key, number, group, split) => `/run/${encodeURIComponent(key)}/group${query({ number, key: group, split })}`,
   sample: (key, id) => `/run/${encodeURIComponent(key)}/sample${query({ id })}`,
   samples: (key, filters = {}) => `/run/${encodeURIComponent(key)}/samples${query(filters)}`,
+  pairs: (key, words = {}) => `/run/${encodeURIComponent(key)}/pairs${query(words)}`,
   prompt: (key, task) => `/run/${encodeURIComponent(key)}/prompt${query({ task })}`,
   audit: (key) => `/run/${encodeURIComponent(key)}/audit`,
   settings: (key) => `/run/${encodeURIComponent(key)}/settings`,

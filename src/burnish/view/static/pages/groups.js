@@ -38,6 +38,7 @@ export async function stepPage(context) {
       !isEval && Object.entries(found.signals).filter(([, count]) => count).map(([name, count]) =>
         h("a", { class: "choice", href: there({ signal: name }), "aria-current": signal === name ? "true" : null }, `${SIGNALS[name]} ${count}`)),
       found.splits.length > 1 && found.splits.map((one) => h("a", { class: "choice", href: at(one.step, one.split), "aria-current": own === one.split ? "true" : null }, one.split))),
+    found.groups.some((group) => group.role === "pair") && h("p", {}, h("a", { class: "button", href: to.pairs(key, { number: stepNumber(found.step, own) || "start", split: own }) }, "Pairs side by side, wrong ones first")),
     found.groups.length ? list : empty("No group fits."), foot, !isEval && agreement(found.metrics)].filter(Boolean);
 }
 

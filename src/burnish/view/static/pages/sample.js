@@ -3,7 +3,9 @@
 import { h, chip, number, plural, response, signChip, signed } from "/static/dom.js";
 import { ask, query, run, stepName, stepNumber, to } from "/static/api.js";
 import { messages } from "/static/pages/groups.js";
+import { pairBlock } from "/static/pages/pairs.js";
 import { rewardTree, value } from "/static/pages/reward.js";
+import { rubricBlock } from "/static/pages/rubrics.js";
 
 const MODES = [["author", "author"], ["logprob", "log-prob"], ["entropy", "entropy"], ["advantage", "advantage"]];
 
@@ -17,16 +19,17 @@ export async function samplePage(context) {
   context.keys.u = () => context.go(to.group(key, number_, found.group.key, found.split));
   const oracle = found.counted.oracle;
   return [
-    h("div", { class: "head" }, h("h1", {}, "Answer ", h("code", { title: `stored as ${found.id}` }, found.name)),
+    h("div", { class: "head" }, h("h1", {}, found.pair ? "Pair " : "Answer ", h("code", { title: `stored as ${found.id}` }, found.name)),
       h("p", { class: "pager" }, found.previous && h("a", { class: "button", href: to.sample(key, found.previous) }, "← before"), found.next && h("a", { class: "button", href: to.sample(key, found.next) }, "after →"))),
     h("p", { class: "quiet" }, h("a", { href: to.step(key, number_, split) }, stepName(found.step, found.split)), " · ", h("a", { href: to.group(key, number_, found.group.key, found.split) }, `group of ${found.group.size}`),
       ` · ${found.split} · ${found.role} · `, h("a", { href: to.prompt(key, found.task.id) }, `this prompt at ${plural(found.seen_at, "step")}`),
-      ` · weights after ${plural(found.weight_version, "update")}`, found.finish === "length" && [" · ", chip("cut", "bad")]),
+      !found.pair && ` · weights after ${plural(found.weight_version, "update")}`, found.finish === "length" && [" · ", chip("cut", "bad")]),
+    found.pair && pairBlock(found.pair),
     h("div", { class: "columns" },
-      h("div", {}, messages(found.task, key), tokenView(found, context, key)),
+      h("div", {}, messages(found.task, key), found.rubric && rubricBlock(found.rubric), tokenView(found, context, key)),
       h("aside", {},
         h("section", { class: "card" },
-          h("p", { class: "line big" }, h("span", {}, "reward"), h("span", { class: "dots" }), value(found.reward)),
+          h("p", { class: "line big" }, h("span", {}, found.pair ? "margin" : "reward"), h("span", { class: "dots" }), value(found.reward)),
           h("p", { class: "line" }, h("span", {}, "advantage"), h("span", { class: "dots" }), found.advantage === null ? "–" : signChip(found.advantage, signed(found.advantage))),
           h("p", { class: "reason" }, found.why),
           oracle > 0 && h("p", {}, chip("oracle", "oracle"), ` ${plural(oracle, "piece")} of evidence ${oracle === 1 ? "holds" : "hold"} the label`),
@@ -35,7 +38,7 @@ export async function samplePage(context) {
         h("section", { class: "card" }, h("h2", {}, "Its group"), h("ol", { class: "peers" }, found.group.members.map((peer) =>
           h("li", { "data-row": true, class: peer.id === found.id ? "here" : "" }, h("a", { href: to.sample(key, peer.name) }, peer.name), h("span", { class: "dots" }),
             peer.reward === null ? chip(peer.status) : signChip(peer.reward), h("span", { class: "quiet right" }, peer.advantage === null ? "" : signed(peer.advantage, 2)))))),
-        Object.keys(found.info).length > 0 && h("details", { class: "card" }, h("summary", {}, "Info"), h("pre", {}, JSON.stringify(found.info, null, 2)))))];
+        Object.keys(found.info).length > 0 && h("details", { class: "card" }, h("summary", {}, "Info"), h("pre", {}, JSON.stringify(found.info, null, 2)))))].filter(Boolean);
 }
 
 function tokenView(found, context, key) {
@@ -49,8 +52,10 @@ function tokenView(found, context, key) {
   const scales = { logprob: tokens.logprobs, entropy: tokens.entropies, advantage: tokens.advantages };
   const readout = h("p", { class: "readout", role: "status" }, "Point at a token, or walk with ← and →.");
   const legend = h("p", { class: "keys quiet" });
+  const fate = fateOf(found);
+  const isOwn = (i) => (fate.isTrained ? tokens.mask[i] : author(i) === "model");
   const marks = tokens.texts.map((text, i) =>
-    h("span", { class: `token ${author(i)} ${tokens.mask[i] ? "trained" : "masked"}`, "data-i": i }, visible(text)));
+    h("span", { class: `token ${author(i)} ${!isOwn(i) ? "masked" : fate.isTrained ? "trained" : "untrained"}`, "data-i": i }, visible(text)));
   const box = h("div", { class: "tokens", "data-mode": "author" }, marks);
 
   let chosen = -1;
@@ -58,7 +63,7 @@ function tokenView(found, context, key) {
     if (chosen >= 0) marks[chosen].classList.remove("at");
     chosen = Math.min(Math.max(i, 0), marks.length - 1);
     marks[chosen].classList.add("at");
-    readout.textContent = [`${JSON.stringify(tokens.texts[chosen])} (${tokens.ids[chosen]})`, author(chosen), tokens.mask[chosen] ? "trained" : "masked: not trained",
+    readout.textContent = [`${JSON.stringify(tokens.texts[chosen])} (${tokens.ids[chosen]})`, author(chosen), !isOwn(chosen) ? (fate.isTrained ? "masked: not trained" : "not the model's own") : fate.isTrained ? "trained" : fate.word,
       known(tokens.logprobs, chosen) && `log-prob ${number(tokens.logprobs[chosen], 3)} (p ${number(Math.exp(tokens.logprobs[chosen]), 3)})`,
       known(tokens.entropies, chosen) && `entropy ${number(tokens.entropies[chosen], 3)}`,
       known(tokens.advantages, chosen) && `advantage ${signed(tokens.advantages[chosen])}`].filter(Boolean).join(" · ");
@@ -67,7 +72,7 @@ function tokenView(found, context, key) {
     const mark = event.target.closest(".token");
     if (mark) choose(Number(mark.dataset.i));
   });
-  const walk = (by) => { choose(chosen < 0 ? tokens.mask.indexOf(1) : chosen + by); marks[chosen].scrollIntoView({ block: "nearest" }); };
+  const walk = (by) => { choose(chosen < 0 ? marks.findIndex((_, i) => isOwn(i)) : chosen + by); marks[chosen].scrollIntoView({ block: "nearest" }); };
   if (marks.length) { context.keys.ArrowRight = () => walk(1); context.keys.ArrowLeft = () => walk(-1); }
 
   const has = (mode) => mode === "author" || (scales[mode] || []).some((value) => value !== null);
@@ -79,7 +84,7 @@ function tokenView(found, context, key) {
     const values = scales[mode];
     const most = (values || []).reduce((found, value) => Math.max(found, Math.abs(value || 0)), 0);
     const largest = Math.max(most, 1e-9);
-    legend.replaceChildren(...legendOf(mode, new Set(tokens.texts.map((_, i) => author(i))), tokens), ...scaleOf(mode, most));
+    legend.replaceChildren(...legendOf(mode, new Set(tokens.texts.map((_, i) => author(i))), tokens, fate), ...scaleOf(mode, most));
     marks.forEach((mark, i) => {
       mark.classList.remove("plus", "minus", "even");
       if (!known(values, i)) { mark.style.removeProperty("--heat"); return; }
@@ -104,11 +109,20 @@ function tokenView(found, context, key) {
       tokens.start > 0 && h("a", { class: "button", href: part(0) }, "from the start"), end < tokens.total && h("a", { class: "button", href: part(end) }, "go on")));
 }
 
-function legendOf(mode, authors, tokens) {
+// What became of the tokens that the model wrote: only those of kept training answers move the weights.
+function fateOf(found) {
+  if (found.pair) return { isTrained: false, word: "the chosen answer, as the data has it" };
+  if (found.split.startsWith("eval:")) return { isTrained: false, word: "sampled" };
+  if (found.split === "dropped") return { isTrained: false, word: "sampled, then put aside" };
+  if (!found.keep) return { isTrained: false, word: "sampled, left out of the loss" };
+  return found.tokens.mask.includes(1) ? { isTrained: true, word: "sampled and trained" } : { isTrained: false, word: "sampled, not trained" };
+}
+
+function legendOf(mode, authors, tokens, fate) {
   const key = (name, label) => h("span", { class: `token ${name}` }, label);
   if (mode === "author") {
-    return [tokens.mask.includes(1) ? key("model trained", "sampled and trained") : key("model masked", "sampled, not trained"), authors.has("prompt") && key("prompt masked", "prompt"), authors.has("template") && key("template masked", "template"),
-      authors.has("tool") && key("tool masked", "tool"), h("span", {}, "grey: masked, not trained")].filter(Boolean);
+    return [key(fate.isTrained ? "model trained" : "model untrained", fate.word), authors.has("prompt") && key("prompt masked", "prompt"), authors.has("template") && key("template masked", "template"),
+      authors.has("tool") && key("tool masked", "tool"), h("span", {}, fate.isTrained ? "grey: masked, not trained" : "grey: not the model's own")].filter(Boolean);
   }
   if (mode === "logprob") return [h("span", {}, "The stronger the colour, the less likely the token was.")];
   if (mode === "entropy") return [h("span", {}, "The stronger the colour, the less sure the model was of what comes here.")];
