@@ -65,6 +65,12 @@ def is_kept(path: str) -> bool:
     return path.startswith(PREFIX)
 
 
+def kept_name(path: str) -> str:
+    """What a person called it: `brief` of `memory:brief@1f0c9a3b2d4e5f60`; rows have no name."""
+    own = path.removeprefix(PREFIX).partition("@")[0]
+    return "rows" if own.startswith("rows-") and own.endswith(ROWS) else own
+
+
 def recall(path: str) -> Any:
     """The function, the scorer or the bytes of rows behind a path."""
     if path in _kept:

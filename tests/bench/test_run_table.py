@@ -181,6 +181,14 @@ def test_scores_that_do_not_mean_the_same_have_no_difference():
             ["advantage=grpo", "advantage=dr_grpo"],
         ),
         ({"policy__new": True}, [], ["new=-", "new=true"]),
+        # Nobody reads digests: they are left out, and alone they leave the runs' names.
+        (
+            {"files__my_rewards.py": "3f2a91c0d1e2", "optimiser__learning_rate": 1e-05},
+            [],
+            ["learning_rate=1e-06", "learning_rate=1e-05"],
+        ),
+        ({"files__my_rewards.py": "3f2a91c0d1e2"}, [], ["a", "b"]),
+        ({"task__path": "memory:brief@1f0c9a3b2d4e5f60"}, [], ["task=-", "task=brief"]),
     ],
 )
 def test_labels(changes, keys, labels):

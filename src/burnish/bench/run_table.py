@@ -26,6 +26,7 @@ from burnish.bench.held_out import evaluation_after, evaluations
 from burnish.bench.statistics import t_estimate
 from burnish.errors import UserError, did_you_mean
 from burnish.intervals import FEW, TOO_FEW
+from burnish.memory import is_kept, kept_name
 from burnish.metrics import STEP_S
 from burnish.records import Task
 from burnish.store import manifest
@@ -35,6 +36,8 @@ from burnish.texts import counted
 
 SEED = "run.seed"
 TOKENS = "length/tokens"
+DIGESTS = "files."
+"""Settings that are digests of files: they tell runs apart, but no person reads them."""
 
 
 class SeedMean(NamedTuple):
@@ -256,7 +259,7 @@ def group_runs(
         raise UserError("expected at least two different runs to compare.")
     grouped: dict[bytes, list[RunFigures]] = {}
     for run in runs:
-        kept = msgspec.json.encode(_defining(run.settings), order="sorted", enc_hook=str)
+        kept = msgspec.json.encode(defining(run.settings), order="sorted", enc_hook=str)
         grouped.setdefault(kept, []).append(run)
     notes: list[str] = []
     groups = [_one_per_seed(members, notes) for members in grouped.values()]
@@ -281,7 +284,7 @@ def group_runs(
     return RunTable(found, place, differs, " and ".join(measures), notes)
 
 
-def _defining(settings: Mapping[str, Any]) -> dict[str, Any]:
+def defining(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that decide what a run computes, without the seed."""
     from burnish.config import FREE
 
@@ -311,7 +314,7 @@ def _one_per_seed(members: Sequence[RunFigures], notes: list[str]) -> list[RunFi
 
 def _differing(groups: Sequence[Sequence[RunFigures]]) -> dict[str, list[Any]]:
     """Settings in which the groups differ, with each group's value."""
-    tables = [_defining(group[0].settings) for group in groups]
+    tables = [defining(group[0].settings) for group in groups]
     found = {}
     for key in dict.fromkeys(key for table in tables for key in table):
         values = [table.get(key, ABSENT) for table in tables]
@@ -326,9 +329,10 @@ def _labels(
     """A short name for each group: what a sweep varies, the recipe, or the settings that differ."""
     recipes = [group[0].recipe for group in groups]
     given = [key for key in keys if key in differs]
-    whole = [key for key, values in differs.items() if not any(v is ABSENT for v in values)]
+    told = [key for key in differs if not key.startswith(DIGESTS)]
+    whole = [key for key in told if not any(v is ABSENT for v in differs[key])]
     tries: list[tuple[bool, Sequence[str]]] = [(False, given), (True, given), (True, ())]
-    tries += [(len(set(recipes)) > 1, whole), (len(set(recipes)) > 1, list(differs))]
+    tries += [(len(set(recipes)) > 1, whole), (len(set(recipes)) > 1, told)]
     for with_recipe, chosen in tries:
         labels = [
             " ".join(
@@ -345,6 +349,8 @@ def setting_text(key: str, value: Any) -> str:
     """`learning_rate=1e-06`; a key that ends in `kind` is named after its table."""
     parts = key.split(".")
     name = parts[-2] if parts[-1] in ("kind", "path") and len(parts) > 1 else parts[-1]
+    if isinstance(value, str) and is_kept(value):
+        value = kept_name(value)
     return f"{name}={_cell(value) if value is not ABSENT else '-'}"
 
 

@@ -21,7 +21,7 @@ export async function manyPage(context) {
         found.steps.map((step) => h("a", { class: "choice", href: at({ step }), "aria-current": found.step === step ? "true" : null }, step ? plural(step, "step") : "start")),
         h("a", { class: "choice", href: at({ step: null }), "aria-current": found.step === null ? "true" : null }, "last")),
       table(["group", right("runs"), right("before"), right("after"), right("to baseline"), right("time"), right("tokens"), ...(hasCost ? [right("cost")] : [])],
-        found.groups.map((group, i) => groupRow(group, i, found, at, hasCost)), { class: "stacked" })),
+        found.groups.map((group, i) => groupRow(group, i, found, at, hasCost, asked.each)), { class: "stacked" })),
     smoothingControl(),
     count > found.groups.length && h("p", { class: "choices" }, h("span", { class: "quiet" }, "a line for"),
       h("a", { class: "choice", href: at({ each: null }), "aria-current": asked.each ? null : "true" }, "each group"),
@@ -33,7 +33,7 @@ export async function manyPage(context) {
     found.differs.length ? table(["key", ...found.groups.map((group) => group.label)], found.differs.map((one) => h("tr", {}, h("td", {}, h("code", {}, one.key)),
       one.values.map((value, i) => h("td", { "data-head": found.groups[i].label }, setting(value, one.there[i]))))), { class: "stacked" }) : empty("None: the runs differ only in their seed."),
     h("h2", {}, "Runs"),
-    table(["run", "group", right("seed"), "status", right("steps"), right("held out")], found.groups.flatMap((group, i) => group.runs.map((run) => runRow(run, group, i))), { class: "stacked" })].filter(Boolean);
+    table(["run", "group", right("seed"), "status", right("steps"), right("held out")], runRows(found, asked.each), { class: "stacked" })].filter(Boolean);
 }
 
 // Held-out scores stand where they were measured, after so many steps; metrics of the first step at 1.
@@ -44,18 +44,22 @@ function groupLines(found, name) {
 }
 
 function runLines(found, name) {
-  const runs = found.groups.flatMap((group) => group.runs);
-  return found.run_curves[name].map((curve, i) => ({ ...curve, name: runs[i].name, steps: curve.steps.map((step) => step + shift(name)) }));
+  const names = found.groups.flatMap((group) => group.runs.map((run) => runLabel(run, group)));
+  return found.run_curves[name].map((curve, i) => ({ ...curve, name: names[i], steps: curve.steps.map((step) => step + shift(name)) }));
 }
+
+// What its legend calls a run: its group's settings, and its seed where the group has several.
+const runLabel = (run, group) => (group.runs.length > 1 ? `${group.label} seed ${run.seed ?? run.name}` : group.label);
 
 const right = (text) => ({ text, class: "right" });
 
-function groupRow(group, place, found, at, hasCost) {
+// The colours of a table are those of the lines in the charts: of groups, or of runs.
+function groupRow(group, place, found, at, hasCost, isEach) {
   const isBase = place === found.baseline;
   const cell = (head, content) => h("td", { class: "right", "data-head": head }, content);
   const first = group.runs[0].name;
   return h("tr", { "data-row": true, class: isBase ? "changed" : null },
-    h("td", {}, h("span", { class: `key ${colour(place)}` }, h("span", { class: "strong" }, group.label))),
+    h("td", {}, h("span", { class: isEach ? "" : `key ${colour(place)}` }, h("span", { class: "strong" }, group.label))),
     cell("runs", number(group.runs.length)),
     cell("before", number(group.before && group.before.value, 3)),
     cell("after", mean(group.after, number)),
@@ -81,11 +85,17 @@ function setting(value, isThere) {
   return isThere ? h("code", {}, typeof value === "string" ? value : JSON.stringify(value)) : h("span", { class: "quiet" }, "not there");
 }
 
-function runRow(run, group, place) {
+function runRows(found, isEach) {
+  const all = found.groups.flatMap((group, place) => group.runs.map((run) => ({ run, group, place })));
+  return all.map(({ run, group, place }, i) => runRow(run, group, isEach ? { run: colour(i) } : { group: colour(place) }));
+}
+
+function runRow(run, group, colours) {
+  const key = (name, content) => h("span", { class: name ? `key ${name}` : "" }, content);
   const scores = [run.before, run.after].filter((score) => score !== null).map((score) => number(score, 3));
   return h("tr", {},
-    h("td", {}, h("a", { href: to.run(run.key) }, run.name), run.problem && h("p", { class: "problem" }, run.problem)),
-    h("td", {}, h("span", { class: `key ${colour(place)}` }, group.label)),
+    h("td", {}, key(colours.run, h("a", { href: to.run(run.key) }, run.name)), run.problem && h("p", { class: "problem" }, run.problem)),
+    h("td", {}, key(colours.group, group.label)),
     h("td", { class: "right", "data-head": "seed" }, run.seed === null ? "–" : String(run.seed)),
     h("td", {}, chip(run.status)),
     h("td", { class: "right", "data-head": "steps" }, number(run.steps)),
