@@ -90,8 +90,8 @@ def judge(
         print_items(items, judged, explain)
         print_summary(judged)
         say(session.spent_text(judge, seconds))
-        if out is not None:
-            say(f"results   {one_line(str(out))}")
+        kept = "not kept; --out results/NAME.jsonl keeps them for burnish view"
+        say(f"results   {kept if out is None else one_line(str(out))}")
     return check_outside(judged)
 
 

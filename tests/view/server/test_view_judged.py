@@ -9,7 +9,8 @@ import pytest
 from viewed_runs import SCRIPT, Client, open_client
 
 from burnish.bench.items import Judged
-from burnish.records import Evidence, Reward, Status
+from burnish.lm.call_log import Call
+from burnish.records import Evidence, Message, Reward, Status
 
 
 def judged(number: int, choice: tuple[int, ...] | None, best: tuple[int, ...]) -> Judged:
@@ -42,6 +43,8 @@ def bench(tmp_path: Path, runs: Path) -> Path:
     lines = b"\n".join(msgspec.json.encode(one) for one in items)
     (tmp_path / "llmbar-direct.jsonl").write_bytes(lines + b'\n{"id": "half')
     (tmp_path / "other.jsonl").write_text('{"prompt": "not a result"}\n')
+    call = msgspec.json.encode(Call("key", "tiny", (Message("user", SCRIPT),)))
+    (tmp_path / "calls.jsonl").write_bytes(call + b"\n" + call + b"\n" + call[:9])
     return tmp_path
 
 
@@ -56,6 +59,8 @@ def test_results_are_listed_and_a_foreign_file_says_so(looking: Client) -> None:
     assert lines["llmbar-direct"]["items"] == 5
     assert lines["llmbar-direct"]["judges"] == ["direct@tiny"]
     assert "not a result" in lines["other"]["problem"]
+    calls = lines["calls"]
+    assert (calls["calls"], calls["judges"], calls["problem"]) == (2, ["tiny"], "")
 
 
 def test_accuracy_confusion_and_kinds(looking: Client) -> None:

@@ -55,6 +55,8 @@ class BenchLine(Struct, frozen=True, kw_only=True):
     items: int
     accuracy: list[Estimated | None] = []
     """Of each judge over all items that have a label; null where none has."""
+    calls: int = 0
+    """Of a record of raw calls (`--record`, `--cache`), which holds no verdicts."""
     problem: str = ""
 
 
@@ -218,7 +220,15 @@ class JudgedFiles:
         try:
             items = self._read(path).items
         except StoreError as error:
-            return BenchLine(key=key, benches=[], judges=[], items=0, problem=str(error))
+            models = _recorded_models(path)
+            return BenchLine(
+                key=key,
+                benches=[],
+                judges=sorted(set(models)),
+                items=0,
+                calls=len(models),
+                problem="" if models else str(error),
+            )
         benches = sorted({one.bench for one in items})
         judges = sorted({one.judge for one in items})
         shares = [_shares([one for one in items if one.judge == judge]).all for judge in judges]
@@ -273,6 +283,25 @@ def _read_file(path: Path, modified_ns: int, size: int) -> _Read:
             found[one.judge, one.id] = (slim, (place, len(line)))
             place += len(line)
     return _Read([one for one, _ in found.values()], [at for _, at in found.values()])
+
+
+class _Recorded(Struct, frozen=True):
+    """A line of a log of calls, as far as it is looked at."""
+
+    key: str
+    model: str
+
+
+def _recorded_models(path: Path) -> list[str]:
+    """The model of each call of a record; empty for a file that is none, or too large to read."""
+    decoder = msgspec.json.Decoder(_Recorded)
+    try:
+        if path.stat().st_size > FILE_BYTES:
+            return []
+        with path.open("rb") as file:
+            return [decoder.decode(line).model for line in file if line.endswith(b"\n")]
+    except (OSError, msgspec.MsgspecError):
+        return []
 
 
 def _lines(path: Path, places: Sequence[tuple[int, int]]) -> list[bytes]:

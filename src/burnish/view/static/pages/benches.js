@@ -10,11 +10,13 @@ const WORDS = { 1: "first", 2: "second", 3: "third", 4: "fourth" };
 export async function benchesPage(context) {
   const found = await ask("/benches", {}, context.signal);
   return [h("h1", {}, "Judges"),
-    h("p", { class: "quiet" }, found.folder ? ["Result files of burnish judge and burnish bench in ", h("code", {}, found.folder)] : ""),
+    h("p", { class: "quiet" }, found.folder ? ["Result files in ", h("code", {}, found.folder), ": those of burnish bench, and of burnish judge with ", h("code", {}, "--out results/NAME.jsonl"),
+      ". Without it burnish judge keeps no verdicts, and burnish judge probe never does: their calls are in the file that ", h("code", {}, "--record"), " names."] : ""),
     found.benches.length ? table(["file", "benchmark", "judge", { text: "accuracy, 95 % interval", class: "right" }, { text: "items", class: "right" }], found.benches.map((one) => h("tr", { "data-row": true },
-      h("td", {}, one.problem ? [h("span", { class: "strong" }, one.key), h("p", { class: "problem" }, one.problem)] : h("a", { class: "strong", href: to.bench(one.key) }, one.key)),
+      h("td", {}, one.calls ? [h("span", { class: "strong" }, one.key), h("p", { class: "quiet" }, "a record of calls: burnish judge FILE --replay answers from it, with --out it becomes a result")]
+        : one.problem ? [h("span", { class: "strong" }, one.key), h("p", { class: "problem" }, one.problem)] : h("a", { class: "strong", href: to.bench(one.key) }, one.key)),
       h("td", {}, one.benches.join(", ")), h("td", {}, one.judges.map((name) => h("p", {}, name))),
-      h("td", { class: "right nowrap" }, one.accuracy.map((share) => h("p", {}, share ? shareText(share) : h("span", { class: "quiet" }, "no labels")))), h("td", { class: "right" }, number(one.items)))), { class: "benches" })
+      h("td", { class: "right nowrap" }, one.accuracy.map((share) => h("p", {}, share ? shareText(share) : h("span", { class: "quiet" }, "no labels")))), h("td", { class: "right" }, one.calls ? plural(one.calls, "call") : number(one.items)))), { class: "benches" })
       : empty("No results here yet. Make some: burnish bench llmbar --data FILE --with direct --model smollm2")];
 }
 
