@@ -11,6 +11,7 @@ from reward_cases import a_task, answers, score
 from burnish.errors import ArgumentError
 from burnish.lm import read_calls
 from burnish.lm.http import OpenAILM
+from burnish.lm.jobs import Limits
 from burnish.records import Criterion, Status
 from burnish.rewards import RewardConfig, build, checked
 from burnish.rewards.judges import JudgeModel, ListRanking, PointRubric, build_judge
@@ -36,8 +37,9 @@ def refuses(number, seen):
     return status(400, "unknown field") if "response_format" in seen.body else ok(VERDICT)
 
 
-def judge(server, structured="auto", **settings):
-    model = JudgeModel(OpenAILM(server.url, "m", structured=structured), **settings)
+def judge(server, structured="auto", limits=None, **settings):
+    lm = OpenAILM(server.url, "m", structured=structured, limits=limits)
+    model = JudgeModel(lm, **settings)
     return build_judge("direct", model, both_orders=False)
 
 
@@ -74,6 +76,39 @@ def test_a_server_that_refuses_it_is_asked_plainly_and_only_once_with_it(code):
         rewards = pairs(judge(server), 3)
     assert [reward.value for reward in rewards] == [1.0] * 3
     assert asked(server) == [True, False, False, False]
+
+
+@pytest.mark.parametrize("code", [404, 500, 501])
+def test_a_server_that_fails_at_it_is_asked_plainly_and_remembered(code):
+    def behave(number, seen):
+        return status(code) if "response_format" in seen.body else ok(VERDICT)
+
+    with HostileServer(behave) as server:
+        rewards = pairs(judge(server, limits=Limits(retries=0)), 3)
+    assert [reward.value for reward in rewards] == [1.0] * 3
+    assert asked(server) == [True, False, False, False]
+
+
+@pytest.mark.parametrize("code", [404, 500, 501])
+def test_a_server_that_fails_both_ways_is_an_infra_error_and_nothing_is_learnt(code):
+    with HostileServer([status(code)]) as server:
+        scorer = judge(server, limits=Limits(retries=0))
+        (reward,) = pairs(scorer, 1)
+    assert (reward.value, reward.status) == (None, Status.INFRA_ERROR)
+    assert f"HTTP {code}" in reward.reason
+    assert asked(server) == [True, False]
+    assert scorer.judge.lm.forces_json is None
+
+
+@pytest.mark.parametrize("code", [404, 500, 501])
+def test_a_server_that_held_to_the_form_before_is_not_asked_plainly_when_it_fails(code):
+    def behave(number, seen):
+        return offers(number, seen) if number == 0 else status(code)
+
+    with HostileServer(behave) as server:
+        rewards = pairs(judge(server, limits=Limits(retries=0)), 2)
+    assert [reward.value for reward in rewards] == [1.0, None]
+    assert asked(server) == [True, True]
 
 
 def test_questions_asked_at_once_wait_for_the_first_so_that_one_is_refused():

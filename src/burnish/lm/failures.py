@@ -42,6 +42,9 @@ class RateLimited(CallFailed):
 class ServerFailed(CallFailed):
     """The server said 5xx, or 408: it gave up waiting for the request."""
 
+    code = 0
+    """The HTTP status, where there is one."""
+
 
 class TimedOut(CallFailed):
     """A deadline passed before the answer came."""

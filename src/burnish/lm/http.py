@@ -52,6 +52,8 @@ MAX_REPLY_BYTES = 64 * 1024 * 1024
 Structured = Literal["auto", "on", "off"]
 REFUSED_FORMAT = (400, 415, 422)
 """Statuses of a server that does not take `response_format`, or not this schema."""
+FAILED_AT_FORMAT = (404, 500, 501)
+"""Statuses that may mean the same while no reply with a schema was seen."""
 WAIT_S = 0.02
 """How often it is looked whether the first reply has come."""
 MOST_USD = 1e9
@@ -161,10 +163,11 @@ class OpenAILM:
     ) -> list[Completion]:
         """As `sample`, the reply held to a JSON schema where the server can do that.
 
-        With `structured="auto"` the first request tells: one that is refused is sent again without
-        the schema, and a server that refused or ignored it is not asked for it again. The others
-        wait for that answer, so that a server refuses once. What is no JSON object with the
-        schema's keys is returned as it came: the caller reads it, or says what is wrong.
+        With `structured="auto"` the first request tells: one that is refused, or that fails with
+        404, 500 or 501, is sent again without the schema; a server that then answers, or that
+        ignored the schema, is not asked for it again. The others wait for that answer, so that a
+        server refuses once. What is no JSON object with the schema's keys is returned as it came:
+        the caller reads it, or says what is wrong.
         """
         # Several event loops may share a model, so there is no event of one of them to wait for.
         while self.forces_json is None and self._is_trying_json:  # noqa: ASYNC110
@@ -269,9 +272,12 @@ class OpenAILM:
         """With the schema; without it, now and from now on, where the server does not take it."""
         try:
             return await self._sample(prompt, sampling, schema)
-        except Rejected as error:
+        except (Rejected, ServerFailed) as error:
             is_final = schema is None or self.structured == "on"
-            if is_final or error.code not in REFUSED_FORMAT:
+            may_be_format = error.code in REFUSED_FORMAT or (
+                self.forces_json is None and error.code in FAILED_AT_FORMAT
+            )
+            if is_final or not may_be_format:
                 raise
         completions = await self._sample(prompt, sampling)
         self.forces_json = False
@@ -391,7 +397,9 @@ class OpenAILM:
         if code == 429:
             return RateLimited(what, after_s=after_s)
         if code >= 500 or code == 408:
-            return ServerFailed(what, after_s=after_s)
+            failed = ServerFailed(what, after_s=after_s)
+            failed.code = code
+            return failed
         if code < 300:
             return ForeignReply(what)
         hints = {

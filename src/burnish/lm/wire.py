@@ -464,7 +464,9 @@ def _error_in(content: Any, where: str, secret: str) -> CallFailed | None:
     if code == 429:
         return RateLimited(what)
     if code == 408 or (isinstance(code, int) and 500 <= code < 600):
-        return ServerFailed(what)
+        failed = ServerFailed(what)
+        failed.code = code
+        return failed
     if isinstance(code, int) and 400 <= code < 500:
         rejected = Rejected(what)
         rejected.code = code
