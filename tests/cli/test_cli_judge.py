@@ -114,10 +114,8 @@ def test_a_failure_of_the_connection_is_told_once_with_a_count(typed: Type, pair
         gone = server.model
     down = typed("judge", pairs, "--model", gone, "--with", "openrs", "--retries", "0")
     assert down.code == 3
-    assert down.out.count("one order has no value") == 1
-    assert "  3 items, first sum: infra_error  " in down.out
+    assert down.err.splitlines()[-1].startswith("burnish: no server answers: http://127.0.0.1:")
     assert "forward" not in down.out
-    assert down.err.splitlines()[-1].startswith("burnish: no item got a verdict; all 3 failed with")
     # A server that fails for some: the first is explained, the others have a line.
     with JudgeServer(lambda prompt: fair(prompt) if "Rain" in prompt else None) as server:
         some = typed("judge", pairs, "--model", server.model)
@@ -128,6 +126,47 @@ def test_a_failure_of_the_connection_is_told_once_with_a_count(typed: Type, pair
         ["capital", "infra_error"]
     ]
     assert "  2 items, first sum: infra_error  " in some.out
+
+
+@pytest.mark.parametrize("command", ["judge", "judge probe"])
+def test_a_dead_server_is_asked_a_few_times_and_not_for_every_row(
+    typed: Type, tmp_path: Path, command: str
+) -> None:
+    with JudgeServer(fair) as server:
+        gone = server.model
+    many = rows(
+        tmp_path / "many.jsonl",
+        *({"prompt": f"{k}?", "a": f"good {k}", "b": "bad"} for k in range(40)),
+    )
+    record = tmp_path / "calls.jsonl"
+    words = (*command.split(), many, "--model", gone, "--retries", "0", "--concurrency", 2)
+    done = typed(*words, "--record", record)
+    assert done.code == 3
+    last = done.err.splitlines()[-1]
+    assert last.startswith(f"burnish: no server answers: {gone.partition('#')[0]}")
+    assert "ConnectError" in last
+    assert last.endswith("Start the server, or correct the address of --model")
+    assert len(record.read_text().splitlines()) <= 8
+
+
+def test_a_server_that_was_reached_once_is_asked_about_every_row(
+    typed: Type, tmp_path: Path
+) -> None:
+    asked = 0
+
+    def broken(prompt: str) -> bytes | str:
+        nonlocal asked
+        asked += 1
+        return fair(prompt) if asked == 1 else b""
+
+    many = rows(
+        tmp_path / "m.jsonl", *({"prompt": f"{k}?", "a": "good", "b": "x"} for k in range(8))
+    )
+    with JudgeServer(broken) as server:
+        words = ("--retries", "0", "--concurrency", 1, "--one-order")
+        done = typed("judge", many, "--model", server.model, *words)
+    assert done.code == 0, done.err
+    assert asked >= 8
 
 
 def test_a_log_hears_of_the_start_the_first_reply_and_every_row(typed: Type, pairs: Path) -> None:
@@ -495,7 +534,8 @@ def test_rate_limits_reach_the_server_and_a_local_model_has_none():
 
 def test_retries_hedges_and_the_rule_of_orders_are_flags(typed: Type, pairs: Path):
     with JudgeServer(lambda prompt: None) as server:
-        done = typed("judge", pairs, "--model", server.model, "--one-order", "--retries", "0")
+        words = ("--one-order", "--retries", "0", "--structured", "off")
+        done = typed("judge", pairs, "--model", server.model, *words)
     assert done.code == 3
     assert len(server.prompts) == 3
     first = winner("A")

@@ -124,7 +124,7 @@ async def _ask(
 ) -> tuple[list[Twice], dict[str, list[Twice]]]:
     from burnish.bench.open_judge import forecast
     from burnish.bench.probe import ask_edits, ask_twice, edited
-    from burnish.cli.judge_session import Progress, print_forecast
+    from burnish.cli.judge_session import Progress, check_reached, print_forecast
 
     found = await forecast(judge, items, per_item=2 * (1 + len(edits)))
     if not quiet:
@@ -138,6 +138,7 @@ async def _ask(
 
         def done(one: Twice) -> None:
             step(one.is_valid)
+            check_reached(judge)
 
         asked = await ask_twice(judge.scorer, items, limit=limit, done=done)
         changed = {

@@ -37,6 +37,7 @@ from burnish.bench.open_judge import JudgeSettings, OpenJudge, WatchedBudget, fo
 from burnish.cli.console import count, duration, emit_json, err, one_line, say
 from burnish.cli.shared_options import JudgeFlags
 from burnish.config.schema import Config
+from burnish.errors import JudgeError
 from burnish.lm.budget import Budget, Forecast
 from burnish.records import Task
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -44,6 +45,8 @@ from burnish.rewards.scorer import Scope, Scorer
 
 EACH_ROW = 20
 """Up to this many rows get a line each in a log; of more, every tenth part does."""
+UNREACHED = 3
+"""Questions that find no server before a command stops asking."""
 SILENCE_S = 30.0
 """No longer than this, or than one row takes, is a log silent."""
 
@@ -95,6 +98,7 @@ async def judge_all(
             def done(one: Judged, is_new: bool) -> None:
                 if is_new:
                     step(one.is_valid)
+                    check_reached(judge)
 
             judged = await judge_items(
                 judge.scorer,
@@ -107,6 +111,16 @@ async def judge_all(
                 done=done,
             )
         return found, judged
+
+
+def check_reached(judge: OpenJudge) -> None:
+    """Stop where the first questions found no server: the others would not either."""
+    reach = judge.model.reach
+    if reach.unreached >= UNREACHED:
+        raise JudgeError(
+            f"no server answers: {reach.said}; stopped after {reach.unreached} questions without "
+            "an answer. Start the server, or correct the address of --model"
+        )
 
 
 def print_judge_calls(

@@ -29,6 +29,7 @@ from burnish.lm.call_log import Call, CallLog, Paid, asked_sample, note_judge
 from burnish.lm.failures import (
     EXPECTED,
     BadReply,
+    CallFailed,
     NotSent,
     Refused,
     TimedOut,
@@ -66,6 +67,26 @@ class _Round(NamedTuple):
     number: int
     asked: Call
     sampling: Sampling
+
+
+class Reach:
+    """Whether any call of a judge found a server."""
+
+    def __init__(self) -> None:
+        self.unreached = 0
+        """Calls that found none, while no other did."""
+        self.said = ""
+        """What the last of them said."""
+        self._is_reached = False
+
+    def note(self, error: BaseException | None) -> None:
+        """Hear how a call ended; None: with a reply."""
+        if isinstance(error, Unreachable):
+            if not self._is_reached:
+                self.unreached, self.said = self.unreached + 1, str(error)
+        elif error is None or (isinstance(error, CallFailed) and not isinstance(error, TimedOut)):
+            # Also a refusal was written by a server.
+            self._is_reached, self.unreached = True, 0
 
 
 class JudgeModel:
@@ -108,6 +129,8 @@ class JudgeModel:
         self._in_flight: dict[tuple[object, str], _InFlight] = {}
         self.paid = Paid()
         """What a training run has paid for already; shared by copies of this judge."""
+        self.reach = Reach()
+        """Whether a server was found at all; shared by copies of this judge."""
         note_judge(self)
 
     @property
@@ -226,12 +249,14 @@ class JudgeModel:
             try:
                 reply = await self._sampled(this)
             except BaseException as error:
+                self.reach.note(error)
                 lost = meter.cost if meter.is_used else _lost(error, most)
                 is_estimated = meter.is_estimated or (not meter.is_used and lost.tokens > 0)
                 self.budget.fail(lost, held, is_estimated=is_estimated)
                 if is_estimated and isinstance(error, Refused | BadReply | WrongModel):
                     self._warn_of_estimates()
                 raise
+        self.reach.note(None)
         self._settle(this, reply, meter, held)
         if reply.finish is not Finish.ERROR:
             answered = replace(_answered(this.asked, reply), messages=())
