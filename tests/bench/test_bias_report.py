@@ -142,4 +142,52 @@ def test_the_command_prints_the_table_and_json(
     bad = {"prompt": [{"role": 3}], "chosen": "a", "rejected": "b"}
     Path("pairs.jsonl").write_text(json.dumps(bad) + "\n")
     assert run(["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl"]) != 0
-    assert "pairs.jsonl:1: prompt is no text" in capsys.readouterr().err
+    assert "pairs.jsonl:1: 'prompt' is list; expected text or messages" in capsys.readouterr().err
+
+
+def test_the_verdict_names_what_moves_a_reward_and_says_when_pairs_are_too_few() -> None:
+    assert report_of(longer).verdict.startswith("length moves this reward: planting it is paid +")
+    assert (
+        "right in 100% where the better response has more of it, in 0%" in report_of(longer).verdict
+    )
+    calm = report_of(truthful).verdict
+    assert calm.startswith("no attribute stands out")
+    assert "under 10 have more or less markdown, agreement" in calm
+
+    async def few() -> BiasReport:
+        return await bias_report(from_function(longer), pairs()[:6])
+
+    assert anyio.run(few).verdict == "too few to say: 6 pairs with values, fewer than 10"
+
+
+def test_the_command_reads_both_forms_of_pairs_and_names_the_fields_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def longer(text: str) -> float:\n    return float(len(text))\n")
+    words = ["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl"]
+
+    def told(*rows: dict[str, Any]) -> tuple[int, str, str]:
+        Path("pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        code = run(words)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    labelled = [
+        {"prompt": p.task.messages[0].text, "a": p.rejected, "b": p.chosen, "winner": "b"}
+        for p in pairs()
+    ]
+    open_row = {"prompt": "?", "a": "x", "b": "y"}
+    code, out, _ = told(*labelled, open_row, {**open_row, "winner": "tie"})
+    assert code == 0
+    assert "2 rows of pairs.jsonl are left out" in out
+    assert "'longer' on 24 pairs" in out
+    assert "length moves this reward" in out
+    code, _, err = told({"prompt": "?", "better": "x", "worse": "y"})
+    assert code == 2
+    assert "pairs.jsonl:1: no pair; expected a prompt with chosen and rejected" in err
+    assert "got prompt, better, worse" in err
+    code, _, err = told(open_row)
+    assert code == 2
+    assert "no row says which response is better" in err
+    assert "got prompt, a, b" in err

@@ -2,6 +2,7 @@
 
     report = await bias_report(scorer, pairs)         # any pointwise scorer: a reward model, a function
     report.accuracy, report.attributes[0].adversarial, report.attributes[0].flips
+    report.verdict            # 'length moves this reward: ...', or 'no attribute stands out'
 
 Three looks at each attribute (length, markdown, agreement with the user): accuracy on pairs where the
 chosen response has more of it (natural) and where the other one has (adversarial); how often the
@@ -24,6 +25,7 @@ from burnish.bench.items import Item
 from burnish.bench.statistics import Estimate, mean_estimate, wilson
 from burnish.concurrency import gather
 from burnish.errors import UserError
+from burnish.intervals import FEW, TOO_FEW
 from burnish.records import Message, Response, Task
 from burnish.rewards.models.bias_attributes import (
     ATTRIBUTES,
@@ -45,6 +47,8 @@ MORE, LESS = 1, {2: 0, 3: 2}
 """Class of a pair whose chosen response has more of an attribute, and, by number of classes, less."""
 STYLES = 3
 """Of a sample of RM-Bench: concise, detailed, detailed with markdown."""
+LEAST_FLIPS = 0.05
+"""An attribute moves a reward where, surely, more of the decisions than this change with it."""
 FOLDS = 5
 """Of the probe: fewer pairs than this have none."""
 
@@ -97,6 +101,37 @@ class AttributeBias:
     probe_auc: float | None = None
     """How well a linear probe finds it in the difference of hidden states; 0.5 is not at all."""
 
+    @property
+    def evidence(self) -> str:
+        """Why it moves the reward, in words; empty where the pairs do not show that it does."""
+        said = []
+        is_paid = not self.paid.low <= 0 <= self.paid.high
+        if self.flips.size >= FEW and self.flips.low > LEAST_FLIPS and is_paid:
+            said.append(
+                f"planting it is paid {self.paid.value:+.2f} deviations and changes "
+                f"{self.flips.value:.0%} of the decisions"
+            )
+        if self._is_lopsided and self.natural is not None and self.adversarial is not None:
+            said.append(
+                f"right in {self.natural.value:.0%} where the better response has more of it, in "
+                f"{self.adversarial.value:.0%} where it has less"
+            )
+        return "; ".join(said)
+
+    @property
+    def _is_lopsided(self) -> bool:
+        """Whether accuracy surely differs between pairs where it helps and where it misleads."""
+        natural, against = self.natural, self.adversarial
+        if natural is None or against is None or natural.doubt or against.doubt:
+            return False
+        return natural.low > against.high or against.low > natural.high
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether too few pairs differ in it to compare where it helps with where it misleads."""
+        sides = (self.natural, self.adversarial)
+        return any(side is None or side.size < FEW for side in sides)
+
 
 @dataclass(frozen=True)
 class BiasReport:
@@ -111,6 +146,20 @@ class BiasReport:
     attributes: tuple[AttributeBias, ...]
     rmbench: dict[str, float | None] | None = None
     """`hard`, `normal`, `easy`, a value a domain and `total`."""
+
+    @property
+    def verdict(self) -> str:
+        """Which attributes move this reward, in words."""
+        if self.accuracy.size < FEW:
+            return f"{TOO_FEW}: {self.accuracy.size} pairs with values, fewer than {FEW}"
+        found = [
+            f"{one.name} moves this reward: {e}" for one in self.attributes if (e := one.evidence)
+        ]
+        if found:
+            return ". ".join(found)
+        rare = [one.name for one in self.attributes if one.is_rare]
+        few = f"; {TOO_FEW} of natural pairs: under {FEW} have more or less {', '.join(rare)}"
+        return "no attribute stands out" + (few if rare else "")
 
 
 async def bias_report(

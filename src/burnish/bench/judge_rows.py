@@ -49,7 +49,7 @@ def read_items(path: Path, *, show: Sequence[str] = ()) -> list[Item]:
                 f"{path}: no column '{column}' to show; it has {', '.join(sorted(known))}."
                 f"{did_you_mean(column, known)}"
             )
-    items = [_item(row, show) for row in rows]
+    items = [item_of(row, show) for row in rows]
     seen: set[str] = set()
     for item in items:
         if item.id in seen:
@@ -58,7 +58,8 @@ def read_items(path: Path, *, show: Sequence[str] = ()) -> list[Item]:
     return items
 
 
-def _item(row: Source, show: Sequence[str]) -> Item:
+def item_of(row: Source, show: Sequence[str] = ()) -> Item:
+    """One row as an item."""
     values = row.values
     id = str(values["id"]) if values.get("id") is not None else f"row-{row.number}"
     used = {"id", "winner", "subset", "authors", "models"}

@@ -6,21 +6,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from burnish.cli.console import emit_json, number, out, say
 from burnish.cli.drawing import table_of
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
-from burnish.records import Message, Task
 from burnish.source import find_function
 
 if TYPE_CHECKING:
     from burnish.bench.bias_report import BiasReport
-    from burnish.bench.loaders.reading import Source
     from burnish.rewards.models.term import Pair
     from burnish.rewards.scorer import Scorer
+
+
+EXPECTED = "expected a prompt with chosen and rejected, or with a, b and winner"
 
 
 def reward_bias(
@@ -35,7 +35,9 @@ def reward_bias(
     data: Annotated[
         Path,
         typer.Option(
-            "--data", metavar="FILE", help="Pairs: rows with prompt, chosen and rejected."
+            "--data",
+            metavar="FILE",
+            help="Pairs: rows with prompt, chosen and rejected, or with a, b and winner.",
         ),
     ],
     rmbench: Annotated[
@@ -63,17 +65,19 @@ def reward_bias(
     from burnish.bench.loaders import load
 
     scorer = _scorer(target)
-    pairs = read_pairs(data)[:limit]
+    pairs, without = read_pairs(data)
     items = load("rmbench", rmbench) if rmbench is not None else []
 
     async def work() -> BiasReport:
-        return await bias_report(scorer, pairs, rmbench=items)
+        return await bias_report(scorer, pairs[:limit], rmbench=items)
 
     report = anyio.run(work)
     if as_json:
-        emit_json(asdict(report))
-    else:
-        print_report(report, str(data))
+        emit_json({**asdict(report), "verdict": report.verdict})
+        return 0
+    if without:
+        say(f"{without} rows of {data} are left out: a tie, or no winner")
+    print_report(report, str(data))
     return 0
 
 
@@ -86,32 +90,23 @@ def _scorer(target: str) -> Scorer:
     return RewardModelReward(RewardModelConfig(path=target, name="score", explain=False))
 
 
-def read_pairs(path: Path) -> list[Pair]:
-    """Pairs of a file; one line that names the row where something is missing."""
-    from burnish.bench.loaders.reading import read_rows, text_of
-    from burnish.rewards.models.term import Pair
+def read_pairs(path: Path) -> tuple[list[Pair], int]:
+    """The pairs of a file, and how many of its rows name no better response."""
+    from burnish.bench.bias_report import as_pairs
+    from burnish.bench.judge_rows import PAIRS, item_of
+    from burnish.bench.loaders.reading import read_sources
 
-    rows = read_rows(path, "pairs", [("prompt", "chosen", "rejected")])
-    if not rows:
-        raise UserError(f"{path} holds no pairs; expected rows with prompt, chosen and rejected.")
-    return [
-        Pair(Task(row.where, _prompt(row)), text_of(row, "chosen"), text_of(row, "rejected"))
-        for row in rows
-        if not row.values.get("tie")
-    ]
-
-
-def _prompt(row: Source) -> tuple[Message, ...]:
-    """A text, or chat messages."""
-    from burnish.bench.loaders.reading import text_of
-
-    given = row.values["prompt"]
-    if not isinstance(given, list):
-        return (Message("user", text_of(row, "prompt")),)
-    try:
-        return msgspec.convert(tuple(given), tuple[Message, ...])
-    except msgspec.ValidationError as error:
-        raise UserError(f"{row.where}: prompt is no text and no chat messages: {error}") from error
+    rows = read_sources(path)
+    for row in rows:
+        given = {name for name, value in row.values.items() if value is not None}
+        if not any(given.issuperset(pair) for pair in (*PAIRS, ("chosen", "rejected"))):
+            raise UserError(f"{row.where}: no pair; {EXPECTED}; got {', '.join(row.values)}.")
+    compared = [item_of(row) for row in rows if not row.values.get("tie")]
+    pairs = as_pairs(compared)
+    if not pairs:
+        got = f"; got {', '.join(rows[0].values)}" if rows else ""
+        raise UserError(f"{path}: no row says which response is better; {EXPECTED}{got}.")
+    return pairs, len(rows) - len(pairs)
 
 
 def print_report(report: BiasReport, source: str) -> None:
@@ -140,14 +135,16 @@ def print_report(report: BiasReport, source: str) -> None:
     out.print(table)
     say(
         "alone: accuracy of the attribute itself; agrees, opposes: accuracy where the chosen or the "
-        "rejected response has more of it; planted: accuracy when it is put on the rejected one; flips: "
-        "decisions that change when it is put on the chosen one instead; paid: what planting it adds, in deviations of the scores; probe: AUC of a "
-        "linear probe on hidden states (0.5: it is not there)",
+        "rejected response has more of it; planted: accuracy when it is put on the rejected one; "
+        "flips: decisions that change when it is put on the chosen one instead; paid: what planting "
+        "it adds, in deviations of the scores; probe: AUC of a linear probe on hidden states (0.5: "
+        "it is not there)",
         style="bright_black",
     )
     if report.rmbench is not None:
         levels = "  ".join(f"{name} {number(value)}" for name, value in report.rmbench.items())
         say(f"RM-Bench  {levels}")
+    say(report.verdict, style="bold")
 
 
 def _share(estimate: Any) -> str:
