@@ -53,6 +53,25 @@ def observed(observer: Callable[[Activity], None]) -> Iterator[None]:
         _observers.remove(observer)
 
 
+def told_every(
+    seconds: float, tell: Callable[[Activity, float], None]
+) -> Callable[[Activity], None]:
+    """An observer that tells of what advances, at most every so many seconds.
+
+    `tell` gets the activity and the seconds since the observer was made.
+    """
+    began = told = time.monotonic()
+
+    def observer(activity: Activity) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if activity.total and now - told >= seconds:
+            told = now
+            tell(activity, now - began)
+
+    return observer
+
+
 @contextmanager
 def waiting_for(label: str, unit: str = "", total: int = 0) -> Iterator[Activity]:
     """Inside, the process waits for what the label names; `total` is how many units it takes."""

@@ -56,6 +56,17 @@ def test_a_run_is_evaluated_on_its_own_task(typed: Type, here: Path) -> None:
     assert other == level_1.rows() != own
 
 
+def test_a_log_hears_how_far_it_is(
+    typed: Type, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "held out" not in typed("eval", "tiny", "tiny", "--prompts", 4).err
+    monkeypatch.setattr("burnish.cli.eval.TELL_S", 0.0)
+    told = typed("eval", "tiny", "tiny", "--prompts", 4).err
+    assert "held out: 4 of 4 prompts, " in told
+    assert "held out: reward digit, 4 of 4 answers, " in told
+    assert "held out" not in typed("eval", "tiny", "tiny", "--prompts", 4, "--json").err
+
+
 def test_a_model_alone_has_no_task(typed: Type, here: Path) -> None:
     done = typed("eval", "tiny")
     assert done.code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,8 @@ from burnish.texts import counted
 SHOWN = 3
 """Answers that are printed."""
 OUTSIDE = 3
+TELL_S = 10.0
+"""How often a log hears how far it is."""
 
 
 def eval_(
@@ -78,7 +81,7 @@ def eval_(
     run = _run_folder(model)
     task, rewards = _task(typed, reward, data, run)
     lm = open_model(str(run or model), api_key_env)
-    with err.status("answering and scoring ..."):
+    with err.status("answering and scoring ..."), _progress(quiet=as_json):
         found = evaluate(
             lm, task, rewards=rewards, prompts=prompts, max_tokens=max_tokens, part=part
         )
@@ -92,6 +95,18 @@ def eval_(
     else:
         _print(record, found.rows())
     return 0 if record["valid"] else OUTSIDE
+
+
+def _progress(*, quiet: bool) -> AbstractContextManager[None]:
+    """Lines in a log: `held out: 40 of 100 prompts, 12 s`; a terminal has its spinner."""
+    from burnish.activity import Activity, observed, told_every
+    from burnish.training.events import Evaluating
+
+    def tell(activity: Activity, seconds: float) -> None:
+        done = Evaluating(0, activity.label, activity.done, activity.total, seconds)
+        err.print(one_line(f"held out: {done}"), soft_wrap=True, markup=False)
+
+    return nullcontext() if quiet or err.is_terminal else observed(told_every(TELL_S, tell))
 
 
 def _run_folder(model: str) -> Path | None:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from burnish.activity import Activity, moved, observed, waiting_for
+from burnish.activity import Activity, moved, observed, told_every, waiting_for
 from burnish.config.schema import Checkpoint, Config, Optimiser
 from burnish.errors import (
     BurnishError,
@@ -500,17 +500,13 @@ class Trainer:
 
     def _teller(self, step: int) -> Callable[[Activity], None]:
         """Tells how far the evaluation is, at most every `TELL_S`."""
-        began = told = time.monotonic()
 
-        def tell(activity: Activity) -> None:
-            nonlocal told
-            now = time.monotonic()
-            if self.world.is_main and activity.total and now - told >= TELL_S:
-                told = now
+        def tell(activity: Activity, seconds: float) -> None:
+            if self.world.is_main:
                 done, total = activity.done, activity.total
-                self.tell(Evaluating(step, activity.label, done, total, now - began))
+                self.tell(Evaluating(step, activity.label, done, total, seconds))
 
-        return tell
+        return told_every(TELL_S, tell)
 
     def _when(self) -> str:
         return f"after step {self.state.step}" if self.state.step else "before training"
