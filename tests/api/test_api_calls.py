@@ -113,6 +113,16 @@ def test_runs_are_evaluated_and_compared(tmp_path: Path, monkeypatch: pytest.Mon
     assert both.settings == {"run.seed": (1, 2)}
     assert both.verdict in repr(both)
     assert "run.seed" in both._repr_html_()
+    three = burnish.train("tiny", "task.level=2", seed=1, **small)
+    table = burnish.compare(one, two.name, three.folder)
+    assert [[run.seed for run in group.runs] for group in table.groups] == [[1, 2], [1]]
+    assert table.groups[table.baseline].runs[0].name == one.folder.name
+    other = burnish.compare(one, two, three, baseline=three.folder.name)
+    assert other.groups[other.baseline].runs[0].name == three.folder.name
+    with pytest.raises(UserError, match="is given twice"):
+        burnish.compare(one, two, one)
+    with pytest.raises(UserError, match="run 3: got 3"):
+        burnish.compare(one, two, 3)  # type: ignore[call-overload]
 
 
 def test_a_run_with_a_reward_of_another_process_is_evaluated_with_the_reward_given_again(

@@ -1,13 +1,14 @@
-"""One line each: sample a model, evaluate it on tasks, compare two runs."""
+"""One line each: sample a model, evaluate it on tasks, compare runs."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from burnish.arguments import as_list, as_path, as_seed, as_text, as_whole, as_w
 from burnish.bench.evaluate import Evaluation
 from burnish.bench.evaluate import evaluate as evaluate_tasks
 from burnish.bench.held_out import RunComparison, compare_runs
+from burnish.bench.run_table import RunTable, run_table
 from burnish.config.given import PYTHON
 from burnish.config.recipes import Asked, all_recipes, change, resolve
 from burnish.errors import UserError
@@ -307,7 +309,10 @@ def _evaluated(
     return resolve(["grpo"], as_settings(given), PYTHON), is_rows
 
 
-# --- compare two runs
+# --- compare runs
+
+
+AnyRun = Run | RunState | str | Path
 
 
 @dataclass(frozen=True)
@@ -359,29 +364,57 @@ class Compared:
         )
 
 
+@overload
+def compare(run_a: AnyRun, run_b: AnyRun, *, step: int | None = None) -> Compared: ...
+
+
+@overload
 def compare(
-    run_a: Run | RunState | str | Path,
-    run_b: Run | RunState | str | Path | None = None,
-    *,
+    run_a: AnyRun,
+    run_b: AnyRun,
+    run_c: AnyRun,
+    *more: AnyRun,
     step: int | None = None,
-) -> Compared:
-    """Which of two runs is better on the same held-out prompts: a paired test with an interval.
+    baseline: str = "",
+) -> RunTable: ...
+
+
+def compare(
+    run_a: AnyRun,
+    run_b: AnyRun | None = None,
+    *more: AnyRun,
+    step: int | None = None,
+    baseline: str = "",
+) -> Compared | RunTable:
+    """Which runs are better on held-out prompts: two by a paired test, more as a table over seeds.
 
     A run is a `Run`, its name or folder, or one of a sweep's `runs`; `sweep(...).table` compares all
-    of a sweep. `step`: after so many steps; by default after the last evaluation of each.
+    of a sweep. `step`: after so many steps; by default after the last evaluation of each. Of three
+    or more, runs that differ only in their seed are one group, and `baseline` (a run's name or a
+    group's label, else the first) is what the others are compared with.
 
     >>> other = train("tiny", "steps=1", name="second", evaluation={"prompts": 4}, show=False)
     >>> compare("first", "second").difference is not None
     True
+    >>> third = train("tiny", "steps=1", name="third", evaluation={"prompts": 4}, seed=2, show=False)
+    >>> [len(group.runs) for group in compare("first", "second", third).groups]
+    [1, 2]
     """
     if step is not None:
         step = as_whole("step", step, low=0)
-    one, two = _as_run("run_a", run_a), _as_run("run_b", run_b)
-    with (
-        RunStore.open(one.folder, read_only=True) as a,
-        RunStore.open(two.folder, read_only=True) as b,
-    ):
-        return Compared(compare_runs(a, b, step=step))
+    if as_text("baseline", baseline) and not more:
+        raise refused("baseline", baseline, "three or more runs beside it")
+    names = ["run_a", "run_b", *(f"run {place}" for place in range(3, 3 + len(more)))]
+    runs = [_as_run(name, run) for name, run in zip(names, (run_a, run_b, *more), strict=True)]
+    places = [run.folder.resolve() for run in runs]
+    for place, run in zip(places, runs, strict=True):
+        if more and places.count(place) > 1:
+            raise UserError(f"run '{run.folder.name}' is given twice; expected different runs.")
+    with ExitStack() as stack:
+        stores = [stack.enter_context(RunStore.open(r.folder, read_only=True)) for r in runs]
+        if more:
+            return run_table(stores, step=step, baseline=baseline)
+        return Compared(compare_runs(stores[0], stores[1], step=step))
 
 
 def _as_run(what: str, run: Any) -> Run:
