@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from cli_words import Type
 
+from burnish.api.config import Config
 from burnish.cli.init import starters
+from burnish.intervals import FEW
 from burnish.store import RunStatus, RunStore
+from burnish.tasks.config import build
 
 KINDS = ("distil", "dpo", "policy", "reward_model", "sft", "tools")
 
@@ -33,6 +36,14 @@ def test_what_is_written_trains_at_once(
     with RunStore.open(tmp_path / "runs" / "first", read_only=True) as store:
         assert store.status() is RunStatus.FINISHED
         assert store.steps() or len(store.metrics()["loss/total"]) == 3
+
+
+@pytest.mark.parametrize("kind", ["dpo", "reward_model", "sft"])
+def test_enough_rows_are_held_out_to_say_something(kind: str) -> None:
+    asked = Config.load(starters()[kind] / "my.toml").asked
+    config = asked.resolved.value
+    held_out = build(config.task, config.run.seed, asked.root).held_out(1000)
+    assert len(held_out) == config.evaluation.prompts >= FEW
 
 
 @pytest.mark.parametrize("kind", ["policy", "tools"])

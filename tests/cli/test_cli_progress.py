@@ -47,14 +47,22 @@ def test_reread_steps_and_kl_show_in_the_line() -> None:
     metrics = {"loss/kl": 0.0123, "loss/entropy": -0.002, "reward/correct/mean": 0.5}
     line = step_line(step_done(0, metrics=metrics, reused=True))
     assert line == (
-        "step 1/3  useful 5/8  reward correct 0.500  kl 0.0123  other terms entropy -0.0020  "
+        "step 1/3  useful 5/8  reward correct 0.500  kl 0.0123  entropy loss -0.0020  "
         "tokens/s reread  left 2 min 10 s"
     )
 
 
 def test_what_is_said_about_a_term_is_no_term() -> None:
     metrics = {"loss/sft": 1.65, "loss/sft/coefficient": 0.3, "loss/sft/held_out_nll": 5.49}
-    assert "other terms sft 1.6500  tokens/s" in step_line(step_done(0, metrics=metrics))
+    assert "  sft loss 1.6500  tokens/s" in step_line(step_done(0, metrics=metrics))
+
+
+def test_the_terms_of_a_loss_read_as_words_and_the_only_one_is_not_repeated() -> None:
+    metrics = {"loss/total": 0.7, "loss/preference": 0.69, "loss/centring": 0.01}
+    line = step_line(step_done(0, metrics=metrics))
+    assert "loss 0.7000  preference loss 0.6900, centring loss 0.0100  " in line
+    alone = step_line(step_done(0, metrics={"loss/total": 0.7, "loss/preference": 0.7}))
+    assert "loss 0.7000  tokens/s" in alone
 
 
 def test_one_reward_is_not_repeated_as_its_own_part() -> None:
@@ -70,7 +78,7 @@ def test_names_of_rewards_are_no_markup_and_steer_no_terminal() -> None:
     assert isinstance(screen.file, io.StringIO)
     text = screen.file.getvalue()
     assert "a[/b]\\x1b[2J 0.500, [red]c 0.250" in text
-    assert "x[/y] 0.1250" in text
+    assert "x[/y] loss 0.1250" in text
 
 
 def test_the_live_view_runs_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

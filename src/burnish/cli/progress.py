@@ -177,6 +177,8 @@ class Column(NamedTuple):
     rank: int
 
 
+TERMS = "loss terms"
+"""The one column whose text names what it counts: a line has it without a title."""
 COLUMNS = (
     Column("stage", lambda e: e.stage, 1),
     Column("step", lambda e: f"{e.step + 1}/{e.steps}", 0),
@@ -186,7 +188,7 @@ COLUMNS = (
     Column("loss", lambda e: loss_text(e.metrics), 0),
     Column("surrogate", lambda e: surrogate_text(e.metrics), 3),
     Column("kl", lambda e: number(e.metrics.get("loss/kl"), 4), 4),
-    Column("other terms", lambda e: other_terms(e.metrics), 8),
+    Column(TERMS, lambda e: loss_terms(e.metrics), 8),
     Column("gradient", lambda e: number(e.metrics.get("optimiser/gradient_norm")), 2),
     Column("entropy", lambda e: number(e.metrics.get("policy/entropy"), 2), 5),
     Column("clipped", lambda e: share(e.metrics.get("policy/clipped_share")), 6),
@@ -200,8 +202,8 @@ COLUMNS = (
 
 def step_line(event: StepDone) -> str:
     """A step as one line of text; numbers that it does not have are left out."""
-    cells = [(c.title, c.text(event)) for c in COLUMNS]
-    return "  ".join(f"{title} {text}" for title, text in cells if text not in ("", "-"))
+    cells = [("" if c.title == TERMS else f"{c.title} ", c.text(event)) for c in COLUMNS]
+    return "  ".join(f"{title}{text}" for title, text in cells if text not in ("", "-"))
 
 
 def step_table(events: list[StepDone], width: int) -> Table:
@@ -255,10 +257,11 @@ def mismatch_text(metrics: Mapping[str, float]) -> str:
     return f"{found:.2g}" if found >= ROUNDING else "-"
 
 
-def other_terms(metrics: Mapping[str, float]) -> str:
-    """Auxiliary terms of the loss beside the surrogate and the KL.
+def loss_terms(metrics: Mapping[str, float]) -> str:
+    """`preference loss 0.6931`: terms of the loss beside the surrogate and the KL.
 
-    `loss/sft/coefficient` and its like say something about a term and are none.
+    `loss/sft/coefficient` and its like say something about a term and are none. The only term of a
+    loss that is shown as such is not repeated.
     """
     known = ("total", "surrogate", "kl")
     terms = {k.removeprefix("loss/"): v for k, v in metrics.items() if k.startswith("loss/")}
@@ -267,7 +270,9 @@ def other_terms(metrics: Mapping[str, float]) -> str:
         for k, v in terms.items()
         if k not in known and ("/" not in k or k.partition("/")[0] not in terms)
     }
-    return ", ".join(f"{name} {number(value, 4)}" for name, value in others.items())
+    if loss_text(metrics) != "-" and list(others.values()) == [metrics.get("loss/total")]:
+        return ""
+    return ", ".join(f"{name} loss {number(value, 4)}" for name, value in others.items())
 
 
 def held_out_line(event: Any, part: str = "") -> str:
