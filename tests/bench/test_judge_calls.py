@@ -115,3 +115,22 @@ def test_a_proxy_that_reads_rubrics_is_counted(tmp_path):
         assert (
             counted(recipe(tmp_path, text.format(more=more, model="http://127.0.0.1:9/v1#m"))) == []
         )
+
+
+@pytest.mark.parametrize(
+    ("rate", "limits", "named"),
+    [
+        (12, "", ""),  # three groups of four calls begin within the first minute
+        (11, "", "rollout.score_timeout_s is 60"),
+        (6, "deadline_s = 90", "rollout.score_timeout_s is 60"),
+        (5, "deadline_s = 90", "rollout.score_timeout_s is 60 and deadline_s of the judge is 90"),
+    ],
+)
+def test_a_rate_that_makes_groups_wait_past_a_deadline_is_said(tmp_path, rate, limits, named):
+    text = (
+        'kind = "judge"\nwith = "point"\nmodel = "http://127.0.0.1:9/v1#m"\n'
+        f"requests_per_minute = {rate}\n{limits}"
+    )
+    lines = all_texts(counted(recipe(tmp_path, text)), 10)
+    assert len(lines) == (2 if named else 1)
+    assert named in lines[-1]

@@ -86,7 +86,7 @@ def test_a_deadline_is_a_status():
     assert (reward.status, reward.value, reward.reason) == (
         "timeout",
         None,
-        "no score within 0.05 s",
+        "no score within 0.05 s (in a run: rollout.score_timeout_s)",
     )
 
 

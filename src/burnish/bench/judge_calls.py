@@ -10,6 +10,7 @@ are equal, questions that are in the cache and gates in front of a judge save so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,7 +57,7 @@ class JudgeCalls(NamedTuple):
     is_replayed: bool
     """Answered from a record: nothing is called."""
     warning: str
-    """Where the judge's budget will end before the run does."""
+    """Where the judge's budget will end before the run does, or its rate outlast a deadline."""
 
 
 class _Asked(NamedTuple):
@@ -127,7 +128,27 @@ async def _count(config: Config, reward: JudgedConfig, task: Task, base: str | P
         evaluations=in_evaluations,
         has_cache=bool(getattr(judge, "cache", "")),
         is_replayed=_model(judge).startswith("replay:"),
-        warning=run.warning(limits),
+        warning=run.warning(limits) or _rate_warning(config, judge, asked.calls),
+    )
+
+
+def _rate_warning(config: Config, judge: Any, group: int) -> str:
+    """Where the rate of requests makes groups wait longer than a deadline allows."""
+    rate = getattr(judge, "requests_per_minute", None)
+    if rate is None or not isinstance(config.train, PolicyTrain):
+        return ""
+    calls = group * min(config.rollout.prompts, config.rollout.score_concurrency)
+    # A sliding minute: the first `rate` calls begin at once, the next ones a minute later.
+    wait_s = 60 * (math.ceil(calls / rate) - 1)
+    limits = {"rollout.score_timeout_s": config.rollout.score_timeout_s}
+    if getattr(judge, "deadline_s", None) is not None:
+        limits["deadline_s of the judge"] = judge.deadline_s
+    short = [f"{name} is {limit:g}" for name, limit in limits.items() if limit <= wait_s]
+    if not short:
+        return ""
+    return (
+        f"{calls:,} calls of groups scored together at requests_per_minute={rate:g} take {wait_s:,} s "
+        f"or more, and {' and '.join(short)}: late answers have no value. Set more than {wait_s:,} s."
     )
 
 

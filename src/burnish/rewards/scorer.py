@@ -119,7 +119,9 @@ async def _guarded(
     finally:
         advance(f"reward {scorer.name}", len(responses))
     if is_late:
-        return all_failed(Status.TIMEOUT, f"no score within {deadline_s:g} s")
+        return all_failed(
+            Status.TIMEOUT, f"no score within {deadline_s:g} s (in a run: rollout.score_timeout_s)"
+        )
     return _contract(scorer.name, responses, result)
 
 

@@ -119,6 +119,7 @@ def test_a_wrong_setting_of_the_user_is_not_swallowed():
 def test_a_call_past_its_deadline_is_a_timeout():
     heard = ask(JudgeModel(SlowLM("A", seconds=5), deadline_s=0.01))
     assert heard.status is Status.TIMEOUT
+    assert "no answer within 0.01 s (deadline_s)" in heard.reason
 
 
 def test_no_completion_and_a_broken_one_are_infra_errors():

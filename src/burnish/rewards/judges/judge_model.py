@@ -12,8 +12,8 @@ none. Nothing else makes a verdict: no reply, no number.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -315,8 +315,7 @@ class JudgeModel:
 
     async def _sampled(self, this: _Round) -> Reply:
         start = perf_counter()
-        # TimeoutError is one of the expected failures and gets its status where it is caught.
-        limit = nullcontext() if self.deadline_s is None else anyio.fail_after(self.deadline_s)
+        limit = anyio.move_on_after(math.inf if self.deadline_s is None else self.deadline_s)
         lm, messages, schema = self._voter(this), this.asked.messages, this.question.schema
         force = getattr(lm, "sample_json", None)
         with limit:
@@ -324,6 +323,8 @@ class JudgeModel:
                 completions = await lm.sample(messages, this.sampling)
             else:
                 completions = await force(messages, this.sampling, schema)
+        if limit.cancelled_caught:
+            raise TimedOut(f"{self.name}: no answer within {self.deadline_s:g} s (deadline_s)")
         seconds = perf_counter() - start
         if not completions:
             return Reply("", self.name, Finish.ERROR, seconds=seconds)
