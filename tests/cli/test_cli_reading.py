@@ -279,3 +279,16 @@ def test_a_run_without_answers_is_shown(typed: Type, tmp_path: Path) -> None:
     refused = typed("show", tmp_path / "run", "--sample", "train-1-1-1")
     assert refused.code == 2
     assert "sft learns given answers, which have no reward" in refused.err
+
+
+def test_agreement_of_rewards_is_that_of_one_step_in_any_order(typed: Type, tmp_path: Path) -> None:
+    means = {f"reward/{name}/mean": 0.5 for name in ("digits", "brief", "third")}
+    with RunStore.create(tmp_path / "runs" / "mine", {"steps": 2}, {}, recipe="grpo") as store:
+        old = {"reward/corr/digits~third": 0.9, "reward/conflict/digits~third": 0.1}
+        store.append_metrics(0, {**means, **old, "reward/corr/digits~brief": 0.7})
+        new = {"reward/corr/digits~brief": -0.25, "reward/conflict/digits~brief": 0.5}
+        store.append_metrics(1, {**means, **new})
+    shown = typed("show", tmp_path / "runs" / "mine").out
+    assert "opposite order, step 2" in shown
+    assert "-0.25 / 50%" in shown
+    assert "+0.90" not in shown  # the third reward had one value only in step 2

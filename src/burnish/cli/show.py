@@ -50,6 +50,7 @@ from burnish.texts import counted
 CUT = "length/truncated_share"
 LATE = 5
 """Steps at the end whose cut answers the summary looks at."""
+AGREEMENT = ("reward/corr/", "reward/conflict/")
 GROUPS = 3
 """Groups of the last step that the summary shows."""
 MOST = 10**9
@@ -311,13 +312,18 @@ def _print_held_out(store: RunStore) -> None:
 
 def _print_agreement(store: RunStore) -> None:
     """Correlation and conflict of every two rewards in the newest step that has them."""
-    newest = {name: points[-1].value for name, points in store.metrics().items() if points}
-    values = {name: value for name, value in newest.items() if value is not None}
-    names = agreeing(values)
+    last = {name: points[-1] for name, points in store.metrics().items() if points}
+    compared = [last[name].step for name in last if name.startswith(AGREEMENT)]
+    newest = max(compared, default=0)
+    # A pair that newer steps could not compare has a last point in an older one: left out.
+    values = {name: point.value for name, point in last.items() if point.step == newest}
+    names = agreeing([name for name, value in values.items() if value is not None])
     if not names:
         return
     say()
-    say("do the rewards agree? correlation / share of answers in opposite order, newest step")
+    say(
+        f"do the rewards agree? correlation / share of answers in opposite order, step {newest + 1}"
+    )
     titles = {name: escape(one_line(name)) for name in names}
     table = table_of("", *[titles[name] for name in names[1:]])
     for row, name in enumerate(names[:-1]):
@@ -327,8 +333,10 @@ def _print_agreement(store: RunStore) -> None:
 
 
 def _agreement(values: Mapping[str, float | None], first: str, second: str) -> str:
+    # Rewards stand in a pair's name in the order of the config, here in that of the alphabet.
     corr, conflict = (
-        values.get(f"reward/{kind}/{first}~{second}") for kind in ("corr", "conflict")
+        values.get(f"{kind}{first}~{second}", values.get(f"{kind}{second}~{first}"))
+        for kind in AGREEMENT
     )
     shown = "-" if corr is None else f"{corr:+.2f}"
     return f"{shown} / {'-' if conflict is None else f'{conflict:.0%}'}"
