@@ -373,6 +373,7 @@ def compare(
     run_a: AnyRun,
     run_b: AnyRun,
     run_c: AnyRun,
+    /,
     *more: AnyRun,
     step: int | None = None,
     baseline: str = "",

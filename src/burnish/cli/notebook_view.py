@@ -9,8 +9,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from burnish.api.run import sparkline
-from burnish.cli.progress import COLUMNS, LineView, Watch, held_out_line
+from burnish.cli.progress import COLUMNS, LineView, held_out_line
 from burnish.metrics import main_reward
+from burnish.step_warnings import Watch
 from burnish.texts import shown_path
 
 if TYPE_CHECKING:

@@ -113,12 +113,12 @@ def compare_page(a: tuple[str, Path], b: tuple[str, Path], asked: Asked) -> Comp
         found, problem = _compared((run_a, run_b), evaluations, asked.step)
         settings = (run_a.about.config, run_b.about.config)
     pairs = _ordered(found)
-    lines = (run_line(*a), run_line(*b))
+    runs = (run_line(*a), run_line(*b))
     end = asked.after + asked.limit
     return ComparePage(
-        a=lines[0],
-        b=lines[1],
-        labels=_labels(lines, *settings),
+        a=runs[0],
+        b=runs[1],
+        labels=_labels(runs, *settings),
         differs=_differences(*settings),
         names=names,
         curves={
