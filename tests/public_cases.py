@@ -148,7 +148,7 @@ ELSEWHERE = {
         "read_calls replay read_review write_review check_skill load_skill problems_of "
         "shipped_skills read_results benchmark load load_healthbench load_healthbench_marks "
         "load_alpaca_pairs load_ifeval load_judgebench load_lamp load_llmbar load_pandalm load_ppe "
-        "load_rewardbench2 load_rmbench"
+        "load_rewardbench2 load_rmbench load_bigbench_mistake load_mr_gsm8k load_processbench"
     ),
 }
 """Public functions that are walked through by tests of their own, and why not here."""
@@ -401,6 +401,19 @@ CASES = [
             "ddof": 1,
         },
         {"rewards": MISSING, "weights": OPTIONAL},
+    ),
+    Case(
+        policy.process_advantages,
+        {
+            "steps": REWARDS,
+            "groups": GROUPS,
+            "segments": [[0, 1], [0, -1], [0, 1], [0, 1]],
+            "mask": [[1, 1], [1, 1], [1, 1], [1, 0]],
+            "credit": "local",
+            "eps": 1e-6,
+            "ddof": 1,
+        },
+        {"steps": MISSING},
     ),
     Case(policy.informative_groups, {"advantages": ONE, "groups": GROUPS}),
     Case(
@@ -1220,6 +1233,11 @@ CASES = [
         {"rewards": [1.0, 0.5], "attribute": [3.0, 1.0]},
     ),
     Case(models.auc, {"scores": [0.1, 0.9], "labels": [0, 1]}),
+    Case(
+        models.step_value,
+        {"probabilities": [0.1, 0.9], "aggregate": "min"},
+        {"probabilities": "short"},
+    ),
     # Bench
     Case(bench.wilson, {"successes": 3, "count": 4}),
     Case(bench.mean_estimate, {"values": [0.0, 1.0]}, {"values": "short"}),
@@ -1245,6 +1263,40 @@ CASES = [
         bench.preference_rows,
         {"items": [Item("a", message("p"), responses_of("a", ["x", "y"]), (1,))]},
         {"items": "empty short"},
+    ),
+    Case(
+        bench.solution_rows,
+        {
+            "items": [
+                Item(
+                    "a",
+                    message("p"),
+                    responses_of("a", ["x"]),
+                    hidden={"steps": ["x"], "first_wrong": None},
+                )
+            ]
+        },
+        {"items": "empty short"},
+    ),
+    Case(
+        bench.first_flagged,
+        {"scores": [0.9, 0.2], "threshold": 0.5},
+        {"scores": "empty short"},
+    ),
+    Case(
+        bench.first_wrong_f1,
+        {"scores": [[0.9, 0.2], [0.8]], "first_wrong": [1, None], "threshold": 0.5},
+        {"first_wrong": "item_none"},
+    ),
+    Case(
+        bench.best_threshold,
+        {"scores": [[0.9, 0.2], [0.8]], "first_wrong": [1, None]},
+        {"first_wrong": "item_none"},
+    ),
+    Case(
+        bench.calibrated_f1,
+        {"scores": [[0.9, 0.2], [0.8]], "first_wrong": [1, None], "parts": [0, 1]},
+        {"first_wrong": "item_none"},
     ),
     Case(bench.accuracy, {"judged": JUDGED}, {"judged": "empty short"}),
     Case(bench.by_subset, {"judged": JUDGED}, {"judged": "empty short"}),

@@ -10,7 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from burnish.config.schema import DistilTrain, DpoTrain, RewardModelTrain
+from burnish.config.schema import (
+    DistilTrain,
+    DpoTrain,
+    ProcessRewardModelTrain,
+    RewardModelTrain,
+)
 from burnish.policy import components
 from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.config import VersusConfig
@@ -20,6 +25,7 @@ from burnish.rewards.judges.proxy_rubric import ProxyModelConfig, ProxyRubricCon
 from burnish.rewards.judges.rubric.scorer import RubricOptions
 from burnish.rewards.judges.skill_rm import SkillOptions
 from burnish.rewards.models.dir_term import DirTerm
+from burnish.rewards.models.process_reward import ProcessRewardModelConfig
 from burnish.rewards.models.reward import RewardModelConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,6 +60,11 @@ SETTINGS = {
     "skill_rm": (SkillOptions,),
     "dpo": (DpoTrain,),
     "reward_model": (RewardModelTrain, RewardModelConfig),
+    "process_reward_model": (
+        ProcessRewardModelTrain,
+        ProcessRewardModelConfig,
+        components.Stepwise,
+    ),
     "dir": (DirTerm,),
     "proxy_grm": (ProxyRubricConfig, ProxyModelConfig),
     "distil": (DistilTrain,),

@@ -11,6 +11,7 @@ import torch
 from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
 
 from burnish.bench import calibrated_f1
+from burnish.cli.entry import run as typed
 from burnish.config import Config, load
 from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
@@ -175,6 +176,17 @@ def test_labels_follow_from_the_first_wrong_step(tmp_path):
     finish(run_of(tmp_path, {"steps": 2}, run="first", rows=without))
     one, two = outcome(tmp_path / "labels"), outcome(tmp_path / "first")
     assert one["weights"] == two["weights"]
+
+
+def test_show_says_nothing_of_a_solution_that_only_a_sampled_answer_has(tmp_path, capsys):
+    finish(run_of(tmp_path, {"steps": 1}))
+    run = str(tmp_path / "run")
+    for words in [[], ["--step", "1"], ["--sample", "train-1-1-1"]]:
+        assert typed(["show", run, *words]) == 0
+        shown = capsys.readouterr().out
+        assert "step 1" in shown
+        for word in ("log-prob", "group's mean", "advantage", "useful groups"):
+            assert word not in shown, (words, shown)
 
 
 def solution(labels=None, **fields):

@@ -37,7 +37,11 @@ class FirstWrong(NamedTuple):
 
 
 def first_flagged(scores: Sequence[float], threshold: float = 0.5) -> int | None:
-    """The place of the first score below the threshold; None where there is none."""
+    """The place of the first score below the threshold; None where there is none.
+
+    >>> first_flagged([0.9, 0.2, 0.1])
+    1
+    """
     border = as_number("threshold", threshold)
     values = as_numbers("scores", scores)
     return next((place for place, value in enumerate(values) if value < border), None)
@@ -50,6 +54,10 @@ def first_wrong_f1(
 
     `scores` holds a list of step scores for each solution, higher for better steps; `first_wrong`
     the place of the first wrong step, or None where all are right.
+
+    >>> found = first_wrong_f1([[0.9, 0.2], [0.4, 0.1], [0.9]], [1, 1, None])
+    >>> found.wrong.value, found.right.value, round(found.f1.value, 3)
+    (0.5, 1.0, 0.667)
     """
     solutions = _solutions(scores, first_wrong)
     border = as_number("threshold", threshold)
@@ -61,6 +69,9 @@ def best_threshold(scores: Sequence[Any], first_wrong: Sequence[int | None]) -> 
 
     Without right solutions it is that of most wrong steps found, without wrong ones 0.5: nothing
     then says that a step has to be flagged.
+
+    >>> best_threshold([[0.9, 0.1], [0.7]], [1, None])
+    0.4
     """
     return _best(_solutions(scores, first_wrong))
 
@@ -72,6 +83,9 @@ def calibrated_f1(
 
     `parts` numbers each solution's part: two of them are a calibration and a test part that change
     places. No solution has a say in its own threshold.
+
+    >>> calibrated_f1([[0.9, 0.1], [0.7], [0.8, 0.2], [0.6]], [1, None, 1, None], [0, 0, 1, 1]).found
+    (True, True, True, True)
     """
     solutions = _solutions(scores, first_wrong)
     numbers = [as_whole("parts", part) for part in as_list("parts", parts)]

@@ -92,23 +92,23 @@ def print_sample(store: RunStore, sample: StoredSample) -> None:
     role = "" if trajectory.role == "policy" else f"  role {trajectory.role}"
     say(f"tokens    {counts(spans)}; {sum(trajectory.loss_mask)} trained")
     say(f"finish    {trajectory.finish.value}   weight version {trajectory.weight_version}{role}")
-    if trajectory.logprobs and not is_pair(sample):
+    if trajectory.logprobs and not is_given(sample):
         mean = sum(trajectory.logprobs) / len(trajectory.logprobs)
         say(f"log-prob  {number(mean)} a token, lowest {number(min(trajectory.logprobs))}")
     say(f"task      {sample.task.id}{_fields(sample)}")
     out.print(reward_tree(sample.reward))
-    if not is_pair(sample):
+    if not is_given(sample):
         _print_advantage(store, sample)
 
 
-def is_pair(sample: StoredSample) -> bool:
-    """True for a pair with a label: it was not sampled, so it has no log-probs and no advantage."""
-    return sample.trajectory.role == "pair"
+def is_given(sample: StoredSample) -> bool:
+    """True for a labelled pair or solution: not sampled, so it has no log-probs and no advantage."""
+    return sample.trajectory.role in ("pair", "solution")
 
 
 def useful_groups(groups: Mapping[str, Sequence[StoredSample]]) -> str:
-    """`useful groups 2/4`; empty where samples are pairs, which are not compared in groups."""
-    if all(is_pair(sample) for group in groups.values() for sample in group):
+    """`useful groups 2/4`; empty where samples were given with labels, and no group is compared."""
+    if all(is_given(sample) for group in groups.values() for sample in group):
         return ""
     return f"useful groups {sum(map(teaches, groups.values()))}/{len(groups)}"
 
@@ -170,7 +170,7 @@ def _table(store: RunStore, samples: Sequence[StoredSample], *, with_prompt: boo
     table.add_column("reward", justify="right", no_wrap=True)
     if has_parts:
         table.add_column("parts", overflow="fold", max_width=20 if with_prompt else 36)
-    has_advantage = not all(map(is_pair, samples))
+    has_advantage = not all(map(is_given, samples))
     if has_advantage:
         table.add_column("advantage", justify="right", no_wrap=True)
     if has_cut:

@@ -135,7 +135,11 @@ class ProcessRewardModelReward(TrainedModelReward[ProcessRewardModelConfig]):
 
 
 def step_value(probabilities: Sequence[float], aggregate: str = "min") -> float:
-    """One value from the probabilities of an answer's steps: `min`, `product`, `last` or `mean`."""
+    """One value from the probabilities of an answer's steps: `min`, `product`, `last` or `mean`.
+
+    >>> step_value([0.5, 0.25, 0.8])
+    0.25
+    """
     as_word("aggregate", aggregate, AGGREGATES)
     values = [
         as_number("probabilities", one, low=0, high=1)
