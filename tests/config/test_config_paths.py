@@ -65,3 +65,14 @@ def test_the_files_and_the_model_of_a_judge(tmp_path: Path) -> None:
         "smollm2": "smollm2",
         "http://127.0.0.1:1/v1#m": "http://127.0.0.1:1/v1#m",
     }
+
+
+def test_a_critics_folder_becomes_absolute_and_a_shipped_model_stays(tmp_path: Path) -> None:
+    (tmp_path / "rewards").mkdir()
+    table = RECIPE | {"policy": {"advantage": "gae", "critic": {"kind": "separate"}}}
+    for given, wanted in (("rewards", str(tmp_path / "rewards")), ("tiny", "tiny"), ("", "")):
+        table["policy"]["critic"]["path"] = given
+        config = rooted(load(Config, table).value, tmp_path)
+        assert config.policy.critic.path == wanted
+    typed = load(Config, table, ["policy.critic=separate"]).value
+    assert rooted(typed, tmp_path).policy.critic.path == ""

@@ -20,6 +20,7 @@ from burnish.policy import (
     Recipe,
     ReferenceFrozen,
     RewardBatch,
+    SeparateCritic,
     SharedCritic,
     SignConflict,
     TriFactor,
@@ -247,3 +248,32 @@ def test_a_loss_without_the_critics_values_is_refused():
     given = LossBatch(ones, ones, ones, ones, ones, ones, torch.ones(1))
     with pytest.raises(ArgumentError, match=r"values_BT: got none, expected \(1, 2\)"):
         loss(ppo(), given)
+
+
+def test_a_separate_critic_adds_nothing_to_the_policys_loss():
+    logp = torch.tensor([[-1.0, -2.0]], dtype=torch.float64, requires_grad=True)
+    values = torch.tensor([[0.5, 0.25]], dtype=torch.float64, requires_grad=True)
+    given = LossBatch(
+        logp_BT=logp,
+        old_logp_BT=logp.detach(),
+        mask_BT=torch.ones(1, 2, dtype=torch.bool),
+        advantages_B=f64([[1.0, -0.5]]),
+        low_B=f64([0.2]),
+        high_B=f64([0.2]),
+        keep_B=torch.tensor([True]),
+        values_BT=values,
+        old_values_BT=values.detach(),
+        returns_BT=f64([[1.0, 1.0]]),
+    )
+    apart, shared = loss(ppo(SeparateCritic()), given), loss(ppo(SharedCritic()), given)
+    assert "value" not in apart.parts
+    assert apart.total.item() == apart.parts["surrogate"].item() == pytest.approx(-0.25)
+    # 0.1 of the mean of 0.5 (0.5 - 1)^2 and 0.5 (0.25 - 1)^2.
+    assert (shared.total - apart.total).item() == pytest.approx(0.1 * (0.125 + 0.28125) / 2)
+    assert torch.autograd.grad(apart.total, values, allow_unused=True)[0] is None
+
+
+def test_the_settings_of_a_separate_critic_are_refused_out_of_range():
+    for key, value in (("learning_rate", -1e-5), ("learning_rate", NAN), ("clip", -0.1)):
+        with pytest.raises(ArgumentError, match=f"{key}: got"):
+            SeparateCritic(**{key: value})
