@@ -3,8 +3,8 @@
     python docs/make_pictures.py                    train two small runs, then take the pictures
     python docs/make_pictures.py --runs FOLDER      take them from the runs of an earlier time
 
-Two runs of the embedded model on small sums (some minutes each on two cores) and one toy run with
-a planted length reward for the audit. Needs playwright, Pillow and a Chromium (BURNISH_CHROMIUM).
+Two runs of the embedded model on small sums (some minutes each on two cores), one that learns a
+reward model from pairs, and one toy run with a planted length reward for the audit. Needs playwright, Pillow and a Chromium (BURNISH_CHROMIUM).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ READY = "#page:not([aria-busy]) h1"
 RUNS = {"sums-seed-1": "2e-5", "sums-seed-2": "1e-5"}
 """Names and learning rates."""
 FLAWED = "paid-by-length"
+PAIRED = "reward-model"
 
 RECIPE = """
 steps = 12
@@ -94,6 +95,7 @@ SHOTS = (
     Shot("group", "/run/sums-seed-1/group?step=6&key=6.0", height=760),
     Shot("answer", "/run/sums-seed-1/sample?id=6/train/4", height=760, press="2"),
     Shot("samples", "/run/sums-seed-1/samples?sort=reward&split=train"),
+    Shot("pairs", f"/run/{PAIRED}/pairs", height=1000),
     Shot("audit", f"/run/{FLAWED}/audit", height=1100),
     Shot("compare", "/compare?a=sums-seed-1&b=sums-seed-2", height=1100),
     Shot("dark", "/run/sums-seed-1", theme="dark"),
@@ -124,6 +126,9 @@ def make_runs(folder: Path) -> None:
         if not (folder / name).is_dir():
             words = [f"run.name={name}", f"run.seed={seed}", f"optimiser.learning_rate={rate}"]
             burnish("train", recipe.name, *words, "--quiet", "--runs", ".", folder=folder)
+    if not (folder / PAIRED).is_dir():
+        words = [f"run.name={PAIRED}", "steps=6", "evaluation.prompts=24"]
+        burnish("train", "reward_model", *words, "--quiet", "--runs", ".", folder=folder)
     if not (folder / FLAWED).is_dir():
         sys.path.insert(0, str(ROOT))
         from studies.audit.hacks import train
