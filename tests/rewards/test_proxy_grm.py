@@ -176,6 +176,27 @@ def test_nothing_but_the_rubric_reaches_the_proxy(order, missing, inner, nested,
         "The best answer is (1)",
         "The first is better",
         "Choose the second.",
+        "Response 1 is more accurate.",
+        "The second response is clearly less helpful",
+        "Response B seems clearer.",
+        "Rеsponse 1 is bеtter.",  # Cyrillic е
+        "Response А wins",  # Cyrillic А
+        "Rεsponse 2 is bεtter",  # Greek ε
+        "Antwort 1 ist besser.",
+        "Die zweite Antwort ist deutlich schlechter",
+        "Bevorzuge Antwort B",
+        "Die bessere ist Antwort 2",
+        "La réponse 1 est meilleure.",
+        "La première réponse est plus précise",
+        "Choisis la réponse 2",
+        "La respuesta 2 es mejor.",
+        "La segunda respuesta es claramente peor",
+        "Elige la respuesta A",
+        "回答1更好",
+        "第二个回答更准确。",
+        "更好的是回答2",
+        "选择答案A",
+        "前者优于后者",
     ],
 )
 def test_a_rubric_that_names_a_winner_is_found(sentence):
@@ -211,6 +232,19 @@ def test_a_rubric_that_names_a_winner_is_found(sentence):
         "The answer is first checked for facts.",
         "Choose one.",
         "The answer is -1 or 12.",
+        "The response is more accurate if it names dates.",
+        "A response that is clearer is better.",
+        "More accurate dates are worth 2 points, clearer names 1.",
+        "Die beste Antwort nennt Quellen (60%).",
+        "Erstens: Ist die Antwort richtig? Zweitens: Ist sie kurz?",
+        "Vergleiche Antwort 1 und Antwort 2: welche ist besser belegt?",
+        "La meilleure réponse cite 2 sources.",
+        "Compare la réponse 1 et la réponse 2 : laquelle est meilleure ?",
+        "La mejor respuesta da 1 punto por cada fuente correcta.",
+        "更好的回答会给出来源（60%）。",
+        "比较回答1和回答2：哪个更好？",
+        "准确性 60%，清晰度 40%。",
+        "Факты важнее стиля (60%).",
     ],
 )
 def test_a_rubric_about_criteria_is_no_leak(rubric):
@@ -218,7 +252,7 @@ def test_a_rubric_about_criteria_is_no_leak(rubric):
 
 
 @pytest.mark.parametrize(
-    "text", ["response ", "the first ", "1 or 2 ", "better ", "response 1 a ", "\n", " ", "-", "winner is"]
+    "text", ["response ", "the first ", "1 or 2 ", "better ", "response 1 a ", "antwort 1 ", "回答1", "mejor la ", "\n", " ", "-", "winner is"]
 )  # fmt: skip
 def test_a_long_rubric_is_read_in_no_time(text):
     start = time.process_time()
