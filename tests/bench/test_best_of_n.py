@@ -46,7 +46,21 @@ def test_a_random_reward_gains_nothing_and_the_gold_itself_only_rises() -> None:
     assert rising == sorted(rising)
 
 
+def test_a_hundred_thousand_answers_take_a_blink_and_stay_exact() -> None:
+    count = 100_000
+    rewards = [float((i * 7919) % count) for i in range(count)]
+    flat = [0.0] * count
+    for points in (best_of_n_curve([rewards], [rewards]), best_of_n_curve([flat], [rewards])):
+        assert points[0].gold.value == pytest.approx((count - 1) / 2)
+    # The expected largest of n of 0 .. N - 1 is n (N + 1) / (n + 1) - 1.
+    for point in best_of_n_curve([rewards], [rewards]):
+        assert point.reward.value == pytest.approx(point.n * (count + 1) / (point.n + 1) - 1)
+
+
 def test_bad_input_is_refused() -> None:
+    for sizes in (None, 3, "12"):
+        with pytest.raises(ArgumentError, match="sizes"):
+            best_of_n_curve([[1, 2]], [[1, 2]], sizes)  # type: ignore[arg-type]
     for rewards, gold in (([], []), ([[]], [[]]), ([[1, 2]], [[1]]), ([[float("nan")]], [[1]])):
         with pytest.raises(ArgumentError):
             best_of_n_curve(rewards, gold)

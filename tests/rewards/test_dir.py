@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
 from burnish.records import Message, Task
 from burnish.rewards.models import (
     Attribute,
@@ -66,6 +66,12 @@ batches = st.builds(drawn, st.integers(0, 10_000), st.integers(2, 40), st.intege
 
 
 # CLUB.
+
+
+@pytest.mark.parametrize("name", ["head_width", "classes"])
+def test_a_head_that_would_fill_the_memory_is_refused(name):
+    with pytest.raises(ArgumentError, match=f"{name}: got .*65536"):
+        BiasSettings(**{name: 10**9})
 
 
 def test_worked_number_of_club():

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_samples import make_reward, make_sample, make_step
 
-from burnish.errors import StoreError, UserError
+from burnish.errors import ArgumentError, StoreError, UserError
 from burnish.records import Author, Evidence, Reward, Span, Status, Visibility
 from burnish.store import RunStatus, RunStore, StoredSample
 from burnish.store.sample import COLUMNS, decode, encode, flatten
@@ -230,6 +230,12 @@ def test_a_sample_is_found_by_id_by_beginning_and_by_trajectory(store: RunStore)
         store.sample("13")
     with pytest.raises(UserError, match="has no sample ''"):
         store.sample("")
+
+
+@pytest.mark.parametrize("reference", [None, 3, b"train-1-1-1"])
+def test_what_is_no_name_of_a_sample_is_one_line(store: RunStore, reference: object) -> None:
+    with pytest.raises(ArgumentError, match="reference: got "):
+        store.sample(reference)  # type: ignore[arg-type]
 
 
 def test_a_sample_has_one_name_for_people(store: RunStore) -> None:

@@ -10,6 +10,7 @@ log n - (n - 1) / n nats, which is the axis that over-optimisation is drawn agai
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -43,32 +44,56 @@ def best_of_n_curve(
     most = min(len(mine) for mine in prompts)
     if not most:
         raise refused("rewards", rewards, "at least one answer a prompt")
-    wanted = [as_whole("sizes", n, low=1, high=most) for n in sizes] or _doublings(most)
-    return [
-        Point(
-            n,
-            math.log(n) - (n - 1) / n,
-            mean_estimate([_expected(mine, mine, n) for mine in prompts]),
-            mean_estimate([_expected(*both, n) for both in zip(prompts, truths, strict=True)]),
-        )
-        for n in wanted
-    ]
+    given = as_list("sizes", sizes)
+    wanted = [as_whole("sizes", n, low=1, high=most) for n in given] or _doublings(most)
+    picked = [_picked(*both) for both in zip(prompts, truths, strict=True)]
+    points = []
+    for n in wanted:
+        each = [_expected(places, n) for places in picked]
+        distance = math.log(n) - (n - 1) / n
+        means = ([pair[side] for pair in each] for side in (0, 1))
+        points.append(Point(n, distance, *map(mean_estimate, means)))
+    return points
 
 
 def _doublings(most: int) -> list[int]:
     return [2**power for power in range(int(math.log2(most)) + 1)]
 
 
-def _expected(rewards: Sequence[float], values: Sequence[float], n: int) -> float:
-    """The mean value of the answer with the highest reward, over all draws of n answers."""
-    order = sorted(range(len(rewards)), key=lambda i: rewards[i])
-    draws = math.comb(len(rewards), n)
-    total, place = 0.0, 0
-    while place < len(order):
-        # Answers with one reward: drawn together with lower ones only, each is as likely.
-        tied = [i for i in order[place:] if rewards[i] == rewards[order[place]]]
-        upto = place + len(tied)
-        share = (math.comb(upto, n) - math.comb(place, n)) / draws
-        total += share * sum(values[i] for i in tied) / len(tied)
-        place = upto
-    return total
+class _Picked(NamedTuple):
+    """Answers with one reward, lowest first: how many there are up to them, and their means."""
+
+    upto: int
+    reward: float
+    gold: float
+
+
+def _picked(rewards: Sequence[float], gold: Sequence[float]) -> list[_Picked]:
+    """A prompt's answers by their reward; those with equal rewards are one entry."""
+    pairs = sorted(zip(rewards, gold, strict=True), key=lambda pair: pair[0])
+    found: list[_Picked] = []
+    for reward, tied in itertools.groupby(pairs, key=lambda pair: pair[0]):
+        values = [value for _, value in tied]
+        before = found[-1].upto if found else 0
+        found.append(_Picked(before + len(values), reward, math.fsum(values) / len(values)))
+    return found
+
+
+def _expected(places: Sequence[_Picked], n: int) -> tuple[float, float]:
+    """Mean reward and gold score of the answer with the highest reward, over all draws of n.
+
+    All of n draws lie among the lowest m of N answers with the chance `C(m, n) / C(N, n)`, which a
+    walk down from m = N multiplies up, `C(m - 1, n) / C(m, n) = (m - n) / m`: no large numbers.
+    """
+    rewards, golds, chance = [], [], 1.0
+    for place in range(len(places) - 1, -1, -1):
+        below, share = places[place - 1].upto if place else 0, chance
+        for m in range(places[place].upto, below, -1):
+            chance *= max(m - n, 0) / m
+        if not below:
+            chance = 0.0
+        rewards.append((share - chance) * places[place].reward)
+        golds.append((share - chance) * places[place].gold)
+        if not chance:
+            break
+    return math.fsum(rewards), math.fsum(golds)

@@ -231,6 +231,28 @@ def _load_head(folder: Path, device: torch.device, dtype: torch.dtype) -> Scalar
     return ScalarHead(weight_1D.to(device=device, dtype=exact, copy=True))
 
 
+def check_head(folder: Path) -> None:
+    """Refuse a reward model whose head cannot score; nothing but the head is read."""
+    from safetensors import SafetensorError, safe_open
+
+    found: dict[str, Tensor] = {}
+    for file in _weight_files(folder):
+        try:
+            with safe_open(str(file), framework="pt") as weights:
+                names = [name for name in weights.keys() if name.startswith("score.")]  # noqa: SIM118
+                found |= {name: weights.get_tensor(name) for name in names}
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{file} cannot be read as a safetensors file: {error}") from None
+    weight_1D = score_weight(folder, found)
+    width = read_json(folder / "config.json").get("hidden_size", weight_1D.shape[1])
+    if weight_1D.shape[1] != width or not bool(torch.isfinite(weight_1D.float()).all()):
+        raise UserError(
+            f"{folder}: score.weight is damaged: it has shape {tuple(weight_1D.shape)} and "
+            f"{int((~torch.isfinite(weight_1D.float())).sum())} numbers that are not finite; "
+            f"expected (1, {width}), all finite. Write the model again"
+        )
+
+
 def _load_decoder(
     folder: Path, architecture: Architecture, dtype: torch.dtype, device: torch.device
 ) -> Decoder:

@@ -335,6 +335,10 @@ def win_rates(count: int, matches: Sequence[Match]) -> list[float | None]:
     return [w / n if n else None for w, n in zip(wins, played, strict=True)]
 
 
+LEAST_PRIOR = 1e-9
+"""With less, strengths run so far apart that rounding decides where they end."""
+
+
 def bradley_terry(
     count: int, matches: Sequence[Match], *, prior: float = 0.1, tolerance: float = 1e-10
 ) -> list[float]:
@@ -345,7 +349,7 @@ def bradley_terry(
     likelihood, so there is one answer and it is found from anywhere.
     """
     # Without a prior an unbeaten candidate would be infinite.
-    prior = as_number("prior", prior, above=0)
+    prior = as_number("prior", prior, low=LEAST_PRIOR)
     tolerance = as_number("tolerance", tolerance, above=0)
     count = as_whole("count", count, low=0, high=LARGEST_COUNT)
     games: dict[tuple[int, int], list[float]] = {}

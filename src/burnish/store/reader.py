@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from burnish.arguments import as_text
 from burnish.errors import StoreError, UserError
 from burnish.grouping import grouped
 from burnish.store.blobs import Blobs
@@ -154,7 +155,7 @@ class RunReader:
 
         The beginning of a key will do where one sample has it.
         """
-        place = find_place(self, reference)
+        place = find_place(self, as_text("reference", reference))
         if place is not None:
             reference = sample_id(*place)
         exact = f"{_SELECT} WHERE id = ? OR trajectory_id = ? ORDER BY rowid LIMIT 9"

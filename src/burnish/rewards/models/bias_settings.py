@@ -10,6 +10,10 @@ from burnish.arguments import as_number, as_whole, as_word
 Clamp = Literal["none", "zero"]
 
 
+MOST_WIDE = 65_536
+"""Most units of a head, and most classes: more are a slip of the pen, and fill the memory."""
+
+
 @dataclass(frozen=True)
 class BiasSettings:
     """How one attribute is kept out."""
@@ -31,8 +35,8 @@ class BiasSettings:
 
     def __post_init__(self) -> None:
         as_number("lam", self.lam, low=0)
-        as_whole("classes", self.classes, low=2)
-        as_whole("head_width", self.head_width, low=1)
+        as_whole("classes", self.classes, low=2, high=MOST_WIDE)
+        as_whole("head_width", self.head_width, low=1, high=MOST_WIDE)
         as_whole("head_steps", self.head_steps, low=0)
         as_number("head_learning_rate", self.head_learning_rate, above=0)
         as_whole("queue", self.queue, low=0)

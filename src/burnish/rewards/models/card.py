@@ -163,8 +163,19 @@ def read_card(folder: Path) -> RewardModelCard | None:
     if not path.is_file():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RewardModelCard)
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        card = msgspec.json.decode(path.read_bytes(), type=RewardModelCard)
+        _check_card(card)
+        return card
+    except (OSError, msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise UserError(
             f"{path} is damaged: {error}. Remove it, or write the model again"
         ) from None
+
+
+def _check_card(card: RewardModelCard) -> None:
+    """Refuse numbers that no evaluation writes."""
+    known = card.percentiles
+    if len(known) != STEPS + 1 or list(known) != sorted(known):
+        raise ValueError(f"percentiles are {len(known)} numbers, expected {STEPS + 1} that rise")
+    if card.pairs < 1 or not all(0 <= share <= 1 for share in card.accuracy):
+        raise ValueError(f"accuracy is {card.accuracy} of {card.pairs} pairs, expected 0 to 1")

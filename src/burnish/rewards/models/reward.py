@@ -73,6 +73,7 @@ class RewardModelReward(TrainedModelReward[RewardModelConfig]):
             f"{self.folder} scores steps, not whole answers; expected kind = "
             "'process_reward_model'.",
         )
+        read_card(self.folder)  # A damaged one is refused now, not once for each answer.
         if config.scale == "percentile":
             require(
                 config,

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
 
@@ -57,6 +58,10 @@ class TrainedModelReward(Check[C]):
         super().__init__(config)
         require(config, config.batch_tokens >= 0, "batch_tokens is negative; expected 0 or more.")
         self.folder = find_reward_model(Path(config.path).expanduser(), config.title)
+        if find_spec("torch") is not None:
+            from burnish.lm.folder import check_head
+
+            check_head(self.folder)  # Refused now, not once for each answer.
 
     @property
     def fingerprint(self) -> str:
