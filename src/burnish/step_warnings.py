@@ -1,6 +1,6 @@
 """What goes wrong in a training run that goes on: steps that teach nothing, rewards without a value.
 
-    watch = watch_of(trainer.config)
+    watch = watch_of(trainer.config, trainer.store.about.origins)
     watch.see(step_done)          # ["step 3: no useful group: ..."], ever more rarely
 
 The terminal and notebooks print it; the run's store keeps it as events of the kind `warning`.
@@ -9,8 +9,10 @@ The terminal and notebooks print it; the run's store keeps it as events of the k
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from burnish.config.recipes import as_shipped
 from burnish.metrics import MISMATCH
 from burnish.texts import share
 
@@ -26,19 +28,22 @@ SPOKEN = (1, 5, 25, 125, 625)
 """How many steps of one trouble bring a warning: at once, and then ever more rarely."""
 
 
-def watch_of(config: Any) -> Watch:
-    """The watch over a run with this config."""
+def watch_of(config: Any, origins: Mapping[str, str]) -> Watch:
+    """The watch over a run with this config, whose settings came from `origins`."""
     mismatch = config.guards.sampler_mismatch_warn if config.rollout.is_sampled else 0.0
     turn = getattr(config.rollout, "turn_tokens", 0)  # rollouts of one turn have none
-    return Watch(config.rollout.max_tokens, mismatch, turn)
+    # A shipped recipe's own limit fits its own task and model: the short answers are meant.
+    is_meant = as_shipped(origins, ("rollout.max_tokens", "task.kind", "model.path"))
+    return Watch(0 if is_meant else config.rollout.max_tokens, mismatch, turn)
 
 
 class Watch:
-    """Sees every step; `budget` is the token limit that cuts answers, `turn` that of one reply (0:
-    none), `mismatch` the distance of sampler and trainer from which on to warn (0: never)."""
+    """Sees every step; `budget` is the token limit that cuts answers (0: it may), `turn` that of one
+    reply (0: none), `mismatch` the distance of sampler and trainer from which on to warn (0: never)."""
 
     def __init__(self, budget: int, mismatch: float = 0.0, turn: int = 0) -> None:
         self.mismatch = mismatch
+        self.warns_of_cuts = budget > 0
         self.limit = f"rollout.max_tokens={budget}"
         self.longer = f"rollout.max_tokens={2 * budget}"
         if turn:
@@ -63,7 +68,9 @@ class Watch:
             "left them out, so this step teaches nothing",
             "failed": failed > FAILED_SHARE
             and f"{share(failed)} of the rewards have no value ({_statuses(event)})",
-            "cut": cut > CUT_SHARE and cut_text(cut, self.limit, self.longer),
+            "cut": self.warns_of_cuts
+            and cut > CUT_SHARE
+            and cut_text(cut, self.limit, self.longer),
             "mismatch": 0 < self.mismatch < apart
             and f"the sampler's and the trainer's log-probs are {apart:.2g} nats "
             f"a token apart, above guards.sampler_mismatch_warn={self.mismatch:g}",

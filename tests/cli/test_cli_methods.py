@@ -75,7 +75,9 @@ def test_a_long_description_ends_with_a_part_or_a_word() -> None:
         "Rewards are centred, then scaled"
     )
     assert methods.shortened("Rewards are centred, then scaled.", 24) == "Rewards are centred"
-    assert methods.shortened("Rewards are centred then scaled.", 24) == "Rewards are centred ..."
+    whole = "Rewards are centred then scaled"
+    assert methods.shortened(f"{whole}.", 24) == whole, "nothing is cut behind a word"
+    assert methods.shortened(f"{whole}, and clipped; and more.", 24) == whole
 
 
 @pytest.mark.parametrize("name", all_recipes())

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
+from cli_words import Type
 from fake_training import FakeTrainer, step_done
 from rich.console import Console
 
@@ -127,6 +128,17 @@ def test_cut_answers_are_warned_of_once_with_what_to_do() -> None:
     ]
     third = {"length/truncated_share": 0.33}
     assert Watch(budget=16).see(step_done(0, metrics=third)) == []
+    assert Watch(budget=0).see(step_done(0, metrics=metrics)) == [], "the limit is meant"
+
+
+def test_a_shipped_recipes_own_limit_is_meant_and_a_changed_one_is_warned_of(
+    typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("train", "tiny", "steps=1", "evaluation.prompts=0", "rollout.prompts=1")
+    assert "were cut at" not in typed(*words, "run.name=a").err
+    cut = typed(*words, "run.name=b", "rollout.max_tokens=3").err
+    assert "were cut at rollout.max_tokens=3" in cut
 
 
 def test_nothing_is_said_of_a_step_without_trouble() -> None:

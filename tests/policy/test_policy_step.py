@@ -86,6 +86,17 @@ def test_overlong_penalty_moves_one_reward():
     assert step.values_B.tolist() == [1.5, -1.5]
 
 
+def test_overlong_penalty_without_a_limit_takes_the_token_budget():
+    rewards, lengths = [[1.0], [1.0]], [6, 8]
+    centre = SumThenNormalise(scale="none")
+    recipe = Recipe(shaping=(OverlongPenalty(limit=0, buffer=4),), advantage=centre)
+    batch = reward_batch(rewards, [0, 0], lengths=lengths)
+    step = advantages(recipe, replace(batch, max_tokens=8))
+    assert step.values_B.tolist() == [0.25, -0.25]
+    with pytest.raises(UserError, match="limit is 0"):
+        advantages(recipe, batch)
+
+
 def test_overlong_penalty_refuses_a_reward_that_does_not_count():
     batch = reward_batch([[1.0, 0.0]], [0], weights=[1.0, 0.0], names=("right", "format"))
     for name, message in (("rihgt", "Did you mean 'right'"), ("format", "which has weight 0")):

@@ -5,10 +5,11 @@ import json
 import pytest
 from training_cases import SMALL, file_task, finish, resolved, reward, trainer
 
+import burnish
 from burnish.api.launch import _changes
 from burnish.cli.entry import run as typed
 from burnish.config import load
-from burnish.config.recipes import Asked
+from burnish.config.recipes import Asked, all_recipes, resolve
 from burnish.config.schema import Config
 from burnish.errors import RunChanged
 from burnish.store import RunStore, manifest
@@ -112,3 +113,42 @@ def test_no_limit_is_chosen_where_no_answer_is_sampled(tmp_path, kind, capsys):
     rewarded = built("rewarded", rewards=[reward("letters")], evaluation={"prompts": 2})
     assert bool(rewarded.answers.tokens) == (kind != "reward_model")
     rewarded.store.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [
+        ("", 12),
+        ("task.level=3", 12),
+        ("task.kind=arithmetic", 12),
+        ("task.kind=file task.path=rows.jsonl", 0),
+        ("task.kind=file task.path=rows.jsonl rollout.max_tokens=12", 12),
+    ],
+)
+def test_a_shipped_recipes_number_is_for_its_own_task(words, tokens):
+    asked = resolve(["grpo", *words.split()])
+    assert asked.resolved.value.rollout.max_tokens == tokens
+    origin = asked.resolved.origins["rollout.max_tokens"]
+    assert origin.startswith("left open: grpo.toml has 12 for its own task") == (tokens == 0)
+
+
+def test_rows_given_in_python_choose_the_limit_and_say_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": f"Write {n}.", "answer": str(n)} for n in range(10)]
+    small = {"rollout": {"prompts": 1, "samples": 2}, "evaluation": {"prompts": 0}}
+    run = burnish.train(
+        "dapo", model="tiny", data=rows, rewards="numeric", steps=1, show=False, **small
+    )
+    about = manifest.read(run.folder)
+    assert about.config["rollout.max_tokens"] == 256
+    assert about.origins["rollout.max_tokens"] == (
+        "chosen: tasks do not say how long answers are; left open: dapo.toml has 16 for its own task"
+    )
+    assert about.config["policy.shaping.0.limit"] == 0, "the penalty follows the limit"
+
+
+def test_a_file_of_ones_own_keeps_its_number_beside_a_typed_task(tmp_path):
+    mine = tmp_path / "mine.toml"
+    mine.write_text(all_recipes()["grpo"].read_text())
+    words = ["task.kind=file", "task.path=rows.jsonl"]
+    assert resolve([str(mine), *words]).resolved.value.rollout.max_tokens == 12

@@ -39,7 +39,12 @@ def test_quick_steps_are_told_of_after_three_and_a_slow_one_at_once(clock):
     assert list(told_after(clock, [1.0] * 20, lambda done: Work(20 - done))) == [3]
     slow = told_after(clock, [35.0] * 3, lambda done: Work(30 - done))
     assert list(slow) == [1]
-    assert str(slow[1]) == "about 11 to 25 min for the 29 steps left, from 1 step"
+    # The first step warms up: the others may take a quarter of it.
+    assert str(slow[1]) == (
+        "about 4.2 to 25 min for the 29 steps left, from the first step, which warms up"
+    )
+    short = told_after(clock, [35.0, 9.0, 9.0], lambda done: Work(5 - done))
+    assert list(short) == [2]
 
 
 def test_it_is_told_again_only_when_the_end_leaves_the_interval(clock):

@@ -204,7 +204,7 @@ def _warnings_kept(trainer: Any) -> Callable[[Any], None]:
     """Stores what goes wrong in a step, each warning once: a step may be made again after a crash."""
     from burnish.training.events import StepDone
 
-    watch = watch_of(trainer.config)
+    watch = watch_of(trainer.config, trainer.store.about.origins)
     known = {(event.step, event.message) for event in trainer.store.events(WARNING)}
 
     def keep(event: Any) -> None:

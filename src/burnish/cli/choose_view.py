@@ -20,7 +20,11 @@ def view_for(trainer: Any, *, quiet: bool, as_json: bool) -> View:
         return QuietView()
     kind = _kind_of_view()
     config = trainer.config
-    return kind(tuple(trainer.tasks.notes), watch_of(config), config.evaluation.part)
+    return kind(
+        tuple(trainer.tasks.notes),
+        watch_of(config, trainer.store.about.origins),
+        config.evaluation.part,
+    )
 
 
 def _kind_of_view() -> type[LineView]:

@@ -167,7 +167,10 @@ def print_terms(played: Sequence[Played], config: Config, tokenizer: Tokenizer) 
         )
     ]
     recipe = _without_model(config.policy)
-    batch = _rewards(policy, played, recipe, tokenizer)
+    batch = dataclasses.replace(
+        _rewards(policy, played, recipe, tokenizer),
+        max_tokens=config.rollout.budget,
+    )
     values = policy.advantages(recipe, batch)
     out_of_loss, pulls = _loss(policy, config, [t for _, t, _ in rollouts], values)
     say("what training would make of these answers, each prompt a group of its own", style="bold")

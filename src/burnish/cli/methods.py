@@ -8,6 +8,7 @@ what the method did to a model.
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 BASELINE = "grpo"
 COLUMNS = 80
 """Characters of a line of the list."""
+LINES = 2
+"""Lines that a method takes, about."""
 FIGURES, END_OF_FIGURES = "<!-- figures -->", "<!-- /figures -->"
 EFFECT = "Effect:"
 
@@ -73,8 +76,12 @@ def methods(
         return 0
     width = max(len(card.name) for card in cards)
     for card in cards:
-        line = shortened(_without_name(card), COLUMNS - width - 2)
-        out.print(Text.assemble((card.name.ljust(width), "bold"), "  ", one_line(line)))
+        room = COLUMNS - width - 2
+        text = one_line(shortened(_without_name(card), LINES * room))
+        first, *more = textwrap.wrap(text, room) or [""]
+        out.print(Text.assemble((card.name.ljust(width), "bold"), "  ", first), soft_wrap=True)
+        for line in more:
+            out.print(Text(" " * (width + 2) + line), soft_wrap=True)
     say()
     say("What one is and when to use it: burnish methods NAME")
     say("See what it does before training: burnish try NAME")
@@ -90,14 +97,14 @@ def _without_name(card: RecipeCard) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """A description in one line: whole, to the end of a part of it, or cut behind a word."""
+    """A description up to the end of one of its parts: the last that fits in a line, or the first."""
     plain = text.rstrip(".")
     if len(plain) <= limit:
         return plain
-    ends = [found.start() for found in re.finditer(r"[,;:]( |$)", plain) if found.start() <= limit]
-    if ends and ends[-1] > limit // 2:
-        return plain[: ends[-1]]
-    return plain[: limit - 3].rpartition(" ")[0] + " ..."
+    ends = [found.start() for found in re.finditer(r"[,;.]( |$)|:( |$)", plain)]
+    fitting = [end for end in ends if limit // 2 < end <= limit]
+    longer = [end for end in ends if end > limit]
+    return plain[: fitting[-1]] if fitting else plain[: longer[0]] if longer else plain
 
 
 def recipe_of(policy: dict[str, Any], name: str) -> Recipe:

@@ -6,11 +6,14 @@ a sentence that says what it is, and, where there is one, `paper: ...`.
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from burnish.config.given import COMMAND_LINE, PYTHON
 from burnish.errors import UserError, did_you_mean
 from burnish.texts import read_toml
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 
 QUICK_START = "quickstart"
+OPEN = "left open"
+"""Begins the origin of a setting of a shipped recipe that does not fit another task."""
 IN_PYTHON = "python"
 """Names the runs of a config that no recipe file began."""
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -120,14 +125,43 @@ def resolve(
             raise UserError(
                 f"'{word}' is not a setting; expected key=value after the recipe, such as steps=20."
             )
-    return Asked(recipe, load(Config, recipe, overrides, _from_here(), settings, label))
+    resolved = load(Config, recipe, overrides, _from_here(), settings, label)
+    return Asked(recipe, _for_another_task(resolved, recipe))
 
 
 def change(asked: Asked, settings: Mapping[str, Any]) -> Asked:
     """The same recipe with some settings changed by Python values."""
     from burnish.config.loading import changed
 
-    return asked._replace(resolved=changed(asked.resolved, settings, _from_here()))
+    resolved = changed(asked.resolved, settings, _from_here())
+    return asked._replace(resolved=_for_another_task(resolved, asked.recipe))
+
+
+def _for_another_task(resolved: Resolved[Config], recipe: Path) -> Resolved[Config]:
+    """Leave `rollout.max_tokens` open where a shipped recipe's own number stands beside another task.
+
+    The number fits the answers to the recipe's task alone; a number of one's own is kept.
+    """
+    from msgspec.structs import replace
+
+    config, origin = resolved.value, resolved.origins.get("rollout.max_tokens", "")
+    is_shipped = recipe in all_recipes().values() and origin.startswith(f"{recipe}:")
+    if not is_shipped or not config.rollout.max_tokens:
+        return resolved
+    own, flat = read_toml(recipe.read_text(encoding="utf-8-sig")).get("task", {}), resolved.flat()
+    is_another = any(
+        resolved.origins.get(f"task.{key}", "").startswith((COMMAND_LINE, PYTHON))
+        and flat.get(f"task.{key}") != own.get(key)
+        for key in ("kind", "path")
+    )
+    if not is_another:
+        return resolved
+    why = f"{OPEN}: {recipe.name} has {config.rollout.max_tokens} for its own task"
+    return dataclasses.replace(
+        resolved,
+        value=replace(config, rollout=replace(config.rollout, max_tokens=0)),
+        origins={**resolved.origins, "rollout.max_tokens": why},
+    )
 
 
 def _from_here() -> Any:
@@ -137,6 +171,12 @@ def _from_here() -> Any:
     from burnish.config.paths import typed_value
 
     return partial(typed_value, root=Path.cwd())
+
+
+def as_shipped(origins: Mapping[str, str], keys: Sequence[str]) -> bool:
+    """Whether all these settings of a run have the values that a shipped recipe gives them."""
+    home = f"{recipe_folder()}{os.sep}"
+    return all(origins.get(key, "").startswith(home) for key in keys)
 
 
 def read_card(path: Path) -> RecipeCard:

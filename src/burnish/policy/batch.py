@@ -42,6 +42,8 @@ class RewardBatch:
     """Seed of this step for everything that draws at random."""
     run_steps: int = 0
     """Steps that the whole run takes; for settings that are a share of it."""
+    max_tokens: int = 0
+    """The rollout's token budget; for `overlong_penalty` without a limit of its own."""
     hidden_BD: Tensor | None = None
     """Mean of the last layer's states over each response; for `contrastive`."""
     keys_B: Tensor | None = None

@@ -14,6 +14,7 @@ import torch
 
 from burnish.config import Config, Resolved, render, rooted
 from burnish.config.paths import with_files
+from burnish.config.recipes import OPEN
 from burnish.config.resolve import to_plain
 from burnish.config.schema import FREE, Checkpoint, DistilTrain, DpoTrain, Optimiser, Remote
 from burnish.config.schema import Stage as StageConfig
@@ -114,6 +115,9 @@ def build(
     if not answers.tokens:
         writes = _writes_answers(config, trainings, scorer)
         answers = _answer_budget(config, folder, data, trainable, prompts.longest, writes)
+        origin = resolved.origins.get("rollout.max_tokens", "")
+        if answers.reason and origin.startswith(OPEN):
+            answers = dataclasses.replace(answers, reason=f"{answers.reason}; {origin}")
     if answers.reason:
         resolved, config = _with_budget(resolved, answers), _budgeted(config, answers.tokens)
     loop = EventLoop()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 import msgspec
@@ -326,7 +326,8 @@ class RolloutCollector:
     ) -> tuple[list[Scored], list[Scored]]:
         ids = [s.trajectory.id for s in scored]
         try:
-            signal = find_useful(self.recipe, reward_batch(scored, greedy), ids, step).tolist()
+            batch = replace(reward_batch(scored, greedy), max_tokens=self.config.max_tokens)
+            signal = find_useful(self.recipe, batch, ids, step).tolist()
         except GuardTripped as error:
             raise BrokenStep(error, scored) from error
         full = [s for s, useful in zip(scored, signal, strict=True) if useful]

@@ -1,8 +1,9 @@
 """How long a run still takes, told from the steps and evaluations that it has done.
 
 Nothing is told before something was measured: answers end early, rewards wait for judges and other
-programs share the machine, so that no arithmetic knows it. A slow step is told of at once, quick
-ones after a few; told again only when the end moves out of the interval that was given.
+programs share the machine, so that no arithmetic knows it. A slow step is told of at once (of a short
+run the second one), quick ones after a few; told again only when the end moves out of the interval
+that was given.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ FEW = 3
 """Quick steps that are measured before anything is told."""
 SLOW_S = 20.0
 """A step of so many seconds is told of at once."""
+SHORT_RUN = 10
+"""A run of fewer steps waits for its second step: the first one warms up."""
+WARM_UP = 4.0
+"""The first step may take so many times as long as the others."""
 RECENT = 9
 """Steps that count: answers grow and shrink in the course of a run."""
 WORTH_S = 10.0
@@ -63,7 +68,8 @@ class TimeLeft:
             rest.append(counted(work.evaluations, "evaluation"))
         what = " and ".join(rest) or "what is"
         line = f"about {span(self.low_s, self.high_s)} for the {what} left, from "
-        line += counted(self.measured, "step")
+        is_first = self.measured == 1
+        line += "the first step, which warms up" if is_first else counted(self.measured, "step")
         if self.unknown:
             line += f"; {counted(self.unknown, 'evaluation')}, not measured yet, on top"
         if work.later:
@@ -103,6 +109,8 @@ class Pace:
                 unknown += count if seconds is self.evaluations else 0
                 continue
             shortest, longest = likely(seconds)
+            if seconds is self.steps and len(seconds) == 1:
+                shortest = seconds[0] / WARM_UP
             low, high = low + count * shortest, high + count * longest
         return TimeLeft(low, high, len(self.steps), step, work, unknown)
 
@@ -111,7 +119,9 @@ class Pace:
         found = self.left(step, work)
         if found is None or not work.steps:
             return None
-        if len(self.steps) < FEW and self.steps[-1] < SLOW_S:
+        if len(self.steps) < FEW and max(self.steps) < SLOW_S:
+            return None
+        if len(self.steps) == 1 and step + work.steps < SHORT_RUN:
             return None
         now = time.monotonic()
         if self._told is not None:

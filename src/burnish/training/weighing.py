@@ -46,6 +46,7 @@ class AdvantageComputer:
 
     recipe: Recipe
     run_steps: int
+    max_tokens: int
     seeds: Seeds
     tokenizer: Decodes
     pooled: Pooled
@@ -93,6 +94,7 @@ class AdvantageComputer:
             reward_batch(scored, greedy),
             seed=self.seeds.for_("policy", step),
             run_steps=self.run_steps,
+            max_tokens=self.max_tokens,
         )
         if self.recipe.contrastive:
             batch = replace(

@@ -131,7 +131,13 @@ class PolicyAlgorithm(PolicyUpdate):
             setup.send_again,
         )
         self.computer = AdvantageComputer(
-            config.policy, config.steps, setup.seeds, tokenizer, self.pooled, self.read_critic
+            config.policy,
+            config.steps,
+            config.rollout.max_tokens,
+            setup.seeds,
+            tokenizer,
+            self.pooled,
+            self.read_critic,
         )
         self.curriculum: Curriculum | None = None
         self.curriculum_state = CurriculumState()
