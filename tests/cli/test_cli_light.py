@@ -112,7 +112,24 @@ def test_training_without_torch_says_what_to_install(tmp_path: Path) -> None:
     )
 
 
+def test_a_sweep_without_torch_starts_no_run(tmp_path: Path) -> None:
+    done = without_torch("sweep", "tiny", "steps=1,2", "--runs", tmp_path)
+    assert done.returncode == 2
+    assert "training needs the package 'torch', which is not installed" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_judge_in_this_process_without_torch_names_what_to_install(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "p", "response": "r"}\n')
+    done = without_torch("judge", rows, "--model", "tiny")
+    assert done.returncode == 2
+    assert "model 'tiny' needs the package 'torch', which is not installed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_try_without_torch_shows_all_but_the_loss() -> None:
+    pytest.importorskip("tokenizers", reason="the tiny model's tokens")
     done = without_torch("try", "tiny")
     assert done.returncode == 0
     assert "prompt 3" in done.stdout
@@ -140,6 +157,8 @@ def test_a_reader_that_leaves_early_is_no_error(
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "p", "response": "r"}\n')
+    if "--model tiny" in words:
+        pytest.importorskip("torch", reason="the tiny model")
     typed = words.format(run=runs / "grpo-abc", rows=rows)
     # The reader is gone before the first line.
     command = f"{sys.executable} -m burnish.cli {typed} | true; echo ${{PIPESTATUS[0]}}"

@@ -1,5 +1,6 @@
 """Mathematics as mathematics, and a corpus of answers made to hang or to crash a checker."""
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -181,7 +182,8 @@ def test_a_timeout_is_told_with_what_was_being_compared():
     check = Mathematics(MathematicsConfig(timeout_s=0.1))
     (reward,) = score(check, a_task(answer="1/2"), HOSTILE["tower"])
     assert (reward.value, reward.status) == (None, "timeout")
-    assert "killed after 0.1 s" in reward.reason
+    # Of computing, or ten times that on the wall where the machine has other work.
+    assert re.search(r"killed after (0\.1 s of computing|1 s on the wall)", reward.reason)
     assert "9^{9^{9^{9}}}" in reward.reason
 
 

@@ -203,7 +203,7 @@ def test_more_mini_batches_than_groups_are_said_once(tmp_path, caplog):
     finish(trainer(tmp_path, NO_EVALUATION, more))
     said = [r.getMessage() for r in caplog.records if "minibatches" in r.getMessage()]
     assert said == [
-        "update.minibatches is 5, and step 0 has 2 groups, which stay whole: it makes 2 updates an "
+        "update.minibatches is 5, and step 1 has 2 groups, which stay whole: it makes 2 updates an "
         "epoch. Raise rollout.prompts or lower update.minibatches."
     ]
 

@@ -32,6 +32,18 @@ def require_torch(what: str) -> None:
     _import("torch", what)
 
 
+def find_torch(what: str) -> None:
+    """Refuse where torch is not installed, without the seconds that loading it takes."""
+    import importlib.util
+
+    try:
+        is_there = importlib.util.find_spec("torch") is not None
+    except ImportError:
+        is_there = False
+    if not is_there:
+        _import("torch", what)
+
+
 def import_policy() -> Any:
     """`burnish.policy` with the functions that compute, which need torch."""
     _import("torch", "advantages and losses")

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnish.api.config import A_RECIPE
+from burnish.api.needs import find_torch
 from burnish.api.sweep_plan import (
     Grid,
     RunState,
@@ -183,6 +184,7 @@ def run_sweep(
     """Train what is not finished; leaving the loop early stops the runs under way cleanly."""
     if jobs is not None:
         jobs = as_whole("jobs", jobs, low=1)
+    find_torch("training")
     with store_errors(f"make {plan.folder}", plan.folder):
         plan.folder.mkdir(parents=True, exist_ok=True)
     # Invariant: one process trains a sweep. Of two, each would count the other's runs as failed.

@@ -114,8 +114,16 @@ def _local(
         )
 
     def load() -> LM:
-        from burnish.lm.folder import load_model
-        from burnish.lm.local import LocalLM
+        try:
+            from burnish.lm.folder import load_model
+            from burnish.lm.local import LocalLM
+        except ModuleNotFoundError as error:
+            if (error.name or "burnish").partition(".")[0] == "burnish":
+                raise
+            raise UserError(
+                f"model '{name}' needs the package '{error.name}', which is not installed. Install "
+                "it: pip install 'burnish[torch]', or name a server: http://host:port/v1#model"
+            ) from error
 
         return LocalLM(load_model(name, dtype=dtype, device=device), max_rows=max_rows)
 

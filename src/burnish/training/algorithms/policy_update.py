@@ -186,7 +186,7 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
             logger.warning(
                 "update.minibatches is %d, and step %d has %d groups, which stay whole: it makes %d "
                 "updates an epoch. Raise rollout.prompts or lower update.minibatches.",
-                *(self.config.minibatches, batch.step, count, count),
+                *(self.config.minibatches, batch.step + 1, count, count),
             )
         if count > 1:
             self.seeds.rng("minibatch", batch.step, epoch).shuffle(order)
