@@ -138,7 +138,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
 def _as_setting(option: str, arguments: Sequence[str]) -> str:
     """`--steps 4` as the setting that was meant: ` Settings are typed without dashes: steps=4.`"""
     from burnish.config import Config, shapes
-    from burnish.config.peers import hint
+    from burnish.config.peers import hint, home
 
     name, _, value = option.lstrip("-").partition("=")
     name = name.replace("-", "_")
@@ -149,13 +149,10 @@ def _as_setting(option: str, arguments: Sequence[str]) -> str:
         value = next((w for w in arguments[typed + 1 :][:1] if not w.startswith("-")), "")
         inline = (w.partition("=")[2] for w in arguments if w.startswith(f"{option}="))
         value = value or next(inline, "...")
-    keys = dict.fromkeys(key for key, _ in shapes.annotated_keys(Config))
-    homes = [key for key in keys if key == name] or [
-        key for key in keys if key.rpartition(".")[2] == name
-    ]
-    homes = [key for key in homes if key == f"run.{name}"] or homes
-    if len(homes) == 1:
-        return f" Settings are typed without dashes: {homes[0]}={value}."
+    homes = shapes.homes(Config, name)
+    homes = [key for key in homes if key in (name, f"run.{name}")] or homes
+    if meant := home(name, homes):
+        return f" Settings are typed without dashes: {meant}={value}."
     return hint(name, value) or (
         f" Settings are typed without dashes, such as {homes[0]}={value}." if homes else ""
     )

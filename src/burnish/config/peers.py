@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,15 @@ def hint(name: str, value: str = "", *, in_python: bool = False) -> str:
     if ours == NONE:
         return f" {peer.library}'s {peer.name} has no counterpart here{more}."
     return f" {peer.library}'s {peer.name} is {ours} here{more}."
+
+
+def home(name: str, homes: Sequence[str]) -> str:
+    """The key that is meant by its last word: the only one of that name, or what TRL or verl mean."""
+    if len(homes) == 1:
+        return homes[0]
+    peer = settings().get(name)
+    key = peer.words.partition("=")[0] if peer else ""
+    return key if key in homes else ""
 
 
 def _with_value(peer: Peer, value: str) -> str:

@@ -21,6 +21,7 @@ from msgspec import NODEFAULT, Struct
 
 from burnish.config import shapes
 from burnish.config.given import PYTHON, Given, Origin, from_mapping, is_index
+from burnish.config.peers import hint, home
 from burnish.config.text import flat_key, toml_value
 from burnish.errors import did_you_mean
 
@@ -205,8 +206,8 @@ class Resolver:
         near = _nearest(key, valid)
         homes = self._elsewhere(key) if tag is None else []
         hint = f"Valid keys: {_list(valid)}." if valid else "It takes no keys."
-        if len(homes) == 1:
-            hint = f"Did you mean '{homes[0]}'?"
+        if meant := home(key, homes):
+            hint = f"Did you mean '{meant}'?"
         elif peer := _of_a_peer(prefix + key, item):
             hint = peer
         elif near:
@@ -231,14 +232,11 @@ class Resolver:
 
     def _elsewhere(self, key: str) -> list[str]:
         """Where a good key in the wrong table belongs."""
-        known = (k for k, _ in shapes.annotated_keys(self.schema))
-        return list(dict.fromkeys(k for k in known if k.rpartition(".")[2] == key))
+        return shapes.homes(self.schema, key)
 
 
 def _of_a_peer(key: str, item: Given) -> str:
     """What a setting of TRL or verl is called here; empty for other keys."""
-    from burnish.config.peers import hint
-
     plain = item.plain()
     inner = flatten(plain, key) if isinstance(plain, dict) and plain else {key: plain}
     found = (

@@ -144,6 +144,12 @@ def annotated_keys(
             yield from annotated_keys(table, f"{prefix}{field.key}.", (*seen, struct))
 
 
+def homes(schema: type[Struct], name: str) -> list[str]:
+    """The keys that end in this name, in any table: `optimiser.learning_rate` and others."""
+    keys = dict.fromkeys(key for key, _ in annotated_keys(schema))
+    return [key for key in keys if key.rpartition(".")[2] == name]
+
+
 def describe(annotation: Any) -> str:
     """An annotation in a person's words: `int >= 1`, `one of a, b`, `list of str`."""
     limits = ""
