@@ -455,3 +455,28 @@ def test_pairs_to_train_on_are_written(typed: Type, tmp_path: Path) -> None:
     done = typed("bench", "ifeval", "--data", path, "--pairs", out)
     assert done.code == 2
     assert "--pairs expected one in which responses are compared" in done.err
+
+
+def test_solutions_to_train_on_are_written(typed: Type, tmp_path: Path) -> None:
+    row = {"id": "sort-1", "task": "sort", "input": "b a", "steps": ["x", "y"], "mistake_index": 0}
+    path, out = tmp_path / "a.jsonl", tmp_path / "solutions.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps(one) + "\n" for one in (row, row | {"id": "sort-2", "mistake_index": None})
+        )
+    )
+    done = typed("bench", "bigbench_mistake", "--data", path, "--solutions", out, "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert (told["solutions"], told["wrong"], told["steps"]) == (2, 1, 4)
+    first, second = map(json.loads, out.read_text().splitlines())
+    assert (first["labels"], second["labels"]) == ([0, None], [1, 1])
+    done = typed("bench", "bigbench_mistake", "--data", path)
+    assert done.code == 2
+    assert "give --solutions FILE" in done.err
+    path.write_text(
+        json.dumps({"instruction": "p", "output_1": "x", "output_2": "y", "preference": 2})
+    )
+    done = typed("bench", "alpaca_pairs", "--data", path, "--solutions", out)
+    assert done.code == 2
+    assert "has no labels of steps" in done.err

@@ -97,6 +97,18 @@ def test_values_are_the_same_in_any_company(run, aggregate):
     assert together[1].value == pytest.approx(wanted[aggregate], abs=1e-5)
 
 
+def test_transformers_reads_the_score_of_the_last_step(run):
+    transformers = pytest.importorskip("transformers")
+    folder = last(run)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = load_model(folder, device="cpu").tokenizer
+    for text in TEXTS:
+        ids = step_row(tokenizer, TASK.messages, text.split("\n\n"), "\n\n").ids
+        with torch.no_grad():
+            (score,) = model(torch.tensor([ids])).logits[0].tolist()
+        assert sigmoid(score) == pytest.approx(direct(run, text)[-1], abs=1e-4)
+
+
 def test_best_of_n_and_the_server_have_the_same_scores(run):
     scorer = scorer_of(run)
     chosen = anyio.run(partial(best_of_n, scorer, TASK, responses(TEXTS[::-1])))

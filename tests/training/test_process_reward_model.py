@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
 
 from burnish.bench import calibrated_f1
 from burnish.cli.entry import run as typed
-from burnish.config import Config, load
+from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
 from burnish.lm.step_rows import step_row
@@ -291,3 +295,43 @@ def test_halves_of_the_held_out_part_calibrate_each_other():
         [0] * 30,
     )
     assert loose.found != report.first.found
+
+
+SCRIPT = """
+import sys
+from burnish.cli.entry import run
+sys.exit(run(["train", "config.toml", "--quiet"]))
+"""
+
+
+def test_two_processes_train_and_evaluate_as_one_does(tmp_path):
+    pytest.importorskip("accelerate", reason="several processes need accelerate")
+    small = {key: value for key, value in SMALL.items() if key != "rewards"}
+    train = {"kind": "process_reward_model", "batch": 5}
+    table = merged(small, {"task": write_solutions(tmp_path), "train": train, "steps": 2})
+    named = merged(table, {"run": {"name": "two", "folder": "."}})
+    (tmp_path / "config.toml").write_text(render(load(Config, named)))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "script.py"]
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    finish(build(load(Config, table), tmp_path / "one", root=tmp_path))
+    last = "checkpoints/step-000002"
+    one, two = (
+        load_file(tmp_path / name / last / "trainer/optimiser.safetensors")
+        for name in ("one", "two")
+    )
+    for name in one:
+        # The first moment is the gradient itself, times 1 - beta1.
+        torch.testing.assert_close(one[name], two[name], rtol=2e-3, atol=1e-6, msg=name)
+    cards = [read_process_card(tmp_path / name / last) for name in ("one", "two")]
+    assert cards[0].solutions == cards[1].solutions > 0
+    assert cards[0].threshold == pytest.approx(cards[1].threshold, abs=1e-4)
