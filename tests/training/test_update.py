@@ -122,6 +122,7 @@ def values_of(policy, members=range(16)):
         lengths_B=torch.tensor([LENGTHS[i] for i in members]),
         truncated_B=torch.tensor([LENGTHS[i] == MAX_TOKENS for i in members]),
         names=tuple(names),
+        max_tokens=MAX_TOKENS,
         hidden_BD=HIDDEN_BD[members],
         segments_BT=SEGMENTS_BT[members, : max(LENGTHS[i] for i in members)],
         baselines_BK=torch.full((len(members), len(names)), 0.3, dtype=torch.float64),
