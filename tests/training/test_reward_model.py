@@ -21,7 +21,9 @@ from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithm import StepUndone
 from burnish.training.algorithms.reward_model import RewardModelAlgorithm
+from burnish.training.devices import World
 from burnish.training.events import Finished, HeldOut, StepDone
+from burnish.training.pairs import pair_micro_batches
 from burnish.view.pages.pairs import pair_view
 
 WORDS = ("red", "green", "blue")
@@ -160,6 +162,25 @@ def test_pairs_of_one_prompt_are_drawn_together_and_a_shared_answer_is_computed_
         assert len(answers.trajectories) == len(different)
     changes = sum(a != b for a, b in itertools.pairwise(seen))
     assert changes < len(seen) - 1  # some prompts have two pairs, side by side
+    trainer.store.close()
+
+
+def test_processes_with_other_budgets_still_share_out_each_pair_once(tmp_path):
+    """A process whose device was full once takes smaller passes than the others."""
+    rows = [
+        {"question": f"ball {i}?", "chosen": "RED" * (k + 1), "rejected": "blue " * (k + 2)}
+        for i in range(3)
+        for k in range(4)
+    ]
+    trainer = run_of(tmp_path, {"evaluation": {"prompts": 0}}, rows=rows, batch=7)
+    answers = trainer.algorithm.batch(0).answers
+    for budgets in ((1000, 150), (150, 1000), (1000, 1)):
+        found = []
+        for rank, tokens in enumerate(budgets):
+            given = {"share": False, "world": World(rank, 2), "device": torch.device("cpu")}
+            for micro in pair_micro_batches(answers, tokens, **given):
+                found += micro.places_P.tolist()
+        assert sorted(found) == list(range(7)), budgets
     trainer.store.close()
 
 

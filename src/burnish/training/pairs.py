@@ -236,12 +236,16 @@ def _spans(prompt: Sequence[Span], ids: tuple[int, ...]) -> tuple[Span, ...]:
 def pair_micro_batches(
     batch: Answers, tokens: int, *, share: bool, world: World, device: torch.device
 ) -> Iterator[PairMicro]:
-    """This process's pairs in passes of about `tokens` tokens, each pair within one pass."""
+    """This process's pairs in passes of about `tokens` tokens, each pair within one pass.
+
+    Prompts are dealt before they are cut: `tokens` may differ between processes.
+    """
     units: dict[str, list[int]] = {}
     for place, row in enumerate(batch.chosen):
         units.setdefault(batch.trajectories[row].group, []).append(place)
-    parts = [part for unit in units.values() for part in _cut(batch, unit, tokens, share)]
-    for group in within(world.share(parts), tokens):
+    own = world.share(list(units.values()))
+    parts = [part for unit in own for part in _cut(batch, unit, tokens, share)]
+    for group in within(parts, tokens):
         yield _pack(batch, group, device)
 
 
