@@ -9,6 +9,7 @@ import torch
 from training_cases import resolved, rollout
 
 from burnish.config.schema import Lora, Optimiser
+from burnish.errors import UserError
 from burnish.lm import decoder as decoder_room
 from burnish.lm import head as head_room
 from burnish.lm import load_model
@@ -40,6 +41,7 @@ from burnish.training.forecast import (
     Shape,
     Workload,
     advice,
+    check_memory,
     forecast,
     packed_rows,
     savings,
@@ -388,6 +390,14 @@ def test_advice_has_the_numbers_in_order():
     assert Forecast({"weights": 5}, 4, tuple(found)).advice == advice(found)
     assert not Forecast({"weights": 5}, 4).fits
     assert advice([]) == ""
+
+
+def test_a_run_without_hope_is_refused_before_its_first_step():
+    hopeless = Forecast({"rollouts": 50 * 2**30}, 4 * 2**30, (Saving("a=1", 3 * 2**30),))
+    with pytest.raises(UserError, match="need 50.0 GiB of memory, and 4.0 GiB are free. a=1 frees"):
+        check_memory(hopeless, 10.0)
+    check_memory(hopeless, 20.0)
+    check_memory(hopeless, 0.0)
 
 
 @pytest.mark.parametrize("knob", ["prompts", "samples", "max_tokens"])

@@ -219,6 +219,8 @@ class Guards(Section, frozen=True):
     than this on average, in nats; 0: never."""
     sampler_mismatch_stop: Amount = 2.0
     """Stop there, before the update; 0: never. Neither looks at rollouts of kind `recorded`."""
+    memory_times: Amount = 10.0
+    """Refuse to start where a step would need more than so many times the free memory; 0: never."""
     quiet_s: Amount = 30.0
     """Say what the run waits for after so many seconds in which nothing moved; 0: never."""
 

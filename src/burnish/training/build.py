@@ -51,7 +51,15 @@ from burnish.training.data import (
 )
 from burnish.training.devices import World, local_rank
 from burnish.training.event_loop import EventLoop
-from burnish.training.forecast import Forecast, Keys, Shape, advice, forecast, savings
+from burnish.training.forecast import (
+    Forecast,
+    Keys,
+    Shape,
+    advice,
+    check_memory,
+    forecast,
+    savings,
+)
 from burnish.training.forward import plain_head
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
@@ -440,7 +448,9 @@ def _forecast(
         work = work._replace(keys=Keys(*long))
     batches.advise = lambda tokens: advice(savings(config, work, shape, tokens))
     free = available_bytes(setup.trainable.device)
-    return forecast(config, work, shape, batches.tokens, free)
+    found = forecast(config, work, shape, batches.tokens, free)
+    check_memory(found, config.guards.memory_times)
+    return found
 
 
 def _open_store(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from burnish.config.schema import Config, Lora
+from burnish.errors import UserError
 from burnish.training.budget import Sizes, activation_bytes_per_token, logits_bytes
 from burnish.training.packing import LONG_ANSWER, ROW_TOKENS
 
@@ -103,6 +104,17 @@ def forecast(config: Config, work: Workload, shape: Shape, budget: int, availabl
     """
     memory = memory_by_part(config, work, shape, budget)
     return Forecast(memory, available, tuple(savings(config, work, shape, budget)))
+
+
+def check_memory(found: Forecast, times: float) -> None:
+    """Refuse a run that has no hope: a step needs more than `times` the free memory (0: never)."""
+    if times and found.total > times * found.available:
+        least = f". {found.advice}" if found.savings else ""
+        raise UserError(
+            f"a step would need {_size(found.total)} of memory, and {_size(found.available)} are "
+            f"free{least}. guards.memory_times={times:g} allows {times:g} times what is free; 0 "
+            "starts anyway"
+        )
 
 
 def savings(config: Config, work: Workload, shape: Shape, budget: int) -> list[Saving]:
