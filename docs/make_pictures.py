@@ -3,8 +3,8 @@
     python docs/make_pictures.py                    train two small runs, then take the pictures
     python docs/make_pictures.py --runs FOLDER      take them from the runs of an earlier time
 
-Two runs of the embedded model on small sums (some minutes each on two cores), one that learns a
-reward model from pairs, and one toy run with a planted length reward for the audit. Needs playwright, Pillow and a Chromium (BURNISH_CHROMIUM).
+Two runs of the embedded model on small sums (some minutes each on two cores), a tiny
+reward model that learns from pairs, and one toy run with a planted length reward for the audit. Needs playwright, Pillow and a Chromium (BURNISH_CHROMIUM).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 MOST_BYTES = 150_000
-COLOURS = 96
+COLOURS = 64
 FLAGS = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
 READY = "#page:not([aria-busy]) h1"
 RUNS = {"sums-seed-1": "2e-5", "sums-seed-2": "1e-5"}
@@ -90,15 +90,15 @@ class Shot(NamedTuple):
 
 SHOTS = (
     Shot("runs", "/", height=420),
-    Shot("overview", "/run/sums-seed-1"),
-    Shot("step", "/run/sums-seed-1/step?n=6"),
+    Shot("overview", "/run/sums-seed-1", height=740),
+    Shot("step", "/run/sums-seed-1/step?n=6", height=640),
     Shot("group", "/run/sums-seed-1/group?step=6&key=6.0", height=760),
     Shot("answer", "/run/sums-seed-1/sample?id=6/train/4", height=760, press="2"),
-    Shot("samples", "/run/sums-seed-1/samples?sort=reward&split=train"),
-    Shot("pairs", f"/run/{PAIRED}/pairs", height=1000),
+    Shot("samples", "/run/sums-seed-1/samples?sort=reward&split=train", height=640),
+    Shot("pairs", f"/run/{PAIRED}/pairs", height=640),
     Shot("audit", f"/run/{FLAWED}/audit", height=1100),
     Shot("compare", "/compare?a=sums-seed-1&b=sums-seed-2", height=1100),
-    Shot("dark", "/run/sums-seed-1", theme="dark"),
+    Shot("dark", "/run/sums-seed-1", height=480, theme="dark"),
     Shot("phone", "/run/sums-seed-1/step?n=6", width=390, height=844),
 )
 
@@ -127,7 +127,8 @@ def make_runs(folder: Path) -> None:
             words = [f"run.name={name}", f"run.seed={seed}", f"optimiser.learning_rate={rate}"]
             burnish("train", recipe.name, *words, "--quiet", "--runs", ".", folder=folder)
     if not (folder / PAIRED).is_dir():
-        words = [f"run.name={PAIRED}", "steps=6", "evaluation.prompts=24"]
+        words = [f"run.name={PAIRED}", "model.path=tiny", "steps=40", "train.batch=16"]
+        words += ["optimiser.learning_rate=3e-3", "evaluation.prompts=64"]
         burnish("train", "reward_model", *words, "--quiet", "--runs", ".", folder=folder)
     if not (folder / FLAWED).is_dir():
         sys.path.insert(0, str(ROOT))
