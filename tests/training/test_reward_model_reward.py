@@ -76,6 +76,36 @@ def test_calls_that_wait_together_are_one_batch(run, monkeypatch):
     assert sizes == [10]
 
 
+def test_a_bad_text_fails_its_own_call_alone(run, monkeypatch):
+    scorer = scorer_of(run, explain=False)
+    own = scorer.scores
+
+    def scores(talks):
+        if any(talk[-1].text == "bad" for talk in talks):
+            raise ValueError("bad text")
+        return own(talks)
+
+    monkeypatch.setattr(scorer, "scores", scores)
+    texts = ["red red", "bad", "blue"]
+    found: dict[str, object] = {}
+
+    async def ask(text):
+        try:
+            found[text] = (await scorer.score(TASK, responses([text])))[0].value
+        except ValueError as error:
+            found[text] = str(error)
+
+    async def together():
+        async with anyio.create_task_group() as group:
+            for text in texts:
+                group.start_soon(ask, text)
+
+    anyio.run(together)
+    assert found.pop("bad") == "bad text"
+    wanted = dict(zip(["red red", "blue"], direct(run, ["red red", "blue"]), strict=True))
+    assert found == pytest.approx(wanted, abs=1e-5)
+
+
 def test_a_score_explains_itself(run):
     found = burnish.score({"kind": "reward_model", "path": str(run)}, "ball 1?", TEXTS)
     marked = found[2].reward.evidence
@@ -129,7 +159,9 @@ def test_a_run_is_not_continued_with_other_weights_of_its_reward(tmp_path, run):
 
 
 def test_mistakes_are_named_in_one_line(tmp_path, run):
-    with pytest.raises(UserError, match=r"holds no model; expected a run of train.kind"):
+    with pytest.raises(
+        UserError, match=r"holds no model; expected a run of train.kind = 'reward_m"
+    ):
         scorer_of(tmp_path)
     config = json.dumps({"architectures": ["LlamaForCausalLM"]})
     (tmp_path / "config.json").write_text(config)

@@ -306,7 +306,7 @@ def file_digests(config: Config) -> dict[str, str]:
             found[f"{FILES}critic/{path.name}"] = _edges(path)
     for reward in config.rewards:
         if isinstance(reward, TrainedModelConfig):
-            folder = find_reward_model(Path(reward.path), reward.title)
+            folder = find_reward_model(reward)
             for path in sorted(folder.glob("*.safetensors")):
                 found[f"{FILES}{reward.title}/{path.name}"] = _edges(path)
     return found

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
@@ -57,7 +57,7 @@ class TrainedModelReward(Check[C]):
     def __init__(self, config: C) -> None:
         super().__init__(config)
         require(config, config.batch_tokens >= 0, "batch_tokens is negative; expected 0 or more.")
-        self.folder = find_reward_model(Path(config.path).expanduser(), config.title)
+        self.folder = find_reward_model(config)
         if find_spec("torch") is not None:
             from burnish.lm.folder import check_head
 
@@ -104,16 +104,17 @@ def newest_checkpoint(path: Path) -> Path:
     return max(checkpoints, key=lambda one: int(one.name[5:])) if checkpoints else path
 
 
-def find_reward_model(path: Path, name: str) -> Path:
-    """The folder of a reward model: the newest checkpoint of a run, or the folder itself."""
-    folder = newest_checkpoint(path)
+def find_reward_model(reward: TrainedModelConfig) -> Path:
+    """The folder of a reward's model: the newest checkpoint of a run, or the folder itself."""
+    folder = newest_checkpoint(Path(reward.path).expanduser())
     config = read_json(folder / "config.json")
     kinds = config.get("architectures")
     kind = str(kinds[0]) if isinstance(kinds, list) and kinds else "no model"
     if not kind.endswith("ForSequenceClassification"):
         raise UserError(
-            f"reward '{name}': {folder} holds {kind}; expected a run of train.kind = "
-            "'reward_model', or the folder of a ...ForSequenceClassification with one label."
+            f"reward '{reward.title}': {folder} holds {kind}; expected a run of train.kind = "
+            f"'{reward.__struct_config__.tag}', or the folder of a ...ForSequenceClassification "
+            "with one label."
         )
     return folder
 
@@ -171,11 +172,18 @@ class BatchQueue(Generic[AskedT, SaidT]):
     async def _score(self, waiting: _Waiting[AskedT, SaidT], mine: _Call[AskedT, SaidT]) -> None:
         calls, waiting.calls = waiting.calls, []
         try:
-            every = [item for one in calls for item in one.items]
-            said = iter(await anyio.to_thread.run_sync(self.work, every))
-        except BaseException:
-            # Others of the batch score themselves: one bad text is not theirs.
-            waiting.calls[:0] = [one for one in calls if one is not mine]
-            raise
+            said = await self._said(calls)
+        except BaseException as error:
+            # Each of the batch scores its own items: one bad text is not the others'.
+            others = [one for one in calls if one is not mine]
+            waiting.calls[:0] = others
+            if not others or not isinstance(error, Exception):
+                raise
+            calls = [mine]
+            said = await self._said(calls)
         for one in calls:
             one.outcome = [next(said) for _ in one.items]
+
+    async def _said(self, calls: Sequence[_Call[AskedT, SaidT]]) -> Iterator[SaidT]:
+        every = [item for one in calls for item in one.items]
+        return iter(await anyio.to_thread.run_sync(self.work, every))
