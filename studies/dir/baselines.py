@@ -84,14 +84,18 @@ class Penalised(RewardModelReward):
     slope = 0.0
 
     def fit(self, pairs: Sequence[Pair]) -> None:
-        """Take the line from answers to training questions."""
+        """Take the line from answers to training questions; those too long for the model are left out."""
         talks = [
             (*pair.task.messages, Message("assistant", text))
             for pair in pairs
             for text in (pair.chosen, pair.rejected)
         ]
-        lengths = [float(len(talk[-1].text)) for talk in talks]
-        self.slope = linear_regression(lengths, super().scores(talks)).slope
+        seen = [
+            (float(len(talk[-1].text)), score)
+            for talk, score in zip(talks, super().scores(talks), strict=True)
+            if isinstance(score, float)  # A whole number is the length in tokens.
+        ]
+        self.slope = linear_regression(*zip(*seen, strict=True)).slope
 
     def scores(self, talks: Sequence[tuple[Message, ...]]) -> list[float | int]:
         """The model's scores without what the length alone adds; a whole number is no score."""

@@ -205,9 +205,17 @@ def figures_of(report: BiasReport, habit: str) -> dict[str, Any]:
 
 
 def score_answers(scorer: RewardModelReward, answers: Sequence[tuple[str, str]]) -> list[float]:
-    """The model's score of each (prompt, answer)."""
+    """The model's score of each (prompt, answer); one that it cannot read is refused."""
     talks = [(Message("user", prompt), Message("assistant", text)) for prompt, text in answers]
-    return [float(score) for score in scorer.scores(talks)]
+    found = []
+    for (prompt, _), score in zip(answers, scorer.scores(talks), strict=True):
+        if isinstance(score, int):  # The length in tokens, no score.
+            raise UserError(
+                f"a conversation has {score} tokens, more than the model reads: {prompt[:60]!r}; "
+                "expected shorter ones. Leave it out of the data, or take a model that reads more"
+            )
+        found.append(score)
+    return found
 
 
 # --- best of 16
