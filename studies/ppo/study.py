@@ -30,9 +30,11 @@ STUDIES = (
             Arm("GRPO, 8 x 8", "grpo", {**GROUPS, **PLAIN}),
             _ppo("PPO, 64 x 1"),
             _ppo("PPO, 64 x 1, lambda 1", lam=1.0),
+            _ppo("PPO, 64 x 1, separate critic", **{"policy.critic": {"kind": "separate"}}),
+            # A tiny coefficient is no control: Adam's steps have the same size at any scale.
             _ppo(
                 "control: critic that never learns",
-                **{"policy.critic": {"kind": "shared", "coefficient": 1e-9}},
+                **{"policy.critic": {"kind": "separate", "learning_rate": 0.0}},
             ),
         ),
         columns=(Column("score_end", "held-out accuracy"),),
