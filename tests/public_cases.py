@@ -1283,6 +1283,8 @@ CASES = [
         {"scores": [0.9, 0.2], "threshold": 0.5},
         {"scores": "empty short"},
     ),
+    Case(bench.labels_of, {"first_wrong": 1, "count": 3}, {"first_wrong": "none"}),
+    Case(bench.halves, {"keys": ["a", "b"]}, {"keys": "empty short"}),
     Case(
         bench.first_wrong_f1,
         {"scores": [[0.9, 0.2], [0.8]], "first_wrong": [1, None], "threshold": 0.5},

@@ -36,8 +36,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from burnish.bench import calibrated_f1, mean_estimate, solution_rows
+from burnish.bench import calibrated_f1, halves, labels_of, solution_rows
 from burnish.bench.loaders import load
+from burnish.bench.statistics import grouped_estimate
 from burnish.errors import UserError
 from burnish.intervals import interval_text
 from burnish.numbers import sigmoid
@@ -108,9 +109,7 @@ def shuffled(rows: Sequence[Row], seed: int) -> list[Row]:
         for row, place in zip(mine, places, strict=True):
             size = len(row["steps"])
             first = None if place is None else min(int(place * size), size - 1)
-            labels = [1] * size if first is None else [1] * first + [0]
-            labels += [None] * (size - len(labels))
-            dealt.append(row | {"first_wrong": first, "labels": labels})
+            dealt.append(row | {"first_wrong": first, "labels": labels_of(first, size)})
     return dealt
 
 
@@ -213,22 +212,24 @@ def figures_of(rows: Sequence[Row], scores: Sequence[Sequence[float] | None]) ->
 
 
 def _of_set(mine: Sequence[tuple[Row, Sequence[float]]]) -> dict[str, Any]:
+    prompts = [text_of(row, steps=False) for row, _ in mine]
     steps = [
-        (value, label)
-        for row, given in mine
+        (value, label, prompt)
+        for (row, given), prompt in zip(mine, prompts, strict=True)
         for value, label in zip(given, row["labels"], strict=True)
         if label is not None
     ]
-    order = sorted({text_of(row, steps=False) for row, _ in mine}, key=lambda t: derive("half", t))
-    half = {text: place % 2 for place, text in enumerate(order)}
     first = calibrated_f1(
         [given for _, given in mine],
         [row["first_wrong"] for row, _ in mine],
-        [half[text_of(row, steps=False)] for row, _ in mine],
+        halves(prompts),
     )
-    exact = mean_estimate([float((value > 0.5) == bool(label)) for value, label in steps])
+    values, labels, owners = zip(*steps, strict=True)
+    exact = grouped_estimate(
+        [float((value > 0.5) == bool(label)) for value, label, _ in steps], owners
+    )
     found = {"f1": first.f1, "wrong": first.wrong, "right": first.right, "steps": exact}
-    figures: dict[str, Any] = {"solutions": len(mine), "auc": auc(*zip(*steps, strict=True))}
+    figures: dict[str, Any] = {"solutions": len(mine), "auc": auc(values, labels)}
     for name, estimate in found.items():
         figures[name] = None if estimate is None else estimate.value
         figures[f"{name}_text"] = (

@@ -12,6 +12,8 @@ from burnish.bench import (
     calibrated_f1,
     first_flagged,
     first_wrong_f1,
+    halves,
+    labels_of,
     solution_rows,
 )
 from burnish.bench.loaders import load
@@ -170,6 +172,11 @@ def test_published_solutions_become_rows(tmp_path):
     made = solution_rows(load("mr_gsm8k", write(tmp_path, [wrong, right])))
     assert [row["labels"] for row in made] == [[0, None], [1, 1]]
 
+    for grade in ("Wrong", "incorrect", "", None):
+        path = write(tmp_path, [wrong | {f"{start}correctness": grade}])
+        with pytest.raises(UserError, match=r"_correctness' is .*; expected correct or wrong"):
+            load("mr_gsm8k", path)
+
     bench = {"id": "gsm8k-0", "problem": "q", "steps": ["x", "y"]}
     rows = [bench | {"label": 1}, bench | {"id": "gsm8k-1", "label": -1}]
     made = solution_rows(load("processbench", write(tmp_path, rows)))
@@ -197,3 +204,21 @@ def test_ties_in_the_f1_go_to_the_threshold_nearest_to_a_half():
     pairs = itertools.product([0.2, 0.4], [0.7])
     for low, high in pairs:
         assert low < best_threshold([[high, low], [high]], [1, None]) <= high
+
+
+def test_labels_and_halves_by_hand():
+    assert labels_of(0, 1) == [0]
+    assert labels_of(2.0, 4) == [1, 1, 0, None]
+    assert labels_of(None, 3) == [1, 1, 1]
+    for place, count in ((3, 3), (-1, 3), (True, 3), (0.5, 3), (float("nan"), 3), (None, 0)):
+        with pytest.raises(ArgumentError, match=r"first_wrong|count"):
+            labels_of(place, count)
+    keys = [f"q{i % 7}" for i in range(20)]
+    found = halves(keys)
+    assert halves(keys[::-1]) == found[::-1]
+    by_key = {key: {half for k, half in zip(keys, found, strict=True) if k == key} for key in keys}
+    assert all(len(own) == 1 for own in by_key.values())
+    assert sorted(next(iter(own)) for own in by_key.values()) == [0, 0, 0, 0, 1, 1, 1]
+    judged = calibrated_f1([[0.4], [0.9], [0.6], [0.9]], [0, None, 0, None], [0, 0, 1, 1])
+    assert judged.thresholds[0] == judged.thresholds[1] > 0.6
+    assert judged.thresholds[2] == judged.thresholds[3] < 0.9

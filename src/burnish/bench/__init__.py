@@ -31,6 +31,8 @@ from burnish.bench.first_wrong import (
     calibrated_f1,
     first_flagged,
     first_wrong_f1,
+    halves,
+    labels_of,
 )
 from burnish.bench.items import Choice, Item, Judged, choice_of
 from burnish.bench.judging import ResultFile, judge_items, read_results
@@ -96,7 +98,9 @@ __all__ = [
     "first_wrong_f1",
     "fleiss_kappa",
     "flips",
+    "halves",
     "judge_items",
+    "labels_of",
     "mcnemar",
     "mean_estimate",
     "p_text",

@@ -15,9 +15,18 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from burnish.arguments import as_list, as_number, as_numbers, as_whole, refused, same_length
+from burnish.arguments import (
+    LARGEST_COUNT,
+    as_list,
+    as_number,
+    as_numbers,
+    as_text,
+    as_whole,
+    refused,
+    same_length,
+)
 from burnish.bench.statistics import Estimate, wilson
-from burnish.seeds import Seeds
+from burnish.seeds import Seeds, derive
 
 DRAWS = 4000
 """Draws of the two shares behind the interval of F1."""
@@ -34,6 +43,35 @@ class FirstWrong(NamedTuple):
     """Share of right solutions in which no step is flagged."""
     found: tuple[bool, ...]
     """Whether each solution was judged as its label says."""
+    thresholds: tuple[float, ...]
+    """By which threshold each solution was judged."""
+
+
+def labels_of(first_wrong: int | None, count: int) -> list[int | None]:
+    """The labels of `count` steps: 1 before the first wrong one, 0 for it, None behind it.
+
+    >>> labels_of(1, 4), labels_of(None, 2)
+    ([1, 0, None, None], [1, 1])
+    """
+    size = as_whole("count", count, low=1, high=LARGEST_COUNT)
+    if first_wrong is None:
+        return [1] * size
+    place = _place(first_wrong, size)
+    return [*[1] * place, 0, *[None] * (size - place - 1)]
+
+
+def halves(keys: Sequence[str]) -> list[int]:
+    """Half 0 or 1 for each key, such as a prompt's text; equal keys are in one half.
+
+    Follows from the keys alone, in any order: `parts` of `calibrated_f1`.
+
+    >>> halves(["a", "b", "a"])
+    [0, 1, 0]
+    """
+    texts = [as_text("keys", key) for key in as_list("keys", keys)]
+    order = sorted(set(texts), key=lambda key: (derive("calibration half", key), key))
+    half = {key: place % 2 for place, key in enumerate(order)}
+    return [half[key] for key in texts]
 
 
 def first_flagged(scores: Sequence[float], threshold: float = 0.5) -> int | None:
@@ -61,7 +99,7 @@ def first_wrong_f1(
     """
     solutions = _solutions(scores, first_wrong)
     border = as_number("threshold", threshold)
-    return _summary(solutions, [_is_found(one, border) for one in solutions])
+    return _summary(solutions, [border] * len(solutions))
 
 
 def best_threshold(scores: Sequence[Any], first_wrong: Sequence[int | None]) -> float:
@@ -81,8 +119,8 @@ def calibrated_f1(
 ) -> FirstWrong:
     """F1 where each solution is judged by the threshold that is best on the other parts.
 
-    `parts` numbers each solution's part: two of them are a calibration and a test part that change
-    places. No solution has a say in its own threshold.
+    `parts` numbers each solution's part: two of them, as `halves` gives, are a calibration and a
+    test part that change places. No solution has a say in its own threshold.
 
     >>> calibrated_f1([[0.9, 0.1], [0.7], [0.8, 0.2], [0.6]], [1, None, 1, None], [0, 0, 1, 1]).found
     (True, True, True, True)
@@ -94,8 +132,7 @@ def calibrated_f1(
         part: _best([one for one, other in zip(solutions, numbers, strict=True) if other != part])
         for part in set(numbers)
     }
-    marks = [_is_found(one, border[part]) for one, part in zip(solutions, numbers, strict=True)]
-    return _summary(solutions, marks)
+    return _summary(solutions, [border[part] for part in numbers])
 
 
 class _Solution(NamedTuple):
@@ -118,10 +155,15 @@ def _solutions(scores: Any, first_wrong: Any) -> list[_Solution]:
 def _solution(row: list[float], label: Any) -> _Solution:
     if label is None:
         return _Solution(False, -math.inf, min(row))
-    place = as_whole("first_wrong", label)
-    if not 0 <= place < len(row):
-        raise refused("first_wrong", label, f"None, or a place from 0 to {len(row) - 1}")
+    place = _place(label, len(row))
     return _Solution(True, row[place], min(row[:place], default=math.inf))
+
+
+def _place(label: Any, count: int) -> int:
+    place = as_whole("first_wrong", label)
+    if isinstance(label, bool) or not 0 <= place < count:
+        raise refused("first_wrong", label, f"None, or a place from 0 to {count - 1}")
+    return place
 
 
 def _is_found(one: _Solution, threshold: float) -> bool:
@@ -166,13 +208,15 @@ def _harmonic(counts: Sequence[int], totals: Sequence[int]) -> float:
     return len(shares) / sum(1 / share for share in shares) if all(shares) else 0.0
 
 
-def _summary(solutions: Sequence[_Solution], found: Sequence[bool]) -> FirstWrong:
+def _summary(solutions: Sequence[_Solution], thresholds: Sequence[float]) -> FirstWrong:
+    judged = zip(solutions, thresholds, strict=True)
+    found = tuple(_is_found(one, threshold) for one, threshold in judged)
     marks: dict[bool, list[bool]] = {False: [], True: []}
     for one, mark in zip(solutions, found, strict=True):
         marks[one.is_wrong].append(mark)
     right, wrong = (wilson(sum(m), len(m)) if m else None for m in marks.values())
     f1 = _f1(sum(marks[True]), len(marks[True]), sum(marks[False]), len(marks[False]))
-    return FirstWrong(f1, wrong, right, tuple(found))
+    return FirstWrong(f1, wrong, right, found, tuple(thresholds))
 
 
 def _f1(wrong: int, wrongs: int, right: int, rights: int) -> Estimate | None:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from burnish.arguments import as_list, refused
+from burnish.bench.first_wrong import labels_of
 from burnish.bench.items import Item
 
 
@@ -33,13 +34,10 @@ def solution_rows(items: Iterable[Item]) -> list[dict[str, Any]]:
 
 def _row(item: Item) -> dict[str, Any]:
     steps, first = item.hidden["steps"], item.hidden.get("first_wrong")
-    labels: list[int | None] = [1] * len(steps)
-    if first is not None:
-        labels[first:] = [0, *[None] * (len(steps) - first - 1)]
     return {
         "prompt": [msgspec.to_builtins(one) for one in item.messages],
         "steps": steps,
-        "labels": labels,
+        "labels": labels_of(first, len(steps)),
         "first_wrong": first,
         "meta": {"id": item.id, "subset": item.subset, **item.info},
     }

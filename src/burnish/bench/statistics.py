@@ -71,6 +71,22 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
     return signed_estimate(values)
 
 
+def grouped_estimate(values: Sequence[float], groups: Sequence[str]) -> Estimate:
+    """Mean over groups of the mean of their values, with the interval over groups.
+
+    For values that are not independent within a group, such as the steps of a prompt's solutions.
+
+    >>> grouped_estimate([1.0, 1.0, 1.0, 0.0], ["a", "a", "a", "b"]).value
+    0.5
+    """
+    values = _observed("values", values)
+    same_length("groups", groups, len(values), "values")
+    members: dict[str, list[float]] = {}
+    for group, value in zip(groups, values, strict=True):
+        members.setdefault(group, []).append(value)
+    return mean_estimate([math.fsum(own) / len(own) for own in members.values()])
+
+
 def signed_estimate(values: Sequence[float], rounds: int = 2000) -> Estimate:
     """Mean of values of any sign with the bootstrap's interval; `sign_flip` tests it against 0."""
     values = _observed("values", values)

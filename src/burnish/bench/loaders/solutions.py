@@ -29,12 +29,14 @@ def load_mr_gsm8k(path: Path) -> list[Item]:
 
     Steps are counted from 1 in the file.
     """
-    column = "model_output_solution_first_error_step"
-    shape = ("question", "model_output_steps", "model_output_solution_correctness", column)
+    column, grade = "model_output_solution_first_error_step", "model_output_solution_correctness"
+    shape = ("question", "model_output_steps", grade, column)
     found = []
     for row in read_rows(path, "MR-GSM8K", [shape]):
         first: Any = None
-        if str(row.values["model_output_solution_correctness"]) == "wrong":
+        if row.values[grade] not in ("correct", "wrong"):
+            raise unknown_label(row, grade, row.values[grade], "correct or wrong")
+        if row.values[grade] == "wrong":
             text = str(row.values[column])
             if not text.isdecimal():
                 raise unknown_label(row, column, row.values[column], "the number of a step, from 1")
