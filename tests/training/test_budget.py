@@ -394,7 +394,9 @@ def test_advice_has_the_numbers_in_order():
 
 def test_a_run_without_hope_is_refused_before_its_first_step():
     hopeless = Forecast({"rollouts": 50 * 2**30}, 4 * 2**30, (Saving("a=1", 3 * 2**30),))
-    with pytest.raises(UserError, match=r"need 50.0 GiB of memory, and 4.0 GiB are free. a=1 frees"):
+    with pytest.raises(
+        UserError, match=r"need 50.0 GiB of memory, and 4.0 GiB are free. a=1 frees"
+    ):
         check_memory(hopeless, 10.0)
     check_memory(hopeless, 20.0)
     check_memory(hopeless, 0.0)
