@@ -69,9 +69,10 @@ class Handler(BaseHTTPRequestHandler):
     def hold(self, seconds: float) -> bool:
         """Wait; True at once when the client hangs up meanwhile."""
         end = time.monotonic() + seconds
+        poll = select.poll()  # unlike select, at home with descriptors above 1024
+        poll.register(self.connection, select.POLLIN)
         while time.monotonic() < end and not self.server.owner.closing.is_set():
-            readable, _, _ = select.select([self.connection], [], [], 0.01)
-            if readable and not self.connection.recv(1, socket.MSG_PEEK):
+            if poll.poll(10) and not self.connection.recv(1, socket.MSG_PEEK):
                 self.seen.hung_up = True
                 self.close_connection = True
                 return True
