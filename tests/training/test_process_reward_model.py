@@ -14,18 +14,19 @@ import torch
 from safetensors.torch import load_file
 from training_cases import SMALL, assert_same, finish, merged, outcome, stop_after
 
-from burnish.bench import calibrated_f1
+from burnish.bench import calibrated_f1, first_flagged
 from burnish.cli.entry import run as typed
 from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.lm.model_input import ModelInput
 from burnish.lm.step_rows import step_row
 from burnish.records import Message, Task
-from burnish.rewards.models.process_card import read_process_card
+from burnish.rewards.models.process_card import ProcessCard, read_process_card
 from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithms.process_reward_model import (
     ScoredSolution,
+    _meaning,
     held_out_report,
     step_loss,
 )
@@ -135,7 +136,7 @@ def test_the_first_wrong_step_is_learned_and_every_step_is_stored(tmp_path):
         seen = [(part.value, part.evidence[0]) for part in parts]
         judged = [(value > 0.5, e.source) for value, e in seen if e.source != "not labelled"]
         assert all((source == "right") == is_right for is_right, source in judged)
-        assert "by the model: " in sample.reward.reason
+        assert "by the model (below 0.5): " in sample.reward.reason
     card = read_process_card(tmp_path / "run" / "checkpoints" / "step-000030")
     assert (card.separator, card.step, card.solutions) == ("\n\n", 30, scores[-1].count)
     assert card.f1[0] == card.wrong[0] == card.right[0] == card.auc == card.step_accuracy[0] == 1.0
@@ -289,6 +290,19 @@ def test_halves_of_the_held_out_part_calibrate_each_other():
     # Two solutions of one prompt are never in different halves: as parts, prompts give the same.
     again = held_out_report(scored[::-1])
     assert again.found == report.found[:-1][::-1]
+    # The sentence of a solution says what its mark says, by the threshold of its mark.
+    said = [
+        _meaning(one, border) for one, border in zip(report.scored, report.borders, strict=True)
+    ]
+    assert len({border.threshold for border in report.borders[:-1]}) == 2
+    for text, mark, border in zip(said, report.found, report.borders, strict=True):
+        assert f"(below {border.threshold:.3g}, the best of " in text
+        by_model, _, by_label = text.partition("): ")[2].partition(", by its label: ")
+        assert mark is None or (by_model == by_label) == bool(mark)
+    assert any(
+        first_flagged(one.probabilities) != first_flagged(one.probabilities, b.threshold)
+        for one, b in zip(report.scored, report.borders, strict=True)
+    )
     loose = calibrated_f1(
         [one.probabilities for one in scored],
         [one.solution.first_wrong for one in scored],
@@ -335,3 +349,14 @@ def test_two_processes_train_and_evaluate_as_one_does(tmp_path):
     cards = [read_process_card(tmp_path / name / last) for name in ("one", "two")]
     assert cards[0].solutions == cards[1].solutions > 0
     assert cards[0].threshold == pytest.approx(cards[1].threshold, abs=1e-4)
+
+
+def test_the_interval_of_the_step_accuracy_is_over_prompts():
+    task = [Task(f"t{i}", (Message("user", f"q{i}"),)) for i in range(2)]
+    long, short = Solution(task[0], ("a",) * 100, (1,) * 100), Solution(task[1], ("a",), (1,))
+    scored = [ScoredSolution(long, [0.9] * 100), ScoredSolution(short, [0.1])]
+    card = held_out_report(scored).card(ProcessCard(separator="|", max_tokens=7, step=0), 3)
+    assert (card.separator, card.max_tokens, card.step, card.steps) == ("|", 7, 3, 101)
+    value, low, high = card.step_accuracy
+    assert value == 0.5
+    assert high - low > 0.8  # Two prompts, not 101 steps.

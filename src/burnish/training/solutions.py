@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from burnish.errors import UserError, did_you_mean
+from burnish.bench.first_wrong import labels_of
+from burnish.errors import ArgumentError, UserError, did_you_mean
 from burnish.lm.step_rows import StepRow, step_row
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Author, Span, Task, Trajectory
@@ -68,6 +69,8 @@ class Rendered(NamedTuple):
     """Place of each solution's first step among all steps."""
     total: int
     """Steps of all solutions."""
+    labelled: int
+    """Of them, those with a label."""
 
 
 class SolutionMicro(NamedTuple):
@@ -139,15 +142,11 @@ def _from_list(labels: Any, count: int, name: str) -> tuple[int | None, ...]:
 
 
 def _from_first(place: Any, count: int, name: str) -> tuple[int | None, ...]:
-    if place is None:
-        return (1,) * count
-    is_whole = (
-        isinstance(place, int | float) and not isinstance(place, bool) and place in range(count)
-    )
-    if not is_whole:
-        raise UnusableRow(f"a '{name}' that is neither null nor the place of a step, from 0 on")
-    first = int(place)
-    return (*(1,) * first, 0, *(None,) * (count - first - 1))
+    try:
+        return tuple(labels_of(place, count))
+    except ArgumentError:
+        why = f"a '{name}' that is neither null nor the place of a step, from 0 on"
+        raise UnusableRow(why) from None
 
 
 # --- tokens and passes
@@ -173,7 +172,8 @@ def render_solutions(
         for number, (one, row) in enumerate(zip(solutions, rows, strict=True))
     ]
     starts = [0, *accumulate(len(one.steps) for one in solutions)]
-    return Rendered(solutions, trajectories, rows, starts[:-1], starts[-1])
+    labelled = sum(label is not None for one in solutions for label in one.labels)
+    return Rendered(solutions, trajectories, rows, starts[:-1], starts[-1], labelled)
 
 
 def solution_micro(rendered: Rendered, packed: PackedBatch, device: torch.device) -> SolutionMicro:
@@ -192,7 +192,6 @@ def solution_micro(rendered: Rendered, packed: PackedBatch, device: torch.device
         names += [f"{rendered.trajectories[member].id}/{k}" for k in range(1, len(marks) + 1)]
         before += len(row.answer)
     table_3J = torch.tensor([ends, places, labels], dtype=torch.int64).to(device)
-    labelled = sum(label is not None for one in rendered.solutions for label in one.labels)
     read_J = packed.place_N.index_select(0, table_3J[0])
-    counts = rendered.total, labelled
+    counts = rendered.total, rendered.labelled
     return SolutionMicro(packed, read_J, table_3J[1], table_3J[2], *counts, names)

@@ -37,7 +37,7 @@ class ProcessCard(Struct, frozen=True, kw_only=True):
     steps: int = 0
     """Their steps with a label."""
     step_accuracy: Interval | None = None
-    """Share of labelled steps on their side of probability 0.5."""
+    """Share of a prompt's labelled steps on their side of probability 0.5; the mean over prompts."""
     auc: float | None = None
     """Chance that a right step scores above a wrong one; None without both."""
     f1: Interval | None = None

@@ -18,17 +18,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 from torch.nn import functional
 
-from burnish.bench.first_wrong import FirstWrong, best_threshold, calibrated_f1, first_flagged
-from burnish.bench.statistics import Estimate, mean_estimate
+from burnish.bench.first_wrong import (
+    FirstWrong,
+    best_threshold,
+    calibrated_f1,
+    first_flagged,
+    halves,
+)
+from burnish.bench.statistics import Estimate, grouped_estimate
 from burnish.lm.step_rows import step_row
 from burnish.numbers import sigmoid
 from burnish.records import Evidence, Reward
 from burnish.rewards.models.pair_metrics import auc
 from burnish.rewards.models.process_card import ProcessCard, write_process_card
-from burnish.seeds import derive
 from burnish.store import StoredSample
 from burnish.tasks.base import content_key
 from burnish.training.algorithm import HeldOutScores, Loss, Setup, StepReport, StepResult
@@ -128,9 +134,9 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
         rendered = self.render(self.held_out)
         (score_N,) = self.compute(rendered, rendered.total, self._read)
         scored = _scored(rendered, score_N)
-        found = held_out_report(scored).found
-        samples = stored_solutions(step, "eval:held_out", rendered, scored)
-        return HeldOutScores(found, "accuracy", samples)
+        report = held_out_report(scored)
+        samples = stored_solutions(step, "eval:held_out", rendered, scored, report.borders)
+        return HeldOutScores(report.found, "accuracy", samples)
 
     def write(self, folder: Path) -> None:
         """The card of the model, with the figures of the newest evaluation."""
@@ -211,6 +217,17 @@ class ScoredSolution(NamedTuple):
     probabilities: Sequence[float]
 
 
+class Border(NamedTuple):
+    """The probability below which a step is flagged."""
+
+    threshold: float
+    source: str
+    """Where it comes from; empty: it is the middle."""
+
+
+MIDDLE = Border(0.5, "")
+
+
 class HeldOutReport(NamedTuple):
     """Held-out solutions in figures."""
 
@@ -225,16 +242,27 @@ class HeldOutReport(NamedTuple):
         marks = iter(self.first.found)
         return [float(next(marks)) if one.solution.is_known else None for one in self.scored]
 
+    @property
+    def borders(self) -> list[Border]:
+        """What each solution was judged by; where the labels say nothing, by what the card says."""
+        own = iter(self.first.thresholds)
+        other = Border(self.threshold, "the best of the held-out part")
+        return [
+            Border(next(own), "the best of the other half") if one.solution.is_known else other
+            for one in self.scored
+        ]
+
     def card(self, card: ProcessCard, step: int) -> ProcessCard:
         """The card with these figures."""
         steps = _labelled(self.scored)
-        return ProcessCard(
-            separator=card.separator,
-            max_tokens=card.max_tokens,
+        prompts = [_prompt(one) for one in self.scored for _ in _labelled([one])]
+        marks = [_is_right(p, label) for p, label in steps]
+        return replace(
+            card,
             step=step,
             solutions=len(self.scored),
             steps=len(steps),
-            step_accuracy=_interval(mean_estimate([_is_right(p, label) for p, label in steps])),
+            step_accuracy=_interval(grouped_estimate(marks, prompts)),
             auc=auc([p for p, _ in steps], [label for _, label in steps]),
             f1=_interval(self.first.f1),
             wrong=_interval(self.first.wrong),
@@ -249,12 +277,9 @@ def held_out_report(scored: Sequence[ScoredSolution]) -> HeldOutReport:
     Solutions of one prompt are in one half. Halves follow from the prompts alone.
     """
     known = [one for one in scored if one.solution.is_known]
-    keys = [content_key(one.solution.task.messages) for one in known]
-    order = sorted(set(keys), key=lambda key: derive("calibration half", key))
-    half = {key: place % 2 for place, key in enumerate(order)}
     scores = [one.probabilities for one in known]
     labels = [one.solution.first_wrong for one in known]
-    first = calibrated_f1(scores, labels, [half[key] for key in keys])
+    first = calibrated_f1(scores, labels, halves([_prompt(one) for one in known]))
     return HeldOutReport(scored, first, best_threshold(scores, labels))
 
 
@@ -264,6 +289,10 @@ def _scored(rendered: Rendered, score_N: Tensor) -> list[ScoredSolution]:
         ScoredSolution(one, values[start : start + len(one.steps)])
         for one, start in zip(rendered.solutions, rendered.starts, strict=True)
     ]
+
+
+def _prompt(one: ScoredSolution) -> str:
+    return content_key(one.solution.task.messages)
 
 
 def _labelled(scored: Sequence[ScoredSolution]) -> list[tuple[float, int]]:
@@ -298,9 +327,17 @@ def _interval(estimate: Estimate | None) -> tuple[float, float, float] | None:
 
 
 def stored_solutions(
-    step: int, split: str, rendered: Rendered, scored: Sequence[ScoredSolution]
+    step: int,
+    split: str,
+    rendered: Rendered,
+    scored: Sequence[ScoredSolution],
+    borders: Sequence[Border] = (),
 ) -> list[StoredSample]:
-    """One sample a solution: the share of steps judged rightly, each step as a part."""
+    """One sample a solution: the share of steps judged rightly, each step as a part.
+
+    `borders` are what each solution was judged by; without them, 0.5.
+    """
+    judged = zip(scored, borders or [MIDDLE] * len(scored), rendered.trajectories, strict=True)
     return [
         StoredSample(
             step=step,
@@ -308,15 +345,15 @@ def stored_solutions(
             index=index,
             task=one.solution.task,
             trajectory=trajectory,
-            reward=_as_reward(one),
+            reward=_as_reward(one, border),
             advantage=None,
             keep=split == "train",
         )
-        for index, (one, trajectory) in enumerate(zip(scored, rendered.trajectories, strict=True))
+        for index, (one, border, trajectory) in enumerate(judged)
     ]
 
 
-def _as_reward(one: ScoredSolution) -> Reward:
+def _as_reward(one: ScoredSolution, border: Border) -> Reward:
     words = {1: "right", 0: "wrong", None: "not labelled"}
     parts = tuple(
         Reward(f"step {number}", value, evidence=(Evidence(words[label], text),))
@@ -325,18 +362,19 @@ def _as_reward(one: ScoredSolution) -> Reward:
         )
     )
     marks = [_is_right(value, label) for value, label in _labelled([one])]
-    return Reward("steps", sum(marks) / len(marks), parts=parts, reason=_meaning(one))
+    return Reward("steps", sum(marks) / len(marks), parts=parts, reason=_meaning(one, border))
 
 
-def _meaning(one: ScoredSolution) -> str:
+def _meaning(one: ScoredSolution, border: Border) -> str:
     """What the number of a solution is, for `why` and the viewer."""
 
     def said(place: int | None) -> str:
         return "no step" if place is None else f"step {place + 1}"
 
-    flagged = said(first_flagged(one.probabilities))
+    flagged = said(first_flagged(one.probabilities, border.threshold))
+    source = f", {border.source}" if border.source else ""
     label = said(one.solution.first_wrong) if one.solution.is_known else "not known"
     return (
-        "the share of labelled steps that the model judges rightly; first wrong step by the model: "
-        f"{flagged}, by its label: {label}"
+        "the share of labelled steps that the model judges rightly; first wrong step by the model "
+        f"(below {border.threshold:.3g}{source}): {flagged}, by its label: {label}"
     )
