@@ -139,6 +139,7 @@ def test_the_command_prints_the_table_and_json(
     assert run(["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["attributes"][0]["name"] == "length"
+    assert found["rows_left_out"] == 1
     bad = {"prompt": [{"role": 3}], "chosen": "a", "rejected": "b"}
     Path("pairs.jsonl").write_text(json.dumps(bad) + "\n")
     assert run(["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl"]) != 0

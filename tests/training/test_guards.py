@@ -152,7 +152,7 @@ def test_a_plugin_advantage_that_is_nan(tmp_path):
     path = piece("nan_advantage")["path"]
     assert line == (
         f"advantage guard: advantage function '{path}' is nan at step 1 (samples 0.0.2). Check the "
-        "recipe's advantage piece and the rewards of these samples."
+        "recipe's advantage component and the rewards of these samples."
     )
     assert report["samples"] == ["0.0.2"]
     assert replay(place) == line

@@ -73,7 +73,7 @@ def reward_bias(
 
     report = anyio.run(work)
     if as_json:
-        emit_json({**asdict(report), "verdict": report.verdict})
+        emit_json({**asdict(report), "rows_left_out": without, "verdict": report.verdict})
         return 0
     if without:
         say(f"{without} rows of {data} are left out: a tie, or no winner")

@@ -132,7 +132,7 @@ class HeldOutScores:
 
     marks: Sequence[float | None]
     measure: str = "reward"
-    """What a mark is: `reward`, higher is better, or `loss`, lower is better."""
+    """What a mark is: `reward` or `accuracy` (0 or 1), higher is better, or `loss`, lower is better."""
     samples: Sequence[StoredSample] = ()
 
 

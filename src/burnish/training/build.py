@@ -411,7 +411,8 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
     if trainable.loaded.score_head is not None and not training.chosen.kind.trains_score_head:
         raise UserError(
             f"model.path: '{trainable.loaded.name}' is a reward model, which writes no text; expected "
-            "a causal model. train.kind = 'reward_model' goes on training it"
+            "a causal model. train.kind = 'reward_model' goes on training it, or "
+            "'process_reward_model' where it scores steps"
         )
     algorithm = training.chosen.kind(setup, training.chosen.settings)
     named = [*trainable.module.named_parameters(), *algorithm.parameters()]

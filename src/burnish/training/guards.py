@@ -26,7 +26,7 @@ from burnish.policy.state import PolicyState
 from burnish.records import Trajectory
 
 HINTS = {
-    "advantage": "Check the recipe's advantage piece and the rewards of these samples.",
+    "advantage": "Check the recipe's advantage component and the rewards of these samples.",
     "logprob": "The model's output is not finite: lower optimiser.learning_rate or use "
     "model.dtype=float32.",
     "value": "The critic's output is not finite: lower optimiser.learning_rate, "
