@@ -6,6 +6,7 @@ import shutil
 from functools import partial
 
 import anyio
+import msgspec
 import pytest
 import torch
 from starlette.testclient import TestClient
@@ -77,6 +78,17 @@ def test_each_step_is_a_part_and_what_follows_does_not_change_it(run):
     assert found[0].reward.evidence[1].observation.startswith("no step is below ")
 
 
+def test_without_held_out_figures_nothing_is_called_a_held_out_threshold(run):
+    def line(scorer):
+        found = anyio.run(partial(checked, scorer, TASK, responses(["red"])))[0]
+        return found.evidence[1].observation
+
+    scorer = scorer_of(run)
+    assert line(scorer).endswith(", the held-out threshold")
+    scorer.card = msgspec.structs.replace(scorer.card, solutions=0, threshold=0.5)
+    assert line(scorer) == "no step is below 0.5"
+
+
 @pytest.mark.parametrize("aggregate", ["min", "product", "last", "mean"])
 def test_values_are_the_same_in_any_company(run, aggregate):
     scorer = scorer_of(run, aggregate=aggregate)
@@ -146,6 +158,8 @@ def test_mistakes_are_named_in_one_line(tmp_path, run):
         scorer_of(run, split="headings")
     with pytest.raises(UserError, match=r"scores steps, not whole answers"):
         build(RewardModelConfig(path=str(run)))
+    with pytest.raises(UserError, match=r"expected a run of train.kind = 'process_reward_model'"):
+        scorer_of(tmp_path)
     finish(plain_run_of(tmp_path, {"steps": 1}))
     with pytest.raises(UserError, match=r"has no process_reward_model.json, so it scores whole"):
         scorer_of(tmp_path / "run")
@@ -189,6 +203,14 @@ def test_scores_are_matched_with_steps_or_left_out(caplog):
     torch.testing.assert_close(found.steps_BJ, wanted, equal_nan=True)
     assert found.segments_BT.tolist() == [[0, 0, 1], [0, -1, -1], [-1, -1, -1]]
     assert "scored other steps than policy.advantage.split finds in 1 of 3 answers" in caplog.text
+
+
+def test_an_answer_without_the_reward_has_no_scores_of_steps():
+    # Its total has two parts as well: those are rewards, no steps.
+    found = step_scores([scored(0.9, 0.1), scored(0.9, name="else")], "prm", [[0, 1], [0, 1]])
+    assert found.steps_BJ[0].tolist() == [0.9, 0.1]
+    assert found.steps_BJ[1].isnan().all()
+    assert found.segments_BT.tolist() == [[0, 1], [-1, -1]]
 
 
 def stepwise(*rewards, **more):

@@ -145,17 +145,18 @@ def step_scores(
 ) -> StepScores:
     """The scores of each answer's steps: the parts of its reward `name`.
 
-    An answer whose reward has another number of parts than its tokens have steps gets none: a score
-    is never credited to another step's tokens.
+    An answer whose reward has another number of parts than its tokens have steps gets none, and so
+    does one without that reward: a score is never credited to another step's tokens.
     """
     rows: list[list[float]] = []
     kept: list[Sequence[int]] = []
     differing = 0
     for reward, numbers in zip(rewards, segments, strict=True):
-        own = next((part for part in (*reward.parts, reward) if part.name == name), reward)
-        scores = [float("nan") if part.value is None else part.value for part in own.parts]
+        own = next((part for part in (*reward.parts, reward) if part.name == name), None)
+        parts = own.parts if own is not None else ()
+        scores = [float("nan") if part.value is None else part.value for part in parts]
         is_same = len(scores) == max(numbers, default=-1) + 1
-        differing += own.value is not None and not is_same
+        differing += own is not None and own.value is not None and not is_same
         rows.append(scores if is_same else [])
         kept.append(numbers if is_same else [-1] * len(numbers))
     if differing:

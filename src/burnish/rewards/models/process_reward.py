@@ -110,7 +110,8 @@ class ProcessRewardModelReward(TrainedModelReward[ProcessRewardModelConfig]):
         lines = [f"{self.config.aggregate} of {len(parts)} steps"]
         below = [n for n, p in enumerate(probabilities, start=1) if p < self.card.threshold]
         flagged = f"step {below[0]} is the first" if below else "no step is"
-        lines.append(f"{flagged} below {self.card.threshold:.3g}, the held-out threshold")
+        source = ", the held-out threshold" if self.card.solutions else ""
+        lines.append(f"{flagged} below {self.card.threshold:.3g}{source}")
         evidence = tuple(Evidence(self.name, line) for line in lines)
         return Reward(self.name, value, parts=parts, evidence=evidence)
 
