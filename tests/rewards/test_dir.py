@@ -256,6 +256,24 @@ def test_a_penalty_resumes_bit_for_bit():
     assert all(torch.equal(a.loss, b.loss) for a, b in zip(again, values[3:], strict=True))
 
 
+@pytest.mark.parametrize("queue", [3, 256])
+def test_a_step_seen_again_has_the_penalty_that_it_had(queue):
+    """The queue of before, and not one that holds the step's own labels."""
+    penalty = make(queue=queue)
+    places = torch.arange(5)
+    for step in range(3):
+        chosen, rejected, labels = one_batch(step, 5)
+        pairs, classes = chosen - rejected, {"length": torch.as_tensor(labels).long()}
+        first = penalty.prepare(pairs, classes)
+        wanted = penalty.part(pairs, places)
+    again = make(queue=queue)
+    again.load({name: values.clone() for name, values in penalty.tensors().items()})
+    for one in (penalty, again):
+        found = one.prepare(pairs, classes, learn=False)
+        assert found["length/mi"] == first["length/mi"]
+        assert torch.equal(one.part(pairs, places), wanted)
+
+
 def test_one_class_teaches_the_head_nothing():
     penalty = make(queue=0)
     chosen, rejected, _ = one_batch()
@@ -280,6 +298,7 @@ def test_one_pair_is_warned_of_once_and_a_queue_helps(caplog):
     losses = [queued(*one_batch(s, 1)[:2], {"length": one_batch(s, 1)[2]}).loss for s in range(8)]
     assert any(loss.item() != 0 for loss in losses[1:])
     assert len(queued.past["length"][1]) == 8
+    assert queued.newest == {"length": 1}
 
 
 def test_a_broken_batch_is_counted_and_harms_nothing():

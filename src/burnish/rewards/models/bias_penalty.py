@@ -159,6 +159,9 @@ class BiasPenalty:
         self.lam = {name: settings.lam for name, settings in self.settings.items()}
         self.auc: dict[str, float] = {}
         self.past: dict[str, tuple[Tensor, Tensor]] = {}
+        """The queue before the newest step, and behind it that step's own pairs."""
+        self.newest = dict.fromkeys(self.settings, 0)
+        """How many pairs of `past` are those of the newest step."""
         self.dropped = 0
         """Batches whose penalty was left out because a logit was not finite."""
         self._told: set[str] = set()
@@ -242,7 +245,7 @@ class BiasPenalty:
         self, name: str, pairs_ND: Tensor, labels_N: Tensor, learn: bool, counts: bool
     ) -> dict[str, float]:
         settings, head = self.settings[name], self.heads[name]
-        past_QD, past_Q = self.past[name]
+        past_QD, past_Q = self._queue(name, learn)
         known_N = labels_N >= 0
         metrics: dict[str, float] = {"pairs": float(known_N.sum())}
         pairs_ND = pairs_ND.float()
@@ -264,11 +267,19 @@ class BiasPenalty:
             weight_NC, shift_C = club_weights(logits_NC, labels_N, past_Q)
             self._ready[name] = (self.lam[name] * weight_NC, shift_C)
         if learn and settings.queue:
-            self.past[name] = (
-                torch.cat([past_QD, pairs_ND[known_N]])[-settings.queue :],
-                torch.cat([past_Q, labels_N[known_N]])[-settings.queue :],
-            )
+            new_QD, new_Q = (rows[known_N][-settings.queue :] for rows in (pairs_ND, labels_N))
+            self.past[name] = torch.cat([past_QD, new_QD]), torch.cat([past_Q, new_Q])
+            self.newest[name] = len(new_Q)
         return metrics
+
+    def _queue(self, name: str, learn: bool) -> tuple[Tensor, Tensor]:
+        """Past pairs that a step is compared with; a replay sees those that the step saw."""
+        past_QD, past_Q = self.past[name]
+        if learn:
+            first, end = max(len(past_Q) - self.settings[name].queue, 0), len(past_Q)
+        else:
+            first, end = 0, len(past_Q) - self.newest[name]
+        return past_QD[first:end], past_Q[first:end]
 
     def _warn_of_one(self, name: str, pairs: int) -> None:
         if pairs < 2 and name not in self._told:
@@ -312,6 +323,7 @@ class BiasPenalty:
         for name, head in self.heads.items():
             found |= {f"{name}.head.{key}": values for key, values in head.tensors().items()}
             found[f"{name}.past"], found[f"{name}.past_labels"] = self.past[name]
+            found[f"{name}.newest"] = torch.tensor(self.newest[name])
             numbers = [self.lam[name], self.auc.get(name, math.nan)]
             found[f"{name}.lam_auc"] = torch.tensor(numbers, dtype=torch.float64)
         return {name: values.contiguous() for name, values in found.items()}
@@ -329,6 +341,8 @@ class BiasPenalty:
             head.load({k.removeprefix("head."): v for k, v in mine.items() if k[:5] == "head."})
             device = next(head.parameters()).device
             self.past[name] = mine["past"].to(device), mine["past_labels"].to(device)
+            # Checkpoints of before have no such count, and no step to see again.
+            self.newest[name] = int(mine.get("newest", 0))
             lam, running = mine["lam_auc"].tolist()
             self.lam[name] = lam
             if not math.isnan(running):
