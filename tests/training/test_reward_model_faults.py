@@ -144,6 +144,19 @@ def test_a_term_that_raises_is_one_line(tmp_path):
     assert "\n" not in line
 
 
+def test_what_the_trainers_own_pass_raises_is_not_blamed_on_a_term(tmp_path, monkeypatch):
+    run = run_of(tmp_path, terms=[{"kind": "dir", "head_width": 8}])
+
+    def broken(answers):
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    monkeypatch.setattr(run.algorithm, "hidden_states", broken)
+    with pytest.raises(RuntimeError, match=r"^CUDA error: an illegal memory access$") as hit:
+        run.algorithm.updates(run.algorithm.batch(0))
+    assert type(hit.value) is RuntimeError
+    run.store.close()
+
+
 SCRIPT = """
 import sys
 from burnish.cli.entry import run

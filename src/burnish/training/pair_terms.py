@@ -72,10 +72,20 @@ class PairTerms:
         self, step: int, pairs: Sequence[Pair], hidden: Callable[[], tuple[Tensor, Tensor]]
     ) -> None:
         """Let each term get ready for an update on these pairs."""
-        once = cache(hidden)  # Computed where a term asks, and once for all of them.
+
+        @cache  # Computed where a term asks, and once for all of them.
+        def once() -> tuple[Tensor, Tensor]:
+            try:
+                return hidden()
+            except Exception as error:
+                raise _NotTheTerm(error) from error
+
         for name, term in self.by_name.items():
-            with _running(name, step):
-                term.begin(step, pairs, once)
+            try:
+                with _running(name, step):
+                    term.begin(step, pairs, once)
+            except _NotTheTerm as found:
+                raise found.error  # noqa: B904 - as it was, without the marker
 
     def loss(self, states: PairStates, total: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Each term of a micro-batch by its name, with its graph; and what `finish` adds up."""
@@ -118,12 +128,20 @@ def _named(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     return {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
 
 
+class _NotTheTerm(Exception):
+    """Around what the trainer's own pass raised while a term was running."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 @contextmanager
 def _running(name: str, step: int | None = None) -> Iterator[None]:
     """Turn what a term raises into one line that names it; a full device is not its fault."""
     try:
         yield
-    except (UserError, GuardTripped):
+    except (UserError, GuardTripped, _NotTheTerm):
         raise
     # Boundary: a term may be the user's own code, and so may what it calls for every pair.
     except Exception as error:
