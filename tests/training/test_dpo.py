@@ -48,10 +48,15 @@ def write_pairs(folder, count=12):
     }
 
 
-def run_of(folder, *tables, run="run", **train):
+def run_of(folder, *tables, run="run", change=None, **train):
     small = {key: value for key, value in SMALL.items() if key != "rewards"}
     table = merged(small, {"train": {"kind": "dpo", "batch": 4, **train}}, *tables)
-    return build(load(Config, {"task": write_pairs(folder), **table}), folder / run, root=folder)
+    task = write_pairs(folder)
+    if change is not None:
+        rows = [json.loads(line) for line in (folder / "pairs.jsonl").read_text().splitlines()]
+        text = "".join(json.dumps(change(row)) + "\n" for row in rows)
+        (folder / "pairs.jsonl").write_text(text)
+    return build(load(Config, {"task": task, **table}), folder / run, root=folder)
 
 
 def plain_loss(algorithm, batch):
@@ -165,6 +170,14 @@ def test_mistakes_are_named(tmp_path):
         run_of(tmp_path, loss="ipo", label_smoothing=0.1)
     with pytest.raises(UserError, match="beta"):
         run_of(tmp_path, beta=0.0)
+
+
+def test_chat_messages_as_an_answer_are_refused_in_one_line(tmp_path):
+    def as_messages(row):
+        return row | {"rejected": [{"role": "assistant", "content": row["rejected"]}]}
+
+    with pytest.raises(UserError, match=r"field 'rejected' of task .* expected the answer's text"):
+        run_of(tmp_path, change=as_messages)
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights_move(tmp_path):

@@ -13,7 +13,7 @@ each answer's last token, and the implicit rewards as scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from burnish.policy.preference import sigmoid_loss, squared_loss, summed_logp
 from burnish.records import Reward, Task
 from burnish.rewards.models.term import Pair, PairStates
 from burnish.store import StoredSample
+from burnish.tasks.base import TaskSet
 from burnish.training.algorithm import (
     Algorithm,
     AlgorithmState,
@@ -33,7 +34,7 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.experts import Experts, text_of
+from burnish.training.experts import LOOK, Experts, text_of
 from burnish.training.forecast import Keys, Workload
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards
@@ -101,6 +102,7 @@ class DPOAlgorithm(Algorithm[PairBatch, PairMicro]):
                 f"train.kind = 'dpo': task set '{tasks.name}' has no field '{missing[0]}'; it has "
                 f"{known}. Name the fields of the two answers in train.chosen and train.rejected."
             )
+        _check_texts(tasks, (settings.chosen, settings.rejected))
         if settings.loss == "ipo" and settings.label_smoothing:
             raise UserError(
                 f"train.label_smoothing = {settings.label_smoothing:g} with loss = 'ipo'; expected "
@@ -298,3 +300,16 @@ class DPOAlgorithm(Algorithm[PairBatch, PairMicro]):
 
 
 ALGORITHM = DPOAlgorithm
+
+
+def _check_texts(tasks: TaskSet, names: Sequence[str]) -> None:
+    """Refuse answers that would be trained on as Python writes them, such as chat messages."""
+    for task in tasks.sample(tasks.train_size or LOOK):
+        for name in names:
+            value = task.fields.get(name)
+            if isinstance(value, list | tuple | Mapping):
+                raise UserError(
+                    f"train.kind = 'dpo': field '{name}' of task {task.id} of '{tasks.name}' is a "
+                    f"{type(value).__name__}; expected the answer's text. Write the assistant's "
+                    "words alone into it, or train kind = 'reward_model', which reads chat messages."
+                )
