@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 
 import pytest
@@ -19,6 +20,7 @@ from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.policy import gae, terminal_rewards, value_loss
 from burnish.store import RunStore
+from burnish.training.critic import CriticModel
 from burnish.training.events import StepDone
 from burnish.training.replay import replay
 
@@ -260,11 +262,38 @@ def test_gradients_of_the_critic_that_are_not_finite_stop_both(tmp_path):
     before = {name: p.clone() for name, p in run.trainable.module.named_parameters()}
     critic = run.algorithm.critic
     critic.head.weight.register_hook(lambda gradient: gradient * float("inf"))
-    with pytest.raises(GuardTripped, match=r"gradient guard: critic/score.weight is (nan|-?inf)"):
+    with pytest.raises(
+        GuardTripped, match=r"gradient guard: critic/score.weight is (nan|-?inf)"
+    ) as hit:
         finish(run)
+    assert "Lower policy.critic.learning_rate" in str(hit.value)
+    assert "optimiser.learning_rate" not in str(hit.value)
     for name, p in run.trainable.module.named_parameters():
         assert torch.equal(p, before[name])
     assert not critic.head.weight.detach().any()
+
+
+def test_values_that_break_within_a_step_are_the_critics_and_no_logprobs(tmp_path):
+    run = trainer(tmp_path, OWN, ONE_UPDATE)
+    batch = run.algorithm.batch(0)
+    run.algorithm.critic.head.weight.data.fill_(torch.nan)
+    with pytest.raises(GuardTripped, match="value guard: the critic's value is nan") as hit:
+        run.stage.updater.run(0, batch, 1e-3)
+    assert "policy.critic.learning_rate" in str(hit.value)
+    run.store.close()
+
+
+def test_an_update_of_demonstrations_alone_leaves_the_critic_as_it_is(tmp_path):
+    """AdamW moves by its momentum even where there is no gradient."""
+    run = trainer(tmp_path, OWN, ONE_UPDATE)
+    critic, batch = run.algorithm.critic, run.algorithm.batch(0)
+    run.stage.updater.run(0, batch, 1e-3)
+    before = [one.clone() for one in critic.optimiser.masters]
+    alone = dataclasses.replace(run.algorithm.updates(batch)[0], members=[])
+    assert not list(run.algorithm.micro_batches(alone, 4096))
+    run.algorithm.gradients(alone, [])
+    assert all(map(torch.equal, before, critic.optimiser.masters))
+    run.store.close()
 
 
 def test_a_device_that_was_full_once_changes_no_gradient(tmp_path, monkeypatch):
@@ -301,6 +330,26 @@ def test_under_adapters_the_critic_is_whole_and_resumes(tmp_path):
     finish(trainer(tmp_path, OWN, lora, run="whole"))
     whole, resumed = state_of(tmp_path / "whole"), state_of(tmp_path / "run")
     assert all(torch.equal(one, resumed[key]) for key, one in whole.items())
+
+
+def test_under_adapters_it_begins_with_what_they_have_learnt(tmp_path):
+    """As after an earlier stage: the base model and the adapters' product."""
+    pytest.importorskip("peft", reason="adapters need peft")
+    run = trainer(tmp_path, OWN, {"model": {"lora": {"rank": 2, "alpha": 4.0}}})
+    base = {name: one.clone() for name, one in run.trainable.weights().items()}
+    with torch.no_grad():
+        for name, one in run.trainable.module.named_parameters():
+            if "lora_" in name:
+                one.fill_(0.1)
+    critic = CriticModel.open(run.stage.setup, run.config.policy.critic)
+    wanted, found = run.trainable.weights(), critic.loaded.module.weights_to_save()
+    assert wanted.keys() == found.keys()
+    assert any(not torch.equal(one, base[name]) for name, one in wanted.items())
+    assert all(torch.equal(one, found[name]) for name, one in wanted.items())
+    ids = ModelInput(torch.tensor([[1, 2, 3]]), torch.arange(3)[None])
+    states = [module(ids).detach() for module in (run.trainable.module, critic.loaded.module)]
+    torch.testing.assert_close(*states, rtol=1e-4, atol=1e-5)
+    run.store.close()
 
 
 def test_it_takes_over_a_reward_model_by_its_run(tmp_path):

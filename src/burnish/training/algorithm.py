@@ -78,6 +78,8 @@ class Loss:
     """Detached; added up over micro-batches, updates and processes for `StepResult.sums`."""
     largest: Mapping[str, Tensor] = field(default_factory=dict)
     """Detached 0-d; the maximum over the same becomes `StepResult.largest`."""
+    critic_rows: Mapping[str, Tensor] = field(default_factory=dict)
+    """As `rows`, of values that a critic said: a guard blames the critic for them."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ from burnish.training.validate import find_critic
 
 STATE = "critic/"
 """Before the names of its tensors in the state of an algorithm."""
+HINT = "Lower policy.critic.learning_rate or set optimiser.clip_norm."
+"""Where a gradient or a weight of the critic is not finite."""
 
 
 class CriticModel:
@@ -96,8 +98,8 @@ class CriticModel:
         norm = self.optimiser.gradient_norm()
         read = float(norm)
         if not math.isfinite(read):
-            check_tensors("gradient", self._named(self.optimiser.sums), ids, step)
-            trip("gradient", "gradient norm of the critic", step, tuple(ids), read)
+            check_tensors("gradient", self._named(self.optimiser.sums), ids, step, HINT)
+            trip("gradient", "gradient norm of the critic", step, tuple(ids), read, HINT)
         self._rate = learning_rate(self.settings, step, self.steps)
         self.optimiser.step(self._rate, norm)
         self._norms.append(read)
@@ -108,7 +110,7 @@ class CriticModel:
         if not norms:
             return {}
         if not math.isfinite(float(self.optimiser.weight_norm)):
-            check_tensors("weight", self._named(self.optimiser.masters), (), step)
+            check_tensors("weight", self._named(self.optimiser.masters), (), step, HINT)
         mean = sum(norms) / len(norms)
         return {"critic/gradient_norm": mean, "critic/learning_rate": self._rate}
 
@@ -145,8 +147,13 @@ def _start(setup: Setup, path: str) -> LoadedModel:
         _check_vocabulary(own, Tokenizer.from_folder(folder), path)
         return load_model(folder, dtype=own.dtype, device=own.device)
     if setup.trainable.lora is not None:
-        # The policy's own module has adapters; the critic is trained whole.
-        return load_model(own.folder, dtype=own.dtype, device=own.device)
+        # The policy's own module has adapters; the critic is trained whole, from their sum.
+        whole = load_model(own.folder, dtype=own.dtype, device=own.device)
+        merged = setup.trainable.weights()
+        with torch.no_grad():
+            for name, weight in whole.module.weights_to_save().items():
+                weight.copy_(merged[name])
+        return whole
     return LoadedModel(
         copy.deepcopy(own.module), own.tokenizer, own.config, own.folder, name=own.name
     )

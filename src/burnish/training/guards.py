@@ -80,13 +80,17 @@ def check_rows(stage: str, name: str, values_BX: Tensor, ids: Sequence[str], ste
 
 
 def check_tensors(
-    stage: str, named: Iterable[tuple[str, Tensor]], ids: Sequence[str], step: int
+    stage: str,
+    named: Iterable[tuple[str, Tensor]],
+    ids: Sequence[str],
+    step: int,
+    hint: str = "",
 ) -> None:
-    """Trip at the first tensor that is not finite."""
+    """Trip at the first tensor that is not finite; `hint` says what to do, where it is not usual."""
     for name, tensor in named:
         fine = torch.isfinite(tensor)
         if not bool(fine.all()):
-            trip(stage, name, step, tuple(ids), tensor[~fine].flatten()[0].item())
+            trip(stage, name, step, tuple(ids), tensor[~fine].flatten()[0].item(), hint)
 
 
 def check_saved(tensors: Mapping[str, Tensor], step: int) -> None:
@@ -131,12 +135,14 @@ class Watch:
         return float(read)
 
 
-def trip(stage: str, tensor: str, step: int, samples: tuple[str, ...], value: float) -> NoReturn:
-    """Raise with one line: what, where, got, next step."""
+def trip(
+    stage: str, tensor: str, step: int, samples: tuple[str, ...], value: float, hint: str = ""
+) -> NoReturn:
+    """Raise with one line: what, where, got, next step; that of the stage, without a `hint`."""
     shown = ", ".join(samples[:3]) + (f" and {len(samples) - 3} more" if len(samples) > 3 else "")
     of = f" (samples {shown})" if samples else ""
     raise GuardTripped(
-        f"{stage} guard: {tensor} is {value} at step {step + 1}{of}. {HINTS[stage]}",
+        f"{stage} guard: {tensor} is {value} at step {step + 1}{of}. {hint or HINTS[stage]}",
         stage=stage,
         tensor=tensor,
         step=step,

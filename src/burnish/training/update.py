@@ -123,6 +123,8 @@ class Updater:
                 loss = self.algorithm.loss(self.batches.model, micro)
                 for name, values in loss.rows.items():
                     watch.rows("logprob", name, values, loss.ids)
+                for name, values in loss.critic_rows.items():
+                    watch.rows("value", name, values, loss.ids)
                 named = [*loss.parts.items(), ("loss", loss.total.detach())]
                 watch.tensors("loss", named, loss.ids)
                 loss.total.backward()  # type: ignore[no-untyped-call]

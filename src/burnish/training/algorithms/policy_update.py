@@ -199,7 +199,7 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
             batch.marks = self._marks(batch)
         for packed in self.batches.split(batch.trajectories, batch.members, tokens):
             yield Rolled(packed, batch)
-        if self.critic is not None:
+        if self.critic is not None and batch.members:
             # Also where the passes of a first attempt did not fit: what they left is forgotten.
             self.critic.clear()
             cut = self.critic.batches(self.batches)
@@ -267,10 +267,10 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
             self.entropies.setdefault(i, entropy_BT[row])
         ids = [batch.trajectories[i].id for i in packed.members]
         sums, largest = _monitors(out, old, entropy_BT, packed)
-        rows = {"logprobs": current}
+        said = dict[str, Tensor]()
         if scores.value_BT is not None:
-            rows["values"] = scores.value_BT.detach()
-        return Loss(out.total, ids, out.parts, rows, sums, largest)
+            said["the critic's value"] = scores.value_BT.detach()
+        return Loss(out.total, ids, out.parts, {"logprobs": current}, sums, largest, said)
 
     def _critic_loss(self, micro: Valued) -> Loss:
         """What a separate critic learns from a pass; the policy has no part in it."""
@@ -293,7 +293,8 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
             keep_denominator=self.recipe.aggregate.keep_denominator,
         )
         ids = [batch.trajectories[i].id for i in packed.members]
-        return Loss(total, ids, {"value": total.detach()}, {"values": values_BT.detach()})
+        said = {"the critic's value": values_BT.detach()}
+        return Loss(total, ids, {"value": total.detach()}, critic_rows=said)
 
     @torch.no_grad()
     def _reference_logprobs(self, packed: PackedBatch) -> Tensor | None:
@@ -366,27 +367,30 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
             with self.reference() as model:
                 return logp_BT - token_scores(model, packed, self.temperature).logp_BT
 
+        own_names = [*(["values"] if critic is None else []), *(["kl"] if has_kl else [])]
+
         def read(packed: PackedBatch) -> list[Tensor]:
-            """Of the policy's own pass: the shared head's values, the KL."""
+            """Of the policy's own pass, `own_names`: the shared head's values, the KL."""
             if not has_kl:
                 assert head is not None, "gae without a critic is refused"
                 hidden_ND = batches.model(packed.inputs).flatten(0, 1)
                 return [scatter(head(hidden_ND.index_select(0, packed.source_N)), packed)]
             scores = token_scores(batches.model, packed, self.temperature, head=head)
-            distance_BT = kl(packed, scores.logp_BT)
-            return [distance_BT if scores.value_BT is None else scores.value_BT, distance_BT]
+            shared = [scores.value_BT] if scores.value_BT is not None else []
+            return [*shared, kl(packed, scores.logp_BT)]
 
         def work() -> tuple[dict[int, Tensor], dict[int, Tensor]]:
             values, own, tokens = dict[int, Tensor](), dict[int, Tensor](), batches.tokens
             if critic is not None:
                 cut = critic.batches(batches)
                 values = token_tables(cut, trajectories, tokens, lambda p: [critic.values(p)])
-            if critic is None or has_kl:
+            if own_names:
                 own = token_tables(batches, trajectories, tokens, read)
-            return values or own, own
+            return values, own
 
         values, own = (batches.world.merge(found) for found in batches.within_memory(work))
-        return CriticReading(padded(values, 0), padded(own, 1) if has_kl else None)
+        values_BT = padded(own, own_names.index("values")) if critic is None else padded(values, 0)
+        return CriticReading(values_BT, padded(own, own_names.index("kl")) if has_kl else None)
 
     def gradients(self, update: PolicyBatch, sums: Sequence[Tensor]) -> None:
         """Let a separate critic take its step; compare the rollouts' loss and imitation.
@@ -395,7 +399,7 @@ class PolicyUpdate(Algorithm[PolicyBatch, Micro]):
         What imitation added is the difference of the sums after and before it: the sums that the
         optimiser reads stay as they are, to the bit.
         """
-        if self.critic is not None:
+        if self.critic is not None and update.members:  # it learns nothing from demonstrations
             ids = [update.trajectories[i].id for i in update.members]
             self.critic.step(update.step, self.batches.world, ids)
         if not self.rollout_sums:
