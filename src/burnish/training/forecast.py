@@ -14,6 +14,7 @@ import msgspec
 
 from burnish.config.schema import Config, Lora
 from burnish.errors import UserError
+from burnish.records import Trajectory
 from burnish.training.budget import Sizes, activation_bytes_per_token, logits_bytes
 from burnish.training.packing import LONG_ANSWER, ROW_TOKENS
 
@@ -50,6 +51,30 @@ class Workload(NamedTuple):
     keys: Keys = Keys()
     critic: int = 0
     """Trained parameters of a separate critic."""
+
+
+MEASURED = 64
+"""Rows whose lengths are measured for the forecast."""
+
+
+def measured(
+    batch: int,
+    shown: Sequence[Trajectory],
+    *,
+    samples: int = 1,
+    has_reference: bool = False,
+    reference_key: str = "",
+) -> Workload:
+    """The largest step of a training on given answers, `batch` prompts; `shown` are some of them."""
+    return Workload(
+        batch,
+        samples,
+        max(one.prompt_length for one in shown),
+        max(one.trained_tokens for one in shown),
+        is_sampled=False,
+        has_reference=has_reference,
+        keys=Keys("train.batch", "", "", reference_key),
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the algorithms on pairs share: the terms of `train.terms`, and passes over all pairs.
+"""The terms of `train.terms`, which the algorithms on pairs share.
 
     terms = PairTerms(settings.terms, setup, first_pairs)
     terms.begin(step, answers.pairs, hidden)        # in `updates`, on every process
@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from burnish.errors import GuardTripped, UserError
@@ -25,16 +23,6 @@ from burnish.lm.hardware import is_device_full
 from burnish.rewards.models.term import Pair, PairStates, Term, TermConfig, TermContext, TermState
 from burnish.source import describe
 from burnish.training.algorithm import AlgorithmState, Setup
-from burnish.training.packing import PackedBatch
-from burnish.training.pairs import Answers, PairMicro, pair_micro_batches
-from burnish.training.row_passes import over_rows
-
-
-class PairBatch(NamedTuple):
-    """The pairs of a step."""
-
-    step: int
-    answers: Answers
 
 
 class PairTerms:
@@ -152,38 +140,3 @@ def _running(name: str, step: int | None = None) -> Iterator[None]:
             f"train.terms: '{name}' failed{where}: {describe(error)}. Checkpoints stay: mend it, "
             "and start a new run or leave the term out"
         ) from error
-
-
-# --- passes over pairs
-
-
-def cut_pairs(setup: Setup, answers: Answers, tokens: int) -> Iterator[PairMicro]:
-    """This process's share of the pairs in passes of about `tokens` tokens."""
-    share = setup.batches.share_prompts
-    return pair_micro_batches(
-        answers,
-        tokens,
-        share=share and getattr(setup.trainable.module, "packs", True),
-        world=setup.world,
-        device=setup.trainable.device,
-    )
-
-
-def last_states(hidden_RSD: Tensor, packed: PackedBatch) -> Tensor:
-    """The hidden state at each answer's last token, (B, D) in at least float32."""
-    ends_B = packed.trained_BT.sum(1).cumsum(0) - 1
-    places_B = packed.place_N.index_select(0, ends_B)
-    hidden_BD = hidden_RSD.flatten(0, 1).index_select(0, places_B)
-    return hidden_BD if hidden_BD.dtype == torch.float64 else hidden_BD.float()
-
-
-def over_pairs(
-    setup: Setup, answers: Answers, of: Callable[[PairMicro], Sequence[Tensor]]
-) -> list[Tensor]:
-    """Values of all pairs, (N, ...) each, over all processes and without a graph."""
-    return over_rows(
-        setup,
-        lambda tokens: cut_pairs(setup, answers, tokens),
-        len(answers.pairs),
-        lambda micro: (micro.places_P, of(micro)),
-    )

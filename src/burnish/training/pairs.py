@@ -25,9 +25,11 @@ from burnish.records import Author, Message, Span, Task, Trajectory
 from burnish.rewards.models.term import Pair
 from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.mapping import RowError, read_messages
+from burnish.training.algorithm import Setup
 from burnish.training.devices import World
 from burnish.training.labelled import LabelledSet, UnusableRow
 from burnish.training.packing import PackedBatch, Row, make_rows, pack
+from burnish.training.row_passes import over_rows
 
 TIE_WORDS = {
     **dict.fromkeys(("true", "yes", "y", "1", "tie", "tied", "draw", "both"), True),
@@ -301,6 +303,41 @@ def within(
         group.append((name, rows))
     if group:
         yield group
+
+
+# --- passes of a run over all pairs
+
+
+def cut_pairs(setup: Setup, answers: Answers, tokens: int) -> Iterator[PairMicro]:
+    """This process's share of the pairs in passes of about `tokens` tokens."""
+    share = setup.batches.share_prompts
+    return pair_micro_batches(
+        answers,
+        tokens,
+        share=share and getattr(setup.trainable.module, "packs", True),
+        world=setup.world,
+        device=setup.trainable.device,
+    )
+
+
+def last_states(hidden_RSD: Tensor, packed: PackedBatch) -> Tensor:
+    """The hidden state at each answer's last token, (B, D) in at least float32."""
+    ends_B = packed.trained_BT.sum(1).cumsum(0) - 1
+    places_B = packed.place_N.index_select(0, ends_B)
+    hidden_BD = hidden_RSD.flatten(0, 1).index_select(0, places_B)
+    return hidden_BD if hidden_BD.dtype == torch.float64 else hidden_BD.float()
+
+
+def over_pairs(
+    setup: Setup, answers: Answers, of: Callable[[PairMicro], Sequence[Tensor]]
+) -> list[Tensor]:
+    """Values of all pairs, (N, ...) each, over all processes and without a graph."""
+    return over_rows(
+        setup,
+        lambda tokens: cut_pairs(setup, answers, tokens),
+        len(answers.pairs),
+        lambda micro: (micro.places_P, of(micro)),
+    )
 
 
 def wins(margin_P: Tensor) -> Tensor:

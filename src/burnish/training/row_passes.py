@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,14 @@ from torch import Tensor
 from burnish.training.algorithm import Setup
 
 MicroT = TypeVar("MicroT")
+RenderedT = TypeVar("RenderedT")
+
+
+class Batch(NamedTuple, Generic[RenderedT]):
+    """The rows of a step as tokens."""
+
+    step: int
+    answers: RenderedT
 
 
 def in_place(values_P: Tensor, places_P: Tensor, size: int) -> Tensor:

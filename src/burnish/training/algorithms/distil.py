@@ -51,7 +51,7 @@ from burnish.training.algorithm import (
 )
 from burnish.training.data import Cursor
 from burnish.training.experts import Experts
-from burnish.training.forecast import Keys, Workload
+from burnish.training.forecast import MEASURED, Keys, Workload
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards, token_counts
 from burnish.training.packing import PackedBatch, Row, make_rows, micro_batches, pack, scatter
@@ -59,10 +59,6 @@ from burnish.training.packing import PackedBatch, Row, make_rows, micro_batches,
 if TYPE_CHECKING:
     from burnish.config.schema import Config, DistilTrain
     from burnish.training.data import Data
-
-
-MEASURED = 64
-"""Tasks whose prompts and answers are measured for the forecast."""
 
 
 class Answers(NamedTuple):

@@ -35,26 +35,23 @@ from burnish.training.algorithm import (
     StepResult,
 )
 from burnish.training.experts import LOOK, Experts, text_of
-from burnish.training.forecast import Keys, Workload
+from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards
-from burnish.training.pair_terms import (
-    PairBatch,
-    PairTerms,
+from burnish.training.pair_terms import PairTerms
+from burnish.training.pairs import (
+    Answers,
+    PairMicro,
     cut_pairs,
     last_states,
     over_pairs,
+    wins,
 )
-from burnish.training.pairs import Answers, PairMicro, wins
-from burnish.training.row_passes import in_place
+from burnish.training.row_passes import Batch, in_place
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, DpoTrain
     from burnish.training.data import Data
-
-
-MEASURED = 64
-"""Pairs whose lengths are measured for the forecast."""
 
 
 class Scores(NamedTuple):
@@ -69,7 +66,7 @@ class Scores(NamedTuple):
     rejected_reward: Tensor
 
 
-class DPOAlgorithm(Algorithm[PairBatch, PairMicro]):
+class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
     """Raises the preferred answer of each pair over the other, relative to the reference."""
 
     samples_answers = False
@@ -109,15 +106,15 @@ class DPOAlgorithm(Algorithm[PairBatch, PairMicro]):
                 "0: only the sigmoid loss has labels to smooth."
             )
 
-    def batch(self, step: int) -> PairBatch:
-        return PairBatch(step, self._render(self.experts.draw(step, self.settings.batch)))
+    def batch(self, step: int) -> Batch[Answers]:
+        return Batch(step, self._render(self.experts.draw(step, self.settings.batch)))
 
-    def updates(self, batch: PairBatch) -> Sequence[PairBatch]:
+    def updates(self, batch: Batch[Answers]) -> Sequence[Batch[Answers]]:
         answers = batch.answers
         self.terms.begin(batch.step, answers.pairs, lambda: self.hidden_states(answers))
         return [batch]
 
-    def micro_batches(self, batch: PairBatch, tokens: int) -> Iterator[PairMicro]:
+    def micro_batches(self, batch: Batch[Answers], tokens: int) -> Iterator[PairMicro]:
         return cut_pairs(self.setup, batch.answers, tokens)
 
     def loss(self, model: Any, micro: PairMicro) -> Loss:
@@ -145,13 +142,15 @@ class DPOAlgorithm(Algorithm[PairBatch, PairMicro]):
     def workload(self) -> Workload:
         tasks = self.experts.draw(0, min(self.settings.batch, MEASURED))
         shown = self._render(tasks).trajectories
-        answer = max(one.trained_tokens for one in shown)
-        prompt = max(one.prompt_length for one in shown)
-        has_reference = not self.settings.reference_free
-        keys = Keys("train.batch", "", "", "train.reference_free=true")
-        return Workload(self.settings.batch, 2, prompt, answer, False, has_reference, keys=keys)
+        return measured(
+            self.settings.batch,
+            shown,
+            samples=2,
+            has_reference=not self.settings.reference_free,
+            reference_key="train.reference_free=true",
+        )
 
-    def finish(self, step: int, batch: PairBatch, result: StepResult) -> StepReport:
+    def finish(self, step: int, batch: Batch[Answers], result: StepResult) -> StepReport:
         found = result.sums
         lengths = [answer.trained_tokens for answer in batch.answers.trajectories]
         count = len(batch.answers.pairs)

@@ -38,14 +38,10 @@ from burnish.rewards.models.process_card import ProcessCard, write_process_card
 from burnish.store import StoredSample
 from burnish.tasks.base import content_key
 from burnish.training.algorithm import HeldOutScores, Loss, Setup, StepReport, StepResult
-from burnish.training.algorithms.score_head import (
-    TEMPLATE_TOKENS,
-    Batch,
-    ScoreHeadAlgorithm,
-)
-from burnish.training.forecast import Keys, Workload
+from burnish.training.algorithms.score_head import TEMPLATE_TOKENS, ScoreHeadAlgorithm
+from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.labelled import LabelledSet
-from burnish.training.row_passes import in_place
+from burnish.training.row_passes import Batch, in_place
 from burnish.training.solutions import (
     Rendered,
     Solution,
@@ -60,9 +56,6 @@ from burnish.training.solutions import (
 if TYPE_CHECKING:
     from burnish.config.schema import Config, ProcessRewardModelTrain
     from burnish.training.data import Data
-
-MEASURED = 64
-"""Solutions whose lengths are measured for the forecast."""
 
 
 class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, SolutionMicro]):
@@ -111,10 +104,7 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
 
     def workload(self) -> Workload:
         shown = self.render(self.rows.first(min(self.settings.batch, MEASURED))).trajectories
-        answer = max(one.trained_tokens for one in shown)
-        prompt = max(one.prompt_length for one in shown)
-        keys = Keys("train.batch", "", "", "")
-        return Workload(self.settings.batch, 1, prompt, answer, is_sampled=False, keys=keys)
+        return measured(self.settings.batch, shown)
 
     def finish(self, step: int, batch: Batch[Rendered], result: StepResult) -> StepReport:
         rendered = batch.answers

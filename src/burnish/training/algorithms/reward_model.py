@@ -37,14 +37,10 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.algorithms.score_head import (
-    TEMPLATE_TOKENS,
-    Batch,
-    ScoreHeadAlgorithm,
-)
-from burnish.training.forecast import Keys, Workload
+from burnish.training.algorithms.score_head import TEMPLATE_TOKENS, ScoreHeadAlgorithm
+from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.metrics import estimate
-from burnish.training.pair_terms import PairTerms, cut_pairs, last_states
+from burnish.training.pair_terms import PairTerms
 from burnish.training.pairs import (
     Answers,
     PairFields,
@@ -52,17 +48,17 @@ from burnish.training.pairs import (
     PairSet,
     check_fields,
     conversation,
+    cut_pairs,
+    last_states,
+    over_pairs,
     render_pairs,
     wins,
 )
-from burnish.training.row_passes import in_place
+from burnish.training.row_passes import Batch, in_place
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, RewardModelTrain
     from burnish.training.data import Data
-
-MEASURED = 64
-"""Pairs whose lengths are measured for the forecast."""
 
 
 class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
@@ -126,10 +122,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
 
     def workload(self) -> Workload:
         shown = self.render(self.pairs.first(min(self.settings.batch, MEASURED))).trajectories
-        answer = max(one.trained_tokens for one in shown)
-        prompt = max(one.prompt_length for one in shown)
-        keys = Keys("train.batch", "", "", "")
-        return Workload(self.settings.batch, 2, prompt, answer, is_sampled=False, keys=keys)
+        return measured(self.settings.batch, shown, samples=2)
 
     def finish(self, step: int, batch: Batch[Answers], result: StepResult) -> StepReport:
         answers, found = batch.answers, result.sums
@@ -196,11 +189,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
     def _compute(self, answers: Answers, of: Any) -> list[Tensor]:
         """Values of all pairs, over all processes and without a graph."""
         module = self.setup.trainable.module
-        return self.compute(
-            answers,
-            len(answers.pairs),
-            lambda micro: (micro.places_P, of(self._states(module, micro))),
-        )
+        return over_pairs(self.setup, answers, lambda micro: of(self._states(module, micro)))
 
     def cut(self, answers: Answers, tokens: int) -> Iterator[PairMicro]:
         return cut_pairs(self.setup, answers, tokens)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
 from burnish.lm.scalar_head import ScalarHead, freeze_language_head
 from burnish.training.algorithm import Algorithm, Setup
 from burnish.training.labelled import LabelledSet
-from burnish.training.row_passes import over_rows
+from burnish.training.row_passes import Batch, over_rows
 
 TEMPLATE_TOKENS = 64
 """What a chat template may add to a turn, at most; texts far below the limit are not measured."""
@@ -24,13 +24,6 @@ TEMPLATE_TOKENS = 64
 RowT = TypeVar("RowT")
 RenderedT = TypeVar("RenderedT")
 MicroT = TypeVar("MicroT")
-
-
-class Batch(NamedTuple, Generic[RenderedT]):
-    """The rows of a step as tokens."""
-
-    step: int
-    answers: RenderedT
 
 
 class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, RenderedT, MicroT]):

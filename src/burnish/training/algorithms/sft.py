@@ -50,7 +50,7 @@ from burnish.training.experts import (
     open_experts,
     text_of,
 )
-from burnish.training.forecast import Keys, Workload
+from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.forward import token_scores
 from burnish.training.guards import check_rows
 from burnish.training.metrics import held_out_rewards, token_counts
@@ -62,8 +62,6 @@ from burnish.training.update import Updater
 
 TEACHER = "teacher_probabilities"
 """Field of a demonstration's `info` with the teacher's probability of each label."""
-MEASURED = 64
-"""Demonstrations whose lengths are measured for the forecast."""
 LEAST_TARGET = 1e-6
 """Nats a token; a start model that is certain of every demonstration is held at this."""
 
@@ -154,11 +152,7 @@ class SftAlgorithm(Demonstrations):
 
     def workload(self) -> Workload:
         shown = self.experts.take(0, min(self.size, MEASURED))
-        answer = max(one.trained_tokens for one in shown)
-        prompt = max(one.prompt_length for one in shown)
-        return Workload(
-            self.size, 1, prompt, answer, is_sampled=False, keys=Keys("train.batch", "", "", "")
-        )
+        return measured(self.size, shown)
 
     def finish(self, step: int, batch: list[Trajectory], result: StepResult) -> StepReport:
         return StepReport(token_counts([one.trained_tokens for one in batch]))
