@@ -35,6 +35,19 @@ def test_a_connection_is_used_again_and_a_second_one_only_at_need():
     anyio.run(run)
 
 
+def test_a_loop_that_ends_closes_its_connections():
+    """A judge that is asked once for each of many event loops keeps none of their sockets."""
+    connections = Connections()
+
+    async def run():
+        async with connections.one() as client, connections.one():
+            return client
+
+    used = [anyio.run(run) for _ in range(3)]
+    assert len(set(used)) == 3
+    assert all(client.is_closed for client in used)
+
+
 def test_a_client_goes_back_after_an_error_and_a_closed_one_does_not():
     async def run():
         connections = Connections()

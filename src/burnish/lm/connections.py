@@ -8,7 +8,7 @@ async with connections.one() as client, client.stream("POST", address, content=b
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,6 +30,16 @@ class _Clients(NamedTuple):
 
     all: list[httpx.AsyncClient]
     free: list[httpx.AsyncClient]
+    end: AsyncGenerator[None, None]
+    """Closes them where the loop ends without `aclose`: a loop finishes its async generators."""
+
+
+async def _close_at_the_end(clients: list[httpx.AsyncClient]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        for client in clients:
+            await client.aclose()
 
 
 class Connections:
@@ -50,7 +60,9 @@ class Connections:
         """A client for exclusive use."""
         clients = self._clients.get()
         if clients is None:
-            clients = _Clients([], [])
+            opened: list[httpx.AsyncClient] = []
+            clients = _Clients(opened, [], _close_at_the_end(opened))
+            await anext(clients.end)
             self._clients.set(clients)
         if not clients.free:
             clients.all.append(self._new())
@@ -67,8 +79,7 @@ class Connections:
         clients = self._clients.get()
         if clients is not None:
             self._clients.set(None)
-            for client in clients.all:
-                await client.aclose()
+            await clients.end.aclose()
 
     def _new(self) -> httpx.AsyncClient:
         import httpx
