@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.config.recipes import as_shipped
 from burnish.metrics import MISMATCH
-from burnish.texts import share
+from burnish.records import Status
+from burnish.texts import counted, share
 
 if TYPE_CHECKING:
+    from burnish.store.reader import RunReader
     from burnish.training.events import StepDone
 
 WARNING = "warning"
 """Kind of the stored event."""
+RAISED = "reward_errors"
+"""In the data of the warning at a run's end: how many answers have no value because a reward raised."""
 CUT_SHARE = 1 / 3
 """Share of answers cut at the token limit from which on it is told."""
 FAILED_SHARE = 0.1
@@ -104,3 +108,12 @@ def cut_text(cut: float, limit: str, longer: str) -> str:
         f"{share(cut)} of the answers were cut at {limit}: what they would have come to is neither "
         f"seen nor rewarded; give them room with {longer}"
     )
+
+
+def raised_in(store: RunReader) -> str:
+    """How many answers have no value because a reward raised, and the first exception; or nothing."""
+    count = store.summary().statuses.get(Status.REWARD_ERROR.value, 0)
+    first = next(store.samples(status=Status.REWARD_ERROR.value, limit=1), None) if count else None
+    if first is None:
+        return ""
+    return f"{counted(count, 'answer')} without a value: {' '.join(first.reward.reason.split())}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,6 +123,19 @@ def test_the_end_stands_in_runs_show_python_and_the_viewer(tmp_path, own, capsys
     from burnish.view.pages.listing import run_line
 
     assert line in run_line("run", run.folder).reason
+
+
+def test_a_finished_run_whose_reward_raised_now_and_then_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.py").write_text("def odd(text):\n    return 1 / (len(text) % 2)\n")
+    words = ["tiny", "steps=1", "rewards=r.py:odd", "run.name=r", "guards.failed_share=1"]
+    assert type_command(["train", *words]) == 0
+    capsys.readouterr()
+    assert type_command(["runs"]) == 0
+    line = r"r: \d+ answers without a value: .*ZeroDivisionError: .* \(r.py:2 in odd\)"
+    assert re.search(line, " ".join(capsys.readouterr().out.split()))
+    with RunStore.open(tmp_path / "runs" / "r", read_only=True) as store:
+        assert "ZeroDivisionError" in store.events("warning")[-1].message
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from burnish.api.needs import import_training
 from burnish.errors import RunChanged, StoreError, UserError
-from burnish.step_warnings import WARNING, watch_of
+from burnish.step_warnings import RAISED, WARNING, raised_in, watch_of
 from burnish.store import Manifest, RunStatus, RunStore, manifest
 from burnish.store.run import DATA
 
@@ -202,13 +202,17 @@ def _store_notes(trainer: Any) -> None:
 
 def _warnings_kept(trainer: Any) -> Callable[[Any], None]:
     """Stores what goes wrong in a step, each warning once: a step may be made again after a crash."""
-    from burnish.training.events import StepDone
+    from burnish.training.events import Finished, StepDone
 
     watch = watch_of(trainer.config, trainer.store.about.origins)
     known = {(event.step, event.message) for event in trainer.store.events(WARNING)}
 
     def keep(event: Any) -> None:
-        if not isinstance(event, StepDone) or not trainer.world.is_main:
+        if not trainer.world.is_main:
+            return
+        if isinstance(event, Finished) and (raised := raised_in(trainer.store)):
+            trainer.store.append_event(WARNING, raised, {RAISED: True})
+        if not isinstance(event, StepDone):
             return
         for text in watch.texts(event):
             where = f"stage '{event.stage}', step {event.step + 1}: " if event.stage else ""

@@ -10,10 +10,10 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from burnish.cli.console import STATUS_STYLES, emit_json, number, one_line, out, say
+from burnish.cli.console import STATUS_STYLES, emit_json, number, out, say
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import StoreError, UserError
-from burnish.records import Status
+from burnish.step_warnings import RAISED, WARNING, raised_in
 from burnish.store import (
     Manifest,
     RunEnd,
@@ -24,7 +24,7 @@ from burnish.store import (
     find_run,
     list_runs,
 )
-from burnish.texts import counted, safe
+from burnish.texts import safe
 
 
 def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
@@ -62,17 +62,15 @@ def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
             say(f"{row['name']}: {row['problem']}", style="red")
         elif info.end and (line := end_line(info.end)):
             say(f"{row['name']} {info.status.value}: {line}", style=STATUS_STYLES[row["status"]])
+        elif row["raised"]:
+            say(f"{row['name']}: {row['raised']}", style="yellow")
     return 0
 
 
 def raised_line(store: RunStore) -> str:
-    """How many answers have no value because a reward raised, and the first exception; or nothing."""
-    count = store.summary().statuses.get(Status.REWARD_ERROR.value, 0)
-    first = next(store.samples(status=Status.REWARD_ERROR.value, limit=1), None) if count else None
-    if first is None:
-        return ""
-    look = f"burnish show {store.name} --failed {min(count, 3)}"
-    return f"{counted(count, 'answer')} without a value: {one_line(first.reward.reason)}. {look}"
+    """What a reward raised in this run, and the command that shows such answers; or nothing."""
+    raised = raised_in(store)
+    return f"{raised} burnish show {store.name} --failed 3" if raised else ""
 
 
 def end_line(end: RunEnd) -> str:
@@ -85,13 +83,15 @@ def end_line(end: RunEnd) -> str:
 
 
 def _row(info: RunInfo) -> dict[str, Any]:
-    before, after, planned = None, None, None
+    before, after, planned, raised = None, None, None, ""
     problem = info.problem
     if info.status is not RunStatus.UNREADABLE:
         try:
             with RunStore.open(info.folder, read_only=True) as store:
                 planned = planned_steps(store.about)
                 scores = [held_out_score(e) for e in store.evaluations("held_out")]
+                told = [e.message for e in store.events(WARNING) if RAISED in e.data]
+                raised = told[-1] if told else ""
         except StoreError as error:
             problem = str(error)
         else:
@@ -108,6 +108,7 @@ def _row(info: RunInfo) -> dict[str, Any]:
         "after": after,
         "started": info.created,
         "reason": info.end.reason if info.end else "",
+        "raised": raised,
         "end": msgspec.to_builtins(info.end),
         "problem": problem,
     }
