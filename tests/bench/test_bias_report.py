@@ -153,12 +153,60 @@ def test_the_verdict_names_what_moves_a_reward_and_says_when_pairs_are_too_few()
     )
     calm = report_of(truthful).verdict
     assert calm.startswith("no attribute stands out")
-    assert "under 10 have more or less markdown, agreement" in calm
+    assert calm.endswith(
+        "under 10 pairs whose preferred answer has more markdown, has less markdown, "
+        "alone agrees with the user, alone does not agree with the user"
+    )
 
     async def few() -> BiasReport:
         return await bias_report(from_function(longer), pairs()[:6])
 
     assert anyio.run(few).verdict == "too few to say: 6 pairs with values, fewer than 10"
+
+
+def short_pairs(other_way: int, count: int = 60) -> list[Pair]:
+    """The better answer is the shorter one by far, but for a few pairs."""
+    made = []
+    for i in range(count):
+        short, long = "short " * (1 + i % 5), "long " * (300 + i % 7)
+        made.append(pair_of(i, long, short) if i < other_way else pair_of(i, short, long))
+    return made
+
+
+def shorter(text: str) -> float:
+    return -float(len(text))
+
+
+def verdict_of(function: Any, given: list[Pair]) -> str:
+    async def work() -> BiasReport:
+        return await bias_report(from_function(function), given)
+
+    return anyio.run(work).verdict
+
+
+def test_pairs_that_all_prefer_the_shorter_answer_cannot_tell_length_from_quality() -> None:
+    told = verdict_of(shorter, short_pairs(0))
+    assert told.startswith(
+        "in all 60 pairs the preferred answer is shorter and the score follows length (-1.00): "
+        "these pairs cannot tell length from quality; too few to say"
+    )
+    assert "no attribute stands out" not in told
+    assert "under 10 pairs whose preferred answer is longer, has more markdown" in told
+    assert "is shorter," not in told  # of these there are enough
+    assert "in 57 of 60 pairs the preferred answer is shorter" in verdict_of(
+        shorter, short_pairs(3)
+    )
+
+
+def test_pairs_of_both_sides_or_scores_that_do_not_follow_are_not_called_confounded() -> None:
+    assert "cannot tell" not in verdict_of(shorter, short_pairs(10, 100))  # 10 can tell
+    assert "cannot tell" not in verdict_of(shorter, short_pairs(9))  # 85 % on one side
+    assert verdict_of(odd, short_pairs(0)).startswith("no attribute stands out")
+
+
+def odd(text: str) -> float:
+    """A score that has nothing to do with length."""
+    return float(len(text.split()) % 2)
 
 
 def test_the_command_reads_both_forms_of_pairs_and_names_the_fields_it_found(
