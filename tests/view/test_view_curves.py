@@ -81,9 +81,9 @@ def test_curves_are_read_from_a_store(tmp_path: Path) -> None:
         store.append_evaluation(3, "held_out", [], {"score": [0.5, 0.4, 0.6, 10]})
         store.append_evaluation(4, "held_out", [], {"score": None})
         curves = curves_of(store)
-    assert curves.reward == [(0, 0.0), (1, 0.1), (2, 0.2)]
-    assert curves.parts == {"correct": [(0, 1.0), (2, 1.0)]}
-    assert curves.useful == [(0, 0.25), (1, 0.5), (2, 0.75)]
+    assert curves.reward == [(1, 0.0), (2, 0.1), (3, 0.2)]
+    assert curves.parts == {"correct": [(1, 1.0), (3, 1.0)]}
+    assert curves.useful == [(1, 0.25), (2, 0.5), (3, 0.75)]
     assert curves.held_out == [HeldOutPoint(3, 0.5, 0.4, 0.6, 10)]
 
 
@@ -96,9 +96,9 @@ def test_a_run_without_rewards_shows_what_it_learns_and_its_stages(tmp_path: Pat
         store.append_metrics(2, {"reward/total": 0.5})
         rewarded = curves_of(store).learned
     assert learned == {
-        "loss": [(0, 2.0), (1, 1.0)],
-        "reward margin": [(0, 0.0), (1, 0.5)],
-        "stage warm: loss": [(0, 3.0), (1, 2.0)],
+        "loss": [(1, 2.0), (2, 1.0)],
+        "reward margin": [(1, 0.0), (2, 0.5)],
+        "stage warm: loss": [(1, 3.0), (2, 2.0)],
     }
     assert list(rewarded) == ["stage warm: loss"]
 

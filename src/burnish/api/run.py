@@ -230,8 +230,8 @@ def sparkline(points: list[tuple[float, float]], width: int = 320, height: int =
         for x, y in points
     )
     return (
-        f'<svg width="{width}" height="{height}" role="img"><title>reward from step {first + 1:g} to '
-        f'{last + 1:g}: {low:.4g} to {high:.4g}</title><polyline points="{dots}" fill="none" '
+        f'<svg width="{width}" height="{height}" role="img"><title>reward from step {first:g} to '
+        f'{last:g}: {low:.4g} to {high:.4g}</title><polyline points="{dots}" fill="none" '
         'stroke="#1b6ca8" stroke-width="1.5"/></svg>'
     )
 

@@ -65,7 +65,7 @@ class NotebookView(LineView):
         self.steps.append(event)
         name = main_reward(event.metrics)
         if not event.stage and name is not None and name in event.metrics:
-            self.reward.append((event.step, event.metrics[name]))
+            self.reward.append((event.step + 1, event.metrics[name]))
         self.warnings.extend(self.watch.see(event))
 
     def on_timeleft(self, event: Any) -> None:

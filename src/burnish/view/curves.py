@@ -62,7 +62,7 @@ def curves_of(store: RunReader) -> RunCurves:
         parts=parts,
         length=_points(metrics.get(LENGTH, [])),
         useful=[
-            (step, value / of)
+            (step + 1, value / of)
             for step, value in metrics.get(USEFUL, [])
             if value is not None and (of := groups.get(step))
         ],
@@ -100,7 +100,8 @@ def _learned(
 
 
 def _points(points: Sequence[MetricPoint]) -> list[Point]:
-    return [(step, value) for step, value in points if value is not None]
+    """Steps count from 1, as everywhere that people look."""
+    return [(step + 1, value) for step, value in points if value is not None]
 
 
 # --- in the terminal
