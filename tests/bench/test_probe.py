@@ -22,6 +22,7 @@ from burnish.bench.probe import (
     logistic,
     pair_findings,
     probability,
+    probe_verdict,
 )
 from burnish.bench.statistics import signed_estimate
 from burnish.errors import UserError
@@ -151,6 +152,22 @@ def test_one_win_among_ties_is_no_bias() -> None:
     # Six wins and no loss: 2 of the 64 sign patterns are as far out, p = 1/32.
     assert first_place([*(twice(n, 1.0, -1.0) for n in range(6)), *ties]).is_bias
     assert not first_place([*(twice(n, 1.0, -1.0) for n in range(5)), *ties]).is_bias
+
+
+def test_findings_of_too_few_pairs_do_not_enter_the_verdict() -> None:
+    """Nine wins and no loss would have p = 1/256; nine pairs are too few all the same."""
+    nine, ten = ([twice(n, -1.0, -1.0) for n in range(count)] for count in (9, 10))
+    few = edit_findings({"padding": nine, "praise": nine})
+    assert [one.is_bias for one in few] == [None, None]
+    assert probe_verdict(few) == "too few to say: fewer than 10 pairs with verdicts"
+    mixed = edit_findings({"padding": nine, "praise": ten})
+    assert probe_verdict(mixed) == "biased by: edit: praise; too few to say of: edit: padding"
+    fair = edit_findings({"praise": [twice(n, 1.0, -1.0) for n in range(10)]})
+    assert probe_verdict(fair) == "no bias found"
+    assert probe_verdict(edit_findings({"praise": []})) == "nothing could be measured"
+    slopes = [one for one in pair_findings(nine) if "slope" in one.name and one.estimate]
+    assert slopes
+    assert all(one.is_bias is None for one in slopes)
 
 
 @pytest.mark.usefixtures("few_draws")

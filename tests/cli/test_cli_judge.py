@@ -418,7 +418,8 @@ def test_probe_on_the_screen_and_its_mistakes(typed: Type, many: Path, tmp_path:
     assert "forecast  24 calls" in done.out
     readings = done.out.replace("(too few to say)", "")
     assert "the winner of 100% of the pairs" in " ".join(readings.split())
-    assert "biased by: first place" in done.out
+    assert "biased by" not in done.out
+    assert "too few to say: fewer than 10 pairs with verdicts" in done.out
     assert done.out.count("(too few to say)") >= 4, done.out
     assert (wrong.code, wrong.err.count("\n")) == (2, 1)
     assert "no edit 'prays'" in wrong.err
@@ -431,7 +432,9 @@ def test_a_probe_of_few_pairs_does_not_clear_a_judge(typed: Type, many: Path) ->
     with JudgeServer(Planted()) as server:
         words = ("judge", "probe", many, "--model", server.model, "--edits", "none", "--limit", 4)
         few = typed(*words)
-        found = json.loads(typed(*words, "--json").out)["findings"]
+        record = json.loads(typed(*words, "--json").out)
+    found = record["findings"]
+    assert record["verdict"] == "too few to say: fewer than 10 pairs with verdicts"
     assert "no bias found" not in few.out
     assert "too few to say: fewer than 10 pairs" in few.out
     assert {one["doubt"] for one in found if one["estimate"]} == {"too few to say"}

@@ -22,6 +22,7 @@ from burnish.bench.edits import Edit, format_marks, word_count
 from burnish.bench.items import Item
 from burnish.bench.statistics import Z95, Estimate, sign_flip, signed_estimate, wilson
 from burnish.errors import UserError
+from burnish.intervals import FEW, TOO_FEW
 from burnish.numbers import sigmoid, solve
 from burnish.records import Response, Reward
 from burnish.rewards.pair_scorers import compare
@@ -29,6 +30,8 @@ from burnish.rewards.scorer import Scope, Scorer, checked, gather
 
 ALPHA = 0.05
 """Wins minus losses are a bias where the test's p-value is below this."""
+
+FLIP_RATE = "flip rate"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,12 @@ class Finding(NamedTuple):
     reading: str
     is_bias: bool | None = None
     """Wins minus losses: by a sign-flip test, which ties do not fool. A slope: the interval leaves
-    0 out. None where 0 has no meaning or nothing was measured."""
+    0 out. None where 0 has no meaning, nothing was measured, or pairs are too few to say."""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether 0 means no bias; a share has no such point."""
+        return self.name != FLIP_RATE
 
 
 async def ask_twice(
@@ -156,6 +164,24 @@ def edit_findings(changed: Mapping[str, Sequence[Twice]]) -> list[Finding]:
     return found
 
 
+def probe_verdict(findings: Sequence[Finding]) -> str:
+    """What findings say together, in words; those of too few pairs say nothing.
+
+    >>> few = [Twice(str(n), 1.0, -1.0, ("x", "y")) for n in range(6)]
+    >>> probe_verdict(pair_findings(few))
+    'too few to say: fewer than 10 pairs with verdicts'
+    """
+    measured = [one for one in findings if one.is_signed and one.estimate is not None]
+    if not measured:
+        return "nothing could be measured"
+    few = [one.name for one in measured if one.is_bias is None]
+    if len(few) == len(measured):
+        return f"{TOO_FEW}: fewer than {FEW} pairs with verdicts"
+    biased = [one.name for one in measured if one.is_bias]
+    verdict = f"biased by: {', '.join(biased)}" if biased else "no bias found"
+    return verdict + (f"; {TOO_FEW} of: {', '.join(few)}" if few else "")
+
+
 def _flip_rate(asked: Sequence[Twice]) -> Finding:
     decided = [one for one in asked if one.forward and one.backward]
     flipped = sum(_sign(one.forward) != _sign(one.backward) for one in decided)
@@ -165,7 +191,7 @@ def _flip_rate(asked: Sequence[Twice]) -> Finding:
         reading = (
             f"exchanging the responses changes the winner of {estimate.value:.0%} of the pairs"
         )
-    return Finding("flip rate", estimate, "share of the pairs decided in both orders", reading)
+    return Finding(FLIP_RATE, estimate, "share of the pairs decided in both orders", reading)
 
 
 def _place(asked: Sequence[Twice]) -> Finding:
@@ -208,7 +234,8 @@ def _slope(name: str, estimate: Estimate | None, unit: str, what: str) -> Findin
         return Finding(name, None, unit, reading)
     wins = probability(estimate.value)
     reading = f"a response {what}, otherwise equal, wins {wins:.0%} of its pairs"
-    return Finding(name, estimate, unit, reading, _leaves_zero(estimate))
+    is_bias = None if estimate.size < FEW else _leaves_zero(estimate)
+    return Finding(name, estimate, unit, reading, is_bias)
 
 
 def _features(one: Twice) -> tuple[float, float, float]:
@@ -246,7 +273,8 @@ def _finding(name: str, leads: Sequence[float], unit: str, reading: str) -> Find
     if not leads:
         return Finding(name, None, unit, "no pair has a verdict in both orders")
     estimate = signed_estimate(leads)
-    return Finding(name, estimate, unit, reading.format(estimate.value), sign_flip(leads) < ALPHA)
+    is_bias = None if estimate.size < FEW else sign_flip(leads) < ALPHA
+    return Finding(name, estimate, unit, reading.format(estimate.value), is_bias)
 
 
 def _leaves_zero(estimate: Estimate) -> bool:

@@ -15,7 +15,7 @@ from burnish.cli.console import emit_json, one_line, out, say
 from burnish.cli.drawing import table_of
 from burnish.cli.shared_options import AsJson, File, JudgeFlags, Limit, takes_judge
 from burnish.errors import JudgeError, UserError, did_you_mean
-from burnish.intervals import FEW, TOO_FEW, interval_text
+from burnish.intervals import interval_text
 from burnish.seeds import derive
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ async def _ask(
 
 def print_findings(findings: Sequence[Finding]) -> None:
     """One row a finding; a bias stands in yellow."""
+    from burnish.bench.probe import probe_verdict
+
     table = table_of("finding", "95 % interval", "what it means")
     for finding in findings:
         style = "yellow" if finding.is_bias else ""
@@ -159,20 +161,13 @@ def print_findings(findings: Sequence[Finding]) -> None:
             Text(one_line(finding.reading)),
         )
     out.print(table)
-    biased = [finding.name for finding in findings if finding.is_bias]
-    verdict = f"biased by: {', '.join(biased)}" if biased else "no bias found"
-    measured = [f.estimate for f in findings if f.is_bias is not None and f.estimate is not None]
-    if not measured:
-        verdict = "nothing could be measured"
-    elif not biased and all(one.doubt == TOO_FEW for one in measured):
-        verdict = f"{TOO_FEW}: fewer than {FEW} pairs with verdicts"
-    say(verdict, style="bold")
+    say(probe_verdict(findings), style="bold")
 
 
 def _interval(finding: Finding) -> str:
     if finding.estimate is None:
         return "-"
-    text = interval_text(*finding.estimate, signed=finding.is_bias is not None, digits=2)
+    text = interval_text(*finding.estimate, signed=finding.is_signed, digits=2)
     # What speaks against it on a line of its own: the column beside it has sentences.
     return text.replace(" (", "\n(")
 
@@ -180,6 +175,7 @@ def _interval(finding: Finding) -> str:
 def _record(
     judge: OpenJudge, findings: Sequence[Finding], pairs: int, failed: int, seconds: float
 ) -> dict[str, Any]:
+    from burnish.bench.probe import probe_verdict
     from burnish.cli.judge_session import spent_record
 
     return {
@@ -194,5 +190,6 @@ def _record(
             }
             for finding in findings
         ],
+        "verdict": probe_verdict(findings),
         "spent": spent_record(judge, seconds),
     }
