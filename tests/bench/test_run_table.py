@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from burnish.bench import t_estimate
+from burnish.bench.run_labels import group_labels, setting_text
 from burnish.bench.run_table import RunFigures, SeedMean, group_runs, seed_mean
 from burnish.errors import UserError
 from burnish.records import Message, Task
@@ -187,20 +188,96 @@ def test_scores_that_do_not_mean_the_same_have_no_difference():
             [],
             ["learning_rate=1e-06", "learning_rate=1e-05"],
         ),
-        ({"files__my_rewards.py": "3f2a91c0d1e2"}, [], ["a", "b"]),
+        ({"files__my_rewards.py": "3f2a91c0d1e2"}, [], ["a0", "b0"]),
         ({"task__path": "memory:brief@1f0c9a3b2d4e5f60"}, [], ["task=-", "task=brief"]),
+        # An empty value says nothing beside others, and a place in a list is no name.
+        (
+            {"evaluation__part": "late", "rewards__0__kind": "exact"},
+            [],
+            ["kind=numeric", "kind=exact"],
+        ),
+        # Three settings at most.
+        (
+            {
+                "task__kind": "file",
+                "rewards__0__kind": "exact",
+                "rewards__0__weight": 2.0,
+                "optimiser__learning_rate": 1e-05,
+            },
+            [],
+            ["task=arithmetic kind=numeric weight=1.0", "task=file kind=exact weight=2.0"],
+        ),
     ],
 )
-def test_labels(changes, keys, labels):
-    table = group_runs([figures("a", 0, 0.5), figures("b", 0, 0.6, **changes)], keys=keys)
+def test_labels_of_groups_of_several_runs(changes, keys, labels):
+    runs = [figures(f"a{seed}", seed, 0.5) for seed in (0, 1)]
+    runs += [figures(f"b{seed}", seed, 0.6, **changes) for seed in (0, 1)]
+    table = group_runs(runs, keys=keys)
     assert [group.label for group in table.groups] == labels
 
 
-def test_recipes_name_the_groups_where_they_differ():
-    table = group_runs(
-        [figures("a", 0, 0.5), figures("b", 0, 0.6, recipe="dapo", policy__kl=0.0, steps=9)]
-    )
-    assert [group.label for group in table.groups] == ["tiny", "dapo"]
+def test_a_group_of_one_run_has_its_name_but_in_a_sweep():
+    fast = {"optimiser__learning_rate": 3e-6}
+    both = [figures("a", 0, 0.5), figures("b", 0, 0.6, recipe="dapo", **fast)]
+    assert [group.label for group in group_runs(both).groups] == ["a", "b"]
+    third = figures("c", 1, 0.6, recipe="dapo", **fast)
+    assert [group.label for group in group_runs([*both, third]).groups] == ["a", "dapo"]
+    swept = group_runs(both, keys=["optimiser.learning_rate"])
+    assert [group.label for group in swept.groups] == ["learning_rate=1e-06", "learning_rate=3e-06"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("task.path", "data/of/mine/animals.jsonl", "task=animals.jsonl"),
+        ("rewards.0.path", "code/my_rewards.py:vowels", "path=my_rewards.py:vowels"),
+        ("task.splits.1", "late", "splits=late"),
+        (
+            "task.prompt",
+            "Question: {question}\nAnswer in one word.",
+            "prompt=Question: {question} An…",
+        ),
+        ("rewards.0.name", "", "name=-"),
+        ("model.layers", [1, 2], "layers=[1,2]"),
+    ],
+)
+def test_a_setting_in_a_label(key, value, text):
+    assert setting_text(key, value) == text
+
+
+def test_the_settings_of_a_label_are_those_that_part_the_groups():
+    """Eight groups need the last three of five settings; sixteen of a sweep need all four."""
+    names = [[f"{place}-0", f"{place}-1"] for place in range(16)]
+    bits = {
+        f"policy.{name}": [place >> n & 1 for place in range(16)] for n, name in enumerate("wxyz")
+    }
+    eight = {key: values[:8] for key, values in bits.items()}
+    eight = {"policy.u": [0] * 7 + [1], "policy.v": [0] * 7 + [2], **eight}
+    labels = group_labels(names[:8], ["tiny"] * 8, eight, ())
+    assert labels[:2] == ["w=0 x=0 y=0", "w=1 x=0 y=0"]
+    swept = group_labels(names, ["tiny"] * 16, bits, list(bits))
+    assert swept[:2] == ["w=0 x=0 y=0 z=0", "w=1 x=0 y=0 z=0"]
+    assert group_labels(names, ["tiny"] * 16, bits, ()) == [group[0] for group in names]
+
+
+def test_a_table_prints_one_short_line_a_group():
+    table = group_runs([*two_groups(), figures("c", 0, None, policy__kl=0.1)])
+    assert repr(table).splitlines()[:5] == [
+        "held-out reward, mean over seeds and 95 % t interval",
+        "group                runs  before  after                 to baseline",
+        "learning_rate=1e-06  3     0.200   0.600 [0.352, 0.848]  baseline",
+        "learning_rate=3e-06  3     0.200   0.700 [0.452, 0.948]  +0.100 [-0.148, +0.348]",
+        "c                    1     0.200   -                     -",
+    ]
+    assert "note: run 'c' has no score" in str(table)
+    assert repr(table.groups[0]) == "<learning_rate=1e-06: 3 runs, 0.600 [0.352, 0.848]>"
+    assert repr(table.groups[2]) == "<c: 1 run, no score>"
+
+
+def test_a_table_in_a_notebook_escapes_what_it_shows():
+    page = group_runs([figures("<b>", 0, 0.5), figures("c", 0, 0.6, policy__kl=0.1)])._repr_html_()
+    assert "<td>&lt;b&gt;</td><td>1</td><td>0.200</td><td>0.500</td><td>baseline</td>" in page
+    assert "<li>no interval over seeds for any group: one run each; train more seeds</li>" in page
 
 
 def test_other_steps_are_said():

@@ -51,7 +51,7 @@ from burnish.arguments import (
     as_text,
     as_whole,
 )
-from burnish.bench.run_table import RunTable, SeedMean, run_table
+from burnish.bench.run_table import RunTable, run_table
 from burnish.config.text import toml_value
 from burnish.lm.hardware import free_memory, usable_cores
 from burnish.store import RunStore, manifest
@@ -107,14 +107,8 @@ class SweepResult:
         return f"<sweep {self.name}: {done} of {len(self.runs)} runs finished>"
 
     def _repr_html_(self) -> str:
-        rows = []
-        for group in self.table.groups if self.table is not None else ():
-            means = [_mean_text(mean) for mean in (group.before, group.after, group.difference)]
-            cells = [group.label, str(len(group.runs)), *means]
-            rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
-        heads = "<th>group</th><th>runs</th><th>before</th><th>after</th><th>to baseline</th>"
-        lines = "".join(f"<tr>{row}</tr>" for row in (heads, *rows))
-        return f"<p>{html.escape(repr(self))}</p><table>{lines}</table>"
+        table = "" if self.table is None else self.table._repr_html_()
+        return f"<p>{html.escape(repr(self))}</p>{table}"
 
 
 def sweep(
@@ -159,13 +153,6 @@ def sweep(
         if show is not None:
             show(event)
     return SweepResult(plan.record.name, plan.states, compare_sweep(plan))
-
-
-def _mean_text(mean: SeedMean | None) -> str:
-    if mean is None:
-        return ""
-    interval = "" if mean.low is None else f" [{mean.low:.3f}, {mean.high:.3f}]"
-    return f"{mean.value:.3f}{interval}"
 
 
 def compare_sweep(plan: SweepPlan) -> RunTable | None:

@@ -12,6 +12,7 @@ difference is None and the reason is kept.
 from __future__ import annotations
 
 import csv
+import html
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,21 +24,19 @@ import msgspec
 
 from burnish.bench.comparable import ABSENT, LIVES, check_comparable, check_same_score
 from burnish.bench.held_out import evaluation_after, evaluations
+from burnish.bench.run_labels import group_labels, plain_text
 from burnish.bench.statistics import t_estimate
 from burnish.errors import UserError, did_you_mean
-from burnish.intervals import FEW, TOO_FEW
-from burnish.memory import is_kept, kept_name
+from burnish.intervals import ALL_EQUAL, FEW, TOO_FEW, interval_text
 from burnish.metrics import STEP_S
 from burnish.records import Task
 from burnish.store import manifest
 from burnish.store.reader import RunReader
 from burnish.store.sweep import read_sweep
-from burnish.texts import counted
+from burnish.texts import counted, safe
 
 SEED = "run.seed"
 TOKENS = "length/tokens"
-DIGESTS = "files."
-"""Settings that are digests of files: they tell runs apart, but no person reads them."""
 
 
 class SeedMean(NamedTuple):
@@ -48,6 +47,13 @@ class SeedMean(NamedTuple):
     high: float | None
     size: int
     """Runs."""
+
+    def text(self, *, signed: bool = False) -> str:
+        """`0.700 [0.452, 0.948]`; one run has no interval, and equal runs say so."""
+        if self.size == 1:  # a note under the table says that it has no interval
+            return f"{self.value:{'+' if signed else ''}.3f}"
+        # A t interval is made for few observations.
+        return interval_text(*self, signed=signed, few=2).replace(ALL_EQUAL, "all equal")
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,10 @@ class RunGroup:
     def seeds(self) -> list[Any]:
         return [run.seed for run in self.runs]
 
+    def __repr__(self) -> str:
+        score = "no score" if self.after is None else self.after.text()
+        return f"<{_line(self.label)}: {counted(len(self.runs), 'run')}, {score}>"
+
 
 @dataclass(frozen=True)
 class RunTable:
@@ -126,6 +136,50 @@ class RunTable:
     measure: str
     notes: list[str]
     """What a person should know before believing the numbers."""
+
+    @property
+    def title(self) -> str:
+        """What the numbers are."""
+        better = ", lower is better" if self.measure == "loss" else ""
+        return f"held-out {self.measure}, mean over seeds and 95 % t interval{better}"
+
+    def columns(self) -> dict[str, list[str]]:
+        """The short table, column by column: groups, runs, scores and differences."""
+        groups = self.groups
+        return {
+            "group": [_line(group.label) for group in groups],
+            "runs": [str(len(group.runs)) for group in groups],
+            "before": ["-" if g.before is None else f"{g.before.value:.3f}" for g in groups],
+            "after": ["-" if g.after is None else g.after.text() for g in groups],
+            "to baseline": [
+                "baseline"
+                if place == self.baseline
+                else "-"
+                if group.difference is None
+                else group.difference.text(signed=True)
+                for place, group in enumerate(groups)
+            ],
+        }
+
+    def __repr__(self) -> str:
+        columns = [[head, *cells] for head, cells in self.columns().items()]
+        widths = [max(map(len, column)) for column in columns]
+        rows = [
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in zip(*columns, strict=True)
+        ]
+        return "\n".join([self.title, *rows, *(f"note: {_line(note)}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        columns = self.columns()
+        heads = "".join(f"<th>{html.escape(head)}</th>" for head in columns)
+        rows = [
+            "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+            for row in zip(*columns.values(), strict=True)
+        ]
+        lines = "".join(f"<tr>{row}</tr>" for row in (heads, *rows))
+        notes = "".join(f"<li>{html.escape(_line(note))}</li>" for note in self.notes)
+        return f"<p>{html.escape(self.title)}</p><table>{lines}</table><ul>{notes}</ul>"
 
     def record(self) -> dict[str, Any]:
         """The table as JSON; a setting that a group does not have is null."""
@@ -149,7 +203,9 @@ class RunTable:
         for group in self.groups:
             means = [_figure(group, name) or ("", "", "", 0) for name in figures]
             cells = ["" if v is None else v for mean in means for v in mean]
-            settings = [_cell(value) for value in group.settings.values()]
+            settings = [
+                "" if value is ABSENT else plain_text(value) for value in group.settings.values()
+            ]
             writer.writerow([group.label, *settings, " ".join(map(str, group.seeds)), *cells])
         return text.getvalue()
 
@@ -264,7 +320,8 @@ def group_runs(
     notes: list[str] = []
     groups = [_one_per_seed(members, notes) for members in grouped.values()]
     differs = _differing(groups)
-    labels = _labels(groups, differs, keys)
+    runs_of = [[run.name for run in group] for group in groups]
+    labels = group_labels(runs_of, [group[0].recipe for group in groups], differs, keys)
     place = _baseline(groups, labels, baseline)
     measures = list(dict.fromkeys(run.measure for run in runs))
     notes += [run.problem for group in groups for run in group if run.problem]
@@ -321,37 +378,6 @@ def _differing(groups: Sequence[Sequence[RunFigures]]) -> dict[str, list[Any]]:
         if any(value != values[0] for value in values):
             found[key] = values
     return found
-
-
-def _labels(
-    groups: Sequence[Sequence[RunFigures]], differs: Mapping[str, list[Any]], keys: Sequence[str]
-) -> list[str]:
-    """A short name for each group: what a sweep varies, the recipe, or the settings that differ."""
-    recipes = [group[0].recipe for group in groups]
-    given = [key for key in keys if key in differs]
-    told = [key for key in differs if not key.startswith(DIGESTS)]
-    whole = [key for key in told if not any(v is ABSENT for v in differs[key])]
-    tries: list[tuple[bool, Sequence[str]]] = [(False, given), (True, given), (True, ())]
-    tries += [(len(set(recipes)) > 1, whole), (len(set(recipes)) > 1, told)]
-    for with_recipe, chosen in tries:
-        labels = [
-            " ".join(
-                [recipe] * with_recipe + [setting_text(key, differs[key][i]) for key in chosen]
-            )
-            for i, recipe in enumerate(recipes)
-        ]
-        if all(labels) and len(set(labels)) == len(labels):
-            return labels
-    return [group[0].name for group in groups]
-
-
-def setting_text(key: str, value: Any) -> str:
-    """`learning_rate=1e-06`; a key that ends in `kind` is named after its table."""
-    parts = key.split(".")
-    name = parts[-2] if parts[-1] in ("kind", "path") and len(parts) > 1 else parts[-1]
-    if isinstance(value, str) and is_kept(value):
-        value = kept_name(value)
-    return f"{name}={_cell(value) if value is not ABSENT else '-'}"
 
 
 def _baseline(groups: Sequence[Sequence[RunFigures]], labels: Sequence[str], asked: str) -> int:
@@ -447,16 +473,12 @@ def _figure(group: RunGroup, name: str) -> SeedMean | None:
     return group.metrics[name] if name in group.metrics else getattr(group, name)
 
 
+def _line(text: str) -> str:
+    return safe(" ".join(text.split()))
+
+
 def _plain(value: Any) -> Any:
     return None if value is ABSENT else value
-
-
-def _cell(value: Any) -> str:
-    if value is ABSENT:
-        return ""
-    if isinstance(value, str | float):
-        return str(value)
-    return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def _mean_record(mean: SeedMean | None) -> dict[str, Any] | None:

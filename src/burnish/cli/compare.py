@@ -20,7 +20,6 @@ from burnish.cli.console import count, duration, emit_json, interval, number, on
 from burnish.cli.drawing import table_of, value_style
 from burnish.cli.shared_options import RUNS, AsJson, RunsFolder
 from burnish.errors import UserError, did_you_mean
-from burnish.intervals import ALL_EQUAL, interval_text
 from burnish.store import RunStore, find_run, manifest
 from burnish.store.sweep import find_sweep
 from burnish.texts import counted, safe
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from burnish.bench.compare import JudgeComparison
     from burnish.bench.held_out import RunComparison, RunSide
     from burnish.bench.items import Judged
-    from burnish.bench.run_table import RunTable, SeedMean
+    from burnish.bench.run_table import RunTable
     from burnish.view.curves import Point
 
 CHANGED = 3
@@ -179,20 +178,13 @@ def print_many(
 
 def print_table(found: RunTable) -> None:
     """One line a group, the settings that differ, and what to know."""
-    better = ", lower is better" if found.measure == "loss" else ""
-    say(f"held-out {found.measure}, mean over seeds and 95 % t interval{better}", style="bold")
+    say(found.title, style="bold")
     metrics = list(found.groups[0].metrics)
     has_cost = any(group.usd is not None for group in found.groups)
-    columns: dict[str, list[str]] = {"group": [one_line(group.label) for group in found.groups]}
-    columns["runs"] = [str(len(group.runs)) for group in found.groups]
-    columns["before"] = [number(group.before and group.before.value) for group in found.groups]
-    columns["after"] = [_mean(group.after) for group in found.groups]
-    columns["to baseline"] = [
-        "baseline" if place == found.baseline else _mean(group.difference, signed=True)
-        for place, group in enumerate(found.groups)
-    ]
+    columns = found.columns()
     for name in metrics:
-        columns[name] = [_mean(group.metrics[name]) for group in found.groups]
+        means = [group.metrics[name] for group in found.groups]
+        columns[name] = ["-" if mean is None else mean.text() for mean in means]
     columns["time"] = [(g.seconds and duration(g.seconds.value)) or "-" for g in found.groups]
     columns["tokens"] = [(g.tokens and count(g.tokens.value)) or "-" for g in found.groups]
     if has_cost:
@@ -250,15 +242,6 @@ def _print_differences(found: RunTable) -> None:
     for place, group in enumerate(found.groups):
         columns[one_line(group.label)] = [_value(v[place]).plain for v in found.differs.values()]
     print_columns(columns)
-
-
-def _mean(mean: SeedMean | None, *, signed: bool = False) -> str:
-    if mean is None:
-        return "-"
-    if mean.size == 1:  # a note under the table says that it has no interval
-        return f"{mean.value:{'+' if signed else ''}.3f}"
-    # A t interval is made for few observations.
-    return interval_text(*mean, signed=signed, few=2).replace(f"({ALL_EQUAL})", "(all equal)")
 
 
 # --- two runs

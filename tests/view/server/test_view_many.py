@@ -81,14 +81,6 @@ def test_one_run_a_group_has_no_interval(many: Client) -> None:
     assert page["notes"] == ["no interval over seeds for any group: one run each; train more seeds"]
 
 
-def test_two_runs_are_called_by_what_differs_and_by_their_names_where_nothing_does(
-    many: Client,
-) -> None:
-    apart = many.get("/compare", a="slow-0", b="fast-0")
-    assert apart["labels"] == ["learning_rate=1e-06", "learning_rate=3e-06"]
-    assert many.get("/compare", a="slow-0", b="slow-1")["labels"] == ["slow-0", "slow-1"]
-
-
 def test_sweeps_are_listed(many: Client) -> None:
     assert many.get("/sweeps") == {
         "sweeps": [

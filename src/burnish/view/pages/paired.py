@@ -15,7 +15,6 @@ from msgspec import Struct
 from burnish.bench import ABSENT, Comparison, Estimate, compare, differing
 from burnish.bench.held_out import CURVES, evaluation_after, held_out_run
 from burnish.bench.held_out import evaluations as by_step
-from burnish.bench.run_table import DIGESTS, defining, setting_text
 from burnish.errors import BurnishError
 from burnish.metrics import title_of
 from burnish.store.reader import RunReader, StoredEvaluation
@@ -25,8 +24,6 @@ from burnish.view.pages.runs import open_run
 
 COMPARE_S = 8.0
 """Reading two whole evaluations takes longer than a page of samples."""
-LABELLED = 3
-"""Settings that a legend names."""
 TEXT = 4000
 """Characters of an answer in a pair."""
 
@@ -65,8 +62,6 @@ class ComparePage(Struct, frozen=True, kw_only=True):
 
     a: RunLine
     b: RunLine
-    labels: tuple[str, str]
-    """What tells them apart in a legend: a few settings that differ, else their names."""
     differs: list[Difference]
     names: list[str]
     """Metrics that either run has."""
@@ -118,7 +113,6 @@ def compare_page(a: tuple[str, Path], b: tuple[str, Path], asked: Asked) -> Comp
     return ComparePage(
         a=runs[0],
         b=runs[1],
-        labels=_labels(runs, *settings),
         differs=_differences(*settings),
         names=names,
         curves={
@@ -167,20 +161,6 @@ def _differences(a: dict[str, Any], b: dict[str, Any]) -> list[Difference]:
         )
         for key, (one, two) in differing(a, b).items()
     ]
-
-
-def _labels(
-    lines: tuple[RunLine, RunLine], a: dict[str, Any], b: dict[str, Any]
-) -> tuple[str, str]:
-    """Settings that both have and that decide what a run computes; not its seed, no digests."""
-    both = differing(defining(a), defining(b)).items()
-    told = [
-        (key, values)
-        for key, values in both
-        if not key.startswith(DIGESTS) and ABSENT not in values
-    ][:LABELLED]
-    found = [" ".join(setting_text(key, values[side]) for key, values in told) for side in (0, 1)]
-    return (found[0], found[1]) if found[0] != found[1] else (lines[0].name, lines[1].name)
 
 
 def _test(found: Comparison | None) -> dict[str, Any] | None:

@@ -16,7 +16,6 @@ export async function comparePage(context) {
   }
   add(found);
   const a = `A ${found.a.name}`, b = `B ${found.b.name}`;
-  const keys = [`A ${found.labels[0]}`, `B ${found.labels[1]}`];
   const at = (step) => `/compare${query({ ...asked, step })}`;
   return [
     h("h1", {}, "Two runs"),
@@ -26,7 +25,7 @@ export async function comparePage(context) {
       found.steps.length > 1 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "held-out answers after"),
         found.steps.map((step) => h("a", { class: "choice", href: at(step), "aria-current": found.step_a === step && found.step_b === step ? "true" : null }, step ? plural(step, "step") : "start")))),
     smoothingControl(),
-    h("section", { class: "charts" }, Object.entries(found.curves).map(([name, two]) => lineChart(found.titles[name] || name, [{ name: keys[0], ...counted(two.a) }, { name: keys[1], ...counted(two.b) }]))),
+    h("section", { class: "charts" }, Object.entries(found.curves).map(([name, two]) => lineChart(found.titles[name] || name, [{ name: a, ...counted(two.a) }, { name: b, ...counted(two.b) }]))),
     h("h2", {}, "Settings that differ"),
     found.differs.length ? table(["key", a, b], found.differs.map((one) => h("tr", {}, h("td", {}, h("code", {}, one.key)), h("td", {}, setting(one.a, one.in_a)), h("td", {}, setting(one.b, one.in_b)))), { class: "stacked" }) : empty("None."),
     h("h2", {}, "The same prompts, largest change first"), found.pairs_total ? pairs : empty(found.problem || "No prompt was answered by both."), foot];
