@@ -436,7 +436,8 @@ def test_healthbench_rubrics_are_read_by_the_rubric_judge(typed: Type, tmp_path:
     with JudgeServer(lambda prompt: "no marks from me") as server:
         words = ("--with", "rubric", "--model", server.model, "--limit", 2, "--json")
         done = typed("bench", "healthbench", "--data", path, *words, "--out", tmp_path / "o.jsonl")
-    assert done.code == 0, done.err
+    assert done.code == 3, done.err
+    assert "all 2: parse_error, expected one JSON list and nothing else" in done.err
     found = json.loads(done.out)
     assert (found["items"], found["failed"], found["score"]) == (2, 2, None)
 

@@ -12,8 +12,12 @@ from cli_words import Type
 from judge_server import JudgeServer, shown, winner
 
 from burnish.bench.edits import format_marks, word_count
+from burnish.bench.items import Judged
 from burnish.bench.probe import probability
+from burnish.cli.judge import check_outside
 from burnish.cli.judge_session import first_reply
+from burnish.errors import JudgeError
+from burnish.records import Status
 from burnish.seeds import Seeds
 
 
@@ -91,12 +95,34 @@ def test_rows_on_file_are_not_asked_again(typed: Type, pairs: Path, tmp_path: Pa
 def test_prose_is_no_verdict(typed: Type, pairs: Path) -> None:
     with JudgeServer(lambda prompt: "I would say that A wins, 9 to 1.") as server:
         done = typed("judge", pairs, "--model", server.model, "--json")
-    assert done.code == 0
+    assert done.code == 3
+    (line,) = done.err.splitlines()
+    assert line.startswith("burnish: no item got a verdict; all 3: parse_error, ")
+    assert "expected one JSON object and nothing else, got" in line
+    assert "I would say" in line
+    assert line.endswith("follows the prompt's format, or another judge (--with).")
     found = json.loads(done.out)
     assert found["statuses"] == {"parse_error": 3}
     assert all(item["values"] == [None, None] for item in found["items"])
     assert found["accuracy"]["valid"] is None
     assert len(server.prompts) == 3 * 2 * 2  # each order with one repair
+
+
+def test_the_last_line_says_what_was_wrong_with_most_replies() -> None:
+    def one(status: Status, reason: str = "") -> Judged:
+        return Judged("x", "j", choice=(0,) if status is Status.OK else None,
+                      status=status, reason=reason)  # fmt: skip
+
+    prose = [one(Status.PARSE_ERROR, f"expected one JSON object, got {n}") for n in range(2)]
+    odd = one(Status.REFUSED, "a filter")
+    with pytest.raises(JudgeError, match="2 of 3: parse_error, expected one JSON object, got 0;"):
+        check_outside([odd, *prose])
+    with pytest.raises(JudgeError, match="all 1: refused, a filter; try another model"):
+        check_outside([odd])
+    with pytest.raises(JudgeError, match="2 of 3: parse_error"):
+        check_outside([one(Status.TIMEOUT, "late"), *prose])
+    assert check_outside([*prose, one(Status.OK)]) == 0
+    assert check_outside([*prose, one(Status.ABSTAIN)]) == 0
 
 
 def test_a_server_that_is_down_ends_with_3_and_one_line(typed: Type, pairs: Path) -> None:
@@ -317,7 +343,7 @@ def test_an_oracle_is_rehearsed_and_failures_rest_on_no_label(typed: Type, tmp_p
         done = typed(*words)
         assert len(server.prompts) == 2  # a question and its repair
         found = json.loads(typed(*words, "--json").out)
-    assert done.code == 0, done.err
+    assert done.code == 3, done.err
     assert "forecast  1 call," in done.out
     assert "repairs come on top, steps vary with the replies" in done.out
     assert "oracle  " not in done.out
@@ -341,7 +367,8 @@ def test_an_in_process_model_judges(typed: Type, pairs: Path, tmp_path: Path) ->
     (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 8192}))
     words = ("--model", folder, "--max-tokens", "8", "--limit", "1")
     done = typed("judge", pairs, *words, "--json")
-    assert done.code == 0, done.err
+    assert done.code == 3, done.err
+    assert "--max-tokens" in done.err.splitlines()[-1]
     found = json.loads(done.out)
     assert found["statuses"] == {"parse_error": 1}
     assert found["spent"]["calls"] == 4

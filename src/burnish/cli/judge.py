@@ -28,6 +28,10 @@ LISTED = 12
 """Rows of the table, and failures, that are shown."""
 OUTSIDE = (Status.INFRA_ERROR, Status.TIMEOUT, Status.REWARD_ERROR)
 """Statuses that a failing server or model gives to many items alike."""
+UNREAD = (Status.PARSE_ERROR, Status.REFUSED)
+"""Statuses of replies that came but hold no verdict."""
+CUT = "cut at max_tokens"
+"""Stands in the reason of a reply that was too long."""
 
 
 @takes_judge()
@@ -96,13 +100,32 @@ def judge(
 
 
 def check_outside(judged: list[Judged]) -> int:
-    """0, or an error where nothing at all could be asked."""
+    """0, or an error where no item got a verdict; a judge that abstains has given its answer."""
     if not judged:
         raise UserError("there was nothing to judge; expected at least one row.")
     if all(one.status in OUTSIDE for one in judged):
         which = f"all {len(judged)}" if failed_alike(judged) else "the first"
         raise JudgeError(f"no item got a verdict; {which} failed with: {judged[0].reason}")
+    if all(one.status in (*OUTSIDE, *UNREAD) for one in judged):
+        raise JudgeError(_unread(judged))
     return 0
+
+
+def _unread(judged: Sequence[Judged]) -> str:
+    """What was wrong with most of the replies, and what to do about it."""
+    # What came differs from reply to reply; what was expected does not.
+    causes = [f"{one.status.value}: {one.reason.partition(', got')[0]}" for one in judged]
+    most, count = Counter(causes).most_common(1)[0]
+    first = judged[causes.index(most)]
+    hint = "try a model that follows the prompt's format, or another judge (--with)"
+    if first.status is Status.REFUSED:
+        hint = "try another model"
+    elif CUT in first.reason:
+        hint = "give the replies more room (--max-tokens)"
+    which = f"all {count}" if count == len(judged) else f"{count} of {len(judged)}"
+    return (
+        f"no item got a verdict; {which}: {first.status.value}, {one_line(first.reason)}; {hint}."
+    )
 
 
 def _record(
