@@ -37,6 +37,7 @@ from burnish.texts import counted, safe
 
 SEED = "run.seed"
 TOKENS = "length/tokens"
+LAST_EVALUATION = "the last evaluation of each run is compared"
 
 
 class SeedMean(NamedTuple):
@@ -403,10 +404,7 @@ def _step_note(groups: Sequence[Sequence[RunFigures]]) -> list[str]:
     steps = sorted({step for step in scored if step is not None})
     if len(steps) < 2:
         return []
-    return [
-        f"the last evaluation of each run is compared: after {', '.join(map(str, steps))} steps; "
-        "--step N compares all after N"
-    ]
+    return [f"{LAST_EVALUATION}: after {', '.join(map(str, steps))} steps"]
 
 
 def _group(

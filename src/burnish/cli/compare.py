@@ -178,6 +178,8 @@ def print_many(
 
 def print_table(found: RunTable) -> None:
     """One line a group, the settings that differ, and what to know."""
+    from burnish.bench.run_table import LAST_EVALUATION
+
     say(found.title, style="bold")
     metrics = list(found.groups[0].metrics)
     has_cost = any(group.usd is not None for group in found.groups)
@@ -194,6 +196,8 @@ def print_table(found: RunTable) -> None:
         say()
         _print_differences(found)
     for note in found.notes:
+        if note.startswith(LAST_EVALUATION):
+            note += "; --step N compares all after N"
         say(f"note      {one_line(note)}", style="yellow")
 
 
