@@ -305,6 +305,7 @@ def test_statuses_of_a_listing(tmp_path: Path) -> None:
     create(runs / "crashed").close()
     with create(runs / "finished") as store:
         store.append_rollouts(0, make_step(0))
+        store.append_metrics(0, {"reward/total": 0.5})
         store.append_evaluation(0, "a", [], {"score": 0.5})
         store.append_evaluation(1, "a", [], {"score": 0.75})
         store.finish("finished")
@@ -327,6 +328,20 @@ def test_statuses_of_a_listing(tmp_path: Path) -> None:
     assert infos["finished"].last_evaluation.summary == {"score": 0.75}
     assert infos["finished"].recipe == "recipes/grpo.toml"
     assert "not a database" in infos["damaged"].problem
+
+
+def test_a_step_that_was_interrupted_is_not_counted(tmp_path: Path) -> None:
+    """Its rollouts are stored before the update, its metrics after it."""
+    with create(tmp_path / "run") as store:
+        store.append_metrics(7, {"stage/warm/loss": 0.5})
+        store.append_rollouts(0, make_step(0))
+        assert (store.steps(), store.steps_done(), store.summary().steps) == ([0], 0, 0)
+        store.append_metrics(0, {"reward/total": 0.5})
+        store.append_rollouts(1, make_step(1))
+        assert (store.steps(), store.steps_done(), store.summary().steps) == ([0, 1], 1, 1)
+        store.finish("stopped", {"reason": "interrupted with Ctrl-C", "step": 1})
+    (info,) = list_runs(tmp_path)
+    assert info.steps == 1
 
 
 def test_other_folders_with_a_config_json_are_no_runs(tmp_path: Path) -> None:

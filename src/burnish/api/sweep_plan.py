@@ -375,7 +375,7 @@ def refresh(state: RunState) -> None:
     if (state.folder / manifest.FILE).is_file():
         with RunStore.open(state.folder, read_only=True) as store:
             end = store.end()
-            state.step = len(store.steps())
+            state.step = store.steps_done()
             scores = [e.summary.get("score") for e in store.evaluations("held_out")]
         values = [score[0] if score else None for score in scores]
         state.before = values[0] if values else None

@@ -151,7 +151,7 @@ def _side(run: RunReader, names: Sequence[str]) -> RunSide:
         name: [(step, v) for step, v in run.metrics(name).get(name, []) if v is not None]
         for name in names
     }
-    return RunSide(run.folder, run.about.recipe, run.status().value, len(run.steps()), curves)
+    return RunSide(run.folder, run.about.recipe, run.status().value, run.steps_done(), curves)
 
 
 def _notes(found: Comparison, both: Sequence[int]) -> list[str]:

@@ -272,7 +272,7 @@ def run_figures(
         recipe=PurePath(run.about.recipe).stem,
         status=run.status().value,
         settings=run.about.config,
-        steps=len(run.steps()),
+        steps=run.steps_done(),
         step=None if evaluation is None else evaluation.step,
         before=None if first is None or first.step else _score(first.summary),
         after=after,

@@ -323,7 +323,7 @@ def _info(folder: Path) -> RunInfo:
                 status=store.status(),
                 created=store.about.created,
                 recipe=store.about.recipe,
-                steps=len(store.steps()),
+                steps=store.steps_done(),
                 last_evaluation=evaluations[-1] if evaluations else None,
                 end=store.end(),
             )

@@ -282,6 +282,15 @@ class RunReader:
         query = "SELECT DISTINCT step FROM metrics WHERE name NOT LIKE ? ORDER BY step"
         return [row[0] for row in self._database.rows(query, [f"{STAGE}%"])]
 
+    def steps_done(self) -> int:
+        """How many steps of the main training are completed: those that have their metrics.
+
+        The step under way, or one that was interrupted, may have its rollouts stored already.
+        """
+        query = "SELECT count(DISTINCT step) FROM metrics WHERE name NOT LIKE ?"
+        row = self._database.row(query, [f"{STAGE}%"])
+        return int(row[0]) if row is not None else 0
+
     def last_step(self) -> int | None:
         """The highest of `steps()`; None where there is none."""
         return steps[-1] if (steps := self.steps()) else None
@@ -386,7 +395,7 @@ class RunReader:
             status=self.status(),
             created=self.about.created,
             sessions=last[0],
-            steps=len(self.steps()),
+            steps=self.steps_done(),
             samples=dict(self._database.rows(splits)),
             statuses=dict(self._database.rows(statuses)),
             result=msgspec.json.decode(last[1]),

@@ -144,12 +144,10 @@ def _read(key: str, name: str, run: RunReader) -> RunLine:
 
 
 def counts(run: RunReader) -> tuple[int, int]:
-    """Stored steps and samples, from the small tables that count them; without rollouts, the steps
-    that have metrics."""
-    ((steps, rollouts),) = run.query("SELECT count(*), coalesce(sum(samples), 0) FROM rollouts")
-    steps = steps or len(run.steps())
+    """Completed steps, and samples from the small tables that count them."""
+    ((rollouts,),) = run.query("SELECT coalesce(sum(samples), 0) FROM rollouts")
     ((evaluated,),) = run.query("SELECT coalesce(sum(samples), 0) FROM evaluations")
-    return steps, rollouts + evaluated
+    return run.steps_done(), rollouts + evaluated
 
 
 def held_out(run: RunReader) -> list[Score]:
