@@ -203,6 +203,7 @@ def test_evaluations_events_and_summary(store: RunStore) -> None:
     store.append_evaluation(0, "held_out", held_out, {"score": [0.5, 0.1, 0.9]})
     store.append_event("guard", "loss is nan", {"tensor": "loss"}, step=4)
     store.append_rollouts(0, make_step(0, count=5))
+    store.append_metrics(0, {"loss/total": 1.0})
     assert [s.index for s in store.samples(split="eval:held_out")] == [0, 1, 2]
     assert store.rollouts(0) == make_step(0, count=5)
     evaluation = store.evaluations("held_out")[0]
