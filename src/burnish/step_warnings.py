@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WARNING = "warning"
 """Kind of the stored event."""
 RAISED = "reward_errors"
-"""In the data of the warning at a run's end: how many answers have no value because a reward raised."""
+"""Key in the data of the warning, at a run's end, that a reward of the user's own raised."""
 CUT_SHARE = 1 / 3
 """Share of answers cut at the token limit from which on it is told."""
 FAILED_SHARE = 0.1

@@ -16,7 +16,7 @@ from burnish.config import Config, load, rooted
 from burnish.config.recipes import all_recipes
 from burnish.config.schema import Optimiser
 from burnish.config.schema import Update as UpdateConfig
-from burnish.errors import UserError
+from burnish.errors import ArgumentError, UserError
 from burnish.lm.folder import load_model
 from burnish.lm.model_input import ModelInput
 from burnish.lm.scalar_head import ScalarHead
@@ -33,6 +33,7 @@ from burnish.policy.components import (
     SharedCritic,
     StaticRegion,
 )
+from burnish.policy.contrast.component import Contrastive
 from burnish.policy.loss import loss
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import build_all
@@ -123,6 +124,7 @@ def values_of(policy, members=range(16)):
         truncated_B=torch.tensor([LENGTHS[i] == MAX_TOKENS for i in members]),
         names=tuple(names),
         max_tokens=MAX_TOKENS,
+        run_steps=1,
         hidden_BD=HIDDEN_BD[members],
         segments_BT=SEGMENTS_BT[members, : max(LENGTHS[i] for i in members)],
         baselines_BK=torch.full((len(members), len(names)), 0.3, dtype=torch.float64),
@@ -568,3 +570,22 @@ def test_out_of_memory_at_the_least_budget_says_what_saves_most(models, monkeypa
         "out of device memory with micro-batches of 256 tokens; what saves most, in order: "
         "the knobs at 256 tokens"
     )
+
+
+def test_a_warm_up_that_is_a_share_needs_the_length_of_the_run():
+    piece = Contrastive(warmup="0.5x")
+    two = torch.zeros(2, dtype=torch.float64)
+    batch = RewardBatch(
+        rewards_BK=torch.tensor([[1.0], [0.0]], dtype=torch.float64),
+        weights_K=torch.ones(1, dtype=torch.float64),
+        groups_B=torch.zeros(2, dtype=torch.int64),
+        lengths_B=torch.ones(2, dtype=torch.int64),
+        truncated_B=two.bool(),
+        names=("correct",),
+        hidden_BD=torch.ones(2, 3),
+    )
+    recipe = Recipe(shaping=(piece,))
+    with pytest.raises(ArgumentError, match="run_steps: got 0, expected the steps of the run"):
+        advantages(recipe, batch)
+    assert advantages(recipe, replace(batch, run_steps=1)).moves
+    assert not advantages(recipe, replace(batch, run_steps=4)).moves

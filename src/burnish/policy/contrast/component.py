@@ -91,6 +91,11 @@ class Contrastive(Component, frozen=True, tag="contrastive"):
             raise ArgumentError(
                 "hidden_BD: got none, expected (B, D); the recipe has a contrastive reward"
             )
+        if isinstance(self.warmup, str) and batch.run_steps < 1:
+            raise ArgumentError(
+                f"run_steps: got {batch.run_steps}, expected the steps of the run; the contrastive "
+                f"head warms up for '{self.warmup}' of them"
+            )
         column = batch.counted_column(self.reward, "policy.shaping: contrastive")
         verdict_B = batch.rewards_BK[:, column]
         hidden_BD = batch.hidden_BD.float().masked_fill(verdict_B.isnan()[:, None], torch.nan)
