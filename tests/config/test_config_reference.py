@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 from pathlib import Path
@@ -51,6 +52,22 @@ def test_the_page_is_fresh() -> None:
     anchors = {module.anchor(heading) for heading in headings}
     for key in KEYS:
         assert not key.elsewhere or module.anchor(key.elsewhere) in anchors
+
+
+def test_the_same_words_have_one_order() -> None:
+    """Python keeps one `Literal` for equal sets of words: the first that is imported.
+
+    With two orders in the code, what the page says depends on what was imported before.
+    """
+    orders: dict[frozenset[str], dict[tuple[str, ...], str]] = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal":
+                parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                words = tuple(map(ast.unparse, parts))
+                orders.setdefault(frozenset(words), {})[words] = f"{path.name}:{node.lineno}"
+    assert len(orders) > 50
+    assert [places for places in orders.values() if len(places) > 1] == []
 
 
 @pytest.mark.parametrize(

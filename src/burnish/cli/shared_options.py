@@ -106,7 +106,7 @@ class JudgeFlags(NamedTuple):
         typer.Option("--both-orders/--one-order", help="Ask about pairs in both orders."),
     ] = True
     rule: Annotated[
-        Literal["votes", "mean", "strict", "abstain"] | None,
+        Literal["mean", "votes", "strict", "abstain"] | None,
         typer.Option(
             "--rule",
             help="How two orders become one verdict; abstain: none where they disagree.",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from burnish.tensors import Numbers
 
 LossName = Literal["infonce", "supcon_out", "soft_nn", "supcon_in"]
-Scope = Literal["group", "batch", "cross"]
+Scope = Literal["group", "cross", "batch"]
 AnchorRule = Literal["correct_only", "all"]
 Similarity = Literal["cosine", "negative_cosine", "distance"]
 
