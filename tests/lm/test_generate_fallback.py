@@ -48,6 +48,8 @@ FAMILIES = {
     ),
     "one_by_one": ("Rwkv", {"hidden_size": 32, "num_hidden_layers": 2, **IDS}),
 }
+MENDED = {"recurrent": (5, 5), "unpadded": (5, 5)}
+"""From which transformers on a family's cached steps are those of one pass; refused before."""
 PROMPTS = [(70, 71, 72, 73, 74, 75, 76, 77), (80, 81), (90, 91, 92), (60, 61), (50, 51, 52, 53, 54)]
 
 
@@ -71,6 +73,13 @@ def models(tmp_path_factory):
     made = {}
 
     def get(name):
+        import transformers
+
+        since = MENDED.get(name, (0, 0))
+        if tuple(map(int, transformers.__version__.split(".")[:2])) < since:
+            pytest.skip(
+                f"{name}: wrong in transformers before {since[0]}.{since[1]}, refused there"
+            )
         if name not in made:
             folder = write_folder(tmp_path_factory.mktemp(name) / "m", *FAMILIES[name])
             made[name] = load_model(folder, dtype="float32", device="cpu")
@@ -420,7 +429,7 @@ def test_a_single_token_that_would_continue_the_text_before_is_refused(models):
     """This family keeps its state between calls and drops it only for rows of several tokens."""
     lm = LocalLM(models("unpadded"))
     assert len(lm.sample_batch([Request((70, 71), Sampling(max_tokens=3))])[0][0].token_ids) == 3
-    with pytest.raises(UserError, match=r"prompt of one token .* at least 2"):
+    with pytest.raises(UserError, match=r"prompt of 1 token .* at least 2"):
         lm.sample_batch([Request((70,), Sampling(max_tokens=3))])
     with pytest.raises(UserError, match=r"row of one token .* at least 2"):
         lm.score_batch([((70,), (71,))])
@@ -460,6 +469,30 @@ def test_what_goes_wrong_only_beyond_some_length_is_found_when_it_is_met(tmp_pat
     else:
         with pytest.raises(ModelError, match=r"row of 24 tokens.*up to 21 tokens they agree"):
             ask(loaded, Sampling(max_tokens=16, seed=1))
+
+
+def test_a_prompt_too_short_to_be_continued_exactly_is_refused(tmp_path):
+    """Convolutions of some versions continue a prompt that is shorter than their kernel wrongly."""
+    loaded = load(tmp_path, *FAMILIES["gpt2"])
+    module, plain = loaded.module, loaded.module.model.forward
+    assert module.least_prompt == 1
+    began_with = [0]
+
+    @functools.wraps(plain)
+    def wrong_behind_two(input_ids, *args, **options):
+        output = plain(input_ids, *args, **options)
+        if input_ids.shape[1] > 1:
+            began_with[0] = input_ids.shape[1]
+        elif began_with[0] == 2:
+            output.logits = output.logits.flip(-1)
+        return output
+
+    module.model.forward = wrong_behind_two
+    module.check(tmp_path)
+    assert (module.least_tokens, module.least_prompt) == (1, 3)
+    assert len(ask(loaded, Sampling(max_tokens=3), [(70, 71, 72)])[0][0].token_ids) == 3
+    with pytest.raises(UserError, match=r"prompt of 2 tokens otherwise .* at least 3 tokens"):
+        ask(loaded, Sampling(max_tokens=3), [(70, 71)])
 
 
 def test_a_sequence_that_memory_cannot_hold_is_refused(models, monkeypatch):

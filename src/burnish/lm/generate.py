@@ -32,6 +32,7 @@ from burnish.lm.sampling import draw, row_seed, row_settings, top_logprobs, unif
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.transformers_model import Together, TransformersDecoder, first_line
 from burnish.records import Finish
+from burnish.texts import counted
 
 
 class GenerateSampler:
@@ -85,10 +86,11 @@ def generate_rows(
 def _within_reach(module: TransformersDecoder, request: Request) -> Request:
     """The request with a budget that the model can be sampled and trained on."""
     tokens = len(request.prompt_ids)
-    if tokens < module.least_tokens:
+    if tokens < module.least_prompt:
         raise UserError(
-            f"{type(module.model).__name__} computes a prompt of one token otherwise than the first "
-            "token of a longer one; expected at least 2 tokens. Lengthen the prompt."
+            f"{type(module.model).__name__} continues a prompt of {counted(tokens, 'token')} otherwise "
+            f"than one pass computes it; expected at least {module.least_prompt} tokens. Lengthen "
+            "the prompt, or try a newer transformers."
         )
     longest = module.longest_row(tokens)
     if tokens >= longest:

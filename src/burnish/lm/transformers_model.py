@@ -76,6 +76,8 @@ class TransformersDecoder(nn.Module):
         """Which prompts may be sampled in one batch."""
         self.least_tokens = 1
         """Shortest row; 2 where a single token is taken for the next one of the row before."""
+        self.least_prompt = 1
+        """Shortest prompt that is continued as one pass would; convolutions may need a few tokens."""
 
     @classmethod
     def from_folder(
@@ -276,6 +278,8 @@ class TransformersDecoder(nn.Module):
         self.packs = self._packs_exactly(hidden)
         self.together = self._find_together(folder)
         self.least_tokens = 1 if self._gap_of_steps([[2]]) <= self._noise else 2
+        is_short_wrong = self._gap_of_steps([[1, 2]]) > self._noise
+        self.least_prompt = 3 if is_short_wrong else self.least_tokens
         self._longest_compared, self._widest_compared = 0, 0
         self.note_proven(_TRIED, 2 if self.together is Together.ANY else 0)
 
