@@ -36,6 +36,17 @@ def test_runs_lists_status_steps_and_held_out(typed: Type, runs: Path) -> None:
     assert rows[2][:4] == ["grpo-xyz", "grpo", "crashed", "4/5"]
 
 
+def test_names_stay_whole_in_a_narrow_terminal(
+    typed: Type, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "a_name_of_forty_characters_and_no_break_"
+    shutil.copytree(runs / "grpo-abc", tmp_path / name)
+    monkeypatch.setattr(type(out), "width", 80)
+    rows = [line.split() for line in typed("runs", "--runs", tmp_path).out.splitlines()]
+    assert rows[0] == ["run", "status", "steps", "held", "out"]
+    assert rows[1][:3] == [name, "finished", "4/5"]
+
+
 def test_runs_as_json_has_one_object_a_run(typed: Type, runs: Path) -> None:
     rows = [json.loads(line) for line in typed("runs", "--runs", runs, "--json").out.splitlines()]
     assert [row["name"] for row in rows] == ["grpo-abc", "grpo-xyz"]

@@ -100,7 +100,7 @@ def test_the_end_shows_the_change_the_curves_and_where_to_look(
     shown = typed("train", recipe).out
     assert (
         "held out  0.320 [0.237, 0.417] -> 0.610 [0.512, 0.700]; change +0.290 [+0.200, +0.380], "
-        "paired over 100 prompts, 95 % intervals  (finished in 1 min 23 s)"
+        "paired over 100 prompts, greedy answers, 95 % intervals  (finished in 1 min 23 s)"
     ) in shown
     folder = training.folders[0]
     assert f"burnish show {folder.name}    burnish runs\n" in shown

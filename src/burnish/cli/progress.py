@@ -369,9 +369,10 @@ def result_line(event: Any) -> str:
     what = "held-out loss" if event.measure == "loss" else "held out"
     line = f"{what}  {interval(event.before)} -> {interval(event.after)}"
     if event.change is not None:
+        how = "" if event.measure == "loss" else ", greedy answers"
         line += (
             f"; change {interval(event.change, signed=True)}, paired over "
-            f"{counted(event.change.size, 'prompt')}, 95 % intervals"
+            f"{counted(event.change.size, 'prompt')}{how}, 95 % intervals"
         )
     return f"{line}  ({event.status} in {duration(event.seconds)})"
 

@@ -43,20 +43,7 @@ def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
     if not rows:
         say(f"no runs in {folder}. Start one: burnish train")
         return 0
-    table = Table(box=None, pad_edge=False, header_style="bright_black")
-    for title in ("run", "recipe", "status", "steps", "held out", "started"):
-        table.add_column(title, overflow="fold", no_wrap=title in ("status", "steps"))
-    for row in rows:
-        steps = f"{row['steps']}/{row['planned']}" if row["planned"] else str(row["steps"])
-        table.add_row(
-            Text(safe(row["name"]), style="bold"),
-            Text(safe(row["recipe"])),
-            Text(row["status"], style=STATUS_STYLES[row["status"]]),
-            steps if not row["problem"] else "-",
-            _held_out(row["before"], row["after"]),
-            Text(safe(row["started"][:16].replace("T", " "))),
-        )
-    out.print(table)
+    out.print(_table(rows))
     for info, row in zip(infos, rows, strict=True):
         if row["problem"]:
             say(f"{row['name']}: {row['problem']}", style="red")
@@ -65,6 +52,37 @@ def runs(folder: RunsFolder = RUNS, as_json: AsJson = False) -> int:
         elif row["raised"]:
             say(f"{row['name']}: {row['raised']}", style="yellow")
     return 0
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    """A line for each run; where the terminal is narrow, names stay whole and columns go."""
+    cells = {
+        "run": [Text(safe(row["name"]), style="bold") for row in rows],
+        "recipe": [Text(safe(row["recipe"])) for row in rows],
+        "status": [Text(row["status"], style=STATUS_STYLES[row["status"]]) for row in rows],
+        "steps": [Text(_steps(row)) for row in rows],
+        "held out": [Text(_held_out(row["before"], row["after"])) for row in rows],
+        "started": [Text(safe(row["started"][:16].replace("T", " "))) for row in rows],
+    }
+    widths = {
+        title: max(cell.cell_len for cell in [Text(title), *column])
+        for title, column in cells.items()
+    }
+    for spare in ("started", "recipe"):
+        if sum(widths.values()) + 2 * (len(widths) - 1) > out.width:
+            del cells[spare], widths[spare]
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    for title in cells:
+        table.add_column(title, overflow="fold", no_wrap=title in ("status", "steps"))
+    for line in zip(*cells.values(), strict=True):
+        table.add_row(*line)
+    return table
+
+
+def _steps(row: dict[str, Any]) -> str:
+    if row["problem"]:
+        return "-"
+    return f"{row['steps']}/{row['planned']}" if row["planned"] else str(row["steps"])
 
 
 def raised_line(store: RunStore) -> str:
