@@ -45,6 +45,8 @@ WATCHED: list[dict[str, Any]] = [
     },
     {"kind": "proxy_rubric", "name": "leak", "value": "leak", "weight": 0.0},
 ]
+OUTCOME: dict[str, Any] = {"weights": [1.0, 0.0, 0.5], "guard": "off"}
+"""Pay for the judge's own verdict and form alone."""
 
 
 def rubrics(subject: Subject) -> dict[str, float]:
@@ -61,9 +63,12 @@ def rubrics(subject: Subject) -> dict[str, float]:
     }
 
 
+def _rewards(**settings: Any) -> list[dict[str, Any]]:
+    return [{"kind": "proxy_rubric", "name": "verified", **settings}, *WATCHED]
+
+
 def _arm(name: str, **settings: Any) -> Arm:
-    paid = {"kind": "proxy_rubric", "name": "verified", **settings}
-    return Arm(name, "proxy_grm", {"rewards": [paid, *WATCHED]})
+    return Arm(name, "proxy_grm", {"rewards": _rewards(**settings)})
 
 
 STUDIES = (
@@ -71,9 +76,9 @@ STUDIES = (
         name="proxy_grm_judge",
         about="SmolLM2 judges pairs of phones; a fifth of its demonstrations leak the verdict.",
         overrides={"task": TASK, "steps": 60},
-        start={"rewards": WATCHED},
+        start={"rewards": _rewards(**OUTCOME)},
         arms=(
-            _arm("outcome only", weights=[1.0, 0.0, 0.5], guard="off"),
+            _arm("outcome only", **OUTCOME),
             _arm("proxy by code, guard", proxy=FOLLOW),
             _arm("trained proxy, guard", proxy=TRAINED),
             _arm("trained proxy, same order, no guard", proxy=TRAINED, guard="off", order="same"),
