@@ -33,6 +33,7 @@ from burnish.rewards.checks.numeric import NumericConfig
 from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.checks.regex import RegexConfig
 from burnish.rewards.checks.relevance import GradeConfig, SectionConfig
+from burnish.rewards.checks.support import SupportConfig, from_folder
 from burnish.rewards.checks.tags import TagsConfig
 from burnish.rewards.checks.tool_call import ToolCallConfig
 from burnish.rewards.combine import FirstDecisive, Gate, Weighted
@@ -146,6 +147,7 @@ RewardConfig = (
     | RegexConfig
     | RewardModelConfig
     | SectionConfig
+    | SupportConfig
     | TagsConfig
     | ToolCallConfig
     | VersusConfig
@@ -177,6 +179,8 @@ def build(config: RewardConfig, *, base: str | Path = ".") -> Scorer:
         return _versus(config, base)
     if isinstance(config, JudgeRewardConfig | ProxyRubricConfig):
         return config.build(base)
+    if isinstance(config, SupportConfig):
+        config = from_folder(config, base)
     if isinstance(config, TrainedModelConfig):
         config = msgspec.structs.replace(
             config, path=str(Path(base) / Path(config.path).expanduser())

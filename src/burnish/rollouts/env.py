@@ -94,11 +94,20 @@ class ToolEnv:
         return Observation(done=True)
 
 
+SHIPPED_TOOLS = {"search": "burnish.tools.search.tool:search_tool"}
+"""What makes each tool that a recipe can name: it is given the recipe's folder and the options."""
+SHIPPED_ENVS = {"search": "burnish.rollouts.search:search_env"}
+"""The same for environments."""
+
+
 class ToolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A typed function that the model may call: `my_file.py:name` or `package.module:name`."""
 
     path: Annotated[str, Meta(min_length=1)]
-    """Your function: `my_file.py:name` or `package.module:name`."""
+    """Your function: `my_file.py:name` or `package.module:name`; or `search`, the shipped tool."""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Fixed arguments of your function, which the model does not see; for `search`: source, how, k,
+    characters, index, text, title, id, longest."""
     name: str = ""
     """The function's own name where empty."""
     deadline_s: Seconds = 10.0
@@ -107,10 +116,15 @@ class ToolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A longer result is cut."""
 
     def build(self, root: Path = Path()) -> Tool:
-        function = find_function(self.path, "tool", root)
+        maker = SHIPPED_TOOLS.get(self.path)
+        if maker:
+            function = find_function(maker, "tool", root)(root, **self.options)
+        else:
+            function = find_function(self.path, "tool", root)
         return Tool(
             function,
             name=self.name,
+            fixed={} if maker else self.options,
             deadline_s=self.deadline_s,
             max_characters=self.max_characters,
         )
@@ -120,7 +134,8 @@ class EnvRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="env"):
     """Turns of the model and of an environment."""
 
     path: str = ""
-    """The environment's class, or a function that makes one: `my_file.py:Name`. Empty: tools only."""
+    """The environment's class, or a function that makes one: `my_file.py:Name`; or `search`, the
+    shipped one. Empty: tools only."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Arguments with which each environment is made."""
     tools: tuple[ToolConfig, ...] = ()
@@ -133,7 +148,11 @@ class EnvRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="env"):
             raise ValueError("kind 'env' needs a path (an environment) or tools; got neither")
 
     def build(self, root: Path = Path()) -> Rollout:
-        make = find_function(self.path, "environment", root) if self.path else ToolEnv
+        make: Callable[..., Env] = ToolEnv
+        if self.path in SHIPPED_ENVS:
+            make = partial(find_function(SHIPPED_ENVS[self.path], "environment", root), root)
+        elif self.path:
+            make = find_function(self.path, "environment", root)
         tools = tuple(tool.build(root) for tool in self.tools)
         return env_rollout(partial(make, **self.options), tools, self)
 

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import anyio
 import msgspec
 
-from burnish.errors import RolloutError, UserError
+from burnish.errors import RolloutError, UserError, did_you_mean
 from burnish.source import is_cancelled
 from burnish.user_code import calling_user_code
 
@@ -57,8 +57,12 @@ class Tool:
         name: str = "",
         deadline_s: float = 10.0,
         max_characters: int = 2000,
+        fixed: Mapping[str, Any] | None = None,
     ) -> None:
-        """`deadline_s` bounds a call, `max_characters` its result; a longer one is cut."""
+        """`deadline_s` bounds a call, `max_characters` its result; a longer one is cut.
+
+        `fixed` are arguments that the model neither sees nor gives.
+        """
         self.name = name or getattr(function, "__name__", type(function).__name__)
         if not _NAME.fullmatch(self.name):
             raise UserError(f"tool '{self.name}': expected a name of letters, digits, _ and -.")
@@ -69,7 +73,8 @@ class Tool:
             )
         self.function: Callable[..., Any] | None = function
         self.deadline_s, self.max_characters = deadline_s, max_characters
-        self._arguments = _arguments(function, self.name)
+        self._fixed = dict(fixed or {})
+        self._arguments = _arguments(function, self.name, self._fixed)
         self.schema = _schema(function, self.name, self._arguments)
 
     @classmethod
@@ -87,7 +92,7 @@ class Tool:
             given = msgspec.convert(dict(arguments), self._arguments, strict=False)
         except msgspec.ValidationError as error:
             return ToolResult(f"Error: wrong arguments for {self.name}: {error}", True)
-        call = self._bound(self.function, msgspec.structs.asdict(given))
+        call = self._bound(self.function, msgspec.structs.asdict(given) | self._fixed)
         try:
             with anyio.move_on_after(self.deadline_s):
                 return ToolResult(self._text(await call()))
@@ -171,15 +176,26 @@ def _line(error: BaseException) -> str:
     return text if is_ours else f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _arguments(function: Callable[..., Any], name: str) -> type[msgspec.Struct]:
+def _arguments(
+    function: Callable[..., Any], name: str, fixed: Mapping[str, Any]
+) -> type[msgspec.Struct]:
     """The parameters as a struct, which checks and converts what a model gives."""
     try:
         parameters = inspect.signature(function).parameters
         hints = typing.get_type_hints(function, include_extras=True)
     except (ValueError, TypeError, NameError) as error:
         raise UserError(f"tool '{name}': its signature cannot be read ({error}).") from error
+    unknown = [key for key in fixed if key not in parameters]
+    if unknown:
+        known = ", ".join(parameters) or "none"
+        raise UserError(
+            f"tool '{name}': options has '{unknown[0]}'; its parameters are {known}."
+            f"{did_you_mean(unknown[0], parameters)}"
+        )
     fields: list[Any] = []
     for parameter in parameters.values():
+        if parameter.name in fixed:
+            continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise UserError(f"tool '{name}': parameter '{parameter}' cannot be given by name.")
         if parameter.name not in hints:

@@ -1,11 +1,11 @@
-"""Search in passages that lie on this machine: BM25, in memory, nothing to install.
+"""What every search here shares: a passage, what finds passages, words, and a search in memory.
 
     index = PassageIndex([Passage("p1", "The lamp has two batteries."), ...])
     index.search("how many batteries", limit=3)      # the best passages, best first
 
-Made for a few thousand passages of one domain. Anything with the same `search` can stand in for it:
-builders of rubrics and agents take a `Retriever`. The package `bm25s` is faster on millions but
-needs numpy, which this room does without.
+`PassageIndex` needs no package and is made for a few thousand passages. `open_index` is for files
+and folders, up to millions of passages. Anything with the same `search` can stand in for either:
+builders of rubrics, tools and agents take a `Retriever`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from burnish.arguments import as_number, as_text, as_whole, refused
 from burnish.errors import UserError
 
 _CJK = "\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
+_ASCII = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) == "_")}
 
 
 class Passage(Struct, frozen=True, omit_defaults=True):
@@ -42,15 +44,20 @@ class Retriever(Protocol):
 
 
 class PassageIndex:
-    """Okapi BM25 over passages; `k1` bounds repeated words, `b` discounts long passages."""
+    """BM25 over passages in memory; `k1` bounds repeated words, `b` discounts long passages.
+
+    >>> index = PassageIndex([Passage("lamp", "Two batteries."), Passage("kettle", "A cord.")])
+    >>> [passage.id for passage in index.search("which batteries?")]
+    ['lamp']
+    """
 
     def __init__(self, passages: Iterable[Passage], *, k1: float = 1.5, b: float = 0.75) -> None:
-        self.passages = tuple(passages)
-        self.k1, self.b = k1, b
+        self.passages = tuple(_checked(passage) for passage in passages)
+        self.k1, self.b = as_number("k1", k1, low=0), as_number("b", b, low=0, high=1)
         twice = [i for i, n in Counter(p.id for p in self.passages).items() if n > 1]
         if twice:
             raise UserError(f"search: two passages have the id '{twice[0]}'; expected unique ids.")
-        counts = [Counter(tokens(f"{p.title} {p.text}")) for p in self.passages]
+        counts = [Counter(tokens(indexed_text(p))) for p in self.passages]
         self._lengths = [sum(count.values()) for count in counts]
         self._mean = sum(self._lengths) / len(counts) if counts else 0.0
         self._places: dict[str, list[tuple[int, int]]] = {}
@@ -60,18 +67,43 @@ class PassageIndex:
 
     def search(self, query: str, limit: int = 5) -> list[Passage]:
         """The best passages for a query; equal scores in the order they were given."""
+        words, limit = query_words(query), as_limit(limit)
         scores: dict[int, float] = {}
-        for word in dict.fromkeys(tokens(query)):
+        for word in words:
             found = self._places.get(word, ())
             rare = math.log(1 + (len(self.passages) - len(found) + 0.5) / (len(found) + 0.5))
             for place, times in found:
                 length = 1 - self.b + self.b * self._lengths[place] / self._mean
-                gain = rare * times * (self.k1 + 1) / (times + self.k1 * length)
+                gain = rare * times / (times + self.k1 * length)
                 scores[place] = scores.get(place, 0.0) + gain
         best = sorted(scores, key=lambda place: (-scores[place], place))
-        return [self.passages[place] for place in best[: max(0, limit)]]
+        return [self.passages[place] for place in best[:limit]]
 
 
 def tokens(text: str) -> list[str]:
     """Lower-case words; a Chinese character is a word."""
+    if text.isascii():  # the same words, several times as fast
+        return text.lower().translate(_ASCII).split()
     return _WORD.findall(text.lower())
+
+
+def query_words(query: str) -> list[str]:
+    """The words of a query, each once."""
+    return list(dict.fromkeys(tokens(as_text("query", query))))
+
+
+def as_limit(limit: int) -> int:
+    """How many passages are wanted; none for a number below 1."""
+    return max(0, as_whole("limit", limit))
+
+
+def indexed_text(passage: Passage) -> str:
+    """What of a passage is searched."""
+    return f"{passage.title} {passage.text}" if passage.title else passage.text
+
+
+def _checked(passage: Passage) -> Passage:
+    if not isinstance(passage, Passage):
+        raise refused("passages", passage, "Passage objects")
+    as_text("id", passage.id), as_text("text", passage.text), as_text("title", passage.title)
+    return passage

@@ -1,0 +1,227 @@
+"""BM25 over millions of passages: built with numpy, kept in bm25s' files, read through memory maps.
+
+    postings = build_postings(word_ids, lengths, words=len(vocabulary))
+    write_postings(folder, postings, vocabulary)     # bm25s.BM25.load(folder) opens it as well
+    places, scores = postings.best([3, 17], limit=10)
+
+Scores are those of bm25s' default (Lucene's BM25, k1 1.5, b 0.75), computed once for every pair of a
+word and a passage. Two things are done here and not by bm25s, for time and memory
+(`benchmarks/search.py`): counting runs over flat arrays instead of a list for each passage, and a
+query stops reading the long lists of common words once they cannot change the result (MaxScore,
+Turtle and Flood 1995). The result is the same as that of adding everything up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from burnish.arguments import as_number
+
+K1, B = 1.5, 0.75
+CHUNK = 4_000_000
+"""Words that are counted at once."""
+_ROUNDING = 1e-5
+"""Of a sum of 32-bit scores, relative; bounds are wider by this much."""
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+
+
+class Found(NamedTuple):
+    """Passages by place, best first, and their scores."""
+
+    places: NDArray[np.int64]
+    scores: Floats
+
+
+class Postings(NamedTuple):
+    """For each word the passages that hold it, in order of place, and its score in each."""
+
+    scores: Floats
+    places: Ints
+    starts: NDArray[np.int64]
+    """Where the list of each word begins; one more at the end."""
+    bounds: Floats
+    """The highest score of each word."""
+    passages: int
+
+    def best(self, words: Sequence[int], limit: int) -> Found:
+        """The passages with the highest sums over `words`; equal sums in the order of places."""
+        if not words or limit <= 0:
+            return Found(np.zeros(0, np.int64), np.zeros(0, np.float32))
+        # Rare words first: their lists are short, and their scores high.
+        chosen = np.array(sorted(words, key=lambda word: (-self.bounds[word], word)))
+        rest = np.append(np.cumsum(self.bounds[chosen][::-1], dtype=np.float64)[::-1], 0.0)
+        begins, ends = self.starts[chosen], self.starts[chosen + 1]
+        sums = np.zeros(self.passages, np.float32)
+        read: list[Ints] = []
+        cost = 0
+        for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            if at and cost < (ends[at:] - begins[at:]).sum():
+                candidates = _candidates(read)
+                kept = _still_possible(sums[candidates], rest[at], limit)
+                if kept is not None:
+                    lists = [(int(b), int(e)) for b, e in zip(begins[at:], ends[at:], strict=True)]
+                    return self._finish(sums, candidates[kept], lists, rest[at + 1 :], limit)
+            places = self.places[begin:end]
+            sums[places] += self.scores[begin:end]
+            read.append(places)
+            cost += int(end - begin)
+        candidates = _candidates(read) if cost < self.passages // 8 else np.flatnonzero(sums)
+        return top(candidates, sums[candidates], limit)
+
+    def _finish(
+        self,
+        sums: Floats,
+        candidates: NDArray[np.int64],
+        lists: Sequence[tuple[int, int]],
+        rest: NDArray[np.float64],
+        limit: int,
+    ) -> Found:
+        """Add the remaining words to the passages that can still be among the best."""
+        scores = sums[candidates]
+        for (begin, end), left in zip(lists, rest, strict=True):
+            places = self.places[begin:end]
+            at = np.searchsorted(places, candidates)
+            at[at == len(places)] = 0
+            hits = places[at] == candidates
+            scores[hits] += self.scores[begin:end][at[hits]]
+            kept = _still_possible(scores, left, limit)
+            if kept is not None:
+                candidates, scores = candidates[kept], scores[kept]
+        return top(candidates, scores, limit)
+
+
+def _candidates(read: Sequence[Ints]) -> NDArray[np.int64]:
+    """Places in any of the lists, in order."""
+    joined = read[0] if len(read) == 1 else np.unique(np.concatenate(read))
+    return joined.astype(np.int64)
+
+
+def _still_possible(scores: Floats, rest: float, limit: int) -> NDArray[np.bool_] | None:
+    """Which candidates can be among the best; None where a passage that is no candidate can, too."""
+    if len(scores) < limit:
+        return None
+    least = float(np.partition(scores, -limit)[-limit])
+    slack = _ROUNDING * (least + rest)
+    if rest + slack >= least:
+        return None
+    return scores.astype(np.float64) + rest + slack >= least
+
+
+def top(places: NDArray[np.int64], scores: Floats, limit: int) -> Found:
+    """The highest scores, best first; equal ones in the order of places."""
+    if len(places) > limit:
+        kept = scores >= np.partition(scores, -limit)[-limit]
+        places, scores = places[kept], scores[kept]
+    order = np.lexsort((places, -scores))[:limit]
+    return Found(places[order], scores[order])
+
+
+# --- building
+
+
+def build_postings(
+    word_ids: Ints, lengths: Ints, *, words: int, k1: float = K1, b: float = B
+) -> Postings:
+    """Scores of all passages, whose words stand one after the other in `word_ids`."""
+    k1, b = as_number("k1", k1, low=0), as_number("b", b, low=0, high=1)
+    count = len(lengths)
+    counted = list(_counts(word_ids, lengths))
+    held_by = np.zeros(words, np.int64)
+    for part in counted:
+        held_by += np.bincount(part.words, minlength=words)
+    rare = np.log(1 + (count - held_by + 0.5) / (held_by + 0.5)).astype(np.float32)
+    mean = max(lengths.mean(), 1e-9) if count else 1.0  # 0 where no passage has a word
+    norm_N = k1 * ((1 - b) + b * lengths / mean)
+    starts = np.zeros(words + 1, np.int64)
+    np.cumsum(held_by, out=starts[1:])
+    scores = np.empty(starts[-1], np.float32)
+    places = np.empty(starts[-1], np.int32)
+    free = starts[:-1].copy()
+    while counted:
+        part = counted.pop(0)
+        # Each part is sorted by word, then place: its entries of a word follow those of earlier parts.
+        present, first, times = np.unique(part.words, return_index=True, return_counts=True)
+        to = np.arange(len(part.words)) + np.repeat(free[present] - first, times)
+        places[to] = part.places
+        scores[to] = rare[part.words] * (part.times / (norm_N[part.places] + part.times))
+        free[present] += times
+    return Postings(scores, places, starts, _bounds(scores, starts), count)
+
+
+class _Counts(NamedTuple):
+    words: Ints
+    places: Ints
+    times: Ints
+
+
+def _counts(word_ids: Ints, lengths: Ints) -> Iterator[_Counts]:
+    """How often each word stands in each passage, some passages at a time."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    first = 0
+    while first < len(lengths):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + CHUNK, side="right")))
+        places = np.repeat(np.arange(first, last, dtype=np.int64), lengths[first:last])
+        pairs = word_ids[before : int(ends[last - 1])].astype(np.int64) << 32 | places
+        pairs.sort()
+        is_first = np.ones(len(pairs), bool)
+        is_first[1:] = pairs[1:] != pairs[:-1]
+        at = np.flatnonzero(is_first)
+        pairs, times = pairs[at], np.diff(at, append=len(pairs))
+        yield _Counts(
+            (pairs >> 32).astype(np.int32),
+            (pairs & 0xFFFFFFFF).astype(np.int32),
+            times.astype(np.int32),
+        )
+        first = last
+
+
+def _bounds(scores: Floats, starts: NDArray[np.int64]) -> Floats:
+    if not len(scores):
+        return np.zeros(len(starts) - 1, np.float32)
+    return np.maximum.reduceat(scores, starts[:-1])
+
+
+# --- bm25s' files
+
+_SCORES, _PLACES, _STARTS = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
+_WORDS, _SETTINGS, _BOUNDS = "vocab.index.json", "params.index.json", "bounds.npy"
+
+
+def write_postings(folder: Path, postings: Postings, vocabulary: Mapping[str, int]) -> None:
+    """Write the files of a bm25s index, and the highest score of each word."""
+    np.save(folder / _SCORES, postings.scores)
+    np.save(folder / _PLACES, postings.places)
+    np.save(folder / _STARTS, postings.starts)
+    np.save(folder / _BOUNDS, postings.bounds)
+    (folder / _WORDS).write_bytes(msgspec.json.encode(dict(vocabulary)))
+    settings: dict[str, Any] = {"k1": K1, "b": B, "delta": 0.5, "method": "lucene"}
+    settings |= {"idf_method": "lucene", "dtype": "float32", "int_dtype": "int32"}
+    settings |= {"num_docs": postings.passages, "version": "0.3.16", "backend": "numpy"}
+    (folder / _SETTINGS).write_bytes(msgspec.json.encode(settings))
+
+
+def read_postings(folder: Path) -> tuple[Postings, dict[str, int]]:
+    """Postings through memory maps, and the vocabulary."""
+
+    def mapped(name: str) -> NDArray[Any]:
+        # A plain array over the map: slices of np.memmap cost several times as much.
+        return np.asarray(np.load(folder / name, mmap_mode="r", allow_pickle=False))
+
+    settings = msgspec.json.decode((folder / _SETTINGS).read_bytes())
+    vocabulary = msgspec.json.decode((folder / _WORDS).read_bytes(), type=dict[str, int])
+    postings = Postings(
+        mapped(_SCORES),
+        mapped(_PLACES),
+        np.load(folder / _STARTS, allow_pickle=False),
+        np.load(folder / _BOUNDS, allow_pickle=False),
+        int(settings["num_docs"]),
+    )
+    return postings, vocabulary

@@ -1,0 +1,323 @@
+"""A search index on disk: built once from a file or folder, rebuilt when that changes.
+
+    index = open_index("manuals/", how="hybrid")       # BM25, dense (MiniLM) or both
+    index.search("descale the kettle", limit=3)        # passages, best first
+    index.find("descale the kettle", limit=3)          # with scores
+
+An index folder holds one generation, named by a digest of the source and the settings: the passages
+(JSON lines with offsets), the files of a bm25s index, and vectors once a dense search asked for
+them. All are read through memory maps, so a million passages open in seconds. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from burnish.arguments import as_path, as_word
+from burnish.errors import StoreError, UserError
+from burnish.lm.encoder import SentenceEncoder
+from burnish.seeds import digest
+from burnish.store.blobs import cache_folder
+from burnish.store.durable import remove_drafts, whole_folder, write_file
+from burnish.store.lock import WriterLock
+from burnish.tools.search.bm25 import (
+    K1,
+    B,
+    Found,
+    build_postings,
+    read_postings,
+    write_postings,
+)
+from burnish.tools.search.dense import Vectors, reciprocal_rank_fusion, rows_done, write_vectors
+from burnish.tools.search.passages import (
+    Passage,
+    as_limit,
+    indexed_text,
+    query_words,
+    tokens,
+)
+from burnish.tools.search.sources import (
+    Report,
+    Source,
+    file_digest,
+    no_report,
+    read_passages,
+    source_files,
+)
+
+How = Literal["bm25", "dense", "hybrid"]
+HOWS = ("bm25", "dense", "hybrid")
+DEPTH = 100
+"""Passages of each kind of search that a hybrid one joins, at least."""
+_LAYOUT = 1
+"""Counts changes of what is written here."""
+_SETTLED_S = 2.0
+"""A file that was changed this shortly before it was read may change again within one clock tick."""
+_PASSAGES, _OFFSETS, _SEEN = "passages.jsonl", "offsets.npy", "source.json"
+
+
+class Hit(NamedTuple):
+    """A found passage and its score: BM25, cosine, or the sum of reciprocal ranks."""
+
+    passage: Passage
+    score: float
+
+
+class SearchIndex:
+    """An index folder that was built by `open_index` or `write_index`; a `Retriever`."""
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        how: How = "bm25",
+        encoder: SentenceEncoder | None = None,
+        report: Report = no_report,
+    ) -> None:
+        """`how` is the usual way of searching; vectors that it needs and lacks are made here."""
+        self.folder = as_path("folder", folder, "an index folder")
+        self.how = as_word("how", how, HOWS)
+        self._encoder = encoder
+        try:
+            self._offsets = np.load(self.folder / _OFFSETS, allow_pickle=False)
+            self.postings, self.vocabulary = read_postings(self.folder)
+            with (self.folder / _PASSAGES).open("rb") as file:
+                self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
+            raise StoreError(
+                f"{self.folder}: not a readable search index ({error}); remove the folder, and "
+                "the next search builds it again"
+            ) from error
+        if how != "bm25":
+            self._make_vectors(report)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, place: int) -> Passage:
+        """The passage at a place, counted from 0."""
+        if not 0 <= place < len(self):
+            raise IndexError(f"place {place} of {len(self)} passages")
+        begin, end = self._offsets[place], self._offsets[place + 1]
+        return msgspec.json.decode(self._lines[begin:end], type=Passage)
+
+    def search(self, query: str, limit: int = 5) -> list[Passage]:
+        """The best passages, best first; none where no word of the query is known."""
+        return [hit.passage for hit in self.find(query, limit)]
+
+    def find(self, query: str, limit: int = 5, how: How | None = None) -> list[Hit]:
+        """The best passages with their scores; equal scores in the order of the source."""
+        found = self.places(query, limit, how)
+        return [
+            Hit(self[place], score)
+            for place, score in zip(found.places.tolist(), found.scores.tolist(), strict=True)
+        ]
+
+    def places(self, query: str, limit: int = 5, how: How | None = None) -> Found:
+        """Places of the best passages and their scores."""
+        chosen = as_word("how", how or self.how, HOWS)
+        words, limit = query_words(query), as_limit(limit)
+        if chosen == "bm25":
+            return self._by_words(words, limit)
+        if not words or not limit:
+            return self._by_words([], 0)
+        if chosen == "dense":
+            return self._by_vectors(query, limit)
+        depth = max(limit, DEPTH)
+        rankings = [
+            self._by_words(words, depth).places.tolist(),
+            self._by_vectors(query, depth).places.tolist(),
+        ]
+        joined = reciprocal_rank_fusion(rankings)[:limit]
+        places, scores = [place for place, _ in joined], [score for _, score in joined]
+        return Found(np.array(places, np.int64), np.array(scores, np.float32))
+
+    def _by_words(self, words: list[str], limit: int) -> Found:
+        known = [self.vocabulary[word] for word in words if word in self.vocabulary]
+        return self.postings.best(known, limit)
+
+    def _by_vectors(self, query: str, limit: int) -> Found:
+        return self._vectors.best(self.encoder.encode([query])[0], limit)
+
+    @cached_property
+    def encoder(self) -> SentenceEncoder:
+        """What makes vectors of texts."""
+        return self._encoder or SentenceEncoder()
+
+    @cached_property
+    def _vectors(self) -> Vectors:
+        self._make_vectors(no_report)
+        return Vectors(self._vectors_folder)
+
+    @property
+    def _vectors_folder(self) -> Path:
+        return self.folder / f"vectors-{self.encoder.fingerprint}"
+
+    def _make_vectors(self, report: Report) -> None:
+        def texts(first: int) -> Iterator[str]:
+            return (indexed_text(self[place]) for place in range(first, len(self)))
+
+        if rows_done(self._vectors_folder) >= len(self):
+            return
+        with _locked(self.folder.parent):
+            write_vectors(self._vectors_folder, texts, len(self), self.encoder.encode, report)
+
+
+def open_index(
+    source: str | Path | Source,
+    *,
+    folder: str | Path | None = None,
+    how: How = "bm25",
+    encoder: SentenceEncoder | None = None,
+    report: Report = no_report,
+) -> SearchIndex:
+    """Open the index of a file or folder, building it first where it is missing or out of date.
+
+    Without `folder` it is kept in burnish's cache folder. `report(what, done, total)` is called
+    while something long goes on.
+    """
+    given = source if isinstance(source, Source) else Source(str(as_path("source", source)))
+    given = msgspec.structs.replace(given, path=str(Path(given.path).expanduser().resolve()))
+    as_word("how", how, HOWS)
+    root = Path(folder) if folder is not None else _usual_folder(given)
+    _check_folder(root)
+    root.mkdir(parents=True, exist_ok=True)
+    with _locked(root):
+        remove_drafts(root)
+        place = root / f"g-{_digest_of(given, root)}"
+        if not place.is_dir():
+            write_index(read_passages(given, report), place, report=report)
+            for old in root.glob("g-*"):
+                if old != place:
+                    shutil.rmtree(old, ignore_errors=True)
+    return SearchIndex(place, how=how, encoder=encoder, report=report)
+
+
+def write_index(
+    passages: Iterable[Passage], folder: str | Path, *, report: Report = no_report
+) -> Path:
+    """Write passages and their BM25 index to a new folder; `SearchIndex(folder)` opens it."""
+    place = as_path("folder", folder)
+    if place.exists():
+        raise UserError(f"{place}: there is something already; expected a new folder.")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with whole_folder(place, "a search index") as draft:
+        vocabulary: defaultdict[str, int] = defaultdict()
+        vocabulary.default_factory = vocabulary.__len__
+        word_ids, lengths, offsets = array("i"), array("i"), array("q", [0])
+        encode = msgspec.json.Encoder().encode
+        with (draft / _PASSAGES).open("wb", buffering=1 << 20) as file:
+            for passage in passages:
+                offsets.append(offsets[-1] + file.write(encode(passage) + b"\n"))
+                words = tokens(indexed_text(passage))
+                lengths.append(len(words))
+                word_ids.extend(map(vocabulary.__getitem__, words))
+        if not lengths:
+            raise UserError(f"{place}: no passages; expected at least one.")
+        report("indexing", 0, len(lengths))
+        postings = build_postings(
+            np.frombuffer(word_ids, np.int32) if word_ids else np.zeros(0, np.int32),
+            np.frombuffer(lengths, np.int32),
+            words=len(vocabulary),
+        )
+        write_postings(draft, postings, vocabulary)
+        np.save(draft / _OFFSETS, np.frombuffer(offsets, np.int64))
+        report("indexing", len(lengths), len(lengths))
+    return place
+
+
+# --- which generation belongs to a source
+
+
+class _Seen(Struct):
+    """A file as it was when it was last hashed."""
+
+    size: int
+    changed: tuple[int, int]
+    sha256: str
+    at: float
+
+
+def _digest_of(source: Source, root: Path) -> str:
+    """Changes with the settings, and with the name and contents of every file.
+
+    A file whose size and times are those of the last time is not read again, unless it had been
+    changed just before.
+    """
+    notes = root / _SEEN
+    try:
+        known = msgspec.json.decode(notes.read_bytes(), type=dict[str, _Seen])
+    except (FileNotFoundError, msgspec.MsgspecError):
+        known = {}
+    seen: dict[str, _Seen] = {}
+    for file in source_files(source):
+        facts = file.path.stat()
+        changed = (facts.st_mtime_ns, facts.st_ctime_ns)
+        old = known.get(file.name)
+        is_same = old and old.size == facts.st_size and old.changed == changed
+        if old and is_same and old.at - max(changed) / 1e9 > _SETTLED_S:
+            seen[file.name] = old
+            continue
+        at = time.time()
+        seen[file.name] = _Seen(facts.st_size, changed, file_digest(file.path), at)
+    if seen != known:
+        write_file(notes, msgspec.json.encode(seen))
+    parts = [part for name, one in sorted(seen.items()) for part in (name, one.sha256)]
+    settings = msgspec.to_builtins(source)
+    del settings["path"]
+    fixed: dict[str, Any] = {"layout": _LAYOUT, "k1": K1, "b": B}
+    return digest(msgspec.json.encode(settings | fixed, order="deterministic"), *parts)
+
+
+def _usual_folder(source: Source) -> Path:
+    return cache_folder() / "search" / digest(msgspec.json.encode(source))
+
+
+def _check_folder(root: Path) -> None:
+    """Refuse a folder of something else, where files could be removed."""
+    if root.exists() and not root.is_dir():
+        raise UserError(f"{root} is a file; expected a folder for the index.")
+    if root.is_dir():
+        own = ("g-", ".", _SEEN, "lock")
+        others = sorted(name for name in os.listdir(root) if not name.startswith(own))
+        if others:
+            raise UserError(
+                f"{root} holds '{others[0]}', which is no part of a search index; name a new or "
+                "an empty folder."
+            )
+
+
+class _locked:
+    """One process builds at a time; the others wait for it."""
+
+    def __init__(self, root: Path, wait_s: float = 24 * 3600.0) -> None:
+        self.root, self.wait_s = root, wait_s
+
+    def __enter__(self) -> None:
+        until = time.monotonic() + self.wait_s
+        while True:
+            try:
+                self._lock = WriterLock(
+                    self.root / "lock", f"{self.root}: the index is being built by {{holder}}"
+                )
+                return
+            except StoreError:
+                if time.monotonic() > until or not os.access(self.root, os.W_OK):
+                    raise
+                time.sleep(0.5)
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

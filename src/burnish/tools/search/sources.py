@@ -1,0 +1,340 @@
+"""Passages of a folder of texts, or of a JSONL, CSV, TSV or Parquet file; read as a stream.
+
+    for passage in read_passages(Source("manuals/")):          # .txt and .md, also .jsonl and the like
+    for passage in read_passages(Source("corpus.parquet", text="body")):
+
+A document longer than `longest` characters is cut at its paragraphs. Its pieces are `ID#1`, `ID#2`
+and so on, so the same source gives the same ids. A document that is short enough keeps its own id.
+Nothing is held in memory but one row: `burnish.tasks` reads its files whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from burnish.arguments import as_whole
+from burnish.errors import UserError, did_you_mean
+from burnish.tools.search.passages import Passage
+
+TEXTS = (".txt", ".md")
+TABLES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+_USUAL = {
+    "id": ("id", "_id", "doc_id", "docid", "passage_id", "pid"),
+    "title": ("title", "name", "heading"),
+    "text": ("text", "contents", "content", "passage", "body", "document"),
+}
+"""Names of columns that are taken where none is given."""
+_PARAGRAPHS = re.compile(r"\n[ \t\r]*\n\s*")
+_SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n")
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+Report = Callable[[str, int, int], None]
+"""What is being done, how much of it is done, and how much there is (0: not known)."""
+
+
+def no_report(what: str, done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+class Source(Struct, frozen=True):
+    """A file or folder, and how passages are made of it."""
+
+    path: str
+    """A folder of .txt and .md files, or a JSONL, CSV, TSV or Parquet file."""
+    text: str = ""
+    """Column of the text; the first of text, contents, content, passage, body, document."""
+    title: str = ""
+    """Column of the title; the first of title, name, heading; none is needed."""
+    id: str = ""
+    """Column of the id; the first of id, _id, doc_id, docid, passage_id, pid, else the row number."""
+    longest: int = 1200
+    """Characters of a passage; a longer document is cut at its paragraphs."""
+
+
+class SourceFile(NamedTuple):
+    """One file of a source."""
+
+    path: Path
+    name: str
+    """As ids and messages name it: from the source's folder."""
+
+
+def source_files(source: Source) -> list[SourceFile]:
+    """The files of a source in the order in which they are read."""
+    root = Path(source.path).expanduser()
+    if root.is_dir():
+        found = []
+        for folder, inner, files in os.walk(root):
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            paths = [Path(folder) / name for name in files if not name.startswith(".")]
+            found += [path for path in paths if path.suffix.lower() in TEXTS + TABLES]
+        if not found:
+            raise UserError(
+                f"{root}: no file to search in; expected files that end in "
+                f"{', '.join(TEXTS + TABLES)}."
+            )
+        named = [SourceFile(path, path.relative_to(root).as_posix()) for path in found]
+        return sorted(named, key=lambda file: file.name)
+    if not root.is_file():
+        near = [p.name for p in root.parent.iterdir()] if root.parent.is_dir() else []
+        raise UserError(f"{root}: no such file or folder.{did_you_mean(root.name, near)}")
+    if root.suffix.lower() not in TEXTS + TABLES:
+        raise UserError(
+            f"{root}: cannot be searched; expected a folder or a file that ends in "
+            f"{', '.join(TEXTS + TABLES)}."
+        )
+    return [SourceFile(root, root.name)]
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's contents."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a file.") from None
+
+
+def read_passages(source: Source, report: Report = no_report) -> Iterator[Passage]:
+    """The passages of a source; documents without a word are left out."""
+    longest = as_whole("longest", source.longest, low=40, high=1_000_000)
+    files = source_files(source)
+    sizes = [file.path.stat().st_size for file in files]
+    total = sum(sizes)
+    seen: set[str] = set()
+    done = 0
+    for file, size in zip(files, sizes, strict=True):
+        is_text = file.path.suffix.lower() in TEXTS
+        rows = _read_text(file) if is_text else _read_table(file, source, len(files) > 1)
+        for document, share in rows:
+            for passage in cut(document, longest):
+                if passage.id in seen:
+                    raise UserError(
+                        f"{file.name}: the id '{passage.id}' is there twice; expected unique ids. "
+                        "Name another column with id."
+                    )
+                seen.add(passage.id)
+                yield passage
+            report("reading", done + int(share * size), total)
+        done += size
+    report("reading", total, total)
+    if not seen:
+        raise UserError(f"{source.path}: no text to search in; expected at least one passage.")
+
+
+# --- cutting
+
+
+def cut(document: Passage, longest: int) -> list[Passage]:
+    """A document as passages of at most `longest` characters, cut at paragraphs where possible."""
+    if not document.text.strip():
+        return []
+    if len(document.text) <= longest:
+        return [document]
+    pieces: list[str] = []
+    for paragraph in _PARAGRAPHS.split(document.text.strip()):
+        for part in _short_parts(paragraph, longest):
+            if pieces and len(pieces[-1]) + 2 + len(part) <= longest:
+                pieces[-1] += "\n\n" + part
+            else:
+                pieces.append(part)
+    return [
+        Passage(f"{document.id}#{number}", piece, document.title)
+        for number, piece in enumerate(pieces, start=1)
+    ]
+
+
+def _short_parts(paragraph: str, longest: int) -> Iterator[str]:
+    """A paragraph, or its sentences joined up to the limit; a sentence beyond it is cut at blanks."""
+    if len(paragraph) <= longest:
+        yield paragraph
+        return
+    held = ""
+    for sentence in _SENTENCES.split(paragraph):
+        while len(sentence) > longest:
+            blank = sentence.rfind(" ", 1, longest + 1)
+            place = blank if blank > 0 else longest
+            if held:
+                yield held
+                held = ""
+            yield sentence[:place].rstrip()
+            sentence = sentence[place:].lstrip()
+        if held and len(held) + 1 + len(sentence) > longest:
+            yield held
+            held = ""
+        held = f"{held} {sentence}".strip()
+    if held:
+        yield held
+
+
+# --- reading
+
+
+def _read_text(file: SourceFile) -> Iterator[tuple[Passage, float]]:
+    try:
+        content = file.path.read_bytes()
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        raise UserError(f"{file.path}: cannot be read ({error.strerror}).") from None
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(
+            f"{file.path}:{line}: not UTF-8 (byte {content[error.start]:#04x}); save it as UTF-8."
+        ) from None
+    heading = _HEADING.search(text) if file.path.suffix.lower() == ".md" else None
+    yield Passage(file.name, text, heading[1] if heading else file.path.stem), 1.0
+
+
+class _Row(NamedTuple):
+    number: int
+    values: dict[str, Any]
+    share: float
+    """Of the file that is read with it."""
+
+
+def _read_table(
+    file: SourceFile, source: Source, is_one_of_many: bool
+) -> Iterator[tuple[Passage, float]]:
+    suffix = file.path.suffix.lower()
+    reader = {".csv": _csv_rows, ".tsv": _csv_rows, ".parquet": _parquet_rows}
+    columns = _Columns(file, source)
+    for row in reader.get(suffix, _jsonl_rows)(file.path):
+        columns.first = columns.first or list(row.values)
+        where = f"{file.path}:{row.number}"
+        text = _text(where, columns.text, row.values.get(columns.text))
+        title = _text(where, columns.title, row.values.get(columns.title))
+        number = f"{file.name}:{row.number}" if is_one_of_many else str(row.number)
+        id_ = _id(where, columns.id, row.values[columns.id]) if columns.id in row.values else number
+        yield Passage(id_, text, title), row.share
+
+
+class _Columns:
+    """Which column holds what, decided by the first row."""
+
+    def __init__(self, file: SourceFile, source: Source) -> None:
+        self._file, self._source = file, source
+        self.first: list[str] = []
+
+    @cached_property
+    def text(self) -> str:
+        return self._named("text")
+
+    @cached_property
+    def title(self) -> str:
+        return self._named("title")
+
+    @cached_property
+    def id(self) -> str:
+        return self._named("id")
+
+    def _named(self, what: str) -> str:
+        given: str = getattr(self._source, what)
+        if given and given not in self.first:
+            raise UserError(
+                f"{self._file.path}: no column '{given}' ({what}).{did_you_mean(given, self.first)} "
+                f"The first row has {', '.join(self.first)}."
+            )
+        usual = next((name for name in _USUAL[what] if name in self.first), "")
+        if what == "text" and not given and not usual:
+            raise UserError(
+                f"{self._file.path}: no column of texts; the first row has "
+                f"{', '.join(self.first) or 'none'}, expected one of {', '.join(_USUAL['text'])}. "
+                "Name it with text."
+            )
+        return given or usual
+
+
+def _text(where: str, column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text.")
+    return value
+
+
+def _id(where: str, column: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text or a whole number.")
+    return str(value)
+
+
+def _jsonl_rows(path: Path) -> Iterator[_Row]:
+    size = max(path.stat().st_size, 1)
+    read = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            read += len(line)
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if not line.strip():
+                continue
+            try:
+                values = msgspec.json.decode(line, type=dict[str, Any])
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise UserError(
+                    f"{path}:{number}: not a JSON object ({error}); expected one object a line."
+                ) from None
+            yield _Row(number, values, read / size)
+
+
+def _csv_rows(path: Path) -> Iterator[_Row]:
+    size = max(path.stat().st_size, 1)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        read = 0
+        try:
+            header = next(reader, [])
+            if not header or len(set(header)) != len(header):
+                raise UserError(f"{path}:1: column names {header}; expected each named once.")
+            for cells in reader:
+                read += sum(map(len, cells)) + len(cells)
+                if not cells:
+                    continue
+                if len(cells) != len(header):
+                    raise UserError(
+                        f"{path}:{reader.line_num}: {len(cells)} cells, expected {len(header)} "
+                        f"({', '.join(header)})."
+                    )
+                values = dict(zip(header, cells, strict=True))
+                yield _Row(reader.line_num, values, min(read / size, 1.0))
+        except csv.Error as error:
+            raise UserError(
+                f"{path}:{reader.line_num}: not readable as CSV ({error}); check the quotes, or "
+                "save the data as JSONL."
+            ) from None
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path}: not UTF-8 near line {reader.line_num + 1} (byte "
+                f"{error.object[error.start]:#04x}); save the file as UTF-8."
+            ) from None
+
+
+def _parquet_rows(path: Path) -> Iterator[_Row]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError(
+            f"{path}: reading Parquet needs pyarrow. Run: pip install 'burnish[data]'"
+        ) from None
+    try:
+        file = pyarrow.parquet.ParquetFile(path, pre_buffer=False)
+        total = max(file.metadata.num_rows, 1)
+        number = 0
+        for batch in file.iter_batches(batch_size=8192, use_threads=False):
+            for values in batch.to_pylist():
+                number += 1
+                yield _Row(number, values, number / total)
+    except (pyarrow.ArrowException, OSError) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{path}: not a readable Parquet file ({first_line}).") from None
