@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import bm25s
@@ -135,7 +136,7 @@ def test_on_disk_and_in_memory_rank_alike(tmp_path_factory, texts, query) -> Non
     assert {hit.passage.id for hit in found} == set(ids(memory.search(query, 50)))
     # Scores have 32 bits on disk: passages that are equal to 6 digits may change places.
     ranks = {id_: rank for rank, id_ in enumerate(ids(memory.search(query, 50)))}
-    for one, two in zip(found, found[1:], strict=False):
+    for one, two in pairwise(found):
         assert one.score - two.score < 1e-5 or ranks[one.passage.id] < ranks[two.passage.id]
 
 
@@ -236,8 +237,8 @@ def test_a_killed_build_leaves_nothing_that_counts(source, folder, monkeypatch) 
 
 def test_another_builder_is_waited_for(source, folder) -> None:
     folder.mkdir()
-    with _locked(folder), pytest.raises(StoreError, match="being built by"):
-        _locked(folder, wait_s=0).__enter__()
+    with _locked(folder), pytest.raises(StoreError, match="being built by"), _locked(folder, 0):
+        pass
 
 
 def test_the_cache_folder_is_the_usual_place(source, tmp_path, monkeypatch) -> None:

@@ -18,6 +18,7 @@ import time
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -300,24 +301,20 @@ def _check_folder(root: Path) -> None:
             )
 
 
-class _locked:
+@contextmanager
+def _locked(root: Path, wait_s: float = 24 * 3600.0) -> Iterator[None]:
     """One process builds at a time; the others wait for it."""
-
-    def __init__(self, root: Path, wait_s: float = 24 * 3600.0) -> None:
-        self.root, self.wait_s = root, wait_s
-
-    def __enter__(self) -> None:
-        until = time.monotonic() + self.wait_s
-        while True:
-            try:
-                self._lock = WriterLock(
-                    self.root / "lock", f"{self.root}: the index is being built by {{holder}}"
-                )
-                return
-            except StoreError:
-                if time.monotonic() > until or not os.access(self.root, os.W_OK):
-                    raise
-                time.sleep(0.5)
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    busy = f"{root}: the index is being built by {{holder}}"
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            lock = WriterLock(root / "lock", busy)
+            break
+        except StoreError:
+            if time.monotonic() > until or not os.access(root, os.W_OK):
+                raise
+            time.sleep(0.5)
+    try:
+        yield
+    finally:
+        lock.release()

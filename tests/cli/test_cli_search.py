@@ -1,0 +1,46 @@
+"""`burnish search`: results as text and JSON, an index that is kept, one line for mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_words import Type
+
+
+@pytest.fixture
+def manuals(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "manuals"
+    folder.mkdir()
+    (folder / "lamp.md").write_text("# The lamp\n\nIt has two batteries.\x1b[31m")
+    (folder / "kettle.txt").write_text("Descale the kettle often.")
+    return folder
+
+
+def test_passages_as_text(typed: Type, manuals: Path) -> None:
+    shown = typed("search", manuals, "how many batteries")
+    assert shown.code == 0
+    assert "1. The lamp  lamp.md" in shown.out
+    assert "\x1b[31m" not in shown.out
+    assert "bm25 over 2 passages" in shown.out
+    assert "nothing found" in typed("search", manuals, "violin").out
+
+
+def test_passages_as_json(typed: Type, manuals: Path, tmp_path: Path) -> None:
+    place = tmp_path / "index"
+    shown = typed("search", manuals, "the kettle", "-k", 1, "--json", "--index", place)
+    (row,) = [json.loads(line) for line in shown.out.splitlines()]
+    assert (row["rank"], row["id"], row["text"]) == (1, "kettle.txt", "Descale the kettle often.")
+    assert row["score"] > 0
+    assert len(list(place.glob("g-*"))) == 1
+    assert typed("search", manuals, "violin", "--json").out == ""
+
+
+def test_mistakes_are_one_line(typed: Type, manuals: Path) -> None:
+    shown = typed("search", manuals.parent / "manual", "x")
+    assert (shown.code, "Did you mean 'manuals'?" in shown.err) == (2, True)
+    assert "Traceback" not in shown.err
+    assert typed("search", manuals, "x", "--how", "fast").code == 2
+    assert typed("search", manuals, "x", "-k", 0).code == 2
