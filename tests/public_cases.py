@@ -23,6 +23,7 @@ from burnish.rewards.judges.rubric.items import Point, PointsItem
 from burnish.rewards.judges.skill_rm.readout import Item as PairItem
 from burnish.rewards.judges.skill_rm.readout import Tier
 from burnish.rewards.select import Match
+from burnish.tools import search
 
 PACKAGES = (
     policy,
@@ -37,6 +38,7 @@ PACKAGES = (
     models,
     bench,
     loaders,
+    search,
 )
 
 PUBLISHED = {
@@ -148,7 +150,8 @@ ELSEWHERE = {
         "read_calls replay read_review write_review check_skill load_skill problems_of "
         "shipped_skills read_results benchmark load load_healthbench load_healthbench_marks "
         "load_alpaca_pairs load_ifeval load_judgebench load_lamp load_llmbar load_pandalm load_ppe "
-        "load_rewardbench2 load_rmbench load_bigbench_mistake load_mr_gsm8k load_processbench"
+        "load_rewardbench2 load_rmbench load_bigbench_mistake load_mr_gsm8k load_processbench "
+        "open_index read_passages write_index search_tool"
     ),
 }
 """Public functions that are walked through by tests of their own, and why not here."""
@@ -1314,4 +1317,15 @@ CASES = [
         {"judged": "empty short", "people": "empty"},
     ),
     Case(loaders.rubric_score, {"points": [5.0, -3.0], "met": [True, False]}),
+    Case(
+        search.reciprocal_rank_fusion,
+        {"rankings": [["a", "b"], ["b"]], "constant": 60.0},
+        {"rankings": "empty short"},
+    ),
+    Case(
+        search.shown_passages,
+        {"passages": [search.Passage("a", "one"), search.Passage("b", "two")], "characters": 20},
+        {"passages": "empty short"},
+    ),
+    Case(search.tokens, {"text": "two words"}, {"text": "empty word"}),
 ]

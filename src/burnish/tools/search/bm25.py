@@ -26,6 +26,8 @@ from burnish.arguments import as_number
 K1, B = 1.5, 0.75
 CHUNK = 4_000_000
 """Words that are counted at once."""
+_SEARCH_COST = 8
+"""Looking a passage up in a list costs as much as reading this many of its entries."""
 _ROUNDING = 1e-5
 """Of a sum of 32-bit scores, relative; bounds are wider by this much."""
 Floats = NDArray[np.float32]
@@ -35,7 +37,7 @@ Ints = NDArray[np.int32]
 class Found(NamedTuple):
     """Passages by place, best first, and their scores."""
 
-    places: NDArray[np.int64]
+    places: Ints
     scores: Floats
 
 
@@ -53,7 +55,7 @@ class Postings(NamedTuple):
     def best(self, words: Sequence[int], limit: int) -> Found:
         """The passages with the highest sums over `words`; equal sums in the order of places."""
         if not words or limit <= 0:
-            return Found(np.zeros(0, np.int64), np.zeros(0, np.float32))
+            return Found(np.zeros(0, np.int32), np.zeros(0, np.float32))
         # Rare words first: their lists are short, and their scores high.
         chosen = np.array(sorted(words, key=lambda word: (-self.bounds[word], word)))
         rest = np.append(np.cumsum(self.bounds[chosen][::-1], dtype=np.float64)[::-1], 0.0)
@@ -63,44 +65,41 @@ class Postings(NamedTuple):
         cost = 0
         for at, (begin, end) in enumerate(zip(begins, ends, strict=True)):
             if at and cost < (ends[at:] - begins[at:]).sum():
-                candidates = _candidates(read)
+                candidates = np.concatenate(read)
                 kept = _still_possible(sums[candidates], rest[at], limit)
                 if kept is not None:
                     lists = [(int(b), int(e)) for b, e in zip(begins[at:], ends[at:], strict=True)]
                     return self._finish(sums, candidates[kept], lists, rest[at + 1 :], limit)
             places = self.places[begin:end]
-            sums[places] += self.scores[begin:end]
-            read.append(places)
+            before = sums[places]
+            read.append(places[before == 0])  # every score is above 0, so these are new
+            sums[places] = before + self.scores[begin:end]
             cost += int(end - begin)
-        candidates = _candidates(read) if cost < self.passages // 8 else np.flatnonzero(sums)
+        candidates = np.concatenate(read)
         return top(candidates, sums[candidates], limit)
 
     def _finish(
         self,
         sums: Floats,
-        candidates: NDArray[np.int64],
+        candidates: Ints,
         lists: Sequence[tuple[int, int]],
         rest: NDArray[np.float64],
         limit: int,
     ) -> Found:
         """Add the remaining words to the passages that can still be among the best."""
-        scores = sums[candidates]
         for (begin, end), left in zip(lists, rest, strict=True):
-            places = self.places[begin:end]
-            at = np.searchsorted(places, candidates)
-            at[at == len(places)] = 0
-            hits = places[at] == candidates
-            scores[hits] += self.scores[begin:end][at[hits]]
-            kept = _still_possible(scores, left, limit)
+            places, gains = self.places[begin:end], self.scores[begin:end]
+            if _SEARCH_COST * len(candidates) > len(places):
+                sums[places] += gains
+            else:
+                at = np.searchsorted(places, candidates)
+                at[at == len(places)] = 0
+                hits = places[at] == candidates
+                sums[candidates[hits]] += gains[at[hits]]
+            kept = _still_possible(sums[candidates], left, limit)
             if kept is not None:
-                candidates, scores = candidates[kept], scores[kept]
-        return top(candidates, scores, limit)
-
-
-def _candidates(read: Sequence[Ints]) -> NDArray[np.int64]:
-    """Places in any of the lists, in order."""
-    joined = read[0] if len(read) == 1 else np.unique(np.concatenate(read))
-    return joined.astype(np.int64)
+                candidates = candidates[kept]
+        return top(candidates, sums[candidates], limit)
 
 
 def _still_possible(scores: Floats, rest: float, limit: int) -> NDArray[np.bool_] | None:
@@ -114,7 +113,7 @@ def _still_possible(scores: Floats, rest: float, limit: int) -> NDArray[np.bool_
     return scores.astype(np.float64) + rest + slack >= least
 
 
-def top(places: NDArray[np.int64], scores: Floats, limit: int) -> Found:
+def top(places: Ints, scores: Floats, limit: int) -> Found:
     """The highest scores, best first; equal ones in the order of places."""
     if len(places) > limit:
         kept = scores >= np.partition(scores, -limit)[-limit]
@@ -146,12 +145,13 @@ def build_postings(
     free = starts[:-1].copy()
     while counted:
         part = counted.pop(0)
-        # Each part is sorted by word, then place: its entries of a word follow those of earlier parts.
-        present, first, times = np.unique(part.words, return_index=True, return_counts=True)
-        to = np.arange(len(part.words)) + np.repeat(free[present] - first, times)
+        # A part is sorted by word, then place: its entries of a word follow those of earlier parts.
+        times_W = np.bincount(part.words, minlength=words)
+        shift_W = free - (np.cumsum(times_W) - times_W)
+        to = np.arange(len(part.words)) + shift_W[part.words]
         places[to] = part.places
         scores[to] = rare[part.words] * (part.times / (norm_N[part.places] + part.times))
-        free[present] += times
+        free += times_W
     return Postings(scores, places, starts, _bounds(scores, starts), count)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -50,7 +50,7 @@ def write_vectors(
     if done >= count:
         return
     left = iter(texts(done))
-    vectors: NDArray[np.float16] | None = None
+    vectors: np.memmap[Any, Any] | None = None
     while done < count:
         report("encoding", done, count)
         block = encode(list(islice(left, BLOCK)))
@@ -58,7 +58,7 @@ def write_vectors(
             mode, shape = ("r+", None) if done else ("w+", (count, block.shape[1]))
             vectors = open_memmap(folder / _VECTORS, mode=mode, dtype=np.float16, shape=shape)
         vectors[done : done + len(block)] = block
-        vectors.flush()  # type: ignore[attr-defined]
+        vectors.flush()
         done += len(block)
         write_file(folder / _DONE, msgspec.json.encode({"rows": done}))
     report("encoding", count, count)
@@ -80,11 +80,11 @@ class Vectors:
 
     def best(self, query_D: Floats, limit: int) -> Found:
         """The nearest passages by cosine, best first; equal ones in the order of places."""
-        places, scores = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
+        places, scores = [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
         for first in range(0, len(self.vectors_ND), ROWS):
             block_ND = self.vectors_ND[first : first + ROWS].astype(np.float32)
-            found = top(np.arange(len(block_ND)), block_ND @ query_D, limit)
-            places.append(found.places + first)
+            found = top(np.arange(len(block_ND), dtype=np.int32), block_ND @ query_D, limit)
+            places.append(found.places + np.int32(first))
             scores.append(found.scores)
         return top(np.concatenate(places), np.concatenate(scores), limit)
 

@@ -144,7 +144,7 @@ class SearchIndex:
         ]
         joined = reciprocal_rank_fusion(rankings)[:limit]
         places, scores = [place for place, _ in joined], [score for _, score in joined]
-        return Found(np.array(places, np.int64), np.array(scores, np.float32))
+        return Found(np.array(places, np.int32), np.array(scores, np.float32))
 
     def _by_words(self, words: list[str], limit: int) -> Found:
         known = [self.vocabulary[word] for word in words if word in self.vocabulary]
@@ -192,7 +192,8 @@ def open_index(
     """
     given = source if isinstance(source, Source) else Source(str(as_path("source", source)))
     given = msgspec.structs.replace(given, path=str(Path(given.path).expanduser().resolve()))
-    as_word("how", how, HOWS)
+    if as_word("how", how, HOWS) != "bm25":
+        encoder = encoder or SentenceEncoder()  # refused here where it is not installed
     root = Path(folder) if folder is not None else _usual_folder(given)
     _check_folder(root)
     root.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,7 @@ class PassageIndex:
     """
 
     def __init__(self, passages: Iterable[Passage], *, k1: float = 1.5, b: float = 0.75) -> None:
-        self.passages = tuple(_checked(passage) for passage in passages)
+        self.passages = tuple(as_passage(passage) for passage in passages)
         self.k1, self.b = as_number("k1", k1, low=0), as_number("b", b, low=0, high=1)
         twice = [i for i, n in Counter(p.id for p in self.passages).items() if n > 1]
         if twice:
@@ -81,7 +81,12 @@ class PassageIndex:
 
 
 def tokens(text: str) -> list[str]:
-    """Lower-case words; a Chinese character is a word."""
+    """Lower-case words; a Chinese character is a word.
+
+    >>> tokens("Two lamps, 水壶")
+    ['two', 'lamps', '水', '壶']
+    """
+    as_text("text", text)
     if text.isascii():  # the same words, several times as fast
         return text.lower().translate(_ASCII).split()
     return _WORD.findall(text.lower())
@@ -102,7 +107,8 @@ def indexed_text(passage: Passage) -> str:
     return f"{passage.title} {passage.text}" if passage.title else passage.text
 
 
-def _checked(passage: Passage) -> Passage:
+def as_passage(passage: Passage) -> Passage:
+    """A passage whose fields are texts."""
     if not isinstance(passage, Passage):
         raise refused("passages", passage, "Passage objects")
     as_text("id", passage.id), as_text("text", passage.text), as_text("title", passage.title)

@@ -23,10 +23,10 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
 
-from burnish.arguments import as_text, as_whole
+from burnish.arguments import as_list, as_text, as_whole
 from burnish.errors import UserError
 from burnish.tools.search.index import SearchIndex, open_index
-from burnish.tools.search.passages import Passage, Retriever, query_words
+from burnish.tools.search.passages import Passage, Retriever, as_passage, query_words
 from burnish.tools.search.sources import Source
 
 REMEMBERED = 4096
@@ -125,7 +125,7 @@ def shown_passages(passages: Sequence[Passage], characters: int = 500) -> str:
     """
     characters = as_whole("characters", characters, low=1)
     lines = []
-    for number, passage in enumerate(passages, start=1):
+    for number, passage in enumerate(map(as_passage, as_list("passages", passages)), start=1):
         title = " ".join(passage.title.split())[:200]
         text = " ".join(passage.text.split())
         cut = text[:characters] + ("..." if len(text) > characters else "")
