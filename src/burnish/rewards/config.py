@@ -44,6 +44,7 @@ from burnish.rewards.judge_reward import (
     JudgeRewardConfig,
     LMJudgeConfig,
 )
+from burnish.rewards.judges.march.judge import MarchConfig
 from burnish.rewards.judges.proxy_rubric import ProxyRubricConfig
 from burnish.rewards.models.process_reward import ProcessRewardModelConfig
 from burnish.rewards.models.reward import RewardModelConfig
@@ -139,6 +140,7 @@ RewardConfig = (
     | JudgeRewardConfig
     | LanguageConfig
     | LengthConfig
+    | MarchConfig
     | MatchConfig
     | MathematicsConfig
     | NumericConfig

@@ -136,15 +136,22 @@ class Players:
         messages: Sequence[Message],
         *,
         role: str = "policy",
+        group: str = "",
         tools: Sequence[dict[str, Any]] = (),
         lm: LM | None = None,
     ) -> Session:
-        """A conversation in one role; with `lm`, of another model, which is not trained."""
+        """A conversation in one role; with `lm`, of another model, which is not trained.
+
+        `players.lm` itself gives a role of the same weights that is not trained. `group` makes a
+        baseline group of its own within the task and role.
+        """
         limits = msgspec.structs.replace(
             self.limits, tokens=self.limits.tokens or self.sampling.max_tokens
         )
         seed = derive(self.sampling.seed, role)
-        opened = Session(lm or self.lm, messages, tools=tools, role=role, seed=seed, limits=limits)
+        opened = Session(
+            lm or self.lm, messages, tools=tools, role=role, group=group, seed=seed, limits=limits
+        )
         if lm is None:
             self.sessions.append(opened)
         return opened
@@ -155,6 +162,23 @@ class Players:
             await self.rounds.wait(self.place)
         tokens = self.turn_tokens or self.sampling.max_tokens
         return await session.generate(msgspec.structs.replace(self.sampling, max_tokens=tokens))
+
+    async def branch(self, session: Session, count: int) -> list[Session]:
+        """`count` replies to one prompt in one call, each in a conversation of its own.
+
+        They take the place of the session where it is trained; of one that is not, those that
+        `sessions` is given are.
+        """
+        if self.rounds is not None and session.lm is self.lm:
+            await self.rounds.wait(self.place)
+        tokens = self.turn_tokens or self.sampling.max_tokens
+        seed = derive(session.seed, session.turns)
+        sampling = msgspec.structs.replace(self.sampling, n=count, max_tokens=tokens, seed=seed)
+        branches = await session.branch(sampling)
+        if session in self.sessions:
+            place = self.sessions.index(session)
+            self.sessions[place : place + 1] = branches
+        return branches
 
 
 Rollout = Callable[[Task, Players], Awaitable[list[Trajectory]]]

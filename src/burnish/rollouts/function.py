@@ -15,7 +15,8 @@
 
 Every role that a session was opened for is a trajectory with its own baseline group, (task,
 role). What the function returns is kept in each role's `info`; the reward `env` reads `rewards`
-from there. An exception fails the rollout, not the run.
+from there. Where one role speaks several times (`players.branch`), each session's own `info` is
+filled by hand. An exception fails the rollout, not the run.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
     """Your coroutine: `my_file.py:name` or `package.module:name`."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fixed arguments of the function."""
+    evaluation_options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Arguments that differ where held-out tasks are evaluated."""
+
+    def build_evaluation(self, root: Path = Path()) -> Rollout:
+        options = {**self.options, **self.evaluation_options}
+        return msgspec.structs.replace(self, options=options).build(root)
 
     def build(self, root: Path = Path()) -> Rollout:
         function = partial(find_function(self.path, "rollout", root), **self.options)
@@ -51,7 +58,10 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
                 found = await function(task, players, players.sampling.seed)
             by_role = _by_role(self.path, found)
             for session in players.sessions:
-                session.info |= by_role.get(session.role, {})
+                # What the function wrote into a session itself is held to the same rules.
+                given = {session.role: session.info} if session.info else {}
+                own = _by_role(self.path, given).get(session.role, {})
+                session.info = own | by_role.get(session.role, {})
 
         return partial(play_all, play=play, settings=self)
 

@@ -113,11 +113,13 @@ class Session:
         *,
         tools: Sequence[dict[str, Any]] = (),
         role: str = "policy",
+        group: str = "",
         seed: int = 0,
         limits: Limits | None = None,
     ) -> None:
-        """`tools` are JSON schemas that the chat template offers."""
-        self.lm, self.role, self.seed = lm, role, seed
+        """`tools` are JSON schemas that the chat template offers; `group` tells baseline groups of
+        one task and role apart."""
+        self.lm, self.role, self.group, self.seed = lm, role, group, seed
         self.limits = limits or NO_LIMITS
         renderer = renderer_of(lm)
         self._renderer = renderer.with_tools(tools) if renderer and tools else renderer
@@ -222,7 +224,7 @@ class Session:
         return Trajectory(
             id=f"{task.id}.{index}{role}",
             task_id=task.id,
-            group=f"{task.id}{role}",
+            group=f"{task.id}{role}{'.' if self.group else ''}{self.group}",
             spans=self.spans,
             text=self.text,
             role=self.role,

@@ -341,12 +341,13 @@ def slot_of(trajectory: Trajectory) -> str:
 
 
 def _stamp(trajectory: Trajectory, group: str, ending: str, index: int, version: int) -> Trajectory:
-    """Address a rollout as step.slot.index, and its group as step.slot (and role, and ending)."""
-    role = "" if trajectory.role == "policy" else f".{trajectory.role}"
+    """Address a rollout as step.slot.index, and its group as step.slot (and what the rollout adds
+    to the task's name: a role, a group within it; and ending)."""
+    own = trajectory.group.removeprefix(trajectory.task_id)
     return msgspec.structs.replace(
         trajectory,
         id=f"{group}{ending}.{index}",
-        group=group + role + ending,
+        group=group + own + ending,
         # A sampler whose weights lag behind the trainer's says so itself.
         weight_version=version if trajectory.weight_version is None else trajectory.weight_version,
     )

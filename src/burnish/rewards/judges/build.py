@@ -31,6 +31,7 @@ JUDGES = {
     "skill_rm": "burnish.rewards.judges.skill_rm:build",
     "genrm": "burnish.rewards.judges.genrm:build",
     "rubric": "burnish.rewards.judges.rubric:build",
+    "march": "burnish.rewards.judges.march:build",
 }
 
 Builder = Callable[[JudgeModel, Mapping[str, Any]], Scorer]

@@ -1,0 +1,365 @@
+"""Do a claim and its checks agree, and what is an answer with such claims worth? (MARCH)
+
+    found = fact_reward(claims, [checks_1, checks_2, checks_3])
+    found.reward, found.faulty, found.votes
+
+Each of K Checker samples agrees with a claim (+1) or not (-1, also where it gave no answer); a claim
+whose votes add up to less than 0 is faulty. Zero tolerance (`ztr`): -1 where any claim is faulty,
+else 0; `err`: minus the share of faulty claims; `count`: minus a tenth of them, 13 at most.
+
+Where we differ from the reference (arXiv 2603.24579): an even split is faulty; a claim whose stated
+answer is a refusal is dropped, not agreed with; numbers are read with their units. The reference's
+rule of equality is `matcher="march-ref"`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+from burnish.arguments import as_flag, as_list, as_number, as_text, as_whole, as_word, refused
+from burnish.errors import ArgumentError
+from burnish.rewards.checks.match import contained_match, token_f1
+from burnish.rewards.judges.march.parsing import Claim, parse_checks
+
+Matcher = Literal["strict", "numeric", "exact", "f1", "march-ref"]
+Mode = Literal["ztr", "err", "count"]
+MATCHERS, MODES = get_args(Matcher), get_args(Mode)
+COUNT_STEP, COUNT_MOST = 0.1, 13
+"""Of the mode `count`: what a faulty claim costs, and how many of them at most."""
+
+_SCALES = {
+    "k": 1e3, "w": 1e4, "%": 1e-2, "‰": 1e-3, "万": 1e4, "亿": 1e8, "bn": 1e9, "mn": 1e6,
+    "hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
+    "percent": 1e-2, "per cent": 1e-2,
+}  # fmt: skip
+_WORDS = "|".join(sorted((word for word in _SCALES if word.isascii() and word != "%"), key=len)[::-1])
+_NUMBER = re.compile(
+    r"(?:about|around|approximately|roughly|approx\.?|~|≈)?\s*"
+    r"(?P<sign>[-+]?)\s*[$£€¥]?\s*"
+    r"(?P<digits>(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?P<power>e[-+]?\d{1,4})?\s*"
+    rf"(?P<scale>[%‰万亿]|(?:{_WORDS})(?![^\W\d_]))?\s*(?P<unit>\D*)",
+    re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"(?:i |we )?(?:cannot|can ?not|can't|could not|unable to)\b.{0,40}\b(?:answer|determin|tell|say|find)"
+    r"|(?:cannot|can't) be (?:answered|determined|found)|not (?:mentioned|stated|provided|given|"
+    r"specified|available|answerable|found|enough)|no (?:answer|information|evidence|data)\b"
+    r"|insufficient|unanswerable|unknown\Z|n/?a\Z|none\Z|无法回答|无法确定|不知道|未提及",
+    re.IGNORECASE,
+)
+_REF_STRIPPED = str.maketrans("", "", "%kKwW,")
+
+
+class FactReward(NamedTuple):
+    """What an answer's claims are worth, and why."""
+
+    reward: float
+    faults: int
+    """Claims that the Checkers do not confirm."""
+    claims: int
+    """Claims that count: refusals are dropped."""
+    votes: tuple[int, ...]
+    """Sum of the K agreements of each claim that counts."""
+    agreement: tuple[tuple[int, ...], ...]
+    """+1 or -1 of each Checker sample (outer) on each claim that counts (inner)."""
+    faulty: tuple[int, ...]
+    """Places of the faulty claims among those given, from 0."""
+    dropped: tuple[int, ...]
+    """Places of claims whose stated answer is a refusal."""
+    is_short: bool
+    """Fewer claims than `min_claims`."""
+
+
+def answers_match(
+    a: str,
+    b: str,
+    matcher: Matcher | Callable[[str, str], bool] = "numeric",
+    *,
+    relative: float = 1e-3,
+    absolute: float = 1e-9,
+    threshold: float = 0.8,
+) -> bool:
+    """Whether two answers say the same.
+
+    `numeric`: numbers with their units (k, w = 10,000, %, million) within a relative tolerance of
+    `relative` or an absolute one; other texts whatever their case and blanks. `strict`: the same, but
+    two plain whole numbers must be equal (2019 is not 2020). `exact`: texts alone. `f1`: words in
+    common, at least `threshold`; numbers as in `strict`. `march-ref`: the reference's rule, in which
+    10k is 10 and 0.05 is 0.1. Or a function of the two.
+
+    >>> answers_match("1.2 million", "1,200,000"), answers_match("10k", "10")
+    (True, False)
+    >>> answers_match("10k", "10", "march-ref")
+    True
+    """
+    as_text("a", a), as_text("b", b)
+    relative = as_number("relative", relative, low=0)
+    absolute = as_number("absolute", absolute, low=0)
+    threshold = as_number("threshold", threshold, above=0, high=1)
+    if callable(matcher):
+        return as_flag("what matcher returned", matcher(a, b))
+    as_word("matcher", matcher, MATCHERS)
+    if matcher == "march-ref":
+        return _reference_match(a, b)
+    if matcher == "exact":
+        return _bare(a) == _bare(b)
+    first, second = _quantity(a), _quantity(b)
+    if first is not None and second is not None:
+        if first.unit and second.unit and first.unit != second.unit:
+            return False
+        if matcher != "numeric" and first.whole is not None and second.whole is not None:
+            return first.whole == second.whole
+        gap, size = abs(first.value - second.value), max(abs(first.value), abs(second.value))
+        return gap <= max(relative * size, absolute)
+    if matcher == "f1":
+        return bool(_bare(a)) and token_f1(a, b) >= threshold
+    return bool(_bare(a)) and _bare(a) == _bare(b)
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether an answer says that there is none: "Cannot answer", "not mentioned", "unknown".
+
+    >>> is_refusal("Cannot answer."), is_refusal("42")
+    (True, False)
+    """
+    return _REFUSAL.match(_bare(as_text("answer", answer)).rstrip(".!")) is not None
+
+
+def states_its_answer(claim: Claim) -> bool:
+    """Whether the question gives its own answer away: a Checker would read it there.
+
+    >>> states_its_answer(Claim("Which of the 3 towers is 41 m high?", "41"))
+    True
+    """
+    question, answer = Claim(*_pair("claim", claim, 0))
+    return bool(contained_match(question, answer))
+
+
+def fact_reward(
+    claims: Sequence[Any],
+    checks: Sequence[Any],
+    *,
+    mode: Mode = "ztr",
+    matcher: Matcher | Callable[[str, str], bool] = "numeric",
+    right: float = 0.0,
+    wrong: float = -1.0,
+    min_claims: int = 3,
+    short_penalty: float = 0.0,
+    refusals: Literal["drop", "keep"] = "drop",
+) -> FactReward:
+    """The reward of an answer from its claims and K Checker samples.
+
+    `claims` are (question, answer) pairs; `checks` one sample each: answers by item number from 1
+    (`parse_checks`), a list of answers in order with None where one is missing, or the Checker's text.
+    `right` and `wrong` are the two values of zero tolerance and the ends of `err`. An answer with
+    fewer claims than `min_claims` gets `short_penalty` on top; the paper's is 0, which rewards
+    vagueness. Without a claim the reward is `right`, whatever the Checkers said.
+
+    >>> found = fact_reward([("How many towers?", "3"), ("Since when?", "1901")], [{1: "3", 2: "1910"}])
+    >>> found.reward, found.faulty
+    (-1.0, (1,))
+    """
+    pairs = [
+        Claim(*_pair("claims", one, n)) for n, one in enumerate(as_list("claims", claims))
+    ]
+    as_word("refusals", refusals, ("drop", "keep"))
+    dropped = [n for n, c in enumerate(pairs) if refusals == "drop" and is_refusal(c.answer)]
+    counted = [n for n in range(len(pairs)) if n not in dropped]
+    samples = [_answers(one, len(pairs), n) for n, one in enumerate(_samples(checks))]
+    if counted and not samples:
+        raise ArgumentError(
+            f"checks: got none for {len(counted)} claims, expected at least one Checker sample"
+        )
+    agreement = [
+        [_agrees(pairs[n].answer, sample[n], matcher) for n in counted] for sample in samples
+    ]
+    return reward_of_votes(
+        agreement if counted else [],
+        counted,
+        dropped,
+        mode=mode,
+        right=right,
+        wrong=wrong,
+        min_claims=min_claims,
+        short_penalty=short_penalty,
+    )
+
+
+def reward_of_votes(
+    agreement: Sequence[Sequence[int]],
+    counted: Sequence[int],
+    dropped: Sequence[int] = (),
+    *,
+    mode: Mode = "ztr",
+    right: float = 0.0,
+    wrong: float = -1.0,
+    min_claims: int = 3,
+    short_penalty: float = 0.0,
+) -> FactReward:
+    """The same from agreements that are known: +1 or -1 by sample (outer) and claim (inner).
+
+    >>> reward_of_votes([[1, -1], [1, 1], [-1, -1]], counted=[0, 1], mode="err").reward
+    -0.5
+    """
+    as_word("mode", mode, MODES)
+    right, wrong = as_number("right", right), as_number("wrong", wrong)
+    least = as_whole("min_claims", min_claims, low=0)
+    penalty = as_number("short_penalty", short_penalty, high=0)
+    places = [as_whole("counted", place, low=0) for place in as_list("counted", counted)]
+    rows = [_bits(row, len(places)) for row in as_list("agreement", agreement)]
+    if places and not rows:
+        raise ArgumentError("agreement: got no sample, expected one row for each Checker sample")
+    votes = [sum(row[n] for row in rows) for n in range(len(places))]
+    faulty = [place for place, vote in zip(places, votes, strict=True) if _is_faulty(vote)]
+    count, faults = len(places), len(faulty)
+    if mode == "ztr":
+        reward = wrong if faults else right
+    elif mode == "err":
+        reward = right + (wrong - right) * faults / count if count else right
+    else:
+        reward = right - COUNT_STEP * min(faults, COUNT_MOST)
+    is_short = count < least
+    return FactReward(
+        reward + penalty * is_short + 0.0,  # never -0.0
+        faults,
+        count,
+        tuple(votes),
+        tuple(map(tuple, rows)),
+        tuple(faulty),
+        tuple(as_whole("dropped", place, low=0) for place in as_list("dropped", dropped)),
+        is_short,
+    )
+
+
+def checker_rewards(
+    agreement: Sequence[Sequence[int]],
+    votes: Sequence[int] | None = None,
+) -> list[float]:
+    """What each Checker sample earns for agreeing with the majority: mean over claims of
+    agreement times the sign of the vote, -1 to 1. In the paper all share the Solver's reward.
+
+    >>> checker_rewards([[1, -1], [1, 1], [-1, 1]])
+    [0.0, 1.0, 0.0]
+    """
+    rows = as_list("agreement", agreement)
+    width = len(as_list("agreement", rows[0])) if rows else 0
+    bits = [_bits(row, width) for row in rows]
+    if rows and not width:
+        raise ArgumentError("agreement: got samples without claims, expected at least one claim")
+    sums = [sum(row[n] for row in bits) for n in range(width)]
+    known = sums if votes is None else [as_whole("votes", v) for v in as_list("votes", votes)]
+    if len(known) != width:
+        raise ArgumentError(f"votes: got {len(known)}, expected one for each of {width} claims")
+    signs = [-1 if _is_faulty(vote) else 1 for vote in known]
+    return [
+        math.fsum(bit * sign for bit, sign in zip(row, signs, strict=True)) / width for row in bits
+    ]
+
+
+def _is_faulty(vote: int) -> bool:
+    """An even split is neither: it counts as faulty."""
+    return vote <= 0
+
+
+def _agrees(stated: str, found: str | None, matcher: Any) -> int:
+    return 1 if found is not None and answers_match(stated, found, matcher) else -1
+
+
+def _bits(row: Any, width: int) -> list[int]:
+    bits = [as_whole("agreement", bit, low=-1, high=1) for bit in as_list("agreement", row)]
+    if 0 in bits or len(bits) != width:
+        raise refused("agreement", row, f"+1 or -1 for each of {width} claims")
+    return bits
+
+
+def _pair(what: str, given: Any, place: int) -> tuple[str, str]:
+    """A claim as a pair of texts, from a pair or a table."""
+    if isinstance(given, Mapping) and {"question", "answer"} <= given.keys():
+        given = (given["question"], given["answer"])
+    is_pair = isinstance(given, list | tuple) and len(given) == 2
+    if not is_pair or not all(isinstance(part, str) for part in given):
+        raise refused(f"{what}: item {place}", given, "a pair of texts (question, answer)")
+    return given[0], given[1]
+
+
+def _samples(checks: Any) -> list[Any]:
+    """The samples of the Checkers; one alone may come without a list around it."""
+    if isinstance(checks, Mapping | str):
+        return [checks]
+    given = as_list("checks", checks)
+    # A list of plain answers is one sample; texts with numbered items are one sample each.
+    is_answers = bool(given) and all(
+        one is None or (isinstance(one, str) and "[" not in one) for one in given
+    )
+    return [given] if is_answers else given
+
+
+def _answers(sample: Any, count: int, place: int) -> list[str | None]:
+    """One sample's answers in the order of the claims; None where there is none."""
+    if isinstance(sample, str):
+        sample = parse_checks(sample, count)
+    if isinstance(sample, Mapping):
+        try:
+            by_number = {int(key): value for key, value in sample.items()}
+        except (TypeError, ValueError):
+            raise refused(f"checks: item {place}", sample, "answers by item number") from None
+        sample = [by_number.get(number) for number in range(1, count + 1)]
+    found = as_list(f"checks: item {place}", sample)[:count]
+    found += [None] * (count - len(found))
+    return [None if one is None else as_text(f"checks: item {place}", one) for one in found]
+
+
+class _Quantity(NamedTuple):
+    value: float
+    unit: str
+    whole: int | None
+    """The number itself where it is a whole one, written out."""
+
+
+def _quantity(text: str) -> _Quantity | None:
+    """The number that the whole text is, with its scale and unit; None if it is not one."""
+    bare = _bare(text).replace("−", "-").replace("–", "-").rstrip(".")
+    found = _NUMBER.fullmatch(bare) if len(bare) <= 200 else None
+    if found is None:
+        return None
+    digits = found["digits"].replace(",", "")
+    scale = (found["scale"] or "").lower()
+    value = float(digits + (found["power"] or "")) * _SCALES.get(scale, 1.0)
+    if not math.isfinite(value):
+        return None
+    sign = -1 if found["sign"] == "-" else 1
+    is_plain = digits.isdecimal() and not found["power"] and not scale
+    unit = found["unit"].strip(" .").removesuffix("s")
+    return _Quantity(sign * value, unit, sign * int(digits) if is_plain else None)
+
+
+def _bare(text: str) -> str:
+    """Lower case, single blanks, full-width forms made plain."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _reference_match(a: str, b: str) -> bool:
+    """The reference's rule: signs cut off, equal texts, whole numbers exact, others within 0.1."""
+    first, second = a.translate(_REF_STRIPPED), b.translate(_REF_STRIPPED)
+    if first == second:
+        return True
+    numbers = [_reference_number(text) for text in (first, second)]
+    if numbers[0] is None or numbers[1] is None:
+        return False
+    if isinstance(numbers[0], int) and isinstance(numbers[1], int):
+        return numbers[0] == numbers[1]
+    try:
+        return abs(numbers[0] - numbers[1]) < 0.1
+    except OverflowError:  # a whole number beyond every float
+        return False
+
+
+def _reference_number(text: str) -> int | float | None:
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        return None

@@ -1,0 +1,330 @@
+"""Is an answer faithful to its documents? Its claims are asked again, blind (MARCH).
+
+    [[rewards]]
+    kind = "march"
+    model = "http://127.0.0.1:8000/v1#my-model"       # the task has `documents`, and `query` or a prompt
+
+    scorer = MarchJudge(JudgeModel(lm, sampling=Sampling(temperature=0.6)), checkers=3)
+    (reward,) = await scorer.score(task, [response])
+    reward.value, reward.verdicts           # share of the claims that hold; one verdict a claim
+
+A Proposer turns the answer into questions with short answers; K Checkers answer the questions from
+the documents alone and never see the answer. A claim that most of them do not confirm has failed and
+stands in the evidence (arXiv 2603.24579). Where we differ: a Checker reply without any item is no
+vote, and an answer without a claim has no value unless `no_claims` says otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from burnish.errors import UserError
+from burnish.records import Evidence, Response, Reward, Status, Task, Verdict
+from burnish.rewards.judge_reward import JudgeRewardConfig
+from burnish.rewards.judges.build import Options, read_options
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.march.claims import (
+    MATCHERS,
+    FactReward,
+    answers_match,
+    reward_of_votes,
+)
+from burnish.rewards.judges.march.parsing import Claim, parse_checks, parse_claims, split_thinking
+from burnish.rewards.judges.march.roles import (
+    PROMPTS,
+    Kept,
+    checker_messages,
+    documents_of,
+    kept_claims,
+    proposer_messages,
+    query_of,
+    wording_of,
+)
+from burnish.rewards.judges.prompting import JudgeReply, Question, Unreadable, as_user, fill, wording
+from burnish.rewards.scorer import Scope, Scorer, gather
+from burnish.seeds import digest
+
+CHECKERS = 3
+"""Checker samples of the paper."""
+TEMPERATURE = 0.6
+CONCURRENT = 32
+_SAME = re.compile(r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE)
+
+Value = Literal["share", "ztr", "err", "count"]
+JudgeMatcher = Literal["strict", "numeric", "exact", "f1", "march-ref", "judge"]
+
+
+class MarchOptions(Options, frozen=True):
+    """How claims are made, checked and counted."""
+
+    checkers: int | None = None
+    """Checker samples; 3, or one at temperature 0, where all would be the same."""
+    value: Value = "share"
+    """share: claims that hold, 0 to 1. ztr: -1 where any fails, else 0. err: minus the share that
+    fails. count: minus a tenth of those that fail, 13 at most."""
+    matcher: JudgeMatcher = "f1"
+    """When two answers agree: strict, numeric, exact, f1, march-ref, or judge (the model is asked
+    where f1 says no)."""
+    claims: Literal["facts", "numbers"] = "facts"
+    """What is checked: any short facts, or numbers alone as in the paper."""
+    documents: str = "documents"
+    """Task field with the documents: a list of texts, or one text."""
+    query: str = "query"
+    """Task field with the question; the prompt where there is none."""
+    no_claims: Literal["abstain", "zero"] = "abstain"
+    """An answer without a claim has no value, or the value of one without a fault."""
+    min_claims: int = 3
+    """Claims below which `short_penalty` is added."""
+    short_penalty: float = 0.0
+    """Added where there are fewer claims; -0.5 keeps a policy from saying nothing."""
+    most_claims: int = 10
+    """Claims that are checked at most."""
+    name: str = "march"
+
+
+class MarchConfig(JudgeRewardConfig, frozen=True, kw_only=True, tag="march"):
+    """Faithfulness to the task's documents by claims that are asked again blind (MARCH); 0 to 1."""
+
+    method: str = msgspec.field(default="march", name="with")
+    """Always march."""
+    temperature: float = TEMPERATURE
+    """Of sampling; Checkers vote, so it is above 0."""
+    both_orders: bool = False
+    """Nothing is compared here."""
+
+    def __post_init__(self) -> None:
+        if self.method != "march":
+            raise ValueError(f"with is '{self.method}'; kind 'march' is that judge: leave it out")
+
+
+class Checked(NamedTuple):
+    """The Checker samples that could be read."""
+
+    answers: list[dict[int, str]]
+    replies: list[JudgeReply[dict[int, str]]]
+
+
+class MarchJudge:
+    """A point scorer: the claims of an answer, asked again from the documents alone."""
+
+    scope = Scope.POINT
+
+    def __init__(self, judge: JudgeModel, options: MarchOptions | None = None, **more: Any) -> None:
+        """`more` are options by name."""
+        chosen = read_options("march", more, MarchOptions) if options is None else options
+        self.judge, self.options, self.name = judge, chosen, chosen.name
+        is_greedy = judge.sampling.temperature == 0
+        self.checkers = chosen.checkers or (1 if is_greedy else CHECKERS)
+        _check(self.name, chosen, self.checkers, is_greedy)
+        self.words = wording_of(chosen.claims)
+        self.needs = frozenset({chosen.documents})
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """Columns that belong to the question and are no labels: `burnish judge` shows them."""
+        return frozenset({self.options.documents, self.options.query})
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the model, the wording and how claims are counted."""
+        settings = msgspec.json.encode(self.options)
+        same = wording("same", PROMPTS)
+        return digest("march", self.judge.fingerprint, *self.words, same, settings)
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        calls = [partial(self._one, task, response) for response in responses]
+        return await gather(calls, limit=CONCURRENT)
+
+    async def _one(self, task: Task, response: Response) -> Reward:
+        documents, query = documents_of(task, self.options.documents), self._query(task)
+        answer = split_thinking(response.text).answer
+        about = (task.id, response.id)
+        proposed = await self._propose(query, answer, about) if answer.strip() else None
+        if proposed is not None and proposed.verdict is None and proposed.status is not Status.PARSE_ERROR:
+            return proposed.failed(self.name)
+        found = kept_claims(proposed.verdict or [] if proposed else [], self.options.most_claims)
+        evidence = proposed.evidence if proposed else ()
+        if not found.claims:
+            return self._without_claims(found, evidence, proposed.reason if proposed else "")
+        checked = await self._check(documents, found.claims, about)
+        evidence += tuple(one for reply in checked.replies for one in reply.evidence)
+        if not checked.answers:
+            silent = checked.replies[0]
+            return Reward.failed(self.name, silent.status, silent.reason, evidence=evidence)
+        agreement = await self._agreement(found.claims, checked.answers, about)
+        first = len(proposed.evidence) if proposed else 0
+        return self._reward(found, checked, agreement, evidence, first)
+
+    def _query(self, task: Task) -> str:
+        return query_of(task, self.options.query)
+
+    async def _propose(
+        self, query: str, answer: str, about: tuple[str, ...]
+    ) -> JudgeReply[list[Claim]]:
+        most = self.options.most_claims
+        messages = proposer_messages(query, answer, self.words, least=min(3, most), most=most)
+        return await self.judge.ask(Question("claims", messages, about), _read_claims)
+
+    async def _check(
+        self, documents: Sequence[str], claims: Sequence[Claim], about: tuple[str, ...]
+    ) -> Checked:
+        messages = checker_messages(documents, [claim.question for claim in claims], self.words)
+        read = partial(_read_checks, count=len(claims))
+        replies = await gather(
+            [
+                partial(self.judge.ask, Question("checks", messages, about, vote), read)
+                for vote in range(self.checkers)
+            ]
+        )
+        return Checked([one.verdict for one in replies if one.verdict is not None], replies)
+
+    async def _agreement(
+        self,
+        claims: Sequence[Claim],
+        samples: Sequence[Mapping[int, str]],
+        about: tuple[str, ...],
+    ) -> list[list[int]]:
+        """+1 or -1 by sample and claim; with the matcher `judge` the model settles what differs."""
+        matcher: Any = self.options.matcher
+        rule = "f1" if matcher == "judge" else matcher
+        open_pairs: dict[tuple[int, str], bool] = {}
+        rows = []
+        for sample in samples:
+            row = []
+            for number, claim in enumerate(claims, start=1):
+                said = sample.get(number)
+                agrees = said is not None and answers_match(claim.answer, said, rule)
+                if matcher == "judge" and said is not None and not agrees:
+                    open_pairs[number, said] = False
+                row.append(1 if agrees else -1)
+            rows.append(row)
+        if open_pairs:
+            await self._ask_same(claims, open_pairs, about)
+            for row, sample in zip(rows, samples, strict=True):
+                for number in range(1, len(claims) + 1):
+                    if open_pairs.get((number, sample.get(number, ""))):
+                        row[number - 1] = 1
+        return rows
+
+    async def _ask_same(
+        self,
+        claims: Sequence[Claim],
+        pairs: dict[tuple[int, str], bool],
+        about: tuple[str, ...],
+    ) -> None:
+        """Fill in which pairs say the same; a reply that does not tell leaves them different."""
+        places = list(pairs)
+        lines = [
+            f"{n}. Question: {' '.join(claims[number - 1].question.split())} | "
+            f"first: {' '.join(claims[number - 1].answer.split())} | second: {said}"
+            for n, (number, said) in enumerate(places, start=1)
+        ]
+        text = fill(wording("same", PROMPTS), {"items": "\n".join(lines)})
+        heard = await self.judge.ask(Question("same answers", as_user(text), about), _read_same)
+        for n, word in (heard.verdict or {}).items():
+            if 1 <= n <= len(places):
+                pairs[places[n - 1]] = word == "same"
+
+    def _without_claims(
+        self, found: Kept, evidence: tuple[Evidence, ...], problem: str
+    ) -> Reward:
+        left_out = found.refusals + found.leaks
+        told = f"{left_out} claims cannot be checked" if left_out else problem or "the answer is empty"
+        reason = f"no claim to check: {told}"
+        if self.options.no_claims == "abstain":
+            return Reward.failed(self.name, Status.ABSTAIN, reason, evidence=evidence)
+        value = self._value(self._counted([], []))
+        return Reward(self.name, value, evidence=evidence, reason=reason)
+
+    def _counted(self, agreement: Sequence[Sequence[int]], places: Sequence[int]) -> FactReward:
+        options = self.options
+        return reward_of_votes(
+            agreement,
+            places,
+            mode="err" if options.value == "share" else options.value,
+            min_claims=options.min_claims,
+            short_penalty=options.short_penalty,
+        )
+
+    def _value(self, counted: FactReward) -> float:
+        return counted.reward + 1.0 if self.options.value == "share" else counted.reward
+
+    def _reward(
+        self,
+        found: Kept,
+        checked: Checked,
+        agreement: list[list[int]],
+        replies: tuple[Evidence, ...],
+        first: int,
+    ) -> Reward:
+        claims = found.claims
+        counted = self._counted(agreement, range(len(claims)))
+        verdicts, failed = [], []
+        seen = tuple(range(first, len(replies)))
+        for place, (claim, vote) in enumerate(zip(claims, counted.votes, strict=True)):
+            said = [sample.get(place + 1, "(no answer)") for sample in checked.answers]
+            holds = place not in counted.faulty
+            why = f"stated {claim.answer!r}; checkers found {', '.join(map(repr, said))}; vote {vote:+d}"
+            verdicts.append(Verdict(claim.question, float(holds), evidence=seen, reason=why))
+            if not holds:
+                failed.append(Evidence(self.name, f"fails: {claim.question} {why}"))
+        silent = len(checked.replies) - len(checked.answers)
+        told = [f"{len(claims) - counted.faults} of {len(claims)} claims hold"]
+        told += [f"{found.leaks} claims state their own answer and were left out"] * bool(found.leaks)
+        told += [f"{silent} checkers could not be read"] * bool(silent)
+        return Reward(
+            self.name,
+            self._value(counted),
+            evidence=(*replies, *failed),
+            verdicts=tuple(verdicts),
+            reason="; ".join(told),
+        )
+
+
+def _check(name: str, options: MarchOptions, checkers: int, is_greedy: bool) -> None:
+    if not 1 <= checkers <= 101:
+        raise UserError(f"judge '{name}': checkers is {checkers}; expected 1 to 101, an odd number.")
+    if checkers > 1 and is_greedy:
+        raise UserError(
+            f"judge '{name}': checkers is {checkers} at temperature 0, where all say the same; "
+            "expected a temperature such as 0.6, or one checker."
+        )
+    if options.matcher not in (*MATCHERS, "judge"):
+        raise UserError(f"judge '{name}': matcher is '{options.matcher}'.")
+    if options.most_claims < 1 or options.min_claims < 0 or not options.short_penalty <= 0:
+        raise UserError(
+            f"judge '{name}': most_claims is {options.most_claims}, min_claims "
+            f"{options.min_claims}, short_penalty {options.short_penalty}; expected at least 1, at "
+            "least 0 and at most 0."
+        )
+
+
+def _read_claims(text: str) -> list[Claim]:
+    found = parse_claims(split_thinking(text).answer)
+    if not found:
+        raise Unreadable(f"expected lines '- Question: ... [Answer: ...]', got {text[:60]!r}")
+    return found
+
+
+def _read_checks(text: str, count: int) -> dict[int, str]:
+    found = parse_checks(split_thinking(text).answer, count)
+    if not found:
+        raise Unreadable(f"expected items '1. Evidence: ... [Answer: ...]', got {text[:60]!r}")
+    return found
+
+
+def _read_same(text: str) -> dict[int, str]:
+    found = {int(n): word.lower() for n, word in _SAME.findall(split_thinking(text).answer)}
+    if not found:
+        raise Unreadable(f"expected lines such as '1. same', got {text[:60]!r}")
+    return found
+
+
+def build(judge: JudgeModel, options: Mapping[str, Any]) -> Scorer:
+    """The judge by the name `march`."""
+    return MarchJudge(judge, read_options("march", options, MarchOptions))

@@ -1,0 +1,173 @@
+"""The prompts of MARCH's three roles: who sees what is decided here, by what a function is given.
+
+    solver_messages(query, documents)
+    proposer_messages(query, answer)
+    checker_messages(documents, questions)        # never sees the answer: it is not an argument
+
+Documents and questions are written one a line, so that no text from a document can begin a line of
+the prompt (a heading, a further question). A wording of your own has the same blanks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from burnish.arguments import as_list, as_text, as_whole
+from burnish.errors import ArgumentError, UserError
+from burnish.records import Message, Task
+from burnish.rewards.judges.march.claims import is_refusal, states_its_answer
+from burnish.rewards.judges.march.parsing import Claim
+from burnish.rewards.judges.prompting import check_template, fill, wording
+
+PROMPTS = Path(__file__).parent / "prompts"
+LEAST, MOST = 3, 10
+"""Claims that a Proposer is asked for."""
+LONGEST = 400
+"""Characters of a question; a longer one is the answer told again."""
+
+
+class Wording(NamedTuple):
+    """The three templates."""
+
+    solver: str = wording("solver", PROMPTS)
+    proposer: str = wording("proposer_text", PROMPTS)
+    checker: str = wording("checker", PROMPTS)
+
+    def check(self, owner: str) -> None:
+        """Refuse a template that leaves out what its role must see."""
+        check_template(self.solver, ("documents", "query"), f"{owner}, solver")
+        check_template(self.proposer, ("query", "answer"), f"{owner}, proposer")
+        check_template(self.checker, ("documents", "questions"), f"{owner}, checker")
+
+
+NUMBERS = Wording(proposer=wording("proposer", PROMPTS))
+"""The paper's: claims are numbers alone."""
+FACTS = Wording()
+"""Claims are any short facts."""
+
+
+class Kept(NamedTuple):
+    """The claims that are checked, and how many are not."""
+
+    claims: list[Claim]
+    refusals: int
+    """Their stated answer is that there is none."""
+    leaks: int
+    """Their question states its own answer."""
+
+
+def kept_claims(claims: Sequence[Claim], most: int = MOST) -> Kept:
+    """The claims that a Checker can be asked about blind, `most` at the most.
+
+    >>> kept_claims([Claim("How many?", "3"), Claim("How many?", "Cannot answer")]).claims
+    [Claim(question='How many?', answer='3')]
+    """
+    given = [Claim(*claim) for claim in as_list("claims", claims)]
+    refusals = [c for c in given if is_refusal(c.answer)]
+    leaks = [
+        c for c in given if c not in refusals and (states_its_answer(c) or len(c.question) > LONGEST)
+    ]
+    good = [c for c in given if c not in refusals and c not in leaks]
+    return Kept(good[: as_whole("most", most, low=1)], len(refusals), len(leaks))
+
+
+def solver_messages(
+    query: str, documents: Sequence[str], words: Wording = FACTS
+) -> tuple[Message, ...]:
+    """What the Solver sees: the passages, then the question.
+
+    >>> solver_messages("How many towers?", ["Three towers."])[0].text.splitlines()[-1]
+    'Question: How many towers?'
+    """
+    blanks = {"documents": passages(documents), "query": _line(as_text("query", query))}
+    return (Message("user", fill(words.solver, blanks).strip()),)
+
+
+def proposer_messages(
+    query: str,
+    answer: str,
+    words: Wording = FACTS,
+    *,
+    least: int = LEAST,
+    most: int = MOST,
+) -> tuple[Message, ...]:
+    """What the Proposer sees: the question and the answer, no documents."""
+    blanks = {
+        "query": _line(as_text("query", query)),
+        "answer": as_text("answer", answer),
+        "least": str(as_whole("least", least, low=1)),
+        "most": str(as_whole("most", most, low=1)),
+    }
+    return (Message("user", fill(words.proposer, blanks).strip()),)
+
+
+def checker_messages(
+    documents: Sequence[str], questions: Sequence[str], words: Wording = FACTS
+) -> tuple[Message, ...]:
+    """What a Checker sees: the passages and the questions, never the answer or a claim's answer.
+
+    >>> print(checker_messages(["Three towers."], ["How many towers?"])[0].text.splitlines()[3])
+    [1] Three towers.
+    """
+    asked = [_line(as_text("questions", one)) for one in as_list("questions", questions, least=1)]
+    listed = "\n".join(f"{number}. {one}" for number, one in enumerate(asked, start=1))
+    blanks = {"documents": passages(documents), "questions": listed}
+    return (Message("user", fill(words.checker, blanks).strip()),)
+
+
+def sighted_messages(
+    documents: Sequence[str], questions: Sequence[str], answer: str, words: Wording = FACTS
+) -> tuple[Message, ...]:
+    """The control: a Checker that also reads the answer, as an ordinary judge does."""
+    (blind,) = checker_messages(documents, questions, words)
+    return (Message("user", f"{blind.text}\n\nAnswer under test: {_line(answer)}"),)
+
+
+def passages(documents: Sequence[str]) -> str:
+    """Documents one a line, numbered; `(none)` where there are none.
+
+    >>> passages(["Three towers,\\nbuilt in 1901."])
+    '[1] Three towers, built in 1901.'
+    """
+    texts = [_line(as_text("documents", one)) for one in as_list("documents", documents)]
+    return "\n".join(f"[{number}] {text}" for number, text in enumerate(texts, start=1)) or "(none)"
+
+
+def documents_of(task: Task, field: str = "documents") -> list[str]:
+    """The documents of a task, from a list or one text; refused where there are none."""
+    given = task.fields.get(field)
+    texts = [given] if isinstance(given, str) else given
+    if (
+        not isinstance(texts, list | tuple)
+        or not texts
+        or not all(isinstance(one, str) and one.strip() for one in texts)
+    ):
+        raise UserError(
+            f"task {task.id}: field '{field}' is {given!r:.60}; expected a list of texts, the "
+            "documents that the answer rests on."
+        )
+    return list(texts)
+
+
+def query_of(task: Task, field: str = "query") -> str:
+    """The question of a task: its own field, or the prompt where there is none."""
+    given = task.fields.get(field, task.prompt)
+    if not isinstance(given, str) or not given.strip():
+        raise UserError(
+            f"task {task.id}: field '{field}' is {given!r:.60}; expected a text, the question."
+        )
+    return given
+
+
+def _line(text: str) -> str:
+    """A text in one line; characters that would begin a line elsewhere become blanks."""
+    return " ".join(text.split())
+
+
+def wording_of(claims: str) -> Wording:
+    """The wording by the kind of claims: `numbers` (the paper's) or `facts`."""
+    if claims not in ("numbers", "facts"):
+        raise ArgumentError(f"claims: got {claims!r:.60}, expected numbers or facts")
+    return NUMBERS if claims == "numbers" else FACTS

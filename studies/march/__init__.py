@@ -1,0 +1,1 @@
+"""MARCH: the world of symbols, and the three-role checker as a detector."""

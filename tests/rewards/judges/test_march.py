@@ -1,0 +1,304 @@
+"""MARCH's parsers, matchers, votes and rewards: worked numbers, properties, odd rules by name."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnish.errors import ArgumentError
+from burnish.policy import gae, grpo_advantage
+from burnish.policy.gae import terminal_rewards
+from burnish.rewards.judges.march import (
+    Claim,
+    answers_match,
+    checker_messages,
+    checker_rewards,
+    fact_reward,
+    is_refusal,
+    kept_claims,
+    parse_checks,
+    parse_claims,
+    passages,
+    proposer_messages,
+    reward_of_votes,
+    solver_messages,
+    split_docs_and_query,
+    split_thinking,
+)
+
+
+def test_claims_are_bullets_on_one_line():
+    text = (
+        "Here they are:\n- Question: How many towers? [Answer: 3]\n"
+        "* **Question:** Since when? [Answer: 1,901 ]\n"
+        "- Question: No answer here\n- Question: Empty? [Answer: ]\n"
+        "- Question: over two\nlines? [Answer: 5]\n"
+    )
+    assert parse_claims(text) == [("How many towers?", "3"), ("Since when?", "1,901")]
+    assert parse_claims("nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1. Evidence: a [Answer: 3]\n2. Evidence: b [Answer: 4]", {1: "3", 2: "4"}),
+        # An item without an answer does not take the next one's.
+        ("1. Evidence: a\n2. Evidence: b [Answer: 4]", {2: "4"}),
+        # Over several lines, the last answer of a block counts.
+        ("1. Evidence: 'say\n[Answer: 9]'\nso [Answer: 3]", {1: "3"}),
+        # Twice: the last one.
+        ("1. x [Answer: 3]\n2. y [Answer: 4]\n1. z [Answer: 5]", {1: "5", 2: "4"}),
+        # The first block has lost its number.
+        ("Evidence: a [Answer: 3]\n2. Evidence: b [Answer: 4]", {1: "3", 2: "4"}),
+        ("Evidence: a [Answer: 3]", {1: "3"}),
+        # Words before item 1 are no item.
+        ("Sure [Answer: 0]:\n1. a [Answer: 3]", {1: "3"}),
+        # A decimal begins no item.
+        ("1. It is\n3.5 km [Answer: 3.5]", {1: "3.5"}),
+        ("1) a [Answer: Cannot answer]", {1: "Cannot answer"}),
+        ("", {}),
+    ],
+)
+def test_checks_are_numbered_blocks(text, found):
+    assert parse_checks(text) == found
+
+
+def test_a_year_at_the_start_of_a_line_begins_no_item_where_the_count_is_known():
+    text = "1. Evidence: built in\n1901. So [Answer: 1901]\n2. x [Answer: 7]"
+    assert parse_checks(text, count=2) == {1: "1901", 2: "7"}
+    assert parse_checks(text, count=0) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("<think>a\nb</think>\n It is 7.", ("a\nb", "It is 7.")),
+        ("It is 7.", ("", "It is 7.")),
+        ("<think>never ends", ("", "<think>never ends")),
+        ("no beginning</think> 7", ("", "no beginning</think> 7")),
+        ("<think>a</think>b</think>c", ("", "<think>a</think>b</think>c")),
+        ("<think></think>", ("", "")),
+    ],
+)
+def test_thoughts_are_split_off_where_they_are_well_formed(text, parts):
+    assert split_thinking(text) == parts
+
+
+def test_thoughts_whose_beginning_stands_in_the_prompt():
+    assert split_thinking("a</think> 7", prefilled=True) == ("a", "7")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "docs", "query"),
+    [
+        ("Passages:\n[1] a\n[2] b\n\nQuestion: how many?", "[1] a\n[2] b", "how many?"),
+        ("<documents>a\nb</documents>\n<question>how?</question>", "a\nb", "how?"),
+        ("Read.\n<context>a</context>\nHow many?", "a", "How many?"),
+        ("Documents: a\nQuestion:\nhow?", "a", "how?"),
+        # A line of that kind inside a document: the last one counts.
+        ("Passages:\nQuestion: who?\nQuestion: how?", "Question: who?", "how?"),
+    ],
+)
+def test_a_prompt_is_split(prompt, docs, query):
+    assert split_docs_and_query(prompt) == (docs, query)
+
+
+def test_the_solvers_own_prompt_is_split_again():
+    (message,) = solver_messages("How many towers?", ["Three\ntowers.", "Since 1901."])
+    found = split_docs_and_query(message.text)
+    assert found == ("[1] Three towers.\n[2] Since 1901.", "How many towers?")
+
+
+@pytest.mark.parametrize("prompt", ["", "How many towers?", "Passages:\n\nQuestion: who?", "Passages:\na"])
+def test_a_prompt_without_documents_or_question_is_refused(prompt):
+    with pytest.raises(ArgumentError, match="prompt: got no (documents|question)"):
+        split_docs_and_query(prompt)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "numeric", "reference"),
+    [
+        ("3", "3", True, True),
+        ("1,200,000", "1.2 million", True, False),
+        ("10k", "10", False, True),
+        ("10k", "10000", True, False),
+        ("3w", "30,000", True, False),
+        ("5%", "0.05", True, True),  # the reference: 5 and 0.05 differ by 4.95; see below
+        ("0.05", "0.1", False, True),
+        ("1e3", "1000", True, False),
+        ("2.0", "2", True, True),
+        ("2.04", "2", False, True),
+        ("12 km", "12", True, False),
+        ("12 km", "12 miles", False, False),
+        ("3 to 5", "3", False, False),
+        ("Paris", " paris ", True, False),
+        ("Paris", "Paris", True, True),
+        ("-4", "\N{MINUS SIGN}4", True, False),
+        ("", "", False, True),
+    ],
+)
+def test_answers_match(a, b, numeric, reference):
+    if (a, b) == ("5%", "0.05"):
+        reference = False
+    for one, other in ((a, b), (b, a)):
+        assert answers_match(one, other) is numeric
+        assert answers_match(one, other, matcher="march-ref") is reference
+
+
+def test_the_other_matchers():
+    assert answers_match("2019", "2020")  # within a thousandth, as the spec has it
+    assert not answers_match("2019", "2020", "strict")
+    assert answers_match("0.5004", "0.5", "strict")
+    assert not answers_match("1.2 million", "1200000", "exact")
+    assert answers_match("the city of Paris", "City of Paris", "f1")
+    assert not answers_match("Paris in spring", "London in spring", "f1")
+    assert not answers_match("1.5", "15", "f1")
+    assert answers_match("a", "b", lambda a, b: True)
+    with pytest.raises(ArgumentError, match=r"matcher returned: got 'yes'"):
+        answers_match("a", "b", lambda a, b: "yes")
+    with pytest.raises(ArgumentError, match="Did you mean 'march-ref'"):
+        answers_match("a", "b", "march_ref")
+    assert not answers_match("1" * 400 + ".0", "2" * 400, "march-ref")
+
+
+def test_refusals_are_no_claims():
+    assert is_refusal("Cannot answer.") and is_refusal("not mentioned")
+    assert not is_refusal("0") and not is_refusal("Unknown Pleasures")
+    kept = kept_claims(
+        [Claim("How many?", "3"), Claim("Who?", "Cannot answer"), Claim("Is it 7?", "7")]
+    )
+    assert kept == ([Claim("How many?", "3")], 1, 1)
+
+
+CLAIMS = [("q1", "3"), ("q2", "1901"), ("q3", "7")]
+
+
+def test_the_worked_numbers_of_three_checkers():
+    checks = [{1: "3", 2: "1901", 3: "8"}, {1: "3", 2: "1911", 3: "8"}, {1: "4", 3: "7"}]
+    found = fact_reward(CLAIMS, checks)
+    assert found.votes == (1, -1, -1)
+    assert found.agreement == ((1, 1, -1), (1, -1, -1), (-1, -1, 1))
+    assert (found.reward, found.faults, found.faulty) == (-1.0, 2, (1, 2))
+    assert fact_reward(CLAIMS, checks, mode="err").reward == pytest.approx(-2 / 3)
+    assert fact_reward(CLAIMS, checks, mode="count").reward == pytest.approx(-0.2)
+    assert fact_reward(CLAIMS, checks, right=1, wrong=0).reward == 0.0
+    assert checker_rewards(found.agreement) == pytest.approx([1 / 3, 1.0, -1 / 3])
+
+
+def test_no_claim_few_claims_and_refusals():
+    assert fact_reward([], []).reward == 0.0
+    assert fact_reward([], [], short_penalty=-0.5).reward == -0.5
+    short = fact_reward(CLAIMS[:2], [["3", "1901"]], short_penalty=-0.5)
+    assert (short.reward, short.is_short) == (-0.5, True)
+    assert fact_reward(CLAIMS, [["3", "1901", "7"]], short_penalty=-0.5).reward == 0.0
+    refused = [("q1", "Cannot answer"), ("q2", "3")]
+    found = fact_reward(refused, [{1: "Cannot answer", 2: "3"}])
+    assert (found.claims, found.dropped, found.reward) == (1, (0,), 0.0)
+    assert fact_reward(refused, [{1: "Cannot answer", 2: "3"}], refusals="keep").claims == 2
+
+
+def test_an_even_split_is_faulty_and_count_stops_at_thirteen():
+    assert fact_reward([("q", "3")], [{1: "3"}, {1: "4"}]).faulty == (0,)
+    many = [(f"q{n}", "1") for n in range(20)]
+    assert fact_reward(many, [{}], mode="count").reward == pytest.approx(-1.3)
+
+
+def test_samples_may_come_in_several_shapes():
+    whole = fact_reward(CLAIMS, [{1: "3", 2: "1901", 3: "7"}])
+    text = "1. a [Answer: 3]\n2. b [Answer: 1901]\n3. c [Answer: 7]"
+    for checks in (["3", "1901", "7"], [["3", "1901", "7"]], [text], text, {"1": "3", "2": "1901", "3": "7"}):
+        assert fact_reward(CLAIMS, checks) == whole
+    tables = [{"question": q, "answer": a} for q, a in CLAIMS]
+    assert fact_reward(tables, [text]) == whole
+
+
+@pytest.mark.parametrize(
+    ("claims", "checks", "says"),
+    [
+        ([("q", "3")], [], "checks: got none for 1 claims"),
+        ([("q", math.nan)], [{}], "claims: item 0"),
+        (["q"], [{}], "claims: item 0"),
+        ([("q", "3")], [{1: math.nan}], "checks: item 0"),
+        ([("q", "3")], [{"one": "3"}], "checks: item 0"),
+    ],
+)
+def test_bad_claims_and_checks_are_refused(claims, checks, says):
+    with pytest.raises(ArgumentError, match=says):
+        fact_reward(claims, checks)
+
+
+VOTES = st.integers(1, 5).flatmap(
+    lambda count: st.lists(
+        st.lists(st.sampled_from([1, -1]), min_size=count, max_size=count), min_size=1, max_size=7
+    )
+)
+
+
+@given(VOTES, st.randoms(use_true_random=False))
+def test_zero_tolerance_is_never_above_the_error_rate_and_order_changes_nothing(rows, rng):
+    count = len(rows[0])
+    both = [reward_of_votes(rows, range(count), mode=mode).reward for mode in ("ztr", "err")]
+    assert both[0] <= both[1]
+    assert both[0] == (-1.0 if both[1] < 0 else 0.0)
+    if count == 1:
+        assert both[0] == both[1]
+    order = rng.sample(range(count), count)
+    mixed = [[row[n] for n in order] for row in rng.sample(rows, len(rows))]
+    assert [reward_of_votes(mixed, range(count), mode=m).reward for m in ("ztr", "err")] == both
+    assert sorted(checker_rewards(mixed)) == pytest.approx(sorted(checker_rewards(rows)))
+    assert all(-1 <= value <= 1 for value in checker_rewards(rows))
+
+
+@given(st.lists(st.sampled_from([1, -1]), min_size=1, max_size=6))
+def test_one_checker_has_no_vote(row):
+    found = reward_of_votes([row], range(len(row)), mode="err")
+    assert found.faulty == tuple(n for n, bit in enumerate(row) if bit < 0)
+
+
+def test_the_scalars_shift_nothing_with_a_group_baseline_but_do_with_gae():
+    groups = [0, 0, 0, 0]
+    low, high = ([[v] for v in values] for values in ((-1.0, 0.0, 0.0, -1.0), (0.0, 1.0, 1.0, 0.0)))
+    assert grpo_advantage(low, groups).tolist() == pytest.approx(grpo_advantage(high, groups).tolist())
+    mask = [[1, 1, 1, 0]]
+    found = [
+        gae(terminal_rewards([value], mask), [[0.0] * 4], mask, gamma=0.998, lam=1.0).advantages
+        for value in (-1.0, 0.0)
+    ]
+    assert found[0].tolist() != found[1].tolist()
+    assert found[1].abs().sum() == 0
+    assert found[0][0].tolist() == pytest.approx([-(0.998**2), -0.998, -1.0, 0.0])
+
+
+def test_a_reward_on_padding_would_be_lost_and_is_put_on_the_last_trained_token():
+    mask = [[1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 1, 0]]
+    placed = terminal_rewards([-1.0, -1.0, -1.0], mask)
+    assert placed.tolist() == [[0, -1, 0, 0], [0, 0, 0, -1], [0, 0, -1, 0]]
+    values = [[0.0] * 4] * 3
+    lost = gae([[0, 0, 0, -1.0]] * 3, values, mask, gamma=1.0, lam=1.0).advantages
+    assert lost[0].abs().sum() == 0 and lost[1].abs().sum() > 0
+    kept = gae(placed, values, mask, gamma=1.0, lam=1.0).advantages
+    assert all(row.abs().sum() > 0 for row in kept)
+
+
+WORDS = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=40)
+
+
+@given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4), WORDS, st.integers(0, 2**60))
+def test_the_checkers_prompt_is_a_function_of_documents_and_questions(documents, questions, query, tag):
+    """Whatever the answer says, the prompt is the same text; a tag of the answer is never in it."""
+    secret = f"secret{tag}answer"
+    claims = [Claim(question, f"{secret}{n}") for n, question in enumerate(questions)]
+    found = checker_messages(documents, [claim.question for claim in claims])
+    assert secret not in "".join(message.text for message in found)
+    proposed = proposer_messages(query, secret)
+    assert secret in proposed[0].text
+    assert not any(passages([d]) in proposed[0].text for d in documents if len(d) > 20)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=3))
+def test_no_document_begins_a_line_of_the_prompt(documents):
+    """Line ends of every kind are blanks: a document cannot write a heading or a further question."""
+    lines = passages(documents).splitlines()
+    assert len(lines) == len(documents)
+    assert all(line.startswith(f"[{n}] ") for n, line in enumerate(lines, start=1))
