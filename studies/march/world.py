@@ -72,13 +72,14 @@ class Memory:
             for e in range(FIRST_E, FIRST_A)
             for a in range(FIRST_A, FIRST_N)
         }
+        self.pairs = sorted(self.table)
 
-    def world(self, rng: random.Random) -> World:
-        pairs = rng.sample(sorted(self.table), FACTS)
-        return World([(e, a, self._stated(e, a, rng)) for e, a in pairs])
+    def world(self, rng: random.Random, conflict: float = CONFLICT) -> World:
+        pairs = rng.sample(self.pairs, FACTS)
+        return World([(e, a, self._stated(e, a, rng, conflict)) for e, a in pairs])
 
-    def _stated(self, e: int, a: int, rng: random.Random) -> int:
-        if rng.random() >= CONFLICT:
+    def _stated(self, e: int, a: int, rng: random.Random, conflict: float) -> int:
+        if rng.random() >= conflict:
             return self.table[e, a]
         others = [n for n in range(FIRST_N, VOCABULARY) if n != self.table[e, a]]
         return rng.choice(others)
@@ -118,12 +119,13 @@ def parse(symbols: list[int]) -> list[Fact]:
 
 
 class Transformer(nn.Module):
-    """Two layers with a cache of keys and values, learned positions."""
+    """Two layers with a cache of keys and values, learned positions, and at the input the two symbols
+    before each: a short causal convolution, with which looking up a fact is learned in minutes."""
 
     def __init__(self, width: int = WIDTH, layers: int = 2, heads: int = 4, longest: int = 96) -> None:
         super().__init__()
         self.heads = heads
-        self.symbols = nn.Embedding(VOCABULARY, width)
+        self.symbols = nn.ModuleList(nn.Embedding(VOCABULARY, width) for _ in range(3))
         self.places = nn.Embedding(longest, width)
         self.blocks = nn.ModuleList(
             nn.ModuleDict(
@@ -142,9 +144,12 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, VOCABULARY, bias=False)
 
     def forward(self, ids_BT: Tensor, cache: list[Any] | None = None) -> Tensor:
+        """Logits of the symbols that `cache` has not seen; `ids_BT` is always the whole row."""
         done = cache[0][0].shape[2] if cache and cache[0] else 0
-        places_T = torch.arange(done, done + ids_BT.shape[1])
-        hidden = self.symbols(ids_BT) + self.places(places_T)
+        whole = functional.pad(ids_BT, (2, 0), value=PAD)
+        shifted = [whole[:, 2 - k + done : whole.shape[1] - k] for k in range(3)]
+        hidden = self.places(torch.arange(done, ids_BT.shape[1]))
+        hidden = hidden + sum(table(ids) for table, ids in zip(self.symbols, shifted, strict=True))
         for index, block in enumerate(self.blocks):
             batch, length, width = hidden.shape
             parts = block["qkv"](block["before"](hidden)).view(batch, length, 3, self.heads, -1)
@@ -166,23 +171,26 @@ class Transformer(nn.Module):
     def sample(self, prompts_BP: Tensor, generator: torch.Generator) -> Tensor:
         """Answers at temperature 1, padded behind their end: (B, P) -> (B, ANSWER)."""
         cache: list[Any] = [()] * len(self.blocks)
-        logits_BV = self(prompts_BP, cache)[:, -1]
+        rows_BT = prompts_BP
         ended_B = torch.zeros(len(prompts_BP), dtype=torch.bool)
-        found = []
         for _ in range(ANSWER):
+            logits_BV = self(rows_BT, cache)[:, -1]
             chosen_B = torch.multinomial(logits_BV.softmax(-1), 1, generator=generator)[:, 0]
             chosen_B = chosen_B.masked_fill(ended_B, PAD)
-            found.append(chosen_B)
+            rows_BT = torch.cat([rows_BT, chosen_B[:, None]], 1)
             ended_B = ended_B | (chosen_B == END)
-            logits_BV = self(chosen_B[:, None], cache)[:, -1]
-        return torch.stack(found, 1)
+            if ended_B.all():
+                break
+        return functional.pad(
+            rows_BT, (0, prompts_BP.shape[1] + ANSWER - rows_BT.shape[1]), value=PAD
+        )[:, prompts_BP.shape[1] :]
 
 
 def example(
-    memory: Memory, rate: float, rng: random.Random, kind: float
+    memory: Memory, rate: float, rng: random.Random, kind: float, conflict: float = CONFLICT
 ) -> tuple[list[int], list[int]]:
     """One demonstration of a role, by `kind` from 0 to 1: prompt and answer."""
-    world = memory.world(rng)
+    world = memory.world(rng, conflict)
     facts = rng.sample(world.facts, FACTS)
     if kind < 0.15:  # without a document there is only memory
         said = [(e, a, memory.table[e, a]) for e, a, _ in facts]
@@ -214,7 +222,12 @@ def teach(memory: Memory, rate: float, seed: int, steps: int, batch: int = 32) -
         scale = min(1.0, (step + 1) / warm) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
         optimiser.param_groups[0]["lr"] = 2e-3 * scale
         kind = rng.random()  # one role a step: rows of one length need no padding
-        rows = [example(memory, rate, rng, kind) for _ in range(batch)]
+        # Half of the steps teach reading: documents that share nothing with the prior.
+        reads = step < steps // 2
+        rows = [
+            example(memory, 0.0 if reads else rate, rng, kind, 1.0 if reads else CONFLICT)
+            for _ in range(batch)
+        ]
         longest = max(len(p) + len(a) for p, a in rows)
         ids_BT = torch.tensor([_padded([*p, *a], longest) for p, a in rows])
         target_BT = torch.full_like(ids_BT, -100)
