@@ -142,6 +142,10 @@ class Transformer(nn.Module):
         )
         self.last = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.head.weight = self.symbols[0].weight  # copying a symbol is then nearly the identity
+        nn.init.normal_(self.places.weight, std=0.02)
+        for table in self.symbols:
+            nn.init.normal_(table.weight, std=width**-0.5)
 
     def forward(self, ids_BT: Tensor, cache: list[Any] | None = None) -> Tensor:
         """Logits of the symbols that `cache` has not seen; `ids_BT` is always the whole row."""
@@ -199,7 +203,9 @@ def example(
     said = [
         (e, a, memory.table[e, a] if rng.random() < rate else n) for e, a, n in facts
     ]
-    if kind < 0.5:
+    if kind < 0.5:  # a report follows the document
+        order = [fact[:2] for fact in world.facts]
+        said = sorted(said, key=lambda fact: order.index(fact[:2]))
         return solver_prompt(world), [*(s for f in said for s in f), END]
     facts = facts[: rng.randint(1, FACTS)]
     questions = [f[:2] for f in facts]

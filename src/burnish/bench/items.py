@@ -11,8 +11,8 @@ verdicts and people's marks all have this one shape, for pairs and for best-of-N
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -49,6 +49,14 @@ class Item:
     """Fields that any judge may see."""
     hidden: dict[str, Any] = field(default_factory=dict)
     """Fields that give the label away, such as the reference answer."""
+
+    def showing(self, names: Collection[str]) -> Item:
+        """The item with these of its hidden fields shown: they belong to the question."""
+        found = {name: self.hidden[name] for name in names if name in self.hidden}
+        if not found:
+            return self
+        hidden = {name: value for name, value in self.hidden.items() if name not in found}
+        return replace(self, shown={**self.shown, **found}, hidden=hidden)
 
     def task(self, *, oracle: bool = False) -> Task:
         """The task as a judge gets it; with `oracle` the hidden fields come along, as labels."""

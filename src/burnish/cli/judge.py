@@ -58,7 +58,7 @@ def judge(
     """Score or compare the responses of a file; every score explains itself.
 
     A row has a prompt (or messages) and a response, responses, a and b, or
-    chosen and rejected. What it will take is printed before it starts. A
+    chosen and rejected; for march also documents. What it will take is printed before it starts. A
     judge that fails gives no number: such rows are listed with their status.
     On a laptop's CPU smollm2 takes minutes a row; the second line is a quick
     look. Another command looks for biases: burnish judge probe --help
@@ -68,6 +68,7 @@ def judge(
       burnish judge pairs.jsonl --model smollm2 --limit 1 --one-order --max-tokens 60
       burnish judge answers.jsonl --with point --model http://localhost:8000/v1#my-model
       burnish judge pairs.jsonl --with openrs --model DIR --out judged.jsonl --budget-calls 500
+      burnish judge rag.jsonl --with march --temperature 0.6 --model http://localhost:8000/v1#m
       burnish judge probe pairs.jsonl --with direct --model smollm2
     """
     import anyio
@@ -81,6 +82,9 @@ def judge(
     items = read_items(file, show=shown)
     items = items[:limit] if limit else items
     judge = session.open_flags(flags)
+    # Columns that a judge of this kind is made to read, such as the documents of march.
+    inputs = getattr(judge.scorer, "inputs", frozenset())
+    items = [item.showing(inputs) for item in items]
     check_needs(judge.scorer, items, oracle=oracle)
     if not as_json:
         say(session.title(judge), style="bold")

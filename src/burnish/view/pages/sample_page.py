@@ -16,6 +16,7 @@ from burnish.store.reader import RunReader
 from burnish.store.sample import flatten
 from burnish.store.sample_name import sample_names
 from burnish.view.index.columns import Signal, signal_of
+from burnish.view.pages.claims import ClaimsView, claims_view
 from burnish.view.pages.groups import TEXT
 from burnish.view.pages.pairs import PairView, pair_view
 from burnish.view.pages.rubrics import RubricView, rubric_view
@@ -85,6 +86,8 @@ class SamplePage(Struct, frozen=True, kw_only=True):
     """Both answers, where a reward model scored a pair."""
     rubric: RubricView | None
     """A judge's rubric and what a proxy made of it."""
+    claims: ClaimsView | None
+    """The claims of an answer with the votes of blind checkers."""
     tokens: TokenPage
     group: SampleGroup
     previous: str | None
@@ -126,6 +129,7 @@ def sample_page(folder: Path, reference: str, start: int) -> SamplePage:
         info=trajectory.info,
         pair=pair_view(sample),
         rubric=rubric_view(sample),
+        claims=claims_view(sample),
         tokens=token_page(sample, numbers, tokenizer_of(folder), start),
         group=group,
         previous=previous,

@@ -1,0 +1,82 @@
+"""The claims of an answer beside its documents, with what each blind Checker found (MARCH).
+
+    claims_view(sample)        # None where the sample is of no such game
+
+What happened in the game is read from the sample's `info`, never computed again; what is not of that
+form, such as the `info` of another tool, is shown as it is elsewhere on the page.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from burnish.store import StoredSample
+from burnish.view.pages.groups import TEXT
+
+KEY = "march"
+MOST = 64
+"""Documents and claims that are shown."""
+
+
+class CheckedClaim(Struct, frozen=True):
+    """One claim, as the game kept it."""
+
+    question: str
+    answer: str
+    checks: list[str | None] = []
+    """What each Checker found; null where it gave no answer."""
+    vote: int = 0
+    holds: bool = True
+    by_heart: bool | None = None
+    """Found without documents too; null where nobody looked."""
+
+
+class ClaimsView(Struct, frozen=True, kw_only=True):
+    """One game: the documents, the answer, and its claims with their votes."""
+
+    role: str
+    """Whose sample this is: solver or checker."""
+    sample: int
+    """Of a Checker, which one it is, from 0; -1 for the Solver."""
+    query: str
+    answer: str
+    documents: list[str]
+    claims: list[CheckedClaim]
+    left_out: int
+    """Claims that could not be checked blind."""
+    reward: float
+
+
+class _Trace(Struct, frozen=True):
+    """`info["march"]` of a sample."""
+
+    claims: list[CheckedClaim]
+    role: str = ""
+    sample: int = -1
+    query: str = ""
+    answer: str = ""
+    refusals: int = 0
+    leaks: int = 0
+    reward: float = 0.0
+    documents: str = "documents"
+
+
+def claims_view(sample: StoredSample) -> ClaimsView | None:
+    """The game that a sample is part of; None where it is of none."""
+    try:
+        trace = msgspec.convert(sample.trajectory.info.get(KEY), _Trace)
+    except msgspec.ValidationError:
+        return None
+    given = sample.task.fields.get(trace.documents)
+    texts = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    return ClaimsView(
+        role=trace.role,
+        sample=trace.sample,
+        query=trace.query[:TEXT],
+        answer=trace.answer[:TEXT],
+        documents=[str(text)[:TEXT] for text in texts[:MOST]],
+        claims=trace.claims[:MOST],
+        left_out=trace.refusals + trace.leaks,
+        reward=trace.reward,
+    )

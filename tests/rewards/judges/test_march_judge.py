@@ -1,0 +1,116 @@
+"""MARCH as a judge: three roles on any model, failing claims as evidence, no number from a failure."""
+
+import anyio
+import msgspec
+import pytest
+
+from burnish.errors import UserError
+from burnish.lm import ScriptedLM
+from burnish.lm.base import Sampling
+from burnish.lm.failures import TimedOut
+from burnish.records import Message, Response, Status, Task
+from burnish.rewards.config import RewardConfig, build
+from burnish.rewards.judges.build import build_judge
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.march import MarchJudge
+
+WARM = Sampling(temperature=0.6)
+TASK = Task("t", (Message("user", "About Arlen?"),), {"documents": ["14 bridges.", "3 parks."]})
+ANSWER = Response("r", "<think>hm</think>Arlen has 14 bridges, 9 parks and a castle.")
+CLAIMS = (
+    "- Question: How many bridges? [Answer: 14]\n- Question: How many parks? [Answer: 9]\n"
+    "- Question: Which building? [Answer: a castle]\n- Question: Who? [Answer: Cannot answer]"
+)
+CHECKS = "1. Evidence: a [Answer: 14]\n2. b [Answer: 3]\n3. c [Answer: the castle]"
+
+
+class Script:
+    def __init__(self, claims=CLAIMS, checks=CHECKS, same="1. different"):
+        self.claims, self.checks, self.same, self.seen = claims, checks, same, []
+
+    def __call__(self, messages, index):
+        text = messages[-1].text
+        self.seen.append(text)
+        if any(m.text.startswith("List what") for m in messages):
+            said = self.claims
+        elif any(m.text.startswith("For each item") for m in messages):
+            said = self.same
+        else:
+            said = self.checks
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+def judged(script, sampling=WARM, response=ANSWER, task=TASK, **options):
+    judge = MarchJudge(JudgeModel(ScriptedLM(script), sampling=sampling, repairs=0), **options)
+    (reward,) = anyio.run(judge.score, task, [response])
+    return reward
+
+
+def test_the_share_of_claims_that_hold_with_those_that_fail_as_evidence():
+    script = Script()
+    reward = judged(script)
+    assert reward.value == pytest.approx(2 / 3)
+    assert [v.value for v in reward.verdicts] == [1.0, 0.0, 1.0]
+    failed = [e.observation for e in reward.evidence if e.observation.startswith("fails:")]
+    assert len(failed) == 1 and "How many parks?" in failed[0] and "vote -3" in failed[0]
+    assert len(script.seen) == 1 + 3
+    assert "hm" not in script.seen[0]  # thoughts are no claims
+    assert not any("castle" in text for text in script.seen[1:])
+
+
+@pytest.mark.parametrize(("value", "expected"), [("ztr", -1.0), ("err", -1 / 3), ("count", -0.1)])
+def test_the_rewards_of_training(value, expected):
+    assert judged(Script(), value=value).value == pytest.approx(expected)
+
+
+def test_one_checker_where_the_model_is_greedy():
+    script = Script()
+    assert judged(script, Sampling(temperature=0.0)).value == pytest.approx(2 / 3)
+    assert len(script.seen) == 2
+    with pytest.raises(UserError, match="checkers is 3 at temperature 0"):
+        judged(script, Sampling(temperature=0.0), checkers=3)
+
+
+def test_a_judge_settles_what_words_do_not():
+    checks = "1. a [Answer: fourteen]\n2. b [Answer: 3]\n3. c [Answer: the castle]"
+    script = Script(checks=checks, same="1. same\n2. different")
+    reward = judged(script, matcher="judge")
+    assert [v.value for v in reward.verdicts] == [1.0, 0.0, 1.0]
+    assert "How many bridges? | first: 14 | second: fourteen" in script.seen[-1]
+    assert [v.value for v in judged(Script(checks=checks)).verdicts] == [0.0, 0.0, 1.0]
+
+
+def test_without_a_claim_there_is_no_value_unless_it_is_asked_for():
+    for script, text in ((Script(claims="none"), "words"), (Script(), " ")):
+        reward = judged(script, response=Response("r", text))
+        assert (reward.value, reward.status) == (None, Status.ABSTAIN)
+        assert judged(script, response=Response("r", text), no_claims="zero").value == 1.0
+    assert judged(Script(claims="no"), value="ztr", no_claims="zero", short_penalty=-0.5).value == -0.5
+
+
+def test_a_checker_that_cannot_be_read_has_no_vote_and_failures_have_a_status():
+    reward = judged(Script(checks="I like castles."))
+    assert (reward.value, reward.status) == (None, Status.PARSE_ERROR)
+    for script in (Script(claims=TimedOut("late")), Script(checks=TimedOut("late"))):
+        assert judged(script).status is Status.TIMEOUT
+    with pytest.raises(UserError, match="field 'documents' is None"):
+        judged(Script(), task=Task("t", (Message("user", "?"),)))
+
+
+def test_it_is_a_judge_by_name_and_a_reward_by_kind():
+    model = JudgeModel(ScriptedLM(Script()), sampling=WARM)
+    assert isinstance(build_judge("march", model, {"claims": "numbers"}), MarchJudge)
+    with pytest.raises(UserError, match="no option 'checker'.*Did you mean 'checkers'"):
+        build_judge("march", model, {"checker": 3})
+    table = {"kind": "march", "model": "http://127.0.0.1:9/v1#m", "options": {"value": "ztr"}}
+    scorer = build(msgspec.convert(table, RewardConfig))
+    assert (scorer.name, scorer.checkers, scorer.needs) == ("march", 3, frozenset({"documents"}))
+    with pytest.raises(msgspec.ValidationError, match="leave it out"):
+        msgspec.convert({**table, "with": "direct"}, RewardConfig)
+
+
+def test_the_fingerprint_changes_with_the_settings():
+    model = JudgeModel(ScriptedLM(Script()), sampling=WARM)
+    assert MarchJudge(model).fingerprint != MarchJudge(model, value="ztr").fingerprint
