@@ -13,6 +13,7 @@ from burnish.rollouts.base import (
     Rollout,
     RolloutSettings,
     Slot,
+    StepGame,
     roll_out,
 )
 from burnish.rollouts.env import Env, EnvRollout, Observation, ToolEnv, env_rollout
@@ -39,6 +40,7 @@ __all__ = [
     "Session",
     "SingleTurn",
     "Slot",
+    "StepGame",
     "Tool",
     "ToolEnv",
     "ToolResult",

@@ -8,7 +8,7 @@ bug end the run.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -187,6 +187,51 @@ Play = Callable[[Task, Players], Awaitable[None]]
 """One rollout of a task, on the sessions of its players."""
 
 
+class StepGame:
+    """A rollout that plays all tasks of a step as one game, and may remember earlier steps.
+
+    Where tasks need each other (documents of another rollout as noise, a pool of earlier questions),
+    subclass this and name the class: `[rollout] kind = "function", path = "my_game.py:MyGame"`. It is
+    made once, with the settings of the rollout, the folder where files are looked up, and `options`.
+    `play_step` must follow from its arguments and from `state` alone. `remember` moves the state when
+    a step is done, from its trajectories alone, so that a step which is read back after a crash
+    leaves the same state as one that was played.
+    """
+
+    spare: int = 0
+    """Tasks that come next in the data, for each task of the step, that `play_step` may draw on."""
+
+    async def play_step(
+        self, slots: Sequence[Slot], spare: Sequence[Task], lm: LM, sampling: Sampling, seed: int
+    ) -> list[list[Trajectory]]:
+        """All trajectories of each slot; `roll_out` plays one phase for all slots at once.
+
+        A trajectory's group is its task's id and what follows it: `TASK.solver`, `TASK.solver.1`.
+        """
+        raise NotImplementedError
+
+    def remember(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
+        """Note a finished step; gives its metrics."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, JSON-able."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's `state()`."""
+
+    def evaluation(self) -> Rollout:
+        """The rollout with which held-out tasks are evaluated, one by one."""
+        return self
+
+    async def __call__(self, task: Task, players: Players) -> list[Trajectory]:
+        """The game with one task alone."""
+        sampling = players.sampling
+        (played,) = await self.play_step([(0, task)], (), players.lm, sampling, sampling.seed)
+        return played
+
+
 class Rounds:
     """Samples the rollouts of a step together, turn by turn.
 
@@ -318,12 +363,20 @@ Slot = tuple[int, Task]
 
 
 async def roll_out(
-    slots: Sequence[Slot], lm: LM, sampling: Sampling, rollout: Rollout, seed: int
+    slots: Sequence[Slot],
+    lm: LM,
+    sampling: Sampling,
+    rollout: Rollout,
+    seed: int,
+    spare: Sequence[Task] = (),
 ) -> list[list[Trajectory]]:
     """Run every task's rollout at once; results in the order of the slots.
 
     A task's seed comes from the step's seed and its slot, so company and timing change nothing.
+    A `StepGame` plays the slots together, and may draw on `spare` tasks.
     """
+    if isinstance(rollout, StepGame):
+        return await rollout.play_step(slots, spare, lm, sampling, seed)
     # Calls to a server do not meet in a batch, so nobody waits for anybody there.
     meets = renderer_of(lm) is not None and not getattr(lm, "is_remote", False)
     rounds = Rounds() if meets else None

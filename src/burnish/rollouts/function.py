@@ -16,12 +16,13 @@
 Every role that a session was opened for is a trajectory with its own baseline group, (task,
 role). What the function returns is kept in each role's `info`; the reward `env` reads `rewards`
 from there. Where one role speaks several times (`players.branch`), each session's own `info` is
-filled by hand. An exception fails the rollout, not the run.
+filled by hand. An exception fails the rollout, not the run. Where the tasks of a step need each
+other, `path` names a class: see `StepGame`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,11 +30,18 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from burnish.errors import RolloutError
+from burnish.errors import RolloutError, UserError
 from burnish.records import Task
-from burnish.rollouts.base import MultiTurnSettings, Players, Rollout, foreign, play_all
+from burnish.rollouts.base import (
+    MultiTurnSettings,
+    Players,
+    Rollout,
+    StepGame,
+    foreign,
+    play_all,
+)
 from burnish.rollouts.env import checked_rewards
-from burnish.source import find_function
+from burnish.source import describe, find_function
 
 
 class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="function"):
@@ -46,12 +54,11 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
     evaluation_options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Arguments that differ where held-out tasks are evaluated."""
 
-    def build_evaluation(self, root: Path = Path()) -> Rollout:
-        options = {**self.options, **self.evaluation_options}
-        return msgspec.structs.replace(self, options=options).build(root)
-
     def build(self, root: Path = Path()) -> Rollout:
-        function = partial(find_function(self.path, "rollout", root), **self.options)
+        found = find_function(self.path, "rollout", root)
+        if isinstance(found, type) and issubclass(found, StepGame):
+            return self._game(found, root)
+        function = partial(found, **self.options)
 
         async def play(task: Task, players: Players) -> None:
             with foreign(f"rollout function '{self.path}'"):
@@ -64,6 +71,19 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
                 session.info = own | by_role.get(session.role, {})
 
         return partial(play_all, play=play, settings=self)
+
+    def build_evaluation(self, root: Path = Path()) -> Rollout:
+        options = {**self.options, **self.evaluation_options}
+        rollout = msgspec.structs.replace(self, options=options).build(root)
+        return rollout.evaluation() if isinstance(rollout, StepGame) else rollout
+
+    def _game(self, kind: Callable[..., StepGame], root: Path) -> StepGame:
+        try:
+            return kind(self, root, **self.options)
+        except UserError:
+            raise
+        except Exception as error:  # boundary: a game may be foreign code
+            raise UserError(f"the game '{self.path}' cannot be made: {describe(error)}.") from error
 
 
 def _by_role(path: str, found: Any) -> Mapping[str, dict[str, Any]]:

@@ -25,7 +25,7 @@ from burnish.policy.recipe import Recipe
 from burnish.records import Finish, Reward, Status, Task, Trajectory
 from burnish.rewards.combine import Weighted
 from burnish.rewards.scorer import score_groups
-from burnish.rollouts import Rollout, RolloutConfig, Slot, roll_out
+from burnish.rollouts import Rollout, RolloutConfig, Slot, StepGame, roll_out
 from burnish.training.data import Cursor
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
@@ -130,6 +130,11 @@ class RolloutCollector:
     send_again: Callable[[], Awaitable[None]] = _nothing
     """Gives the sampler the trainer's weights once more."""
 
+    @property
+    def game(self) -> StepGame | None:
+        """The rollout, where it plays the tasks of a step as one game."""
+        return self.rollout if isinstance(self.rollout, StepGame) else None
+
     def collect(self, step: int, cursor: Cursor, seed: int, version: int) -> Collected:
         """Sample and score until the step is full; moves the cursor past every task it used."""
         select = self.recipe.select
@@ -145,7 +150,8 @@ class RolloutCollector:
         for _ in range(rounds):
             slots = list(enumerate(cursor.take(missing), start=tried))
             tried += len(slots)
-            played = self._sample_and_score(step, slots, seed, version, clock)
+            spare = cursor.peek(missing * self.game.spare) if self.game else []
+            played = self._sample_and_score(step, slots, seed, version, clock, spare=spare)
             if self.recipe.needs_greedy:
                 greedy += self._greedy(step, slots, seed, version, clock)
             scored = [s for s in played if s.trajectory.status is Status.OK]
@@ -204,6 +210,7 @@ class RolloutCollector:
         clock: Clock,
         sampling: Sampling | None = None,
         ending: str = "",
+        spare: Sequence[Task] = (),
     ) -> list[Scored]:
         """This process's share of the slots, scored; then everybody's, in slot order.
 
@@ -211,8 +218,9 @@ class RolloutCollector:
         """
         mine = self.world.share(slots)
         how = sampling or self.config.sampling
+        own_spare = self.world.share(list(spare))
         work = functools.partial(
-            self._roll_and_score, step, mine, seed, version, clock, how, ending
+            self._roll_and_score, step, mine, seed, version, clock, how, ending, own_spare
         )
         own = self.loop.run(work)
         return [scored for group in self.world.gather(own, len(slots)) for scored in group]
@@ -226,9 +234,10 @@ class RolloutCollector:
         clock: Clock,
         sampling: Sampling,
         ending: str,
+        spare: Sequence[Task],
     ) -> list[list[Scored]]:
         start = time.perf_counter()
-        groups = await self._roll_fresh(step, slots, seed, version, sampling, ending)
+        groups = await self._roll_fresh(step, slots, seed, version, sampling, ending, spare)
         clock.rollout_s += time.perf_counter() - start
         self._check_tokens(groups)
         start = time.perf_counter()
@@ -247,6 +256,7 @@ class RolloutCollector:
         version: int,
         sampling: Sampling,
         ending: str,
+        spare: Sequence[Task],
     ) -> list[list[Trajectory]]:
         """The rollouts of each slot. Those by weights that are too old are sampled once more.
 
@@ -254,7 +264,7 @@ class RolloutCollector:
         """
 
         async def roll(some: list[Slot]) -> list[list[Trajectory]]:
-            rolled = await roll_out(some, self.lm, sampling, self.rollout, seed)
+            rolled = await roll_out(some, self.lm, sampling, self.rollout, seed, spare)
             return [
                 [_stamp(t, f"{step}.{slot}", ending, i, version) for i, t in enumerate(group)]
                 for (slot, _), group in zip(some, rolled, strict=True)

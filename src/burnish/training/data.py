@@ -88,6 +88,14 @@ class Cursor:
                 self._ahead[position] = self.tasks.train(position)
                 self.length_of(self._ahead[position])
 
+    def peek(self, count: int) -> list[Task]:
+        """The tasks that `take(count)` would give; nothing moves."""
+        begun = self.position
+        try:
+            return self.take(count)
+        finally:
+            self.position = begun
+
     def take(self, count: int) -> list[Task]:
         """The next `count` tasks that fit."""
         taken: list[Task] = []

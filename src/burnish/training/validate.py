@@ -113,7 +113,8 @@ def check_recipe(config: Config, rewards: Sequence[str]) -> None:
             )
     _check_steps(config)
     alone = BatchNormalise | GeneralisedAdvantage | GreedyBaseline | Raw | Function
-    if config.rollout.samples == 1 and not isinstance(recipe.advantage, alone):
+    compares = getattr(recipe.advantage, "singletons", "zero") == "zero"
+    if config.rollout.samples == 1 and compares and not isinstance(recipe.advantage, alone):
         kind = recipe.advantage.__struct_config__.tag
         raise UserError(
             f"rollout.samples is 1, and policy.advantage '{kind}' compares the answers to one prompt "

@@ -298,6 +298,7 @@ class PolicyAlgorithm(PolicyUpdate):
         bonus = {"loss/entropy/coefficient": self.entropy_coefficient(values)}
         values = self._measure_entropy(values, measured.get("policy/entropy"))
         self.computer.remember(values)
+        remembered = self._remember(step, collected)
         useful, groups = useful_groups(values, sampled.rewards.groups_B)
         self.useless_streak = 0 if useful else self.useless_streak + 1
         if self.setup.world.is_main:
@@ -319,6 +320,7 @@ class PolicyAlgorithm(PolicyUpdate):
                 **{name: value for name, value in bonus.items() if value is not None},
                 **self.overlap,
                 **batch.balance,
+                **remembered,
                 "groups/useful": float(useful),
                 "groups/total": float(groups),
                 "groups/tried": float(collected.groups_tried),
@@ -327,6 +329,14 @@ class PolicyAlgorithm(PolicyUpdate):
             is_reread=sampled.is_reread,
             stop=useless(self.useless_streak, limit, run),
         )
+
+    def _remember(self, step: int, collected: Collected) -> dict[str, float]:
+        """Let a game note the step, in the order of its slots; its metrics."""
+        if self.collector.game is None:
+            return {}
+        played = [scored.trajectory for scored in (*collected.kept, *collected.dropped)]
+        played.sort(key=lambda t: [int(number) for number in t.id.split(".")])
+        return dict(self.collector.game.remember(step, played))
 
     def _measure_entropy(self, values: Advantages, entropy: float | None) -> Advantages:
         """Move the coefficient of `adaptive_entropy`; a step without an update measures nothing."""
@@ -443,6 +453,8 @@ class PolicyAlgorithm(PolicyUpdate):
             "useless_streak": self.useless_streak,
             "curriculum": msgspec.to_builtins(self.curriculum_state),
         }
+        if self.collector.game is not None:
+            values["game"] = self.collector.game.state()
         # The optimiser's file has the head too; a replay reads only this one.
         head = {name: weight.detach() for name, weight in self.parameters()}
         critic = self.critic.state() if self.critic else {}
@@ -452,6 +464,8 @@ class PolicyAlgorithm(PolicyUpdate):
         self.cursor.position = state.values["cursor"]
         self.useless_streak = state.values["useless_streak"]
         self.curriculum_state = msgspec.convert(state.values["curriculum"], CurriculumState)
+        if self.collector.game is not None:
+            self.collector.game.restore(state.values.get("game", {}))
         self.computer.state = PolicyState.from_tensors(state.tensors)
         with torch.no_grad():
             for name, weight in self.parameters():
