@@ -1,8 +1,8 @@
 """Advantage `sum_then_normalise`: add the rewards, then normalise the sum in its group.
 
 GRPO (arXiv 2402.03300); without the standard deviation Dr.GRPO (arXiv 2503.20783). Where we differ
-from the common code: constant groups are found by range, a group of one gets 0, and missing rewards
-leave the statistics (see `groups`).
+from the common code: constant groups are found by range, a group of one gets 0 unless `singletons` says
+otherwise, and missing rewards leave the statistics (see `groups`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from burnish.policy.groups import (
     as_groups,
     centre,
     check_statistics,
+    group_sum,
     per_reward_advantages,
     standardise,
     weighted_sum,
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.policy.batch import RewardBatch
-    from burnish.policy.groups import GroupLabels
+    from burnish.policy.groups import GroupLabels, Groups
     from burnish.tensors import Numbers
 
 SCALES = ("group_std", "batch_std", "none")
+SINGLETONS = ("zero", "raw", "batch_mean")
 
 
 class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
@@ -45,6 +47,9 @@ class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
     """Added to the deviation."""
     ddof: Literal[0, 1] = 1
     """1 divides the squares by n - 1, 0 by n."""
+    singletons: Literal["zero", "raw", "batch_mean"] = "zero"
+    """Advantage of a group of one: 0, its reward (REINFORCE, as a proposer of self-play has it), or
+    its reward less the mean over all groups of one."""
 
     def check(self) -> None:
         require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
@@ -53,7 +58,14 @@ class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
         """Advantages of the rollouts that have every reward."""
         total_B = weighted_sum(batch.rewards_BK, batch.weights_K)
         return Estimate(
-            grpo_advantage(total_B, batch.groups_B, self.scale, self.eps, self.ddof),
+            grpo_advantage(
+                total_B,
+                batch.groups_B,
+                self.scale,
+                self.eps,
+                self.ddof,
+                singletons=self.singletons,
+            ),
             per_reward_advantages(batch.rewards_BK, batch.groups_B, self.eps, self.ddof),
             ~total_B.isnan(),
         )
@@ -67,17 +79,34 @@ def grpo_advantage(
     ddof: int = 1,
     *,
     weights: Numbers | None = None,
+    singletons: Literal["zero", "raw", "batch_mean"] = "zero",
 ) -> Tensor:
     """The summed reward, centred in its group and scaled: (B,) or (B, K) -> (B,).
 
     `group_std` divides by the deviation of the group, `batch_std` by that of the summed rewards of
     the whole batch, each plus `eps`; `none` only centres. A rollout that lacks a reward of non-zero
     weight has no sum: it leaves the statistics and gets 0.
+
+    A group with one present reward gets 0; with `singletons` `raw` it keeps its reward, with
+    `batch_mean` its reward less the mean over all such groups.
     """
-    eps, ddof = check_statistics(eps, ddof)
-    as_word("scale", scale, SCALES)
+    as_word("singletons", singletons, SINGLETONS)
     total_B1 = weighted_sum(rewards, weights)[:, None]
     numbered = as_groups(groups, total_B1)
+    values_B = _normalised(total_B1, numbered, scale, eps, ddof)
+    if singletons == "zero":
+        return values_B
+    present_B1 = ~total_B1.isnan()
+    alone_B = (present_B1 & (group_sum(present_B1.to(total_B1), numbered) == 1))[:, 0]
+    own_B = total_B1[:, 0]
+    if singletons == "batch_mean" and alone_B.any():
+        own_B = own_B - own_B[alone_B].mean()
+    return torch.where(alone_B, own_B, values_B)
+
+
+def _normalised(total_B1: Tensor, numbered: Groups, scale: str, eps: float, ddof: int) -> Tensor:
+    eps, ddof = check_statistics(eps, ddof)
+    as_word("scale", scale, SCALES)
     if scale == "group_std":
         return standardise(total_B1, numbered, eps=eps, ddof=ddof)[:, 0]
     centred_B = centre(total_B1, numbered)[:, 0]
