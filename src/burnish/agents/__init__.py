@@ -1,4 +1,4 @@
-"""Games made of roles: several players of one model, each with its own view, trained together.
+"""Games made of roles on sessions, tools and the common trainer: one folder a method.
 
-One folder a method. What a reward or a loss needs of a method lives in the rooms to the left.
+What a reward or a loss needs of a method lives in the rooms to the left.
 """

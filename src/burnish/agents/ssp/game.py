@@ -1,0 +1,376 @@
+"""Search self-play as a game of the common trainer: propose, check, complete, solve, score.
+
+    [rollout]
+    kind = "function"
+    path = "burnish.agents.ssp.game:SearchSelfPlay"
+    samples = 5                                   # attempts of the solver at a question
+    options = { corpus = "burnish.agents.ssp.world:corpus", reader = "code" }
+
+A task is an answer (`answer`, a text or a list of aliases) with the proposer's prompt as its messages;
+for an evaluation it also has a `question`. A step plays all proposers, checks their questions, fills
+the places of invalid ones, and plays all solvers. Both roles are trajectories of one step, so the
+trainer scores them together, before any update. A solver's group is its question; a proposer is a
+group of one (`policy.advantage.singletons = "raw"`). What the step learned about questions goes into
+the pool when it is done, from the trajectories alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from burnish.agents.ssp.pool import Filled, QuestionPool, complete, question_id
+from burnish.agents.ssp.proposals import Proposed, Verifier
+from burnish.agents.ssp.report import step_metrics
+from burnish.agents.ssp.rules import (
+    ANSWER,
+    QUESTION,
+    as_golds,
+    dynamic_filter,
+    extract_answer,
+    proposer_reward,
+    rule_filter,
+    solver_score,
+    success_rate,
+    tag_penalty,
+)
+from burnish.agents.ssp.searching import Searcher, play_searching, solver_messages
+from burnish.agents.ssp.settings import REWARD, SelfPlay
+from burnish.concurrency import gather
+from burnish.errors import UserError
+from burnish.lm.base import LM, Sampling
+from burnish.records import Status, Task, Trajectory
+from burnish.rollouts.base import (
+    MultiTurnSettings,
+    Players,
+    Rollout,
+    Slot,
+    StepGame,
+    play_all,
+    roll_out,
+)
+from burnish.seeds import derive
+from burnish.source import find_function
+from burnish.tools.search import Retriever
+
+logger = logging.getLogger(__name__)
+
+
+class SearchSelfPlay(StepGame):
+    """Proposer and solver on one corpus."""
+
+    def __init__(self, settings: MultiTurnSettings, root: Path = Path(), **options: Any) -> None:
+        try:
+            self.options = msgspec.convert(options, SelfPlay)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise UserError(f"rollout.options of search self-play: {error}.") from None
+        own, self.settings = self.options, settings
+        retriever = find_function(own.corpus, "corpus", root)(**own.corpus_options)
+        if not isinstance(retriever, Retriever):
+            raise UserError(
+                f"corpus '{own.corpus}' gave {type(retriever).__name__}; expected something with "
+                "search(query, limit)."
+            )
+        self.searcher = Searcher(retriever, own.top_k)
+        self.verifier = Verifier(own, root)
+        self.pool = QuestionPool(
+            own.reset_every if own.strategy == "periodic" else 0, own.keep_ratio
+        )
+        self.spare = own.retries if own.strategy == "resample" and own.mode == "game" else 0
+        if own.invalid_reward < 0:
+            logger.warning(
+                "invalid_reward is %g: a penalty for invalid questions collapsed the valid rate in "
+                "the paper; 0 is the usual value.",
+                own.invalid_reward,
+            )
+
+    # --- a step
+
+    async def play_step(
+        self, slots: Sequence[Slot], spare: Sequence[Task], lm: LM, sampling: Sampling, seed: int
+    ) -> list[list[Trajectory]]:
+        """Propose, check, complete, solve, score."""
+        if self.options.mode == "solver":
+            return await self._solve_given(slots, lm, sampling, seed)
+        proposals = await self._propose(slots, lm, sampling, seed, retry=0)
+        for retry in range(1, 1 + self.spare):
+            empty = [
+                slot for slot, _ in slots if not any(p.valid for p in proposals if p.slot == slot)
+            ]
+            if not empty or not spare:
+                break
+            again = list(zip(empty, spare, strict=False))
+            spare = spare[len(again) :]
+            proposals += await self._propose(again, lm, sampling, seed, retry, proposals)
+        units = self._units(slots, proposals)
+        filled = complete(
+            [self._question_of(unit) for unit in units],
+            [number for number, _, _ in units],
+            self.pool,
+            self.options.strategy,
+            self.options.ceiling,
+            seed,
+        )
+        solved = await self._solve(units, filled, dict(slots), lm, sampling, seed)
+        return self._with_rewards(slots, proposals, units, solved)
+
+    async def _propose(
+        self,
+        slots: Sequence[Slot],
+        lm: LM,
+        sampling: Sampling,
+        seed: int,
+        retry: int,
+        earlier: Sequence[Proposed] = (),
+    ) -> list[Proposed]:
+        """One proposer's conversation for each slot and sample, filtered and read back."""
+        how = msgspec.structs.replace(sampling, n=self.options.proposer_samples)
+        play = partial(play_all, play=self._play_proposer, settings=self.settings)
+        rolled = await roll_out(slots, lm, how, play, derive(seed, "propose", retry))
+        proposals = []
+        for (slot, task), group in zip(slots, rolled, strict=True):
+            golds = as_golds(f"task {task.id}: field 'answer'", task.fields.get("answer"))
+            for index, trajectory in enumerate(group):
+                ending = f".retry{retry}" if retry else ""
+                named = msgspec.structs.replace(
+                    trajectory, role="proposer", group=f"{trajectory.task_id}.proposer{ending}"
+                )
+                found = rule_filter(named, golds, self.options.rules) if named.info else None
+                proposals.append(Proposed(slot, index, retry, golds, named, found))
+        await self.verifier.check(
+            proposals, [*earlier, *proposals], lm, derive(seed, "check", retry)
+        )
+        return proposals
+
+    async def _play_proposer(self, task: Task, players: Players) -> None:
+        session = players.session(task.messages, role="proposer")
+        await play_searching(players, session, self.searcher, QUESTION)
+
+    def _units(
+        self, slots: Sequence[Slot], proposals: Sequence[Proposed]
+    ) -> list[tuple[int, int, Proposed | None]]:
+        """Places for questions: number, slot, and the proposal whose question stands there."""
+        count = self.options.proposer_samples
+        units: list[tuple[int, int, Proposed | None]] = []
+        for slot, _ in slots:
+            own = [p for p in proposals if p.slot == slot]
+            late = next((p for p in own if p.retry and p.valid), None)
+            for index in range(count):
+                first = next((p for p in own if not p.retry and p.index == index), None)
+                chosen = first if first is None or first.valid or late is None else late
+                units.append((slot * count + index, slot, chosen))
+        return units
+
+    def _question_of(self, unit: tuple[int, int, Proposed | None]) -> Filled | None:
+        proposal = unit[2]
+        if proposal is None or not proposal.valid or proposal.found is None:
+            return None
+        return Filled(proposal.found.question, tuple(proposal.golds), "proposed")
+
+    async def _solve(
+        self,
+        units: Sequence[tuple[int, int, Proposed | None]],
+        filled: Sequence[Filled | None],
+        tasks: Mapping[int, Task],
+        lm: LM,
+        sampling: Sampling,
+        seed: int,
+    ) -> dict[int, list[Trajectory]]:
+        """Scored attempts by the unit's number; a unit without a question has none."""
+        asked: list[Slot] = []
+        about: dict[int, dict[str, Any]] = {}
+        for (number, slot, _), question in zip(units, filled, strict=True):
+            if question is None:
+                continue
+            answer = list(question.answer)
+            fields = {"question": question.question, "answer": answer}
+            messages = tuple(solver_messages(question.question))
+            asked.append((number, Task(tasks[slot].id, messages, fields)))
+            about[number] = {
+                **fields,
+                "id": question_id(question.question, answer),
+                "origin": question.origin,
+                "is_above": question.is_above,
+            }
+        return await self._attempts(asked, about, lm, sampling, seed)
+
+    async def _attempts(
+        self,
+        asked: Sequence[Slot],
+        about: Mapping[int, dict[str, Any]],
+        lm: LM,
+        sampling: Sampling,
+        seed: int,
+    ) -> dict[int, list[Trajectory]]:
+        if not asked:
+            return {}
+        play = partial(play_all, play=self._play_solver, settings=self.settings)
+        rolled = await roll_out(asked, lm, sampling, play, derive(seed, "solve"))
+        calls = [
+            partial(self._scored, trajectory, about[number])
+            for (number, _), group in zip(asked, rolled, strict=True)
+            for trajectory in group
+        ]
+        scored = iter(await gather(calls))
+        return {
+            number: [next(scored) for _ in group]
+            for (number, _), group in zip(asked, rolled, strict=True)
+        }
+
+    async def _play_solver(self, task: Task, players: Players) -> None:
+        session = players.session(task.messages, role="solver")
+        await play_searching(players, session, self.searcher, ANSWER)
+
+    async def _scored(self, trajectory: Trajectory, about: Mapping[str, Any]) -> Trajectory:
+        """An attempt with its score; one that no judge could decide has none."""
+        said = "\n".join(m.text for m in trajectory.messages if m.role == "assistant")
+        facts: dict[str, Any] = {**about, "judge_calls": 0, "cost_usd": 0.0}
+        score: float | None = None
+        if trajectory.status is Status.OK:
+            score = solver_score(said, about["answer"])
+            answer = extract_answer(said)
+            if score == 0.0 and answer is not None and self.verifier.judge is not None:
+                verdict = await self.verifier.same_answer(
+                    about["question"], answer, about["answer"]
+                )
+                facts |= {"judge_calls": verdict.calls, "cost_usd": verdict.cost_usd}
+                score = None if verdict.said is None else verdict.said * tag_penalty(said)
+        facts["score"] = score
+        return msgspec.structs.replace(
+            trajectory, role="solver", info={**trajectory.info, "ssp": facts}
+        )
+
+    def _with_rewards(
+        self,
+        slots: Sequence[Slot],
+        proposals: Sequence[Proposed],
+        units: Sequence[tuple[int, int, Proposed | None]],
+        solved: Mapping[int, Sequence[Trajectory]],
+    ) -> list[list[Trajectory]]:
+        """The trajectories of each slot with their rewards, proposers first."""
+        played = {slot: list[Trajectory]() for slot, _ in slots}
+        scores = {n: [t.info["ssp"]["score"] for t in own] for n, own in solved.items()}
+        scores_of = {
+            id(proposal): scores[number]
+            for number, _, proposal in units
+            if proposal is not None and proposal.valid and number in scores
+        }
+        earned = [self._proposer_reward(p, scores_of.get(id(p), [None])) for p in proposals]
+        flat = self._flat(proposals, earned)
+        for proposal, reward in zip(proposals, earned, strict=True):
+            rate = success_rate(scores_of.get(id(proposal), []))
+            facts = {**proposal.facts, "success": rate, "reward": reward}
+            given = None if id(proposal) in flat else reward
+            played[proposal.slot].append(self._paid(proposal.trajectory, facts, "proposer", given))
+        for number, slot, proposal in units:
+            is_flat = proposal is not None and id(proposal) in flat
+            for trajectory in solved.get(number, ()):
+                facts = {**trajectory.info["ssp"], "success": success_rate(scores[number])}
+                group = f"{trajectory.task_id}.solver"
+                if self.options.proposer_samples > 1:
+                    group += f".{number % self.options.proposer_samples}"
+                named = msgspec.structs.replace(trajectory, group=group)
+                given = None if is_flat else facts["score"]
+                played[slot].append(self._paid(named, facts, "solver", given))
+        return [played[slot] for slot, _ in slots]
+
+    def _proposer_reward(self, proposal: Proposed, scores: Sequence[float | None]) -> float | None:
+        own = self.options
+        if proposal.trajectory.status is not Status.OK:
+            return None
+        found: float | None = proposer_reward(
+            scores,
+            own.reward_type,
+            valid=proposal.valid,
+            invalid_reward=own.invalid_reward,
+            left=own.left,
+            right=own.right,
+        )
+        return found
+
+    def _flat(self, proposals: Sequence[Proposed], earned: Sequence[float | None]) -> set[int]:
+        """Proposals that `drop_flat` leaves out."""
+        known = [(p, r) for p, r in zip(proposals, earned, strict=True) if r is not None]
+        if not self.options.drop_flat or not known:
+            return set()
+        groups = [f"{p.slot}/{p.retry}" for p, _ in known]
+        kept = set(dynamic_filter([r for _, r in known], groups, 1).proposer)
+        return {id(p) for place, (p, _) in enumerate(known) if place not in kept}
+
+    def _paid(
+        self, trajectory: Trajectory, facts: Mapping[str, Any], role: str, value: float | None
+    ) -> Trajectory:
+        """The trajectory with its facts and, where it has one, its reward."""
+        info = {**trajectory.info, "ssp": dict(facts)}
+        if value is not None:
+            info["rewards"] = {REWARD: value if role in self.options.train else 0.0}
+        return msgspec.structs.replace(trajectory, info=info)
+
+    # --- questions that are given
+
+    async def _solve_given(
+        self, slots: Sequence[Slot], lm: LM, sampling: Sampling, seed: int
+    ) -> list[list[Trajectory]]:
+        """Solve each task's own question; the same seeds and groups as any rollout has."""
+        play = partial(play_all, play=self._play_given, settings=self.settings)
+        rolled = await roll_out(slots, lm, sampling, play, seed)
+        calls = [
+            partial(self._scored_given, task, trajectory)
+            for (_, task), group in zip(slots, rolled, strict=True)
+            for trajectory in group
+        ]
+        scored = iter(await gather(calls))
+        return [[next(scored) for _ in group] for group in rolled]
+
+    async def _play_given(self, task: Task, players: Players) -> None:
+        asked = task.fields.get("question")
+        if not isinstance(asked, str) or not asked.strip():
+            raise UserError(f"task {task.id} has no text in field 'question'; a solver needs one.")
+        session = players.session(solver_messages(asked), role="solver")
+        await play_searching(players, session, self.searcher, ANSWER)
+
+    async def _scored_given(self, task: Task, trajectory: Trajectory) -> Trajectory:
+        golds = as_golds(f"task {task.id}: field 'answer'", task.fields.get("answer"))
+        question = str(task.fields.get("question"))
+        facts = {"question": question, "answer": golds, "origin": "given", "is_above": False}
+        facts["id"] = question_id(question, golds)
+        scored = await self._scored(trajectory, facts)
+        facts = scored.info["ssp"]
+        return self._paid(scored, facts, "solver", facts["score"])
+
+    def evaluation(self) -> Rollout:
+        """The solver alone, on each task's own question."""
+
+        async def solve(task: Task, players: Players) -> list[Trajectory]:
+            played = await play_all(task, players, self._play_given, self.settings)
+            return [await self._scored_given(task, trajectory) for trajectory in played]
+
+        return solve
+
+    # --- between steps
+
+    def remember(self, step: int, trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
+        """Put the step's questions into the pool; the metrics of the step."""
+        seen: dict[str, dict[str, Any]] = {}
+        if self.options.strategy in ("full", "periodic"):
+            for trajectory in trajectories:
+                facts = trajectory.info.get("ssp", {})
+                if trajectory.role == "solver" and facts.get("origin") in ("proposed", "replayed"):
+                    seen[facts["id"]] = facts
+        for key, facts in seen.items():
+            self.pool.add(facts["question"], facts["answer"], success=facts["success"], step=step)
+            if facts["origin"] == "replayed":
+                self.pool.use(key)
+        dropped = self.pool.end_step(step)
+        return step_metrics(trajectories, pool=len(self.pool), dropped=dropped)
+
+    def state(self) -> dict[str, Any]:
+        return {"pool": self.pool.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.pool.restore(state.get("pool", {}))

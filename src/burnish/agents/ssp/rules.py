@@ -1,0 +1,419 @@
+"""The rules of search self-play: what a question, an answer and a score are.
+
+Search Self-play (arXiv 2510.18821). A proposer is given an answer and writes a question; a solver
+answers it. Everything here is a pure function of texts and numbers: tags, the rule filter of
+questions, the solver's score, the proposer's reward, and the filter of groups without spread.
+
+Where we differ from the released code: an answer may be a text or a list of aliases everywhere (the
+release breaks on lists and then rejects every question); text inside observations is never read as
+the model's own; scripts without blanks are counted by the letter; an empty reference is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta, Struct
+
+from burnish.arguments import (
+    as_flag,
+    as_list,
+    as_number,
+    as_numbers,
+    as_text,
+    as_whole,
+    as_word,
+    refused,
+    same_length,
+)
+from burnish.errors import ArgumentError
+from burnish.records import Message, Trajectory
+from burnish.rewards.checks.match import exact_match, normalize_answer
+from burnish.rewards.checks.texts import spaced
+
+SEARCH, ANSWER, QUESTION, INFORMATION = "search", "answer", "question", "information"
+MOST_TAGS = 10
+"""Opening or closing answer tags in one text; more are flooding, and a right answer counts a quarter."""
+MOST_QUERIES = 5
+"""Of one search tag that holds a JSON list."""
+RewardType = Literal["1-acc", "intermediate_difficulty", "format_only"]
+REWARD_TYPES = ("1-acc", "intermediate_difficulty", "format_only")
+Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+
+
+class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which questions are valid before anybody reads them."""
+
+    min_characters: Count = 10
+    """Shortest question."""
+    max_characters: Count = 1000
+    """Longest question."""
+    min_words: Count = 10
+    """Fewest words of a question; 0: any."""
+    letters_as_words: bool = True
+    """In scripts without blanks each letter is a word; false kills Chinese, as the release does."""
+    min_queries: Count = 2
+    """Fewest search queries; the paper asks for 1."""
+    distinct_queries: bool = True
+    """No query twice."""
+    answer_in_query: bool = True
+    """Whether a query may hold the answer."""
+
+
+class Proposal(NamedTuple):
+    """What a proposer's trajectory says."""
+
+    question: str | None
+    """In the first pair of question tags."""
+    queries: tuple[str, ...]
+    observations: tuple[str, ...]
+
+
+class Filtered(NamedTuple):
+    """A question that the rules let pass, or the rule that rejected it; true where it passed."""
+
+    valid: bool
+    rule: str
+    """Empty where it passed: format, length, answer_in_question, no_observation, too_few_queries,
+    repeated_query or answer_in_query."""
+    question: str
+    queries: tuple[str, ...]
+    observations: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return self.valid
+
+
+FILTERS = (
+    "format",
+    "length",
+    "answer_in_question",
+    "no_observation",
+    "too_few_queries",
+    "repeated_query",
+    "answer_in_query",
+    "rag_check",
+)
+"""Why a question is rejected, in the order of the filters; `rag_check` comes after the rules."""
+
+
+def tag_pairs(text: str, tag: str) -> list[str]:
+    """What stands between pairs of a tag, in order; a pair that is not closed is none.
+
+    >>> tag_pairs("<search> a </search> b <search>c", "search")
+    ['a']
+    """
+    return [inner.strip() for inner, _ in _scan(text, tag)[0]]
+
+
+def _scan(text: str, tag: str) -> tuple[list[tuple[str, int]], str]:
+    """The inside of each pair with the place behind it, and the text without the pairs."""
+    found: list[tuple[str, int]] = []
+    outside, place = [], 0
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    while (start := text.find(opening, place)) >= 0:
+        end = text.find(closing, start + len(opening))
+        if end < 0:
+            break
+        outside.append(text[place:start])
+        place = end + len(closing)
+        found.append((text[start + len(opening) : end], place))
+    return found, "".join([*outside, text[place:]])
+
+
+def extract_answer(text: str) -> str | None:
+    """The text in the last pair of answer tags; None where there is no pair.
+
+    >>> extract_answer("<answer>Rome</answer> no, <answer> Paris </answer>")
+    'Paris'
+    >>> extract_answer("Paris") is None
+    True
+    """
+    found = tag_pairs(as_text("text", text), ANSWER)
+    return found[-1] if found else None
+
+
+class Action(NamedTuple):
+    """What a reply asks for."""
+
+    tag: str
+    """`search`, the final tag (`answer` or `question`), or empty where the reply asks for nothing."""
+    text: str = ""
+
+
+def first_action(text: str, final: str) -> Action:
+    """The first closed search or final tag of a reply: what stands behind it was not asked for.
+
+    >>> first_action("<think>hm</think><search>Vel</search><answer>x</answer>", "answer")
+    Action(tag='search', text='Vel')
+    """
+    ends = [
+        (place, tag, inner) for tag in (SEARCH, final) for inner, place in _scan(text, tag)[0][:1]
+    ]
+    if not ends:
+        return Action("")
+    _, tag, inner = min(ends)
+    return Action(tag, inner.strip())
+
+
+def as_golds(what: str, answer: Any) -> list[str]:
+    """Accepted answers from a text or a list of aliases; an empty one is no reference.
+
+    >>> as_golds("answer", ["Paris", "City of Light"])
+    ['Paris', 'City of Light']
+    """
+    values = answer if isinstance(answer, list | tuple) else [answer]
+    golds = []
+    for value in values:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not isinstance(value, str) and not (is_number and math.isfinite(value)):
+            raise refused(what, answer, "a text or a list of texts")
+        golds.append(str(value).strip())
+    if not golds or not all(normalize_answer(gold) for gold in golds):
+        raise refused(what, answer, "a text or a list of texts, none empty")
+    return golds
+
+
+def parse_queries(text: str) -> list[str]:
+    """The queries of one search tag: its text, or the items of a JSON list of texts.
+
+    >>> parse_queries('["Paris mayor", "Paris river"]')
+    ['Paris mayor', 'Paris river']
+    """
+    asked = as_text("text", text).strip()
+    if asked.startswith("[") and len(asked) <= 10_000:
+        try:
+            listed = json.loads(asked)
+        except (ValueError, RecursionError):
+            listed = None
+        if isinstance(listed, list) and all(isinstance(item, str) for item in listed):
+            return [item.strip() for item in listed if item.strip()][:MOST_QUERIES]
+    return [asked] if asked else []
+
+
+def parse_proposal(trajectory: Any, tag: str = QUESTION) -> Proposal:
+    """The question, the queries and the observations of a proposer's trajectory.
+
+    A trajectory is a text with tags (observations in information tags), a list of messages, a dict
+    with `messages`, `output` or `text`, or a `Trajectory`. Tags inside an observation are data.
+    """
+    said, observations = _said_and_seen(trajectory)
+    questions = tag_pairs(said, tag)
+    queries = [query for text in tag_pairs(said, SEARCH) for query in parse_queries(text)]
+    return Proposal(questions[0] if questions else None, tuple(queries), tuple(observations))
+
+
+def _said_and_seen(trajectory: Any) -> tuple[str, list[str]]:
+    if isinstance(trajectory, Trajectory):
+        return _of_messages(trajectory.messages)
+    if isinstance(trajectory, Mapping):
+        for key in ("messages", "output", "text"):
+            if key in trajectory:
+                return _said_and_seen(trajectory[key])
+        raise refused("trajectory", trajectory, "a dict with messages, output or text")
+    if isinstance(trajectory, str):
+        pairs, said = _scan(trajectory, INFORMATION)
+        return said, [text for inner, _ in pairs if (text := inner.strip())]
+    return _of_messages(as_list("trajectory", trajectory, least=1))
+
+
+def _of_messages(messages: Sequence[Any]) -> tuple[str, list[str]]:
+    """Words of the assistant, and what followed them by others."""
+    said: list[str] = []
+    seen: list[str] = []
+    for message in messages:
+        if isinstance(message, Message):
+            role, content = message.role, message.text
+        elif isinstance(message, Mapping) and isinstance(message.get("content"), str):
+            role, content = str(message.get("role", "")), message["content"]
+        else:
+            raise refused("trajectory", message, "messages with role and content")
+        if role == "assistant":
+            said.append(content)
+        elif said:
+            inner = tag_pairs(content, INFORMATION) or [content.strip()]
+            seen += [text for text in inner if text]
+    return "\n".join(said), seen
+
+
+def rule_filter(
+    trajectory: Any, answer: Any, rules: Rules | None = None, tag: str = QUESTION
+) -> Filtered:
+    """Whether a proposer's trajectory holds a question that may be read: the rules before the check.
+
+    In order: a question in tags, its length, the answer does not stand in it (any alias, whatever
+    the case), something was observed, enough queries and none twice, and where asked for no query
+    holds the answer.
+
+    >>> said = "<search>Vel</search><information>Vel lies on the Tol.</information>"
+    >>> said += "<search>Tol</search><information>A river.</information>"
+    >>> asked = "<question>On which long river does the old town of Vel lie?</question>"
+    >>> rule_filter(said + asked, "Tol").valid
+    True
+    >>> rule_filter(said + asked, ["Tol", "old TOWN"]).rule
+    'answer_in_question'
+    """
+    golds = [gold.casefold() for gold in as_golds("answer", answer)]
+    rules = Rules() if rules is None else rules
+    if not isinstance(rules, Rules):
+        raise refused("rules", rules, "Rules")
+    found = parse_proposal(trajectory, as_text("tag", tag))
+    question = found.question or ""
+    failed = _first_broken(found, question, golds, rules)
+    return Filtered(not failed, failed, question, found.queries, found.observations)
+
+
+def _first_broken(found: Proposal, question: str, golds: list[str], rules: Rules) -> str:
+    if found.question is None:
+        return "format"
+    words = len((spaced(question) if rules.letters_as_words else question).split())
+    is_long_enough = rules.min_characters <= len(question) <= rules.max_characters
+    if not is_long_enough or words < rules.min_words:
+        return "length"
+    if any(gold in question.casefold() for gold in golds):
+        return "answer_in_question"
+    if not any(text.strip() for text in found.observations):
+        return "no_observation"
+    if len(found.queries) < rules.min_queries:
+        return "too_few_queries"
+    if rules.distinct_queries and len(set(found.queries)) < len(found.queries):
+        return "repeated_query"
+    if not rules.answer_in_query and any(g in q.casefold() for g in golds for q in found.queries):
+        return "answer_in_query"
+    return ""
+
+
+def tag_penalty(text: str, most: int = MOST_TAGS) -> float:
+    """What a right answer counts: 1, or a quarter in a text with more than `most` answer tags.
+
+    >>> tag_penalty("<answer>a</answer>" * 11)
+    0.25
+    """
+    text, most = as_text("text", text), as_whole("most", most, low=0)
+    is_flooded = text.count(f"<{ANSWER}>") > most or text.count(f"</{ANSWER}>") > most
+    return 0.25 if is_flooded else 1.0
+
+
+Judge = Callable[[str, list[str]], bool | None]
+"""Whether a prediction means the same as the references; None where that cannot be said."""
+
+
+def solver_score(text: str, golds: Any, judge: Judge | None = None) -> float | None:
+    """Score of one attempt: 1 where the last tagged answer is right, 0 else, a quarter if flooded.
+
+    Right is equal after normalisation or, with `judge`, what the judge says; None where the judge
+    could not say. A text without a pair of answer tags scores 0.
+
+    >>> solver_score("It is <answer>The Paris!</answer>", ["Paris", "City of Light"])
+    1.0
+    >>> solver_score("Paris", "Paris")
+    0.0
+    """
+    accepted = as_golds("golds", golds)
+    found = extract_answer(text)
+    if found is None:
+        return 0.0
+    if exact_match(found, accepted):
+        return tag_penalty(text)
+    if judge is None:
+        return 0.0
+    said = judge(found, accepted)
+    return None if said is None else tag_penalty(text) * float(as_flag("judge", said))
+
+
+def success_rate(solver_rewards: Any) -> float | None:
+    """Share of attempts with any positive score, of those that have one; None where none has.
+
+    >>> success_rate([1.0, 0.25, 0.0, None])
+    0.6666666666666666
+    """
+    known = [r for r in as_numbers("solver_rewards", solver_rewards, missing=True) if r is not None]
+    return sum(reward > 0 for reward in known) / len(known) if known else None
+
+
+def proposer_reward(
+    solver_rewards: Any,
+    reward_type: RewardType = "1-acc",
+    valid: Any = True,
+    invalid_reward: float = 0.0,
+    left: float = 0.0,
+    right: float = 1.0,
+) -> Any:
+    """Reward of a question from its solver's scores: one list of scores, or a list for each question.
+
+    With p the share of attempts with a positive score: `1-acc` is 1 - p; `intermediate_difficulty`
+    is 0 for p of 0 or 1 and else 4 (left + p) (right - p); `format_only` is 1. A question that is
+    not `valid` earns `invalid_reward`. None where no attempt could be scored.
+
+    >>> proposer_reward([1.0, 0.0, 0.0, 0.25])
+    0.5
+    >>> proposer_reward([[1, 0], [1, 1]], "intermediate_difficulty")
+    [1.0, 0.0]
+    >>> proposer_reward([0.0, 0.0], valid=False)
+    0.0
+    """
+    as_word("reward_type", reward_type, REWARD_TYPES)
+    numbers = {"invalid_reward": invalid_reward, "left": left, "right": right}
+    for name, value in numbers.items():
+        numbers[name] = as_number(name, value)
+    rows = as_list("solver_rewards", solver_rewards, least=1)
+    is_many = all(hasattr(row, "__len__") and not isinstance(row, str) for row in rows)
+    marks = as_list("valid", valid) if not isinstance(valid, bool) else [valid] * len(rows)
+    if is_many:
+        same_length("valid", marks, len(rows), "questions")
+        return [
+            _reward(row, reward_type, mark, **numbers)
+            for row, mark in zip(rows, marks, strict=True)
+        ]
+    if not isinstance(valid, bool):
+        raise refused("valid", valid, "True or False for one question")
+    return _reward(rows, reward_type, valid, **numbers)
+
+
+def _reward(
+    scores: Any, reward_type: str, valid: Any, invalid_reward: float, left: float, right: float
+) -> float | None:
+    rate = success_rate(as_list("solver_rewards", scores))
+    if not as_flag("valid", valid):
+        return invalid_reward
+    if reward_type == "format_only":
+        return 1.0
+    if rate is None:
+        return None
+    if reward_type == "1-acc":
+        return 1.0 - rate
+    return 4.0 * (left + rate) * (right - rate) if 0 < rate < 1 else 0.0
+
+
+class Kept(NamedTuple):
+    """Rows that a filter keeps, in order."""
+
+    proposer: list[int]
+    solver: list[int]
+
+
+def dynamic_filter(scores: Any, groups: Any, solver_n: int) -> Kept:
+    """Drop proposer groups whose rewards are all equal, and the solver rows of their questions.
+
+    `scores` and `groups` have an item for each proposer row; row i has the solver rows
+    `i * solver_n` to `(i + 1) * solver_n - 1`. A group of one is kept.
+
+    >>> dynamic_filter([1.0, 1.0, 0.0, 0.5, 0.3], [0, 0, 1, 1, 2], 2)
+    Kept(proposer=[2, 3, 4], solver=[4, 5, 6, 7, 8, 9])
+    """
+    values = as_numbers("scores", scores)
+    labels = as_list("groups", groups)
+    same_length("groups", labels, len(values), "scores")
+    attempts = as_whole("solver_n", solver_n, low=1, high=1_000_000)
+    members: dict[Any, list[float]] = {}
+    for label, value in zip(labels, values, strict=True):
+        if label is None or (isinstance(label, float) and not math.isfinite(label)):
+            raise ArgumentError(f"groups: got {label}, expected a label for each score")
+        members.setdefault(label, []).append(value)
+    kept = {g for g, own in members.items() if len(own) == 1 or max(own) > min(own)}
+    rows = [place for place, label in enumerate(labels) if label in kept]
+    solver = [row * attempts + place for row in rows for place in range(attempts)]
+    return Kept(rows, solver)
