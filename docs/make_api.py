@@ -25,19 +25,21 @@ FUNCTIONS = (
 )
 OBJECTS = ("Config", "Run", "Explained", "Judgement", "Generated", "Evaluated", "Compared")
 ROOMS = (
-    *(
-        "policy",
-        "rewards",
-        "rewards.judges",
-        "lm",
-        "tasks",
-        "rollouts",
-        "tools",
-        "tools.search",
-        "store",
-        "bench",
-    ),
-    *("training", "engines", "config", "view"),
+    "policy",
+    "rewards",
+    "rewards.judges",
+    "lm",
+    "tasks",
+    "rollouts",
+    "tools",
+    "tools.search",
+    "store",
+    "bench",
+    "training",
+    "agents.ssp",
+    "engines",
+    "config",
+    "view",
 )
 HEAD = """# Python reference
 

@@ -44,7 +44,7 @@ def answer(
     rollout: Rollout = single_turn,
 ) -> list[Evaluated]:
     """Answers to every task with their rewards, `samples` times over all tasks."""
-    lm = _model(model, device)
+    lm = model_of(model, device)
     scorer = build_all([msgspec.convert(reward, RewardConfig) for reward in rewards])
     found: list[Evaluated] = []
     for seed in range(samples):
@@ -64,11 +64,11 @@ def part(items: Sequence[Evaluated], name: str) -> list[float]:
 
 
 @lru_cache(maxsize=2)
-def _model(folder: Path, device: str) -> LocalLM:
-    from burnish.lm.folder import load_model
+def model_of(folder: Path, device: str) -> LocalLM:
+    """The trained model, loaded once."""
     from burnish.lm.local import LocalLM
 
-    return LocalLM(load_model(folder, device=device))
+    return LocalLM(loadmodel_of(folder, device=device))
 
 
 def main() -> None:

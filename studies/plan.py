@@ -25,6 +25,7 @@ METHODS = (
     "medalign",
     "ppo",
     "quarkmedbench",
+    "ssp",
 )
 """Folders of `studies/`, each with a `study.py` whose `STUDIES` are run."""
 WITH_DATA = ("proxy_grm", "real")

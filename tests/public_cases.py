@@ -12,6 +12,7 @@ import torch
 
 import burnish
 from burnish import bench, policy, rewards
+from burnish.agents import ssp
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
@@ -39,6 +40,7 @@ PACKAGES = (
     bench,
     loaders,
     search,
+    ssp,
 )
 
 PUBLISHED = {
@@ -64,7 +66,9 @@ PUBLISHED = {
     "elastic_bounds": "advantages eps_low eps_high strength center adv_cap macro_strength "
     "group_variance min_eps max_eps_low max_eps_high",
     "equal": "pairs L",
+    "dynamic_filter": "scores groups solver_n",
     "exact_match": "pred golds",
+    "extract_answer": "text",
     "extract_json": "texts",
     "extract_rubric": "text",
     "first_token_grade": "logits label_ids",
@@ -121,6 +125,9 @@ PUBLISHED = {
     "stepwise_advantages": "rewards groups segments mask weights credit eps ddof",
     "tie_preference_loss": "diff_margins same_margins lam",
     "ties_score": "rows",
+    "solver_score": "text golds",
+    "rule_filter": "trajectory answer",
+    "proposer_reward": "solver_rewards",
     "token_f1": "pred golds",
     "token_reverse_kl": "student_logits teacher_logits",
     "tool_call_rewards": "output gold",
@@ -271,6 +278,8 @@ ANSWER = '<think> look </think> <tool_call>\n{"name": "f", "parameters": {"x": 1
 MISSING = "nan"  # of rewards: a missing one is NaN by contract
 PARSED = "none empty word item_none"  # what cannot be read is a value, not an exception
 OPTIONAL = "none"
+ALIAS = "word number"  # an answer is a text or a number
+RULES = ssp.Rules()
 BLOCKS = "<rubric>Facts 100%</rubric><eval>both</eval><answer>1</answer>"
 
 LOSS = {
@@ -311,6 +320,7 @@ CASES = [
             "eps": 1e-6,
             "ddof": 1,
             "weights": [1.0, 2.0],
+            "singletons": "raw",
         },
         {"rewards": MISSING, "weights": OPTIONAL},
     ),
@@ -1328,4 +1338,61 @@ CASES = [
         {"passages": "empty short"},
     ),
     Case(search.tokens, {"text": "two words"}, {"text": "empty word"}),
+    # Search self-play
+    Case(ssp.extract_answer, {"text": "<answer>a</answer>"}, {"text": "empty word"}),
+    Case(ssp.parse_queries, {"text": "a"}, {"text": "empty word"}),
+    Case(ssp.read_answer, {"text": "Answer: a"}, {"text": "empty word"}),
+    Case(
+        ssp.solver_score,
+        {"text": "<answer>a1</answer>", "golds": "a1", "judge": None},
+        {"text": "empty word", "golds": ALIAS},
+    ),
+    Case(
+        ssp.rule_filter,
+        {"trajectory": "<question>b</question>", "answer": "a1", "rules": RULES, "tag": "question"},
+        {"trajectory": "empty word", "answer": ALIAS, "rules": OPTIONAL, "tag": "empty word"},
+    ),
+    Case(
+        ssp.success_rate,
+        {"solver_rewards": [1.0, 0.0]},
+        {"solver_rewards": "empty short item_none"},
+    ),
+    Case(
+        ssp.proposer_reward,
+        {
+            "solver_rewards": [1.0, 0.0],
+            "reward_type": "1-acc",
+            "valid": True,
+            "invalid_reward": 0.0,
+            "left": 0.0,
+            "right": 1.0,
+        },
+        {"solver_rewards": "short item_none"},
+    ),
+    Case(ssp.dynamic_filter, {"scores": [1.0, 0.0], "groups": [0, 0], "solver_n": 2}),
+    Case(
+        ssp.noise_blocks,
+        {"own": ["a"], "others": [["b"], ["c"]], "count": 1, "seed": 0},
+        {"own": "empty short", "others": "empty short"},
+    ),
+    Case(
+        ssp.shuffled_documents,
+        {"own": ["a"], "noise": [["b"]], "seed": 0},
+        {"own": "empty short", "noise": "empty short"},
+    ),
+    Case(
+        ssp.is_unique,
+        {"listed": ["a1"], "answer": "a1"},
+        {"listed": "empty short", "answer": ALIAS},
+    ),
+    Case(
+        ssp.question_id,
+        {"question": "b", "answer": "a1"},
+        {"question": "empty word", "answer": ALIAS},
+    ),
+    Case(
+        ssp.answer_overlap,
+        {"training": ["a1"], "evaluation": ["a1"], "examples": 20},
+        {"training": "empty short item_number", "evaluation": "empty short item_number"},
+    ),
 ]

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from burnish.agents.ssp.rules import Rules
+from burnish.agents.ssp.settings import SelfPlay
 from burnish.config.schema import (
     DistilTrain,
     DpoTrain,
@@ -68,6 +70,7 @@ SETTINGS = {
     "dir": (DirTerm,),
     "proxy_grm": (ProxyRubricConfig, ProxyModelConfig),
     "distil": (DistilTrain,),
+    "ssp": (SelfPlay, Rules, components.SumThenNormalise),
     "ppo": (
         components.GeneralisedAdvantage,
         components.SharedCritic,

@@ -174,7 +174,9 @@ def test_every_argument_is_walked(case):
 def test_published_names_are_found_and_take_their_keywords(name):
     found = [
         getattr(module, name)
-        for module in modules("burnish.policy", "burnish.rewards", "burnish.bench")
+        for module in modules(
+            "burnish.policy", "burnish.rewards", "burnish.bench", "burnish.agents"
+        )
         if getattr(getattr(module, name, None), "__module__", "") == module.__name__
     ]
     assert [function.__name__ for function in found] == [name]

@@ -80,7 +80,18 @@ __all__ = [
 ]
 
 ROOMS = (
-    *("bench", "config", "engines", "lm", "policy", "records", "rewards", "rollouts", "store"),
+    *(
+        "agents",
+        "bench",
+        "config",
+        "engines",
+        "lm",
+        "policy",
+        "records",
+        "rewards",
+        "rollouts",
+        "store",
+    ),
     *("tasks", "tools", "training", "view"),
 )
 """Packages with the parts of all this; `burnish.policy` needs no import of its own."""

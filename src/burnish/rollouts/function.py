@@ -55,10 +55,10 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
     """Arguments that differ where held-out tasks are evaluated."""
 
     def build(self, root: Path = Path()) -> Rollout:
-        found = find_function(self.path, "rollout", root)
-        if isinstance(found, type) and issubclass(found, StepGame):
-            return self._game(found, root)
-        function = partial(found, **self.options)
+        named: Any = find_function(self.path, "rollout", root)
+        if isinstance(named, type) and issubclass(named, StepGame):
+            return self._game(named, root)
+        function: Any = partial(named, **self.options)
 
         async def play(task: Task, players: Players) -> None:
             with foreign(f"rollout function '{self.path}'"):

@@ -6,16 +6,19 @@ from hypothesis import strategies as st
 
 from burnish.agents.ssp import (
     QuestionPool,
-    complete,
     is_unique,
     noise_blocks,
     read_answer,
-    read_list,
-    read_verdict,
     shuffled_documents,
 )
-from burnish.agents.ssp.check import READER, judge_messages, reader_messages
-from burnish.agents.ssp.pool import Filled
+from burnish.agents.ssp.check import (
+    READER,
+    judge_messages,
+    read_list,
+    read_verdict,
+    reader_messages,
+)
+from burnish.agents.ssp.pool import Filled, complete
 from burnish.errors import ArgumentError
 from burnish.rewards.judges.prompting import Unreadable
 

@@ -11,7 +11,6 @@ from burnish.agents.ssp import (
     Rules,
     answer_overlap,
     contained_match,
-    diversity,
     dynamic_filter,
     exact_match,
     extract_answer,
@@ -23,6 +22,7 @@ from burnish.agents.ssp import (
     success_rate,
     token_f1,
 )
+from burnish.agents.ssp.report import diversity
 from burnish.errors import ArgumentError
 from burnish.policy import grpo_advantage
 from burnish.records import Message

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from burnish.agents.ssp.rules import as_golds
-from burnish.arguments import as_seed, as_text, as_texts, as_whole
+from burnish.arguments import as_list, as_seed, as_text, as_whole
 from burnish.records import Message
 from burnish.rewards.checks.match import exact_match, normalize_answer
 from burnish.rewards.judges.prompting import Unreadable, fence, fill, mark_for
@@ -66,18 +66,21 @@ def noise_blocks(
     >>> noise_blocks(["a"], [["a", "b"], ["b"], ["c"]], 2, seed=1)
     [['b'], ['c']]
     """
-    known = set(as_texts("own", list(own)))
+    known = set(_texts("own", own))
     wanted = as_whole("count", count, low=0, high=1_000_000)
     blocks: list[list[str]] = []
-    for other in others:
-        block = [
-            text for text in dict.fromkeys(as_texts("others", list(other))) if text not in known
-        ]
+    for other in as_list("others", others):
+        block = [text for text in dict.fromkeys(_texts("others", other)) if text not in known]
         if block and block not in blocks:
             blocks.append(block)
     rng = random.Random(derive(as_seed("seed", seed), "noise"))
     places = rng.sample(range(len(blocks)), min(wanted, len(blocks)))
     return [blocks[place] for place in sorted(places)]
+
+
+def _texts(what: str, values: Any) -> list[str]:
+    """A list of texts; a text alone is none."""
+    return [as_text(what, value) for value in as_list(what, values)]
 
 
 def shuffled_documents(own: Sequence[str], noise: Sequence[Sequence[str]], seed: int) -> list[str]:
@@ -86,7 +89,7 @@ def shuffled_documents(own: Sequence[str], noise: Sequence[Sequence[str]], seed:
     >>> sorted(shuffled_documents(["a", "b"], [["c"]], seed=3))
     ['a', 'b', 'c']
     """
-    blocks = [list(dict.fromkeys(own)), *map(list, noise)]
+    blocks = [_texts("own", own), *(_texts("noise", block) for block in as_list("noise", noise))]
     random.Random(derive(as_seed("seed", seed), "shuffle")).shuffle(blocks)
     return list(dict.fromkeys(text for block in blocks for text in block))
 
@@ -156,5 +159,5 @@ def is_unique(listed: Sequence[str], answer: Any) -> bool:
     >>> is_unique(["Tol", "the tol"], "Tol"), is_unique(["Tol", "Vel"], "Tol")
     (True, False)
     """
-    golds = as_golds("answer", answer)
-    return bool(listed) and all(exact_match(entity, golds) for entity in listed)
+    golds, entities = as_golds("answer", answer), _texts("listed", listed)
+    return bool(entities) and all(exact_match(entity, golds) for entity in entities)

@@ -33,7 +33,7 @@ def wikitq(path: str, split: str = "train") -> PassageIndex:
 
     `path` is a folder with `SPLIT_tables.parquet` (columns `context` and `csv`).
     """
-    rows = read_table(Path(path) / f"{split}_tables.parquet").rows
+    rows = [row.values for row in read_table(Path(path) / f"{split}_tables.parquet").rows]
     return PassageIndex(p for row in rows for p in table_passages(row["context"], row["csv"]))
 
 
@@ -69,7 +69,7 @@ def wikitq_answers(
 
 @cache
 def _questions(path: str, split: str) -> list[dict[str, Any]]:
-    rows = read_table(Path(path) / f"{split}.parquet").rows
+    rows = [row.values for row in read_table(Path(path) / f"{split}.parquet").rows]
     found = []
     for row in rows:
         try:
@@ -125,12 +125,12 @@ def listed_answers(rng: random.Random, path: str, hops: Sequence[int] = (1, 2)) 
 
 @cache
 def _answers(path: str) -> list[dict[str, Any]]:
-    rows = read_table(Path(path).expanduser()).rows
+    rows = [row.values for row in read_table(Path(path).expanduser()).rows]
     for number, row in enumerate(rows, 1):
         as_golds(f"{path}, row {number}: answer", row.get("answer"))
     if not rows:
         raise UserError(f"{path}: no rows; expected answers.")
-    return [dict(row) for row in rows]
+    return rows
 
 
 def _task(answer: Any, hops: int, examples: str = "") -> dict[str, Any]:

@@ -267,8 +267,8 @@ class SearchSelfPlay(StepGame):
             facts = {**proposal.facts, "success": rate, "reward": reward}
             given = None if id(proposal) in flat else reward
             played[proposal.slot].append(self._paid(proposal.trajectory, facts, "proposer", given))
-        for number, slot, proposal in units:
-            is_flat = proposal is not None and id(proposal) in flat
+        for number, slot, own in units:
+            is_flat = own is not None and id(own) in flat
             for trajectory in solved.get(number, ()):
                 facts = {**trajectory.info["ssp"], "success": success_rate(scores[number])}
                 group = f"{trajectory.task_id}.solver"

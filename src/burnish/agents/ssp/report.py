@@ -8,7 +8,7 @@ from itertools import combinations, islice
 from typing import Any, NamedTuple
 
 from burnish.agents.ssp.rules import FILTERS, as_golds
-from burnish.arguments import as_list
+from burnish.arguments import as_list, as_whole
 from burnish.records import Trajectory
 from burnish.rewards.checks.match import normalize_answer
 
@@ -104,6 +104,7 @@ def answer_overlap(training: Any, evaluation: Any, examples: int = 20) -> Overla
     >>> answer_overlap(["Paris", ["Rome", "Roma"]], ["the Roma", "Oslo"]).shared
     1
     """
+    shown = as_whole("examples", examples, low=0)
     known = {
         normalize_answer(alias)
         for one in as_list("training", training)
@@ -112,4 +113,4 @@ def answer_overlap(training: Any, evaluation: Any, examples: int = 20) -> Overla
     tested = [as_golds("evaluation", one) for one in as_list("evaluation", evaluation)]
     leaked = [golds for golds in tested if any(normalize_answer(gold) in known for gold in golds)]
     share = len(leaked) / len(tested) if tested else None
-    return Overlap(len(known), len(tested), len(leaked), share, [g[0] for g in leaked[:examples]])
+    return Overlap(len(known), len(tested), len(leaked), share, [g[0] for g in leaked[:shown]])

@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 
 from burnish.arguments import (
     as_flag,
+    as_function,
     as_list,
     as_number,
     as_numbers,
@@ -313,6 +314,8 @@ def solver_score(text: str, golds: Any, judge: Judge | None = None) -> float | N
     0.0
     """
     accepted = as_golds("golds", golds)
+    if judge is not None:
+        as_function("judge", judge)
     found = extract_answer(text)
     if found is None:
         return 0.0

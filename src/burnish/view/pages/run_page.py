@@ -23,6 +23,7 @@ from burnish.view.pages.listing import (
     score_of,
 )
 from burnish.view.pages.pairs import has_pairs
+from burnish.view.pages.questions import has_questions
 from burnish.view.pages.runs import open_run, readable
 
 EVENTS = 50
@@ -102,6 +103,8 @@ class RunPage(Struct, frozen=True, kw_only=True):
     crashes: list[str]
     has_pairs: bool
     """Held-out pairs of a reward model are stored."""
+    has_questions: bool
+    """Questions of search self-play are stored."""
     index: Progress
 
 
@@ -170,6 +173,7 @@ def run_page(key: str, folder: Path, index: Progress) -> RunPage:
             checkpoints=_folders(folder / "checkpoints"),
             crashes=_folders(folder / "crash"),
             has_pairs=has_pairs(run),
+            has_questions=has_questions(run),
             index=index,
         )
 

@@ -24,6 +24,8 @@ from burnish.view.pages.metrics import metrics_page
 from burnish.view.pages.paired import Asked, compare_page
 from burnish.view.pages.pairs import HELD_OUT, OUTCOMES, pairs_page
 from burnish.view.pages.pairs import SORTS as PAIR_SORTS
+from burnish.view.pages.questions import SORTS as QUESTION_SORTS
+from burnish.view.pages.questions import questions_page
 from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
 from burnish.view.pages.runs import Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page
@@ -217,6 +219,15 @@ def _pairs(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
     )
 
 
+def _questions(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return questions_page(
+        viewer.runs.find(path["run"]),
+        sort=asked.one_of("sort", QUESTION_SORTS, "newest"),
+        after=asked.count("after", 0),
+        limit=asked.limit(),
+    )
+
+
 def _prompt(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
     return prompt_page(
         viewer.runs.find(path["run"]),
@@ -302,6 +313,7 @@ ENDPOINTS = (
     Endpoint("/runs/{run}/group", ("step", "key", "split"), _group),
     Endpoint("/runs/{run}/sample", ("id", "tokens_from"), _sample),
     Endpoint("/runs/{run}/pairs", ("step", "split", "sort", "outcome", "after", "limit"), _pairs),
+    Endpoint("/runs/{run}/questions", ("sort", "after", "limit"), _questions),
     Endpoint("/runs/{run}/prompt", ("task", "split", "before", "limit"), _prompt),
     Endpoint("/runs/{run}/audit", (), _audit),
     Endpoint("/compare", ("a", "b", "step", "name", "points", "after", "limit"), _compare),

@@ -60,6 +60,7 @@ export const to = {
   sample: (key, id) => `/run/${encodeURIComponent(key)}/sample${query({ id })}`,
   samples: (key, filters = {}) => `/run/${encodeURIComponent(key)}/samples${query(filters)}`,
   pairs: (key, words = {}) => `/run/${encodeURIComponent(key)}/pairs${query(words)}`,
+  questions: (key, words = {}) => `/run/${encodeURIComponent(key)}/questions${query(words)}`,
   prompt: (key, task) => `/run/${encodeURIComponent(key)}/prompt${query({ task })}`,
   audit: (key) => `/run/${encodeURIComponent(key)}/audit`,
   settings: (key) => `/run/${encodeURIComponent(key)}/settings`,

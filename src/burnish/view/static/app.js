@@ -8,6 +8,7 @@ import { stepPage, groupPage } from "/static/pages/groups.js";
 import { samplePage } from "/static/pages/sample.js";
 import { samplesPage } from "/static/pages/samples.js";
 import { pairsPage } from "/static/pages/pairs.js";
+import { questionsPage } from "/static/pages/questions.js";
 import { promptPage } from "/static/pages/prompt.js";
 import { auditPage } from "/static/pages/audit.js";
 import { comparePage } from "/static/pages/compare.js";
@@ -15,12 +16,12 @@ import { benchesPage, benchPage } from "/static/pages/benches.js";
 
 const OF_RUN = {
   "": overviewPage, steps: stepsPage, settings: settingsPage, step: stepPage, group: groupPage,
-  sample: samplePage, samples: samplesPage, pairs: pairsPage, prompt: promptPage, audit: auditPage,
+  sample: samplePage, samples: samplesPage, pairs: pairsPage, questions: questionsPage, prompt: promptPage, audit: auditPage,
 };
 const OTHERS = { "": runsPage, compare: comparePage, benches: benchesPage, bench: benchPage };
 const TABS = [["", "Overview", to.run], ["steps", "Steps", to.steps], ["samples", "Samples", to.samples],
   ["audit", "Audit", to.audit], ["settings", "Settings", to.settings]];
-const TAB_OF = { step: "steps", group: "steps", pairs: "steps", sample: "samples", prompt: "samples" };
+const TAB_OF = { step: "steps", group: "steps", pairs: "steps", questions: "steps", sample: "samples", prompt: "samples" };
 
 const bar = document.getElementById("bar");
 const page = document.getElementById("page");

@@ -50,6 +50,7 @@ function head(about, key) {
       h("span", { class: "quiet" }, ` of ${plural(last.score.prompts, "prompt")}`)),
     h("p", { class: "actions" },
       about.last_step !== null && h("a", { class: "button", href: to.step(key, about.last_step + 1) }, "Last step"),
+      about.has_questions && h("a", { class: "button", href: to.questions(key) }, "Questions"),
       about.has_pairs && h("a", { class: "button", href: to.pairs(key) }, "Held-out pairs"),
       h("a", { class: "button", href: to.samples(key, { sort: "reward", order: "asc" }) }, "Lowest rewards"),
       h("a", { class: "button", href: to.samples(key, { sort: "reward" }) }, "Highest rewards"),

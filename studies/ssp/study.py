@@ -1,0 +1,97 @@
+"""Search self-play on SmolLM2: does the game make a better searcher than solving alone?
+
+    python -m studies.run ssp --jobs 2
+
+All arms start from the same 400 steps on templated transcripts of both roles. The measure asks the
+trained model greedily on held-out two-hop questions, whose answers no proposer was given, and lets it
+propose to held-out answers: what share of its questions is valid, and unique, by the world's oracle?
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import anyio
+
+from burnish.agents.ssp.game import SearchSelfPlay
+from burnish.agents.ssp.world import world_of
+from burnish.lm.base import Sampling
+from burnish.rollouts import Limits, roll_out
+from burnish.rollouts.function import FunctionRollout
+from studies.measure import answer, held_out, model_of, part
+from studies.plan import Arm, Column, Study, Subject
+
+TASK: dict[str, Any] = {"kind": "function", "path": "burnish.agents.ssp.world:make"}
+REWARDS: list[dict[str, Any]] = [{"kind": "env", "name": "game"}]
+MAX_TOKENS, TURN_TOKENS, TURNS = 192, 48, 4
+
+
+def by_oracle(subject: Subject) -> dict[str, float]:
+    """Held-out accuracy, and what the oracle says of the questions that the model proposes."""
+    settings = FunctionRollout(
+        path="burnish.agents.ssp.game:SearchSelfPlay",
+        samples=1,
+        max_tokens=MAX_TOKENS,
+        turn_tokens=TURN_TOKENS,
+        limits=Limits(turns=TURNS),
+    )
+    game = SearchSelfPlay(settings, reader="none", strategy="dummy")
+    tasks = held_out(TASK, subject.prompts)
+    greedy = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
+    items = answer(subject.model, subject.device, tasks, REWARDS, greedy, rollout=game.evaluation())
+    found = {"accuracy": statistics.fmean(part(items, "game"))}
+    lm, slots = model_of(subject.model, subject.device), list(enumerate(tasks))
+    sampled = settings.sampling
+    played = anyio.run(lambda: roll_out(slots, lm, sampled, game, 0))
+    proposed = [t.info["ssp"] for group in played for t in group if t.role == "proposer"]
+    asked = [facts for facts in proposed if facts.get("valid")]
+    judged = [world_of().judge(facts["question"], facts["answer"]) for facts in asked]
+    total = max(1, len(proposed))
+    found["follows_rules"] = len(asked) / total
+    found["oracle_valid"] = sum(one.is_valid for one in judged) / total
+    found["oracle_unique"] = sum(one.is_unique for one in judged) / total
+    found["depth"] = statistics.fmean([one.depth for one in judged if one.is_valid] or [0.0])
+    return found
+
+
+STUDIES = (
+    Study(
+        name="ssp_world",
+        about="SmolLM2 on an invented world of 400 entities with a search tool: 32 answers a step, "
+        "five attempts at each question. Valid and unique are exact, by the world's oracle.",
+        overrides={
+            "steps": 40,
+            "stages.0.steps": 400,
+            "rollout.prompts": 32,
+            "rollout.max_tokens": MAX_TOKENS,
+            "rollout.turn_tokens": TURN_TOKENS,
+            "rollout.limits": {"turns": TURNS},
+            "optimiser.learning_rate": 3e-6,
+        },
+        arms=(
+            Arm("warm start alone", "ssp", {"optimiser.learning_rate": 0.0}),
+            Arm(
+                "solver only, proposer earns nothing", "ssp", {"rollout.options.train": ["solver"]}
+            ),
+            Arm("search self-play", "ssp"),
+            Arm("search self-play, no check", "ssp", {"rollout.options.reader": "none"}),
+            Arm("search self-play, pool never reset", "ssp", {"rollout.options.strategy": "full"}),
+            Arm(
+                "search self-play, proposer against the batch's mean",
+                "ssp",
+                {"policy.advantage.singletons": "batch_mean"},
+            ),
+        ),
+        columns=(
+            Column("accuracy", "held-out accuracy, two hops"),
+            Column("follows_rules", "questions by the rules"),
+            Column("oracle_valid", "valid by the oracle"),
+            Column("oracle_unique", "unique by the oracle"),
+            Column("depth", "mean depth of valid questions", 2),
+        ),
+        measure=by_oracle,
+        headline="accuracy",
+        panels=("ssp/valid", "ssp/success", "reward/game/mean", "ssp/searches/solver"),
+    ),
+)
