@@ -21,11 +21,10 @@ Errors are `{"error": "one line", "kind": "user" | "reward" | "busy" | "server"}
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -34,8 +33,8 @@ from burnish.arguments import as_function, as_text, as_whole, refused
 from burnish.engines.messages import About, BatchBody, ScoreBody, read, reward_body
 from burnish.engines.reward_service import Busy, RewardService, ServeSettings, problem_kind
 from burnish.errors import BurnishError, UserError
-from burnish.lm.failures import first_error
 from burnish.rewards.scorer import Scorer
+from burnish.web.asgi import Refused, bearer, is_same, json_body, while_connected
 from burnish.web.request_checks import foreign, is_loopback, malformed
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ __all__ = ["ServeSettings", "create_app", "serve"]
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 PORT = 8321
 Handler = Callable[["Request"], Awaitable["Response"]]
 
@@ -136,13 +134,13 @@ class _Endpoints:
     async def score(self, request: Request) -> Response:
         body = read(await self._body(request), ScoreBody, "the body")
         task, responses = body.parts()
-        rewards = await _while_connected(request, lambda: self.service.score(task, responses))
+        rewards = await while_connected(request, lambda: self.service.score(task, responses))
         bodies = [reward_body(reward) for reward in rewards]
         return _json({"fingerprint": self.service.fingerprint, "rewards": bodies})
 
     async def score_batch(self, request: Request) -> Response:
         items = read(await self._body(request), BatchBody, "the body").items
-        results = await _while_connected(request, lambda: self.service.batch(items))
+        results = await while_connected(request, lambda: self.service.batch(items))
         return _json({"fingerprint": self.service.fingerprint, "results": results})
 
     async def begin_job(self, request: Request) -> Response:
@@ -164,34 +162,9 @@ class _Endpoints:
 
     async def _body(self, request: Request) -> bytes:
         """The request's JSON, not a byte longer than the settings allow."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            # A web page may send other types to a loopback port without asking; not this one.
-            raise _Refused(415, f"content-type is '{kind[:60]}'; expected application/json.")
-        packed = request.headers.get("content-encoding", "identity").strip().lower()
-        if packed not in ("", "identity"):
-            raise _Refused(415, f"content-encoding is '{packed[:60]}'; send the JSON as it is.")
-        most = self.service.settings.max_body_bytes
-        length = request.headers.get("content-length", "0")
-        parts, size = [], int(length) if length.isdigit() else 0
-        if size <= most:
-            size = 0
-            async for part in request.stream():
-                size += len(part)
-                parts.append(part)
-                if size > most:
-                    break
-        if size > most:
-            raise _Refused(413, f"the body has more than {most} bytes; send smaller batches.")
-        return b"".join(parts)
-
-
-class _Refused(UserError):
-    """A client error with its HTTP status code."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+        return await json_body(
+            request, self.service.settings.max_body_bytes, "send smaller batches."
+        )
 
 
 def _answered(handler: Handler, token: str) -> Handler:
@@ -200,8 +173,8 @@ def _answered(handler: Handler, token: str) -> Handler:
 
     async def answer(request: Request) -> Response:
         try:
-            if token and not _carries(request, token):
-                raise _Refused(401, "the token is missing or wrong; send Authorization: Bearer.")
+            if token and not is_same(bearer(request), token):
+                raise Refused(401, "the token is missing or wrong; send Authorization: Bearer.")
             return await handler(request)
         except BurnishError as error:
             return _problem(_code(error), str(error), problem_kind(error))
@@ -214,32 +187,8 @@ def _answered(handler: Handler, token: str) -> Handler:
     return answer
 
 
-async def _while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
-    """The work's result; a client that hangs up ends it, so that no judge is paid in vain."""
-    results: list[T] = []
-
-    async def watch(scope: anyio.CancelScope) -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        scope.cancel()
-
-    with first_error():
-        async with anyio.create_task_group() as group:
-            group.start_soon(watch, group.cancel_scope)
-            results.append(await work())
-            group.cancel_scope.cancel()
-    if not results:
-        raise _Refused(499, "the client hung up.")
-    return results[0]
-
-
-def _carries(request: Request, token: str) -> bool:
-    given = request.headers.get("authorization", "")
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
-
-
 def _code(error: BurnishError) -> int:
-    if isinstance(error, _Refused):
+    if isinstance(error, Refused):
         return error.code
     if isinstance(error, Busy):
         return 503

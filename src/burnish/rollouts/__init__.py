@@ -8,6 +8,7 @@ A kind of rollout is one file; its settings stand in the list below, which the c
 and `[rollout] kind = ...` read.
 """
 
+from burnish.rollouts.agent import AgentRollout
 from burnish.rollouts.base import (
     Players,
     Rollout,
@@ -23,10 +24,11 @@ from burnish.rollouts.session import Limits, Session
 from burnish.rollouts.single_turn import SingleTurn, single_turn
 from burnish.rollouts.tool import Tool, ToolResult
 
-RolloutConfig = SingleTurn | EnvRollout | FunctionRollout | Recorded
+RolloutConfig = SingleTurn | EnvRollout | FunctionRollout | AgentRollout | Recorded
 """Every kind of rollout that a config can name."""
 
 __all__ = [
+    "AgentRollout",
     "Env",
     "EnvRollout",
     "FunctionRollout",

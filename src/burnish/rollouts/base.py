@@ -9,7 +9,7 @@ bug end the run.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -145,16 +145,28 @@ class Players:
         `players.lm` itself gives a role of the same weights that is not trained. `group` makes a
         baseline group of its own within the task and role.
         """
+        opened = self.unlisted(messages, role=role, group=group, tools=tools, lm=lm)
+        if lm is None:
+            self.sessions.append(opened)
+        return opened
+
+    def unlisted(
+        self,
+        messages: Sequence[Message],
+        *,
+        role: str = "policy",
+        group: str = "",
+        tools: Sequence[dict[str, Any]] = (),
+        lm: LM | None = None,
+    ) -> Session:
+        """The same, not yet among `sessions`: it leaves no trajectory until it is put there."""
         limits = msgspec.structs.replace(
             self.limits, tokens=self.limits.tokens or self.sampling.max_tokens
         )
         seed = derive(self.sampling.seed, role)
-        opened = Session(
+        return Session(
             lm or self.lm, messages, tools=tools, role=role, group=group, seed=seed, limits=limits
         )
-        if lm is None:
-            self.sessions.append(opened)
-        return opened
 
     async def generate(self, session: Session) -> Message:
         """The next reply, sampled together with those of the step's other rollouts."""
@@ -261,8 +273,11 @@ class Rounds:
         try:
             await event.wait()
         except BaseException:
-            # A cancelled rollout must not be waited for.
-            self._waiting.pop(place, None)
+            # A cancelled call must not be waited for; another one of the rollout still is.
+            if event in (own := self._waiting.get(place, [])):
+                own.remove(event)
+                if not own:
+                    del self._waiting[place]
             raise
 
     def _release(self) -> None:
@@ -275,9 +290,16 @@ class Rounds:
 
 
 async def play_all(
-    task: Task, players: Players, play: Play, settings: MultiTurnSettings
+    task: Task,
+    players: Players,
+    play: Play,
+    settings: MultiTurnSettings,
+    at_once: AbstractAsyncContextManager[Any] | None = None,
 ) -> list[Trajectory]:
-    """`players.sampling.n` rollouts of a task at once; one that fails has a status."""
+    """`players.sampling.n` rollouts of a task at once; one that fails has a status.
+
+    `at_once` is entered before a rollout's clock starts: a limiter that many tasks share.
+    """
     limits = settings.limits.of_task(task)
     slot = players.place[0]
 
@@ -294,7 +316,8 @@ async def play_all(
             sessions=[],
         )
         try:
-            return await _play_one(task, own, index, play)
+            async with at_once or nullcontext():
+                return await _play_one(task, own, index, play)
         finally:
             if own.rounds is not None:
                 own.rounds.leave([own.place])

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -100,6 +100,18 @@ def renderer_of(lm: LM) -> Renderer | None:
     found = getattr(lm, "tokenizer", None)
     # Not isinstance: asking a protocol takes longer than opening a session.
     return found if hasattr(found, "render_spans") else None
+
+
+class Mark(NamedTuple):
+    """A place in a session: how much of it there was."""
+
+    spans: int
+    messages: int
+    shown: int
+    turns: int
+    sampled: int
+    text: str
+    finish: Finish
 
 
 class Session:
@@ -198,6 +210,30 @@ class Session:
         self.spans = (*self.spans, span)
         self._said(text, len(ids))
         return ids
+
+    @property
+    def mark(self) -> Mark:
+        """Where the session stands, for `rewind` and `fork`."""
+        counts = len(self.spans), len(self.messages), len(self.shown), self.turns, self.sampled
+        return Mark(*counts, self.text, self.finish)
+
+    def rewind(self, mark: Mark) -> None:
+        """Forget what came after the mark; what it cost stays counted."""
+        self.spans = self.spans[: mark.spans]
+        self.messages, self.shown = self.messages[: mark.messages], self.shown[: mark.shown]
+        self.turns, self.sampled, self.text, self.finish = mark[3:]
+
+    def fork(self, mark: Mark, seed: int) -> Session:
+        """Another session that goes on from the mark with the same tokens.
+
+        The replies before the mark are read there as they were sampled, and trained here alone.
+        """
+        own = object.__new__(Session)
+        own.__dict__.update(self.__dict__)
+        own.rewind(mark)
+        own.seed, own.cost_usd, own.info = seed, 0.0, {**self.info}
+        own.spans = tuple(Span(span.author, span.token_ids) for span in own.spans)
+        return own
 
     def train_on(self, logprobs: Sequence[float]) -> None:
         """Give the last reply its log-probs; it becomes trainable."""

@@ -113,7 +113,7 @@ class Tool:
 
         if inspect.iscoroutinefunction(function):
             return awaited
-        return lambda: _in_thread(lambda: function(**given), self.name)
+        return lambda: in_thread(lambda: function(**given), f"tool '{self.name}'")
 
     def _text(self, value: Any) -> str:
         if not isinstance(value, str):
@@ -127,7 +127,7 @@ class Tool:
         return shown + more
 
 
-async def _in_thread(call: Callable[[], Any], name: str) -> Any:
+async def in_thread(call: Callable[[], Any], what: str) -> Any:
     """The call's result from a daemon thread, which is left behind when the caller is cancelled.
 
     anyio's worker threads would keep the process from ending while a call hangs.
@@ -135,8 +135,8 @@ async def _in_thread(call: Callable[[], Any], name: str) -> Any:
     _strays[:] = [thread for thread in _strays if thread.is_alive()]
     if len(_strays) >= MOST_STRAYS:
         raise RolloutError(
-            f"{len(_strays)} tool calls never returned and keep the interpreter busy (the next "
-            f"would be '{name}'); give the tool a limit of its own."
+            f"{len(_strays)} calls never returned and keep the interpreter busy (the next would be "
+            f"of {what}); give it a limit of its own."
         )
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()

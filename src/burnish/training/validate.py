@@ -45,7 +45,7 @@ from burnish.rewards.models.trained_model import (
 )
 from burnish.rewards.scorer import bind_check
 from burnish.rewards.versus import VersusReference
-from burnish.rollouts import SingleTurn
+from burnish.rollouts import AgentRollout, SingleTurn
 from burnish.store import RunStore, manifest
 from burnish.store.calibration import CALIBRATION
 from burnish.tasks.base import TaskSet
@@ -326,6 +326,8 @@ def _code(config: Config) -> Iterator[Path]:
     for key, value in flatten(to_plain(config)).items():
         if key.rpartition(".")[2] == "path" and isinstance(value, str) and ".py:" in value:
             yield Path(value.partition(":")[0])
+    if isinstance(config.rollout, AgentRollout):
+        yield from (Path(word) for word in config.rollout.command[1:] if Path(word).is_file())
 
 
 def _whole(path: Path) -> str:

@@ -18,6 +18,7 @@ import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from burnish.errors import UserError
 
@@ -159,6 +160,48 @@ def bound_socket(host: str, port: int) -> socket.socket:
             f"port {port} on {host} cannot be used: {error}. Take another: --port 0 finds a free one."
         ) from error
     return found
+
+
+class LoopServer:
+    """A server on the running event loop, beside its other work; it waits for nobody.
+
+    `stop` closes every connection at once. uvicorn's own server takes over the signals of the
+    process and needs a tenth of a second to end.
+    """
+
+    def __init__(self, app: ASGIApp, bounds: Bounds, host: str = "127.0.0.1") -> None:
+        self._state = ServerState()
+        self._config = make_server(app, bounds, stop_s=1).config
+        self._config.load()
+        self._host = host
+        self._server: asyncio.Server | None = None
+        self.address = ""
+        """`http://127.0.0.1:40213`, once it is started."""
+
+    async def start(self) -> None:
+        """Bind a free port and answer there."""
+
+        def connection() -> asyncio.Protocol:
+            kind: Any = self._config.http_protocol_class
+            made: asyncio.Protocol = kind(self._config, server_state=self._state, app_state={})
+            return made
+
+        bound = bound_socket(self._host, 0)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            connection, sock=bound, backlog=self._config.backlog
+        )
+        self.address = f"http://{self._host}:{bound.getsockname()[1]}"
+
+    def stop(self) -> None:
+        """Close the port and every connection; requests that run are cancelled."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for task in list(self._state.tasks):
+            task.cancel()
 
 
 def make_server(

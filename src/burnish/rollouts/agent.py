@@ -1,0 +1,245 @@
+"""A program that was written for an OpenAI-style server, trained as it is: it gets an address.
+
+    # my_agent.py
+    import json, sys
+    from openai import OpenAI                     # reads OPENAI_BASE_URL and OPENAI_API_KEY
+
+    task = json.load(sys.stdin)                   # id, prompt, messages, fields (no labels)
+    reply = OpenAI().chat.completions.create(model="any", messages=task["messages"])
+    print(reply.choices[0].message.content)       # the last line is the answer
+
+    [rollout]
+    kind = "agent"
+    command = ["python", "my_agent.py"]           # or path = "my_agent.py:run"
+
+`path` names a function `run(task, *, base_url, api_key)`, async or not, that returns the answer. Each
+episode is a run of its own with a key of its own. Every conversation that the program has with the
+model is a trajectory with the exact tokens and log-probs; all conversations of an episode share its
+answer and its rewards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import msgspec
+
+from burnish.errors import RolloutError, UserError
+from burnish.lm.failures import first_error
+from burnish.records import Task
+from burnish.rollouts.base import Count, MultiTurnSettings, Players, Positive, Rollout, play_all
+from burnish.rollouts.endpoint import Address, the_endpoint
+from burnish.rollouts.env import checked_rewards
+from burnish.rollouts.episode import Episode, Rules
+from burnish.rollouts.program import Ran, environment, run_program
+from burnish.rollouts.session import LimitReached
+from burnish.rollouts.tool import in_thread
+from burnish.source import describe, find_function
+from burnish.texts import safe
+
+MOST_ANSWER = 64 << 10
+"""Characters of an answer; a longer one is cut."""
+
+
+class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
+    """A program or function that asks the model over an OpenAI-compatible address."""
+
+    command: tuple[str, ...] = ()
+    """The program and its arguments, such as `["python", "my_agent.py"]`; `python` is the one that
+    runs burnish. The task is JSON on stdin; `OPENAI_BASE_URL` and `OPENAI_API_KEY` are set."""
+    path: str = ""
+    """In the place of a program, a function `run(task, *, base_url, api_key)`: `my_file.py:run`."""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Further arguments of the function."""
+    result: Literal["text", "json"] = "text"
+    """What the last line that a program prints is: the answer itself, or a JSON object that the
+    program wrote, with `answer`, `rewards` (name to number, for rewards of kind `env`) and facts of
+    its own. Choose json only where no line of the model's can be the last one."""
+    conversations: Literal["all", "last"] = "all"
+    """Which conversations of an episode are trained. Evaluation takes the last one."""
+    batching: Literal["arrival", "rounds"] = "arrival"
+    """arrival: requests are sampled as they come, those that wait in one batch, so that a program
+    that is busy holds up nobody. rounds: all at once, when every episode waits or has ended; a run
+    of repeatable programs is then repeatable bit by bit."""
+    programs: Count = 0
+    """Programs that run at a time; 0: four for each processor core, at least 16. With `rounds` all
+    of a step run at once."""
+    program_sampling: bool = False
+    """Let the program choose temperature and top_p; what it samples with others than this table's
+    is not trained."""
+    tool_form: Literal["auto", "tagged"] = "auto"
+    """auto: the chat template's own form of tools where it has one."""
+    output_kb: Positive = 1024
+    """A program that prints more is ended."""
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.path):
+            got = "both" if self.path else "neither"
+            raise ValueError(f"kind 'agent' needs a command or a path; got {got}")
+        if self.options and not self.path:
+            raise ValueError("options are arguments of a function; kind 'agent' has a command")
+        if self.batching == "rounds" and self.programs:
+            raise ValueError("batching 'rounds' runs all programs at once; leave out programs")
+
+    def build(self, root: Path = Path()) -> Rollout:
+        return self._built(root, self.conversations)
+
+    def build_evaluation(self, root: Path = Path()) -> Rollout:
+        """One trajectory an episode: a task counts once, however many conversations it took."""
+        return self._built(root, "last")
+
+    def _built(self, root: Path, kept: str) -> Rollout:
+        run = self._function(root) if self.path else self._command(root)
+        in_rounds = self.batching == "rounds"
+        rules = Rules(self.max_prompt_tokens, self.program_sampling, in_rounds, self.tool_form)
+        most = self.programs or max(16, 4 * (os.cpu_count() or 1))
+        at_once = None if in_rounds else anyio.Semaphore(most)
+        play = partial(_play, run=run, rules=rules, kept=kept)
+        return partial(play_all, play=play, settings=self, at_once=at_once)
+
+    def _command(self, root: Path) -> Run:
+        first = self.command[0]
+        if first not in ("python", "python3") and shutil.which(first) is None:
+            raise UserError(f"rollout.command: no program '{first:.80}' is found; expected one")
+        here = [str(root / word) if (root / word).is_file() else word for word in self.command]
+
+        async def run(task: Task, players: Players, address: Address) -> Outcome:
+            env = environment(address, players.lm.name, players.sampling.seed)
+            ran = await run_program(here, task, env, most=self.output_kb << 10)
+            return _program_outcome(ran, self.result)
+
+        return run
+
+    def _function(self, root: Path) -> Run:
+        function = partial(find_function(self.path, "agent", root), **self.options)
+        what = f"agent '{self.path}'"
+
+        async def run(task: Task, players: Players, address: Address) -> Outcome:
+            call = partial(_called, function, what, task.for_judge(), address)
+            found: Outcome = await in_thread(call, what)
+            return found
+
+        return run
+
+
+class Outcome(msgspec.Struct):
+    """What a program says at its end."""
+
+    answer: str | None = None
+    rewards: dict[str, float] = msgspec.field(default_factory=dict)
+    facts: dict[str, Any] = msgspec.field(default_factory=dict)
+    problem: str = ""
+
+
+Run = Callable[[Task, Players, Address], Any]
+
+
+async def _play(task: Task, players: Players, *, run: Run, rules: Rules, kept: str) -> None:
+    """One episode: the program runs, the endpoint answers, the sessions stay behind."""
+    episode = Episode(task, players, rules)
+    outcome: Outcome | None = None
+    async with the_endpoint(episode) as address:
+        with first_error():
+            async with anyio.create_task_group() as group:
+
+                async def end() -> None:
+                    await episode.over.wait()
+                    group.cancel_scope.cancel()
+
+                group.start_soon(end)
+                try:
+                    outcome = await run(task, players, address)
+                except (RolloutError, UserError) as error:
+                    outcome = Outcome(problem=str(error))
+                group.cancel_scope.cancel()
+    _settle(episode, players, outcome, kept, address.key)
+
+
+def _settle(
+    episode: Episode, players: Players, outcome: Outcome | None, kept: str, key: str
+) -> None:
+    """What the episode leaves: its sessions with the answer, or the reason why it failed."""
+    if episode.error is not None:
+        raise episode.error
+    sessions = episode.sessions()
+    trained = [s for s in sessions if any(span.trainable for span in s.spans)]
+    ended = outcome or Outcome(
+        problem=f"the program was ended after {episode.refused} refused requests"
+    )
+    problem = ended.problem.replace(key, "(key)")
+    told = f"; its last request was refused: {episode.refusal}" if episode.refusal else ""
+    players.sessions[:] = (trained or sessions)[-1:] if kept == "last" else trained or sessions
+    for session in players.sessions:
+        session.info["agent"] = episode.counts
+        if ended.facts:
+            session.info["program"] = ended.facts
+        if ended.rewards:
+            session.info["rewards"] = ended.rewards
+        if ended.answer is not None:
+            # Scorers read the answer; the turns stay in `messages`.
+            session.info["messages"] = msgspec.to_builtins(session.shown)
+            session.info["turns"] = session.turns
+            session.text = ended.answer.replace(key, "(key)")
+    if not sessions:
+        raise RolloutError(f"{problem or 'the program ended'} without a reply of the model{told}")
+    if not trained and players.sampling.temperature:
+        raise RolloutError("the program sampled every reply at another temperature or top_p")
+    if episode.limit:
+        raise LimitReached(episode.limit)
+    if problem and episode.is_overlong:
+        raise LimitReached("context")
+    if problem:
+        raise RolloutError(problem + told)
+
+
+def _program_outcome(ran: Ran, result: str) -> Outcome:
+    if ran.problem:
+        return Outcome(problem=ran.problem)
+    if not ran.last_line:
+        return Outcome()
+    if result == "text":
+        return Outcome(answer=ran.last_line[:MOST_ANSWER])
+    try:
+        found = msgspec.json.decode(ran.last_line, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        line = safe(ran.last_line[:80])
+        return Outcome(problem=f"the program's last line is no JSON object: {line}")
+    return _outcome("the program", found)
+
+
+def _outcome(what: str, found: Any) -> Outcome:
+    """The answer, rewards and facts in what a program or function gave."""
+    if found is None or isinstance(found, str | int | float):
+        return Outcome(answer=None if found is None else str(found)[:MOST_ANSWER])
+    try:
+        plain = msgspec.convert(msgspec.to_builtins(found), dict[str, Any])
+        msgspec.json.encode(plain)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        kind = type(found).__name__
+        raise RolloutError(
+            f"{what} gave {kind}; expected a text, None or a JSON-able dict"
+        ) from None
+    answer, rewards = plain.pop("answer", None), plain.pop("rewards", {})
+    text = None if answer is None else str(answer)[:MOST_ANSWER]
+    return Outcome(text, checked_rewards(what, rewards), plain)
+
+
+def _called(function: Callable[..., Any], what: str, task: Task, address: Address) -> Outcome:
+    """In a thread: a function that blocks must not keep the model from answering it."""
+    try:
+        found = function(task, base_url=address.base_url, api_key=address.key)
+        if inspect.iscoroutine(found):
+            found = asyncio.run(found)
+        return _outcome(what, found)
+    except RolloutError as error:
+        return Outcome(problem=str(error))
+    except BaseException as error:  # boundary: the function is foreign code
+        return Outcome(problem=f"{what} failed: {describe(error)}")

@@ -1,0 +1,420 @@
+"""One run of an agent program: its requests, matched to sessions.
+
+A program knows messages, a session knows tokens. A request that extends a conversation goes on in
+its `Session`, so that what was sampled stays what is read and trained; one that goes on from an
+earlier reply (another try, a branch) reads the same tokens and trains its own reply alone; every
+other one opens another conversation of the same episode. A request that fails, or whose program
+hangs up, leaves no trace in the tokens.
+
+Seeds come from what is asked, not from when: the same request has the same reply, and asked again
+another one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+
+from burnish.concurrency import gather
+from burnish.errors import UserError
+from burnish.lm.base import Sampling, TooLong
+from burnish.records import Author, Message, Task
+from burnish.rollouts.base import Players
+from burnish.rollouts.chat_wire import BadRequest, ChatRequest, Reply, key_of, message_key
+from burnish.rollouts.session import LimitReached, Mark, Session, renderer_of
+from burnish.rollouts.tool import Tool
+from burnish.rollouts.tool_form import Call, TaggedForm, ToolForm, tool_form
+from burnish.seeds import derive, digest
+
+MOST_REFUSED = 100
+"""Requests that an episode may send in vain before its program is ended."""
+MOST_PAST_LIMIT = 8
+"""The same once a limit is reached."""
+OVERLONG = "context_length_exceeded"
+"""What the protocol calls a prompt that is too long."""
+
+
+class Point(NamedTuple):
+    """A conversation as it stood after a reply."""
+
+    length: int
+    """Messages."""
+    mark: Mark
+
+
+@dataclass(eq=False)
+class Conversation:
+    """A session, and the messages that the program knows of it."""
+
+    session: Session
+    offer: str
+    """Which tools were offered: they stand in the prompt."""
+    keys: list[str]
+    """Of every message, the replies included."""
+    points: list[Point] = field(default_factory=list)
+    """After each reply."""
+    is_busy: bool = False
+
+    def extended_by(self, keys: Sequence[str], is_reply: Sequence[bool]) -> Point | None:
+        """The last reply behind which the messages go on; None where they do not."""
+        for point in reversed(self.points):
+            is_new = len(keys) > point.length and not any(is_reply[point.length :])
+            if is_new and list(keys[: point.length]) == self.keys[: point.length]:
+                return point
+        return None
+
+    def at(self, point: Point, session: Session) -> Conversation:
+        """Another one that begins with this one up to the point."""
+        points = self.points[: self.points.index(point) + 1]
+        return Conversation(session, self.offer, self.keys[: point.length], points)
+
+
+class Rules(NamedTuple):
+    """What the config says of requests."""
+
+    max_prompt_tokens: int
+    honours_sampling: bool = False
+    """Whether a program chooses its temperature and top_p; replies at others are not trained."""
+    in_rounds: bool = False
+    """Whether a reply waits until every episode of the step waits for one."""
+    form: str = "auto"
+
+
+class Episode:
+    """One rollout of a task by a program, as the endpoint sees it."""
+
+    def __init__(self, task: Task, players: Players, rules: Rules) -> None:
+        self.task, self.rules = task, rules
+        self.players = players if rules.in_rounds else replace(players, rounds=None)
+        self.conversations: list[Conversation] = []
+        self.turns = self.requests = self.refused = 0
+        self.limit = ""
+        """The limit that was reached first."""
+        self.refusal = ""
+        """Why the last refused request was refused."""
+        self.error: BaseException | None = None
+        """What failed on our side."""
+        self.over = anyio.Event()
+        """Set where the program is to be ended."""
+        self.is_overlong = False
+        """Whether a prompt was refused for its length."""
+        self._past_limit = 0
+        self._asked: Counter[str] = Counter()
+        self._forms: dict[str, ToolForm] = {}
+        self._running: set[anyio.CancelScope] = set()
+        self._was_parallel = False
+
+    # --- what the endpoint calls
+
+    async def answer(self, asked: ChatRequest) -> list[Reply]:
+        """The replies to a request; `BadRequest` where it is refused."""
+        self.requests += 1
+        self._was_parallel |= bool(self._running)
+        with anyio.CancelScope() as scope:
+            self._running.add(scope)
+            try:
+                return await self._answer(asked)
+            except (BadRequest, LimitReached, UserError) as error:
+                raise self._refuse(error) from None
+            except Exception as error:
+                # Ours, not the program's: it fails the rollout, or is a bug and ends the run.
+                self.error = self.error or error
+                self.over.set()
+                raise
+            finally:
+                self._running.discard(scope)
+        raise BadRequest("the episode has ended", "episode_over")
+
+    def refuse(self, error: Exception) -> BadRequest:
+        """Count a request that could not even be read."""
+        self.requests += 1
+        return self._refuse(error)
+
+    def close(self) -> None:
+        """End every request that is under way."""
+        for scope in tuple(self._running):
+            scope.cancel()
+
+    def sessions(self) -> list[Session]:
+        """Those that the model spoke in, in the order in which they were opened."""
+        found = [c.session for c in self.conversations if c.session.turns]
+        # Requests that were under way together have no order of their own.
+        return sorted(found, key=lambda s: s.seed) if self._was_parallel else found
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """For the trajectory's `info`."""
+        return {
+            "requests": self.requests,
+            "refused": self.refused,
+            "conversations": len(self.sessions()),
+        }
+
+    # --- how a request is answered
+
+    async def _answer(self, asked: ChatRequest) -> list[Reply]:
+        limits = self.players.limits
+        if self.limit:
+            raise LimitReached(self.limit)
+        if self.turns + asked.n > limits.turns:
+            raise LimitReached("turns")
+        self.turns += asked.n
+        is_done = False
+        try:
+            form = self._form(asked.tools)
+            keys = [key_of(message) for message in asked.messages]
+            own = self._continued(asked, keys, form) or self._opened(asked, keys, form)
+            replies = await self._generate(own, asked, form)
+            is_done = True
+        finally:
+            self.turns -= 0 if is_done else asked.n
+        return replies
+
+    def _refuse(self, error: Exception) -> BadRequest:
+        """The refusal that the program gets. A prompt that is too long it may shorten; every other
+        limit stays reached."""
+        self.refused += 1
+        match error:
+            case BadRequest():
+                found = error
+            case TooLong():
+                found = BadRequest(error.what, OVERLONG)
+            case LimitReached() if str(error) == "context":
+                found = BadRequest("the conversation fills the model's context", OVERLONG)
+            case LimitReached():
+                self.limit = self.limit or str(error)
+                self._past_limit += 1
+                found = BadRequest(f"the episode has reached its limit of {self.limit}", "limit")
+            case _:
+                found = BadRequest(str(error))
+        self.is_overlong |= found.code == OVERLONG
+        self.refusal = str(found)
+        if self.refused >= MOST_REFUSED or self._past_limit > MOST_PAST_LIMIT:
+            self.over.set()
+        return found
+
+    def _form(self, tools: Sequence[dict[str, Any]]) -> ToolForm | None:
+        """How the model is offered the tools of a request; found once for each set of them."""
+        if not tools:
+            return None
+        offer = _offer(tools)
+        if offer not in self._forms:
+            renderer = renderer_of(self.players.lm) if self.rules.form == "auto" else None
+            self._forms[offer] = tool_form(renderer, [Tool.offered(tool) for tool in tools])
+        return self._forms[offer]
+
+    def _continued(
+        self, asked: ChatRequest, keys: list[str], form: ToolForm | None
+    ) -> list[_Turn] | None:
+        """The conversation that a request extends, `n` times; None where it extends none."""
+        offer = _offer(asked.tools)
+        is_reply = [message.role == "assistant" for message in asked.messages]
+        found = [
+            (point, conversation)
+            for conversation in self.conversations
+            if conversation.offer == offer
+            and (point := conversation.extended_by(keys, is_reply)) is not None
+        ]
+        if not found:
+            return None
+
+        def is_free(one: Conversation, point: Point) -> bool:
+            return point == one.points[-1] and not one.is_busy
+
+        longest = max(point.length for point, _ in found)
+        best = [(point, one) for point, one in found if point.length == longest]
+        point, known = next(((p, c) for p, c in best if is_free(c, p)), best[0])
+        new = list(asked.messages[point.length :])
+        turns = []
+        for number in range(asked.n):
+            one = known
+            if number or not is_free(known, point):
+                one = known.at(point, known.session.fork(point.mark, self._seed(keys)))
+            turn = _Turn(one, point.mark, is_new=one is not known)
+            one.is_busy = True
+            turns.append(turn)
+            try:
+                one.session.observe(_behind(form, new), new)
+            except UserError:
+                # A template that cannot append these messages; they open a conversation instead.
+                for made in turns:
+                    made.undo()
+                return None
+            one.keys = list(keys)
+        return turns
+
+    def _opened(self, asked: ChatRequest, keys: list[str], form: ToolForm | None) -> list[_Turn]:
+        """A conversation that begins with the request, `n` times."""
+        messages = _history(form, asked.messages)
+        schemas = form.schemas if form is not None else ()
+        turns = []
+        for _ in range(asked.n):
+            # Not players.session: the conversation joins the episode once it has a reply.
+            session = self.players.unlisted(messages, tools=schemas)
+            session.seed = self._seed(keys)
+            length = len(session.token_ids)
+            if length > self.rules.max_prompt_tokens:
+                raise BadRequest(
+                    f"a prompt of {length} tokens; rollout.max_prompt_tokens is "
+                    f"{self.rules.max_prompt_tokens}",
+                    OVERLONG,
+                )
+            conversation = Conversation(session, _offer(asked.tools), list(keys), is_busy=True)
+            turns.append(_Turn(conversation, session.mark, is_new=True))
+        return turns
+
+    async def _generate(
+        self, turns: Sequence[_Turn], asked: ChatRequest, form: ToolForm | None
+    ) -> list[Reply]:
+        sampling, is_trained = self._sampling(asked)
+        players = replace(self.players, sampling=sampling, turn_tokens=0)
+        sessions = [turn.conversation.session for turn in turns]
+        read = len(sessions[0].token_ids)
+        is_done = False
+        try:
+            await gather([partial(players.generate, session) for session in sessions])
+            is_done = True
+        finally:
+            if not is_done:
+                for turn in turns:
+                    turn.undo()
+        replies = []
+        for turn in turns:
+            if not is_trained:
+                _untrain(turn.conversation.session)
+            reply = self._reply(turn.conversation.session, asked, form, read)
+            self._keep(turn, reply)
+            replies.append(reply)
+        return replies
+
+    def _keep(self, turn: _Turn, reply: Reply) -> None:
+        """A reply that the program gets is part of the conversation from now on."""
+        conversation, session = turn.conversation, turn.conversation.session
+        if reply.calls:
+            called = tuple(call.as_dict() for call in reply.calls)
+            session.shown[-1] = msgspec.structs.replace(session.shown[-1], tool_calls=called)
+        conversation.keys.append(message_key("assistant", reply.content, reply.calls))
+        conversation.points.append(Point(len(conversation.keys), session.mark))
+        conversation.is_busy = False
+        if turn.is_new:
+            self.conversations.append(conversation)
+            self.players.sessions.append(session)
+
+    def _sampling(self, asked: ChatRequest) -> tuple[Sampling, bool]:
+        """How a reply is sampled, and whether it is sampled as the loss takes it."""
+        base = self.players.sampling
+        tokens = self.players.turn_tokens or base.max_tokens
+        chosen = msgspec.structs.replace(
+            base,
+            max_tokens=min(tokens, asked.max_tokens or tokens),
+            stop=tuple(dict.fromkeys((*base.stop, *asked.stop))),
+        )
+        if not self.rules.honours_sampling or not asked.sampling:
+            return chosen, True
+        own = msgspec.structs.replace(chosen, **asked.sampling)
+        return own, (own.temperature, own.top_p) == (base.temperature, base.top_p)
+
+    def _reply(
+        self, session: Session, asked: ChatRequest, form: ToolForm | None, read: int
+    ) -> Reply:
+        text, span = session.text, session.spans[-1]
+        calls = tuple(call for call in form.parse(text) if not call.problem) if form else ()
+        renderer = renderer_of(session.lm)
+        tokens: tuple[tuple[str, float], ...] = ()
+        if asked.has_logprobs and renderer is not None:
+            tokens = tuple(
+                (renderer.decode([token], skip_special=False), value)
+                for token, value in zip(span.token_ids, span.logprobs, strict=False)
+            )
+        name = f"{session.seed} {session.turns}"
+        return Reply(
+            text,
+            _outside(text) if calls else text,
+            calls,
+            tuple(f"call_{digest(name, str(place))}" for place in range(len(calls))),
+            session.finish,
+            tokens,
+            read,
+            len(span.token_ids),
+        )
+
+    def _seed(self, keys: Sequence[str]) -> int:
+        """Of what is asked, and of how often it was asked before."""
+        asked = digest(*keys)
+        self._asked[asked] += 1
+        return derive(self.players.sampling.seed, asked, self._asked[asked])
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A conversation that waits for a reply, and where it stood before."""
+
+    conversation: Conversation
+    before: Mark
+    is_new: bool
+
+    def undo(self) -> None:
+        """Nobody got the reply: as if it had never been asked for."""
+        conversation = self.conversation
+        conversation.is_busy = False
+        if not self.is_new:
+            conversation.session.rewind(self.before)
+            conversation.keys = conversation.keys[: conversation.points[-1].length]
+
+
+def _offer(tools: Sequence[dict[str, Any]]) -> str:
+    return digest(json.dumps(tools, sort_keys=True)) if tools else ""
+
+
+def _outside(text: str) -> str:
+    """What stands before the first call."""
+    before, mark, _ = text.partition("<tool_call>")
+    return before.strip() if mark else ""
+
+
+def _untrain(session: Session) -> None:
+    """Keep the last reply as it was read, without training on it."""
+    last = session.spans[-1]
+    session.spans = (*session.spans[:-1], type(last)(Author.MODEL, last.token_ids))
+
+
+def _behind(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
+    """New messages as the model reads them: results of tools in the form that it knows."""
+    shown: list[Message] = []
+    for is_tool, some in groupby(messages, key=lambda message: message.role == "tool"):
+        own = list(some)
+        shown += form.results(own) if is_tool and form is not None else own
+    return shown
+
+
+def _history(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
+    """A whole conversation as the model reads it: tools offered, calls and results in their form."""
+    if form is None:
+        form = TaggedForm(()) if any(m.tool_calls or m.role == "tool" for m in messages) else None
+        return _behind(form, [_written(m) for m in messages])
+    plain = isinstance(form, TaggedForm)
+    return form.opening(_behind(form, [_written(m) if plain else m for m in messages]))
+
+
+def _written(message: Message) -> Message:
+    """A reply with its calls in the tagged form."""
+    if not message.tool_calls:
+        return message
+    functions = [call["function"] for call in message.tool_calls]
+    calls = [Call(f["name"], f["arguments"]) for f in functions]
+    lines = [
+        "<tool_call>"
+        + json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+        + "</tool_call>"
+        for call in calls
+    ]
+    text = "\n".join([*([message.text] if message.text else []), *lines])
+    return Message(message.role, text, message.name)
