@@ -130,6 +130,8 @@ PUBLISHED = {
     "proposer_reward": "solver_rewards",
     "token_f1": "pred golds",
     "token_reverse_kl": "student_logits teacher_logits",
+    "ema": "teacher student decay",
+    "policy_sensitivity": "student_logits teacher_logits mask",
     "tool_call_rewards": "output gold",
     "total_loss": "h_chosen h_rejected r_chosen r_rejected bias_label lam representation head",
     "tri_factor_weights": "progress severity violation_rate normalised previous eta_weak eta_red "
@@ -768,8 +770,21 @@ CASES = [
         {"logp": LOGP, "mask": MASK, "shared": [1, 2], "ld_alpha": 0.5},
         {"shared": OPTIONAL},
     ),
-    Case(policy.token_reverse_kl, LOGITS),
+    Case(
+        policy.token_reverse_kl,
+        {**LOGITS, "support": "student-topk", "kl_clip": 2.0},
+        {"kl_clip": OPTIONAL},
+    ),
     Case(policy.token_forward_kl, LOGITS),
+    Case(
+        policy.ema,
+        {"teacher": [1.0, 2.0], "student": [2.0, 1.0], "decay": 0.9, "buffers": ["w"]},
+        {"buffers": "short empty"},
+    ),
+    Case(
+        policy.policy_sensitivity,
+        {k: v for k, v in LOGITS.items() if k != "temperature"} | {"mask": [1, 1], "score": "kl"},
+    ),
     Case(policy.sampled_kl, {"logp": LOGP, "teacher_logp": LOGP - 0.2}),
     Case(
         policy.distil_loss,

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import ArgumentError
-from burnish.policy import distil_loss, sampled_kl, token_forward_kl, token_reverse_kl
+from burnish.policy import (
+    distil_loss,
+    ema,
+    policy_sensitivity,
+    sampled_kl,
+    token_forward_kl,
+    token_reverse_kl,
+)
+from burnish.policy.distillation import aggregate
 
 assert_close = torch.testing.assert_close
 BOTH = pytest.mark.parametrize("kl", [token_reverse_kl, token_forward_kl])
@@ -125,3 +133,129 @@ def test_a_token_that_the_teacher_forbids_stays_finite():
     assert token_forward_kl(student, teacher).item() == pytest.approx(math.log(2), abs=1e-6)
     with pytest.raises(ArgumentError, match="teacher_logits"):
         token_reverse_kl(student, logs(0.0, 0.0, 0.0))
+
+
+def test_the_students_top_tokens_by_hand():
+    student, teacher = logs(0.6, 0.3, 0.1), logs(0.2, 0.3, 0.5)
+    released = {"top_k": 1, "support": "student-topk"}
+    assert_close(token_reverse_kl(student, teacher, **released).item(), 0.6 * math.log(3))
+    # Biased, and below 0 where the teacher likes the student's first token better.
+    assert token_reverse_kl(student, logs(0.9, 0.05, 0.05), **released).item() < 0
+    both = 0.6 * math.log(3) + 0.1 * math.log(0.1 / 0.5)
+    union = token_reverse_kl(student, teacher, top_k=1, support="union-topk")
+    assert_close(union.item(), both)
+
+
+@given(seed=st.integers(0, 10**6), support=st.sampled_from(["student-topk", "union-topk"]))
+def test_supports_without_a_bucket(seed, support):
+    student, teacher = draw(seed, 3), draw(seed + 1, 3)
+    full = token_reverse_kl(student, teacher)
+    for k in (0, SIZE, SIZE + 1):
+        assert_close(token_reverse_kl(student, teacher, top_k=k, support=support), full)
+    alike = token_reverse_kl(student, teacher, top_k=1, support="student-topk", renormalise=True)
+    assert (alike.abs() < 1e-12).all()
+    again = token_reverse_kl(student, teacher, top_k=3, support=support, renormalise=True)
+    assert (again > -1e-12).all()
+    assert_close(
+        token_reverse_kl(student, teacher + 7, top_k=3, support=support, renormalise=True), again
+    )
+
+
+@pytest.mark.parametrize("support", ["tail", "student-topk", "union-topk"])
+@pytest.mark.parametrize("renormalise", [False, True])
+def test_gradients_of_every_support_agree_with_differences(support, renormalise):
+    student, teacher = draw(5, 2).requires_grad_(), draw(6, 2)
+
+    def value(logits):
+        return token_reverse_kl(
+            logits, teacher, top_k=3, support=support, renormalise=renormalise
+        ).sum()
+
+    assert torch.autograd.gradcheck(value, student)
+
+
+def test_a_clipped_token_counts_its_limit_and_has_no_gradient():
+    student, teacher = draw(1, 2).requires_grad_(), draw(2, 2)
+    full = token_reverse_kl(student, teacher).detach()
+    limit = full.mean().item()
+    found = token_reverse_kl(student, teacher, kl_clip=limit)
+    assert_close(found.detach(), full.clamp(max=limit))
+    found.sum().backward()
+    assert ((student.grad.abs().sum(-1) > 0) == (full < limit)).all()
+    with pytest.raises(ArgumentError, match="kl_clip"):
+        token_reverse_kl(student, teacher, kl_clip=0.0)
+
+
+@given(seed=st.integers(0, 10**6), pad=st.integers(0, 3))
+def test_the_token_mean_knows_neither_padding_nor_micro_batches(seed, pad):
+    rng = torch.Generator().manual_seed(seed)
+    losses = torch.rand(4, 5, generator=rng, dtype=torch.float64)
+    mask = torch.rand(4, 5, generator=rng) < 0.6
+    whole = aggregate(losses, mask)
+    by_hand = losses[mask].sum() / max(int(mask.sum()), 1)
+    assert_close(whole, by_hand)
+    wide = torch.nn.functional.pad(losses, (0, pad), value=99.0)
+    assert_close(aggregate(wide, torch.nn.functional.pad(mask, (0, pad))), whole)
+    # Weighted by tokens; parts of three rows and of one would differ by rows.
+    parts = [aggregate(losses[i:j], mask[i:j], tokens=mask.sum()) for i, j in ((0, 3), (3, 4))]
+    assert_close(sum(parts), whole)
+    assert aggregate(losses, 0 * mask).item() == 0.0
+
+
+def test_the_average_of_weights():
+    teacher = {"w": torch.tensor([1.0, 2.0]), "seen": torch.tensor(3), "scale": torch.ones(1)}
+    student = {"w": torch.tensor([3.0, 0.1]), "seen": torch.tensor(9), "scale": torch.zeros(1)}
+    kept, taken = ema(teacher, student, 1.0), ema(teacher, student, 0.0)
+    assert torch.equal(kept["w"], teacher["w"])
+    assert torch.equal(taken["w"], student["w"])
+    half = ema(teacher, student, 0.5, buffers=["scale"])
+    assert_close(half["w"], torch.tensor([2.0, 1.05]))
+    assert (half["seen"].item(), half["scale"].item()) == (9, 0.0)
+    assert ema(2.0, 4.0, 0.25).item() == 3.5
+    for wrong, match in [({"w": [1.0]}, "other names"), ({**student, "w": torch.ones(3)}, "shape")]:
+        with pytest.raises(ArgumentError, match=match):
+            ema(teacher, wrong, 0.9)
+    with pytest.raises(ArgumentError, match="nan"):
+        ema({"w": [math.nan]}, {"w": [1.0]}, 0.9)
+
+
+def test_sensitivity_is_the_mean_or_the_first_divergence_of_a_response():
+    student, teacher = draw(1, 3, 4), draw(2, 3, 4)
+    mask = torch.tensor([[0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    kl = token_reverse_kl(student, teacher)
+    found = policy_sensitivity(student, teacher, mask)
+    assert_close(found[:2], torch.stack([kl[0, 1:3].mean(), kl[1].mean()]))
+    first = policy_sensitivity(student, teacher, mask, score="first-token")
+    assert_close(first[:2], torch.stack([kl[0, 1], kl[1, 0]]))
+    assert found[2].isnan()  # nothing was written: no score
+    assert first[2].isnan()
+    assert_close(policy_sensitivity(student[0], teacher[0], mask[0]), found[0])
+
+
+def test_a_bigram_model_shows_a_shift_by_one():
+    """The logits at a token predict the next one; read one place late they are another bigram's."""
+    table, other = draw(1, SIZE), draw(2, SIZE)
+    prompt, answer = [0, 1], [2, 3, 5]
+    ids = torch.tensor(prompt + answer)
+    predicts = slice(len(prompt) - 1, len(ids) - 1)
+    right = policy_sensitivity(table[ids][predicts], other[ids][predicts], [1, 1, 1])
+    p = table[ids[predicts]].log_softmax(-1)
+    expected = (p.exp() * (p - other[ids[predicts]].log_softmax(-1))).sum(-1).mean()
+    assert_close(right, expected)
+    late = slice(len(prompt), len(ids))
+    shifted = policy_sensitivity(table[ids][predicts], other[ids][late], [1, 1, 1])
+    assert abs(shifted - right) > 0.1
+    # Where both bigrams agree on the answer's tokens nothing is to be learned.
+    same = table.clone()
+    same[5] = other[5]  # after the last token of the answer
+    assert policy_sensitivity(table[ids][predicts], same[ids][predicts], [1, 1, 1]).item() == 0.0
+    assert policy_sensitivity(table[ids][late], same[ids][late], [1, 1, 1]).item() > 0.1
+
+
+def test_a_one_hot_teacher_makes_it_sft():
+    student = draw(9, 2).requires_grad_()
+    labels = torch.tensor([2, 5])
+    teacher = torch.full((2, SIZE), -torch.inf, dtype=torch.float64)
+    teacher[torch.arange(2), labels] = 0.0
+    found = token_forward_kl(student, teacher)
+    assert_close(found, -student.log_softmax(-1)[torch.arange(2), labels])

@@ -78,7 +78,7 @@ def plain_loss(algorithm, batch):
     """The mean divergence over all answer tokens, by the book."""
     settings, module = algorithm.settings, algorithm.setup.trainable.module
     own = torch.cat([logits_of(module, one) for one in batch.student])
-    with algorithm._teacher_model(module) as teacher, torch.no_grad():
+    with algorithm.teacher.model(module) as teacher, torch.no_grad():
         other = torch.cat([logits_of(teacher, one) for one in batch.teacher])
     if settings.divergence == "sampled":
         ids = torch.tensor([t for one in batch.student for t in one.token_ids[one.prompt_length :]])

@@ -105,6 +105,8 @@ def _place(key: str, value: Any, root: Path) -> Any:
         return _model(value, root)
     if key == "critic" and isinstance(value, dict) and value.get("path"):
         return value | {"path": _folder(value["path"], root)}
+    if key == "policies" and isinstance(value, list | tuple):
+        return [str(root / one) if isinstance(one, str) else one for one in value]
     if key == "teacher" and isinstance(value, str):
         return _folder(value, root)
     return _walk(value, root)

@@ -383,28 +383,53 @@ class DistilTrain(TrainSection, frozen=True, tag="distil"):
     task: TaskConfig | None = None
     """Tasks to answer; without it, the run's own."""
     teacher: Annotated[str, Meta(min_length=1)] = "start"
-    """`start` (this model as the training begins), `student` (as it is now), or a model: a folder,
-    `smollm2`, `tiny`. It must have the student's vocabulary."""
+    """`start` or `frozen` (this model as the training begins), `ema` (an average of it over the
+    steps), `student` (as it is now), or a model: a folder, `smollm2`, `tiny`. It must have the
+    student's vocabulary."""
+    decay: Share = 0.99
+    """Of the `ema` teacher: its weights after each step are decay * its own + (1 - decay) * the
+    student's."""
+    policies: tuple[str, ...] = ()
+    """Policy files that only the teacher reads, in its system message, and their examples as earlier
+    turns; of several, one is drawn for each prompt of a step."""
+    allow_truncate: bool = False
+    """Leave out the last items of a policy that is longer than the context; else it is refused."""
+    reuse_prefix: bool = True
+    """Compute the teacher's policy once and reuse its keys and values for all rows."""
     system: str = ""
     """A system message that only the teacher sees."""
     template: str = ""
     """Rewrites the last user message for the teacher: `{prompt}` is its text, other names are
     fields of the task, such as a hint."""
-    answers: Literal["student", "given"] = "student"
-    """Whose tokens are compared: sampled by the student, or the task's `field`."""
+    answers: Literal["student", "teacher", "given"] = "student"
+    """Whose tokens are compared: sampled by the student, sampled by the teacher in its context, or
+    the task's `field`."""
     field: str = "demonstration"
     """Task field that holds the given answers."""
-    divergence: Literal["reverse", "forward", "sampled"] = "reverse"
-    """KL(student, teacher), KL(teacher, student), or the first estimated from the sampled tokens."""
+    divergence: Literal["reverse", "forward", "sampled", "hard"] = "reverse"
+    """KL(student, teacher), KL(teacher, student), the first estimated from the sampled tokens, or
+    `hard`: the answers' tokens as labels, which is SFT on what the teacher wrote."""
     top_k: Count = 0
     """Compare the likeliest tokens and one bucket for the rest; 0: the whole vocabulary."""
+    support: Literal["tail", "student-topk", "union-topk"] = "tail"
+    """With `top_k`: `tail` has a bucket for the rest; `student-topk`, as PolicyAlign's code, sums
+    over the student's tokens alone and may be negative; `union-topk` over both models'."""
+    renormalise: bool = False
+    """Without a bucket: probabilities among the tokens compared instead of the whole vocabulary's."""
+    kl_clip: Amount = 0.0
+    """The most that one token's divergence counts; 0: not clipped."""
     temperature: Annotated[float, Meta(ge=COLDEST, le=100.0)] = 1.0
     """Divides both models' logits."""
 
     @property
     def is_self(self) -> bool:
         """The teacher is the model under training itself, in another context."""
-        return self.teacher in ("start", "student")
+        return self.is_frozen or self.teacher in ("ema", "student")
+
+    @property
+    def is_frozen(self) -> bool:
+        """The teacher has the weights with which the training begins."""
+        return self.teacher in ("start", "frozen")
 
 
 class FunctionTrain(TrainSection, frozen=True, tag="function"):

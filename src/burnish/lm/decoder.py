@@ -23,8 +23,9 @@ from burnish.lm.architecture import Architecture
 from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate, rotate_and_repeat
 from burnish.lm.model_input import ModelInput
 
-KeepsKeys = Callable[[int, Tensor, Tensor], None]
-"""Is shown every layer's keys and values as they are computed, (B, Hkv, S, Dh) each."""
+KeepsKeys = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor] | None]
+"""Is shown every layer's keys and values as they are computed, (B, Hkv, S, Dh) each; may give back
+longer ones, with those of a prefix, for the queries to attend to under a mask (B, S, Sk)."""
 
 SHORT = 256
 """Up to this length torch's fused CPU attention is slower with a backward pass than plain
@@ -259,8 +260,8 @@ class Attention(nn.Module):
         else:
             query, key = rotate(query, key, rotation)
             value = value.transpose(1, 2)
-        if keep is not None:
-            keep(index, key, value)
+        if keep is not None and (joined := keep(index, key, value)) is not None:
+            key, value = joined
         attended = _attend(query, key, value, mask, is_sampling=keep is not None)
         out: Tensor = self.o_proj(attended.transpose(1, 2).reshape(rows * length, -1))
         return out

@@ -44,6 +44,8 @@ from burnish.policy.correction import masked_importance, truncated_importance
 from burnish.policy.covariance import clip_cov_tokens, kl_cov_tokens, token_covariance
 from burnish.policy.distillation import (
     distil_loss,
+    ema,
+    policy_sensitivity,
     sampled_kl,
     token_forward_kl,
     token_reverse_kl,
@@ -129,6 +131,7 @@ __all__ = [
     "distil_loss",
     "dpo_loss",
     "elastic_bounds",
+    "ema",
     "first_token_grade",
     "fit_reference_stats",
     "gae",
@@ -163,6 +166,7 @@ __all__ = [
     "per_reward_advantages",
     "policy_loss",
     "policy_loss_gradient",
+    "policy_sensitivity",
     "pool_hidden",
     "process_advantages",
     "random_filter",

@@ -6,19 +6,26 @@ them all. `sampled` estimates the reverse one from the log-probs of sampled toke
 `log p - log q`, whose gradient, with the factor detached, is that of the reverse KL in expectation.
 
 With `top_k` the divergence is over the k likeliest tokens of the distribution it is an expectation
-of, and one bucket for all others. The bucket keeps it a divergence: it is at least 0, at most the
-full one, rises with k and is exact where k is the vocabulary. Without it (as some released code
-has it) the sum can be negative. The teacher never gets a gradient.
+of, and one bucket for all others (`support = "tail"`). The bucket keeps it a divergence: it is at
+least 0, at most the full one, rises with k and is exact where k is the vocabulary. Supports without
+it are those of released code (PolicyAlign, arXiv 2606.25442): `student-topk` sums over the
+student's k tokens alone, `union-topk` over the student's and the teacher's. Their sum is biased and
+can be negative; with `renormalise` it is a divergence again, and always 0 for k = 1. The teacher
+never gets a gradient.
+
+The tokens' losses become one number by `aggregate`; `ema` moves a teacher after its student;
+`policy_sensitivity` says how much a context changes what a model would write.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from burnish.arguments import as_number, as_whole, as_word, refused
+from burnish.arguments import as_flag, as_list, as_number, as_text, as_whole, as_word, refused
 from burnish.errors import ArgumentError
 from burnish.policy.auxiliary import kl_estimate
-from burnish.tensors import as_logp, as_mask, check_finite, check_shape, torch
+from burnish.tensors import as_float64, as_logp, as_mask, check_finite, check_shape, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,20 +33,41 @@ if TYPE_CHECKING:
     from burnish.tensors import Numbers
 
 DIVERGENCES = ("reverse", "forward")
+SUPPORTS = ("tail", "student-topk", "union-topk")
+SCORES = ("kl", "first-token")
 LEAST_LOGP = -100.0
 """A teacher's log-prob below this is taken as this: a token that it forbids stays finite."""
 
 
 def token_reverse_kl(
-    student_logits: Numbers, teacher_logits: Numbers, *, temperature: float = 1.0, top_k: int = 0
+    student_logits: Numbers,
+    teacher_logits: Numbers,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    support: str = "tail",
+    renormalise: bool = False,
+    kl_clip: float | None = None,
 ) -> Tensor:
     """KL(student || teacher) of each token, in nats: (..., V) twice -> (...).
 
+    >>> [round(x, 4) for x in token_reverse_kl([[0.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]).tolist()]
+    [0.1201, 0.0]
+
     Both logits are divided by `temperature`; the result is not multiplied by its square. `top_k` 0
-    is the whole vocabulary. A teacher's logit may be -inf. Differentiable in `student_logits`.
+    is the whole vocabulary; else `support` says which tokens are summed over: `tail` (k tokens and
+    a bucket for the rest), `student-topk` (as PolicyAlign's code; may be negative) or `union-topk`,
+    both with probabilities of the whole vocabulary unless `renormalise`. `kl_clip` is the most that
+    one token may count; a token above it has no gradient. A teacher's logit may be -inf.
+    Differentiable in `student_logits`.
     """
     student, teacher = _checked(student_logits, teacher_logits, temperature, top_k)
-    return token_divergence(student, teacher, "reverse", temperature, int(top_k))
+    as_word("support", support, SUPPORTS)
+    as_flag("renormalise", renormalise)
+    most = 0.0 if kl_clip is None else as_number("kl_clip", kl_clip, above=0)
+    return token_divergence(
+        student, teacher, "reverse", temperature, int(top_k), support, renormalise, most
+    )
 
 
 def token_forward_kl(
@@ -51,6 +79,87 @@ def token_forward_kl(
     """
     student, teacher = _checked(student_logits, teacher_logits, temperature, top_k)
     return token_divergence(student, teacher, "forward", temperature, int(top_k))
+
+
+def aggregate(token_losses: Numbers, mask: Numbers, *, tokens: float | None = None) -> Tensor:
+    """Mean loss over the unmasked tokens: (...), (...) -> (); 0 where all are masked.
+
+    >>> aggregate([[1.0, 2.0], [3.0, 9.0]], [[1, 1], [1, 0]]).item()
+    2.0
+
+    `tokens` is the denominator of the whole batch where this is a part of it: micro-batches are
+    then weighted by their tokens, not by their rows, and add up to the whole.
+    """
+    losses = as_logp(token_losses, "token_losses")
+    check_finite(losses, "token_losses")
+    is_used = as_mask(mask, "mask", tuple(losses.shape)).to(losses.device)
+    if tokens is not None:
+        tokens = as_number("tokens", tokens, low=0)
+    count = float(is_used.sum()) if tokens is None else tokens
+    return losses.masked_fill(~is_used, 0.0).sum() / max(count, 1.0)
+
+
+Weights = TypeVar("Weights")
+
+
+def ema(teacher: Weights, student: Weights, decay: float, *, buffers: Collection[str] = ()) -> Any:
+    """The teacher's weights after an update of the student: decay * teacher + (1 - decay) * student.
+
+    >>> ema({"w": [1.0, 0.0]}, {"w": [0.0, 1.0]}, decay=0.75)["w"].tolist()
+    [0.75, 0.25]
+
+    Takes tables of weights by name, or one tensor. `decay` 1 keeps the teacher, 0 takes the student.
+    What is no float (counters, masks) and what `buffers` names is copied from the student.
+    """
+    decay = as_number("decay", decay, low=0, high=1)
+    copied = {as_text("buffers", name) for name in as_list("buffers", buffers)}
+    if not isinstance(teacher, Mapping):
+        return _averaged(teacher, student, decay, "")
+    if not isinstance(student, Mapping) or student.keys() != teacher.keys():
+        got = "no table" if not isinstance(student, Mapping) else _odd_keys(teacher, student)
+        raise ArgumentError(f"student: got {got}, expected the weights that the teacher has")
+    return {
+        name: torch.as_tensor(student[name]).clone()
+        if name in copied
+        else _averaged(teacher[name], student[name], decay, f" ({name})")
+        for name in teacher
+    }
+
+
+def policy_sensitivity(
+    student_logits: Numbers,
+    teacher_logits: Numbers,
+    mask: Numbers,
+    *,
+    score: str = "kl",
+    top_k: int = 0,
+) -> Tensor:
+    """How much a policy in the context changes each response: (..., T, V) twice, (..., T) -> (...).
+
+    >>> policy_sensitivity([[[0.0, 0.0], [0.0, 1.0]]], [[[0.0, 1.0], [0.0, 1.0]]], [[1, 1]]).shape
+    torch.Size([1])
+
+    `kl`: mean of KL(student || teacher) over the response's tokens, the very quantity that training
+    lowers; `first-token`: the one of the first unmasked token. A response without a token has no
+    score: NaN.
+    """
+    as_word("score", score, SCORES)
+    student, teacher = _checked(student_logits, teacher_logits, 1.0, top_k)
+    if student.ndim < 2:
+        raise refused("student_logits", student_logits, "shape (..., T, V)")
+    is_used = as_mask(mask, "mask", tuple(student.shape[:-1])).to(student.device)
+    kl = token_divergence(student, teacher, "reverse", 1.0, int(top_k)).masked_fill(~is_used, 0.0)
+    return sensitivity_of(kl, is_used, score)
+
+
+def sensitivity_of(kl_BT: Tensor, mask_BT: Tensor, score: str) -> Tensor:
+    """A response's score from the divergence of its tokens: (..., T), (..., T) -> (...)."""
+    if score == "first-token":
+        is_first = mask_BT & (mask_BT.cumsum(-1) == 1)
+        found = torch.where(is_first, kl_BT, 0.0).sum(-1)
+    else:
+        found = kl_BT.sum(-1) / mask_BT.sum(-1).clamp(min=1)
+    return found.masked_fill(~mask_BT.any(-1), torch.nan)
 
 
 def sampled_kl(logp: Numbers, teacher_logp: Numbers) -> Tensor:
@@ -92,19 +201,64 @@ def distil_loss(
 
 
 def token_divergence(
-    student: Tensor, teacher: Tensor, divergence: str, temperature: float, top_k: int
+    student: Tensor,
+    teacher: Tensor,
+    divergence: str,
+    temperature: float,
+    top_k: int,
+    support: str = "tail",
+    renormalise: bool = False,
+    kl_clip: float = 0.0,
 ) -> Tensor:
-    """The divergence inside a loss: no value is looked at, for that would wait for the device."""
+    """The divergence inside a loss: no value is looked at, for that would wait for the device.
+
+    `kl_clip` 0 clips nothing.
+    """
     student, teacher = student / temperature, teacher.detach().to(student.dtype) / temperature
     size = student.shape[-1]
+    is_in = None
     if 0 < top_k < size:
-        leader = student.detach() if divergence == "reverse" else teacher
+        leader, other = student.detach(), teacher
+        if divergence == "forward":
+            leader, other = other, leader
         ids = leader.topk(top_k, dim=-1).indices
-        student, teacher = _bucketed(student, ids), _bucketed(teacher, ids)
+        if support == "tail":
+            student, teacher = _bucketed(student, ids), _bucketed(teacher, ids)
+        else:
+            is_in = torch.zeros_like(student, dtype=torch.bool).scatter(-1, ids, True)
+            if support == "union-topk":
+                is_in = is_in.scatter(-1, other.topk(top_k, dim=-1).indices, True)
+            if renormalise:
+                student = student.masked_fill(~is_in, -torch.inf)
+                teacher = teacher.masked_fill(~is_in, -torch.inf)
     log_p, log_q = student.log_softmax(-1), teacher.log_softmax(-1).clamp(min=LEAST_LOGP)
+    if is_in is not None:
+        # Equal log-probs outside of the support: nothing is summed there, and no -inf is met.
+        log_p, log_q = log_p.masked_fill(~is_in, 0.0), log_q.masked_fill(~is_in, 0.0)
     if divergence == "forward":
         log_p, log_q = log_q, log_p
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
+    found = (log_p.exp() * (log_p - log_q)).sum(-1)
+    return found.clamp(max=kl_clip) if kl_clip else found
+
+
+def _averaged(teacher: Any, student: Any, decay: float, what: str) -> Tensor:
+    """One weight of the teacher and the student's, averaged in at least float32."""
+    old, new = (
+        one if isinstance(one, torch.Tensor) else as_float64(one, f"{who}{what}")
+        for one, who in ((teacher, "teacher"), (student, "student"))
+    )
+    check_shape(new, f"student{what}", tuple(old.shape))
+    if not old.is_floating_point():
+        return new.detach().clone()
+    wide = as_logp(old.detach(), f"teacher{what}")
+    check_finite(wide, f"teacher{what}")
+    check_finite(as_logp(new, f"student{what}"), f"student{what}")
+    return (decay * wide + (1 - decay) * new.detach().to(wide)).to(old.dtype)
+
+
+def _odd_keys(teacher: Mapping[str, Any], student: Mapping[str, Any]) -> str:
+    odd = sorted(map(str, teacher.keys() ^ student.keys()))
+    return f"other names ({', '.join(odd[:3])})"
 
 
 def _bucketed(logits: Tensor, ids: Tensor) -> Tensor:

@@ -293,11 +293,13 @@ def find_critic(path: str) -> Path:
 
 
 def file_digests(config: Config) -> dict[str, str]:
-    """`files.NAME` -> digest, for every function file and weight file of a rooted config."""
+    """`files.NAME` -> digest, for every function, weight and policy file of a rooted config."""
     found = code_digests(config)
     for path in sorted(find_folder(config.model.path).glob("*.safetensors")):
         found[f"{FILES}{path.name}"] = _edges(path)
     for train in (*(stage.train for stage in config.stages), config.train):
+        for policy in map(Path, train.policies if isinstance(train, DistilTrain) else ()):
+            found[f"{FILES}policies/{policy.name}"] = _whole(policy)
         if isinstance(train, DistilTrain) and not train.is_self:
             for path in sorted(find_folder(train.teacher).glob("*.safetensors")):
                 found[f"{FILES}teacher/{path.name}"] = _edges(path)

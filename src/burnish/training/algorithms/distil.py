@@ -3,12 +3,14 @@
     train = { kind = "distil", teacher = "models/large" }                        # another model
     train = { kind = "distil", teacher = "start", system = "Answer in one word." }   # a context
     train = { kind = "distil", teacher = "student", template = "{prompt}\\n\\nHint: {hint}" }
+    train = { kind = "distil", teacher = "ema", policies = ["policy.md"] }       # PolicyAlign
 
 The student answers without the teacher's context; both models read the same answer tokens, each
 behind its own prompt, and the loss is the mean divergence over the answers' tokens
 (`policy/distillation.py`). Answers are the student's own samples (on-policy distillation, arXiv
-2306.13649) or given ones. The same model with a system prompt or a hint that only the teacher sees
-is context distillation (arXiv 2112.00861); what the context does moves into the weights.
+2306.13649), the teacher's, or given ones. The same model with a system prompt, a policy or a hint
+that only the teacher sees is context distillation (arXiv 2112.00861); what the context does moves
+into the weights. Which model teaches, and its policy's prefix, is in `training/teacher.py`.
 
 Both models' logits exist for one chunk of tokens at a time, so the whole vocabulary costs no more
 memory than a few of its tokens; `top_k` is for comparison with engines that send k of them.
@@ -18,9 +20,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from functools import partial
 from itertools import compress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -29,13 +31,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from burnish.errors import ModelError, UserError
-from burnish.lm.base import Sampling
-from burnish.lm.folder import LoadedModel, load_model
+from burnish.lm.base import LM, Sampling
 from burnish.lm.head import chunk_tokens
-from burnish.lm.tokenizer import odd_token
 from burnish.policy.auxiliary import kl_estimate
 from burnish.policy.distillation import token_divergence
-from burnish.records import Message, Reward, Span, Task, Trajectory
+from burnish.records import Finish, Message, Reward, Span, Task, Trajectory
 from burnish.rollouts import roll_out
 from burnish.store import StoredSample
 from burnish.tasks.mapping import Columns, RowError, check_columns
@@ -55,6 +55,15 @@ from burnish.training.forecast import MEASURED, Keys, Workload
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards, token_counts
 from burnish.training.packing import PackedBatch, Row, make_rows, micro_batches, pack, scatter
+from burnish.training.policy_text import (
+    PolicyText,
+    check_only_policy,
+    default_system,
+    fit_policy,
+    read_policy,
+    with_policy,
+)
+from burnish.training.teacher import Teacher
 
 if TYPE_CHECKING:
     from burnish.config.schema import Config, DistilTrain
@@ -83,6 +92,12 @@ class TwoViews(NamedTuple):
     """Of the whole update."""
     tokens: int
     """Trained tokens of the whole update."""
+    prefix: tuple[int, ...] = ()
+    """Tokens that stand before every row of the teacher's and are not in `teacher`."""
+
+
+LEAST_PREFIX = 32
+"""Tokens of a policy from which on its keys are worth keeping."""
 
 
 class DistilAlgorithm(Algorithm[Answers, TwoViews]):
@@ -94,7 +109,7 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         self.setup = setup
         self.settings = settings
         self.tokenizer = setup.trainable.loaded.tokenizer
-        self.teacher = _load_teacher(setup, settings)
+        self.teacher = Teacher(setup, settings)
         tasks = setup.data.open(settings.task)
         self.experts: Experts | None = None
         if settings.answers == "given":
@@ -109,16 +124,28 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
             rollout.max_prompt_tokens,
             rollout.overlong_prompts == "drop",
         )
+        self.policies = self._open_policies()
+        self.prefixes = [self._prefix_of(policy) for policy in self.policies]
 
     @classmethod
     def check(cls, config: Config, settings: DistilTrain, data: Data) -> None:
         tasks = data.open(settings.task)
         check_columns(_context(settings), "train.template")
-        if settings.is_self and not (settings.system or settings.template):
+        if settings.policies and (settings.system or settings.template):
+            raise UserError(
+                "train.policies beside train.system or train.template: teacher and student must "
+                "differ by the policy alone. Write the other text into the policy file."
+            )
+        names = [Path(policy).name for policy in settings.policies]
+        if len(set(names)) < len(names):
+            raise UserError(f"train.policies: {names} has a name twice; expected different ones.")
+        for policy in settings.policies:
+            read_policy(data.root / policy)
+        if settings.is_self and not (settings.system or settings.template or settings.policies):
             raise UserError(
                 f"train.teacher = '{settings.teacher}' is the model itself, and the teacher sees no "
                 "more than the student: there is nothing to learn. Give the teacher a context "
-                "(train.system or train.template) or another model (train.teacher)."
+                "(train.policies, train.system or train.template) or another model (train.teacher)."
             )
         teacher_prompt(tasks.train(0), settings)
         if settings.answers == "given" and settings.field not in tasks.fields:
@@ -128,13 +155,57 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
                 f"'{settings.field}'; it has {known}. Name the answers' field in train.field."
             )
         lora = config.model.lora
-        if settings.teacher == "start" and lora is not None and "lm_head" in lora.targets:
+        if settings.is_frozen and lora is not None and "lm_head" in lora.targets:
             # Logits are computed again in the backward pass, when the adapters are on again.
             raise UserError(
-                "train.teacher = 'start' with 'lm_head' in model.lora.targets; expected a head "
+                f"train.teacher = '{settings.teacher}' with 'lm_head' in model.lora.targets; expected a head "
                 "without an adapter, which teacher and student share. Leave it out of the targets."
             )
         _check_sampled(config, settings)
+        _check_hard(settings)
+
+    # --- policies
+
+    def _open_policies(self) -> list[PolicyText]:
+        """The policies, known to fit and to be all that teacher and student differ by."""
+        root, tokenizer = self.setup.data.root, self.teacher.tokenizer
+        found = [read_policy(root / path) for path in self.settings.policies]
+        self.default = default_system(tokenizer) if found else ""
+        room = self.teacher.loaded.module.longest_row(0) - self.setup.config.rollout.max_tokens
+        tasks = self.cursor.tasks.sample(MEASURED) if found else []
+
+        def length_of(policy: PolicyText) -> int:
+            return max(_length(self._teacher_spans(task, policy)) for task in tasks)
+
+        allow = self.settings.allow_truncate
+        found = [fit_policy(one, length_of, room, allow_truncate=allow) for one in found]
+        for policy in found:
+            for task in tasks:
+                shown = with_policy(task.messages, policy, self.default)
+                check_only_policy(tokenizer, task.messages, shown, policy)
+        return found
+
+    def _prefix_of(self, policy: PolicyText) -> tuple[int, ...]:
+        """The tokens that the teacher reads before any question; () where they cannot be reused."""
+        can_reuse = self.teacher.can_reuse(self.teacher.loaded.module)
+        if not (self.settings.reuse_prefix and can_reuse and self.settings.divergence != "sampled"):
+            return ()
+        asked = [
+            self.teacher.tokenizer.render(
+                with_policy((Message("user", text),), policy, self.default)
+            )
+            for text in ("a", "Where?")
+        ]
+        pairs = zip(*asked, strict=False)
+        size = next((i for i, (a, b) in enumerate(pairs) if a != b), min(map(len, asked)))
+        return tuple(asked[0][:size]) if size >= LEAST_PREFIX else ()
+
+    def _policy_of(self, step: int | str, task: Task) -> PolicyText | None:
+        """The policy of a prompt: drawn with a seed of the step."""
+        if len(self.policies) < 2:
+            return self.policies[0] if self.policies else None
+        seed = self.setup.seeds.for_("policy", step, task.id)
+        return self.policies[seed % len(self.policies)]
 
     # --- a step
 
@@ -152,7 +223,7 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         began = time.perf_counter()
         tasks = self.cursor.take(self.settings.batch)
         seed = self.setup.seeds.for_("rollout", step)
-        groups = self._sample(tasks, seed, f"{step}", self._sampling(self.settings.samples))
+        groups = self._sample(step, tasks, seed, f"{step}", self._sampling(self.settings.samples))
         pairs = zip(tasks, groups, strict=True)
         each = [(task, t) for task, group in pairs for t in group if t.trained_tokens]
         if not each:
@@ -168,16 +239,20 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         share = share and getattr(self.setup.trainable.module, "packs", True)
         both = [self._two_rows(batch, row) for row in make_rows(batch.student, share)]
         # The longer prompt of the two counts for what fits.
-        widest = {own.members: (own, other) for own, other in both}
-        sizes = [Row(a.prefix, a.members, max(a.tokens, b.tokens)) for a, b in both]
+        widest = {own.members: (own, other) for own, other, _ in both}
         trained = sum(t.trained_tokens for t in batch.student)
         device = self.setup.trainable.device
-        for group in micro_batches(self.setup.world.share(sizes), tokens):
-            own, other = zip(*(widest[row.members] for row in group), strict=True)
-            packed = pack(own, batch.student, device)
-            ids = [batch.student[member].id for member in packed.members]
-            shown = pack(other, batch.teacher, device)
-            yield TwoViews(packed, shown, ids, len(batch.student), trained)
+        mine = self.setup.world.share(both)
+        # Rows behind the same prefix go together.
+        for prefix in dict.fromkeys(prefix for _, _, prefix in mine):
+            same = [(a, b) for a, b, its in mine if its == prefix]
+            sizes = [Row(a.prefix, a.members, max(a.tokens, b.tokens)) for a, b in same]
+            for group in micro_batches(sizes, tokens):
+                own, other = zip(*(widest[row.members] for row in group), strict=True)
+                packed = pack(own, batch.student, device)
+                ids = [batch.student[member].id for member in packed.members]
+                shown = pack(other, batch.teacher, device)
+                yield TwoViews(packed, shown, ids, len(batch.student), trained, prefix)
 
     def loss(self, model: Any, micro: TwoViews) -> Loss:
         kl_BT = self._divergence(model, micro)
@@ -199,7 +274,8 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
             answer = max(one.trained_tokens for one in shown)
         else:
             tasks, answer = self.cursor.tasks.sample(MEASURED), rollout.max_tokens
-        prompt = max(_length(self._teacher_spans(task)) for task in tasks)
+        spans = (self._teacher_spans(task, self._policy_of(0, task)) for task in tasks)
+        prompt = max(_length(one) for one in spans)
         samples = 1 if self.experts else settings.samples
         is_sampled, has_copy = self.experts is None, settings.teacher != "student"
         sampled = ("train.samples", "rollout.max_tokens") if is_sampled else ("", "")
@@ -213,14 +289,19 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         # Steps of a stage have the numbers of the main training's; its samples are not kept.
         if self.setup.world.is_main and not self.setup.stage and store.rollouts(step) is None:
             store.append_rollouts(step, _samples(step, batch, sums))
-        metrics = {"kl/teacher": sum(sums) / sum(lengths), **token_counts(lengths)}
+        self.teacher.follow()
+        name = "loss/hard" if self.settings.divergence == "hard" else "kl/teacher"
+        metrics = {name: sum(sums) / sum(lengths), **token_counts(lengths)}
+        if self.experts is None:
+            cut = sum(one.finish is Finish.LENGTH for one in batch.student)
+            metrics["length/truncated_share"] = cut / len(batch.student)
         timings = {} if self.experts else {"time/rollout_s": batch.sample_s}
         return StepReport(metrics, timings, is_reread=batch.is_reread)
 
     def evaluate(self, step: int) -> HeldOutScores | None:
         """The rewards of held-out answers; without rewards, the mean divergence a token on each.
 
-        The answer is the given one, or one that the student samples.
+        The answer is the given one, or one that is sampled as those of the steps are.
         """
         if self.setup.scorer is not None:
             return held_out_rewards(self.setup, step)
@@ -233,10 +314,11 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
             shown = [self.experts.as_trajectory(task, i) for i, task in enumerate(tasks)]
         else:
             seed, name = self.setup.seeds.for_("held out"), f"eval.{step}"
-            shown = [group[0] for group in self._sample(tasks, seed, name, self._sampling(1))]
+            groups = self._sample("held out", tasks, seed, name, self._sampling(1))
+            shown = [group[0] for group in groups]
         is_fine = [one.trained_tokens > 0 for one in shown]
         tasks, shown = list(compress(tasks, is_fine)), list(compress(shown, is_fine))
-        batch = self._views(step, tasks, shown)
+        batch = self._views("held out", tasks, shown)
         batches, module = self.setup.batches, self.setup.trainable.module
 
         def work() -> Tensor:
@@ -255,10 +337,11 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
     # --- resume
 
     def state(self) -> AlgorithmState:
-        return AlgorithmState({"cursor": self.cursor.position})
+        return AlgorithmState({"cursor": self.cursor.position}, self.teacher.tensors())
 
     def restore(self, state: AlgorithmState) -> None:
         self.cursor.position = int(state.values["cursor"])
+        self.teacher.restore(state.tensors)
 
     # --- answers
 
@@ -266,14 +349,17 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
         return msgspec.structs.replace(self.setup.config.rollout.sampling, n=samples)
 
     def _sample(
-        self, tasks: Sequence[Task], seed: int, name: str, sampling: Sampling
+        self, step: int | str, tasks: Sequence[Task], seed: int, name: str, sampling: Sampling
     ) -> list[list[Trajectory]]:
-        """The student's answers to each task, shared between processes."""
+        """Answers to each task behind the student's prompt, shared between processes."""
         slots = list(enumerate(tasks))
         mine = self.setup.world.share(slots)
-        self.setup.ready_sampler()
-        work = partial(roll_out, mine, self.setup.lm, sampling, self.rollout, seed)
-        groups = self.setup.world.gather(self.setup.loop.run(work), len(slots))
+        if self.settings.answers == "teacher":
+            answers = self._teacher_answers(step, mine, sampling, seed)
+        else:
+            self.setup.ready_sampler()
+            answers = self._roll_out(mine, self.setup.lm, sampling, seed)
+        groups = self.setup.world.gather(answers, len(slots))
         return [
             [
                 msgspec.structs.replace(t, id=f"{name}.{slot}.{i}", group=f"{name}.{slot}")
@@ -282,65 +368,97 @@ class DistilAlgorithm(Algorithm[Answers, TwoViews]):
             for slot, group in enumerate(groups)
         ]
 
-    def _views(self, step: int, tasks: Sequence[Task], shown: Sequence[Trajectory]) -> Answers:
-        """The answers beside what the teacher reads: its own prompt, then the very same tokens."""
+    def _roll_out(
+        self, slots: Sequence[tuple[int, Task]], lm: LM, sampling: Sampling, seed: int
+    ) -> list[list[Trajectory]]:
+        return self.setup.loop.run(partial(roll_out, slots, lm, sampling, self.rollout, seed))
+
+    def _teacher_answers(
+        self, step: int | str, slots: Sequence[tuple[int, Task]], sampling: Sampling, seed: int
+    ) -> list[list[Trajectory]]:
+        """What the teacher answers in its context, put behind the student's prompts."""
+        asked = [
+            (slot, msgspec.structs.replace(task, messages=self._teacher_messages(step, task)))
+            for slot, task in slots
+        ]
+        with self.teacher.lm() as lm:
+            groups = self._roll_out(asked, lm, sampling, seed)
+        return [
+            [self._behind(self.tokenizer.render_spans(task.messages), t) for t in group]
+            for (_, task), group in zip(slots, groups, strict=True)
+        ]
+
+    def _views(
+        self, step: int | str, tasks: Sequence[Task], shown: Sequence[Trajectory]
+    ) -> Answers:
+        """The answers beside what the teacher reads: its own prompt, then the very same tokens.
+
+        A step that is a word is no step of the training: an evaluation.
+        """
         prompts: dict[str, tuple[Span, ...]] = {}
         views = []
         for task, answer in zip(tasks, shown, strict=True):
             if task.id not in prompts:
-                prompts[task.id] = self._teacher_spans(task)
-            first = next(i for i, span in enumerate(answer.spans) if span.trainable)
-            spans = (*prompts[task.id], *answer.spans[first:])
-            views.append(msgspec.structs.replace(answer, spans=spans))
+                prompts[task.id] = self._teacher_spans(task, self._policy_of(step, task))
+            views.append(self._behind(prompts[task.id], answer))
             self._check_length(task, views[-1])
-        return Answers(step, tasks, shown, views)
+        return Answers(step if isinstance(step, int) else -1, tasks, shown, views)
 
-    def _teacher_spans(self, task: Task) -> tuple[Span, ...]:
-        tokenizer = self.teacher.tokenizer if self.teacher else self.tokenizer
-        return tokenizer.render_spans(teacher_prompt(task, self.settings))
+    def _behind(self, prompt: tuple[Span, ...], answer: Trajectory) -> Trajectory:
+        """The very same answer tokens behind another prompt."""
+        is_answer = (i for i, span in enumerate(answer.spans) if span.trainable)
+        first = next(is_answer, len(answer.spans))
+        return msgspec.structs.replace(answer, spans=(*prompt, *answer.spans[first:]))
+
+    def _teacher_messages(self, step: int | str, task: Task) -> tuple[Message, ...]:
+        return teacher_prompt(task, self.settings, self._policy_of(step, task), self.default)
+
+    def _teacher_spans(self, task: Task, policy: PolicyText | None) -> tuple[Span, ...]:
+        messages = teacher_prompt(task, self.settings, policy, self.default)
+        return self.teacher.tokenizer.render_spans(messages)
 
     def _check_length(self, task: Task, view: Trajectory) -> None:
-        loaded = self.teacher or self.setup.trainable.loaded
-        size, limit = len(view.token_ids), loaded.module.longest_row(0)
+        size, limit = len(view.token_ids), self.teacher.loaded.module.longest_row(0)
         if size > limit:
             raise UserError(
                 f"distil: the teacher reads {size} tokens of task {task.id} (its context and the "
-                f"answer), and its model takes {limit}. Shorten train.system or train.template, or "
-                "lower rollout.max_tokens."
+                f"answer), and its model takes {limit}. Shorten train.policies, train.system or "
+                "train.template, or lower rollout.max_tokens."
             )
 
-    def _two_rows(self, batch: Answers, own: Row) -> tuple[Row, Row]:
-        """A row of the student's answers and the same answers behind the teacher's prompt."""
+    def _two_rows(self, batch: Answers, own: Row) -> tuple[Row, Row, tuple[int, ...]]:
+        """A row of the student's answers, the same answers behind the teacher's prompt, and the
+        beginning of that prompt whose keys are reused: it is not in the row."""
         spans = batch.teacher[own.members[0]].spans
         first = next(i for i, span in enumerate(spans) if span.trainable)
         prefix = tuple(token for span in spans[:first] for token in span.token_ids)
-        return own, Row(prefix, own.members, own.tokens - len(own.prefix) + len(prefix))
+        fits = (one for one in self.prefixes if one and prefix[: len(one)] == one)
+        known = next((one for one in fits if len(one) < len(prefix)), ())
+        rest = prefix[len(known) :]
+        row = Row(rest, own.members, own.tokens - len(own.prefix) + len(rest))
+        return own, row, known
 
     # --- the divergence
 
     def _divergence(self, model: Any, micro: TwoViews) -> Tensor:
         """Of each answer token, (B, T); 0 where there is none."""
         settings = self.settings
-        with self._teacher_model(model) as teacher:
+        if settings.divergence == "hard":
+            own = token_scores(model, micro.student, settings.temperature)
+            return -own.logp_BT * micro.student.trained_BT
+        with self.teacher.model(model) as teacher:
             if settings.divergence == "sampled":
                 own = token_scores(model, micro.student, settings.temperature)
                 with torch.no_grad():
                     other = token_scores(teacher, micro.teacher, settings.temperature)
                 return kl_estimate(own.logp_BT, other.logp_BT, "k1+") * micro.student.trained_BT
             with torch.no_grad():
-                teacher_ND = _hidden(teacher, micro.teacher)
+                teacher_ND = self.teacher.hidden(teacher, micro.teacher, micro.prefix)
             student_ND = _hidden(model, micro.student)
             vocabulary = self.setup.trainable.module.head_weight.shape[0]
             chunk = chunk_tokens(vocabulary, torch.float32, student_ND.device)
             kl_N = token_divergences(model, student_ND, teacher, teacher_ND, settings, chunk)
         return scatter(kl_N, micro.student)
-
-    def _teacher_model(self, model: Any) -> Any:
-        if self.teacher is not None:
-            return nullcontext(self.teacher.module)
-        if self.settings.teacher == "student":
-            return nullcontext(model)
-        return self.setup.trainable.reference()
 
 
 ALGORITHM = DistilAlgorithm
@@ -371,6 +489,9 @@ def token_divergences(
             settings.divergence,
             settings.temperature,
             settings.top_k,
+            settings.support,
+            settings.renormalise,
+            settings.kl_clip,
         )
 
     pairs = zip(torch.split(student_ND, chunk), torch.split(teacher_ND, chunk), strict=True)
@@ -380,40 +501,26 @@ def token_divergences(
     return torch.cat(pieces)
 
 
-def teacher_prompt(task: Task, settings: DistilTrain) -> tuple[Message, ...]:
-    """The conversation that the teacher answers: the task's, in the teacher's context."""
+def teacher_prompt(
+    task: Task, settings: DistilTrain, policy: PolicyText | None = None, default: str = ""
+) -> tuple[Message, ...]:
+    """The conversation that the teacher answers: the task's, in the teacher's context.
+
+    `default` is the system message that the template would write itself.
+    """
     row = {**task.fields, "messages": msgspec.to_builtins(task.messages)}
     try:
-        return _context(settings).draft(row).messages
+        messages = _context(settings).draft(row).messages
     except RowError as error:
         raise UserError(
             f"train.template: {error} (task {task.id}); expected {{prompt}} and fields of the task: "
             f"{', '.join(sorted(task.fields)) or 'it has none'}."
         ) from None
+    return messages if policy is None else with_policy(messages, policy, default)
 
 
 def _context(settings: DistilTrain) -> Columns:
     return Columns(messages="messages", system=settings.system, template=settings.template)
-
-
-def _load_teacher(setup: Setup, settings: DistilTrain) -> LoadedModel | None:
-    """Another model as the teacher; None where it is the student's own."""
-    own = setup.trainable.loaded
-    if settings.teacher == "start":
-        setup.trainable.freeze_reference()
-    if settings.is_self:
-        return None
-    teacher = load_model(settings.teacher, dtype=own.dtype, device=own.device)
-    teacher.module.requires_grad_(False)
-    odd = odd_token(own.tokenizer, teacher.tokenizer)
-    if odd is not None:
-        there, here = (one.backend.token_to_id(odd) for one in (teacher.tokenizer, own.tokenizer))
-        raise UserError(
-            f"train.teacher = '{settings.teacher}' has another vocabulary than '{own.name}': token "
-            f"{odd!r} is {there} there and {here} here. Distributions over "
-            "different tokens cannot be compared; take a teacher of the same family."
-        )
-    return teacher
 
 
 def _check_sampled(config: Config, settings: DistilTrain) -> None:
@@ -422,7 +529,7 @@ def _check_sampled(config: Config, settings: DistilTrain) -> None:
         return
     rollout = config.rollout
     if settings.answers != "student" or settings.top_k:
-        got = "answers = 'given'" if settings.answers != "student" else "top_k"
+        got = f"answers = '{settings.answers}'" if settings.answers != "student" else "top_k"
         raise UserError(
             f"train.divergence = 'sampled' with {got}: it reads the log-prob of tokens that the "
             "student sampled and no others. Take divergence = 'reverse' or 'forward'."
@@ -433,6 +540,25 @@ def _check_sampled(config: Config, settings: DistilTrain) -> None:
             "train.divergence = 'sampled' needs samples of the student's whole distribution: set "
             f"rollout.temperature = train.temperature (now {rollout.temperature:g} and "
             f"{settings.temperature:g}), and rollout.top_k = 0, top_p = 1, min_p = 0."
+        )
+
+
+def _check_hard(settings: DistilTrain) -> None:
+    """Labels are somebody else's tokens, and one token is no distribution to cut or to clip."""
+    if settings.divergence == "hard" and settings.answers == "student":
+        raise UserError(
+            "train.divergence = 'hard' with answers = 'student': the student's own tokens as labels "
+            "teach nothing. Take answers = 'teacher' or 'given'."
+        )
+    if settings.divergence in ("hard", "sampled") and (settings.kl_clip or settings.top_k):
+        raise UserError(
+            f"train.divergence = '{settings.divergence}' with top_k or kl_clip: it compares no "
+            "distributions. Take divergence = 'reverse' or 'forward'."
+        )
+    if settings.support != "tail" and not settings.top_k:
+        raise UserError(
+            f"train.support = '{settings.support}' without train.top_k: the whole vocabulary has "
+            "no tokens outside. Set train.top_k (PolicyAlign's code: 256)."
         )
 
 
