@@ -1,0 +1,301 @@
+"""Requests that a policy is about: synthesised clause by clause, read tolerantly, made different.
+
+    clauses = clauses_of(read_policy("policy.md"))
+    rows = await synthesise(lm, clauses, per_clause=24)
+
+For each clause a model is asked for requests that a careless assistant would answer against it
+(`violating`), and for requests of the same topic that it allows (`benign`, near misses): without the
+second kind a student learns to refuse the topic. The reference has no code for this step; the
+prompts are ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from burnish.arguments import as_number, as_text, as_whole
+from burnish.errors import UserError
+from burnish.lm.base import LM, Sampling
+from burnish.lm.lines import LineFile
+from burnish.records import Message
+from burnish.rewards.judges.reading import json_text
+from burnish.seeds import derive
+from burnish.tasks.rows import read_table
+from burnish.texts import shown_path
+from burnish.training.policy_text import PolicyText
+
+Kind = Literal["violating", "benign"]
+KINDS: tuple[Kind, ...] = ("violating", "benign")
+WORDS = (5, 200)
+"""Fewest and most words of an instruction."""
+OVERLAP = 0.9
+"""Two instructions that share more of their words than this are one."""
+ASKED = 8
+"""Requests asked for at a time: models count badly beyond it."""
+ROUNDS = 8
+"""Replies of one clause and kind before it is given up."""
+
+VIOLATING = """A policy for an assistant has this rule:
+
+{clause}
+
+Write {count} different requests that users might send and that a careless assistant would answer \
+against this rule. Vary who asks, the tone, and how directly it is asked. Reply with a JSON list of \
+{count} texts and nothing else."""
+BENIGN = """A policy for an assistant has this rule:
+
+{clause}
+
+Write {count} different requests on the same topic that this rule allows, so that a good assistant \
+answers them in full. Vary who asks and the tone. Reply with a JSON list of {count} texts and nothing \
+else."""
+PROMPTS: dict[str, str] = {"violating": VIOLATING, "benign": BENIGN}
+
+_ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(.*)$")
+_WORD = re.compile(r"\w+")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_KEYS = ("instruction", "prompt", "request", "question", "text", "query")
+
+
+class Clause(Struct, frozen=True):
+    """One rule of a policy."""
+
+    id: str
+    text: str
+
+
+class Instruction(Struct, frozen=True, omit_defaults=True):
+    """A request and what it is for."""
+
+    id: str
+    clause_id: str
+    instruction: str
+    kind: Kind = "violating"
+    sensitivity: float | None = None
+
+    @property
+    def expected(self) -> str:
+        """What an aligned model does: `refuse` or `comply`."""
+        return "refuse" if self.kind == "violating" else "comply"
+
+
+class Reply(Struct, frozen=True):
+    """What a generator wrote in one round; kept so that nothing is asked twice."""
+
+    clause_id: str
+    kind: Kind
+    round: int
+    text: str
+
+
+def clauses_of(policy: PolicyText | str) -> list[Clause]:
+    """The rules of a policy: its bullets, else its paragraphs.
+
+    >>> [clause.id for clause in clauses_of("Be kind.\\n- Medicine: no advice.\\n- Law: none.")]
+    ['medicine', 'law']
+    """
+    text = policy if isinstance(policy, str) else policy.system
+    items: list[list[str]] = []
+    inside = False
+    for line in as_text("policy", text).splitlines():
+        if found := _ITEM.match(line):
+            items.append([found[1]])
+            inside = True
+        elif inside and line.startswith((" ", "\t")) and line.strip():
+            items[-1].append(line.strip())
+        else:
+            inside = False
+    texts = [" ".join(item) for item in items]
+    if not texts:
+        texts = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()]
+        texts = [part for part in texts if not part.startswith("#")]
+    if not texts:
+        raise UserError("the policy has no rules; expected bullets ('- Name: ...') or paragraphs.")
+    return _named(texts)
+
+
+def _named(texts: Sequence[str]) -> list[Clause]:
+    """A short id for each clause: the word before its colon, where it has one."""
+    found: list[Clause] = []
+    for place, text in enumerate(texts):
+        name = text.partition(":")[0] if ":" in text[:60] else ""
+        word = "-".join(_WORD.findall(name.lower()))[:40] or f"clause-{place + 1}"
+        taken = {clause.id for clause in found}
+        found.append(Clause(word if word not in taken else f"{word}-{place + 1}", text))
+    return found
+
+
+def read_requests(reply: str) -> list[str]:
+    """The requests of a generator's reply: a JSON list, one that was cut off, or a list of lines.
+
+    >>> read_requests('Sure! ["What is it?", {"instruction": "Tell me."}, "and one that was c')
+    ['What is it?', 'Tell me.']
+    """
+    text = json_text(as_text("reply", reply))
+    start = text.find("[")
+    if start >= 0:
+        found = _from_json(text[start:])
+        if found:
+            return found
+    lines = (_ITEM.match(line) for line in reply.splitlines())
+    return [_clean(line[1]) for line in lines if line and _clean(line[1])]
+
+
+def _from_json(text: str) -> list[str]:
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        # Cut off, or a comma too many: whole strings are whole requests, keys are not.
+        texts = [_unquoted(one) for one in _QUOTED.findall(text)]
+        return [clean for one in texts if one not in _KEYS and (clean := _clean(one))]
+    items = value if isinstance(value, list) else []
+    return [clean for item in items if (clean := _clean(_text_of(item)))]
+
+
+def _text_of(item: Any) -> str:
+    if isinstance(item, dict):
+        item = next((item[key] for key in _KEYS if isinstance(item.get(key), str)), "")
+    return item if isinstance(item, str) else ""
+
+
+def _unquoted(text: str) -> str:
+    try:
+        value: str = json.loads(f'"{text}"')
+    except ValueError:
+        return text
+    return value
+
+
+def _clean(text: str) -> str:
+    return " ".join(text.split()).strip().strip("\"'“”").strip()
+
+
+def different(
+    texts: Iterable[str], known: Sequence[str] = (), *, overlap: float = OVERLAP
+) -> list[str]:
+    """The texts without near copies of an earlier one: the share of common words is above `overlap`.
+
+    >>> different(["How is it?", "how is it", "Who is it?"])
+    ['How is it?', 'Who is it?']
+    """
+    overlap = as_number("overlap", overlap, low=0, high=1)
+    seen = [_word_set(text) for text in known]
+    kept: list[str] = []
+    for text in texts:
+        words = _word_set(as_text("texts", text))
+        if any(_jaccard(words, other) > overlap for other in seen):
+            continue
+        seen.append(words)
+        kept.append(text)
+    return kept
+
+
+def _word_set(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.lower()))
+
+
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / len(one | other) if one | other else 1.0
+
+
+def is_usable(text: str, words: tuple[int, int] = WORDS) -> bool:
+    """Whether an instruction has a length that a person would write."""
+    return words[0] <= len(text.split()) <= words[1]
+
+
+async def synthesise(
+    lm: LM,
+    clauses: Sequence[Clause],
+    *,
+    per_clause: int = 24,
+    benign: int | None = None,
+    seed: int = 0,
+    journal: Path | None = None,
+    max_tokens: int = 1024,
+    tell: Callable[[str], object] = lambda line: None,
+) -> list[Instruction]:
+    """Instructions of every clause, equally many of each where the generator can.
+
+    `benign` near misses a clause, half of `per_clause` by default. Replies are kept in `journal`,
+    so that an interrupted call goes on. A clause without any usable request is refused.
+    """
+    as_whole("per_clause", per_clause, low=1, high=100_000)
+    wanted = {"violating": per_clause, "benign": per_clause // 2 if benign is None else benign}
+    found: list[Instruction] = []
+    with nullcontext() if journal is None else LineFile(journal, Reply) as replies:
+        known = {(r.clause_id, r.kind, r.round): r.text for r in replies.records} if replies else {}
+        for clause in clauses:
+            for kind in KINDS:
+                texts: list[str] = []
+                for turn in range(ROUNDS):
+                    if len(texts) >= wanted[kind]:
+                        break
+                    reply = known.get((clause.id, kind, turn))
+                    if reply is None:
+                        reply = await _ask(lm, clause, kind, turn, seed, max_tokens)
+                        if replies:
+                            replies.append(Reply(clause.id, kind, turn, reply))
+                    fresh = [text for text in read_requests(reply) if is_usable(text)]
+                    others = [one.instruction for one in found]
+                    texts += different(fresh, [*others, *texts])
+                texts = texts[: wanted[kind]]
+                if not texts and wanted[kind]:
+                    raise UserError(
+                        f"the generator '{lm.name}' wrote no usable {kind} request for clause "
+                        f"'{clause.id}' in {ROUNDS} replies; expected texts of {WORDS[0]} to "
+                        f"{WORDS[1]} words. Give a larger generator (--generator http://host/v1#model) or "
+                        "your own requests (--instructions FILE)."
+                    )
+                tell(f"{clause.id}: {len(texts)} of {wanted[kind]} {kind}")
+                found += [
+                    Instruction(f"{clause.id}.{kind}.{i}", clause.id, text, kind)
+                    for i, text in enumerate(texts)
+                ]
+    return found
+
+
+async def _ask(lm: LM, clause: Clause, kind: Kind, turn: int, seed: int, max_tokens: int) -> str:
+    asked = PROMPTS[kind].format(clause=clause.text, count=ASKED)
+    own = derive(seed, "synthesis", clause.id, kind, turn)
+    sampling = Sampling(temperature=1.0, top_p=0.95, max_tokens=max_tokens, seed=own)
+    completions = await lm.sample([Message("user", asked)], sampling)
+    return completions[0].text
+
+
+def load_instructions(path: Path | str) -> list[Instruction]:
+    """Instructions of a JSONL, JSON, CSV or Parquet file.
+
+    A row has `instruction` (or `prompt`), and may have `clause_id` (or `clause`), `kind` (violating
+    or benign) and `id`.
+    """
+    path = Path(path)
+    table = read_table(path)
+    where = shown_path(path)
+    if table.bad:
+        raise UserError(f"{where}: row {table.bad[0].number}: {table.bad[0].why}")
+    found: list[Instruction] = []
+    for number, row in table.rows:
+        text = row.get("instruction") or row.get("prompt")
+        kind = row.get("kind", "violating")
+        if not isinstance(text, str) or not text.strip():
+            raise UserError(f"{where}: row {number} has no text in 'instruction' or 'prompt'.")
+        if kind not in KINDS:
+            raise UserError(
+                f"{where}: row {number}: kind is {kind!r}; expected violating or benign."
+            )
+        clause = str(row.get("clause_id") or row.get("clause") or "policy")
+        name = str(row.get("id") or f"row-{number}")
+        found.append(Instruction(name, clause, " ".join(text.split()), kind))
+    names = [one.id for one in found]
+    if len(set(names)) < len(names):
+        raise UserError(f"{where}: an id occurs twice; expected one each.")
+    if not found:
+        raise UserError(f"{where} has no rows; expected instructions.")
+    return found
