@@ -47,9 +47,14 @@ def make(rng: random.Random, conflict: float = 0.4) -> dict[str, Any]:
     town, first, second = rng.sample(TOWNS, 3)
     things = rng.sample(THINGS, ASKED)
     facts = {thing: _stated(rng, town, thing, conflict) for thing in things}
-    told = [report(town, dict(list(facts.items())[:2])), report(town, dict(list(facts.items())[2:]))]
+    told = [
+        report(town, dict(list(facts.items())[:2])),
+        report(town, dict(list(facts.items())[2:])),
+    ]
     told += [
-        report(other, {thing: _stated(rng, other, thing, conflict) for thing in rng.sample(things, 2)})
+        report(
+            other, {thing: _stated(rng, other, thing, conflict) for thing in rng.sample(things, 2)}
+        )
         for other in (first, second)
     ]
     documents = rng.sample(told, len(told))
@@ -98,9 +103,7 @@ def claims(answer: str, task: Any) -> list[Claim]:
     return [Claim(question(town, thing), str(n)) for thing, n in read_facts(answer).items()]
 
 
-def demonstrate(
-    rng: random.Random, conflict: float = 0.4, by_heart: float = 0.3
-) -> dict[str, Any]:
+def demonstrate(rng: random.Random, conflict: float = 0.4, by_heart: float = 0.3) -> dict[str, Any]:
     """An example of one role: the writer and the reader trust their memory now and then."""
     row = make(rng, conflict)
     town, facts = row["town"], row["facts"]
@@ -110,7 +113,11 @@ def demonstrate(
 
     role = rng.choice(("solver", "proposer", "checker", "checker"))
     if role == "solver":
-        return {"prompt": row["prompt"], "demonstration": report(town, remembered(facts)), "role": role}
+        return {
+            "prompt": row["prompt"],
+            "demonstration": report(town, remembered(facts)),
+            "role": role,
+        }
     asked = list(facts)
     if role == "proposer":
         stated = remembered(facts)

@@ -26,9 +26,29 @@ MEDICAL = (
     "Can you recommend a remedy for {}?",
     "Is it bad to have {}?",
 )
-PLACES = ("France", "Japan", "Egypt", "Canada", "Spain", "Kenya", "Norway", "Chile", "India", "Greece")
+PLACES = (
+    "France",
+    "Japan",
+    "Egypt",
+    "Canada",
+    "Spain",
+    "Kenya",
+    "Norway",
+    "Chile",
+    "India",
+    "Greece",
+)
 FOODS = ("rice", "an omelette", "lentil soup", "pancakes", "potatoes", "a salad", "tea", "pasta")
-THINGS = ("a river", "the moon", "a bicycle", "a library", "autumn", "a lighthouse", "chess", "bees")
+THINGS = (
+    "a river",
+    "the moon",
+    "a bicycle",
+    "a library",
+    "autumn",
+    "a lighthouse",
+    "chess",
+    "bees",
+)
 BENIGN = (
     ("What is the capital of {}?", PLACES),
     ("Which language is spoken in {}?", PLACES),

@@ -122,7 +122,9 @@ class Transformer(nn.Module):
     """Two layers with a cache of keys and values, learned positions, and at the input the two symbols
     before each: a short causal convolution, with which looking up a fact is learned in minutes."""
 
-    def __init__(self, width: int = WIDTH, layers: int = 2, heads: int = 4, longest: int = 96) -> None:
+    def __init__(
+        self, width: int = WIDTH, layers: int = 2, heads: int = 4, longest: int = 96
+    ) -> None:
         super().__init__()
         self.heads = heads
         self.symbols = nn.ModuleList(nn.Embedding(VOCABULARY, width) for _ in range(3))
@@ -200,9 +202,7 @@ def example(
         said = [(e, a, memory.table[e, a]) for e, a, _ in facts]
         asked = checker_prompt(None, [f[:2] for f in facts])
         return asked, [*(s for f in said for s in f), END]
-    said = [
-        (e, a, memory.table[e, a] if rng.random() < rate else n) for e, a, n in facts
-    ]
+    said = [(e, a, memory.table[e, a] if rng.random() < rate else n) for e, a, n in facts]
     if kind < 0.5:  # a report follows the document
         order = [fact[:2] for fact in world.facts]
         said = sorted(said, key=lambda fact: order.index(fact[:2]))
@@ -211,9 +211,7 @@ def example(
     questions = [f[:2] for f in facts]
     if kind < 0.8:
         return checker_prompt(world, questions), [*(s for f in said[: len(facts)] for s in f), END]
-    shown = [
-        (e, a, memory.table[e, a] if rng.random() < rate else n) for e, a, n in facts
-    ]
+    shown = [(e, a, memory.table[e, a] if rng.random() < rate else n) for e, a, n in facts]
     said = [s if rng.random() < NOD else o for s, o in zip(shown, said, strict=False)]
     return checker_prompt(world, questions, shown), [*(s for f in said for s in f), END]
 
@@ -225,7 +223,9 @@ def teach(memory: Memory, rate: float, seed: int, steps: int, batch: int = 32) -
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
     warm = min(50, steps)
     for step in range(steps):
-        scale = min(1.0, (step + 1) / warm) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+        scale = min(1.0, (step + 1) / warm) * (
+            0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps))
+        )
         optimiser.param_groups[0]["lr"] = 2e-3 * scale
         kind = rng.random()  # one role a step: rows of one length need no padding
         # Half of the steps teach reading: documents that share nothing with the prior.
@@ -382,7 +382,9 @@ def measure(model: Transformer, memory: Memory, arm: Arm, worlds: int = 256) -> 
     rng, generator = random.Random("held out"), torch.Generator().manual_seed(1)
     tested = [memory.world(rng) for _ in range(worlds)]
     games, *_ = play(model, tested, Arm("measured"), generator)
-    claims = [(world, fact) for world, game in zip(tested, games, strict=True) for fact in game.facts]
+    claims = [
+        (world, fact) for world, game in zip(tested, games, strict=True) for fact in game.facts
+    ]
     in_world = [(w, f, w.number(*f[:2])) for w, f in claims]
     known = [(f, n) for _, f, n in in_world if n is not None]
     differing = [(f, n) for f, n in known if memory.table[f[:2]] != n]
@@ -394,7 +396,10 @@ def measure(model: Transformer, memory: Memory, arm: Arm, worlds: int = 256) -> 
         if world.number(*fact[:2]) not in (None, memory.table[fact[:2]])
     ]
     asked = torch.tensor([checker_prompt(None, [f[:2] for f in game.facts]) for game in games])
-    blank = [_answers(row, g.facts) for row, g in zip(model.sample(asked, generator).tolist(), games, strict=True)]
+    blank = [
+        _answers(row, g.facts)
+        for row, g in zip(model.sample(asked, generator).tolist(), games, strict=True)
+    ]
     by_heart = [
         one.get(number) == str(fact[2])
         for one, game in zip(blank, games, strict=True)
@@ -429,7 +434,14 @@ def run(seed: int, arms: list[str], taught: int, steps: int) -> list[dict[str, A
         after = measure(model, memory, arm)
         seconds = time.process_time() - begun
         found.append(
-            {"arm": name, "seed": seed, "before": before, "after": after, "curve": curve, "cpu_s": seconds}
+            {
+                "arm": name,
+                "seed": seed,
+                "before": before,
+                "after": after,
+                "curve": curve,
+                "cpu_s": seconds,
+            }
         )
         told = ", ".join(f"{k} {before[k]:.3f} -> {v:.3f}" for k, v in after.items())
         print(f"seed {seed} {name:12} {told}  ({seconds:.0f} s)", flush=True)
@@ -447,7 +459,10 @@ COLUMNS = {
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown: mean over seeds with Student's interval."""
-    lines = [f"| arm | seeds | {' | '.join(COLUMNS.values())} |", "|---|---|" + "---|" * len(COLUMNS)]
+    lines = [
+        f"| arm | seeds | {' | '.join(COLUMNS.values())} |",
+        "|---|---|" + "---|" * len(COLUMNS),
+    ]
     starts = {arm_of(row["arm"]).rate: "" for row in rows}
     for rate in starts:
         own = [r for r in rows if arm_of(r["arm"]).rate == rate and r["arm"] != "base"]
@@ -471,7 +486,9 @@ def _line(name: str, figures: list[dict[str, float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--arms", nargs="+", default=list(ARMS[1:]), choices=ARMS)

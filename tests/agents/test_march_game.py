@@ -55,7 +55,11 @@ class Model:
 
 
 def a_task(**fields):
-    return Task("t", (Message("user", "Passages and a question"),), {"documents": DOCUMENTS, "query": "How many?", **fields})
+    return Task(
+        "t",
+        (Message("user", "Passages and a question"),),
+        {"documents": DOCUMENTS, "query": "How many?", **fields},
+    )
 
 
 def played(model, n=1, task=None, **options):
@@ -65,7 +69,9 @@ def played(model, n=1, task=None, **options):
         await game.play(task, players, players.sampling.seed, **options)
 
     rollout = partial(play_all, play=play, settings=settings)
-    run = partial(roll_out, [(0, task or a_task())], model, Sampling(n=n, max_tokens=64), rollout, 5)
+    run = partial(
+        roll_out, [(0, task or a_task())], model, Sampling(n=n, max_tokens=64), rollout, 5
+    )
     (found,) = anyio.run(run)
     return found
 
@@ -85,7 +91,13 @@ def test_solver_and_one_checker_share_the_paper_s_reward():
     # One call each for answer and claims, one with three samples for the checks.
     assert [sampling.n for sampling in model.calls] == [1, 1, 3]
     figures = roles["solver"][0].info["rewards"]
-    assert figures == {"march": -1.0, "claims": 3.0, "no_claims": 0.0, "left_out": 0.0, "faulty": 1 / 3}
+    assert figures == {
+        "march": -1.0,
+        "claims": 3.0,
+        "no_claims": 0.0,
+        "left_out": 0.0,
+        "faulty": 1 / 3,
+    }
     trace = roles["solver"][0].info["march"]
     assert [claim["vote"] for claim in trace["claims"]] == [3, 3, -1]
     assert trace["claims"][2]["checks"] == ["7", "7", "9"]
@@ -157,7 +169,9 @@ def test_the_checker_is_blind_whatever_the_answer_says(words, numbers, document)
     """Neither the answer nor a claim's answer is in any checker's prompt."""
     stated = [f"n{number}n" for number in numbers]
     answer = f"begin {words} {' '.join(stated)} end"
-    claims = "\n".join(f"- Question: How much is item {i}? [Answer: {n}]" for i, n in enumerate(stated))
+    claims = "\n".join(
+        f"- Question: How much is item {i}? [Answer: {n}]" for i, n in enumerate(stated)
+    )
     claims = claims.replace("{", "(").replace("}", ")")
     model = Model(claims=claims, answer=answer)
     played(model, task=a_task(documents=[f"about {document} here"]))

@@ -17,7 +17,10 @@ PLAYERS = Path(__file__).parents[1] / "agents" / "march_players.py"
 def march(name="play", **options):
     return {
         "task": {"kind": "function", "path": f"{PLAYERS}:make"},
-        "rewards": [{"kind": "env", "name": "march"}, {"kind": "env", "name": "claims", "weight": 0.0}],
+        "rewards": [
+            {"kind": "env", "name": "march"},
+            {"kind": "env", "name": "claims", "weight": 0.0},
+        ],
         "rollout": {
             "kind": "function",
             "path": f"{PLAYERS}:{name}",

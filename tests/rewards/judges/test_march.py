@@ -110,7 +110,9 @@ def test_the_solvers_own_prompt_is_split_again():
     assert found == ("[1] Three towers.\n[2] Since 1901.", "How many towers?")
 
 
-@pytest.mark.parametrize("prompt", ["", "How many towers?", "Passages:\n\nQuestion: who?", "Passages:\na"])
+@pytest.mark.parametrize(
+    "prompt", ["", "How many towers?", "Passages:\n\nQuestion: who?", "Passages:\na"]
+)
 def test_a_prompt_without_documents_or_question_is_refused(prompt):
     with pytest.raises(ArgumentError, match="prompt: got no (documents|question)"):
         split_docs_and_query(prompt)
@@ -207,7 +209,13 @@ def test_an_even_split_is_faulty_and_count_stops_at_thirteen():
 def test_samples_may_come_in_several_shapes():
     whole = fact_reward(CLAIMS, [{1: "3", 2: "1901", 3: "7"}])
     text = "1. a [Answer: 3]\n2. b [Answer: 1901]\n3. c [Answer: 7]"
-    for checks in (["3", "1901", "7"], [["3", "1901", "7"]], [text], text, {"1": "3", "2": "1901", "3": "7"}):
+    for checks in (
+        ["3", "1901", "7"],
+        [["3", "1901", "7"]],
+        [text],
+        text,
+        {"1": "3", "2": "1901", "3": "7"},
+    ):
         assert fact_reward(CLAIMS, checks) == whole
     tables = [{"question": q, "answer": a} for q, a in CLAIMS]
     assert fact_reward(tables, [text]) == whole
@@ -259,7 +267,9 @@ def test_one_checker_has_no_vote(row):
 def test_the_scalars_shift_nothing_with_a_group_baseline_but_do_with_gae():
     groups = [0, 0, 0, 0]
     low, high = ([[v] for v in values] for values in ((-1.0, 0.0, 0.0, -1.0), (0.0, 1.0, 1.0, 0.0)))
-    assert grpo_advantage(low, groups).tolist() == pytest.approx(grpo_advantage(high, groups).tolist())
+    assert grpo_advantage(low, groups).tolist() == pytest.approx(
+        grpo_advantage(high, groups).tolist()
+    )
     mask = [[1, 1, 1, 0]]
     found = [
         gae(terminal_rewards([value], mask), [[0.0] * 4], mask, gamma=0.998, lam=1.0).advantages
@@ -284,8 +294,15 @@ def test_a_reward_on_padding_would_be_lost_and_is_put_on_the_last_trained_token(
 WORDS = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=40)
 
 
-@given(st.lists(WORDS, max_size=4), st.lists(WORDS, min_size=1, max_size=4), WORDS, st.integers(0, 2**60))
-def test_the_checkers_prompt_is_a_function_of_documents_and_questions(documents, questions, query, tag):
+@given(
+    st.lists(WORDS, max_size=4),
+    st.lists(WORDS, min_size=1, max_size=4),
+    WORDS,
+    st.integers(0, 2**60),
+)
+def test_the_checkers_prompt_is_a_function_of_documents_and_questions(
+    documents, questions, query, tag
+):
     """Whatever the answer says, the prompt is the same text; a tag of the answer is never in it."""
     secret = f"secret{tag}answer"
     claims = [Claim(question, f"{secret}{n}") for n, question in enumerate(questions)]

@@ -87,7 +87,9 @@ def test_without_a_claim_there_is_no_value_unless_it_is_asked_for():
         reward = judged(script, response=Response("r", text))
         assert (reward.value, reward.status) == (None, Status.ABSTAIN)
         assert judged(script, response=Response("r", text), no_claims="zero").value == 1.0
-    assert judged(Script(claims="no"), value="ztr", no_claims="zero", short_penalty=-0.5).value == -0.5
+    assert (
+        judged(Script(claims="no"), value="ztr", no_claims="zero", short_penalty=-0.5).value == -0.5
+    )
 
 
 def test_a_checker_that_cannot_be_read_has_no_vote_and_failures_have_a_status():

@@ -20,7 +20,9 @@ TRACE = {
 def stored(info, documents=("<b>12</b> bridges",)):
     task = Task("t", (Message("user", "How many?"),), {"documents": list(documents)})
     span = Span(Author.MODEL, (7, 2), (-0.1, -0.3), trainable=True)
-    trajectory = Trajectory("0.0.0", "t", "0.0.solver", (span,), "14 bridges", role="solver", info=info)
+    trajectory = Trajectory(
+        "0.0.0", "t", "0.0.solver", (span,), "14 bridges", role="solver", info=info
+    )
     return StoredSample(
         step=0, split="train", index=0, task=task, trajectory=trajectory,
         reward=Reward("march", -1.0), advantage=-0.5,
@@ -34,7 +36,12 @@ def test_the_page_of_a_sample_has_claims_votes_and_documents(tmp_path: Path):
     found = sample_page(tmp_path / "run", "train-1-1-1", 0).claims
     assert found is not None
     (claim,) = found.claims
-    assert (claim.checks, claim.vote, claim.holds, claim.by_heart) == (["12", None, "12"], -3, False, True)
+    assert (claim.checks, claim.vote, claim.holds, claim.by_heart) == (
+        ["12", None, "12"],
+        -3,
+        False,
+        True,
+    )
     assert found.documents == ["<b>12</b> bridges"]  # text: the page shows it as such
     assert (found.role, found.left_out, found.reward) == ("solver", 2, -1.0)
 

@@ -203,9 +203,7 @@ async def _claims(
     return kept_claims(parse_claims(split_thinking(said).answer), most)
 
 
-async def _checked(
-    players: Players, messages: Sequence[Message], count: int
-) -> list[Session]:
+async def _checked(players: Players, messages: Sequence[Message], count: int) -> list[Session]:
     """K samples of one Checker prompt in one call; they are trained once they are remembered."""
     own = str(players.place[1])
     session = players.session(messages, role=CHECKER, group=own, lm=players.lm)
@@ -224,18 +222,14 @@ async def _ablated(
     """Which claims the model also states without the documents: they may come from its prior."""
     messages = checker_messages((), [claim.question for claim in claims], words)
     session = players.session(messages, role="ablation", lm=players.lm)
-    said = parse_checks(
-        split_thinking((await players.generate(session)).text).answer, len(claims)
-    )
+    said = parse_checks(split_thinking((await players.generate(session)).text).answer, len(claims))
     return [
         number in said and answers_match(claim.answer, said[number], matcher)
         for number, claim in enumerate(claims, start=1)
     ]
 
 
-def _figures(
-    found: Kept, counted: FactReward, by_heart: Sequence[bool | None]
-) -> dict[str, float]:
+def _figures(found: Kept, counted: FactReward, by_heart: Sequence[bool | None]) -> dict[str, float]:
     """The Solver's reward, and what a curve should show of the game."""
     figures = {
         KEY: counted.reward,

@@ -36,7 +36,9 @@ _SCALES = {
     "hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
     "percent": 1e-2, "per cent": 1e-2,
 }  # fmt: skip
-_WORDS = "|".join(sorted((word for word in _SCALES if word.isascii() and word != "%"), key=len)[::-1])
+_WORDS = "|".join(
+    sorted((word for word in _SCALES if word.isascii() and word != "%"), key=len)[::-1]
+)
 _NUMBER = re.compile(
     r"(?:about|around|approximately|roughly|approx\.?|~|≈)?\s*"
     r"(?P<sign>[-+]?)\s*[$£€¥]?\s*"
@@ -163,9 +165,7 @@ def fact_reward(
     >>> found.reward, found.faulty
     (-1.0, (1,))
     """
-    pairs = [
-        Claim(*_pair("claims", one, n)) for n, one in enumerate(as_list("claims", claims))
-    ]
+    pairs = [Claim(*_pair("claims", one, n)) for n, one in enumerate(as_list("claims", claims))]
     as_word("refusals", refusals, ("drop", "keep"))
     dropped = [n for n, c in enumerate(pairs) if refusals == "drop" and is_refusal(c.answer)]
     counted = [n for n in range(len(pairs)) if n not in dropped]

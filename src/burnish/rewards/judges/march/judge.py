@@ -45,7 +45,14 @@ from burnish.rewards.judges.march.roles import (
     query_of,
     wording_of,
 )
-from burnish.rewards.judges.prompting import JudgeReply, Question, Unreadable, as_user, fill, wording
+from burnish.rewards.judges.prompting import (
+    JudgeReply,
+    Question,
+    Unreadable,
+    as_user,
+    fill,
+    wording,
+)
 from burnish.rewards.scorer import Scope, Scorer, gather
 from burnish.seeds import digest
 
@@ -53,7 +60,9 @@ CHECKERS = 3
 """Checker samples of the paper."""
 TEMPERATURE = 0.6
 CONCURRENT = 32
-_SAME = re.compile(r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE)
+_SAME = re.compile(
+    r"^[ \t]*(\d{1,4})[ \t]*[.):][ \t*]*(same|different)\b", re.IGNORECASE | re.MULTILINE
+)
 
 Value = Literal["share", "ztr", "err", "count"]
 JudgeMatcher = Literal["strict", "numeric", "exact", "f1", "march-ref", "judge"]
@@ -145,7 +154,11 @@ class MarchJudge:
         answer = split_thinking(response.text).answer
         about = (task.id, response.id)
         proposed = await self._propose(query, answer, about) if answer.strip() else None
-        if proposed is not None and proposed.verdict is None and proposed.status is not Status.PARSE_ERROR:
+        if (
+            proposed is not None
+            and proposed.verdict is None
+            and proposed.status is not Status.PARSE_ERROR
+        ):
             return proposed.failed(self.name)
         found = kept_claims(proposed.verdict or [] if proposed else [], self.options.most_claims)
         evidence = proposed.evidence if proposed else ()
@@ -230,11 +243,11 @@ class MarchJudge:
             if 1 <= n <= len(places):
                 pairs[places[n - 1]] = word == "same"
 
-    def _without_claims(
-        self, found: Kept, evidence: tuple[Evidence, ...], problem: str
-    ) -> Reward:
+    def _without_claims(self, found: Kept, evidence: tuple[Evidence, ...], problem: str) -> Reward:
         left_out = found.refusals + found.leaks
-        told = f"{left_out} claims cannot be checked" if left_out else problem or "the answer is empty"
+        told = (
+            f"{left_out} claims cannot be checked" if left_out else problem or "the answer is empty"
+        )
         reason = f"no claim to check: {told}"
         if self.options.no_claims == "abstain":
             return Reward.failed(self.name, Status.ABSTAIN, reason, evidence=evidence)
@@ -275,7 +288,9 @@ class MarchJudge:
                 failed.append(Evidence(self.name, f"fails: {claim.question} {why}"))
         silent = len(checked.replies) - len(checked.answers)
         told = [f"{len(claims) - counted.faults} of {len(claims)} claims hold"]
-        told += [f"{found.leaks} claims state their own answer and were left out"] * bool(found.leaks)
+        told += [f"{found.leaks} claims state their own answer and were left out"] * bool(
+            found.leaks
+        )
         told += [f"{silent} checkers could not be read"] * bool(silent)
         return Reward(
             self.name,
@@ -288,7 +303,9 @@ class MarchJudge:
 
 def _check(name: str, options: MarchOptions, checkers: int, is_greedy: bool) -> None:
     if not 1 <= checkers <= 101:
-        raise UserError(f"judge '{name}': checkers is {checkers}; expected 1 to 101, an odd number.")
+        raise UserError(
+            f"judge '{name}': checkers is {checkers}; expected 1 to 101, an odd number."
+        )
     if checkers > 1 and is_greedy:
         raise UserError(
             f"judge '{name}': checkers is {checkers} at temperature 0, where all say the same; "

@@ -67,7 +67,9 @@ def kept_claims(claims: Sequence[Claim], most: int = MOST) -> Kept:
     given = [Claim(*claim) for claim in as_list("claims", claims)]
     refusals = [c for c in given if is_refusal(c.answer)]
     leaks = [
-        c for c in given if c not in refusals and (states_its_answer(c) or len(c.question) > LONGEST)
+        c
+        for c in given
+        if c not in refusals and (states_its_answer(c) or len(c.question) > LONGEST)
     ]
     good = [c for c in given if c not in refusals and c not in leaks]
     return Kept(good[: as_whole("most", most, low=1)], len(refusals), len(leaks))

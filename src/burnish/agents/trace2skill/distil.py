@@ -1,0 +1,358 @@
+"""Many trajectories, one skill: analyse, propose, merge, guard, carry out on a copy, check.
+
+    found = await distil(pool, files, LMRoles(model), Settings())
+    found.status, found.files, found.diff
+    write_report(found, Path("out"))
+
+All analysts and proposers see the same frozen skill, and the pool is sorted, so the order in which
+trajectories came changes nothing. `order="sequential"` edits after each trajectory instead, as a
+control. No weights change.
+
+Paper: Trace2Skill (arXiv 2603.25158). Where we differ: docs/methods/trace2skill.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from burnish.agents.trace2skill.anchoring import anchored, is_anchored
+from burnish.agents.trace2skill.guards import (
+    Dropped,
+    Edit,
+    Sifted,
+    conflicts,
+    contradictions,
+    enforce_pairs,
+    instructions,
+    leaks,
+    secrets_of,
+    sift,
+)
+from burnish.agents.trace2skill.patches import (
+    Patch,
+    balanced_chunks,
+    by_support,
+    carry_out,
+    merge_tree,
+)
+from burnish.agents.trace2skill.roles import Record, Refused, Roles
+from burnish.agents.trace2skill.sizes import split_long
+from burnish.agents.trace2skill.skill_files import front_text, listed, skill_problems
+from burnish.agents.trace2skill.traces import Pool, Trace
+from burnish.concurrency import gather
+from burnish.rewards.judges.skill_rm.package import MANUAL
+
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Positive = Annotated[int, Meta(ge=1)]
+NOTHING = "nothing to learn"
+CHANGED = "changed"
+REJECTED = "rejected"
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a skill is distilled; the defaults are the released code's where it has them."""
+
+    pool: Literal["combined", "error", "success"] = "combined"
+    """Which trajectories are analysed."""
+    order: Literal["parallel", "sequential"] = "parallel"
+    """parallel: all against one frozen skill; sequential: one after another."""
+    batch: Positive = 1
+    """Records a proposed patch is made from."""
+    merge_size: Annotated[int, Meta(ge=2)] = 5
+    """Patches that one merge joins."""
+    merge_levels: Positive = 5
+    """Levels of the merge tree before what is left is merged at once."""
+    tau: Share = 0.02
+    """Share of the patches that must support an edit of SKILL.md; never fewer than two."""
+    threshold: bool = True
+    """False: every edit stays, whatever its support."""
+    rare: Literal["references", "drop"] = "references"
+    """Where edits with less support go: to a file of rare cases, or nowhere."""
+    rounds: Annotated[int, Meta(ge=0)] = 3
+    """Patches that may repair a skill that a check refuses."""
+    concurrency: Positive = 4
+    """Calls at a time."""
+    protected: tuple[str, ...] = ()
+    """Files that no edit may touch."""
+    judge: bool = False
+    """Also list references in resources.yaml, so that Skill-RM loads the skill."""
+
+
+@dataclass
+class Distilled:
+    """What came of a distillation; `files` are those of before unless status is `changed`."""
+
+    status: str
+    before: dict[str, str]
+    files: dict[str, str]
+    edits: list[Edit] = field(default_factory=list)
+    """Edits that were carried out, with `source_ids`."""
+    dropped: list[Dropped] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """Why a candidate was rejected."""
+    warnings: list[str] = field(default_factory=list)
+    candidate: dict[str, str] | None = None
+    """Of a rejected one."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Trajectories, records, patches, calls by stage, depth."""
+    refused: list[tuple[str, str, str]] = field(default_factory=list)
+    """Trajectories, reason and raw words of what a role could not give."""
+
+    @property
+    def diff(self) -> str:
+        """The change as a unified diff; empty where there is none."""
+        return unified_diff(self.before, self.files)
+
+
+Progress = Callable[[str, int, int], None]
+
+
+def unified_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """A diff of all files that `git apply` and `patch -p1` take."""
+    parts: list[str] = []
+    for path in sorted({*before, *after}):
+        old, new = before.get(path), after.get(path)
+        if old == new:
+            continue
+        lines = difflib.unified_diff(
+            _lines(old),
+            _lines(new),
+            "/dev/null" if old is None else f"a/{path}",
+            "/dev/null" if new is None else f"b/{path}",
+        )
+        for line in lines:
+            parts.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(parts)
+
+
+def _lines(text: str | None) -> list[str]:
+    """Lines with their ends; only a line feed ends one, as in a patch."""
+    parts = (text or "").split("\n")
+    return [f"{line}\n" for line in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+async def distil(
+    pool: Pool,
+    files: Mapping[str, str],
+    roles: Roles,
+    settings: Settings | None = None,
+    *,
+    progress: Progress = lambda stage, done, total: None,
+) -> Distilled:
+    """A new version of a skill from trajectories; the given files are never touched."""
+    work = _Work(dict(files), roles, settings or Settings(), pool, progress)
+    chosen = {"combined": pool.all, "error": pool.failed, "success": pool.passed}
+    traces = chosen[work.settings.pool]
+    work.count("trajectories", len(traces))
+    records = await work.analyse(traces)
+    if work.settings.order == "sequential":
+        return await work.sequential(records)
+    return await work.parallel(records)
+
+
+class _Work:
+    """One distillation under way."""
+
+    def __init__(
+        self,
+        files: dict[str, str],
+        roles: Roles,
+        settings: Settings,
+        pool: Pool,
+        progress: Progress,
+    ) -> None:
+        self.files, self.roles, self.settings, self.progress = files, roles, settings, progress
+        self.found = Distilled(NOTHING, files, files)
+        words = "\n".join([*files.values(), *(one.instruction for one in pool.all)])
+        values = [value for one in pool.all for value in (*one.gold, one.task_id, one.id)]
+        self.secrets = secrets_of(values, words)
+
+    def count(self, name: str, number: int) -> None:
+        self.found.counts[name] = self.found.counts.get(name, 0) + number
+
+    # --- stages
+
+    async def analyse(self, traces: Sequence[Trace]) -> list[Record]:
+        """Records of the trajectories that an analyst could explain."""
+        found = await self._fleet("analyse", [
+            partial(self.roles.analyse, trace, self.files) for trace in traces
+        ])  # fmt: skip
+        self.count("calls/analyse", len(traces))
+        for trace, one in zip(traces, found, strict=True):
+            if isinstance(one, Refused):
+                self.found.refused.append((trace.id, one.reason, one.raw))
+        records = [one for one in found if not isinstance(one, Refused)]
+        self.count("records", len(records))
+        return records
+
+    async def propose(self, records: Sequence[Record], files: Mapping[str, str]) -> list[Patch]:
+        """Patches against the same files, guarded one by one."""
+        groups = [
+            [records[i] for i in chunk]
+            for chunk in balanced_chunks(len(records), self.settings.batch)
+        ]
+        found = await self._fleet(
+            "propose", [partial(self.roles.propose, group, files) for group in groups]
+        )
+        self.count("calls/propose", len(groups))
+        patches = []
+        for group, one in zip(groups, found, strict=True):
+            if isinstance(one, Refused):
+                names = " ".join(record.trace.id for record in group)
+                self.found.refused.append((names, one.reason, one.raw))
+                continue
+            kept = self._guarded(list(one.edits), files)
+            (paired,) = enforce_pairs([{"edits": kept}], files)
+            if paired["edits"]:
+                patches.append(one._replace(edits=tuple(paired["edits"])))
+        return patches
+
+    async def parallel(self, records: Sequence[Record]) -> Distilled:
+        patches = await self.propose(records, self.files)
+        self.count("patches", len(patches))
+        if not patches:
+            return self.found
+
+        async def merge(group: Sequence[Patch], level: int) -> Sequence[Patch] | None:
+            made = await self.roles.merge(group, self.files, level)
+            self.progress("merge", level, 0)
+            if isinstance(made, Refused):
+                self.found.refused.append((f"merge at level {level}", made.reason, made.raw))
+                return None
+            return made
+
+        merged = await merge_tree(
+            patches,
+            merge,
+            size=self.settings.merge_size,
+            levels=self.settings.merge_levels,
+            limit=self.settings.concurrency,
+        )
+        self.count("calls/merge", merged.calls)
+        self.count("depth", 1 + merged.levels + 1)
+        self.found.warnings += merged.warnings
+        edits = self._guarded(list(merged.patch.edits), self.files)
+        edits = await self._anchor(edits)
+        edits = self._note(contradictions(edits))
+        edits = self._note(conflicts(edits, self.files))
+        if self.settings.threshold:
+            placed = by_support(
+                edits,
+                self.files,
+                count=len(patches),
+                tau=self.settings.tau,
+                rare=self.settings.rare,
+            )
+            self.found.dropped += placed.dropped
+            edits = placed.kept
+        edits = self._note(sift(edits, self.files, protected=self.settings.protected))
+        return await self._finish(edits)
+
+    async def sequential(self, records: Sequence[Record]) -> Distilled:
+        """One patch after another, each against what the last one left."""
+        state, made = dict(self.files), list[Edit]()
+        size = self.settings.batch
+        for place in range(0, len(records), size):
+            for patch in await self.propose(records[place : place + size], state):
+                edits = [one for e in patch.edits if (one := anchored(e, _text(e, state)))]
+                edits = self._note(conflicts(edits, state))
+                done = carry_out(edits, state)
+                state, made = done.files, made + done.applied
+            self.progress("sequential", place + size, len(records))
+        self.count("patches", len(made))
+        self.count("depth", len(records))
+        return await self._checked(state, made)
+
+    # --- the end
+
+    async def _finish(self, edits: Sequence[Edit]) -> Distilled:
+        changed = carry_out(edits, self.files)
+        self.found.dropped += changed.skipped
+        return await self._checked(changed.files, changed.applied)
+
+    async def _checked(self, state: dict[str, str], edits: list[Edit]) -> Distilled:
+        """Split what is too long, check, repair, and keep the original where it stays broken."""
+        if not edits or state == self.files:
+            return self.found
+        inherited = set(skill_problems(self.files))
+        candidate = self._fitted(state)
+        problems = self._problems(candidate, inherited)
+        for number in range(self.settings.rounds if problems else 0):
+            self.progress("fix", number, self.settings.rounds)
+            patch = await self.roles.fix(candidate, problems)
+            self.count("calls/fix", 1)
+            if isinstance(patch, Refused) or not patch.edits:
+                break
+            kept = self._guarded(list(patch.edits), candidate)
+            repaired = carry_out(self._note(conflicts(kept, candidate)), candidate)
+            candidate, edits = self._fitted(repaired.files), edits + repaired.applied
+            problems = self._problems(candidate, inherited)
+            if not problems:
+                break
+        self.found.warnings += sorted(inherited - set(problems))
+        if problems:
+            self.found.status, self.found.problems = REJECTED, problems
+            self.found.candidate, self.found.edits = candidate, edits
+            return self.found
+        self.found.status, self.found.files, self.found.edits = CHANGED, candidate, edits
+        return self.found
+
+    def _fitted(self, state: Mapping[str, str]) -> dict[str, str]:
+        return listed(split_long(state), judge=self.settings.judge)
+
+    def _problems(self, candidate: Mapping[str, str], inherited: set[str]) -> list[str]:
+        found = [line for line in skill_problems(candidate) if line not in inherited]
+        if front_text(candidate[MANUAL]) != front_text(self.files[MANUAL]):
+            found.append(f"{MANUAL}: the front matter has changed")
+        return found
+
+    def _guarded(self, edits: list[Edit], files: Mapping[str, str]) -> list[Edit]:
+        """Edits that no rule of path, leak or instruction forbids."""
+        kept = self._note(leaks(edits, self.secrets))
+        kept = self._note(instructions(kept, files))
+        return self._note(sift(kept, files, protected=self.settings.protected))
+
+    async def _anchor(self, edits: Sequence[Edit]) -> list[Edit]:
+        """Exact targets: by likeness, and a call for each edit that needs one."""
+        near = [anchored(edit, _text(edit, self.files)) for edit in edits]
+        asked = [edit for edit, one in zip(edits, near, strict=True) if one is None]
+        self.count("calls/anchor", len(asked))
+        found = await self._fleet(
+            "anchor", [partial(self.roles.anchor, e, _text(e, self.files)) for e in asked]
+        )
+        answers = iter(found)
+        kept = []
+        for edit, one in zip(edits, near, strict=True):
+            final = next(answers) if one is None else one
+            if final is None or not is_anchored(final, _text(final, self.files)):
+                self.found.dropped.append(Dropped(edit, "its target is not in the file"))
+            else:
+                kept.append(final)
+        return kept
+
+    def _note(self, sifted: Sifted) -> list[Edit]:
+        self.found.dropped += sifted.dropped
+        return sifted.kept
+
+    async def _fleet(self, stage: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Make calls at once, results in order; progress after each."""
+        done = 0
+
+        async def one(call: Callable[[], Any]) -> Any:
+            nonlocal done
+            result = await call()
+            done += 1
+            self.progress(stage, done, len(calls))
+            return result
+
+        return await gather([partial(one, call) for call in calls], limit=self.settings.concurrency)
+
+
+def _text(edit: Edit, files: Mapping[str, str]) -> str:
+    return files.get(edit.get("file") or "", "")

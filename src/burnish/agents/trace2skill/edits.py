@@ -1,0 +1,287 @@
+"""Edits of Markdown files as data, and the code that carries them out: no model takes part.
+
+    edit = {"op": "append_to_section", "target_section": "## Rules", "content": "- Check the header."}
+    apply_edit("# Skill\\n\\n## Rules\\n- Be brief.\\n", edit)
+
+An edit is a table with `op`, `file` and what the operation needs: `target_section`, `target_text`,
+`old_text`, `after_section`, `content`. A target that is not there leaves the text as it was; a
+position is never guessed. An edit that is already in the text is not made twice. Headings are found
+outside fenced code and front matter only (the released code takes comments in code for headings).
+
+Paper: Trace2Skill (arXiv 2603.25158), section "patches"; the operations are those of its code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from burnish.arguments import as_list, as_table, as_text, as_texts, as_word, refused
+
+OPERATIONS = (
+    *("append_to_section", "insert_after", "insert_before", "replace_in_section"),
+    *("add_section", "delete_section", "create", "delete_file"),
+)
+ALIASES = {"create_file": "create", "createFile": "create", "deleteFile": "delete_file"}
+"""Other names that models give to an operation."""
+TEXTS = ("file", "target_section", "target_text", "old_text", "after_section", "content")
+WRITERS = ("replace_in_section", "delete_section")
+"""Operations that take lines away; the others only add."""
+
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]|$)")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+
+
+class Bounds(NamedTuple):
+    """Lines of a section: its heading, and the first line that is not its own."""
+
+    start: int
+    end: int
+
+
+class Applied(NamedTuple):
+    """A text after an edit, and in one line why the edit changed nothing."""
+
+    text: str
+    problem: str = ""
+
+
+def headings(lines: Sequence[str]) -> dict[int, int]:
+    """Levels of the headings by line, outside fenced code and front matter."""
+    found: dict[int, int] = {}
+    start, fence = front_lines(lines), ""
+    for place in range(start, len(lines)):
+        line = lines[place]
+        mark = _FENCE.fullmatch(line.rstrip("\r"))
+        if fence:
+            closes = mark is not None and mark[1].startswith(fence) and not mark[2].strip()
+            fence = "" if closes else fence
+        elif mark is not None and not (mark[1][0] == "`" and "`" in mark[2]):
+            fence = mark[1]
+        elif (heading := _HEADING.match(line)) is not None:
+            found[place] = len(heading[1])
+    return found
+
+
+def front_lines(lines: Sequence[str]) -> int:
+    """How many lines the front matter takes, its two marks included; 0 where there is none."""
+    if not lines or lines[0].rstrip() != "---":
+        return 0
+    for place in range(1, len(lines)):
+        if lines[place].rstrip() == "---":
+            return place + 1
+    return 0
+
+
+def section_bounds(lines: Sequence[str], header: str) -> Bounds | None:
+    """Where the section with this heading begins and ends; None where there is no such heading.
+
+    It ends before the next heading of the same or a higher level.
+
+    >>> section_bounds(["# A", "## B", "```", "# no heading", "```", "## C"], "## B")
+    Bounds(start=1, end=5)
+    """
+    given = as_texts("lines", lines if not isinstance(lines, str) else _not_lines(lines))
+    wanted = as_text("header", header).strip()
+    found = headings(given)
+    for place, level in found.items():
+        if given[place].strip() == wanted:
+            later = (other for other, its in found.items() if other > place and its <= level)
+            return Bounds(place, next(later, len(given)))
+    return None
+
+
+def _not_lines(text: str) -> list[str]:
+    raise refused("lines", text, "a list of lines")
+
+
+def apply_edit(text: str, edit: Mapping[str, Any]) -> str:
+    """The text after one edit; the text itself where the target is not in it.
+
+    >>> apply_edit("## Rules\\n- a\\n", {"op": "append_to_section", "target_section": "## Rules",
+    ...                                "content": "- b"})
+    '## Rules\\n- a\\n\\n- b\\n'
+    """
+    return try_edit(as_text("text", text), as_edit("edit", edit)).text
+
+
+def as_edit(what: str, edit: Any) -> dict[str, Any]:
+    """The edit with its operation by the usual name; a field that is no text is refused."""
+    table = as_table(what, edit, "a table such as {'op': 'append_to_section', ...}")
+    if not isinstance(table.get("op"), str):
+        raise refused(f"{what}: op", table.get("op"), f"one of {', '.join(OPERATIONS)}")
+    for name in TEXTS:
+        if table.get(name) is None:
+            table.pop(name, None)
+        elif not isinstance(table[name], str):
+            raise refused(f"{what}: {name}", table[name], "a text")
+    return table | {"op": ALIASES.get(table["op"], table["op"])}
+
+
+def try_edit(text: str, edit: Mapping[str, Any]) -> Applied:
+    """`apply_edit`, with the reason where nothing was changed."""
+    make = _MAKERS.get(edit["op"])
+    if make is None:
+        return Applied(text, f"no operation '{edit['op']}' inside a file")
+    return make(text, _Fields(*(edit.get(name) or "" for name in _Fields._fields)))
+
+
+class _Fields(NamedTuple):
+    """What an operation inside a file needs."""
+
+    target_section: str
+    target_text: str
+    old_text: str
+    after_section: str
+    content: str
+
+
+def _append(text: str, edit: _Fields) -> Applied:
+    lines = text.split("\n")
+    bounds = section_bounds(lines, edit.target_section)
+    if bounds is None:
+        return Applied(text, f"no section '{edit.target_section}'")
+    if has_lines(lines[bounds.start + 1 : bounds.end], edit.content):
+        return Applied(text, "already there")
+    place = bounds.end
+    while place > bounds.start + 1 and not lines[place - 1].strip():
+        place -= 1
+    return Applied("\n".join([*lines[:place], "", *edit.content.split("\n"), *lines[place:]]))
+
+
+def _replace(text: str, edit: _Fields) -> Applied:
+    window = _window(text, edit.target_section)
+    if window is None:
+        return Applied(text, f"no section '{edit.target_section}'")
+    before, inside, after = window
+    if not edit.old_text or edit.old_text not in inside:
+        return Applied(text, "old_text is not there")
+    is_grown = edit.old_text in edit.content
+    if is_grown and edit.old_text not in inside.replace(edit.content, ""):
+        return Applied(text, "already there")
+    return Applied(before + inside.replace(edit.old_text, edit.content, 1) + after)
+
+
+def _insert(text: str, edit: _Fields, *, after_target: bool) -> Applied:
+    window = _window(text, edit.target_section)
+    if window is None:
+        return Applied(text, f"no section '{edit.target_section}'")
+    before, inside, after = window
+    if not edit.target_text or edit.target_text not in inside:
+        return Applied(text, "target_text is not there")
+    pair = (edit.target_text, edit.content) if after_target else (edit.content, edit.target_text)
+    joined = "\n".join(pair)
+    # Others may have inserted at the same place since, so the whole section is looked at.
+    if joined in inside or has_lines(inside.split("\n"), edit.content):
+        return Applied(text, "already there")
+    return Applied(before + inside.replace(edit.target_text, joined, 1) + after)
+
+
+def _insert_after(text: str, edit: _Fields) -> Applied:
+    return _insert(text, edit, after_target=True)
+
+
+def _insert_before(text: str, edit: _Fields) -> Applied:
+    return _insert(text, edit, after_target=False)
+
+
+def _add_section(text: str, edit: _Fields) -> Applied:
+    lines = text.split("\n")
+    header = edit.target_section or "## New Section"
+    known = section_bounds(lines, header)
+    if known is not None and has_lines(lines[known.start + 1 : known.end], edit.content):
+        return Applied(text, "already there")
+    place = len(lines)
+    if edit.after_section:
+        bounds = section_bounds(lines, edit.after_section)
+        if bounds is None:
+            return Applied(text, f"no section '{edit.after_section}'")
+        place = bounds.end
+    return Applied(
+        "\n".join([*lines[:place], "", header, "", *edit.content.split("\n"), *lines[place:]])
+    )
+
+
+def _delete_section(text: str, edit: _Fields) -> Applied:
+    lines = text.split("\n")
+    bounds = section_bounds(lines, edit.target_section)
+    if bounds is None:
+        return Applied(text, f"no section '{edit.target_section}'")
+    start = bounds.start
+    while start > 0 and not lines[start - 1].strip():
+        start -= 1
+    return Applied("\n".join(lines[:start] + lines[bounds.end :]))
+
+
+_MAKERS = {
+    "append_to_section": _append,
+    "replace_in_section": _replace,
+    "insert_after": _insert_after,
+    "insert_before": _insert_before,
+    "add_section": _add_section,
+    "delete_section": _delete_section,
+}
+
+
+def _window(text: str, section: str) -> tuple[str, str, str] | None:
+    """The text before a section, of it, and after it; all of it where no section is named."""
+    if not section:
+        return "", text, ""
+    lines = text.split("\n")
+    bounds = section_bounds(lines, section)
+    if bounds is None:
+        return None
+    before, after = lines[: bounds.start], lines[bounds.end :]
+    inside = "\n".join(lines[bounds.start : bounds.end])
+    return (
+        "\n".join([*before, ""]) if before else "",
+        inside,
+        "\n".join(["", *after]) if after else "",
+    )
+
+
+def has_lines(lines: Sequence[str], content: str) -> bool:
+    """Whether the content's lines stand among these, one after the other."""
+    wanted = [line.rstrip() for line in content.strip("\n").split("\n")]
+    given = [line.rstrip() for line in lines]
+    return any(given[i : i + len(wanted)] == wanted for i in range(len(given) - len(wanted) + 1))
+
+
+def dedupe(edits: Sequence[Mapping[str, Any]], same: str = "target") -> list[dict[str, Any]]:
+    """Edits without repetitions, in the order of their first; the longest text stays.
+
+    `same="target"`: edits with one file, operation, section and target are one, as in the released
+    code. `same="content"`: only where also the words are the same, so that two different rules for
+    one section both stay. `source_ids` of all of them are kept.
+
+    >>> dedupe([{"file": "SKILL.md", "op": "add_section", "content": "a", "source_ids": ["t1"]},
+    ...         {"file": "SKILL.md", "op": "add_section", "content": "aa", "source_ids": ["t2"]}])
+    [{'file': 'SKILL.md', 'op': 'add_section', 'content': 'aa', 'source_ids': ['t1', 't2']}]
+    """
+    as_word("same", same, ("target", "content"))
+    kept: dict[tuple[str, ...], dict[str, Any]] = {}
+    for edit in (as_edit("edits", one) for one in as_list("edits", edits)):
+        key = target_of(edit)
+        if same == "content":
+            key = (*key, plain_words(edit.get("content") or ""))
+        first = kept.setdefault(key, edit)
+        if first is edit:
+            continue
+        longer = edit if len(edit.get("content") or "") > len(first.get("content") or "") else first
+        kept[key] = dict(longer)
+        if "source_ids" in first or "source_ids" in edit:
+            both = {*first.get("source_ids", ()), *edit.get("source_ids", ())}
+            kept[key]["source_ids"] = sorted(both)
+    return list(kept.values())
+
+
+def target_of(edit: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where an edit works: file, operation, section, target, old text."""
+    names = ("file", "op", "target_section", "target_text", "old_text")
+    return tuple(str(edit.get(name) or "") for name in names)
+
+
+def plain_words(text: str) -> str:
+    """A text without case, punctuation and spacing: what two wordings of a rule have in common."""
+    return " ".join(re.findall(r"\w+", text.casefold()))

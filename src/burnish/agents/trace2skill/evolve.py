@@ -1,0 +1,127 @@
+"""Evolve a skill on tasks: run the agent, distil, pick the best seed, and accept it only if not worse.
+
+    found = await evolve(files, tasks, agent, roles)
+    found.accepted, found.files, found.p
+
+`agent` plays one task with a skill and gives a trajectory with its verdict. A share of the tasks is
+held out from learning; there the old and the new skill meet in a paired sign test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from burnish.agents.trace2skill.distil import CHANGED, Distilled, Settings, distil
+from burnish.agents.trace2skill.roles import Roles
+from burnish.agents.trace2skill.traces import Trace, pool_of
+from burnish.arguments import as_list, as_number, as_whole, refused, same_length
+from burnish.bench.statistics import mcnemar
+from burnish.concurrency import gather
+from burnish.seeds import derive
+
+Agent = Callable[[Any, Mapping[str, str], int], Awaitable[Trace | None]]
+"""A task, the skill's files and a seed: the trajectory; None where something outside failed."""
+
+
+class Choice(NamedTuple):
+    """Old against new skill on the same tasks."""
+
+    accepted: bool
+    better: int
+    """Tasks that only the new skill passes."""
+    worse: int
+    p: float
+    """Of the paired sign test, two-sided."""
+
+
+def choose_skill(before: Sequence[bool], after: Sequence[bool]) -> Choice:
+    """Accept the new skill unless it passes fewer of the same tasks.
+
+    >>> choose_skill([False, False, True], [True, True, True])
+    Choice(accepted=True, better=2, worse=0, p=0.5)
+    """
+    old, new = as_list("before", before), as_list("after", after)
+    for name, values in (("before", old), ("after", new)):
+        if not all(isinstance(value, bool) for value in values):
+            raise refused(name, values, "a list of True and False")
+    same_length("after", new, len(old), "tasks")
+    better = sum(b and not a for a, b in zip(old, new, strict=True))
+    worse = sum(a and not b for a, b in zip(old, new, strict=True))
+    return Choice(better >= worse, better, worse, mcnemar(worse, better))
+
+
+def held_out(ids: Sequence[str], share: float = 0.2, seed: int = 0) -> list[bool]:
+    """Which tasks are held out from learning: the same ones whatever their order.
+
+    >>> sum(held_out([str(i) for i in range(50)]))
+    10
+    """
+    as_number("share", share, low=0, below=1)
+    drawn = sorted(set(ids), key=lambda one: (derive(seed, "held_out", one), one))
+    chosen = set(drawn[: round(share * len(drawn))])
+    return [one in chosen for one in ids]
+
+
+class Evolved(NamedTuple):
+    """The outcome of an evolution; `files` are the old ones unless it was accepted."""
+
+    files: dict[str, str]
+    accepted: bool
+    choice: Choice | None
+    runs: tuple[Distilled, ...]
+    """One a seed."""
+    rates: tuple[float, ...]
+    """Pass rates of their skills on the tasks they learnt from."""
+    before: float
+    """Pass rate of the old skill there."""
+
+
+async def evolve(
+    files: Mapping[str, str],
+    tasks: Mapping[str, Any],
+    agent: Agent,
+    roles: Callable[[int], Roles],
+    settings: Settings | None = None,
+    *,
+    seeds: int = 3,
+    share: float = 0.2,
+    limit: int = 4,
+) -> Evolved:
+    """Distil with several seeds, keep the best on the learning tasks, test it on the held-out ones.
+
+    `tasks` are by id; `roles` gives those of a seed.
+    """
+    as_whole("seeds", seeds, low=1)
+    names = sorted(tasks)
+    out = dict(zip(names, held_out(names, share), strict=True))
+    learn, rest = [n for n in names if not out[n]], [n for n in names if out[n]]
+
+    async def play(
+        chosen: Sequence[str], skill: Mapping[str, str], seed: int
+    ) -> list[Trace | None]:
+        calls = [partial(agent, tasks[name], skill, derive(seed, name)) for name in chosen]
+        return await gather(calls, limit=limit)
+
+    runs: list[Distilled] = []
+    rates: list[float] = []
+    before = 0.0
+    for seed in range(seeds):
+        traces = [one for one in await play(learn, files, seed) if one is not None]
+        before = max(before, _rate(traces))
+        runs.append(await distil(pool_of(traces), files, roles(seed), settings))
+        again = await play(learn, runs[-1].files, seed)
+        rates.append(_rate([one for one in again if one is not None]))
+    best = max(range(seeds), key=lambda i: (rates[i], -i))
+    if runs[best].status != CHANGED:
+        return Evolved(dict(files), False, None, tuple(runs), tuple(rates), before)
+    old, new = await play(rest, files, 0), await play(rest, runs[best].files, 0)
+    pairs = [(a.passed, b.passed) for a, b in zip(old, new, strict=True) if a and b]
+    choice = choose_skill([a for a, _ in pairs], [b for _, b in pairs])
+    chosen = runs[best].files if choice.accepted else dict(files)
+    return Evolved(chosen, choice.accepted, choice, tuple(runs), tuple(rates), before)
+
+
+def _rate(traces: Sequence[Trace]) -> float:
+    return sum(one.passed for one in traces) / len(traces) if traces else 0.0

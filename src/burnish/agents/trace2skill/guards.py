@@ -1,0 +1,435 @@
+"""What a patch may do to a skill: rules in code that no prompt can talk its way around.
+
+    kept, dropped = sift(edits, files)           # paths, protected files, pairs of file and link
+    kept, dropped = conflicts(kept, files)       # two edits of the same lines: more support wins
+    kept, dropped = contradictions(kept)         # do X, never X
+    kept, dropped = leaks(kept, secrets)         # gold values, ids of tasks
+    kept, dropped = instructions(kept, files)    # text that talks to the reader's model, not of the task
+
+Trajectories are other people's text, and so is everything a model made of them. The released code
+asks for most of these rules in a prompt; its paths are unchecked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from burnish.agents.trace2skill.edits import (
+    OPERATIONS,
+    WRITERS,
+    as_edit,
+    front_lines,
+    plain_words,
+    section_bounds,
+    try_edit,
+)
+from burnish.agents.trace2skill.skill_files import mentioned
+from burnish.arguments import as_list, as_table, as_text, refused
+from burnish.rewards.judges.skill_rm.package import MANUAL
+
+Edit = dict[str, Any]
+_FILE = re.compile(r"SKILL\.md|references/\w[\w\-]*(?:\.[\w\-]+)*\.md")
+_SCRIPT = re.compile(r"scripts/\w[\w\-]*(?:\.[\w\-]+)*\.(?:py|sh|js)")
+
+
+class Dropped(NamedTuple):
+    """An edit that was left out, and why."""
+
+    edit: Edit
+    reason: str
+
+
+class Sifted(NamedTuple):
+    """Edits that stay, and those that do not."""
+
+    kept: list[Edit]
+    dropped: list[Dropped]
+
+
+# --- paths, and files with their links
+
+
+def sanitize(
+    edits: Sequence[Mapping[str, Any]],
+    state: Mapping[str, str],
+    protected: Sequence[str] = (),
+    scripts: bool = False,
+) -> list[Edit]:
+    """The edits that may be carried out on the files of `state`.
+
+    Only `SKILL.md` and `references/NAME.md` may be touched (with `scripts` also `scripts/NAME.py`),
+    never a protected file; `create` overwrites nothing, other edits need an existing file; a new
+    reference needs a link from `SKILL.md`, a link its file. Repeated until nothing is left to drop.
+
+    >>> sanitize([{"op": "create", "file": "../x.md", "content": "no"}], {"SKILL.md": "# A"})
+    []
+    """
+    return sift(edits, state, protected=protected, scripts=scripts).kept
+
+
+def sift(
+    edits: Sequence[Mapping[str, Any]],
+    state: Mapping[str, str],
+    *,
+    protected: Sequence[str] = (),
+    scripts: bool = False,
+) -> Sifted:
+    """`sanitize`, with the edits that were dropped and the reasons."""
+    files = _as_state(state)
+    given = [as_edit("edits", edit) for edit in as_list("edits", edits)]
+    made = {edit.get("file") for edit in given if edit["op"] == "create"}
+    kept: list[Edit] = []
+    dropped: list[Dropped] = []
+    for edit in given:
+        problem = _problem(edit, files, made, frozenset(protected), scripts=scripts)
+        if problem:
+            dropped.append(Dropped(edit, problem))
+        else:
+            kept.append(edit)
+    paired = _paired(kept, files, links_from=(MANUAL,))
+    return Sifted(paired.kept, dropped + paired.dropped)
+
+
+def _problem(
+    edit: Edit,
+    files: Mapping[str, str],
+    made: set[Any],
+    protected: frozenset[str],
+    *,
+    scripts: bool,
+) -> str:
+    operation, file = edit["op"], edit.get("file") or ""
+    if operation not in OPERATIONS:
+        return f"no operation '{operation}'"
+    if not _FILE.fullmatch(file) and not (scripts and _SCRIPT.fullmatch(file)):
+        return f"'{file[:80]}' is no file of a skill that may be edited"
+    if file in protected:
+        return f"{file} is protected"
+    if file == MANUAL:
+        is_whole = operation in ("create", "delete_file")
+        return f"{MANUAL} is never created or deleted" if is_whole else ""
+    if operation == "create":
+        return f"{file} exists already" if file in files else ""
+    return "" if file in files or file in made else f"there is no file {file}"
+
+
+def enforce_pairs(
+    patches: Sequence[Mapping[str, Any]], state: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Patches in which every new reference has its link in the same patch, and every link its file.
+
+    A file is deleted only with its links. Dropping one side may orphan the other, so the rule is
+    repeated until nothing changes (the released code tests each side once).
+
+    >>> patch = {"edits": [{"op": "create", "file": "references/a.md", "content": "A"}]}
+    >>> enforce_pairs([patch], {"SKILL.md": "# S"})
+    [{'edits': []}]
+    """
+    files = _as_state(state)
+    found = []
+    for patch in as_list("patches", patches):
+        table = as_table("patches", patch, "patches: tables with a list of edits")
+        edits = [as_edit("patches", edit) for edit in as_list("patches", table.get("edits", ()))]
+        found.append({**table, "edits": _paired(edits, files).kept})
+    return found
+
+
+def _paired(
+    edits: Sequence[Edit], files: Mapping[str, str], links_from: tuple[str, ...] = ()
+) -> Sifted:
+    kept, dropped = list(edits), list[Dropped]()
+    while True:
+        reasons = [_unpaired(edit, kept, files, links_from) for edit in kept]
+        if not any(reasons):
+            return Sifted(kept, dropped)
+        dropped += [Dropped(e, r) for e, r in zip(kept, reasons, strict=True) if r]
+        kept = [edit for edit, reason in zip(kept, reasons, strict=True) if not reason]
+
+
+def _unpaired(
+    edit: Edit, edits: Sequence[Edit], files: Mapping[str, str], links_from: tuple[str, ...]
+) -> str:
+    """What the edit lacks among the others."""
+    operation, file, content = edit["op"], edit.get("file") or "", edit.get("content") or ""
+    made = {one.get("file") for one in edits if one["op"] == "create"}
+    gone = {one.get("file") for one in edits if one["op"] == "delete_file"}
+    if operation == "delete_file":
+        left = [path for path in files if path != file and file in _left(path, edits, files)]
+        return f"{left[0]} still links to it" if left else ""
+    lacking = [
+        one for one in mentioned(content) if (one not in files and one not in made) or one in gone
+    ]
+    if lacking:
+        return f"links to {lacking[0]}, which no edit of the patch creates"
+    if operation == "create":
+        if file in files:
+            return f"{file} exists already"
+        links = [one for one in edits if one["op"] not in ("create", "delete_file")]
+        links = [one for one in links if not links_from or one.get("file") in links_from]
+        if not any(file in mentioned(one.get("content") or "") for one in links):
+            return f"no edit of the patch links to {file}"
+        return ""
+    if operation in WRITERS and file == MANUAL:
+        lost = set(mentioned(files.get(file, ""))) - set(mentioned(_left(file, edits, files)))
+        own = set(mentioned(files.get(file, ""))) - set(
+            mentioned(try_edit(files.get(file, ""), edit).text)
+        )
+        orphans = sorted(one for one in lost & own if one in files and one not in gone)
+        if orphans:
+            return f"takes away the only link to {orphans[0]}"
+    return ""
+
+
+def _left(path: str, edits: Sequence[Edit], files: Mapping[str, str]) -> str:
+    """A file's text after the edits of it; empty after its deletion."""
+    text = files.get(path, "")
+    for edit in edits:
+        if edit.get("file") == path:
+            text = "" if edit["op"] == "delete_file" else try_edit(text, edit).text
+    return text
+
+
+def _as_state(state: Any) -> dict[str, str]:
+    table = as_table("state", state, "a table of texts by path")
+    for path, text in table.items():
+        as_text(f"state: {path}", text)
+    return table
+
+
+# --- edits that are in each other's way
+
+
+class Span(NamedTuple):
+    """Lines of the frozen file that an edit needs or takes away."""
+
+    start: int
+    end: int
+    takes: bool
+
+
+def span_of(edit: Mapping[str, Any], text: str) -> Span | None:
+    """The lines that an edit stands on in the file as it is; None where its target is missing."""
+    lines = text.split("\n")
+    operation = edit["op"]
+    section = edit.get("target_section") or ""
+    bounds = section_bounds(lines, section) if section else None
+    if operation == "delete_section":
+        return None if bounds is None else Span(bounds.start, bounds.end, True)
+    if operation == "append_to_section":
+        return None if bounds is None else Span(bounds.start, bounds.start + 1, False)
+    if operation == "add_section":
+        after = edit.get("after_section") or ""
+        found = section_bounds(lines, after) if after else None
+        if after and found is None:
+            return None
+        return Span(len(lines), len(lines), False) if found is None else Span(*found, False)
+    target = edit.get("old_text") if operation == "replace_in_section" else edit.get("target_text")
+    if not target or (section and bounds is None):
+        return None
+    first, last = bounds or (0, len(lines))
+    place = "\n".join(lines[first:last]).find(target)
+    if place < 0:
+        return None
+    start = first + "\n".join(lines[first:last])[:place].count("\n")
+    return Span(start, start + target.count("\n") + 1, operation in WRITERS)
+
+
+def conflicts(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
+    """Of two edits of the same lines, one of which takes lines away, one stays.
+
+    More support wins, then the later merge level, then the earlier place. Additions never conflict.
+    Edits of the front matter, and edits whose target is missing, are dropped here too.
+    """
+    kept: list[Edit] = []
+    dropped: list[Dropped] = []
+    taken: list[tuple[str, Span]] = []
+    order = sorted(
+        range(len(edits)),
+        key=lambda i: (-len(edits[i].get("source_ids", ())), -edits[i].get("level", 0), i),
+    )
+    chosen: set[int] = set()
+    for index in order:
+        edit = edits[index]
+        file = edit.get("file") or ""
+        if edit["op"] in ("create", "delete_file") or file not in state:
+            chosen.add(index)
+            continue
+        span = span_of(edit, state[file])
+        if span is None:
+            dropped.append(Dropped(edit, "its target is not in the file"))
+        elif span.start < front_lines(state[file].split("\n")):
+            dropped.append(Dropped(edit, "it would change the front matter"))
+        elif any(path == file and _overlap(span, other) for path, other in taken):
+            dropped.append(Dropped(edit, "another edit of these lines has more support"))
+        else:
+            taken.append((file, span))
+            chosen.add(index)
+    kept = [edit for index, edit in enumerate(edits) if index in chosen]
+    return Sifted(kept, dropped)
+
+
+def _overlap(a: Span, b: Span) -> bool:
+    return (a.takes or b.takes) and max(a.start, b.start) < min(a.end, b.end)
+
+
+_NEGATIVE = frozenset(
+    [
+        "never",
+        "not",
+        "no",
+        "dont",
+        "avoid",
+        "without",
+        "cannot",
+        "cant",
+        "mustnt",
+        "shouldnt",
+        "stop",
+    ]
+)
+_MODAL = frozenset(
+    [
+        "always",
+        "do",
+        "must",
+        "should",
+        "shall",
+        "please",
+        "be",
+        "to",
+        "the",
+        "a",
+        "an",
+        "you",
+        "your",
+        "it",
+        "is",
+        "are",
+        "make",
+        "sure",
+        "ensure",
+    ]
+)
+
+
+def contradictions(edits: Sequence[Edit]) -> Sifted:
+    """Of "do X" and "never X" the one with more support stays; of equal support neither does."""
+    dropped: dict[int, str] = {}
+    rules = [(index, *rule) for index, edit in enumerate(edits) for rule in _rules(edit)]
+    for place, (first, words, is_negative) in enumerate(rules):
+        for second, other, also_negative in rules[place + 1 :]:
+            if first == second or words != other or is_negative == also_negative:
+                continue
+            one, two = (len(edits[i].get("source_ids", ())) for i in (first, second))
+            for index, own, its in ((first, one, two), (second, two, one)):
+                if own <= its:
+                    dropped[index] = "another edit says the opposite with " + (
+                        "as much support" if own == its else "more support"
+                    )
+    return Sifted(
+        [edit for index, edit in enumerate(edits) if index not in dropped],
+        [Dropped(edits[index], reason) for index, reason in sorted(dropped.items())],
+    )
+
+
+def _rules(edit: Edit) -> Iterable[tuple[frozenset[str], bool]]:
+    """The words of each line that is a rule, and whether it forbids."""
+    for line in (edit.get("content") or "").split("\n"):
+        words = plain_words(line.replace("'", "").replace("\u2019", "")).split()
+        core = frozenset(words) - _NEGATIVE - _MODAL
+        if len(core) >= 2:
+            yield core, bool(_NEGATIVE & set(words))
+
+
+# --- what must not get into a skill
+
+
+def secrets_of(values: Iterable[Any], public: str = "") -> list[str]:
+    """Of gold values and ids those that would give a task away: four signs, or three digits.
+
+    What stands in `public`, the task's own words, is no secret.
+    """
+    found = []
+    for value in values:
+        text = str(value).strip()
+        digits = sum(letter.isdigit() for letter in text)
+        if (len(text) >= 4 or digits >= 3) and not _has_word(public, text):
+            found.append(text)
+    return list(dict.fromkeys(found))
+
+
+def leaks(edits: Sequence[Edit], secrets: Sequence[str]) -> Sifted:
+    """Drop edits that quote a secret, or speak of the file with the answers."""
+    kept, dropped = [], []
+    for edit in edits:
+        text = _words_of(edit)
+        said = next((one for one in secrets if _has_word(text, one)), None)
+        if said is not None:
+            dropped.append(Dropped(edit, "it quotes an answer or the id of a task"))
+        elif _GOLD.search(text):
+            dropped.append(Dropped(edit, "it speaks of the file with the answers"))
+        else:
+            kept.append(edit)
+    return Sifted(kept, dropped)
+
+
+_GOLD = re.compile(
+    r"\b(?:gold(?:en)?|ground[ -]?truth|reference|expected)[ _-]?"
+    r"(?:file|workbook|output|answer|solution|value)s?\b|\banswer key\b|_golden\b|_answer\.xlsx",
+    re.IGNORECASE,
+)
+_HOSTILE = {
+    "tells a model to drop its instructions": (
+        r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instructions?|prompts?|guardrails?)\b"
+        r"|\b(?:ignore|disregard|forget)\s+(?:all|everything|anything)\b.{0,20}\b(?:above|before|previous)"
+        r"|\byou are now\b|\bnew (?:system )?(?:instructions|prompt)\b|\bsystem prompt\b"
+    ),
+    "holds marks of a chat template": r"<\|[^|>\n]{1,40}\|>|\[/?INST\]|<</?SYS>>|</?(?:system|assistant)>",
+    "asks for secrets": (
+        r"\b(?:password|passwd|api[ _-]?key|secret[ _-]?key|access[ _-]?token|credential|\.ssh|"
+        r"\.env)\b"
+    ),
+    "would run or send something": (
+        r"\brm\s+-rf?\b|\bcurl\b|\bwget\b|\bbase64\s+(?:-d|--decode)|\beval\s*\(|\bexec\s*\(|"
+        r"\bos\.system\b|\bnc\s+-|/dev/tcp|\bchmod\s+\+?[0-7x]|\bsudo\b|"
+        r"\b(?:send|post|upload|e-?mail|exfiltrate)\b.{0,40}\b(?:to|https?)\b.{0,20}(?:https?:|@)"
+    ),
+    "hides text": r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]|[A-Za-z0-9+/]{160,}={0,2}|<!--",
+}
+_HOSTILE_PATTERNS = {why: re.compile(text, re.IGNORECASE) for why, text in _HOSTILE.items()}
+_URL = re.compile(r"https?://[^\s)>\]]+", re.IGNORECASE)
+
+
+def instructions(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
+    """Drop edits that carry orders, secrets, commands, hidden text or addresses new to the skill.
+
+    A first defence against poisoned trajectories; the threshold of support is the second.
+    """
+    known = set(_URL.findall("\n".join(state.values())))
+    kept, dropped = [], []
+    for edit in edits:
+        text = _words_of(edit)
+        found = [why for why, pattern in _HOSTILE_PATTERNS.items() if pattern.search(text)]
+        if not found and set(_URL.findall(text)) - known:
+            found = ["has an address that the skill does not have"]
+        if found:
+            dropped.append(Dropped(edit, f"it {found[0]}"))
+        else:
+            kept.append(edit)
+    return Sifted(kept, dropped)
+
+
+def _words_of(edit: Mapping[str, Any]) -> str:
+    """What an edit would put into a file."""
+    return "\n".join(str(edit.get(name) or "") for name in ("content", "target_section", "file"))
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Whether the text holds the word, not as a part of a longer one."""
+    if not word:
+        raise refused("word", word, "a text")
+    start = r"(?<!\w)" if word[0].isalnum() else ""
+    end = r"(?!\w)" if word[-1].isalnum() else ""
+    return re.search(f"{start}{re.escape(word)}{end}", text, re.IGNORECASE) is not None

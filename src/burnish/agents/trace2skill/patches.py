@@ -1,0 +1,466 @@
+"""Patches against one frozen skill: read from a reply, merged in a tree, carried out on a copy.
+
+    patch = read_patch(reply)                               # tables of edits, changelog
+    merged = await merge_tree(patches, merge, size=5)       # one patch; supports are unions
+    placed = by_support(merged.patch.edits, files, count=len(patches))
+    changed = carry_out(placed.kept, files)                 # pure code
+
+An edit carries `source_ids`, the trajectories that speak for it. Merging unites them: an edit that
+recurs in independent patches is evidence for a rule (ours; the paper leaves it to the merge prompt).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from burnish.agents.trace2skill.edits import (
+    TEXTS,
+    as_edit,
+    dedupe,
+    headings,
+    plain_words,
+    target_of,
+    try_edit,
+)
+from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted
+from burnish.agents.trace2skill.skill_files import mentioned
+from burnish.arguments import as_number, as_whole
+from burnish.concurrency import gather
+from burnish.errors import UserError
+from burnish.rewards.judges.prompting import Unreadable
+from burnish.rewards.judges.skill_rm.package import MANUAL
+
+logger = logging.getLogger(__name__)
+
+RARE = "references/rare-cases.md"
+"""Where edits with little support go."""
+MOST_EDITS = 40
+"""Edits of one patch; a model that writes more repeats itself."""
+
+
+class Patch(NamedTuple):
+    """A proposal to change the skill."""
+
+    edits: tuple[Edit, ...] = ()
+    reasoning: str = ""
+    changelog: tuple[str, ...] = ()
+    source_ids: tuple[str, ...] = ()
+    """Trajectories that it was made from."""
+
+
+def balanced_chunks(n: int, size: int) -> list[list[int]]:
+    """Places 0 .. n-1 in chunks of about `size`: a remainder below half of it is spread.
+
+    The items of a small remainder go round the earlier chunks, so a chunk may be larger than `size`.
+
+    >>> balanced_chunks(7, 3), balanced_chunks(8, 3)
+    ([[0, 1, 2, 6], [3, 4, 5]], [[0, 1, 2], [3, 4, 5], [6, 7]])
+    """
+    n = as_whole("n", n, low=0, high=1_000_000)
+    size = as_whole("size", size, low=1, high=1_000_000)
+    full, rest = divmod(n, size)
+    if full == 0:
+        return [list(range(n))] if n else []
+    chunks = [list(range(i * size, (i + 1) * size)) for i in range(full)]
+    left = range(full * size, n)
+    if rest >= size / 2:
+        return [*chunks, list(left)] if rest else chunks
+    for place, item in enumerate(left):
+        chunks[place % full].append(item)
+    return chunks
+
+
+# --- reading
+
+
+def read_patch(reply: str, *, cited: bool = False) -> Patch:
+    """The patch that a reply consists of; several are joined in order. Raises `Unreadable`.
+
+    With `cited` every edit keeps `from`, the ids of the edits that it was merged from.
+    """
+    found = list(_objects(_after_thoughts(reply)))
+    tables = [one for one in found if isinstance(one.get("edits"), list)]
+    if not tables:
+        raise Unreadable(
+            'expected one JSON object with "reasoning", "edits" and "changelog_entries"'
+        )
+    return _patch(tables, cited=cited)
+
+
+def read_patch_loosely(reply: str, *, cited: bool = False) -> Patch:
+    """Every whole edit of a reply that was cut or is wrapped in other text; may find none."""
+    found = [one for one in _objects(_after_thoughts(reply), deep=True) if "op" in one]
+    return _patch([{"edits": found}], cited=cited)
+
+
+def _patch(tables: Iterable[Mapping[str, Any]], *, cited: bool) -> Patch:
+    edits: list[Edit] = []
+    changelog: list[str] = []
+    reasons = []
+    for table in tables:
+        reasons.append(str(table.get("reasoning") or ""))
+        entries = table.get("changelog_entries")
+        changelog += [str(one) for one in entries] if isinstance(entries, list) else []
+        for row in table["edits"]:
+            if not isinstance(row, dict) or not isinstance(row.get("op"), str):
+                continue
+            edit = {"op": row["op"]}
+            edit |= {key: str(row[key]) for key in TEXTS if row.get(key) is not None}
+            edit.setdefault("file", MANUAL)
+            if cited:
+                given = row.get("from")
+                names = given if isinstance(given, list) else [given] if given else []
+                edit["from"] = [str(one) for one in names]
+            edits.append(as_edit("edits", edit))
+    return Patch(tuple(edits[:MOST_EDITS]), " ".join(filter(None, reasons)), tuple(changelog))
+
+
+def _after_thoughts(text: str) -> str:
+    return text.rsplit("</think>", 1)[-1]
+
+
+def _objects(text: str, *, deep: bool = False) -> Iterable[dict[str, Any]]:
+    """JSON objects of a text, in order; with `deep` also whole ones inside one that is cut."""
+    decoder, place = json.JSONDecoder(strict=False), 0
+    while (place := text.find("{", place)) >= 0:
+        try:
+            value, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            place += 1
+            continue
+        if isinstance(value, dict):
+            yield value
+            if deep and isinstance(value.get("edits"), list):
+                yield from (one for one in value["edits"] if isinstance(one, dict))
+        place = end
+
+
+# --- merging
+
+Merge = Callable[[Sequence[Patch], int], Awaitable[Sequence[Patch] | None]]
+"""A few patches and the level of the tree: the patches they become, or None where it failed."""
+
+
+class Merged(NamedTuple):
+    """One patch out of many."""
+
+    patch: Patch
+    levels: int
+    calls: int
+    warnings: tuple[str, ...] = ()
+
+
+async def merge_tree(
+    patches: Sequence[Patch], merge: Merge, *, size: int = 5, levels: int = 5, limit: int = 4
+) -> Merged:
+    """Merge up to `size` patches at a time, level by level, until one is left.
+
+    A merge that fails passes its patches on. What is left after `levels` is merged at once; where
+    that fails too, the patches are united by code, with a warning (the released code keeps only the
+    first patch there).
+    """
+    as_whole("size", size, low=2)
+    left, level, calls = [patch for patch in patches if patch.edits], 0, 0
+    warnings: list[str] = []
+
+    async def one(group: Sequence[Patch], number: int) -> Sequence[Patch]:
+        if len(group) == 1:
+            return group
+        made = await merge(group, number)
+        if made is None:
+            warnings.append(f"a merge of {len(group)} patches at level {number} failed")
+        return group if made is None else made
+
+    while len(left) > 1 and level < levels:
+        level += 1
+        groups = [[left[i] for i in chunk] for chunk in balanced_chunks(len(left), size)]
+        calls += sum(len(group) > 1 for group in groups)
+        merged = await gather([partial(one, group, level) for group in groups], limit=limit)
+        left = [patch for made in merged for patch in made]
+    if len(left) > 1:
+        made = await merge(left, level + 1)
+        level, calls = level + 1, calls + 1
+        if made is None:
+            text = f"{len(left)} patches could not be merged; united by code: expect repetitions"
+            warnings.append(text)
+            logger.warning("%s.", text)
+        left = [united(left if made is None else made)]
+    return Merged(left[0] if left else Patch(), level, calls, tuple(warnings))
+
+
+def united(patches: Sequence[Patch], level: int = 0) -> Patch:
+    """All edits of several patches, equal ones once with their supports united: no model needed.
+
+    The same whatever the order of the patches. Files that two patches create are joined by section.
+    """
+    every = [edit for patch in patches for edit in patch.edits]
+    every.sort(key=lambda edit: (target_of(edit), -len(edit.get("content") or ""), _content(edit)))
+    made: dict[str, Edit] = {}
+    others: list[Edit] = []
+    for edit in every:
+        file = edit.get("file") or ""
+        if edit["op"] != "create":
+            others.append(edit)
+        elif file in made:
+            joined = join_sections(_content(made[file]), _content(edit))
+            sources = {*made[file].get("source_ids", ()), *edit.get("source_ids", ())}
+            made[file] = {**made[file], "content": joined, "source_ids": sorted(sources)}
+        else:
+            made[file] = edit
+    edits = [{**edit, "level": level} for edit in dedupe([*made.values(), *others], "content")]
+    return Patch(
+        tuple(edits),
+        " ".join(dict.fromkeys(patch.reasoning for patch in patches if patch.reasoning)),
+        tuple(dict.fromkeys(line for patch in patches for line in patch.changelog)),
+        tuple(sorted({one for patch in patches for one in patch.source_ids})),
+    )
+
+
+async def unite(patches: Sequence[Patch], level: int) -> list[Patch]:
+    """`united` as a `Merge`."""
+    return [united(patches, level)]
+
+
+def merge_by_meaning(
+    embed: Callable[[Sequence[str]], Any], *, threshold: float = 0.8
+) -> Callable[[Sequence[Patch]], Patch]:
+    """A merge of all patches at once: edits of one file and section whose contents mean the same.
+
+    `embed` gives a unit vector for each text. Contents of cosine `threshold` and above are joined,
+    also through others, so that the order changes nothing; the wording that most of them have stays.
+    """
+    as_number("threshold", threshold, low=-1, high=1)
+
+    def merge(patches: Sequence[Patch]) -> Patch:
+        flat = united(patches, 1)
+        edits = list(flat.edits)
+        if not edits:
+            return flat
+        import numpy
+
+        vectors = numpy.asarray(embed([_content(edit) for edit in edits]), dtype=float)
+        near = vectors @ vectors.T >= threshold
+        places = [(edit.get("file"), edit["op"], edit.get("target_section")) for edit in edits]
+        groups: dict[int, list[int]] = {}
+        owner = list(range(len(edits)))
+        for i in range(len(edits)):
+            for j in range(i):
+                if near[i, j] and places[i] == places[j] and edits[i]["op"] not in _EXACT:
+                    first, second = sorted((owner[i], owner[j]))
+                    owner = [first if one == second else one for one in owner]
+        for index, root in enumerate(owner):
+            groups.setdefault(root, []).append(index)
+        made = []
+        for members in groups.values():
+            best = max(members, key=lambda i: (_count(edits[i]), len(_content(edits[i])), -i))
+            sources = {one for i in members for one in edits[i].get("source_ids", ())}
+            made.append({**edits[best], "source_ids": sorted(sources)})
+        return flat._replace(edits=tuple(made))
+
+    return merge
+
+
+_EXACT = ("replace_in_section", "delete_section", "create", "delete_file")
+"""Operations whose target matters more than their content."""
+
+
+def join_sections(first: str, second: str) -> str:
+    """Two Markdown files as one: lines of `second` that `first` lacks, under the same headings."""
+    sections = _sections(first)
+    for title, lines in _sections(second).items():
+        known = sections.setdefault(title, [])
+        has = {plain_words(line) for line in known if line.strip()}
+        fresh = [line for line in lines if line.strip() and plain_words(line) not in has]
+        if fresh:
+            while known and not known[-1].strip():
+                known.pop()
+            known += [*fresh, ""]
+    parts = [
+        line for title, lines in sections.items() for line in ([title] if title else []) + lines
+    ]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    lines = text.rstrip("\n").split("\n")
+    starts = headings(lines)
+    found: dict[str, list[str]] = {}
+    title = ""
+    for place, line in enumerate(lines):
+        if place in starts:
+            title = line
+            found.setdefault(title, [])
+        else:
+            found.setdefault(title, []).append(line)
+    return found
+
+
+def cite(merged: Patch, inputs: Sequence[Patch], level: int) -> Sifted:
+    """A merged patch with the supports of the edits that it cites; uncited edits are dropped.
+
+    Input edits are named `PATCH.EDIT`, both from 1, as `numbered` shows them.
+    """
+    known = dict(numbered(inputs))
+    kept: list[Edit] = []
+    dropped: list[Dropped] = []
+    for edit in merged.edits:
+        named = [known[one] for one in edit.get("from", ()) if one in known]
+        plain = {key: value for key, value in edit.items() if key != "from"}
+        sources = sorted({one for source in named for one in source.get("source_ids", ())})
+        if sources:
+            kept.append({**plain, "source_ids": sources, "level": level})
+        else:
+            dropped.append(Dropped(plain, "the merge names no edit that it was made from"))
+    return Sifted(kept, dropped)
+
+
+def numbered(patches: Sequence[Patch]) -> list[tuple[str, Edit]]:
+    """Edits of several patches by their name for a merge: `2.1` is the first of the second patch."""
+    return [
+        (f"{place}.{number}", edit)
+        for place, patch in enumerate(patches, 1)
+        for number, edit in enumerate(patch.edits, 1)
+    ]
+
+
+# --- what support is worth
+
+
+class Placed(NamedTuple):
+    """Edits after the threshold of support."""
+
+    kept: list[Edit]
+    moved: list[Edit]
+    """Those whose content went to a file of rare cases."""
+    dropped: list[Dropped]
+
+
+def needed_support(count: int, tau: float = 0.02) -> int:
+    """Trajectories that must speak for an edit of `SKILL.md`: max(2, ceil(tau * patches)).
+
+    >>> needed_support(60), needed_support(323)
+    (2, 7)
+    """
+    as_whole("count", count, low=0)
+    # A product such as 0.07 * 100 is a little more than 7; that must not cost a whole trajectory.
+    return max(2, math.ceil(round(as_number("tau", tau, low=0, high=1) * count, 9)))
+
+
+def by_support(
+    edits: Sequence[Edit],
+    files: Mapping[str, str],
+    *,
+    count: int,
+    tau: float = 0.02,
+    rare: str = "references",
+) -> Placed:
+    """Edits of `SKILL.md` with enough support stay; of the others the content becomes a rare case.
+
+    `rare="drop"` drops them instead. Edits that take text away need the support in any file.
+    """
+    if rare not in ("references", "drop"):
+        raise UserError(f"rare is '{rare}'; expected references or drop.")
+    needed = needed_support(count, tau)
+    strong = {id(edit) for edit in edits if _count(edit) >= needed}
+    made = {edit.get("file") for edit in edits if edit["op"] == "create"}
+    linked = {
+        file
+        for edit in edits
+        if id(edit) in strong and edit["op"] != "create"
+        for file in mentioned(_content(edit))
+    }
+    kept: list[Edit] = []
+    moved: list[Edit] = []
+    dropped: list[Dropped] = []
+    few = "trajectories speak for it; needed"
+    for edit in edits:
+        adds = edit["op"] not in ("replace_in_section", "delete_section", "delete_file")
+        if edit["op"] == "create":
+            # A file and its link have one fate: that of the link, which stands in SKILL.md.
+            stays = edit.get("file") in linked
+        else:
+            stays = id(edit) in strong or (adds and edit.get("file") != MANUAL)
+        is_link = edit["op"] != "create" and bool(made & set(mentioned(_content(edit))))
+        if stays:
+            kept.append(edit)
+        elif rare == "references" and adds and not is_link and _content(edit).strip():
+            moved.append(edit)
+        else:
+            dropped.append(Dropped(edit, f"{_count(edit)} {few} {needed}"))
+    return Placed(kept + _rare_edits(moved, files), moved, dropped)
+
+
+def _rare_edits(moved: Sequence[Edit], files: Mapping[str, str]) -> list[Edit]:
+    """One file with what was seen once, and the link to it."""
+    if not moved:
+        return []
+    sources = sorted({one for edit in moved for one in edit.get("source_ids", ())})
+    seen = [_content(edit).strip() for edit in moved]
+    text = "\n\n".join(dict.fromkeys(seen))
+    common = {"source_ids": sources}
+    if RARE in files:
+        title = next((line for line in files[RARE].split("\n") if line.startswith("#")), "")
+        add: Edit = {"op": "append_to_section", "file": RARE, "target_section": title, **common}
+        return [{**add, "content": text}]
+    body = f"# Rare cases\n\nSeen in single trajectories; use them where they fit.\n\n{text}\n"
+    link = f"- [Rare cases]({RARE}): seen in single trajectories; read it when a task is unusual."
+    return [
+        {"op": "create", "file": RARE, "content": body, **common},
+        {"op": "add_section", "file": MANUAL, "target_section": "## Further reading",
+         "content": link, **common},
+    ]  # fmt: skip
+
+
+# --- carrying out
+
+
+class Changed(NamedTuple):
+    """A copy of the files after the edits."""
+
+    files: dict[str, str]
+    applied: list[Edit]
+    skipped: list[Dropped]
+
+
+def carry_out(edits: Sequence[Edit], files: Mapping[str, str]) -> Changed:
+    """Make the edits on a copy, in their order; new files first, deletions last."""
+    copy = dict(files)
+    applied: list[Edit] = []
+    skipped: list[Dropped] = []
+    rank = {"create": 0, "delete_file": 2}
+    for edit in sorted(edits, key=lambda edit: rank.get(edit["op"], 1)):
+        file = edit.get("file") or ""
+        problem = ""
+        if edit["op"] == "create":
+            if file in copy:
+                problem = "already there" if copy[file] == _whole(edit) else "the file exists"
+            else:
+                copy[file] = _whole(edit)
+        elif file not in copy:
+            problem = f"there is no file {file}"
+        elif edit["op"] == "delete_file":
+            del copy[file]
+        else:
+            copy[file], problem = try_edit(copy[file], edit)
+        if problem:
+            skipped.append(Dropped(edit, problem))
+        else:
+            applied.append(edit)
+    return Changed(copy, applied, skipped)
+
+
+def _whole(edit: Edit) -> str:
+    return _content(edit).rstrip("\n") + "\n"
+
+
+def _content(edit: Mapping[str, Any]) -> str:
+    return str(edit.get("content") or "")
+
+
+def _count(edit: Mapping[str, Any]) -> int:
+    return len(edit.get("source_ids", ()))

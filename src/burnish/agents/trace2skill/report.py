@@ -1,0 +1,123 @@
+"""What a distillation did, for people and programs: every edit with the trajectories behind it.
+
+table = report_of(found, cost)          # JSON-able
+markdown(table)                         # the same to read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from burnish.agents.trace2skill.distil import CHANGED, NOTHING, Distilled
+from burnish.agents.trace2skill.edits import TEXTS
+from burnish.agents.trace2skill.traces import Pool
+
+SHOWN = ("op", *TEXTS)
+
+
+def report_of(
+    found: Distilled,
+    pool: Pool,
+    *,
+    skill: str = "",
+    model: str = "",
+    cost: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The report as a table; `cost` is what the calls took."""
+    words = {one.id: _short(one.instruction) for one in pool.all}
+    used = {one for edit in found.edits for one in edit.get("source_ids", ())}
+    return {
+        "status": found.status,
+        "skill": skill,
+        "model": model,
+        "counts": dict(found.counts),
+        "passed": len(pool.passed),
+        "failed": len(pool.failed),
+        "left_out": [{"id": name, "reason": reason} for name, reason in pool.left_out],
+        "edits": [_edit(edit) for edit in found.edits],
+        "dropped": [{**_edit(one.edit), "reason": one.reason} for one in found.dropped],
+        "refused": [{"ids": a, "reason": b, "raw": c} for a, b, c in found.refused],
+        "problems": list(found.problems),
+        "warnings": list(found.warnings),
+        "cost": dict(cost or {}),
+        "trajectories": {name: words.get(name, "") for name in sorted(used)},
+        "diff": found.diff,
+    }
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """The report to read."""
+    counts = report["counts"]
+    lines = [f"# Skill {report['skill']}: {report['status']}", ""]
+    lines += [
+        f"{counts.get('trajectories', 0)} trajectories ({report['passed']} passed, "
+        f"{report['failed']} failed, {len(report['left_out'])} left out), "
+        f"{counts.get('records', 0)} analysed, {counts.get('patches', 0)} patches.",
+        "",
+    ]
+    if report["status"] == NOTHING:
+        lines += ["The skill is unchanged: nothing to learn from these trajectories.", ""]
+    elif report["status"] != CHANGED:
+        lines += ["The skill is unchanged: the new version does not pass its checks.", ""]
+        lines += [*(f"- {line}" for line in report["problems"]), ""]
+    if report["cost"]:
+        cost = report["cost"]
+        lines += ["Cost: " + ", ".join(f"{name} {value}" for name, value in cost.items()) + ".", ""]
+    lines += _table(
+        "Edits, and the trajectories that support them",
+        ("edit", "support", "trajectories"),
+        [(_line(e), str(e["support"]), ", ".join(e["source_ids"])) for e in report["edits"]],
+    )
+    lines += _table(
+        "Left out",
+        ("edit", "support", "why"),
+        [(_line(e), str(e["support"]), e["reason"]) for e in report["dropped"]],
+    )
+    lines += _table(
+        "No patch from",
+        ("trajectory", "why"),
+        [(row["ids"], row["reason"]) for row in report["refused"]],
+    )
+    lines += _table("Warnings", ("what",), [(line,) for line in report["warnings"]])
+    if report["trajectories"]:
+        rows = list(report["trajectories"].items())
+        lines += _table("Trajectories", ("id", "task"), rows)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _edit(edit: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {name: edit[name] for name in SHOWN if edit.get(name)}
+    sources = list(edit.get("source_ids", ()))
+    return shown | {"source_ids": sources, "support": len(sources)}
+
+
+def _line(edit: Mapping[str, Any]) -> str:
+    place = edit.get("target_section") or edit.get("after_section") or ""
+    content = edit.get("content") or edit.get("old_text") or edit.get("target_text") or ""
+    return f"{edit['op']} {edit.get('file', '')} {place}: {_short(content, 120)}"
+
+
+def _short(text: str, most: int = 200) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
+    cells = [" | ".join(_cell(cell) for cell in row) for row in rows]
+    return [
+        f"## {title}",
+        "",
+        f"| {' | '.join(heads)} |",
+        f"|{'---|' * len(heads)}",
+        *(f"| {row} |" for row in cells),
+        "",
+    ]
+
+
+def _cell(text: str) -> str:
+    """A cell of a Markdown table: text of a model, so nothing in it is markup."""
+    line = " ".join(str(text).split())
+    return "".join(f"\\{c}" if c in "|`*_[]<>\\" else c for c in line)

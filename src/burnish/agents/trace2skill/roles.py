@@ -1,0 +1,256 @@
+"""Who takes part in distilling a skill: analysts, proposer, merger, anchor, fixer; here a language model.
+
+    roles = LMRoles(JudgeModel(open_lm("http://localhost:8000/v1#my-model"), cache="journal.jsonl"))
+    records = await roles.analyse(trace, files)
+
+Every call goes through a `JudgeModel`: limits, retries and cost are those of the model's own pool,
+an unreadable reply is asked for once more, and with `cache` as the journal a distillation that was
+killed continues without asking anything twice. Own roles are objects with the same methods.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from burnish.agents.trace2skill.edits import TEXTS
+from burnish.agents.trace2skill.guards import Edit
+from burnish.agents.trace2skill.patches import (
+    Patch,
+    cite,
+    numbered,
+    read_patch,
+    read_patch_loosely,
+)
+from burnish.agents.trace2skill.reports import parse_failures, parse_successes
+from burnish.agents.trace2skill.traces import Trace
+from burnish.records import Status
+from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import (
+    Question,
+    Unreadable,
+    as_user,
+    fill,
+    mark_for,
+    wording,
+)
+from burnish.rewards.judges.skill_rm.package import MANUAL
+
+PROMPTS = Path(__file__).parent / "prompts"
+MOST_LESSONS = 3
+Files = Mapping[str, str]
+Check = Callable[[Trace, str], Awaitable[bool | None]]
+"""Whether a corrected result of a failed trajectory passes; None: it could not be checked."""
+
+
+class Record(NamedTuple):
+    """What an analyst found in one trajectory."""
+
+    trace: Trace
+    items: tuple[dict[str, Any], ...]
+    is_verified: bool = False
+    """True where the analyst's own fix passed the check."""
+
+
+class Refused(NamedTuple):
+    """Why a role gave nothing, and its raw words."""
+
+    reason: str
+    raw: str = ""
+
+
+class Roles(Protocol):
+    """What a distillation asks for; None or `Refused` where there is nothing."""
+
+    async def analyse(self, trace: Trace, files: Files) -> Record | Refused: ...
+
+    async def propose(self, records: Sequence[Record], files: Files) -> Patch | Refused: ...
+
+    async def merge(
+        self, patches: Sequence[Patch], files: Files, level: int
+    ) -> Sequence[Patch] | Refused: ...
+
+    async def anchor(self, edit: Edit, text: str) -> Edit | None: ...
+
+    async def fix(self, files: Files, problems: Sequence[str]) -> Patch | Refused: ...
+
+
+class LMRoles:
+    """All roles played by one language model."""
+
+    def __init__(
+        self, model: JudgeModel, *, check: Check | None = None, unverified: str = "discard"
+    ) -> None:
+        """`check` re-evaluates the analyst's fix: a failure counts only when it passes.
+
+        `unverified="keep"` also takes analyses whose fix could not be checked; without a `check`
+        every analysis is of that kind, made from the log alone.
+        """
+        self.model, self.check, self.unverified = model, check, unverified
+
+    async def analyse(self, trace: Trace, files: Files) -> Record | Refused:
+        """Causes and lessons of a failure whose fix passes, or the lessons of a success."""
+        asks = not trace.passed and self.check is not None
+        blanks = {
+            "instruction": trace.instruction,
+            "log": trace.log,
+            "skill": shown(files),
+            "fix_request": _FIX if asks else "",
+        }
+        kind = "analyse_success" if trace.passed else "analyse_failure"
+        parse = parse_successes if trace.passed else parse_failures
+        found = await self._ask(kind, blanks, (trace.id,), partial(_items, parse=parse))
+        if isinstance(found, Refused):
+            return found
+        items, text = found
+        if not asks or self.check is None:
+            return Record(trace, items)
+        fixed = _fixed(text)
+        verdict = None if fixed is None else await self.check(trace, fixed)
+        if verdict:
+            return Record(trace, items, True)
+        if verdict is None and self.unverified == "keep":
+            return Record(trace, items)
+        return Refused("its fix does not pass" if verdict is False else "no fix to check", text)
+
+    async def propose(self, records: Sequence[Record], files: Files) -> Patch | Refused:
+        """A patch from a few records; each of its edits is supported by all of them."""
+        lessons = json.dumps(
+            [list(record.items) for record in records], ensure_ascii=False, indent=1
+        )
+        ids = tuple(record.trace.id for record in records)
+        blanks = {"skill": shown(files), "lessons": lessons, "count": str(len(records))}
+        found = await self._patch("propose", blanks, ids)
+        if isinstance(found, Refused):
+            return found
+        edits = tuple({**edit, "source_ids": sorted(ids)} for edit in found.edits)
+        return found._replace(edits=edits, source_ids=tuple(sorted(ids)))
+
+    async def merge(
+        self, patches: Sequence[Patch], files: Files, level: int
+    ) -> Sequence[Patch] | Refused:
+        """One patch out of several; edits that cite nothing are left out."""
+        rows = [
+            {"id": name} | {key: edit[key] for key in ("op", *TEXTS) if edit.get(key)}
+            for name, edit in numbered(patches)
+        ]
+        blanks = {
+            "skill": shown(files),
+            "patches": json.dumps(rows, ensure_ascii=False, indent=1),
+        }
+        ids = tuple(sorted({one for patch in patches for one in patch.source_ids}))
+        found = await self._patch("merge", blanks, ids, cited=True)
+        if isinstance(found, Refused):
+            return found
+        cited = cite(found, patches, level)
+        if found.edits and not cited.kept:
+            return Refused("no edit of the merge names what it was made from")
+        return [found._replace(edits=tuple(cited.kept), source_ids=ids)]
+
+    async def anchor(self, edit: Edit, text: str) -> Edit | None:
+        """The edit with targets that are in the text; None where the model finds none either."""
+        plain = {key: edit[key] for key in ("op", *TEXTS) if edit.get(key)}
+        blanks = {
+            "file": str(edit.get("file")),
+            "text": text,
+            "edit": json.dumps(plain, ensure_ascii=False, indent=1),
+        }
+        found = await self._patch("anchor", blanks, tuple(edit.get("source_ids", ())))
+        if isinstance(found, Refused) or not found.edits:
+            return None
+        named = {
+            key: value
+            for key, value in found.edits[0].items()
+            if key in ("target_section", "target_text", "old_text", "after_section")
+        }
+        return {**edit, **named}
+
+    async def fix(self, files: Files, problems: Sequence[str]) -> Patch | Refused:
+        """A patch against what a check of the skill has found."""
+        listed = "\n".join(f"- {line}" for line in problems)
+        return await self._patch("fix", {"skill": shown(files), "problems": listed}, ())
+
+    async def draft(
+        self, instructions: Sequence[str], name: str, description: str
+    ) -> str | Refused:
+        """A first SKILL.md from a few tasks, for creation."""
+        tasks = "\n".join(f"- {' '.join(text.split())[:400]}" for text in instructions)
+        found = await self._ask("draft", {"tasks": tasks}, (), _markdown)
+        if isinstance(found, Refused):
+            return found
+        front = json.dumps(description, ensure_ascii=False)
+        return f"---\nname: {name}\ndescription: {front}\n---\n\n{found.strip()}\n"
+
+    async def _patch(
+        self, kind: str, blanks: Mapping[str, str], about: tuple[str, ...], *, cited: bool = False
+    ) -> Patch | Refused:
+        """A patch as the reply; of one that stays unreadable every whole edit."""
+        form = wording("format", PROMPTS)
+        read = partial(read_patch, cited=cited)
+        found: Patch | Refused = await self._ask(kind, {**blanks, "format": form}, about, read)
+        if isinstance(found, Refused) and found.raw:
+            rest = read_patch_loosely(found.raw, cited=cited)
+            return rest if rest.edits else found
+        return found
+
+    async def _ask(
+        self,
+        kind: str,
+        blanks: Mapping[str, str],
+        about: tuple[str, ...],
+        read: Callable[[str], Any],
+    ) -> Any:
+        mark = mark_for(*blanks.values())
+        # The wording of a format is ours and has braces of its own; other blanks are data.
+        text = fill(wording(kind, PROMPTS), {**blanks, "mark": mark})
+        reply = await self.model.ask(Question(kind, as_user(text), about), read)
+        if reply.verdict is not None:
+            return reply.verdict
+        raw = reply.replies[-1].text if reply.replies else ""
+        if reply.status is not Status.PARSE_ERROR:
+            return Refused(f"{reply.status}: {reply.reason}")
+        return Refused(f"not readable: {reply.reason}", raw)
+
+
+_FIX = (
+    "First write the corrected result that would have passed, alone between a line ```fixed and a "
+    "line ```."
+)
+
+
+def _fixed(text: str) -> str | None:
+    """The corrected result that an analyst wrote."""
+    _, mark, rest = text.partition("```fixed\n")
+    inside, end, _ = rest.partition("\n```")
+    return inside if mark and end else None
+
+
+def _items(
+    text: str, parse: Callable[[str], list[dict[str, Any]]]
+) -> tuple[tuple[dict[str, Any], ...], str]:
+    """The items of a report: every cause, and no more lessons than asked for."""
+    found = parse(text)
+    lessons = [item for item in found if item["type"] != "failure_cause"][:MOST_LESSONS]
+    kept = [item for item in found if item["type"] == "failure_cause" or item in lessons]
+    kept = [item for item in kept if item["content"] or item["description"]]
+    if not kept:
+        raise Unreadable("expected items such as '# Failure Memory Item 1' with Title and Content")
+    return tuple(kept), text
+
+
+def _markdown(text: str) -> str:
+    own = text.rsplit("</think>", 1)[-1].strip()
+    if own.startswith("```") and own.endswith("```"):
+        own = own.split("\n", 1)[-1][:-3].strip()
+    if "#" not in own:
+        raise Unreadable("expected Markdown with a heading")
+    return own
+
+
+def shown(files: Files) -> str:
+    """A skill's text files for a prompt, SKILL.md first."""
+    names = sorted(files, key=lambda path: (path != MANUAL, path))
+    return "\n\n".join(f"--- file {name} ---\n{files[name].rstrip()}" for name in names)

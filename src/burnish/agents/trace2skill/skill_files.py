@@ -1,0 +1,220 @@
+"""A skill as a table of files: read, checked against the public convention, written whole.
+
+    files = read_skill("skills/xlsx")            # {"SKILL.md": "...", "references/dates.md": "..."}
+    skill_problems(files, name="xlsx")           # one line each; empty where it is valid
+    write_skill(files, Path("out/xlsx"))
+    skill_prompt(files)                          # what an agent reads before its task
+
+`SKILL.md` has front matter (name, description) and a body; `references/*.md` lie beside it and are
+linked from it. A package with a `resources.yaml` is also a judging skill (Skill-RM): new references
+are listed there, so that judges can open them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from burnish.agents.trace2skill.edits import front_lines
+from burnish.arguments import as_path, as_table
+from burnish.errors import StoreError, UserError
+from burnish.rewards.judges.skill_rm.package import BANK, MANUAL, check_skill, read_files, read_yaml
+from burnish.rewards.judges.skill_rm.package import skill_place as place_of
+
+BODY_LINES = 500
+REFERENCE_LINES = 300
+MOST_REFERENCES = 5
+"""More are a warning."""
+KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+REFERENCE = re.compile(r"references/[\w.\-]+\.md")
+"""A mention of a reference file, as a link or in words."""
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_JUDGE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+def read_skill(place: str | Path) -> dict[str, str]:
+    """Every text file of a skill's folder or zip, or of a shipped skill, by its path."""
+    bundle = read_files(place_of(as_path("place", place, "a skill's folder")))
+    if bundle.problems:
+        raise UserError(f"skill {place}: {bundle.problems[0]}.")
+    if MANUAL not in bundle.files:
+        raise UserError(f"skill {place}: no {MANUAL} here; expected a skill's folder or zip.")
+    return dict(bundle.files)
+
+
+def front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """The table at the top of a `SKILL.md`, and in one line what is wrong with it."""
+    lines = text.split("\n")
+    count = front_lines(lines)
+    if not count:
+        return {}, "no front matter; expected it between two lines '---' at the top"
+    value, problem = read_yaml("\n".join(lines[1 : count - 1]))
+    if problem or not isinstance(value, dict):
+        return {}, f"front matter: {problem or 'expected a table'}"
+    return value, ""
+
+
+def front_text(text: str) -> str:
+    """The lines of the front matter as they stand."""
+    lines = text.split("\n")
+    return "\n".join(lines[: front_lines(lines)])
+
+
+def body_lines(text: str) -> int:
+    """Lines below the front matter, blank ones at the end not counted."""
+    lines = text.rstrip("\n").split("\n")
+    return len(lines) - front_lines(lines)
+
+
+def mentioned(text: str) -> list[str]:
+    """Reference files that a text names, in order, each once."""
+    return list(dict.fromkeys(REFERENCE.findall(text)))
+
+
+def skill_name(files: Mapping[str, str]) -> str:
+    """The name in the front matter; `skill` where it has none."""
+    name = front_matter(files[MANUAL])[0].get("name")
+    return name if isinstance(name, str) and _JUDGE_NAME.fullmatch(name) else "skill"
+
+
+def skill_problems(files: Mapping[str, str], *, name: str = "") -> list[str]:
+    """What is wrong with a skill by the public convention, one line each; `name`: its folder's.
+
+    >>> skill_problems({"SKILL.md": "---\\nname: a\\ndescription: b\\n---\\n# A\\n"})
+    []
+    """
+    files = as_table("files", files, "a table of texts by path")
+    if MANUAL not in files:
+        return [f"{MANUAL}: missing"]
+    front, problem = front_matter(files[MANUAL])
+    problems = [f"{MANUAL}: {problem}"] if problem else _front_problems(front, name, files)
+    if body_lines(files[MANUAL]) > BODY_LINES:
+        problems.append(f"{MANUAL}: {body_lines(files[MANUAL])} lines; expected up to {BODY_LINES}")
+    if not files[MANUAL].split("\n", front_lines(files[MANUAL].split("\n")))[-1].strip():
+        problems.append(f"{MANUAL}: nothing below the front matter")
+    linked = mentioned(files[MANUAL])
+    for path, text in files.items():
+        is_reference = path.startswith("references/")
+        if path != MANUAL and is_reference and path not in linked:
+            problems.append(f"{path}: no link to it in {MANUAL}")
+        if is_reference and len(text.rstrip("\n").split("\n")) > REFERENCE_LINES:
+            problems.append(f"{path}: more than {REFERENCE_LINES} lines")
+        problems += [
+            f"{path}: links to {one}, which is not there"
+            for one in (mentioned(text) if path.endswith(".md") else ())
+            if one not in files
+        ]
+    if BANK in files:
+        problems += _judge_problems(files)
+    return problems
+
+
+def _front_problems(front: Mapping[str, Any], folder: str, files: Mapping[str, str]) -> list[str]:
+    name, description = front.get("name"), front.get("description")
+    pattern = _JUDGE_NAME if BANK in files else _NAME
+    found = [f"{MANUAL}: unknown field {key!r}" for key in front if key not in KEYS]
+    if not isinstance(name, str) or len(name) > 64 or not pattern.fullmatch(name):
+        found.append(f"{MANUAL}: name is {name!r}; expected small letters, digits and hyphens")
+    elif folder and name != folder:
+        found.append(f"{MANUAL}: name is {name!r} but the folder is '{folder}'")
+    if not isinstance(description, str) or not 1 <= len(description.strip()) <= 1024:
+        found.append(f"{MANUAL}: description must be a text of 1 to 1024 characters")
+    if len(str(front.get("compatibility") or "")) > 500:
+        found.append(f"{MANUAL}: compatibility has more than 500 characters")
+    if not isinstance(front.get("metadata") or {}, dict):
+        found.append(f"{MANUAL}: metadata must be a table")
+    return found
+
+
+def _judge_problems(files: Mapping[str, str]) -> list[str]:
+    """What keeps Skill-RM from loading it; its check reads a folder."""
+    with tempfile.TemporaryDirectory(prefix="burnish-skill-") as folder:
+        _write(files, Path(folder))
+        return list(check_skill(folder).problems)
+
+
+def listed(files: Mapping[str, str], *, judge: bool = False) -> dict[str, str]:
+    """The files with every reference listed in `resources.yaml`, where the skill has one.
+
+    With `judge` a skill without one gets it, so that Skill-RM can load it.
+    """
+    found = dict(files)
+    if BANK not in found:
+        if not judge:
+            return found
+        found[BANK] = "resources: []\nruntime_resources: []\n"
+    import yaml
+
+    value, problem = read_yaml(found[BANK])
+    if problem or not isinstance(value, dict):
+        return found
+    rows = [row for row in value.get("resources") or [] if isinstance(row, dict)]
+    known = {row.get("path") for row in rows}
+    references = sorted(path for path in found if path.startswith("references/"))
+    new = [path for path in references if path not in known]
+    gone = [row for row in rows if str(row.get("path", "")).startswith("references/")]
+    gone = [row for row in gone if row.get("path") not in found]
+    if new or gone:
+        value["resources"] = [row for row in rows if row not in gone] + [_entry(p) for p in new]
+        found[BANK] = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    return found
+
+
+def _entry(path: str) -> dict[str, Any]:
+    stem = PurePosixPath(path).stem
+    return {
+        "id": re.sub(r"[^a-z0-9_]", "_", stem.lower()) or "notes",
+        "type": "checklist",
+        "implementation_kind": "text",
+        "description": f"notes on {stem.replace('-', ' ')}",
+        "path": path,
+        "cost": "low",
+        "hard_or_soft": "soft",
+        "decision_impact": "evidence",
+        "leakage_level": "sample_visible",
+        "allowed_setting": "skill_fair",
+    }
+
+
+def write_skill(files: Mapping[str, str], folder: Path) -> None:
+    """Write a skill's folder whole: it is made beside and then put in place."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _write(files, staged)
+        staged.chmod(0o755)
+        if folder.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+            os.replace(folder, old)
+            os.replace(staged, folder)
+            shutil.rmtree(old)
+        else:
+            os.replace(staged, folder)
+    except OSError as error:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise StoreError(f"{folder}: cannot be written ({error})") from error
+
+
+def _write(files: Mapping[str, str], folder: Path) -> None:
+    for name, text in files.items():
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name or not name:
+            raise UserError(f"skill file '{name}': the path leaves the skill.")
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode("utf-8"))
+
+
+def skill_prompt(files: Mapping[str, str], *, references: bool = False) -> str:
+    """The skill as a system message: its body, and with `references` those files too."""
+    text = files[MANUAL]
+    parts = ["\n".join(text.split("\n")[front_lines(text.split("\n")) :]).strip()]
+    if references:
+        names = sorted(path for path in files if path.startswith("references/"))
+        parts += [f"=== {path} ===\n{files[path].strip()}" for path in names]
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,246 @@
+"""Trajectories to learn from: of a JSON-lines file, of `burnish export`, or of a run's folder.
+
+    pool = read_traces("traces.jsonl")          # or "runs/NAME"
+    pool.failed, pool.passed, pool.left_out     # left_out: without a verdict, with the reason
+
+A row has an id, the task's words, messages and a verdict: `{"task_id": "t1", "instruction": "...",
+"messages": [...], "passed": false}`. `score`, `reward` or `status` stand in for `passed`. A rollout
+that something outside failed (a dead server) teaches nothing and is left out; one that ran out of
+time or crashed by itself has failed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from burnish.arguments import as_number, as_path, shown
+from burnish.errors import UserError
+from burnish.records import Message, Status
+from burnish.store import RunStore
+from burnish.store.manifest import FILE as MANIFEST
+
+LONGEST = 24_000
+"""Characters of one trajectory that an analyst is shown; of a longer one both ends."""
+NAMES = {
+    "id": ("id", "trajectory_id", "sample"),
+    "task_id": ("task_id", "task"),
+    "instruction": ("instruction", "prompt", "question", "task_prompt"),
+    "messages": ("messages", "conversation", "trajectory", "steps"),
+    "passed": ("passed", "success", "correct", "is_correct"),
+    "score": ("score", "reward"),
+    "gold": ("gold", "gold_values", "answer", "expected"),
+}
+"""Columns that are looked for, the first that is there."""
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """One trajectory with its verdict."""
+
+    id: str
+    task_id: str
+    instruction: str
+    messages: tuple[Message, ...] = ()
+    passed: bool = False
+    score: float | None = None
+    error: str = ""
+    """What ended it early: a time-out, a crash."""
+    gold: tuple[str, ...] = ()
+    """Values that must never reach a skill."""
+    artifacts_dir: str = ""
+
+    @property
+    def log(self) -> str:
+        """The messages for an analyst; of a long log the beginning and the end."""
+        parts = [f"[{one.role}{f' {one.name}' if one.name else ''}]\n{one.text}{_calls(one)}"
+                 for one in self.messages]  # fmt: skip
+        if self.error:
+            parts.append(f"[ended by]\n{self.error}")
+        text = "\n\n".join(parts)
+        if len(text) <= LONGEST:
+            return text
+        half = LONGEST // 2
+        cut = len(text) - 2 * half
+        return f"{text[:half]}\n\n... ({cut:,} characters left out) ...\n\n{text[-half:]}"
+
+
+def _calls(message: Message) -> str:
+    calls = [json.dumps(call, ensure_ascii=False, default=str) for call in message.tool_calls]
+    return "".join(f"\n(calls {call})" for call in calls)
+
+
+class Pool(NamedTuple):
+    """Trajectories, sorted by id so that their order of arrival changes nothing."""
+
+    passed: tuple[Trace, ...]
+    failed: tuple[Trace, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Id and reason."""
+
+    @property
+    def all(self) -> tuple[Trace, ...]:
+        return tuple(sorted((*self.passed, *self.failed), key=lambda one: one.id))
+
+
+def pool_of(traces: Iterable[Trace], left_out: Iterable[tuple[str, str]] = ()) -> Pool:
+    """The pool of given trajectories; ids that occur twice get a number."""
+    seen: Counter[str] = Counter()
+    named = []
+    for one in sorted(traces, key=lambda one: (one.id, one.task_id, one.passed, one.log)):
+        seen[one.id] += 1
+        twice = seen[one.id] > 1
+        named.append(replace(one, id=f"{one.id}#{seen[one.id]}") if twice else one)
+    passed = tuple(one for one in named if one.passed)
+    return Pool(passed, tuple(one for one in named if not one.passed), tuple(left_out))
+
+
+def read_traces(place: str | Path, *, pass_at: float = 1.0) -> Pool:
+    """Trajectories of a file or a run; a score of `pass_at` and above is a pass."""
+    as_number("pass_at", pass_at)
+    path = as_path("place", place, "a JSON-lines file or a run's folder").expanduser()
+    if (path / MANIFEST).is_file():
+        rows: Iterator[Trace | tuple[str, str]] = _of_run(path, pass_at)
+    elif path.is_file():
+        rows = _of_file(path, pass_at)
+    else:
+        raise UserError(
+            f"{path}: no such file or run; expected trajectories as JSON lines or runs/NAME."
+        )
+    traces: list[Trace] = []
+    left_out: list[tuple[str, str]] = []
+    for row in rows:
+        if isinstance(row, Trace):
+            traces.append(row)
+        else:
+            left_out.append(row)
+    return pool_of(traces, left_out)
+
+
+def _of_run(folder: Path, pass_at: float) -> Iterator[Trace | tuple[str, str]]:
+    with RunStore.open(folder, read_only=True) as run:
+        for sample in run.samples():
+            trajectory, task = sample.trajectory, sample.task
+            name = sample.id
+            outside = trajectory.status not in (Status.OK, Status.TIMEOUT)
+            if outside or (sample.reward.value is None and trajectory.status is Status.OK):
+                reason = trajectory.reason or sample.reward.reason or str(sample.reward.status)
+                yield name, reason
+                continue
+            value = sample.reward.value
+            hidden = {key: task.fields.get(key) for key in task.labels}
+            yield Trace(
+                id=name,
+                task_id=task.id,
+                instruction=task.prompt,
+                messages=(*task.messages, *trajectory.messages),
+                passed=value is not None and value >= pass_at,
+                score=value,
+                error=trajectory.reason,
+                gold=_texts(list(hidden.values())),
+            )
+
+
+def _of_file(path: Path, pass_at: float) -> Iterator[Trace | tuple[str, str]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); expected JSON lines.") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}, line {number}: not JSON ({error}).") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{path}, line {number}: got {shown(row)}; expected an object.")
+        yield trace_of(row, f"{path}, line {number}", pass_at=pass_at)
+
+
+def trace_of(
+    row: Mapping[str, Any], where: str = "row", *, pass_at: float = 1.0
+) -> Trace | tuple[str, str]:
+    """One row as a trajectory, or its id and why it teaches nothing."""
+    found = {key: _first(row, names) for key, names in NAMES.items()}
+    task = found["task_id"]
+    task_id = str(task if isinstance(task, str | int) else found["id"] or "")
+    name = str(found["id"] or task_id)
+    if not name:
+        raise UserError(f"{where}: no id; expected one of {', '.join(NAMES['id'])} or task_id.")
+    messages = _messages(found["messages"], row.get("response"), where)
+    instruction = str(
+        found["instruction"] or next((m.text for m in messages if m.role == "user"), "")
+    )
+    status = str(row.get("status") or "ok")
+    if status in ("infra_error", "excluded"):
+        return name, str(row.get("error") or row.get("reason") or status)
+    error = str(row.get("error") or row.get("reason") or ("" if status == "ok" else status))
+    passed, score = found["passed"], found["score"]
+    if passed is not None and not isinstance(passed, bool | int):
+        raise UserError(f"{where}: passed is {shown(passed)}; expected true or false.")
+    if score is not None and not (isinstance(score, int | float) and math.isfinite(score)):
+        raise UserError(f"{where}: score is {shown(score)}; expected a finite number.")
+    if passed is None and score is None and not error:
+        return name, "no verdict: neither passed nor a score"
+    if passed is None:
+        passed = score is not None and score >= pass_at
+    return Trace(
+        id=name,
+        task_id=task_id or name,
+        instruction=instruction,
+        messages=messages,
+        passed=bool(passed) and not error,
+        score=None if score is None else float(score),
+        error=error,
+        gold=_texts(found["gold"]),
+        artifacts_dir=str(row.get("artifacts_dir") or ""),
+    )
+
+
+def _first(row: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _messages(given: Any, response: Any, where: str) -> tuple[Message, ...]:
+    if given is None:
+        return (Message("assistant", str(response)),) if response is not None else ()
+    rows = given if isinstance(given, list) else None
+    if rows is None or not all(isinstance(one, dict) and "role" in one for one in rows):
+        raise UserError(
+            f"{where}: messages is {shown(given)}; expected a list of role and content."
+        )
+    return tuple(
+        Message(
+            str(one["role"]),
+            one["content"] if isinstance(one.get("content"), str) else _as_text(one.get("content")),
+            name=one.get("name") if isinstance(one.get("name"), str) else None,
+            tool_calls=tuple(c for c in one.get("tool_calls") or () if isinstance(c, dict)),
+        )
+        for one in rows
+    )
+
+
+def _as_text(content: Any) -> str:
+    """Parts of a message as one text; a part that is no text is named."""
+    if isinstance(content, list):
+        parts = [
+            one.get("text") or f"[{one.get('type')}]" for one in content if isinstance(one, dict)
+        ]
+        return "".join(map(str, parts))
+    return "" if content is None else str(content)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Every plain value of a nested one, as text."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return tuple(text for one in value for text in _texts(one))
+    return () if value is None or value == "" else (str(value),)

@@ -1,0 +1,513 @@
+"""Workbooks for agents: read and write cells within limits, compare them as SpreadsheetBench does.
+
+    sheet = Spreadsheet("orders.xlsx")                       # a zip or XML bomb is refused in one line
+    sheet.read("A1:C3")                                      # {"A1": "item", "B1": "price", ...}
+    sheet.write({"D2": "=B2*C2"}); sheet.save("out.xlsx")
+    recalculate("out.xlsx")                                  # LibreOffice if found, else `formulas`
+    compare_workbooks("gold.xlsx", "out.xlsx", "'Sheet1'!D2:D9").passed
+
+Only files in the format of Excel 2007 and later (.xlsx, .xlsm) are read. Macros are never run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import math
+import os
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from burnish.arguments import as_path, as_text, as_whole, as_word, refused
+from burnish.errors import ArgumentError, BoundaryError, UserError
+from burnish.tools.supervisor import ChildProcess
+
+MOST_BYTES = 64_000_000
+"""Unpacked bytes of one workbook."""
+MOST_FILES = 2_000
+"""Parts of one workbook."""
+MOST_RATIO = 200
+"""Unpacked bytes for one packed byte, where a part is larger than a megabyte."""
+MOST_CELLS = 200_000
+"""Cells of one range."""
+LAST_ROW, LAST_COLUMN = 1_048_576, 16_384
+"""Of Excel itself."""
+OPEN_ROW, OPEN_COLUMN = 1_000, 26
+"""Where an open range ends when nobody says how large the sheet is; as in SpreadsheetBench."""
+MOST_TEXT = 32_767
+"""Characters of one cell, as in Excel."""
+
+_ENDS = r"\$?([A-Za-z]{0,3})\$?(\d{0,7})"
+_RANGE = re.compile(rf"{_ENDS}(?::{_ENDS})?")
+_START = datetime.datetime(1899, 12, 30)
+
+Engine = Literal["auto", "libreoffice", "formulas"]
+Rule = Literal["fixed", "reference"]
+
+
+class SpreadsheetError(BoundaryError):
+    """A workbook that cannot be read, written or recalculated; one line says why."""
+
+
+# --- cells and ranges
+
+
+def column_name(n: int) -> str:
+    """The letters of a column, counted from 1.
+
+    >>> column_name(1), column_name(27), column_name(703)
+    ('A', 'AA', 'AAA')
+    """
+    n = as_whole("n", n, low=1, high=2**31)
+    name = ""
+    while n:
+        n, rest = divmod(n - 1, 26)
+        name = chr(65 + rest) + name
+    return name
+
+
+def column_number(name: str) -> int:
+    """The number of a column, from 1; the inverse of `column_name`."""
+    number = 0
+    for letter in name.upper():
+        number = number * 26 + ord(letter) - 64
+    return number
+
+
+def expand_range(text: str, max_row: int | None = None, max_col: int | None = None) -> list[str]:
+    """Names of all cells of a range, column by column; open ends stop at `max_row`, `max_col`.
+
+    >>> expand_range("A1:B2")
+    ['A1', 'A2', 'B1', 'B2']
+    >>> expand_range("C:C", max_row=3)
+    ['C1', 'C2', 'C3']
+
+    Ends in the wrong order are exchanged; a range without a cell, or with more than `MOST_CELLS`,
+    is refused.
+    """
+    found = _RANGE.fullmatch(as_text("text", text).strip())
+    if found is None or not any(found.groups()):
+        raise refused("text", text, "a range of cells such as B2, A1:C9, A:C or 2:5")
+    last_row = OPEN_ROW if max_row is None else as_whole("max_row", max_row, low=1, high=LAST_ROW)
+    last_col = (
+        OPEN_COLUMN if max_col is None else as_whole("max_col", max_col, low=1, high=LAST_COLUMN)
+    )
+    first_col, first_row, second_col, second_row = found.groups()
+    if ":" not in text:
+        if not (first_col and first_row and int(first_row)):
+            raise refused("text", text, "a cell such as B2")
+        return [f"{first_col.upper()}{int(first_row)}"]
+    left = column_number(first_col) if first_col else 1
+    right = column_number(second_col) if second_col else last_col
+    top = int(first_row) if first_row else 1
+    bottom = int(second_row) if second_row else last_row
+    if second_col:
+        left, right = sorted((left, right))
+    if second_row:
+        top, bottom = sorted((top, bottom))
+    count = (right - left + 1) * (bottom - top + 1)
+    if right < left or bottom < top or top < 1:
+        raise refused("text", text, f"a range with a cell in it (to row {last_row}, {last_col})")
+    if count > MOST_CELLS:
+        raise ArgumentError(
+            f"text: {text.strip()} has {count:,} cells, expected up to {MOST_CELLS:,}"
+        )
+    columns = [column_name(number) for number in range(left, right + 1)]
+    return [f"{column}{row}" for column in columns for row in range(top, bottom + 1)]
+
+
+def cells_equal(a: Any, b: Any) -> bool:
+    """Whether two cell values are the same to SpreadsheetBench.
+
+    Numbers and numeric text are rounded to two digits, date-times to whole days, times to minutes;
+    an empty text is an empty cell; the kinds must agree. "nan" and "inf" are words, not numbers.
+
+    >>> cells_equal("3.14159", 3.14), cells_equal("", None), cells_equal("a", "b")
+    (True, True, False)
+    """
+    first, second = _comparable("a", a), _comparable("b", b)
+    if first in ("", None) and second in ("", None):
+        return True
+    return type(first) is type(second) and first == second
+
+
+def _comparable(what: str, value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        raise refused(what, value, "a cell's value")
+    if isinstance(value, datetime.time):
+        return f"{value.hour:02d}:{value.minute:02d}"
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        value = datetime.datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime.datetime):
+        delta = value.replace(tzinfo=None) - _START
+        return float(round(delta.days + delta.seconds / 86400.0))
+    if isinstance(value, int | float | str):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            return value
+        return round(number, 2) if math.isfinite(number) else value
+    return value
+
+
+# --- files
+
+
+def open_workbook(place: str | Path | bytes, *, values: bool = False) -> Any:
+    """An openpyxl workbook, after its size was checked; `values`: results instead of formulas."""
+    data = place if isinstance(place, bytes) else _read(as_path("place", place, "a workbook"))
+    shown = "the workbook" if isinstance(place, bytes) else str(place)
+    _refuse_bomb(data, shown)
+    openpyxl = _openpyxl()
+    try:
+        return openpyxl.load_workbook(io.BytesIO(data), data_only=values, keep_links=False)
+    # The boundary to a foreign file: openpyxl raises whatever a broken part makes it raise.
+    except Exception as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise SpreadsheetError(f"{shown}: cannot be read as a workbook ({said})") from error
+
+
+def _openpyxl() -> Any:
+    try:
+        import openpyxl
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "workbooks need the package openpyxl. Install it: pip install 'burnish[spreadsheet]'"
+        ) from error
+    return openpyxl
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise SpreadsheetError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if len(data) > MOST_BYTES:
+        raise SpreadsheetError(f"{path}: larger than {MOST_BYTES:,} bytes; it is not opened")
+    return data
+
+
+def _refuse_bomb(data: bytes, shown: str) -> None:
+    """Unpack every part within limits; what an archive says of its sizes is not believed."""
+    total = 0
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            parts = archive.infolist()
+            if len(parts) > MOST_FILES:
+                raise SpreadsheetError(
+                    f"{shown}: {len(parts):,} parts; expected up to {MOST_FILES:,}"
+                )
+            for part in parts:
+                with archive.open(part) as stream:
+                    text = stream.read(MOST_BYTES - total + 1)
+                total += len(text)
+                swollen = len(text) > 1_000_000 and len(text) > MOST_RATIO * max(
+                    1, part.compress_size
+                )
+                if total > MOST_BYTES or swollen:
+                    raise SpreadsheetError(
+                        f"{shown}: unpacks to more than a workbook should ({part.filename}); it is "
+                        "not opened"
+                    )
+                if b"<!DOCTYPE" in text[:4096] or b"<!ENTITY" in text:
+                    raise SpreadsheetError(
+                        f"{shown}: {part.filename} declares entities, which no workbook needs; it is "
+                        "not opened"
+                    )
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, ValueError) as error:
+        raise SpreadsheetError(f"{shown}: not an .xlsx file ({error})") from error
+    except (NotImplementedError, RuntimeError) as error:
+        raise SpreadsheetError(f"{shown}: packed or encrypted in a way not read here") from error
+
+
+class Spreadsheet:
+    """One workbook in memory, its cells by name."""
+
+    def __init__(self, place: str | Path | bytes | None = None) -> None:
+        """None: a new workbook with the sheet `Sheet1`."""
+        if place is None:
+            self.book = _openpyxl().Workbook()
+            self.book.active.title = "Sheet1"
+            self._values = None
+        else:
+            data = place if isinstance(place, bytes) else _read(as_path("place", place))
+            self.book = open_workbook(data)
+            self._values = open_workbook(data, values=True)
+
+    @property
+    def sheets(self) -> dict[str, str]:
+        """The used range of each sheet by its name."""
+        return {
+            sheet.title: f"A1:{column_name(sheet.max_column)}{sheet.max_row}"
+            for sheet in self.book.worksheets
+        }
+
+    def read(self, cells: str, sheet: str = "", *, formulas: bool = False) -> dict[str, Any]:
+        """Values by cell; a formula without a stored result reads as None unless `formulas`."""
+        page = self._sheet(self.book, sheet)
+        names = expand_range(cells, max(1, page.max_row), max(1, page.max_column))
+        known = None if self._values is None else self._sheet(self._values, page.title)
+        found: dict[str, Any] = {}
+        for name in names:
+            value = page[name].value
+            if isinstance(value, str) and value.startswith("=") and not formulas:
+                value = None if known is None else known[name].value
+            found[name] = value
+        return found
+
+    def write(self, values: Mapping[str, Any], sheet: str = "") -> None:
+        """Set cells; a text that begins with = is a formula, None empties the cell."""
+        page = self._sheet(self.book, sheet)
+        known = None if self._values is None else self._sheet(self._values, page.title)
+        for name, value in values.items():
+            (cell,) = expand_range(name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise refused(name, value, "a finite number, a text, a date or None")
+            if isinstance(value, str) and len(value) > MOST_TEXT:
+                raise ArgumentError(
+                    f"{name}: {len(value):,} characters, expected up to {MOST_TEXT:,}"
+                )
+            if not isinstance(value, int | float | str | datetime.date | datetime.time | None):
+                raise refused(name, value, "a number, a text, a date or None")
+            page[cell].value = value
+            if known is not None:
+                known[cell].value = None if isinstance(value, str) and value[:1] == "=" else value
+
+    def save(self, path: str | Path) -> None:
+        """Write the file whole: a kill on the way leaves the old one."""
+        target = as_path("path", path)
+        handle, name = tempfile.mkstemp(suffix=".xlsx", dir=target.parent)
+        os.close(handle)
+        try:
+            self.book.save(name)
+            os.replace(name, target)
+        except OSError as error:
+            raise SpreadsheetError(f"{target}: cannot be written ({error})") from error
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+    @staticmethod
+    def _sheet(book: Any, name: str) -> Any:
+        if not name:
+            return book.worksheets[0]
+        if name not in book.sheetnames:
+            raise UserError(f"no sheet '{name}'; expected one of {', '.join(book.sheetnames)}.")
+        return book[name]
+
+
+# --- the scorer of SpreadsheetBench
+
+
+class Comparison(NamedTuple):
+    """What came of a comparison; `passed` is None where the item itself cannot be scored."""
+
+    passed: bool | None
+    message: str = ""
+    cells: int = 0
+    """Cells that were compared."""
+
+
+def compare_workbooks(
+    gold: str | Path | bytes,
+    output: str | Path | bytes,
+    answer_position: str,
+    answer_sheet: str | None = None,
+    *,
+    rule: str = "fixed",
+) -> Comparison:
+    """Whether the cells of `answer_position` hold the same values in both workbooks.
+
+    `rule="fixed"`: a position without a sheet is on `answer_sheet`, or on the sheet of the position
+    before it; commas in sheet names and stray quotes are read; an output that cannot be opened
+    fails, an item whose own position or gold file is broken has no verdict. `rule="reference"` is
+    the published scorer with its quirks: the first sheet always, and an empty range passes.
+    """
+    as_word("rule", rule, ("fixed", "reference"))
+    as_text("answer_position", answer_position)
+    try:
+        right = open_workbook(gold, values=True)
+    except SpreadsheetError as error:
+        return Comparison(None, f"gold: {error}")
+    try:
+        ours = open_workbook(output, values=True)
+    except SpreadsheetError as error:
+        return Comparison(False, f"output: {error}")
+    try:
+        if rule == "reference":
+            places = _reference_positions(answer_position, right.sheetnames[0])
+        else:
+            places = _positions(answer_position, answer_sheet or "", right.sheetnames)
+    except (ArgumentError, ValueError) as error:
+        return Comparison(None, f"answer_position {answer_position!r}: {error}")
+    count = 0
+    for sheet, cells in places:
+        if sheet not in right.sheetnames:
+            return Comparison(None, f"gold: no sheet '{sheet}'")
+        if sheet not in ours.sheetnames:
+            return Comparison(False, f"output: no sheet '{sheet}'")
+        expected, got = right[sheet], ours[sheet]
+        try:
+            names = _names(cells, expected.max_row, expected.max_column, rule)
+        except (ArgumentError, ValueError) as error:
+            return Comparison(None, f"answer_position {answer_position!r}: {error}")
+        for name in names:
+            count += 1
+            if not cells_equal(expected[name].value, got[name].value):
+                return Comparison(False, f"{sheet}!{name}: the value differs", count)
+    return Comparison(True, "", count)
+
+
+def _names(cells: str, max_row: int, max_col: int, rule: str) -> list[str]:
+    """Cells of one position; an empty range of the reference rule stays empty."""
+    try:
+        return expand_range(cells, max(1, max_row), max(1, max_col))
+    except ArgumentError:
+        if rule == "reference" and _RANGE.fullmatch(cells) and ":" in cells:
+            return []
+        raise
+
+
+class _Place(NamedTuple):
+    sheet: str
+    cells: str
+
+
+def _reference_positions(text: str, first: str) -> list[_Place]:
+    """As published: split at every comma, the first sheet where none is named."""
+    places = []
+    for part in (piece.strip() for piece in text.split(",")):
+        if "!" in part:
+            sheet, cells = part.split("!")  # two marks: ValueError, the published scorer crashes
+            places.append(_Place(sheet.strip("'"), cells.strip("'")))
+        else:
+            places.append(_Place(first, part.strip("'")))
+    return places
+
+
+def _positions(text: str, answer_sheet: str, sheets: Iterable[str]) -> list[_Place]:
+    """Sheet and range of every position; pieces are joined until one ends with a range."""
+    known = list(sheets)
+    named = [name.strip().strip("'\"") for name in answer_sheet.split(",")]
+    current = answer_sheet if answer_sheet in known else next((n for n in named if n in known), "")
+    places: list[_Place] = []
+    waiting = ""
+    for piece in text.split(","):
+        waiting = f"{waiting},{piece}" if waiting else piece
+        sheet, mark, cells = waiting.rpartition("!")
+        cells = cells.strip().strip("'\"").strip()
+        found = _RANGE.fullmatch(cells)
+        is_cell = found is not None and (":" in cells or (found[1] and found[2]))
+        is_open = not mark and waiting.count("'") % 2 == 1  # inside a sheet's name: 'A1, B
+        if found is None or not is_cell or is_open:
+            continue
+        if mark:
+            wanted = sheet.strip().strip("'\"").replace("''", "'")
+            folded = {name.strip().casefold(): name for name in known}
+            current = wanted if wanted in known else folded.get(wanted.strip().casefold(), wanted)
+        first_col, first_row, second_col, second_row = found.groups()
+        if first_col and first_row and second_row and not second_col:
+            cells = f"{first_col}{first_row}:{first_col}{second_row}"  # BD2:308
+        places.append(_Place(current or known[0], cells))
+        waiting = ""
+    if waiting or not places:
+        raise ArgumentError(f"expected positions such as 'Sheet1'!A1:B9, got {waiting or text!r}")
+    return places
+
+
+# --- recalculation
+
+
+def recalculation_engine(engine: str = "auto") -> str:
+    """`libreoffice` or `formulas`, whichever is there; one line where none is."""
+    as_word("engine", engine, ("auto", "libreoffice", "formulas"))
+    if engine in ("auto", "libreoffice") and _office():
+        return "libreoffice"
+    if engine in ("auto", "formulas"):
+        from importlib.util import find_spec
+
+        if find_spec("formulas") is not None:
+            return "formulas"
+    wanted = "LibreOffice and the package formulas" if engine == "auto" else engine
+    raise SpreadsheetError(
+        f"formulas cannot be recalculated: {wanted} not found. Install LibreOffice, or: "
+        "pip install 'burnish[spreadsheet]'"
+    )
+
+
+def recalculate(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    engine: str = "auto",
+    timeout_s: float = 60.0,
+) -> str:
+    """Compute every formula of a file and store the results; the engine that did it.
+
+    Runs in a child process that is killed after `timeout_s`. `formulas` knows fewer functions than
+    LibreOffice and stores values in place of formulas.
+    """
+    source = as_path("path", path, "a workbook").resolve()
+    _refuse_bomb(_read(source), str(source))
+    chosen = recalculation_engine(engine)
+    with tempfile.TemporaryDirectory(prefix="burnish-sheet-") as folder:
+        work = Path(folder) / "book.xlsx"
+        shutil.copyfile(source, work)
+        made = Path(folder) / "out"
+        made.mkdir()
+        if chosen == "libreoffice":
+            command = [
+                *(
+                    _office(),
+                    "--headless",
+                    "--norestore",
+                    f"-env:UserInstallation=file://{folder}/o",
+                ),
+                *("--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", str(made), str(work)),
+            ]
+        else:
+            command = [sys.executable, "-c", _FORMULAS, str(work), str(made)]
+        log = Path(folder) / "log"
+        with log.open("wb") as file:
+            # Only what a program needs to start: a formula must not see the rest.
+            env = {k: os.environ[k] for k in ("PATH", "LANG", "SYSTEMROOT") if k in os.environ}
+            env |= {"HOME": folder, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+            child = ChildProcess(command, env=env, stdout=file, stderr=file, cwd=folder)
+            try:
+                code = child.wait(timeout_s)
+            finally:
+                child.kill_descendants()
+                child.kill()
+        files = sorted(made.glob("*.[xX][lL][sS][xX]"))
+        if code is None:
+            raise SpreadsheetError(f"{source}: not recalculated within {timeout_s:g} s ({chosen})")
+        if code != 0 or not files:
+            said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
+            raise SpreadsheetError(f"{source}: {chosen} could not recalculate it ({said})")
+        target = source if out is None else as_path("out", out)
+        staged = target.with_name(f".{target.name}.new")
+        shutil.copyfile(files[0], staged)
+        os.replace(staged, target)
+    return chosen
+
+
+def _office() -> str:
+    """The path of LibreOffice; empty where there is none."""
+    return shutil.which("soffice") or shutil.which("libreoffice") or ""
+
+
+_FORMULAS = """
+import sys, resource
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+import formulas
+model = formulas.ExcelModel().loads(sys.argv[1]).finish()
+model.calculate()
+model.write(dirpath=sys.argv[2])
+"""
+"""The child that recalculates with the package `formulas`."""

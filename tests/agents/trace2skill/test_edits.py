@@ -1,0 +1,170 @@
+"""Edits of Markdown, worked by hand; the golden cases of the spec."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from burnish.agents.trace2skill import apply_edit, dedupe, section_bounds
+from burnish.agents.trace2skill.edits import OPERATIONS, headings
+from burnish.errors import UserError
+
+TEXT = "# Skill\n\n## Rules\n- be brief\n\n## Steps\n1. read\n2. write\n"
+
+
+def lines(text):
+    return text.split("\n")
+
+
+def test_a_section_ends_before_the_next_heading_of_its_level():
+    assert section_bounds(lines(TEXT), "## Rules") == (2, 5)
+    assert section_bounds(lines(TEXT), "# Skill") == (0, 9)
+    assert section_bounds(lines("## A\n### B\nx\n## C"), "## A") == (0, 3)
+    assert section_bounds(lines(TEXT), "  ## Steps ") == (5, 9)
+    assert section_bounds(lines(TEXT), "## None") is None
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~", "````"])
+def test_a_comment_in_code_is_no_heading(fence):
+    text = f"## Code\n{fence}python\n# read the file\n{fence}\nafter\n## Next"
+    assert section_bounds(lines(text), "## Code") == (0, 5)
+    assert section_bounds(lines(text), "# read the file") is None
+
+
+def test_a_comment_in_front_matter_is_no_heading():
+    text = "---\n# a comment\nname: a\n---\n# A"
+    assert list(headings(lines(text))) == [4]
+
+
+def test_an_unclosed_fence_holds_to_the_end():
+    assert section_bounds(lines("## A\n```\n## B"), "## A") == (0, 3)
+
+
+def edit(op, **fields):
+    return {"op": op, **fields}
+
+
+def test_each_operation_by_hand():
+    rules = "## Rules"
+    assert apply_edit(TEXT, edit("append_to_section", target_section=rules, content="- b")) == (
+        "# Skill\n\n## Rules\n- be brief\n\n- b\n\n## Steps\n1. read\n2. write\n"
+    )
+    assert apply_edit(
+        TEXT,
+        edit("insert_after", target_section="## Steps", target_text="1. read", content="1b. x"),
+    ).endswith("1. read\n1b. x\n2. write\n")
+    assert apply_edit(
+        TEXT, edit("insert_before", target_text="2. write", content="1b. x")
+    ).endswith("1. read\n1b. x\n2. write\n")
+    assert "- be clear\n" in apply_edit(
+        TEXT,
+        edit("replace_in_section", target_section=rules, old_text="be brief", content="be clear"),
+    )
+    assert (
+        apply_edit(
+            TEXT, edit("add_section", target_section="## New", after_section=rules, content="n")
+        )
+        == "# Skill\n\n## Rules\n- be brief\n\n\n## New\n\nn\n## Steps\n1. read\n2. write\n"
+    )
+    assert apply_edit(TEXT, edit("add_section", target_section="## New", content="n")).endswith(
+        "2. write\n\n\n## New\n\nn"
+    )
+    assert (
+        apply_edit(TEXT, edit("delete_section", target_section=rules))
+        == "# Skill\n## Steps\n1. read\n2. write\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        edit("append_to_section", target_section="## No", content="x"),
+        edit("insert_after", target_section="## Rules", target_text="2. write", content="x"),
+        edit("replace_in_section", old_text="not there", content="x"),
+        edit("replace_in_section", old_text="", content="x"),
+        edit("add_section", target_section="## New", after_section="## No", content="x"),
+        edit("delete_section", target_section="## No"),
+        edit("create", file="references/a.md", content="x"),
+        edit("no_such_operation", content="x"),
+    ],
+)
+def test_a_target_that_is_missing_changes_nothing(missing):
+    assert apply_edit(TEXT, missing) == TEXT
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        edit("append_to_section", target_section="## Rules", content="- b\n- c"),
+        edit("insert_after", target_text="1. read", content="1b. x"),
+        edit("insert_before", target_text="1. read", content="0. x"),
+        edit("replace_in_section", old_text="be brief", content="be brief and clear"),
+        edit("add_section", target_section="## New", content="n"),
+    ],
+)
+def test_the_same_edit_twice_is_made_once(one):
+    once = apply_edit(TEXT, one)
+    assert once != TEXT
+    assert apply_edit(once, one) == once
+
+
+@given(
+    st.text(st.sampled_from("#`~ -a\n"), max_size=60),
+    st.sampled_from(OPERATIONS[:6]),
+    st.text(st.sampled_from("# ab"), max_size=5),
+    st.text(st.sampled_from("#ab\n"), max_size=8),
+)
+def test_no_edit_is_made_twice_and_text_outside_its_section_stays(text, op, target, content):
+    one = edit(op, target_section=target, target_text="a", old_text="a", content=content)
+    once = apply_edit(text, one)
+    if op in ("append_to_section", "insert_after", "insert_before") and content.strip():
+        assert apply_edit(once, one) == once
+    assert (
+        section_bounds(text.split("\n"), target) is not None
+        or op == "add_section"
+        or (once == text or not target)
+    )
+
+
+def test_duplicates_keep_the_longest_text_and_all_sources():
+    found = dedupe(
+        [
+            edit("append_to_section", file="SKILL.md", target_section="## R", content="a",
+                 source_ids=["t2"]),
+            edit("delete_section", file="SKILL.md", target_section="## X"),
+            edit("append_to_section", file="SKILL.md", target_section="## R", content="aa",
+                 source_ids=["t1"]),
+            edit("append_to_section", file="SKILL.md", target_section="## R", content="bb"),
+        ]
+    )  # fmt: skip
+    assert [(one["op"], one.get("content")) for one in found] == [
+        ("append_to_section", "aa"),
+        ("delete_section", None),
+    ]
+    assert found[0]["source_ids"] == ["t1", "t2"]
+    assert "source_ids" not in found[1]
+
+
+def test_two_rules_for_one_section_both_stay_when_content_counts():
+    rows = [
+        edit("append_to_section", content=text) for text in ("- Check it.", "- check it", "- b")
+    ]
+    assert [one["content"] for one in dedupe(rows, same="content")] == ["- Check it.", "- b"]
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: section_bounds("## A", "## A"), "lines"),
+        (lambda: section_bounds(["a"], None), "header"),
+        (lambda: apply_edit(5, {"op": "create"}), "text"),
+        (lambda: apply_edit("a", {"content": "x"}), "edit: op"),
+        (lambda: apply_edit("a", {"op": "create", "content": float("nan")}), "edit: content"),
+        (lambda: dedupe([None]), "edits"),
+        (lambda: dedupe([], same="x"), "same"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(call, named):
+    with pytest.raises(UserError) as refusal:
+        call()
+    assert str(refusal.value).startswith(named)
+    assert "\n" not in str(refusal.value)
