@@ -66,9 +66,10 @@ def part(items: Sequence[Evaluated], name: str) -> list[float]:
 @lru_cache(maxsize=2)
 def model_of(folder: Path, device: str) -> LocalLM:
     """The trained model, loaded once."""
+    from burnish.lm.folder import load_model
     from burnish.lm.local import LocalLM
 
-    return LocalLM(loadmodel_of(folder, device=device))
+    return LocalLM(load_model(folder, device=device))
 
 
 def main() -> None:

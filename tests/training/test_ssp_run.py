@@ -132,6 +132,29 @@ def test_a_stopped_game_goes_on_bit_by_bit_with_its_pool(tmp_path, talkative, sa
     assert "entries" in str(state)
 
 
+def test_a_run_that_dies_inside_a_step_goes_on_bit_by_bit(tmp_path, talkative, monkeypatch):
+    from burnish.agents.ssp.game import SearchSelfPlay
+
+    more = {"checkpoint": {"every": 1}}
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+    finish(trainer(whole, GAME, more))
+    solve, calls = SearchSelfPlay._solve, []
+
+    async def dies(self, *given):
+        calls.append(1)
+        if len(calls) == 3:  # proposers of the third step have played, their solvers have not
+            raise SystemExit("killed")
+        return await solve(self, *given)
+
+    monkeypatch.setattr(SearchSelfPlay, "_solve", dies)
+    with pytest.raises(SystemExit):
+        finish(trainer(cut, GAME, more))
+    finish(trainer(cut, GAME, more))
+    assert_same(outcome(cut / "run"), outcome(whole / "run"))
+
+
 def test_solver_mode_is_plain_grpo_on_given_questions(tmp_path):
     options = {**GAME["rollout"]["options"], "mode": "solver"}
     finish(

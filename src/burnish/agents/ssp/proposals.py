@@ -239,7 +239,8 @@ class Verifier:
         for proposal in left:
             proposal.calls += count
         if self.reader == "judge":
-            return [await self._judged(p, m, count) for p, m in zip(left, asked, strict=True)]
+            calls = [partial(self._judged, p, m, count) for p, m in zip(left, asked, strict=True)]
+            return await gather(calls)
         sampling = Sampling(
             n=count,
             temperature=self.options.reader_temperature,
