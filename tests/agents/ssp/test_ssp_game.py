@@ -5,7 +5,7 @@ import random
 import anyio
 import msgspec
 import pytest
-from ssp_cases import CODE, SMALL, WORLD, Policy, clever, game, settings, slots, task
+from ssp_cases import CODE, WORLD, Policy, clever, game, settings, slots, task
 
 from burnish.agents.ssp import QuestionPool, rule_filter, solver_score
 from burnish.agents.ssp.proposals import Verifier
@@ -504,4 +504,15 @@ def test_any_retriever_is_a_corpus(tmp_path):
     path = f"{tmp_path}/mine.py:corpus"
     built = settings(options={"corpus": path, "corpus_options": {"word": "Tol"}}).build()
     assert isinstance(built.searcher.retriever, PassageIndex)
-    assert SMALL["people"] == 24
+
+
+def test_a_folder_of_texts_is_a_corpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("The Tol is a river.")
+    options = {"source": str(tmp_path / "texts"), "folder": str(tmp_path / "index")}
+    path = "burnish.tools.search:open_index"
+    built = settings(options={"corpus": path, "corpus_options": options}).build()
+    lines, errors, _ = anyio.run(built.searcher.search, ["river"])
+    assert errors == 0
+    assert "The Tol is a river." in lines[0]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from burnish.agents.ssp import rule_filter, solver_score
-from burnish.agents.ssp.corpora import folder, table_passages
+from burnish.agents.ssp.corpora import listed_answers, table_passages, wikitq, wikitq_answers
 from burnish.agents.ssp.searching import defuse
 from burnish.agents.ssp.world import (
     RELATIONS,
@@ -100,18 +100,44 @@ def test_relations_lead_to_kinds_that_exist():
     assert {kind for own in RELATIONS.values() for kind in own.values()} <= RELATIONS.keys()
 
 
-def test_tables_and_folders_as_passages(tmp_path):
+def test_rows_of_a_table_are_passages():
     rows = list(table_passages("csv/1.csv", 'Year,"Car, no"\n1956,14\n,\n1957'))
     assert [(p.id, p.text) for p in rows] == [
         ("csv/1.csv#1", "Year: 1956; Car, no: 14"),
         ("csv/1.csv#3", "Year: 1957"),
     ]
-    (tmp_path / "a.txt").write_text("The Tol is a river.\n\nVel lies on it.\n\n" + "x" * 60)
-    index = folder(str(tmp_path), characters=50)
-    assert [p.id for p in index.passages] == ["a.txt#1", "a.txt#2"]
-    assert index.search("river", 1)[0].text.startswith("The Tol")
-    with pytest.raises(UserError, match="no file"):
-        folder(str(tmp_path / "none"))
+
+
+def test_tables_in_parquet_are_a_corpus_with_answers(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as parquet
+
+    table = {"context": ["csv/1.csv"], "csv": ["Year,Car\n1956,Tol\n1957,Vel"]}
+    asked = {"utterance": ["which car?", "which cars?", "none?"], "context": ["csv/1.csv"] * 3,
+             "targetValue": [["Tol"], ["Tol", "Vel"], []]}  # fmt: skip
+    parquet.write_table(pyarrow.table(table), tmp_path / "train_tables.parquet")
+    parquet.write_table(pyarrow.table(asked), tmp_path / "train.parquet")
+    assert wikitq(str(tmp_path)).search("1956", 1)[0].text == "Year: 1956; Car: Tol"
+    # Several cells are several answers at once, not aliases; an empty list is none.
+    task = wikitq_answers(random.Random(0), str(tmp_path))
+    assert (task["answer"], task["question"], task["split_by"]) == (
+        "Tol",
+        "which car?",
+        "csv/1.csv",
+    )
+
+
+def test_a_list_of_your_own(tmp_path):
+    rows = tmp_path / "answers.jsonl"
+    rows.write_text('{"answer": ["Tol", "River Tol"], "hops": 3, "examples": "Which one?"}\n')
+    task = listed_answers(random.Random(0), str(rows))
+    assert (task["answer"], task["hops"], task["question"]) == (["Tol", "River Tol"], 3, "")
+    assert "chain 3 facts" in task["messages"][0]["content"]
+    assert "Which one?" in task["messages"][0]["content"]
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text('{"answer": ""}\n')
+    with pytest.raises(UserError, match="row 1: answer"):
+        listed_answers(random.Random(0), str(empty))
 
 
 def test_our_tags_in_a_passage_are_defused():

@@ -1,9 +1,10 @@
-"""Corpora and answers beside the invented world: WikiTableQuestions, a folder, a list of answers.
+"""Corpora and answers beside the invented world: WikiTableQuestions, and lists of your own.
 
     options = { corpus = "burnish.agents.ssp.corpora:wikitq", corpus_options = { path = "data/wikitq" } }
+    options = { corpus = "burnish.tools.search:open_index", corpus_options = { source = "my_texts/" } }
 
-Every function here stands in a recipe by its path: `wikitq` and `folder` as `corpus`, `wikitq_answers`
-and `listed_answers` as task functions. Reading is cached, files are data.
+Every function here stands in a recipe by its path: `wikitq` as `corpus`, `wikitq_answers` and
+`listed_answers` as task functions. Reading is cached, files are data.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from burnish.errors import ArgumentError, UserError
 from burnish.tasks.rows import read_table
 from burnish.tools.search import Passage, PassageIndex
 
-TEXT_FILES = (".txt", ".md", ".rst")
 CELL = 200
 """Characters of a table's cell that are shown."""
 
@@ -83,32 +83,6 @@ def _questions(path: str, split: str) -> list[dict[str, Any]]:
     if not found:
         raise UserError(f"{path}/{split}.parquet: no question has one answer; expected some.")
     return found
-
-
-@cache
-def folder(path: str, characters: int = 800) -> PassageIndex:
-    """Text files of a folder as passages: paragraphs, put together up to so many characters."""
-    root = Path(path).expanduser()
-    files = sorted(file for file in root.rglob("*") if file.suffix.lower() in TEXT_FILES)
-    if not files:
-        kinds = ", ".join(TEXT_FILES)
-        raise UserError(f"corpus folder {root}: no file with ending {kinds}; expected some.")
-    return PassageIndex(p for file in files for p in _paragraphs(root, file, characters))
-
-
-def _paragraphs(root: Path, file: Path, most: int) -> Iterator[Passage]:
-    text = file.read_text(encoding="utf-8", errors="replace")
-    parts: list[str] = []
-    number = 0
-    for paragraph in [*filter(None, (p.strip() for p in text.split("\n\n"))), None]:
-        is_full = parts and (paragraph is None or sum(map(len, parts)) + len(paragraph) > most)
-        if is_full:
-            number += 1
-            name = file.relative_to(root).as_posix()
-            yield Passage(f"{name}#{number}", "\n\n".join(parts), title=file.stem)
-            parts = []
-        if paragraph is not None:
-            parts.append(paragraph)
 
 
 def listed_answers(rng: random.Random, path: str, hops: Sequence[int] = (1, 2)) -> dict[str, Any]:
