@@ -24,7 +24,7 @@ from studies.plan import Arm, Column, Study, Subject
 
 TASK: dict[str, Any] = {"kind": "function", "path": "burnish.agents.ssp.world:make"}
 REWARDS: list[dict[str, Any]] = [{"kind": "env", "name": "game"}]
-MAX_TOKENS, TURN_TOKENS, TURNS = 192, 48, 4
+MAX_TOKENS, TURN_TOKENS, TURNS = 192, 56, 4  # the longest templated reply has 50
 
 
 def by_oracle(subject: Subject) -> dict[str, float]:

@@ -8,51 +8,14 @@ from pathlib import Path
 import pytest
 from viewed_runs import Client, open_client
 
-from burnish.records import Author, Message, Reward, Span, Task, Trajectory
-from burnish.store import RunStore, StoredSample
 from pair_runs import rubric_run
-
-PLAYS = ((0, "a", 0.5), (0, "b", 0.0), (1, "a", 1.0), (2, "c", None))
-"""Step, question and success rate; two attempts each."""
-
-
-def attempt(step: int, index: int, slot: int, name: str, rate: float | None) -> StoredSample:
-    facts = {"id": name, "question": f"Which <b>{name}</b>?", "answer": [name, "x"],
-             "origin": "replayed" if step else "proposed", "success": rate}  # fmt: skip
-    task = Task(f"t{slot}", (Message("user", "Write a question."),))
-    return StoredSample(
-        step=step,
-        split="train",
-        index=index,
-        task=task,
-        trajectory=Trajectory(
-            id=f"{step}.{slot}.{index}",
-            task_id=task.id,
-            group=f"{step}.{slot}.solver",
-            spans=(Span(Author.MODEL, (5,), (-0.1,), True),),
-            text="<answer>a</answer>",
-            role="solver",
-            info={"ssp": facts},
-        ),
-        reward=Reward("game", 1.0),
-        advantage=0.0,
-    )
+from played_runs import played_run
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("played")
-    with RunStore.create(runs / "game", {"steps": 3}, {}, recipe="ssp") as store:
-        for step in range(3):
-            own = [(name, rate) for at, name, rate in PLAYS if at == step]
-            rows = [
-                attempt(step, 2 * slot + one, slot, name, rate)
-                for slot, (name, rate) in enumerate(own)
-                for one in range(2)
-            ]
-            store.append_rollouts(step, rows)
-            store.append_metrics(step, {"reward/total": 0.0})
-        store.finish("finished")
+    played_run(runs / "game")
     rubric_run(runs / "other")
     return runs
 

@@ -47,7 +47,7 @@ class Entry(Struct, frozen=True, kw_only=True):
 def question_id(question: str, answer: Any) -> str:
     """The same for the same question to the same answer.
 
-    >>> question_id("Which?", "a") == question_id("Which?", ["a"])
+    >>> question_id("Which?", "Tol") == question_id("Which?", ["Tol"])
     True
     """
     return digest(as_text("question", question), *as_golds("answer", answer))
