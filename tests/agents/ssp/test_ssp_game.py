@@ -271,6 +271,26 @@ def test_an_attempt_that_nobody_could_judge_has_no_reward():
         assert {f["success"] for f in facts(solvers)} == values
 
 
+def test_a_judge_may_read_and_one_that_is_gone_rejects_every_question():
+    def reads(messages, index):
+        text = messages[-1].text
+        return reading([("user", text)], index) if "passages" in text else "Wrong"
+
+    named = {"reader": "judge", "judge": "http://127.0.0.1:9/v1#m", "readers": 2, "unique": True}
+    own = game(**named)
+    own.verifier = Verifier(own.options, judge=ScriptedLM(reads))
+    played = play(own)
+    assert all(f["valid"] for f in facts(of(played, "proposer")))
+    assert {len(f["readings"]) for f in facts(of(played, "proposer"))} == {2}
+    for gone in (ModelError("no server"), ""):
+        own = game(**named)
+        own.verifier = Verifier(own.options, judge=Judge(gone))
+        played = play(own)
+        assert {f["rejected"] for f in facts(of(played, "proposer"))} == {"rag_check"}
+        metrics = own.remember(0, [t for group in played for t in group])
+        assert metrics["ssp/reader_failed"] == 4 * 2
+
+
 # --- completion
 
 
@@ -481,8 +501,9 @@ def test_bad_options_are_one_line(options, line):
 
 
 def test_a_penalty_is_allowed_with_a_warning(caplog):
-    game(invalid_reward=-0.1)
-    assert "collapsed the valid rate" in caplog.text
+    game(invalid_reward=-0.25)
+    game(invalid_reward=-0.25)
+    assert caplog.text.count("collapsed the valid rate") == 1
 
 
 def test_the_pool_goes_through_a_checkpoint():

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +83,7 @@ class SearchSelfPlay(StepGame):
         )
         self.spare = own.retries if own.strategy == "resample" and own.mode == "game" else 0
         if own.invalid_reward < 0:
-            logger.warning(
-                "invalid_reward is %g: a penalty for invalid questions collapsed the valid rate in "
-                "the paper; 0 is the usual value.",
-                own.invalid_reward,
-            )
+            _warn_of_penalty(own.invalid_reward)
 
     # --- a step
 
@@ -374,3 +370,13 @@ class SearchSelfPlay(StepGame):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.pool.restore(state.get("pool", {}))
+
+
+@cache
+def _warn_of_penalty(value: float) -> None:
+    """Said once: the game is made again for every evaluation."""
+    logger.warning(
+        "invalid_reward is %g: a penalty for invalid questions collapsed the valid rate in the "
+        "paper; 0 is the usual value.",
+        value,
+    )
