@@ -99,3 +99,57 @@ def test_processes_with_different_rewards_do_not_train_together(tmp_path):
     )
     assert line in " ".join(done.stderr.split())
     assert not (tmp_path / "two").exists()
+
+
+NOTING = """
+import os
+from pathlib import Path
+import msgspec
+from burnish.rollouts import StepGame, roll_out, single_turn
+
+class Noting(StepGame):
+    spare = 1
+
+    def __init__(self, settings, root):
+        self.noted = []
+
+    async def play_step(self, slots, spare, lm, sampling, seed):
+        played = await roll_out(slots, lm, sampling, single_turn, seed)
+        def worth(t):
+            return msgspec.structs.replace(t, info={"rewards": {"letters": float(len(t.text))}})
+
+        return [[worth(t) for t in group] for group in played]
+
+    def evaluation(self):
+        return single_turn
+
+    def remember(self, step, trajectories):
+        self.noted += [[t.id, t.text] for t in trajectories]
+        name = f"noted-{os.environ.get('RANK', 'one')}.json"
+        Path(__file__).with_name(name).write_bytes(msgspec.json.encode(self.noted))
+        return {}
+
+    def state(self):
+        return {"noted": self.noted}
+
+    def restore(self, state):
+        self.noted = list(state.get("noted", []))
+"""
+
+
+def test_a_game_of_several_processes_remembers_the_whole_step_in_each(tmp_path):
+    (tmp_path / "noting.py").write_text(NOTING)
+    settings = {
+        "steps": 2,
+        "rewards": [{"kind": "env", "name": "letters"}],
+        "rollout": {"kind": "function", "path": "noting.py:Noting", "prompts": 3, "samples": 2,
+                    "max_tokens": 6},
+        "run": {"name": "two", "folder": "."},
+        "evaluation": {"prompts": 0},
+    }  # fmt: skip
+    (tmp_path / "config.toml").write_text(render(resolved(tmp_path, settings)))
+    done = launch(tmp_path)
+    assert done.returncode == 0, done.stderr
+    noted = [(tmp_path / f"noted-{rank}.json").read_bytes() for rank in ("0", "1")]
+    assert noted[0] == noted[1]
+    assert noted[0].count(b'["') == 2 * 3 * 2

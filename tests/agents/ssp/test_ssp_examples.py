@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = ("check", "corpora", "pool", "report", "rules", "searching", "world")
+MODULES = ("check", "corpora", "pool", "report", "rules", "searching", "tags", "world")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -121,6 +121,18 @@ def test_a_trajectory_may_be_messages_and_observations_are_data():
     assert rule_filter(inside, "Tol").rule == "format"
 
 
+def test_a_trajectory_may_be_read_already():
+    parts = {"question": ASKED, "queries": ["Vel", "Tol"], "observations": ["A river."]}
+    assert rule_filter(parts, "Tol").valid
+    assert rule_filter(parts | {"question": None}, "Tol").rule == "format"
+    assert rule_filter(parts | {"observations": []}, "Tol").rule == "no_observation"
+    for bad in ({"queries": "Vel"}, {"question": 5}, {"observations": [None]}):
+        with pytest.raises(ArgumentError, match="trajectory"):
+            rule_filter(parts | bad, "Tol")
+    with pytest.raises(ArgumentError, match="trajectory"):
+        rule_filter({"words": "x"}, "Tol")
+
+
 @pytest.mark.parametrize("answer", ["", " ", "the", [], ["Tol", ""], None, math.nan, [None], {}])
 def test_an_empty_answer_is_refused(answer):
     with pytest.raises(ArgumentError, match="answer"):

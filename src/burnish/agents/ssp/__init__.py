@@ -12,13 +12,12 @@ from burnish.agents.ssp.report import answer_overlap
 from burnish.agents.ssp.rules import (
     Rules,
     dynamic_filter,
-    extract_answer,
-    parse_queries,
     proposer_reward,
     rule_filter,
     solver_score,
     success_rate,
 )
+from burnish.agents.ssp.tags import extract_answer, parse_queries
 from burnish.rewards.checks.match import (
     contained_match,
     exact_match,

@@ -28,11 +28,8 @@ from burnish.agents.ssp.pool import Filled, QuestionPool, complete, question_id
 from burnish.agents.ssp.proposals import Proposed, Verifier
 from burnish.agents.ssp.report import step_metrics
 from burnish.agents.ssp.rules import (
-    ANSWER,
-    QUESTION,
     as_golds,
     dynamic_filter,
-    extract_answer,
     proposer_reward,
     rule_filter,
     solver_score,
@@ -41,6 +38,7 @@ from burnish.agents.ssp.rules import (
 )
 from burnish.agents.ssp.searching import Searcher, play_searching, solver_messages
 from burnish.agents.ssp.settings import REWARD, SelfPlay
+from burnish.agents.ssp.tags import ANSWER, QUESTION, extract_answer
 from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling

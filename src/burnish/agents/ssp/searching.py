@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from burnish.agents.ssp.rules import (
+from burnish.agents.ssp.rules import as_golds
+from burnish.agents.ssp.tags import (
     ANSWER,
     INFORMATION,
     QUESTION,
     SEARCH,
-    as_golds,
     first_action,
     parse_queries,
 )

@@ -20,13 +20,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from burnish.agents.ssp.rules import ANSWER, QUESTION, SEARCH, as_golds
+from burnish.agents.ssp.rules import as_golds
 from burnish.agents.ssp.searching import (
     observation,
     passage_line,
     proposer_messages,
     solver_messages,
 )
+from burnish.agents.ssp.tags import ANSWER, QUESTION, SEARCH
 from burnish.arguments import as_text
 from burnish.errors import UserError
 from burnish.records import Message
