@@ -12,6 +12,8 @@ from burnish.config.resolve import to_plain
 from burnish.config.schema import Config
 from burnish.lm.base import SHIPPED
 from burnish.memory import ROWS, is_kept, rows_file
+from burnish.rewards.checks.support import SupportConfig
+from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS
 
 TABLES = ("task", "rewards", "policy", "experts", "rollout", "train", "stages")
 """Where pieces name their files."""
@@ -29,6 +31,9 @@ SLOTS = (
     "auxiliary",
 )
 """Tables that a bare word can name: `rewards=my_rewards.py:brief`."""
+SUPPORT = SupportConfig.__struct_config__.tag
+SEARCHES = {*SHIPPED_TOOLS, *SHIPPED_ENVS}
+"""Names in the place of a path whose options name files."""
 WRITTEN = ("cache", "record")
 """Files that a judge writes."""
 
@@ -84,7 +89,16 @@ def _walk(value: Any, root: Path) -> Any:
         return [_walk(item, root) for item in value]
     if not isinstance(value, dict):
         return value
-    return {key: _place(key, item, root) for key, item in value.items()}
+    found = {key: _place(key, item, root) for key, item in value.items()}
+    if value.get("path") in SEARCHES:
+        return found | {"path": value["path"], "options": _searched(value.get("options", {}), root)}
+    return _searched(found, root) if value.get("kind") == SUPPORT else found
+
+
+def _searched(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """What a search is over, and where its index is kept, from `root`."""
+    names = {key: table[key] for key in ("source", "index") if table.get(key)}
+    return {**table, **{key: str(root / str(name)) for key, name in names.items()}}
 
 
 def _place(key: str, value: Any, root: Path) -> Any:

@@ -1,4 +1,4 @@
-"""What agents and judges may call: a sandbox for untrusted code.
+"""What agents and judges may call: a sandbox for untrusted code, and search (`tools.search`).
 
 sandbox = Sandbox(SandboxLimits(cpu_s=5))
 sandbox.run("print(6 * 7)").stdout

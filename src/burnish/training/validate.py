@@ -35,6 +35,7 @@ from burnish.policy.components import (
 )
 from burnish.policy.plugins import load_function
 from burnish.policy.recipe import Recipe
+from burnish.rewards.checks.support import SupportConfig
 from burnish.rewards.combine import Weighted
 from burnish.rewards.config import FunctionConfig
 from burnish.rewards.models.process_reward import ProcessRewardModelConfig
@@ -45,10 +46,12 @@ from burnish.rewards.models.trained_model import (
 )
 from burnish.rewards.scorer import bind_check
 from burnish.rewards.versus import VersusReference
-from burnish.rollouts import AgentRollout, SingleTurn
+from burnish.rollouts import AgentRollout, EnvRollout, SingleTurn
+from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS
 from burnish.store import RunStore, manifest
 from burnish.store.calibration import CALIBRATION
 from burnish.tasks.base import TaskSet
+from burnish.tools.search.sources import Source, source_digest
 from burnish.training.curriculum import FILE as DIFFICULTY
 from burnish.training.devices import World, world_size
 
@@ -312,7 +315,19 @@ def file_digests(config: Config) -> dict[str, str]:
             folder = find_reward_model(reward)
             for path in sorted(folder.glob("*.safetensors")):
                 found[f"{FILES}{reward.title}/{path.name}"] = _edges(path)
+    for source in _searched(config):
+        found[f"{FILES}{Path(source).name}"] = source_digest(Source(source))
     return found
+
+
+def _searched(config: Config) -> Iterator[str]:
+    """The files and folders that tools, the environment and rewards of a rooted config search."""
+    if isinstance(config.rollout, EnvRollout):
+        named = [config.rollout] if config.rollout.path in SHIPPED_ENVS else []
+        tools = [tool for tool in config.rollout.tools if tool.path in SHIPPED_TOOLS]
+        sources = (one.options.get("source") for one in (*named, *tools))
+        yield from (str(source) for source in sources if source)
+    yield from (one.source for one in config.rewards if isinstance(one, SupportConfig))
 
 
 def code_digests(config: Config) -> dict[str, str]:

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from burnish.arguments import as_whole
 from burnish.errors import UserError, did_you_mean
+from burnish.seeds import digest
 from burnish.tools.search.passages import Passage
 
 TEXTS = (".txt", ".md")
@@ -102,6 +103,12 @@ def file_digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); expected a file.") from None
+
+
+def source_digest(source: Source) -> str:
+    """Changes with the name and contents of every file."""
+    files = source_files(source)
+    return digest(*(part for file in files for part in (file.name, file_digest(file.path))))
 
 
 def read_passages(source: Source, report: Report = no_report) -> Iterator[Passage]:

@@ -1,0 +1,60 @@
+"""What a run searches belongs to it: paths from the recipe's folder, and a change is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from burnish.config import Config, load
+from burnish.config.paths import rooted
+from burnish.training.validate import _searched, file_digests
+
+RECIPE = """
+[model]
+path = "tiny"
+
+[task]
+kind = "arithmetic"
+
+[rollout]
+kind = "env"
+path = "search"
+options = { source = "manuals", index = "kept" }
+
+[[rollout.tools]]
+path = "search"
+options = { source = "manuals" }
+
+[[rewards]]
+kind = "support"
+source = "manuals"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    (tmp_path / "manuals").mkdir()
+    (tmp_path / "manuals" / "lamp.txt").write_text("two batteries")
+    (tmp_path / "my.toml").write_text(RECIPE)
+    return load(Config, tmp_path / "my.toml").value
+
+
+def test_paths_start_at_the_recipe(config: Config, tmp_path: Path) -> None:
+    placed = rooted(config, tmp_path)
+    manuals = str(tmp_path / "manuals")
+    assert placed.rollout.path == "search"
+    assert placed.rollout.options == {"source": manuals, "index": str(tmp_path / "kept")}
+    assert placed.rollout.tools[0].path == "search"
+    assert list(_searched(placed)) == [manuals, manuals, manuals]
+    assert rooted(placed, Path("/elsewhere")) == placed
+
+
+def test_a_change_of_the_source_is_seen(config: Config, tmp_path: Path) -> None:
+    placed = rooted(config, tmp_path)
+    before = file_digests(placed)
+    assert "files.manuals" in before
+    assert file_digests(placed) == before
+    (tmp_path / "manuals" / "lamp.txt").write_text("six batteries")
+    after = file_digests(placed)
+    assert [name for name in after if after[name] != before[name]] == ["files.manuals"]
