@@ -323,10 +323,9 @@ def file_digests(config: Config) -> dict[str, str]:
 def _searched(config: Config) -> Iterator[str]:
     """The files and folders that tools, the environment and rewards of a rooted config search."""
     if isinstance(config.rollout, EnvRollout):
-        named = [config.rollout] if config.rollout.path in SHIPPED_ENVS else []
-        tools = [tool for tool in config.rollout.tools if tool.path in SHIPPED_TOOLS]
-        sources = (one.options.get("source") for one in (*named, *tools))
-        yield from (str(source) for source in sources if source)
+        options = [config.rollout.options] if config.rollout.path in SHIPPED_ENVS else []
+        options += [tool.options for tool in config.rollout.tools if tool.path in SHIPPED_TOOLS]
+        yield from (str(one["source"]) for one in options if one.get("source"))
     yield from (one.source for one in config.rewards if isinstance(one, SupportConfig))
 
 

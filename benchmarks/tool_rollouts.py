@@ -1,0 +1,153 @@
+"""Rollouts of several turns with a slow tool, beside loops that take turns with their tools.
+
+    python benchmarks/tool_rollouts.py                            # tiny, 32 episodes, on the CPU
+    python benchmarks/tool_rollouts.py --model smollm2 --episodes 256 --device cuda
+
+Every episode writes up to `--tokens` tokens, waits `--tool-ms` for a tool, and goes on, `--turns` times.
+
+  burnish     `roll_out`: the calls of a turn run at the same time, each on its own episode
+  at once     a loop: generate for all, then all tools in threads, then the next turn
+  one by one  a loop: generate for all, then one tool after the other, as trainers with a plain
+              Python tool do
+
+The model is busy while a batch is being sampled; the rest of the time it waits for tools or for the
+bookkeeping of conversations. On the CPU only ratios mean something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import anyio
+
+from burnish.lm.base import Completion, Sampling
+from burnish.lm.folder import load_model
+from burnish.lm.local import LocalLM
+from burnish.lm.sampler import Request
+from burnish.records import Message, Task
+from burnish.rollouts.base import MultiTurnSettings, Players, play_all, roll_out
+from burnish.rollouts.session import Limits
+
+RESULT = "The tool says: 42."
+
+
+class Timed(LocalLM):
+    """A model that notes how long it was sampling."""
+
+    busy_s = 0.0
+
+    def sample_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        began = time.perf_counter()
+        try:
+            return super().sample_batch(requests)
+        finally:
+            self.busy_s += time.perf_counter() - began
+
+
+class Result(NamedTuple):
+    wall_s: float
+    busy: float
+    """Share of the time in which the model was sampling."""
+
+
+def tasks_of(episodes: int) -> list[Task]:
+    return [
+        Task(f"t{n}", (Message("user", f"Question {n}: what does the tool say?"),), {})
+        for n in range(episodes)
+    ]
+
+
+def ours(lm: Timed, options: argparse.Namespace) -> None:
+    """The rollouts that a training step plays."""
+
+    async def play(task: Task, players: Players) -> None:
+        session = players.session(task.messages)
+        for turn in range(options.turns):
+            await players.generate(session)
+            if turn + 1 < options.turns:
+                await anyio.sleep(options.tool_ms / 1000)
+                session.observe([Message("user", RESULT)])
+
+    limits = Limits(turns=options.turns)
+    settings = MultiTurnSettings(limits=limits, turn_tokens=options.tokens)
+    sampling = Sampling(n=1, max_tokens=options.tokens * options.turns)
+    slots = list(enumerate(tasks_of(options.episodes)))
+    rollout = partial(play_all, play=play, settings=settings)
+    played = anyio.run(partial(roll_out, slots, lm, sampling, rollout, seed=0))
+    assert all(trajectory.status == "ok" for group in played for trajectory in group)
+
+
+def loop(lm: Timed, options: argparse.Namespace, call_tools: Callable[[int], None]) -> None:
+    """All episodes generate, then all tools, then the next turn."""
+    sampling = Sampling(n=1, max_tokens=options.tokens)
+    talks = [list(task.messages) for task in tasks_of(options.episodes)]
+    for turn in range(options.turns):
+        requests = [lm.request(talk, sampling) for talk in talks]
+        for talk, (reply,) in zip(talks, lm.sample_batch(requests), strict=True):
+            talk.append(Message("assistant", reply.text))
+        if turn + 1 < options.turns:
+            call_tools(len(talks))
+            for talk in talks:
+                talk.append(Message("user", RESULT))
+
+
+def measured(lm: Timed, work: Callable[[], None]) -> Result:
+    lm.busy_s = 0.0
+    began = time.perf_counter()
+    work()
+    wall = time.perf_counter() - began
+    return Result(wall, lm.busy_s / wall)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--episodes", type=int, default=32)
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--tool-ms", type=float, default=50.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    lm = Timed(load_model(options.model, device=options.device))
+    wait_s = options.tool_ms / 1000
+    pool = ThreadPoolExecutor(max_workers=options.episodes)
+
+    def at_once(count: int) -> None:
+        list(pool.map(lambda _: time.sleep(wait_s), range(count)))
+
+    def one_by_one(count: int) -> None:
+        for _ in range(count):
+            time.sleep(wait_s)
+
+    ways: dict[str, Callable[[], Any]] = {
+        "burnish": partial(ours, lm, options),
+        "at once": partial(loop, lm, options, at_once),
+        "one by one": partial(loop, lm, options, one_by_one),
+    }
+    for work in ways.values():
+        work()  # caches, graphs and threads
+    found: dict[str, list[Result]] = {name: [] for name in ways}
+    for _ in range(options.repeats):
+        for name, work in ways.items():  # in turn, so that other work on the machine meets all
+            found[name].append(measured(lm, work))
+    print(
+        f"{options.model} on {options.device}: {options.episodes} episodes of {options.turns} turns, "
+        f"{options.tokens} tokens each, a tool of {options.tool_ms:g} ms; median of {options.repeats}"
+    )
+    ours_s = statistics.median(one.wall_s for one in found["burnish"])
+    for name, results in found.items():
+        wall = statistics.median(one.wall_s for one in results)
+        busy = statistics.median(one.busy for one in results)
+        seconds = "" if options.device == "cpu" else f"{wall:7.2f} s   "
+        print(f"{name:10}   {seconds}{wall / ours_s:5.2f} x   model busy {100 * busy:3.0f} %")
+
+
+if __name__ == "__main__":
+    main()
