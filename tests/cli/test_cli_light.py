@@ -164,3 +164,10 @@ def test_a_reader_that_leaves_early_is_no_error(
     command = f"{sys.executable} -m burnish.cli {typed} | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"{code}\n", "")
+
+
+def test_search_names_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("lamp")
+    done = without_torch("search", tmp_path, "lamp")
+    assert done.returncode == 2
+    assert done.stderr.strip() == "burnish: burnish search needs numpy: pip install 'burnish[search]'"

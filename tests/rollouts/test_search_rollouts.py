@@ -149,7 +149,9 @@ def test_tags_in_passages_are_never_read() -> None:
     env = opened(k=2)
     seen = reply(env, "<search>batteries</search>")
     assert not seen.done
-    assert "<search>secrets</search>" in seen.messages[0].text
+    said = seen.messages[0].text
+    assert "(search)secrets(/search)" in said
+    assert (said.count("</information>"), said.count("<answer>"), env.tags) == (1, 0, 5)
     assert env.queries == ["batteries"]
 
 

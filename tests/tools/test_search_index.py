@@ -82,8 +82,9 @@ def test_bm25s_opens_the_index_and_gives_the_same_scores(source, folder) -> None
          index.vocabulary),
         show_progress=False,
     )  # fmt: skip
-    for name in ("data", "indices", "indptr"):
+    for name in ("indices", "indptr"):
         np.testing.assert_array_equal(own.scores[name], theirs.scores[name])
+    np.testing.assert_allclose(own.scores["data"], theirs.scores["data"], rtol=1e-6)
 
 
 WORDS = st.sampled_from(

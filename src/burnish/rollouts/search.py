@@ -7,8 +7,8 @@
 
 `<search>words</search>` is answered with `<information>`, numbered passages, `</information>`; a
 reply with `<answer>` or without a query ends the rollout. For models whose chat template has tool
-calls, the tool `search` is the same thing in their own form. Passages are data: tags inside them
-are never read, for only the model's replies are.
+calls, the tool `search` is the same thing in their own form. Passages are data: our tags inside them
+are shown in brackets, `(answer)`, and counted in `info`; only the model's replies are read.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from burnish.tools.search.tool import (
 
 _QUERY = re.compile(r"<search>(.*?)</search>", re.DOTALL | re.IGNORECASE)
 _ANSWER = re.compile(r"<answer>", re.IGNORECASE)
+_TAG = re.compile(r"<(\s*/?\s*(?:search|answer|information)\s*)>", re.IGNORECASE)
 INSTRUCTION = (
     "Look things up before you answer: write <search>words to look for</search> and stop. "
     "The passages that were found come back inside <information> and </information>. "
@@ -63,9 +64,10 @@ class SearchEnv:
         self.instruction = instruction.replace("{searches}", str(self.searches))
         self.queries: list[str] = []
         self.seen: list[Passage] = []
+        self.tags = 0
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        self.queries, self.seen = [], []
+        self.queries, self.seen, self.tags = [], [], 0
         if not self.instruction:
             return Observation()
         first = task.messages[0] if task.messages else None
@@ -92,10 +94,13 @@ class SearchEnv:
             return "<information>\nthe query has no words\n</information>"
         passages = await self._search.search(query, self.k)
         self.seen += passages
-        return f"<information>\n{shown_passages(passages, self.characters)}\n</information>"
+        shown, tags = _TAG.subn(r"(\1)", shown_passages(passages, self.characters))
+        self.tags += tags
+        return f"<information>\n{shown}\n</information>"
 
     def _info(self) -> dict[str, Any]:
-        return {"queries": list(self.queries), "passages": [passage.id for passage in self.seen]}
+        ids = [passage.id for passage in self.seen]
+        return {"queries": list(self.queries), "passages": ids, "tags_in_passages": self.tags}
 
 
 def search_env(

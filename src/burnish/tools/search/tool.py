@@ -73,7 +73,9 @@ def open_settings(settings: SearchSettings, root: Path = Path()) -> SearchIndex:
     columns = {name: getattr(settings, name) for name in ("text", "title", "id", "longest")}
     source = Source(str(root / Path(settings.source).expanduser()), **columns)
     folder = root / settings.index if settings.index else None
-    return open_index(source, folder=folder, how=settings.how)
+    index = open_index(source, folder=folder, how=settings.how)
+    index.search("ready", 1)  # loads what the first query needs, before a deadline runs
+    return index
 
 
 class AsyncSearch:
