@@ -170,4 +170,6 @@ def test_search_names_what_it_needs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("lamp")
     done = without_torch("search", tmp_path, "lamp")
     assert done.returncode == 2
-    assert done.stderr.strip() == "burnish: burnish search needs numpy: pip install 'burnish[search]'"
+    assert (
+        done.stderr.strip() == "burnish: burnish search needs numpy: pip install 'burnish[search]'"
+    )

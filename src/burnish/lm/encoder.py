@@ -120,9 +120,21 @@ class SentenceEncoder:
             import transformers
         except ImportError as error:
             raise UserError("dense search needs torch: pip install 'burnish[torch]'") from error
-        model = transformers.AutoModel.from_pretrained(
-            str(self.folder), local_files_only=True, use_safetensors=True, dtype=torch.float32
-        )
+        # Its bar of 0.1 s would stand among ours.
+        bars = transformers.utils.logging
+        is_shown = bars.is_progress_bar_enabled()
+        bars.disable_progress_bar()
+        try:
+            model = transformers.AutoModel.from_pretrained(
+                str(self.folder),
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+            )
+        finally:
+            if is_shown:
+                bars.enable_progress_bar()
         device = self._device or ("cuda" if torch.cuda.is_available() else "cpu")
         return model.eval().to(device)
 
