@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from burnish.cli.console import emit_json, err, one_line, out, say
@@ -17,6 +16,8 @@ from burnish.errors import UserError
 from burnish.texts import counted
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from burnish.tools.search import Hit
 
 EVERY_S = 5.0
@@ -121,6 +122,8 @@ class _Reporter:
             return
         self._last = now
         if self._bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
             columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
             self._bar = Progress(*columns, console=err, transient=True)
             self._bar.start()
