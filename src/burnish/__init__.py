@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         evaluate,
         generate,
     )
+    from burnish.api.prompt import optimise_prompt
     from burnish.api.run import Run, load_run, load_runs
     from burnish.api.sweep import SweepResult, sweep
     from burnish.api.train_run import train, train_async
@@ -73,6 +74,7 @@ __all__ = [
     "judge",
     "load_run",
     "load_runs",
+    "optimise_prompt",
     "score",
     "sweep",
     "train",
@@ -80,19 +82,20 @@ __all__ = [
 ]
 
 ROOMS = (
-    *(
-        "agents",
-        "bench",
-        "config",
-        "engines",
-        "lm",
-        "policy",
-        "records",
-        "rewards",
-        "rollouts",
-        "store",
-    ),
-    *("tasks", "tools", "training", "view"),
+    "agents",
+    "bench",
+    "config",
+    "engines",
+    "lm",
+    "policy",
+    "records",
+    "rewards",
+    "rollouts",
+    "store",
+    "tasks",
+    "tools",
+    "training",
+    "view",
 )
 """Packages with the parts of all this; `burnish.policy` needs no import of its own."""
 

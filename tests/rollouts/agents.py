@@ -183,17 +183,21 @@ def with_smolagents(task, *, base_url, api_key):
 # --- programs
 
 
+def say(line):
+    sys.stdout.write(f"{line}\n")
+
+
 def program(name):
     base_url, api_key = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
     task = json.load(sys.stdin)
     messages = task["messages"]
     if name == "ask":
-        print("thinking ...")
-        print(said(post(base_url, api_key, messages=messages))["content"])
+        say("thinking ...")
+        say(said(post(base_url, api_key, messages=messages))["content"])
     elif name == "json":
         text = said(post(base_url, api_key, messages=messages))["content"]
         fields = sorted(task["fields"])
-        print(json.dumps({"answer": text.upper(), "rewards": {"won": 0.5}, "fields": fields}))
+        say(json.dumps({"answer": text.upper(), "rewards": {"won": 0.5}, "fields": fields}))
     elif name == "crash":
         said(post(base_url, api_key, messages=messages))
         raise ValueError(f"the key was {api_key}")
@@ -203,18 +207,18 @@ def program(name):
     elif name == "flood":
         said(post(base_url, api_key, messages=messages))
         while True:
-            print("x" * 10_000)
+            say("x" * 10_000)
     elif name == "limit":
         for _ in range(50):
             said(post(base_url, api_key, messages=messages))
     elif name == "nothing":
-        print("42")
+        say("42")
     elif name == "child":
         import subprocess
 
         said(post(base_url, api_key, messages=messages))
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        print(child.pid)
+        say(child.pid)
 
 
 if __name__ == "__main__":

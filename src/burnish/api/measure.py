@@ -256,7 +256,7 @@ def evaluate(
     most = as_whole("prompts", prompts, low=1, high=MOST_PROMPTS)
     if max_tokens is not None:
         max_tokens = as_whole("max_tokens", max_tokens, low=1)
-    asked, is_whole = _evaluated(model, task, rewards, columns)
+    asked, is_whole = asked_tasks(model, task, rewards, columns)
     config = asked.resolved.value
     tasks = build_tasks(config.task, config.run.seed, asked.root)
     chosen = tasks.sample(most) if is_whole else tasks.held_out(most)
@@ -283,7 +283,7 @@ def evaluate(
     return wait_for(work)
 
 
-def _evaluated(
+def asked_tasks(
     model: Any, task: Any, rewards: Any, columns: Mapping[str, str] | None
 ) -> tuple[Asked, bool]:
     """The config to evaluate on, and whether its rows are all meant rather than a held-out side."""

@@ -105,6 +105,15 @@ COMMANDS = (
         ],
     ),
     TyperGroup(
+        name="prompt",
+        help="[bold]prompt optimise[/]: search a better system prompt, accepted by a paired test.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        commands=[
+            LazyCommand("optimise", "prompt:optimise", "Search a better system prompt for a task: propose, try, accept by a paired test, confirm."),
+        ],
+    ),
+    TyperGroup(
         name="skill",
         help="Judging skills: folders or zips that say how a family of tasks is judged.",
         no_args_is_help=True,

@@ -1,0 +1,436 @@
+"""Better system prompts by propose, try, accept: nothing is accepted on noise.
+
+    result = await optimise(lm, slices, scorer, WorkedExamples(), PromptSettings(rounds=3))
+    result.prompt, result.is_confirmed
+
+Tasks are cut in three. Failures on the *shown* slice are what a proposer sees and takes examples
+from. Each candidate answers the *trial* slice with the same seeds as the present prompt and takes
+its place only where a paired test says so, at `alpha` divided by the number of all tries. The winner
+meets the first prompt once more on the *confirm* slice, which nothing has touched before; without
+that confirmation the first prompt stays.
+
+Every finished part stands in a journal, so that a search that was killed goes on where it stopped
+and comes to the same end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from burnish.activity import advance, waiting_for
+from burnish.agents.prompt.proposers import (
+    Candidate,
+    Case,
+    Proposer,
+    Situation,
+    case_of,
+    proposed,
+    worth_trying,
+)
+from burnish.arguments import as_list, as_number, as_numbers, as_whole, refused, same_length
+from burnish.bench.evaluate import evaluate_slots, summarise
+from burnish.bench.statistics import Estimate, paired_difference, sign_flip
+from burnish.errors import UserError
+from burnish.lm.base import LM, Sampling, model_key
+from burnish.lm.lines import LineFile
+from burnish.lm.meter import metered
+from burnish.records import Message, Task
+from burnish.rewards.fingerprint import fingerprint
+from burnish.rewards.scorer import Scorer
+from burnish.rollouts import Rollout, single_turn
+from burnish.seeds import derive, digest
+
+PART = 32
+"""Tasks that are answered between two entries of the journal."""
+
+
+class PromptSettings(Struct, frozen=True, kw_only=True):
+    """How a search goes."""
+
+    rounds: int = 3
+    candidates: int = 4
+    """Of a round."""
+    alpha: float = 0.05
+    """Chance that anything is accepted where nothing is better."""
+    seed: int = 0
+    sampling: Sampling = Sampling(temperature=0.0)
+
+    def __post_init__(self) -> None:
+        as_whole("rounds", self.rounds, low=1, high=1000)
+        as_whole("candidates", self.candidates, low=1, high=1000)
+        as_number("alpha", self.alpha, low=0.0, high=1.0)
+
+    @property
+    def level(self) -> float:
+        """The level of one try: Bonferroni over all tries that there may be."""
+        return self.alpha / (self.rounds * self.candidates)
+
+
+class Slices(NamedTuple):
+    """The three parts of the tasks; no question is in two of them."""
+
+    shown: Sequence[Task]
+    trial: Sequence[Task]
+    confirm: Sequence[Task]
+
+
+class Paired(Struct, frozen=True):
+    """Two prompts on the same tasks."""
+
+    before: float
+    after: float
+    difference: Estimate
+    p: float
+    """Two-sided, of a sign-flip test over the pairs."""
+    dropped: int
+    """Pairs without a value on either side."""
+    lost: int
+    """Answers that had a value before and have none after."""
+
+    def is_better(self, level: float) -> bool:
+        """Whether the second is better at a level, and could be scored as often as the first."""
+        return self.difference.value > 0 and self.p <= level and self.lost <= 0
+
+
+def compare_marks(before: Sequence[float | None], after: Sequence[float | None]) -> Paired | None:
+    """The paired comparison of two lists of marks; None where no pair has two values.
+
+    >>> found = compare_marks([0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1])
+    >>> found.difference.value, found.p
+    (1.0, 0.03125)
+    >>> compare_marks([1, 0], [1, 0]).p
+    1.0
+    """
+    first, second = _marks("before", before), _marks("after", after)
+    same_length("after", second, len(first), "marks before")
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
+    if not pairs:
+        return None
+    old, new = [a for a, _ in pairs], [b for _, b in pairs]
+    lost = sum(mark is None for mark in second) - sum(mark is None for mark in first)
+    return Paired(
+        math.fsum(old) / len(old),
+        math.fsum(new) / len(new),
+        paired_difference(old, new),
+        sign_flip([b - a for a, b in pairs]),
+        len(first) - len(pairs),
+        lost,
+    )
+
+
+def _marks(what: str, marks: Sequence[float | None]) -> list[float | None]:
+    given = as_list(what, marks)
+    numbers = iter(as_numbers(what, [mark for mark in given if mark is not None]))
+    return [None if mark is None else next(numbers) for mark in given]
+
+
+class Tried(Struct, frozen=True):
+    """One candidate and what became of it."""
+
+    round: int
+    candidate: Candidate
+    paired: Paired | None
+    is_accepted: bool
+    """Whether it took the present prompt's place."""
+    verdict: str
+
+
+class Spending(Struct):
+    """What a search has cost."""
+
+    answers: int = 0
+    tokens: int = 0
+    """Written by the model that answers."""
+    usd: float = 0.0
+    """Of models that charge, proposals included."""
+
+    def add(self, entry: Entry) -> None:
+        self.answers += len(entry.marks)
+        self.tokens += entry.tokens
+        self.usd += entry.usd
+
+
+class PromptResult(Struct, frozen=True):
+    """What a search came to."""
+
+    model: str
+    proposer: str
+    start: str
+    best: str
+    """The prompt that won the trials; the first one where none did."""
+    is_confirmed: bool
+    start_score: float | None
+    """Of the first prompt on the trial slice."""
+    tried: tuple[Tried, ...]
+    confirmation: Paired | None
+    """Of the first prompt and the winner on the confirm slice; None where nothing won."""
+    settings: PromptSettings
+    sizes: tuple[int, int, int]
+    spending: Spending
+    problems: tuple[str, ...] = ()
+
+    @property
+    def prompt(self) -> str:
+        """The prompt to use: the winner where it was confirmed, else the first one."""
+        return self.best if self.is_confirmed else self.start
+
+
+class Entry(Struct, frozen=True, omit_defaults=True):
+    """One line of the journal: some answers, or the proposals of a round."""
+
+    key: str
+    marks: list[float | None] = []
+    cases: list[Case] = []
+    candidates: list[Candidate] = []
+    tokens: int = 0
+    usd: float = 0.0
+    problem: str = ""
+
+
+async def optimise(
+    lm: LM,
+    slices: Slices,
+    scorer: Scorer,
+    proposer: Proposer,
+    settings: PromptSettings | None = None,
+    *,
+    prompt: str | None = None,
+    rollout: Rollout = single_turn,
+    part: str = "",
+    journal: Path | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> PromptResult:
+    """Search a better system prompt; `prompt` is the present one, the tasks' own by default.
+
+    `part` names the reward that is the score; empty takes the total. `tell` hears one line for each
+    candidate.
+    """
+    chosen = settings or PromptSettings()
+    _check_slices(slices)
+    start = system_prompt([*slices.shown, *slices.trial, *slices.confirm])
+    start = start if prompt is None else prompt.strip()
+    with ExitStack() as held:
+        file = held.enter_context(LineFile(journal, Entry)) if journal is not None else None
+        search = _Search(lm, scorer, chosen, rollout, part, file)
+        return await search.run(slices, proposer, start, tell)
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(
+        self,
+        lm: LM,
+        scorer: Scorer,
+        settings: PromptSettings,
+        rollout: Rollout,
+        part: str,
+        file: LineFile[Entry] | None,
+    ) -> None:
+        self.lm, self.scorer, self.settings = lm, scorer, settings
+        self.rollout, self.part, self.file = rollout, part, file
+        self.known = {entry.key: entry for entry in file.records} if file is not None else {}
+        self.spending = Spending()
+        self.problems: list[str] = []
+        sampling = msgspec.json.encode(settings.sampling)
+        # A part of a reward's name, a rollout's settings: what else could change a mark.
+        about = (fingerprint(scorer), part, repr(getattr(rollout, "keywords", "")))
+        self.base = digest(*model_key(lm), sampling, *about)
+
+    async def run(
+        self, slices: Slices, proposer: Proposer, start: str, tell: Callable[[str], None]
+    ) -> PromptResult:
+        settings = self.settings
+        present = start
+        known = {start.strip()}
+        tried: list[Tried] = []
+        marks, _ = await self.answer(present, slices.trial, "trial")
+        valid = [mark for mark in marks if mark is not None]
+        if not valid:
+            raise UserError(
+                "the present prompt has no answer that could be scored on the trial slice; expected "
+                "rewards that give values. Look with `burnish eval`."
+            )
+        start_score = math.fsum(valid) / len(valid)
+        tell(f"present prompt: {start_score:.3f} on {len(marks)} tasks")
+        for number in range(1, settings.rounds + 1):
+            candidates = await self.propose(proposer, present, slices.shown, number)
+            best: tuple[Tried, list[float | None]] | None = None
+            for candidate in worth_trying(candidates, known):
+                after, _ = await self.answer(candidate.prompt, slices.trial, "trial")
+                one = self._judged(number, candidate, marks, after)
+                tell(_line(one))
+                tried.append(one)
+                if one.is_accepted and (best is None or _gain(one) > _gain(best[0])):
+                    best = one, after
+            if best is not None:
+                present, marks = best[0].candidate.prompt, best[1]
+        # Of several candidates that passed in one round, the best one took the place.
+        final = tuple(self._settled(one, tried, present) for one in tried)
+        confirmation = None
+        if present != start:
+            before, _ = await self.answer(start, slices.confirm, "confirm")
+            after, _ = await self.answer(present, slices.confirm, "confirm")
+            confirmation = compare_marks(before, after)
+        return PromptResult(
+            model=self.lm.name,
+            proposer=proposer.name,
+            start=start,
+            best=present,
+            is_confirmed=confirmation is not None and confirmation.is_better(settings.alpha),
+            start_score=start_score,
+            tried=final,
+            confirmation=confirmation,
+            settings=settings,
+            sizes=(len(slices.shown), len(slices.trial), len(slices.confirm)),
+            spending=self.spending,
+            problems=tuple(self.problems),
+        )
+
+    def _judged(
+        self,
+        number: int,
+        candidate: Candidate,
+        before: Sequence[float | None],
+        after: Sequence[float | None],
+    ) -> Tried:
+        paired = compare_marks(before, after)
+        if paired is None:
+            return Tried(number, candidate, None, False, "no answer could be scored")
+        level = self.settings.level
+        is_better = paired.is_better(level)
+        if is_better:
+            verdict = "accepted"
+        elif paired.lost > 0:
+            verdict = f"{paired.lost} more answers could not be scored"
+        elif paired.difference.value <= 0:
+            verdict = "not better"
+        else:
+            verdict = f"may be chance (p {paired.p:.2g}, needs {level:.2g})"
+        return Tried(number, candidate, paired, is_better, verdict)
+
+    def _settled(self, one: Tried, tried: Sequence[Tried], present: str) -> Tried:
+        rivals = [t for t in tried if t.round == one.round and t.is_accepted]
+        if not one.is_accepted or _gain(one) == max(map(_gain, rivals)):
+            return one
+        return msgspec.structs.replace(one, is_accepted=False, verdict="passed; another was better")
+
+    async def propose(
+        self, proposer: Proposer, present: str, shown: Sequence[Task], number: int
+    ) -> list[Candidate]:
+        marks, cases = await self.answer(present, shown, "shown")
+        valid = [mark for mark in marks if mark is not None]
+        best = max(valid, default=0.0)
+        is_told = best > min(valid, default=0.0) or best >= 1.0
+        solved = [c for c in cases if is_told and c.score is not None and c.score >= best]
+        failures = sorted(
+            (c for c in cases if c not in solved),
+            key=lambda c: -math.inf if c.score is None else c.score,
+        )
+        count, seed = self.settings.candidates, derive(self.settings.seed, "propose", number)
+        key = digest(self.base, "propose", proposer.name, present, str(count), str(seed))
+        entry = self.known.get(key)
+        if entry is None:
+            with metered() as meter:
+                seen = Situation(present, failures, solved)
+                found, problem = await proposed(proposer, seen, count, seed)
+            entry = self._keep(Entry(key, candidates=found, usd=meter.usd, problem=problem))
+        self.spending.add(entry)
+        if entry.problem:
+            self.problems.append(f"round {number}: {entry.problem}")
+        return entry.candidates
+
+    async def answer(
+        self, prompt: str, tasks: Sequence[Task], name: str
+    ) -> tuple[list[float | None], list[Case]]:
+        """The marks of a prompt on a slice, and the answers as cases."""
+        marks: list[float | None] = []
+        cases: list[Case] = []
+        with waiting_for(f"prompt on the {name} slice", "tasks", total=len(tasks)):
+            for first in range(0, len(tasks), PART):
+                some = tasks[first : first + PART]
+                entry = await self._answered(prompt, some, first)
+                advance(f"prompt on the {name} slice", len(some))
+                self.spending.add(entry)
+                marks += entry.marks
+                cases += entry.cases
+        return marks, cases
+
+    async def _answered(self, prompt: str, tasks: Sequence[Task], first: int) -> Entry:
+        asked = [with_system_prompt(task, prompt) for task in tasks]
+        seed = derive(self.settings.seed, "answer")
+        key = digest(self.base, msgspec.json.encode(asked), str(first), str(seed))
+        if (known := self.known.get(key)) is not None:
+            return known
+        slots = list(enumerate(asked, start=first))
+        sampling = msgspec.structs.replace(self.settings.sampling, n=1, seed=seed)
+        with metered() as meter:
+            groups = await evaluate_slots(
+                self.lm, slots, self.scorer, sampling, rollout=self.rollout
+            )
+        # One mark a task: where a rollout has several roles, the first one's.
+        items = [group[0] for group in groups]
+        marks = summarise(items, self.part).marks
+        tokens = sum(item.trajectory.as_response().tokens for group in groups for item in group)
+        cases = [case_of(item, mark) for item, mark in zip(items, marks, strict=True)]
+        return self._keep(Entry(key, marks, cases, tokens=tokens, usd=meter.usd))
+
+    def _keep(self, entry: Entry) -> Entry:
+        self.known[entry.key] = entry
+        if self.file is not None:
+            self.file.append(entry)
+        return entry
+
+
+def _gain(one: Tried) -> float:
+    return one.paired.difference.value if one.paired is not None else -math.inf
+
+
+def _line(one: Tried) -> str:
+    paired = one.paired
+    scores = f"{paired.after:.3f} after {paired.before:.3f}, " if paired is not None else ""
+    return f"round {one.round}, {one.candidate.origin}: {scores}{one.verdict}"
+
+
+def system_prompt(tasks: Sequence[Task]) -> str:
+    """The system prompt that all tasks share; empty where they have none or several."""
+    found = {
+        task.messages[0].text if task.messages and task.messages[0].role == "system" else ""
+        for task in tasks
+    }
+    return found.pop().strip() if len(found) == 1 else ""
+
+
+def with_system_prompt(task: Task, prompt: str) -> Task:
+    """The task under another system prompt; under none where it is empty.
+
+    >>> task = Task("t", (Message("system", "old"), Message("user", "q")))
+    >>> [m.content for m in with_system_prompt(task, "new").messages]
+    ['new', 'q']
+    """
+    rest = (
+        task.messages[1:] if task.messages and task.messages[0].role == "system" else task.messages
+    )
+    first = (Message("system", prompt),) if prompt else ()
+    return msgspec.structs.replace(task, messages=(*first, *rest))
+
+
+def _check_slices(slices: Slices) -> None:
+    seen: dict[bytes, str] = {}
+    for name, tasks in slices._asdict().items():
+        if not tasks:
+            raise refused(f"the {name} slice", tasks, "at least one task")
+        for task in tasks:
+            key = msgspec.json.encode(with_system_prompt(task, "").messages)
+            if seen.setdefault(key, name) != name:
+                raise UserError(
+                    f"task {task.id} of the {name} slice also stands in the {seen[key]} slice; "
+                    "expected slices without a common question"
+                )

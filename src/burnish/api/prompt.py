@@ -1,0 +1,164 @@
+"""One call that searches a better system prompt for a task: `burnish.optimise_prompt`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from burnish.agents.prompt import (
+    JoinedProposers,
+    ModelProposer,
+    PromptResult,
+    PromptSettings,
+    Proposer,
+    Slices,
+    WorkedExamples,
+    optimise,
+    prompt_report,
+)
+from burnish.api.measure import asked_tasks
+from burnish.api.models import open_model, opened, wait_for
+from burnish.arguments import as_path, as_seed, as_text, as_whole, as_word
+from burnish.errors import UserError
+from burnish.lm.base import LM, Sampling
+from burnish.records import Task
+from burnish.rewards.config import build_all
+from burnish.rewards.scorer import bind_check
+from burnish.store.durable import write_file
+from burnish.tasks.base import TaskSet, content_key
+from burnish.tasks.config import build as build_tasks
+
+EXAMPLES = "examples"
+"""The proposer that needs no model."""
+MOST_LOOKED_AT = 100
+"""Times as many training tasks as needed are looked at for different questions."""
+
+
+def optimise_prompt(
+    model: Any,
+    task: Any,
+    *,
+    proposer: Any = None,
+    prompt: str | None = None,
+    rewards: Any = None,
+    rounds: int = 3,
+    candidates: int = 4,
+    shown: int = 32,
+    trial: int = 96,
+    confirm: int = 96,
+    alpha: float = 0.05,
+    seed: int = 0,
+    max_tokens: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    part: str = "",
+    out: Any = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> PromptResult:
+    """Search a better system prompt; accepted by a paired test and confirmed on held-out tasks.
+
+    `task` is what `evaluate` takes. `proposer` is a model, `"examples"` (worked examples from solved
+    tasks, no model needed) or an object with `propose`; by default the model itself and examples
+    take turns. `out` is a file for the prompt; the report and the journal from which a killed search
+    goes on lie beside it.
+
+    >>> found = optimise_prompt("tiny", "tiny", proposer="examples", rounds=1, candidates=1,
+    ...                         shown=2, trial=2, confirm=2, max_tokens=2)
+    >>> found.prompt == found.start
+    True
+    """
+    sizes = [
+        as_whole(name, size, low=1, high=1_000_000)
+        for name, size in (("shown", shown), ("trial", trial), ("confirm", confirm))
+    ]
+    as_seed("seed", seed)
+    limit = None if max_tokens is None else as_whole("max_tokens", max_tokens, low=1)
+    text = None if prompt is None else as_text("prompt", prompt)
+    path = None if out is None else as_path("out", out)
+    asked, is_whole = asked_tasks(model, task, rewards, columns)
+    config = asked.resolved.value
+    tasks = build_tasks(config.task, config.run.seed, asked.root)
+    scorer = build_all(config.rewards, base=asked.root)
+    names = [one.name for one in scorer.children]
+    chosen = as_word("part", part, names) if part else config.evaluation.part
+    bind_check(scorer, tasks.fields)
+    most = limit or config.evaluation.max_tokens or config.rollout.budget
+    sampling = Sampling(temperature=0.0, max_tokens=most, stop=config.rollout.stop)
+    settings = PromptSettings(
+        rounds=rounds, candidates=candidates, alpha=alpha, seed=seed, sampling=sampling
+    )
+    slices = slices_of(tasks, *sizes, has_held_out=not is_whole)
+
+    async def work() -> PromptResult:
+        async with opened(model) as lm:
+            return await optimise(
+                lm,
+                slices,
+                scorer,
+                _proposer(proposer, lm),
+                settings,
+                prompt=text,
+                rollout=config.rollout.build_evaluation(asked.root),
+                part=chosen,
+                journal=None if path is None else beside(path, ".journal.jsonl"),
+                tell=tell,
+            )
+
+    result = wait_for(work)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, f"{result.prompt}\n".encode())
+        write_file(beside(path, ".report.md"), prompt_report(result).encode())
+    return result
+
+
+def beside(path: Path, ending: str) -> Path:
+    """`prompt.report.md` beside `prompt.txt`."""
+    return path.with_name(path.stem + ending)
+
+
+def _proposer(given: Any, lm: LM) -> Proposer:
+    if given is None:
+        return JoinedProposers(WorkedExamples(), ModelProposer(lm))
+    if given == EXAMPLES:
+        return WorkedExamples()
+    if hasattr(given, "propose"):
+        own: Proposer = given
+        return own
+    return ModelProposer(open_model(given))
+
+
+def slices_of(
+    tasks: TaskSet, shown: int, trial: int, confirm: int, *, has_held_out: bool = True
+) -> Slices:
+    """Three slices without a common question; the third from the held-out side where there is one."""
+    seen: set[str] = set()
+
+    def new(task: Task) -> bool:
+        key = content_key(task.messages)
+        is_new = key not in seen
+        seen.add(key)
+        return is_new
+
+    held = [t for t in tasks.held_out(confirm) if new(t)] if has_held_out else []
+    wanted = shown + trial + (0 if held else confirm)
+    most = tasks.train_size or wanted * MOST_LOOKED_AT
+    found: list[Task] = []
+    for index in range(min(most, wanted * MOST_LOOKED_AT)):
+        if len(found) == wanted:
+            break
+        if new(task := tasks.train(index)):
+            found.append(task)
+    if len(found) < wanted:
+        # Too few tasks: the slices keep their shares.
+        share = len(found) / wanted
+        shown, trial = max(1, int(shown * share)), max(1, int(trial * share))
+    slices = Slices(
+        found[:shown], found[shown : shown + trial], held or found[shown + trial :][:confirm]
+    )
+    if not all(slices):
+        raise UserError(
+            f"task '{tasks.name}' has {len(found)} different training tasks and {len(held)} held-out "
+            "ones; expected at least one for each of the three slices."
+        )
+    return slices

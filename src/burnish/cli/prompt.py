@@ -1,0 +1,130 @@
+"""`burnish prompt optimise`: the command around `burnish.optimise_prompt`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from burnish.cli.completion import complete_models, complete_words
+from burnish.cli.console import emit_json, err, one_line, say
+from burnish.cli.shared_options import AsJson, Seed
+from burnish.errors import UserError
+
+
+def optimise(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TASK KEY=VALUE",
+            help="A recipe (its tasks and rewards) with settings to change, or a file of rows with "
+            "--reward.",
+            show_default=False,
+            autocompletion=complete_words,
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Who answers: smollm2, a folder, http://host:port/v1#model.",
+            autocompletion=complete_models,
+        ),
+    ] = "smollm2",
+    proposer: Annotated[
+        str,
+        typer.Option(
+            "--proposer",
+            metavar="MODEL",
+            help="Who proposes: a model, or examples (worked examples from solved tasks); the model "
+            "itself and examples in turn where left out.",
+        ),
+    ] = "",
+    prompt: Annotated[
+        Path | None,
+        typer.Option("--prompt", metavar="FILE", help="The present prompt; the task's own else."),
+    ] = None,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option("--reward", metavar="NAME", help="For a file of rows; may be repeated."),
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of proposing and trying.")] = 3,
+    candidates: Annotated[int, typer.Option("--candidates", min=1, help="Of a round.")] = 4,
+    shown: Annotated[int, typer.Option("--shown", min=1, help="Tasks the proposer sees.")] = 32,
+    trial: Annotated[int, typer.Option("--trial", min=1, help="Tasks of the paired test.")] = 96,
+    confirm: Annotated[int, typer.Option("--confirm", min=1, help="Held-out tasks.")] = 96,
+    alpha: Annotated[
+        float, typer.Option("--alpha", min=0.0, max=1.0, help="Chance of accepting noise.")
+    ] = 0.05,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=1, help="Most tokens of an answer; the recipe's else."),
+    ] = None,
+    part: Annotated[
+        str, typer.Option("--part", metavar="NAME", help="Which reward is the score; the total.")
+    ] = "",
+    seed: Seed = 0,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The prompt; its report lies beside it.")
+    ] = Path("prompt.txt"),
+    as_json: AsJson = False,
+) -> int:
+    """Search a better system prompt for a task: propose, try, accept by a paired test, confirm.
+
+    Called again with the same words after a kill, it goes on where it stopped.
+
+    \b
+      burnish prompt optimise quickstart --proposer examples --rounds 2 --out prompt.txt
+      burnish prompt optimise my.toml --model http://host:8000/v1#m --proposer http://host:8000/v1#big
+    """
+    from burnish.agents.prompt import prompt_diff, verdict_line
+    from burnish.api.config import Config
+    from burnish.api.prompt import beside, optimise_prompt
+
+    name, *settings = words
+    is_rows = bool(reward)
+    if is_rows and settings:
+        raise UserError(
+            f"'{settings[0]}' changes a recipe; {name} with --reward is a file of rows."
+        )
+    text = None
+    if prompt is not None:
+        try:
+            text = prompt.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--prompt {prompt}: cannot be read ({error}).") from error
+    with err.status("answering and scoring ..."):
+        result = optimise_prompt(
+            model,
+            name if is_rows else Config.load(name, *settings),
+            proposer=proposer or None,
+            prompt=text,
+            rewards=list(reward) if reward else None,
+            rounds=rounds,
+            candidates=candidates,
+            shown=shown,
+            trial=trial,
+            confirm=confirm,
+            alpha=alpha,
+            seed=seed,
+            max_tokens=max_tokens,
+            part=part,
+            out=out,
+            tell=lambda line: err.print(one_line(line), soft_wrap=True, markup=False),
+        )
+    if as_json:
+        emit_json({**msgspec.to_builtins(result), "prompt": result.prompt, "file": str(out)})
+        return 0
+    spent = result.spending
+    say(verdict_line(result))
+    if result.best != result.start:
+        say(prompt_diff(result.start, result.best))
+    cost = f", {spent.usd:.4f} USD" if spent.usd else ""
+    say(f"{len(result.tried)} candidates, {spent.answers} answers, {spent.tokens} tokens{cost}")
+    for line in result.problems:
+        say(line)
+    say(f"prompt: {out}; report: {beside(out, '.report.md')}")
+    return 0
