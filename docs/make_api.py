@@ -21,7 +21,7 @@ import burnish
 PAGE = Path(__file__).with_name("api.md")
 FUNCTIONS = (
     *("train", "train_async", "score", "judge", "generate", "evaluate", "compare"),
-    *("load_run", "load_runs"),
+    *("optimise_prompt", "load_run", "load_runs"),
 )
 OBJECTS = ("Config", "Run", "Explained", "Judgement", "Generated", "Evaluated", "Compared")
 ROOMS = (
@@ -36,7 +36,11 @@ ROOMS = (
     "store",
     "bench",
     "training",
+    "agents.march",
     "agents.ssp",
+    "agents.trace2skill",
+    "agents.policyalign",
+    "agents.prompt",
     "engines",
     "config",
     "view",

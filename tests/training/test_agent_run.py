@@ -99,4 +99,4 @@ def test_a_run_is_not_continued_with_another_program(tmp_path):
     finish(trainer(tmp_path, tables))
     program_file.write_text(program_file.read_text() + "# another one\n")
     with pytest.raises(RunChanged, match=r"other contents of mine\.py"):
-        trainer(tmp_path, {**tables, "steps": 2})
+        trainer(tmp_path, tables)

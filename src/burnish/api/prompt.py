@@ -53,7 +53,7 @@ def optimise_prompt(
     columns: Mapping[str, str] | None = None,
     part: str = "",
     out: Any = None,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Callable[[str], None] | None = None,
 ) -> PromptResult:
     """Search a better system prompt; accepted by a paired test and confirmed on held-out tasks.
 

@@ -205,7 +205,7 @@ async def optimise(
     rollout: Rollout = single_turn,
     part: str = "",
     journal: Path | None = None,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: Callable[[str], None] | None = None,
 ) -> PromptResult:
     """Search a better system prompt; `prompt` is the present one, the tasks' own by default.
 
@@ -219,7 +219,7 @@ async def optimise(
     with ExitStack() as held:
         file = held.enter_context(LineFile(journal, Entry)) if journal is not None else None
         search = _Search(lm, scorer, chosen, rollout, part, file)
-        return await search.run(slices, proposer, start, tell)
+        return await search.run(slices, proposer, start, tell or (lambda line: None))
 
 
 class _Search:

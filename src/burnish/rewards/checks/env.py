@@ -7,7 +7,8 @@ from burnish.rewards.checks.base import CheckConfig, RuleCheck
 
 
 class EnvConfig(CheckConfig, frozen=True, tag="env"):
-    """A reward that `[rollout] kind = "env"` or `"function"` brought with it; any finite value."""
+    """A reward that `[rollout] kind = "env"`, `"function"` or `"agent"` brought with it; any finite
+    value."""
 
     key: str = ""
     """Its name among the environment's rewards; the reward's own name where empty."""
