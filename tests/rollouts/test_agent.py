@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import agents
+import agent_programs as agents
 import anyio
 import msgspec
 import pytest
@@ -391,8 +391,8 @@ def test_the_label_is_not_in_a_functions_task():
         return agents.once(task, base_url=base_url, api_key=api_key)
 
     agents.look = look
-    sys.modules["agents_of_tests"] = agents
-    config = AgentRollout(path="agents_of_tests:look")
+    sys.modules["agent_programs_of_tests"] = agents
+    config = AgentRollout(path="agent_programs_of_tests:look")
     play(config, Speaker(["x"]), answer="7", hint="small")
     assert seen == [{"hint": "small"}]
 

@@ -73,7 +73,11 @@ def test_a_run_that_was_killed_in_an_episode_goes_on_bit_by_bit(tmp_path):
 
 
 def test_conversations_of_an_episode_share_its_reward_and_its_group(tmp_path):
-    rollout = {**ROLLOUT, "path": f"{AGENTS / 'agents.py'}:branches", "limits": {"turns": 8}}
+    rollout = {
+        **ROLLOUT,
+        "path": f"{AGENTS / 'agent_programs.py'}:branches",
+        "limits": {"turns": 8},
+    }
     tables = {"steps": 1, "rollout": rollout, "evaluation": {"prompts": 2}}
     finish(trainer(tmp_path, tables))
     found = samples(tmp_path)

@@ -1,4 +1,4 @@
-"""Agent programs that tests name by path or run as commands: `python agents.py NAME`."""
+"""Agent programs that tests name by path or run as commands: `python agent_programs.py NAME`."""
 
 import json
 import os
