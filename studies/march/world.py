@@ -1,6 +1,6 @@
 """MARCH in a world of symbols: does a blind Checker cure a writer that trusts its memory?
 
-    python -m studies.march.world --seeds 3 --out studies/march/results     # about 5 minutes a run
+    python -m studies.march.world --seeds 3 --out studies/march/results   # 5 CPU minutes a seed
 
 A document lists six facts "entity attribute number". A prior number belongs to every (entity,
 attribute); in 40 % of the facts the document says another one. A transformer of two layers is first
@@ -47,7 +47,7 @@ FIRST_A = FIRST_E + ENTITIES
 FIRST_N = FIRST_A + ATTRIBUTES
 VOCABULARY = FIRST_N + NUMBERS
 ANSWER = 3 * FACTS + 1
-CONFLICT, NOD, CHECKERS, WIDTH = 0.4, 0.8, 3, 128
+CONFLICT, NOD, CHECKERS, WIDTH = 0.4, 0.8, 3, 64
 ARMS = ("base", "solver_only", "joint", "joint_floor", "sighted", "collusion")
 
 Fact = tuple[int, int, int]
@@ -492,7 +492,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--arms", nargs="+", default=list(ARMS[1:]), choices=ARMS)
-    parser.add_argument("--taught", type=int, default=1500, help="steps of examples")
+    parser.add_argument("--taught", type=int, default=1000, help="steps of examples")
     parser.add_argument("--steps", type=int, default=60, help="steps of reinforcement")
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()

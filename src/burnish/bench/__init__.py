@@ -23,6 +23,7 @@ from burnish.bench.compare import (
     p_text,
     paired_test,
 )
+from burnish.bench.detection import Detection, detection
 from burnish.bench.edits import CUTS, EDITS, Edit
 from burnish.bench.evaluate import Evaluated, Evaluation, evaluate
 from burnish.bench.first_wrong import (
@@ -62,6 +63,7 @@ __all__ = [
     "Case",
     "Choice",
     "Comparison",
+    "Detection",
     "Edit",
     "Estimate",
     "Evaluated",
@@ -91,6 +93,7 @@ __all__ = [
     "cohen_kappa",
     "compare",
     "compare_judges",
+    "detection",
     "differing",
     "edit_findings",
     "evaluate",

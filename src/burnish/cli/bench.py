@@ -223,6 +223,7 @@ def _live_judge(
     judge = session.open_flags(
         flags, PointsJudge if bench.kind == "rubric" and flags.with_ == "point" else None
     )
+    labels = {item.id: item.hidden.get("faithful") for item in items}
     check_needs(judge.scorer, items, oracle=oracle)
     path = out or default_path(bench.name, judge, oracle=oracle)
     if not as_json:
@@ -233,6 +234,9 @@ def _live_judge(
     seconds = perf_counter() - start
     if bench.kind == "rubric":
         return _show_points(bench, judge, judged, path, seconds, as_json=as_json)
+    if bench.kind == "faithful":
+        known = [bool(labels[one.id]) for one in judged]
+        return _show_detection(bench, judge, judged, known, path, seconds, as_json=as_json)
     result = live_result(bench.name, judge.name, items, judged)
     if as_json:
         spent = session.spent_record(judge, seconds)
@@ -244,6 +248,41 @@ def _live_judge(
             print_details(result, has_file=True)
         else:
             say("no item has a verdict, so nothing is known about accuracy", style="yellow")
+        say(session.spent_text(judge, seconds))
+        _print_file(path)
+    return check_outside(judged)
+
+
+def _show_detection(
+    bench: Benchmark,
+    judge: OpenJudge,
+    judged: list[Judged],
+    faithful: list[bool],
+    path: Path,
+    seconds: float,
+    *,
+    as_json: bool,
+) -> int:
+    """How well the judge's values tell faithful answers from others."""
+    from burnish.bench.detection import detection
+    from burnish.cli import judge_session as session
+
+    # A judge that lists claims flags an answer where any fails; a rating below the middle does.
+    threshold = float(getattr(judge.scorer, "flags_below", 0.5))
+    found = detection([one.values[0] for one in judged], faithful, threshold=threshold)
+    if as_json:
+        figures = {k: v._asdict() if isinstance(v, tuple) else v for k, v in found._asdict().items()}
+        spent = session.spent_record(judge, seconds)
+        emit_json({"bench": bench.name, **figures, "spent": spent, "file": str(path)})
+    else:
+        say(f"decided   {found.decided} of {found.items} answers")
+        for name, one in (
+            ("balanced", found.balanced),
+            ("flagged", found.caught),
+            ("passed", found.passed),
+            ("of all", found.all),
+        ):
+            say(f"{name:9} {'-' if one is None else one}")
         say(session.spent_text(judge, seconds))
         _print_file(path)
     return check_outside(judged)

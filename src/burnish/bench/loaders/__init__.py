@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from burnish.bench.items import Item
+from burnish.bench.loaders.faithfulness import (
+    load_faithbench,
+    load_halueval,
+    load_rgb,
+    load_wice,
+)
 from burnish.bench.loaders.lists import load_ppe, load_rewardbench2, load_rmbench
 from burnish.bench.loaders.pairs import (
     load_alpaca_pairs,
@@ -44,7 +50,8 @@ class Benchmark(NamedTuple):
     title: str
     kind: str
     """choice: which response is best; rubric or instructions: how good is one response; steps:
-    which step of a solution is the first wrong one."""
+    which step of a solution is the first wrong one; faithful: does one response keep to its
+    documents."""
     about: str
     load: Callable[[Path], list[Item]]
 
@@ -70,6 +77,10 @@ BENCHMARKS = {
         ),
         Benchmark("mr_gsm8k", "MR-GSM8K", "steps", "wrong solutions of GSM8K", load_mr_gsm8k),
         Benchmark("processbench", "ProcessBench", "steps", "mathematics", load_processbench),
+        Benchmark("faithbench", "FaithBench", "faithful", "summaries of news", load_faithbench),
+        Benchmark("wice", "WiCE", "faithful", "claims and the pages they cite", load_wice),
+        Benchmark("halueval", "HaluEval", "faithful", "ChatGPT, no documents", load_halueval),
+        Benchmark("rgb", "RGB", "faithful", "right and wrong answers to snippets", load_rgb),
         Benchmark("ifeval", "IFEval", "instructions", "checkable instructions", load_ifeval),
     )
 }
@@ -114,6 +125,8 @@ __all__ = [
     "load",
     "load_alpaca_pairs",
     "load_bigbench_mistake",
+    "load_faithbench",
+    "load_halueval",
     "load_healthbench",
     "load_healthbench_marks",
     "load_ifeval",
@@ -125,6 +138,8 @@ __all__ = [
     "load_ppe",
     "load_processbench",
     "load_rewardbench2",
+    "load_rgb",
     "load_rmbench",
+    "load_wice",
     "rubric_score",
 ]

@@ -134,6 +134,11 @@ class MarchJudge:
         self.needs = frozenset({chosen.documents})
 
     @property
+    def flags_below(self) -> float:
+        """The value under which an answer has a claim that fails."""
+        return 1.0 if self.options.value == "share" else 0.0
+
+    @property
     def inputs(self) -> frozenset[str]:
         """Columns that belong to the question and are no labels: `burnish judge` shows them."""
         return frozenset({self.options.documents, self.options.query})
