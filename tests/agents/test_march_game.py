@@ -125,7 +125,8 @@ def test_solver_only_is_the_same_solver_without_checkers():
 def test_no_claim_asks_no_checker_and_trains_none():
     model = Model(claims="I see none.")
     roles = by_role(played(model))
-    assert set(roles) == {"solver"} and len(model.calls) == 2
+    assert set(roles) == {"solver"}
+    assert len(model.calls) == 2
     assert roles["solver"][0].info["rewards"]["no_claims"] == 1.0
     assert roles["solver"][0].info["rewards"]["march"] == 0.0
     floored = by_role(played(Model(claims="I see none."), short_penalty=-0.5))
@@ -143,7 +144,8 @@ def test_the_probe_without_documents_names_what_the_model_knows_by_heart():
     roles = by_role(played(model, ablation=1.0))
     assert roles["solver"][0].info["rewards"]["by_heart"] == 1.0
     assert [c["by_heart"] for c in roles["solver"][0].info["march"]["claims"]] == [True] * 3
-    assert "(none)" in model.prompts[-1] and DOCUMENTS[0] not in model.prompts[-1]
+    assert "(none)" in model.prompts[-1]
+    assert DOCUMENTS[0] not in model.prompts[-1]
 
 
 def test_a_question_that_states_its_answer_is_left_out():
@@ -219,7 +221,7 @@ def test_hostile_documents_stay_one_line_of_data(hostile):
 def test_a_task_without_documents_or_query_is_refused(fields):
     from burnish.errors import UserError
 
-    with pytest.raises(UserError, match="expected a (list of texts|text)"):
+    with pytest.raises(UserError, match=r"expected a (list of texts|text)"):
         played(Model(), task=a_task(**fields))
 
 

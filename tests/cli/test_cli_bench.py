@@ -481,3 +481,47 @@ def test_solutions_to_train_on_are_written(typed: Type, tmp_path: Path) -> None:
     done = typed("bench", "alpaca_pairs", "--data", path, "--solutions", out)
     assert done.code == 2
     assert "has no labels of steps" in done.err
+
+
+def claims_of(prompt: str) -> str:
+    """A model that plays MARCH's roles: it claims 9 bridges and reads 14."""
+    if prompt.startswith("List what"):
+        return "- Question: How many bridges? [Answer: 9]"
+    return "1. Evidence: 14 bridges [Answer: 14]"
+
+
+def test_a_faithfulness_benchmark_reports_balanced_accuracy(typed: Type, tmp_path: Path) -> None:
+    marks = {"True": "[]", "False": '[{"label": ["Unwanted"]}]'}
+    rows = [
+        {"source": "14 bridges.", "summary": f"9 bridges, {n}.", "annotations": marks[str(n == 0)],
+         "batch": 1, "sample_id": n, "metadata": "{}"}
+        for n in range(2)
+    ]  # fmt: skip
+    file = tmp_path / "faith.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with JudgeServer(claims_of) as server:
+        words = ("bench", "faithbench", "--data", file, "--with", "march", "--model", server.model)
+        done = typed(*words, "--out", tmp_path / "out.jsonl", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["decided"], found["balanced"]["value"]) == (2, 0.5)
+    assert (found["caught"]["value"], found["passed"]["value"]) == (1.0, 0.0)
+
+
+def test_march_judges_documents_and_answers_of_a_file(typed: Type, tmp_path: Path) -> None:
+    row = {
+        "prompt": "About Arlen?",
+        "documents": ["14 bridges."],
+        "response": "9 bridges.",
+        "note": "SECRET",
+    }
+    file = tmp_path / "rag.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    with JudgeServer(claims_of) as server:
+        words = ("judge", file, "--with", "march", "--model", server.model)
+        done = typed(*words, "--temperature", "0.6")
+    assert done.code == 0, done.err
+    assert "0 of 1 claims hold" in done.out
+    assert "fails: How many bridges?" in done.out
+    assert len(server.prompts) == 1 + 3  # documents needed no --show
+    assert not any("SECRET" in prompt or "9 bridges" in prompt for prompt in server.prompts[1:])

@@ -48,11 +48,13 @@ def test_both_roles_are_trained_in_their_own_groups(tmp_path):
         groups.setdefault(sample.trajectory.group, []).append(sample)
     solvers = [name for name in groups if name.endswith(".solver")]
     checkers = [name for name in groups if ".checker." in name]
-    assert len(solvers) == 3 * 2 and len(checkers) == 3 * 2 * 4
+    assert len(solvers) == 3 * 2
+    assert len(checkers) == 3 * 2 * 4
     assert {len(groups[name]) for name in solvers} == {4}
     assert {len(groups[name]) for name in checkers} == {3}
     trace = groups[solvers[0]][0].trajectory.info["march"]
-    assert len(trace["claims"]) == 3 and trace["documents"] == "documents"
+    assert len(trace["claims"]) == 3
+    assert trace["documents"] == "documents"
     steps = [e.metrics for e in events if isinstance(e, StepDone)]
     assert sum(metrics["optimiser/updates"] for metrics in steps) >= 2
     assert steps[0]["reward/claims/mean"] == 3.0  # of the Solvers: Checkers have none

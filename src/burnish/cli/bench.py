@@ -271,7 +271,9 @@ def _show_detection(
     threshold = float(getattr(judge.scorer, "flags_below", 0.5))
     found = detection([one.values[0] for one in judged], faithful, threshold=threshold)
     if as_json:
-        figures = {k: v._asdict() if isinstance(v, tuple) else v for k, v in found._asdict().items()}
+        figures = {
+            k: v._asdict() if isinstance(v, tuple) else v for k, v in found._asdict().items()
+        }
         spent = session.spent_record(judge, seconds)
         emit_json({"bench": bench.name, **figures, "spent": spent, "file": str(path)})
     else:

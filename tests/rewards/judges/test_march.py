@@ -12,19 +12,21 @@ from burnish.policy.gae import terminal_rewards
 from burnish.rewards.judges.march import (
     Claim,
     answers_match,
-    checker_messages,
     checker_rewards,
     fact_reward,
     is_refusal,
-    kept_claims,
     parse_checks,
     parse_claims,
-    passages,
-    proposer_messages,
-    reward_of_votes,
-    solver_messages,
     split_docs_and_query,
     split_thinking,
+)
+from burnish.rewards.judges.march.claims import reward_of_votes
+from burnish.rewards.judges.march.roles import (
+    checker_messages,
+    kept_claims,
+    passages,
+    proposer_messages,
+    solver_messages,
 )
 
 
@@ -114,7 +116,7 @@ def test_the_solvers_own_prompt_is_split_again():
     "prompt", ["", "How many towers?", "Passages:\n\nQuestion: who?", "Passages:\na"]
 )
 def test_a_prompt_without_documents_or_question_is_refused(prompt):
-    with pytest.raises(ArgumentError, match="prompt: got no (documents|question)"):
+    with pytest.raises(ArgumentError, match=r"prompt: got no (documents|question)"):
         split_docs_and_query(prompt)
 
 
@@ -165,8 +167,10 @@ def test_the_other_matchers():
 
 
 def test_refusals_are_no_claims():
-    assert is_refusal("Cannot answer.") and is_refusal("not mentioned")
-    assert not is_refusal("0") and not is_refusal("Unknown Pleasures")
+    assert is_refusal("Cannot answer.")
+    assert is_refusal("not mentioned")
+    assert not is_refusal("0")
+    assert not is_refusal("Unknown Pleasures")
     kept = kept_claims(
         [Claim("How many?", "3"), Claim("Who?", "Cannot answer"), Claim("Is it 7?", "7")]
     )
@@ -286,7 +290,8 @@ def test_a_reward_on_padding_would_be_lost_and_is_put_on_the_last_trained_token(
     assert placed.tolist() == [[0, -1, 0, 0], [0, 0, 0, -1], [0, 0, -1, 0]]
     values = [[0.0] * 4] * 3
     lost = gae([[0, 0, 0, -1.0]] * 3, values, mask, gamma=1.0, lam=1.0).advantages
-    assert lost[0].abs().sum() == 0 and lost[1].abs().sum() > 0
+    assert lost[0].abs().sum() == 0
+    assert lost[1].abs().sum() > 0
     kept = gae(placed, values, mask, gamma=1.0, lam=1.0).advantages
     assert all(row.abs().sum() > 0 for row in kept)
 

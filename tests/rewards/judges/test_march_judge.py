@@ -54,7 +54,9 @@ def test_the_share_of_claims_that_hold_with_those_that_fail_as_evidence():
     assert reward.value == pytest.approx(2 / 3)
     assert [v.value for v in reward.verdicts] == [1.0, 0.0, 1.0]
     failed = [e.observation for e in reward.evidence if e.observation.startswith("fails:")]
-    assert len(failed) == 1 and "How many parks?" in failed[0] and "vote -3" in failed[0]
+    assert len(failed) == 1
+    assert "How many parks?" in failed[0]
+    assert "vote -3" in failed[0]
     assert len(script.seen) == 1 + 3
     assert "hm" not in script.seen[0]  # thoughts are no claims
     assert not any("castle" in text for text in script.seen[1:])
@@ -104,7 +106,7 @@ def test_a_checker_that_cannot_be_read_has_no_vote_and_failures_have_a_status():
 def test_it_is_a_judge_by_name_and_a_reward_by_kind():
     model = JudgeModel(ScriptedLM(Script()), sampling=WARM)
     assert isinstance(build_judge("march", model, {"claims": "numbers"}), MarchJudge)
-    with pytest.raises(UserError, match="no option 'checker'.*Did you mean 'checkers'"):
+    with pytest.raises(UserError, match=r"no option 'checker'.*Did you mean 'checkers'"):
         build_judge("march", model, {"checker": 3})
     table = {"kind": "march", "model": "http://127.0.0.1:9/v1#m", "options": {"value": "ztr"}}
     scorer = build(msgspec.convert(table, RewardConfig))

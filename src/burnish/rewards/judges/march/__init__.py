@@ -12,8 +12,6 @@ from burnish.rewards.judges.march.claims import (
     checker_rewards,
     fact_reward,
     is_refusal,
-    reward_of_votes,
-    states_its_answer,
 )
 from burnish.rewards.judges.march.judge import MarchJudge, MarchOptions, build
 from burnish.rewards.judges.march.parsing import (
@@ -25,13 +23,6 @@ from burnish.rewards.judges.march.parsing import (
     split_docs_and_query,
     split_thinking,
 )
-from burnish.rewards.judges.march.roles import (
-    checker_messages,
-    kept_claims,
-    passages,
-    proposer_messages,
-    solver_messages,
-)
 
 __all__ = [
     "Claim",
@@ -42,18 +33,11 @@ __all__ = [
     "Thinking",
     "answers_match",
     "build",
-    "checker_messages",
     "checker_rewards",
     "fact_reward",
     "is_refusal",
-    "kept_claims",
     "parse_checks",
     "parse_claims",
-    "passages",
-    "proposer_messages",
-    "reward_of_votes",
-    "solver_messages",
     "split_docs_and_query",
     "split_thinking",
-    "states_its_answer",
 ]
