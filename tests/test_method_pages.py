@@ -22,6 +22,7 @@ from burnish.policy import components
 from burnish.rewards.checks.pair_scores import GenRMConfig
 from burnish.rewards.config import VersusConfig
 from burnish.rewards.judges.genrm import GenRMOptions
+from burnish.rewards.judges.march import MarchOptions
 from burnish.rewards.judges.openrs.judge import OpenRSOptions
 from burnish.rewards.judges.proxy_rubric import ProxyModelConfig, ProxyRubricConfig
 from burnish.rewards.judges.rubric.scorer import RubricOptions
@@ -70,6 +71,7 @@ SETTINGS = {
     "dir": (DirTerm,),
     "proxy_grm": (ProxyRubricConfig, ProxyModelConfig),
     "distil": (DistilTrain,),
+    "march": (MarchOptions,),
     "ssp": (SelfPlay, Rules, components.SumThenNormalise),
     "ppo": (
         components.GeneralisedAdvantage,

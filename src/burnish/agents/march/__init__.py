@@ -7,7 +7,7 @@
 The parsers, matchers and votes are those of the judge, `burnish.rewards.judges.march`.
 """
 
-from burnish.agents.march.game import Claimed, Trace, play
+from burnish.agents.march.game import Claimed, Rules, Trace, play
 from burnish.policy.gae import gae
 from burnish.rewards.judges.march import (
     answers_match,
@@ -21,6 +21,7 @@ from burnish.rewards.judges.march import (
 
 __all__ = [
     "Claimed",
+    "Rules",
     "Trace",
     "answers_match",
     "checker_rewards",

@@ -23,13 +23,14 @@ the questions without documents and counts the claims that the model states by h
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from msgspec import Struct, to_builtins
 
 from burnish.arguments import as_flag, as_number, as_whole, as_word
-from burnish.errors import RolloutError
+from burnish.errors import RolloutError, UserError, did_you_mean
 from burnish.lm.base import TooLong
 from burnish.records import Message, Task
 from burnish.rewards.judges.march.claims import (
@@ -95,106 +96,125 @@ class Trace(Struct, frozen=True, kw_only=True):
     """The task field that holds them."""
 
 
-async def play(
-    task: Task,
-    players: Players,
-    seed: int,
-    *,
-    checkers: int = 3,
-    mode: Mode = "ztr",
-    matcher: Matcher | Callable[[str, str], bool] = "strict",
-    right: float = 0.0,
-    wrong: float = -1.0,
-    min_claims: int = 3,
-    most_claims: int = 10,
-    short_penalty: float = 0.0,
-    checker_reward: CheckerReward = "shared",
-    train: Literal["one", "all"] | None = None,
-    use_checker: bool = True,
-    sighted: bool = False,
-    ablation: float = 0.0,
-    proposer: Proposer | None = None,
-    claims: str = "numbers",
-    documents: str = "documents",
-    query: str = "query",
-) -> None:
+@dataclass(frozen=True)
+class Rules:
+    """How a game is played: the options of `play`."""
+
+    checkers: int = 3
+    """K; 0 is the Solver alone, for evaluation."""
+    mode: Mode = "ztr"
+    """ztr: -1 where any claim fails, else 0; err: minus the share; count: minus a tenth of each."""
+    matcher: Matcher | Callable[[str, str], bool] = "strict"
+    right: float = 0.0
+    wrong: float = -1.0
+    min_claims: int = 3
+    most_claims: int = 10
+    short_penalty: float = 0.0
+    """Added to the reward of an answer with fewer than `min_claims`."""
+    checker_reward: CheckerReward = "shared"
+    """shared: the Solver's reward; consensus: each Checker's agreement with the majority."""
+    train: Literal["one", "all"] | None = None
+    """Which Checkers are trained: one, drawn by the seed, or all. One where the reward is shared."""
+    use_checker: bool = True
+    """False trains the Solver alone, on the same rewards."""
+    sighted: bool = False
+    """Show Checkers the answer: the control that the method rests on not doing."""
+    ablation: float = 0.0
+    """Share of games in which the questions are also asked without documents."""
+    proposer: Proposer | None = None
+    claims: str = "numbers"
+    """numbers, or facts."""
+    documents: str = "documents"
+    query: str = "query"
+    """Task fields; the prompt is the question where there is no such field."""
+
+    def __post_init__(self) -> None:
+        as_whole("checkers", self.checkers, low=0, high=1000)
+        as_whole("most_claims", self.most_claims, low=1)
+        as_word("checker_reward", self.checker_reward, ("shared", "consensus"))
+        as_word("train", self.trained, ("one", "all"))
+        as_flag("use_checker", self.use_checker)
+        as_flag("sighted", self.sighted)
+        as_number("ablation", self.ablation, low=0, high=1)
+        wording_of(self.claims)
+
+    @property
+    def trained(self) -> str:
+        return self.train or ("one" if self.checker_reward == "shared" else "all")
+
+    @property
+    def words(self) -> Wording:
+        return wording_of(self.claims)
+
+
+def rules_of(options: Mapping[str, Any]) -> Rules:
+    """The rules with these options; an unknown one is refused by name."""
+    known = [field.name for field in fields(Rules)]
+    for name in options:
+        if name not in known:
+            raise UserError(
+                f"rollout.options: march has no option '{name}'; expected {', '.join(known)}."
+                f"{did_you_mean(name, known)}"
+            )
+    return Rules(**options)
+
+
+async def play(task: Task, players: Players, seed: int, **options: Any) -> None:
     """Play one game; what it gave stands in the `info` of each session that is trained.
 
-    `checkers` is K; 0 is the Solver alone, for evaluation. `use_checker=False` trains the Solver
-    alone on the same rewards. `train`: one of the K Checkers, drawn by the seed, or all; one where
-    they share the Solver's reward, all where they are paid by consensus. `sighted` shows Checkers the
-    answer: the control that the method rests on not doing. `ablation` is the share of games in which
-    the questions are also asked without documents.
+    `options` are those of `Rules`.
     """
-    count = as_whole("checkers", checkers, low=0, high=1000)
-    as_word("checker_reward", checker_reward, ("shared", "consensus"))
-    trained = train or ("one" if checker_reward == "shared" else "all")
-    as_word("train", trained, ("one", "all"))
-    as_flag("use_checker", use_checker), as_flag("sighted", sighted)
-    share = as_number("ablation", ablation, low=0, high=1)
-    words = wording_of(claims)
-    texts, asked = documents_of(task, documents), query_of(task, query)
-
+    rules = rules_of(options)
+    texts, asked = documents_of(task, rules.documents), query_of(task, rules.query)
     solver = players.session(task.messages, role=SOLVER)
     answer = split_thinking((await players.generate(solver)).text).answer
-    if not count:
+    if not rules.checkers:
         return
-    found = await _claims(task, players, proposer, words, asked, answer, min_claims, most_claims)
+    found = await _claims(task, players, rules, asked, answer)
     questions = [claim.question for claim in found.claims]
-    told: tuple[Message, ...] = ()
     samples: list[Session] = []
     by_heart: list[bool | None] = [None] * len(questions)
     if questions:
-        told = (
-            sighted_messages(texts, questions, answer, words)
-            if sighted
-            else checker_messages(texts, questions, words)
-        )
-        samples = await _checked(players, told, count)
-        if random.Random(derive(seed, "ablation")).random() < share:
-            by_heart = await _ablated(players, found.claims, matcher, words)
+        told = checker_messages(texts, questions, rules.words)
+        if rules.sighted:
+            told = sighted_messages(texts, questions, answer, rules.words)
+        samples = await _checked(players, told, rules.checkers)
+        if random.Random(derive(seed, "ablation")).random() < rules.ablation:
+            by_heart = await _ablated(players, found.claims, rules)
     checks = [parse_checks(split_thinking(one.text).answer, len(questions)) for one in samples]
     counted = fact_reward(
         found.claims,
         checks,
-        mode=mode,
-        matcher=matcher,
-        right=right,
-        wrong=wrong,
-        min_claims=min_claims,
-        short_penalty=short_penalty,
+        mode=rules.mode,
+        matcher=rules.matcher,
+        right=rules.right,
+        wrong=rules.wrong,
+        min_claims=rules.min_claims,
+        short_penalty=rules.short_penalty,
     )
-    trace = _trace(asked, answer, found, checks, counted, by_heart, documents)
+    trace = _trace(asked, answer, found, checks, counted, by_heart, rules.documents)
     solver.info |= {"rewards": _figures(found, counted, by_heart), KEY: trace(SOLVER, -1)}
-    if not samples or not use_checker:
+    if not samples or not rules.use_checker:
         return
-    paid = checker_rewards(counted.agreement) if checker_reward == "consensus" else None
-    places = list(range(count))
-    if trained == "one":
+    is_shared = rules.checker_reward == "shared"
+    paid = [counted.reward] * len(samples) if is_shared else checker_rewards(counted.agreement)
+    places = list(range(len(samples)))
+    if rules.trained == "one":
         places = [random.Random(derive(seed, CHECKER)).choice(places)]
     for place in places:
-        value = counted.reward if paid is None else paid[place]
-        samples[place].info |= {"rewards": {KEY: value}, KEY: trace(CHECKER, place)}
+        samples[place].info |= {"rewards": {KEY: paid[place]}, KEY: trace(CHECKER, place)}
         players.sessions.append(samples[place])
 
 
-async def _claims(
-    task: Task,
-    players: Players,
-    proposer: Proposer | None,
-    words: Wording,
-    query: str,
-    answer: str,
-    least: int,
-    most: int,
-) -> Kept:
+async def _claims(task: Task, players: Players, rules: Rules, query: str, answer: str) -> Kept:
     """The claims that can be checked: by a function, or by the model in a role that is not trained."""
     if not answer.strip():
         return Kept([], 0, 0)
-    if proposer is not None:
-        return kept_claims([Claim(*one) for one in proposer(answer, task)], most)
-    least = max(1, min(least, most))
-    messages = proposer_messages(query, answer, words, least=least, most=most)
+    most = rules.most_claims
+    if rules.proposer is not None:
+        return kept_claims([Claim(*one) for one in rules.proposer(answer, task)], most)
+    least = max(1, min(rules.min_claims, most))
+    messages = proposer_messages(query, answer, rules.words, least=least, most=most)
     session = players.session(messages, role=PROPOSER, lm=players.lm)
     try:
         said = (await players.generate(session)).text
@@ -213,18 +233,13 @@ async def _checked(players: Players, messages: Sequence[Message], count: int) ->
         raise RolloutError(f"the checkers' prompt is too long: {error.what}") from error
 
 
-async def _ablated(
-    players: Players,
-    claims: Sequence[Claim],
-    matcher: Matcher | Callable[[str, str], bool],
-    words: Wording,
-) -> list[bool | None]:
+async def _ablated(players: Players, claims: Sequence[Claim], rules: Rules) -> list[bool | None]:
     """Which claims the model also states without the documents: they may come from its prior."""
-    messages = checker_messages((), [claim.question for claim in claims], words)
+    messages = checker_messages((), [claim.question for claim in claims], rules.words)
     session = players.session(messages, role="ablation", lm=players.lm)
     said = parse_checks(split_thinking((await players.generate(session)).text).answer, len(claims))
     return [
-        number in said and answers_match(claim.answer, said[number], matcher)
+        number in said and answers_match(claim.answer, said[number], rules.matcher)
         for number, claim in enumerate(claims, start=1)
     ]
 
