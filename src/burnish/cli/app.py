@@ -115,11 +115,12 @@ COMMANDS = (
     ),
     TyperGroup(
         name="skill",
-        help="Judging skills: folders or zips that say how a family of tasks is judged.",
+        help="Skills: folders or zips that say how a family of tasks is done or judged. [bold]skill distill[/] makes one from trajectories.",
         no_args_is_help=True,
         rich_markup_mode="rich",
         commands=[
             LazyCommand("validate", "skill:validate", "List everything that is wrong with a skill, one line each."),
+            LazyCommand("distill", "skill_distill:distill", "Distil trajectories into a skill: patches, a merge with support, checks, a diff."),
             LazyCommand("show", "skill:show", "Show a skill as a judge would see it: procedure, resources, who may see what, hash."),
         ],
     ),

@@ -46,6 +46,7 @@ from burnish.agents.trace2skill.sizes import split_long
 from burnish.agents.trace2skill.skill_files import front_text, listed, skill_problems
 from burnish.agents.trace2skill.traces import Pool, Trace
 from burnish.concurrency import gather
+from burnish.errors import ModelError
 from burnish.rewards.judges.skill_rm.package import MANUAL
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -223,6 +224,7 @@ class _Work:
             made = await self.roles.merge(group, self.files, level)
             self.progress("merge", level, 0)
             if isinstance(made, Refused):
+                _stop_if_outside([made], "merge")
                 self.found.refused.append((f"merge at level {level}", made.reason, made.raw))
                 return None
             return made
@@ -351,7 +353,21 @@ class _Work:
             self.progress(stage, done, len(calls))
             return result
 
-        return await gather([partial(one, call) for call in calls], limit=self.settings.concurrency)
+        found = await gather(
+            [partial(one, call) for call in calls], limit=self.settings.concurrency
+        )
+        _stop_if_outside(found, stage)
+        return found
+
+
+def _stop_if_outside(found: Sequence[Any], stage: str) -> None:
+    """A skill must not depend on which calls a server happened to drop."""
+    lost = [one for one in found if isinstance(one, Refused) and one.is_outside]
+    if lost:
+        raise ModelError(
+            f"{len(lost)} of {len(found)} calls ({stage}) failed outside: {lost[0].reason}. Run it "
+            "again with the same journal: what was answered is not asked twice"
+        )
 
 
 def _text(edit: Edit, files: Mapping[str, str]) -> str:

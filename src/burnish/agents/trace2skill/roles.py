@@ -38,6 +38,7 @@ from burnish.rewards.judges.prompting import (
     wording,
 )
 from burnish.rewards.judges.skill_rm.package import MANUAL
+from burnish.seeds import derive
 
 PROMPTS = Path(__file__).parent / "prompts"
 MOST_LESSONS = 3
@@ -60,6 +61,8 @@ class Refused(NamedTuple):
 
     reason: str
     raw: str = ""
+    is_outside: bool = False
+    """True where a server failed, not the model: the same call may succeed next time."""
 
 
 class Roles(Protocol):
@@ -206,12 +209,15 @@ class LMRoles:
         mark = mark_for(*blanks.values())
         # The wording of a format is ours and has braces of its own; other blanks are data.
         text = fill(wording(kind, PROMPTS), {**blanks, "mark": mark})
-        reply = await self.model.ask(Question(kind, as_user(text), about), read)
+        # Equal words about other trajectories are another draw: support must be independent.
+        vote = derive(kind, *about) % 2**31
+        reply = await self.model.ask(Question(kind, as_user(text), about, vote), read)
         if reply.verdict is not None:
             return reply.verdict
         raw = reply.replies[-1].text if reply.replies else ""
         if reply.status is not Status.PARSE_ERROR:
-            return Refused(f"{reply.status}: {reply.reason}")
+            is_outside = reply.status in (Status.INFRA_ERROR, Status.TIMEOUT)
+            return Refused(f"{reply.status}: {reply.reason}", is_outside=is_outside)
         return Refused(f"not readable: {reply.reason}", raw)
 
 

@@ -185,19 +185,18 @@ def write_skill(files: Mapping[str, str], folder: Path) -> None:
     """Write a skill's folder whole: it is made beside and then put in place."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    old = staged.with_name(f"{staged.name}-old")
     try:
         _write(files, staged)
         staged.chmod(0o755)
         if folder.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
             os.replace(folder, old)
-            os.replace(staged, folder)
-            shutil.rmtree(old)
-        else:
-            os.replace(staged, folder)
+        os.replace(staged, folder)
     except OSError as error:
-        shutil.rmtree(staged, ignore_errors=True)
         raise StoreError(f"{folder}: cannot be written ({error})") from error
+    finally:
+        for left in (staged, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _write(files: Mapping[str, str], folder: Path) -> None:

@@ -1,0 +1,306 @@
+"""`burnish skill distill`: a better skill from trajectories, with a diff and a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+import typer
+
+from burnish.cli.console import complain, count, duration, emit_json, err, one_line, say, warn
+from burnish.cli.shared_options import ApiKeyEnv, AsJson
+from burnish.errors import UserError
+
+if TYPE_CHECKING:
+    from burnish.agents.trace2skill import Distilled, Pool, Roles, Settings
+    from burnish.rewards.judges.judge_model import JudgeModel
+
+
+def distill(
+    traces: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TRACES",
+            help="Trajectories as JSON lines, or a run's folder (runs/NAME).",
+            show_default=False,
+        ),
+    ],
+    skill: Annotated[
+        str,
+        typer.Option("--skill", metavar="FOLDER|ZIP|NAME", help="The skill to improve."),
+    ] = "",
+    new: Annotated[
+        str,
+        typer.Option("--new", metavar="NAME", help="Begin with a draft by the model instead."),
+    ] = "",
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FOLDER", help="Where skill, diff, report and journal go."),
+    ] = Path("distilled"),
+    with_: Annotated[
+        str,
+        typer.Option(
+            "--with",
+            metavar="MODEL",
+            help="The model that analyses and writes: smollm2, a folder, http://host:port/v1#model.",
+        ),
+    ] = "",
+    roles: Annotated[
+        str,
+        typer.Option("--roles", metavar="FILE.py:NAME", help="Your own analysts instead."),
+    ] = "",
+    check: Annotated[
+        str,
+        typer.Option(
+            "--check",
+            metavar="FILE.py:NAME",
+            help="(trace, fixed) -> bool: a failure counts only where the analyst's fix passes.",
+        ),
+    ] = "",
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="tau=0.05, order=sequential, ..."),
+    ] = None,
+    pass_at: Annotated[
+        float, typer.Option("--pass-at", help="The score from which on a trajectory has passed.")
+    ] = 1.0,
+    temperature: Annotated[float, typer.Option("--temperature", min=0.0)] = 0.6,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1)] = 4096,
+    prices: Annotated[
+        str,
+        typer.Option("--prices", metavar="IN,OUT", help="Dollars for a million tokens."),
+    ] = "",
+    budget_usd: Annotated[float | None, typer.Option("--budget-usd", min=0.0)] = None,
+    api_key_env: ApiKeyEnv = "",
+    as_json: AsJson = False,
+) -> int:
+    """Distil trajectories into a skill: patches, a merge with support, checks, a diff.
+
+    \b
+      burnish skill distill traces.jsonl --skill skills/xlsx --out new --with http://localhost:8000/v1#m
+      burnish skill distill runs/NAME --new my-skill --out new --with http://localhost:8000/v1#m
+      burnish skill distill traces.jsonl --skill skills/xlsx --out new --roles my_roles.py:make
+    """
+    from burnish.agents.trace2skill import read_traces
+
+    if bool(with_) == bool(roles):
+        raise UserError("give either --with MODEL or --roles FILE.py:NAME.")
+    if bool(skill) == bool(new):
+        raise UserError("give either --skill FOLDER, to improve one, or --new NAME, to begin one.")
+    settings = read_settings(option or ())
+    pool = read_traces(traces, pass_at=pass_at)
+    out.mkdir(parents=True, exist_ok=True)
+    model = None
+    if with_:
+        model = open_author(
+            with_, out / "journal.jsonl", settings, temperature, max_tokens, prices, budget_usd,
+            api_key_env,
+        )  # fmt: skip
+    start = perf_counter()
+    work = partial(_work, pool, settings, skill=skill, new=new, model=model, roles=roles,
+                   check=check, quiet=as_json)  # fmt: skip
+    if not as_json:
+        passed, failed = len(pool.passed), len(pool.failed)
+        say(f"traces    {passed} passed, {failed} failed, {len(pool.left_out)} left out")
+    found = anyio.run(work)
+    cost = spent_of(model, out / "journal.jsonl", perf_counter() - start)
+    return _tell(found, pool, out, with_ or roles, cost, as_json=as_json)
+
+
+def read_settings(words: Any) -> Settings:
+    """The settings that `KEY=VALUE` words describe."""
+    import msgspec
+
+    from burnish.agents.trace2skill import Settings
+
+    table: dict[str, Any] = {}
+    for word in words:
+        key, mark, value = word.partition("=")
+        if not mark:
+            raise UserError(f"--option {word}: expected KEY=VALUE, such as tau=0.05.")
+        try:
+            table[key] = json.loads(value)
+        except ValueError:
+            table[key] = value
+    try:
+        return msgspec.convert(table, Settings)
+    except msgspec.ValidationError as error:
+        known = ", ".join(field.name for field in msgspec.structs.fields(Settings))
+        raise UserError(f"--option: {error}; known are {known}.") from error
+
+
+def open_author(
+    name: str,
+    journal: Path,
+    settings: Settings,
+    temperature: float,
+    max_tokens: int,
+    prices: str,
+    budget_usd: float | None,
+    api_key_env: str,
+) -> JudgeModel:
+    """The model behind every role; what the journal holds is not asked again."""
+    from burnish.bench.open_judge import read_prices
+    from burnish.lm.base import Sampling
+    from burnish.lm.budget import Budget
+    from burnish.lm.jobs import Limits
+    from burnish.lm.named import open_lm
+    from burnish.rewards.judges.judge_model import JudgeModel
+
+    is_server = "://" in name
+    limits = Limits(concurrency=settings.concurrency, deadline_s=900.0, attempt_s=600.0)
+    lm = open_lm(
+        name,
+        api_key_env=api_key_env or None,
+        limits=limits if is_server else None,
+        prices=read_prices(prices),
+    )
+    sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
+    budget = None if budget_usd is None else Budget(usd=budget_usd)
+    return JudgeModel(lm, sampling=sampling, cache=journal, budget=budget)
+
+
+async def _work(
+    pool: Pool,
+    settings: Settings,
+    *,
+    skill: str,
+    new: str,
+    model: JudgeModel | None,
+    roles: str,
+    check: str,
+    quiet: bool,
+) -> Distilled:
+    """Open the skill and the roles, then distil."""
+    from burnish.agents.trace2skill import LMRoles, distil, read_skill
+    from burnish.source import find_function
+
+    players: Roles
+    if model is None:
+        players = find_function(roles, "roles", Path())()
+    else:
+        judge = _checker(find_function(check, "check", Path())) if check else None
+        players = LMRoles(model, check=judge)
+    files = read_skill(skill) if skill else await _draft(players, pool, new)
+    progress = _Progress(quiet=quiet)
+    try:
+        return await distil(pool, files, players, settings, progress=progress)
+    finally:
+        progress.close()
+
+
+def _checker(function: Any) -> Any:
+    """The user's check as a coroutine function."""
+    import inspect
+
+    async def checked(trace: Any, fixed: str) -> bool | None:
+        found = function(trace, fixed)
+        value = await found if inspect.isawaitable(found) else found
+        if value is not None and not isinstance(value, bool):
+            raise UserError(f"--check returned {value!r:.60}; expected True, False or None.")
+        return value
+
+    return checked
+
+
+async def _draft(players: Any, pool: Pool, name: str) -> Mapping[str, str]:
+    """The first version of a new skill, from a few of its tasks."""
+    from burnish.agents.trace2skill import Refused
+    from burnish.rewards.judges.skill_rm.package import MANUAL
+
+    if not hasattr(players, "draft"):
+        raise UserError("--new needs roles that can draft; give --skill FOLDER instead.")
+    tasks = list(dict.fromkeys(one.instruction for one in pool.all))[:8]
+    text = await players.draft(
+        tasks, name, f"Guide for tasks such as: {tasks[0][:200]}" if tasks else name
+    )
+    if isinstance(text, Refused):
+        raise UserError(f"no draft of '{name}': {text.reason}.")
+    return {MANUAL: text}
+
+
+class _Progress:
+    """One line a stage on a terminal; every tenth part of it in a log."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+        self.status = err.status("distilling ...") if err.is_terminal and not quiet else None
+        if self.status is not None:
+            self.status.start()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        text = f"{stage} {done}/{total}" if total else f"{stage}, level {done}"
+        if self.status is not None:
+            self.status.update(f"{text} ...")
+        elif not self.quiet and (not total or done == total or done % max(1, total // 10) == 0):
+            err.print(text, soft_wrap=True)
+
+    def close(self) -> None:
+        if self.status is not None:
+            self.status.stop()
+
+
+def spent_of(model: JudgeModel | None, journal: Path, seconds: float) -> dict[str, Any]:
+    """What the calls have cost, earlier processes included, and the time of this one."""
+    from burnish.lm.call_log import read_calls
+
+    found: dict[str, Any] = {"seconds": round(seconds, 3)}
+    if model is None:
+        return found
+    calls = read_calls(journal) if journal.is_file() else []
+    done = [one for call in calls for one in call.completions]
+    found |= {"calls": len(calls), "calls_now": model.spent.calls, "cached": model.spent.cached}
+    found["prompt_tokens"] = sum(one.prompt_tokens for one in done)
+    found["completion_tokens"] = sum(one.completion_tokens for one in done)
+    usd = sum(one.cost_usd for one in done)
+    return found | ({"usd": round(usd, 6)} if usd else {})
+
+
+def _tell(
+    found: Distilled, pool: Pool, out: Path, model: str, cost: Mapping[str, Any], *, as_json: bool
+) -> int:
+    """Write skill, diff and reports; say what came of it."""
+    from burnish.agents.trace2skill import markdown, report_of, write_skill
+    from burnish.agents.trace2skill.distil import NOTHING, REJECTED
+    from burnish.agents.trace2skill.skill_files import skill_name
+    from burnish.view.skill_page import skill_page
+
+    name = skill_name(found.before)
+    report = report_of(found, pool, skill=name, model=model, cost=cost)
+    write_skill(found.files, out / name)
+    if found.candidate is not None:
+        write_skill(found.candidate, out / "rejected" / name)
+    texts = {
+        "skill.diff": found.diff,
+        "report.json": json.dumps(report, ensure_ascii=False, indent=1) + "\n",
+        "report.md": markdown(report),
+        "report.html": skill_page(report),
+    }
+    for file, text in texts.items():
+        (out / file).write_text(text, encoding="utf-8")
+    for line in found.warnings:
+        warn(line)
+    if as_json:
+        emit_json(report | {"out": str(out)})
+    else:
+        kept = len(found.edits) if found.status != NOTHING else 0
+        words = {
+            NOTHING: "unchanged: nothing to learn",
+            REJECTED: "unchanged: rejected by its checks",
+        }
+        say(f"skill     {name}: {words.get(found.status, f'{kept} edits')}", "bold")
+        say(f"edits     {kept} made, {len(found.dropped)} left out; see {out / 'report.html'}")
+        tokens = cost.get("prompt_tokens", 0) + cost.get("completion_tokens", 0)
+        money = f", ${cost['usd']:.4f}" if cost.get("usd") else ""
+        calls = f"{cost.get('calls', 0)} calls, {count(tokens)} tokens{money}, "
+        say(f"spent     {calls if 'calls' in cost else ''}{duration(cost['seconds'])}")
+        say(f"written   {out / name}")
+    if found.status == REJECTED:
+        complain("\n".join(one_line(line) for line in found.problems))
+        return 3
+    return 0
