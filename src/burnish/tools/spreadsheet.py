@@ -491,10 +491,26 @@ def recalculate(
             said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
             raise SpreadsheetError(f"{source}: {chosen} could not recalculate it ({said})")
         target = source if out is None else as_path("out", out)
-        staged = target.with_name(f".{target.name}.new")
-        shutil.copyfile(files[0], staged)
-        os.replace(staged, target)
+        if chosen == "formulas":
+            _with_results(source, files[0]).save(target)
+        else:
+            staged = target.with_name(f".{target.name}.new")
+            shutil.copyfile(files[0], staged)
+            os.replace(staged, target)
     return chosen
+
+
+def _with_results(source: Path, computed: Path) -> Spreadsheet:
+    """The workbook with results in place of its formulas; `formulas` writes names in capitals."""
+    book, results = Spreadsheet(source), open_workbook(computed, values=True)
+    pages = {sheet.title.casefold(): sheet for sheet in results.worksheets}
+    for sheet in book.book.worksheets:
+        page = pages.get(sheet.title.casefold())
+        for row in sheet.iter_rows() if page is not None else ():
+            for cell in row:
+                if isinstance(cell.value, str) and cell.value.startswith("="):
+                    cell.value = page[cell.coordinate].value
+    return book
 
 
 def _office() -> str:

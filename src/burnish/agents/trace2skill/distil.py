@@ -306,7 +306,12 @@ class _Work:
         return self.found
 
     def _fitted(self, state: Mapping[str, str]) -> dict[str, str]:
-        return listed(split_long(state), judge=self.settings.judge)
+        """Within the limits of size; a file that was changed ends with a line feed."""
+        whole = {
+            path: text if text == self.files.get(path) else text.rstrip("\n") + "\n"
+            for path, text in state.items()
+        }
+        return listed(split_long(whole), judge=self.settings.judge)
 
     def _problems(self, candidate: Mapping[str, str], inherited: set[str]) -> list[str]:
         found = [line for line in skill_problems(candidate) if line not in inherited]

@@ -334,6 +334,16 @@ def contradictions(edits: Sequence[Edit]) -> Sifted:
     )
 
 
+def is_forbidding(text: str) -> bool:
+    """Whether a rule begins by forbidding: never, do not, avoid.
+
+    >>> is_forbidding("- Do not sort."), is_forbidding("- Write values, not formulas.")
+    (True, False)
+    """
+    words = plain_words(text.replace("'", "").replace("\u2019", "")).split()
+    return bool(_NEGATIVE & set(words[:3]))
+
+
 def _rules(edit: Edit) -> Iterable[tuple[frozenset[str], bool]]:
     """The words of each line that is a rule, and whether it forbids."""
     for line in (edit.get("content") or "").split("\n"):

@@ -27,7 +27,7 @@ from burnish.agents.trace2skill.edits import (
     target_of,
     try_edit,
 )
-from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted
+from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted, is_forbidding
 from burnish.agents.trace2skill.skill_files import mentioned
 from burnish.arguments import as_number, as_whole
 from burnish.concurrency import gather
@@ -245,7 +245,11 @@ def merge_by_meaning(
 
         vectors = numpy.asarray(embed([_content(edit) for edit in edits]), dtype=float)
         near = vectors @ vectors.T >= threshold
-        places = [(edit.get("file"), edit["op"], edit.get("target_section")) for edit in edits]
+        # Embeddings hardly see a "not": what forbids is never joined with what demands.
+        places = [
+            (e.get("file"), e["op"], e.get("target_section"), is_forbidding(_content(e)))
+            for e in edits
+        ]
         groups: dict[int, list[int]] = {}
         owner = list(range(len(edits)))
         for i in range(len(edits)):

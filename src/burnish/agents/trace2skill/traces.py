@@ -6,7 +6,7 @@
 A row has an id, the task's words, messages and a verdict: `{"task_id": "t1", "instruction": "...",
 "messages": [...], "passed": false}`. `score`, `reward` or `status` stand in for `passed`. A rollout
 that something outside failed (a dead server) teaches nothing and is left out; one that ran out of
-time or crashed by itself has failed.
+time or crashed by itself has failed. Of a run, every sample without a reward is left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from burnish.arguments import as_number, as_path, shown
 from burnish.errors import UserError
-from burnish.records import Message, Status
+from burnish.records import Message
 from burnish.store import RunStore
 from burnish.store.manifest import FILE as MANIFEST
 
@@ -126,24 +126,18 @@ def read_traces(place: str | Path, *, pass_at: float = 1.0) -> Pool:
 def _of_run(folder: Path, pass_at: float) -> Iterator[Trace | tuple[str, str]]:
     with RunStore.open(folder, read_only=True) as run:
         for sample in run.samples():
-            trajectory, task = sample.trajectory, sample.task
-            name = sample.id
-            outside = trajectory.status not in (Status.OK, Status.TIMEOUT)
-            if outside or (sample.reward.value is None and trajectory.status is Status.OK):
-                reason = trajectory.reason or sample.reward.reason or str(sample.reward.status)
-                yield name, reason
+            trajectory, task, value = sample.trajectory, sample.task, sample.reward.value
+            if value is None:
+                yield sample.id, sample.reward.reason or str(sample.reward.status)
                 continue
-            value = sample.reward.value
-            hidden = {key: task.fields.get(key) for key in task.labels}
             yield Trace(
-                id=name,
+                id=sample.id,
                 task_id=task.id,
                 instruction=task.prompt,
                 messages=(*task.messages, *trajectory.messages),
-                passed=value is not None and value >= pass_at,
+                passed=value >= pass_at,
                 score=value,
-                error=trajectory.reason,
-                gold=_texts(list(hidden.values())),
+                gold=_texts([task.fields.get(name) for name in task.labels]),
             )
 
 

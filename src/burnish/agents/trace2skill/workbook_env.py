@@ -1,0 +1,139 @@
+"""An environment in which an agent works on a spreadsheet, and is paid by SpreadsheetBench's rule.
+
+    [rollout]
+    kind = "env"
+    path = "burnish.agents.trace2skill.workbook_env:WorkbookEnv"
+    options = { skill = "skills/xlsx" }
+
+A task's fields are those of SpreadsheetBench: `workbook` and `gold` (paths, or the files' bytes),
+`answer_position`, `answer_sheet`. Every rollout works on its own copy, in memory. The reward `env`
+reads `passed`: 1 or 0; a task that cannot be scored fails the rollout instead of giving a number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from burnish.agents.trace2skill.skill_files import read_skill, skill_prompt
+from burnish.errors import RolloutError, UserError
+from burnish.records import Message, Task
+from burnish.rollouts import Observation, Tool
+from burnish.tools.spreadsheet import (
+    Spreadsheet,
+    SpreadsheetError,
+    compare_workbooks,
+    recalculate,
+)
+
+MOST_SHOWN = 400
+"""Cells that one call shows."""
+
+
+class WorkbookEnv:
+    """One workbook, tools to read and write it, and a verdict at the end."""
+
+    def __init__(self, *, skill: str = "", rule: str = "fixed", recalculation: bool = True) -> None:
+        """`skill`: a folder whose text is the system message. `rule`: of `compare_workbooks`."""
+        self._system = skill_prompt(read_skill(skill)) if skill else ""
+        self._rule, self._recalculation = rule, recalculation
+        self._book: Spreadsheet | None = None
+        self._task: Task | None = None
+        self.tools = (Tool(self.list_sheets), Tool(self.read_cells), Tool(self.write_cell))
+
+    # --- tools
+
+    def list_sheets(self) -> dict[str, str]:
+        """List the sheets of the workbook with their used ranges."""
+        return self._open.sheets
+
+    def read_cells(self, cells: str, sheet: str = "") -> dict[str, Any]:
+        """Read cells of a sheet.
+
+        Args:
+            cells: a range such as A1:C9
+            sheet: the sheet's name; the first sheet where empty
+        """
+        found = self._open.read(cells, sheet)
+        if len(found) > MOST_SHOWN:
+            raise UserError(f"{cells} has {len(found)} cells; read up to {MOST_SHOWN} at a time")
+        return {name: _plain(value) for name, value in found.items() if value is not None}
+
+    def write_cell(self, cell: str, value: str | float | None, sheet: str = "") -> str:
+        """Write one cell; a text that begins with = is a formula.
+
+        Args:
+            cell: its name, such as B2
+            value: a number, a text, or null to empty the cell
+            sheet: the sheet's name; the first sheet where empty
+        """
+        self._open.write({cell: value}, sheet)
+        return "written"
+
+    # --- the environment
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        """A fresh copy of the task's workbook, and the skill in front of the task."""
+        self._task, self._book = task, Spreadsheet(_file(task, "workbook"))
+        if not self._system:
+            return Observation()
+        rest = [one for one in task.messages if one.role != "system"]
+        return Observation((Message("system", self._system), *rest))
+
+    async def step(self, reply: Message) -> Observation:
+        """The first reply without a call ends the work."""
+        assert self._task is not None
+        fields = self._task.fields
+        found = compare_workbooks(
+            _file(self._task, "gold"),
+            self._output(),
+            str(fields.get("answer_position") or ""),
+            fields.get("answer_sheet"),
+            rule=self._rule,
+        )
+        if found.passed is None:
+            raise RolloutError(f"task {self._task.id} cannot be scored: {found.message}")
+        info = {"spreadsheet": found.message}
+        return Observation(done=True, rewards={"passed": float(found.passed)}, info=info)
+
+    async def cut(self) -> Observation:
+        """What was written counts also where a limit ends the work."""
+        return await self.step(Message("assistant", ""))
+
+    @property
+    def _open(self) -> Spreadsheet:
+        assert self._book is not None
+        return self._book
+
+    def _output(self) -> bytes:
+        """The file as it is now, with the results of its formulas where they can be computed."""
+        with tempfile.TemporaryDirectory(prefix="burnish-workbook-") as folder:
+            path = Path(folder) / "output.xlsx"
+            self._open.save(path)
+            if self._recalculation and _has_formulas(self._open):
+                # Without an engine a formula reads as empty, as in the benchmark itself.
+                with contextlib.suppress(SpreadsheetError):
+                    recalculate(path)
+            return path.read_bytes()
+
+
+def _has_formulas(book: Spreadsheet) -> bool:
+    cells = (cell for sheet in book.book.worksheets for row in sheet.iter_rows() for cell in row)
+    return any(isinstance(cell.value, str) and cell.value.startswith("=") for cell in cells)
+
+
+def _file(task: Task, name: str) -> str | bytes:
+    value = task.fields.get(name)
+    if isinstance(value, io.BytesIO):
+        return value.getvalue()
+    if not isinstance(value, str | bytes) or not value:
+        raise RolloutError(f"task {task.id} has no field '{name}'; expected a workbook's path")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else value

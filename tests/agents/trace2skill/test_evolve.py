@@ -1,0 +1,51 @@
+"""A new skill is accepted only where it is not worse on tasks it has not learnt from."""
+
+import anyio
+import pytest
+from fake_author import SKILL, StubRoles
+
+from burnish.agents.trace2skill import Trace, choose_skill, evolve, held_out
+from burnish.errors import UserError
+from burnish.records import Message
+
+
+def test_the_sign_test_by_hand():
+    better = choose_skill([False] * 6 + [True], [True] * 6 + [True])
+    assert (better.accepted, better.better, better.worse) == (True, 6, 0)
+    assert better.p == pytest.approx(2 / 2**6)
+    assert choose_skill([True, False, True], [False, True, False]).accepted is False
+    assert choose_skill([], []) == (True, 0, 0, 1.0)
+    for bad in ([True], [1.0, 0.0], [None, True]):
+        with pytest.raises(UserError):
+            choose_skill([True, False], bad)
+
+
+def test_held_out_tasks_do_not_depend_on_the_order():
+    names = [f"t{i}" for i in range(20)]
+    chosen = dict(zip(names, held_out(names), strict=True))
+    again = dict(zip(names[::-1], held_out(names[::-1]), strict=True))
+    assert chosen == again
+    assert sum(chosen.values()) == 4
+    with pytest.raises(UserError, match="share"):
+        held_out(names, share=1.0)
+
+
+@pytest.mark.parametrize(("helps", "accepted"), [(True, True), (False, False)])
+def test_evolution_keeps_a_skill_that_helps_and_rejects_one_that_harms(helps, accepted):
+    async def agent(task, files, seed):
+        knows = "Check the last row" in files["SKILL.md"]
+        passed = knows if helps else not knows and seed % 2 == 0
+        log = (Message("assistant", "LESSON: Check the last row."),)
+        return Trace(id=task, task_id=task, instruction="Do it.", messages=log, passed=passed)
+
+    async def work():
+        tasks = {f"task-{i}": f"task-{i}" for i in range(20)}
+        return await evolve(SKILL, tasks, agent, lambda seed: StubRoles(), seeds=2)
+
+    found = anyio.run(work)
+    assert found.accepted is accepted
+    assert (found.files != SKILL) is accepted
+    assert found.rates == ((1.0, 1.0) if helps else (0.0, 0.0))
+    assert found.choice is not None
+    assert found.choice.accepted is accepted
+    assert (found.choice.better > found.choice.worse) is accepted

@@ -1,0 +1,107 @@
+"""Trajectories from files and runs, and what is left out."""
+
+import json
+
+import pytest
+
+from burnish.agents.trace2skill import Trace, pool_of, read_traces
+from burnish.errors import UserError
+from burnish.records import Message, Response, Reward, Status, Task, Trajectory
+from burnish.store import RunStore, StoredSample
+
+ROW = {"task_id": "t1", "instruction": "Do it.", "passed": False,
+       "messages": [{"role": "assistant", "content": "no", "tool_calls": [{"name": "run"}]}]}  # fmt: skip
+
+
+def written(tmp_path, *rows):
+    path = tmp_path / "traces.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_rows_by_their_usual_names(tmp_path):
+    pool = read_traces(
+        written(
+            tmp_path,
+            ROW,
+            {"id": "b", "prompt": "P", "response": "yes", "reward": 1.0, "answer": {"x": [7, "y"]}},
+            {"id": "c", "prompt": "P", "response": "half", "score": 0.5},
+            {"id": "d", "prompt": "P", "status": "infra_error", "error": "server down"},
+            {"id": "e", "prompt": "P"},
+            {"id": "f", "prompt": "P", "error": "out of time", "passed": True},
+        )
+    )
+    assert [one.id for one in pool.passed] == ["b"]
+    assert [one.id for one in pool.failed] == ["c", "f", "t1"]
+    assert pool.left_out == (("d", "server down"), ("e", "no verdict: neither passed nor a score"))
+    assert pool.passed[0].gold == ("7", "y")
+    assert "out of time" in pool.failed[1].log
+    assert '"name": "run"' in pool.failed[2].log
+    assert [one.id for one in read_traces(tmp_path / "traces.jsonl", pass_at=0.5).passed] == [
+        "b",
+        "c",
+    ]
+
+
+def test_the_same_id_twice_gets_a_number_and_the_order_changes_nothing(tmp_path):
+    rows = [Trace(id="a", task_id="t", instruction=str(i), passed=i == 0) for i in range(2)]
+    assert [one.id for one in pool_of(rows).all] == ["a", "a#2"]
+    assert pool_of(rows) == pool_of(rows[::-1])
+
+
+def test_a_long_log_keeps_both_ends():
+    turns = tuple(Message("assistant", f"{i} " + "x" * 1000) for i in range(60))
+    log = Trace(id="a", task_id="t", instruction="", messages=turns).log
+    assert len(log) < 25_000
+    assert "0 x" in log
+    assert "59 x" in log
+    assert "characters left out" in log
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"instruction": "x", "passed": True}, "no id"),
+        ({"id": "a", "passed": "yes"}, "passed is 'yes'"),
+        ({"id": "a", "score": float("nan")}, "score is nan"),
+        ({"id": "a", "passed": True, "messages": "text"}, "messages is 'text'"),
+        ([1], "expected an object"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_line(tmp_path, row, said):
+    with pytest.raises(UserError, match=r"line 2.*" + said):
+        read_traces(written(tmp_path, ROW, row))
+
+
+def test_a_file_that_is_none(tmp_path):
+    with pytest.raises(UserError, match="no such file or run"):
+        read_traces(tmp_path / "none")
+    (tmp_path / "x").write_text("{")
+    with pytest.raises(UserError, match="line 1: not JSON"):
+        read_traces(tmp_path / "x")
+
+
+def stored(index, value, status=Status.OK, rollout=Status.OK):
+    task = Task(f"task-{index}", (Message("user", "Q?"),), {"answer": "secret-7", "hint": "h"})
+    reward = Reward("r", value) if value is not None else Reward.failed("r", status, "why")
+    trajectory = Trajectory(f"r{index}", task.id, task.id, (), "text", status=rollout, reason="broke"
+                            if rollout is not Status.OK else "")  # fmt: skip
+    assert isinstance(trajectory.as_response(), Response)
+    return StoredSample(
+        step=0, split="train", index=index, task=task, trajectory=trajectory, reward=reward
+    )
+
+
+def test_samples_of_a_run(tmp_path):
+    with RunStore.create(tmp_path / "runs" / "a", {}, {}) as run:
+        run.append_rollouts(0, 
+            [stored(0, 1.0), stored(1, 0.0), stored(2, None, Status.TIMEOUT),
+             stored(3, None, Status.INFRA_ERROR, Status.INFRA_ERROR),
+             stored(4, None, Status.TIMEOUT, Status.TIMEOUT)]
+        )  # fmt: skip
+    pool = read_traces(tmp_path / "runs" / "a")
+    assert [one.task_id for one in pool.passed] == ["task-0"]
+    assert [one.task_id for one in pool.failed] == ["task-1"]
+    assert [name for name, _ in pool.left_out] == ["0/train/2", "0/train/3", "0/train/4"]
+    assert pool.passed[0].gold == ("secret-7",)
+    assert pool.passed[0].messages[0].text == "Q?"
