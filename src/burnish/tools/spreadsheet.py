@@ -3,10 +3,10 @@
     sheet = Spreadsheet("orders.xlsx")                       # a zip or XML bomb is refused in one line
     sheet.read("A1:C3")                                      # {"A1": "item", "B1": "price", ...}
     sheet.write({"D2": "=B2*C2"}); sheet.save("out.xlsx")
-    recalculate("out.xlsx")                                  # LibreOffice if found, else `formulas`
     compare_workbooks("gold.xlsx", "out.xlsx", "'Sheet1'!D2:D9").passed
 
-Only files in the format of Excel 2007 and later (.xlsx, .xlsm) are read. Macros are never run.
+Only files in the format of Excel 2007 and later (.xlsx, .xlsm) are read. Macros are never run. A
+formula has no value until `burnish.tools.recalculation` has computed it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ import io
 import math
 import os
 import re
-import shutil
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from burnish.arguments import as_path, as_text, as_whole, as_word, refused
 from burnish.errors import ArgumentError, BoundaryError, UserError
-from burnish.tools.supervisor import ChildProcess
 
 MOST_BYTES = 64_000_000
 """Unpacked bytes of one workbook."""
@@ -46,9 +43,6 @@ MOST_TEXT = 32_767
 _ENDS = r"\$?([A-Za-z]{0,3})\$?(\d{0,7})"
 _RANGE = re.compile(rf"{_ENDS}(?::{_ENDS})?")
 _START = datetime.datetime(1899, 12, 30)
-
-Engine = Literal["auto", "libreoffice", "formulas"]
-Rule = Literal["fixed", "reference"]
 
 
 class SpreadsheetError(BoundaryError):
@@ -161,9 +155,9 @@ def _comparable(what: str, value: Any) -> Any:
 
 def open_workbook(place: str | Path | bytes, *, values: bool = False) -> Any:
     """An openpyxl workbook, after its size was checked; `values`: results instead of formulas."""
-    data = place if isinstance(place, bytes) else _read(as_path("place", place, "a workbook"))
+    data = place if isinstance(place, bytes) else read_bytes(as_path("place", place, "a workbook"))
     shown = "the workbook" if isinstance(place, bytes) else str(place)
-    _refuse_bomb(data, shown)
+    refuse_bomb(data, shown)
     openpyxl = _openpyxl()
     try:
         return openpyxl.load_workbook(io.BytesIO(data), data_only=values, keep_links=False)
@@ -183,7 +177,7 @@ def _openpyxl() -> Any:
     return openpyxl
 
 
-def _read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -194,7 +188,7 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _refuse_bomb(data: bytes, shown: str) -> None:
+def refuse_bomb(data: bytes, shown: str) -> None:
     """Unpack every part within limits; what an archive says of its sizes is not believed."""
     total = 0
     try:
@@ -237,7 +231,7 @@ class Spreadsheet:
             self.book.active.title = "Sheet1"
             self._values = None
         else:
-            data = place if isinstance(place, bytes) else _read(as_path("place", place))
+            data = place if isinstance(place, bytes) else read_bytes(as_path("place", place))
             self.book = open_workbook(data)
             self._values = open_workbook(data, values=True)
 
@@ -419,111 +413,3 @@ def _positions(text: str, answer_sheet: str, sheets: Iterable[str]) -> list[_Pla
     if waiting or not places:
         raise ArgumentError(f"expected positions such as 'Sheet1'!A1:B9, got {waiting or text!r}")
     return places
-
-
-# --- recalculation
-
-
-def recalculation_engine(engine: str = "auto") -> str:
-    """`libreoffice` or `formulas`, whichever is there; one line where none is."""
-    as_word("engine", engine, ("auto", "libreoffice", "formulas"))
-    if engine in ("auto", "libreoffice") and _office():
-        return "libreoffice"
-    if engine in ("auto", "formulas"):
-        from importlib.util import find_spec
-
-        if find_spec("formulas") is not None:
-            return "formulas"
-    wanted = "LibreOffice and the package formulas" if engine == "auto" else engine
-    raise SpreadsheetError(
-        f"formulas cannot be recalculated: {wanted} not found. Install LibreOffice, or: "
-        "pip install 'burnish[spreadsheet]'"
-    )
-
-
-def recalculate(
-    path: str | Path,
-    out: str | Path | None = None,
-    *,
-    engine: str = "auto",
-    timeout_s: float = 60.0,
-) -> str:
-    """Compute every formula of a file and store the results; the engine that did it.
-
-    Runs in a child process that is killed after `timeout_s`. `formulas` knows fewer functions than
-    LibreOffice and stores values in place of formulas.
-    """
-    source = as_path("path", path, "a workbook").resolve()
-    _refuse_bomb(_read(source), str(source))
-    chosen = recalculation_engine(engine)
-    with tempfile.TemporaryDirectory(prefix="burnish-sheet-") as folder:
-        work = Path(folder) / "book.xlsx"
-        shutil.copyfile(source, work)
-        made = Path(folder) / "out"
-        made.mkdir()
-        if chosen == "libreoffice":
-            command = [
-                *(
-                    _office(),
-                    "--headless",
-                    "--norestore",
-                    f"-env:UserInstallation=file://{folder}/o",
-                ),
-                *("--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", str(made), str(work)),
-            ]
-        else:
-            command = [sys.executable, "-c", _FORMULAS, str(work), str(made)]
-        log = Path(folder) / "log"
-        with log.open("wb") as file:
-            # Only what a program needs to start: a formula must not see the rest.
-            env = {k: os.environ[k] for k in ("PATH", "LANG", "SYSTEMROOT") if k in os.environ}
-            env |= {"HOME": folder, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-            child = ChildProcess(command, env=env, stdout=file, stderr=file, cwd=folder)
-            try:
-                code = child.wait(timeout_s)
-            finally:
-                child.kill_descendants()
-                child.kill()
-        files = sorted(made.glob("*.[xX][lL][sS][xX]"))
-        if code is None:
-            raise SpreadsheetError(f"{source}: not recalculated within {timeout_s:g} s ({chosen})")
-        if code != 0 or not files:
-            said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
-            raise SpreadsheetError(f"{source}: {chosen} could not recalculate it ({said})")
-        target = source if out is None else as_path("out", out)
-        if chosen == "formulas":
-            _with_results(source, files[0]).save(target)
-        else:
-            staged = target.with_name(f".{target.name}.new")
-            shutil.copyfile(files[0], staged)
-            os.replace(staged, target)
-    return chosen
-
-
-def _with_results(source: Path, computed: Path) -> Spreadsheet:
-    """The workbook with results in place of its formulas; `formulas` writes names in capitals."""
-    book, results = Spreadsheet(source), open_workbook(computed, values=True)
-    pages = {sheet.title.casefold(): sheet for sheet in results.worksheets}
-    for sheet in book.book.worksheets:
-        page = pages.get(sheet.title.casefold())
-        for row in sheet.iter_rows() if page is not None else ():
-            for cell in row:
-                if isinstance(cell.value, str) and cell.value.startswith("="):
-                    cell.value = page[cell.coordinate].value
-    return book
-
-
-def _office() -> str:
-    """The path of LibreOffice; empty where there is none."""
-    return shutil.which("soffice") or shutil.which("libreoffice") or ""
-
-
-_FORMULAS = """
-import sys, resource
-resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-import formulas
-model = formulas.ExcelModel().loads(sys.argv[1]).finish()
-model.calculate()
-model.write(dirpath=sys.argv[2])
-"""
-"""The child that recalculates with the package `formulas`."""

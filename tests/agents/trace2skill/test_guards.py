@@ -3,12 +3,10 @@
 import pytest
 
 from burnish.agents.trace2skill import enforce_pairs, sanitize
+from burnish.agents.trace2skill.filters import instructions, leaks, secrets_of
 from burnish.agents.trace2skill.guards import (
     conflicts,
     contradictions,
-    instructions,
-    leaks,
-    secrets_of,
     sift,
 )
 from burnish.errors import UserError

@@ -18,7 +18,6 @@ from burnish.agents.trace2skill.patches import (
     balanced_chunks,
     merge_by_meaning,
     merge_tree,
-    needed_support,
     united,
 )
 from burnish.agents.trace2skill.report import markdown, report_of
@@ -31,6 +30,7 @@ from burnish.agents.trace2skill.skill_files import (
     skill_prompt,
     write_skill,
 )
+from burnish.agents.trace2skill.support import needed_support
 from burnish.agents.trace2skill.traces import Pool, Trace, pool_of, read_traces
 
 __all__ = [

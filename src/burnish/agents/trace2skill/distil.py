@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from burnish.agents.trace2skill.anchoring import anchored, is_anchored
+from burnish.agents.trace2skill.filters import instructions, leaks, secrets_of
 from burnish.agents.trace2skill.guards import (
     Dropped,
     Edit,
@@ -29,21 +30,18 @@ from burnish.agents.trace2skill.guards import (
     conflicts,
     contradictions,
     enforce_pairs,
-    instructions,
-    leaks,
-    secrets_of,
     sift,
 )
 from burnish.agents.trace2skill.patches import (
     Patch,
     balanced_chunks,
-    by_support,
     carry_out,
     merge_tree,
 )
 from burnish.agents.trace2skill.roles import Record, Refused, Roles
 from burnish.agents.trace2skill.sizes import split_long
 from burnish.agents.trace2skill.skill_files import front_text, listed, skill_problems
+from burnish.agents.trace2skill.support import by_support
 from burnish.agents.trace2skill.traces import Pool, Trace
 from burnish.concurrency import gather
 from burnish.errors import ModelError

@@ -3,8 +3,6 @@
     kept, dropped = sift(edits, files)           # paths, protected files, pairs of file and link
     kept, dropped = conflicts(kept, files)       # two edits of the same lines: more support wins
     kept, dropped = contradictions(kept)         # do X, never X
-    kept, dropped = leaks(kept, secrets)         # gold values, ids of tasks
-    kept, dropped = instructions(kept, files)    # text that talks to the reader's model, not of the task
 
 Trajectories are other people's text, and so is everything a model made of them. The released code
 asks for most of these rules in a prompt; its paths are unchecked.
@@ -26,7 +24,7 @@ from burnish.agents.trace2skill.edits import (
     try_edit,
 )
 from burnish.agents.trace2skill.skill_files import mentioned
-from burnish.arguments import as_list, as_table, as_text, refused
+from burnish.arguments import as_list, as_table, as_text
 from burnish.rewards.judges.skill_rm.package import MANUAL
 
 Edit = dict[str, Any]
@@ -351,95 +349,3 @@ def _rules(edit: Edit) -> Iterable[tuple[frozenset[str], bool]]:
         core = frozenset(words) - _NEGATIVE - _MODAL
         if len(core) >= 2:
             yield core, bool(_NEGATIVE & set(words))
-
-
-# --- what must not get into a skill
-
-
-def secrets_of(values: Iterable[Any], public: str = "") -> list[str]:
-    """Of gold values and ids those that would give a task away: four signs, or three digits.
-
-    What stands in `public`, the task's own words, is no secret.
-    """
-    found = []
-    for value in values:
-        text = str(value).strip()
-        digits = sum(letter.isdigit() for letter in text)
-        if (len(text) >= 4 or digits >= 3) and not _has_word(public, text):
-            found.append(text)
-    return list(dict.fromkeys(found))
-
-
-def leaks(edits: Sequence[Edit], secrets: Sequence[str]) -> Sifted:
-    """Drop edits that quote a secret, or speak of the file with the answers."""
-    kept, dropped = [], []
-    for edit in edits:
-        text = _words_of(edit)
-        said = next((one for one in secrets if _has_word(text, one)), None)
-        if said is not None:
-            dropped.append(Dropped(edit, "it quotes an answer or the id of a task"))
-        elif _GOLD.search(text):
-            dropped.append(Dropped(edit, "it speaks of the file with the answers"))
-        else:
-            kept.append(edit)
-    return Sifted(kept, dropped)
-
-
-_GOLD = re.compile(
-    r"\b(?:gold(?:en)?|ground[ -]?truth|reference|expected)[ _-]?"
-    r"(?:file|workbook|output|answer|solution|value)s?\b|\banswer key\b|_golden\b|_answer\.xlsx",
-    re.IGNORECASE,
-)
-_HOSTILE = {
-    "tells a model to drop its instructions": (
-        r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instructions?|prompts?|guardrails?)\b"
-        r"|\b(?:ignore|disregard|forget)\s+(?:all|everything|anything)\b.{0,20}\b(?:above|before|previous)"
-        r"|\byou are now\b|\bnew (?:system )?(?:instructions|prompt)\b|\bsystem prompt\b"
-    ),
-    "holds marks of a chat template": r"<\|[^|>\n]{1,40}\|>|\[/?INST\]|<</?SYS>>|</?(?:system|assistant)>",
-    "asks for secrets": (
-        r"\b(?:password|passwd|api[ _-]?key|secret[ _-]?key|access[ _-]?token|credential|\.ssh|"
-        r"\.env)\b"
-    ),
-    "would run or send something": (
-        r"\brm\s+-rf?\b|\bcurl\b|\bwget\b|\bbase64\s+(?:-d|--decode)|\beval\s*\(|\bexec\s*\(|"
-        r"\bos\.system\b|\bnc\s+-|/dev/tcp|\bchmod\s+\+?[0-7x]|\bsudo\b|"
-        r"\b(?:send|post|upload|e-?mail|exfiltrate)\b.{0,40}\b(?:to|https?)\b.{0,20}(?:https?:|@)"
-    ),
-    "hides text": r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]|[A-Za-z0-9+/]{160,}={0,2}|<!--",
-}
-_HOSTILE_PATTERNS = {why: re.compile(text, re.IGNORECASE) for why, text in _HOSTILE.items()}
-_URL = re.compile(r"https?://[^\s)>\]]+", re.IGNORECASE)
-
-
-def instructions(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
-    """Drop edits that carry orders, secrets, commands, hidden text or addresses new to the skill.
-
-    A first defence against poisoned trajectories; the threshold of support is the second.
-    """
-    known = set(_URL.findall("\n".join(state.values())))
-    kept, dropped = [], []
-    for edit in edits:
-        text = _words_of(edit)
-        found = [why for why, pattern in _HOSTILE_PATTERNS.items() if pattern.search(text)]
-        if not found and set(_URL.findall(text)) - known:
-            found = ["has an address that the skill does not have"]
-        if found:
-            dropped.append(Dropped(edit, f"it {found[0]}"))
-        else:
-            kept.append(edit)
-    return Sifted(kept, dropped)
-
-
-def _words_of(edit: Mapping[str, Any]) -> str:
-    """What an edit would put into a file."""
-    return "\n".join(str(edit.get(name) or "") for name in ("content", "target_section", "file"))
-
-
-def _has_word(text: str, word: str) -> bool:
-    """Whether the text holds the word, not as a part of a longer one."""
-    if not word:
-        raise refused("word", word, "a text")
-    start = r"(?<!\w)" if word[0].isalnum() else ""
-    end = r"(?!\w)" if word[-1].isalnum() else ""
-    return re.search(f"{start}{re.escape(word)}{end}", text, re.IGNORECASE) is not None

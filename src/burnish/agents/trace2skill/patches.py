@@ -2,8 +2,7 @@
 
     patch = read_patch(reply)                               # tables of edits, changelog
     merged = await merge_tree(patches, merge, size=5)       # one patch; supports are unions
-    placed = by_support(merged.patch.edits, files, count=len(patches))
-    changed = carry_out(placed.kept, files)                 # pure code
+    changed = carry_out(merged.patch.edits, files)          # pure code
 
 An edit carries `source_ids`, the trajectories that speak for it. Merging unites them: an edit that
 recurs in independent patches is evidence for a rule (ours; the paper leaves it to the merge prompt).
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,17 +26,13 @@ from burnish.agents.trace2skill.edits import (
     try_edit,
 )
 from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted, is_forbidding
-from burnish.agents.trace2skill.skill_files import mentioned
 from burnish.arguments import as_number, as_whole
 from burnish.concurrency import gather
-from burnish.errors import UserError
 from burnish.rewards.judges.prompting import Unreadable
 from burnish.rewards.judges.skill_rm.package import MANUAL
 
 logger = logging.getLogger(__name__)
 
-RARE = "references/rare-cases.md"
-"""Where edits with little support go."""
 MOST_EDITS = 40
 """Edits of one patch; a model that writes more repeats itself."""
 
@@ -199,7 +193,9 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
     The same whatever the order of the patches. Files that two patches create are joined by section.
     """
     every = [edit for patch in patches for edit in patch.edits]
-    every.sort(key=lambda edit: (target_of(edit), -len(edit.get("content") or ""), _content(edit)))
+    every.sort(
+        key=lambda edit: (target_of(edit), -len(edit.get("content") or ""), content_of(edit))
+    )
     made: dict[str, Edit] = {}
     others: list[Edit] = []
     for edit in every:
@@ -207,7 +203,7 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
         if edit["op"] != "create":
             others.append(edit)
         elif file in made:
-            joined = join_sections(_content(made[file]), _content(edit))
+            joined = join_sections(content_of(made[file]), content_of(edit))
             sources = {*made[file].get("source_ids", ()), *edit.get("source_ids", ())}
             made[file] = {**made[file], "content": joined, "source_ids": sorted(sources)}
         else:
@@ -243,11 +239,11 @@ def merge_by_meaning(
             return flat
         import numpy
 
-        vectors = numpy.asarray(embed([_content(edit) for edit in edits]), dtype=float)
+        vectors = numpy.asarray(embed([content_of(edit) for edit in edits]), dtype=float)
         near = vectors @ vectors.T >= threshold
         # Embeddings hardly see a "not": what forbids is never joined with what demands.
         places = [
-            (e.get("file"), e["op"], e.get("target_section"), is_forbidding(_content(e)))
+            (e.get("file"), e["op"], e.get("target_section"), is_forbidding(content_of(e)))
             for e in edits
         ]
         groups: dict[int, list[int]] = {}
@@ -261,7 +257,7 @@ def merge_by_meaning(
             groups.setdefault(root, []).append(index)
         made = []
         for members in groups.values():
-            best = max(members, key=lambda i: (_count(edits[i]), len(_content(edits[i])), -i))
+            best = max(members, key=lambda i: (support_of(edits[i]), len(content_of(edits[i])), -i))
             sources = {one for i in members for one in edits[i].get("source_ids", ())}
             made.append({**edits[best], "source_ids": sorted(sources)})
         return flat._replace(edits=tuple(made))
@@ -332,94 +328,6 @@ def numbered(patches: Sequence[Patch]) -> list[tuple[str, Edit]]:
     ]
 
 
-# --- what support is worth
-
-
-class Placed(NamedTuple):
-    """Edits after the threshold of support."""
-
-    kept: list[Edit]
-    moved: list[Edit]
-    """Those whose content went to a file of rare cases."""
-    dropped: list[Dropped]
-
-
-def needed_support(count: int, tau: float = 0.02) -> int:
-    """Trajectories that must speak for an edit of `SKILL.md`: max(2, ceil(tau * patches)).
-
-    >>> needed_support(60), needed_support(323)
-    (2, 7)
-    """
-    as_whole("count", count, low=0)
-    # A product such as 0.07 * 100 is a little more than 7; that must not cost a whole trajectory.
-    return max(2, math.ceil(round(as_number("tau", tau, low=0, high=1) * count, 9)))
-
-
-def by_support(
-    edits: Sequence[Edit],
-    files: Mapping[str, str],
-    *,
-    count: int,
-    tau: float = 0.02,
-    rare: str = "references",
-) -> Placed:
-    """Edits of `SKILL.md` with enough support stay; of the others the content becomes a rare case.
-
-    `rare="drop"` drops them instead. Edits that take text away need the support in any file.
-    """
-    if rare not in ("references", "drop"):
-        raise UserError(f"rare is '{rare}'; expected references or drop.")
-    needed = needed_support(count, tau)
-    strong = {id(edit) for edit in edits if _count(edit) >= needed}
-    made = {edit.get("file") for edit in edits if edit["op"] == "create"}
-    linked = {
-        file
-        for edit in edits
-        if id(edit) in strong and edit["op"] != "create"
-        for file in mentioned(_content(edit))
-    }
-    kept: list[Edit] = []
-    moved: list[Edit] = []
-    dropped: list[Dropped] = []
-    few = "trajectories speak for it; needed"
-    for edit in edits:
-        adds = edit["op"] not in ("replace_in_section", "delete_section", "delete_file")
-        if edit["op"] == "create":
-            # A file and its link have one fate: that of the link, which stands in SKILL.md.
-            stays = edit.get("file") in linked
-        else:
-            stays = id(edit) in strong or (adds and edit.get("file") != MANUAL)
-        is_link = edit["op"] != "create" and bool(made & set(mentioned(_content(edit))))
-        if stays:
-            kept.append(edit)
-        elif rare == "references" and adds and not is_link and _content(edit).strip():
-            moved.append(edit)
-        else:
-            dropped.append(Dropped(edit, f"{_count(edit)} {few} {needed}"))
-    return Placed(kept + _rare_edits(moved, files), moved, dropped)
-
-
-def _rare_edits(moved: Sequence[Edit], files: Mapping[str, str]) -> list[Edit]:
-    """One file with what was seen once, and the link to it."""
-    if not moved:
-        return []
-    sources = sorted({one for edit in moved for one in edit.get("source_ids", ())})
-    seen = [_content(edit).strip() for edit in moved]
-    text = "\n\n".join(dict.fromkeys(seen))
-    common = {"source_ids": sources}
-    if RARE in files:
-        title = next((line for line in files[RARE].split("\n") if line.startswith("#")), "")
-        add: Edit = {"op": "append_to_section", "file": RARE, "target_section": title, **common}
-        return [{**add, "content": text}]
-    body = f"# Rare cases\n\nSeen in single trajectories; use them where they fit.\n\n{text}\n"
-    link = f"- [Rare cases]({RARE}): seen in single trajectories; read it when a task is unusual."
-    return [
-        {"op": "create", "file": RARE, "content": body, **common},
-        {"op": "add_section", "file": MANUAL, "target_section": "## Further reading",
-         "content": link, **common},
-    ]  # fmt: skip
-
-
 # --- carrying out
 
 
@@ -459,12 +367,12 @@ def carry_out(edits: Sequence[Edit], files: Mapping[str, str]) -> Changed:
 
 
 def _whole(edit: Edit) -> str:
-    return _content(edit).rstrip("\n") + "\n"
+    return content_of(edit).rstrip("\n") + "\n"
 
 
-def _content(edit: Mapping[str, Any]) -> str:
+def content_of(edit: Mapping[str, Any]) -> str:
     return str(edit.get("content") or "")
 
 
-def _count(edit: Mapping[str, Any]) -> int:
+def support_of(edit: Mapping[str, Any]) -> int:
     return len(edit.get("source_ids", ()))

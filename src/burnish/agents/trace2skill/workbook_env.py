@@ -23,11 +23,11 @@ from burnish.agents.trace2skill.skill_files import read_skill, skill_prompt
 from burnish.errors import RolloutError, UserError
 from burnish.records import Message, Task
 from burnish.rollouts import Observation, Tool
+from burnish.tools.recalculation import recalculate
 from burnish.tools.spreadsheet import (
     Spreadsheet,
     SpreadsheetError,
     compare_workbooks,
-    recalculate,
 )
 
 MOST_SHOWN = 400

@@ -1,0 +1,134 @@
+"""Compute the formulas of a workbook: with LibreOffice where it is found, else with `formulas`.
+
+    recalculate("out.xlsx")                      # "libreoffice" or "formulas"; one line where neither
+
+Both run in a child process with a deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from burnish.arguments import as_path, as_word
+from burnish.tools.spreadsheet import (
+    Spreadsheet,
+    SpreadsheetError,
+    open_workbook,
+    read_bytes,
+    refuse_bomb,
+)
+from burnish.tools.supervisor import ChildProcess
+
+
+def recalculation_engine(engine: str = "auto") -> str:
+    """`libreoffice` or `formulas`, whichever is there; one line where none is."""
+    as_word("engine", engine, ("auto", "libreoffice", "formulas"))
+    if engine in ("auto", "libreoffice") and _office():
+        return "libreoffice"
+    if engine in ("auto", "formulas"):
+        from importlib.util import find_spec
+
+        if find_spec("formulas") is not None:
+            return "formulas"
+    wanted = "LibreOffice and the package formulas" if engine == "auto" else engine
+    raise SpreadsheetError(
+        f"formulas cannot be recalculated: {wanted} not found. Install LibreOffice, or: "
+        "pip install 'burnish[spreadsheet]'"
+    )
+
+
+def recalculate(
+    path: str | Path,
+    out: str | Path | None = None,
+    *,
+    engine: str = "auto",
+    timeout_s: float = 60.0,
+) -> str:
+    """Compute every formula of a file and store the results; the engine that did it.
+
+    Runs in a child process that is killed after `timeout_s`. `formulas` knows fewer functions than
+    LibreOffice and stores values in place of formulas.
+    """
+    source = as_path("path", path, "a workbook").resolve()
+    refuse_bomb(read_bytes(source), str(source))
+    chosen = recalculation_engine(engine)
+    with tempfile.TemporaryDirectory(prefix="burnish-sheet-") as folder:
+        work = Path(folder) / "book.xlsx"
+        shutil.copyfile(source, work)
+        made = Path(folder) / "out"
+        made.mkdir()
+        if chosen == "libreoffice":
+            command = [
+                *(
+                    _office(),
+                    "--headless",
+                    "--norestore",
+                    f"-env:UserInstallation=file://{folder}/o",
+                ),
+                *("--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", str(made), str(work)),
+            ]
+        else:
+            command = [sys.executable, "-c", _FORMULAS, str(work), str(made)]
+        log = Path(folder) / "log"
+        with log.open("wb") as file:
+            # Only what a program needs to start: a formula must not see the rest.
+            env = {k: os.environ[k] for k in ("PATH", "LANG", "SYSTEMROOT") if k in os.environ}
+            env |= {"HOME": folder, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+            child = ChildProcess(command, env=env, stdout=file, stderr=file, cwd=folder)
+            try:
+                code = child.wait(timeout_s)
+            finally:
+                child.kill_descendants()
+                child.kill()
+        files = sorted(made.glob("*.[xX][lL][sS][xX]"))
+        if code is None:
+            raise SpreadsheetError(f"{source}: not recalculated within {timeout_s:g} s ({chosen})")
+        if code != 0 or not files:
+            said = " ".join(log.read_text("utf-8", "replace").split())[-200:]
+            raise SpreadsheetError(f"{source}: {chosen} could not recalculate it ({said})")
+        target = source if out is None else as_path("out", out)
+        if chosen == "formulas":
+            _with_results(source, files[0]).save(target)
+        else:
+            staged = target.with_name(f".{target.name}.new")
+            shutil.copyfile(files[0], staged)
+            os.replace(staged, target)
+    return chosen
+
+
+def _with_results(source: Path, computed: Path) -> Spreadsheet:
+    """The workbook with results in place of its formulas; `formulas` writes names in capitals."""
+    book, results = Spreadsheet(source), open_workbook(computed, values=True)
+    pages = {sheet.title.casefold(): sheet for sheet in results.worksheets}
+    for sheet in book.book.worksheets:
+        page = pages.get(sheet.title.casefold())
+        for row in sheet.iter_rows() if page is not None else ():
+            for cell in row:
+                if isinstance(cell.value, str) and cell.value.startswith("="):
+                    cell.value = _value(page, cell.coordinate)
+    return book
+
+
+def _value(page: Any, name: str) -> Any:
+    return page[name].value
+
+
+def _office() -> str:
+    """The path of LibreOffice; empty where there is none."""
+    return shutil.which("soffice") or shutil.which("libreoffice") or ""
+
+
+_FORMULAS = """
+import sys, resource
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+import formulas
+model = formulas.ExcelModel().loads(sys.argv[1]).finish()
+model.calculate()
+model.write(dirpath=sys.argv[2])
+"""
+"""The child that recalculates with the package `formulas`."""
