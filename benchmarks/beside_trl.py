@@ -74,7 +74,7 @@ def ours(kind: str, steps: int, folder: Path) -> dict[str, Any]:
     }
     trainer = build(load(Config, recipe), folder / "run")
     batches = [trainer.algorithm.batch(step) for step in range(steps)]
-    rows_of = (batch if kind == "sft" else batch.answers.trajectories for batch in batches)
+    rows_of = (batch if kind == "sft" else batch.rendered.trajectories for batch in batches)
     answers = [one for rows in rows_of for one in rows]
     tokenizer = trainer.trainable.loaded.tokenizer
     trained = [

@@ -77,14 +77,14 @@ def test_the_penalty_is_that_of_the_last_tokens_of_the_whole_batch(tmp_path, rep
     algorithm, module = trainer.algorithm, trainer.trainable.module
     (batch,) = algorithm.updates(algorithm.batch(0))
     # By the book: one answer at a time, its last token's state, CLUB over all pairs.
-    states = [last_state(module, one) for one in batch.answers.trajectories]
+    states = [last_state(module, one) for one in batch.rendered.trajectories]
     chosen_ND, rejected_ND = torch.stack(states[::2]), torch.stack(states[1::2])
     if representation == "concat":
         pairs_ND = torch.cat([chosen_ND, rejected_ND], 1)
     else:
         pairs_ND = chosen_ND - rejected_ND
     encode = trainer.trainable.loaded.tokenizer.encode
-    counts = [(len(encode(p.chosen)), len(encode(p.rejected))) for p in batch.answers.pairs]
+    counts = [(len(encode(p.chosen)), len(encode(p.rejected))) for p in batch.rendered.pairs]
     labels = [-1 if a == b else int(a > b) for a, b in counts]
     assert {0, 1} <= set(labels)
     head = algorithm.terms["dir"].penalty.heads["dir"]

@@ -16,6 +16,7 @@ from burnish.store import RunStore
 from burnish.training import build
 from burnish.training.algorithms.dpo import DPOAlgorithm
 from burnish.training.events import Finished, HeldOut, StepDone
+from burnish.training.experts import Experts
 
 WORDS = ("red", "green", "blue")
 SETTINGS = {
@@ -76,7 +77,7 @@ def plain_loss(algorithm, batch):
         )
 
     own, other = [], []
-    answers = batch.answers.trajectories
+    answers = batch.rendered.trajectories
     for place, one in enumerate(answers):
         beside = answers[place ^ 1]
         own.append(logp(module, one, beside))
@@ -172,12 +173,90 @@ def test_mistakes_are_named(tmp_path):
         run_of(tmp_path, beta=0.0)
 
 
-def test_chat_messages_as_an_answer_are_refused_in_one_line(tmp_path):
-    def as_messages(row):
-        return row | {"rejected": [{"role": "assistant", "content": row["rejected"]}]}
+BAD = {
+    "equal": ({"chosen": "same", "rejected": "same"}, "two equal answers"),
+    "empty": ({"rejected": "  "}, "an empty 'rejected'"),
+    "messages": (
+        {"rejected": [{"role": "assistant", "content": "no"}]},
+        "a 'rejected' that is not the assistant's words as text",
+    ),
+    "long": ({"chosen": "long " * 400}, "more than 1024 tokens"),
+}
 
-    with pytest.raises(UserError, match=r"field 'rejected' of task .* expected the answer's text"):
-        run_of(tmp_path, change=as_messages)
+
+def one_changed(change, ball):
+    question = f"ball {ball}?"
+    return lambda row: row | change if row["question"] == question else row
+
+
+@pytest.mark.parametrize("side", ["train", "held_out"])
+@pytest.mark.parametrize("name", BAD)
+def test_bad_pairs_are_refused_before_step_one_or_dropped(tmp_path, name, side, caplog):
+    change, why = BAD[name]
+    whole = run_of(tmp_path, run="whole")
+    whole.store.close()
+    sizes = {"train": whole.algorithm.pairs.size, "held_out": len(whole.algorithm.held_out)}
+    first = {"train": whole.algorithm.pairs.first(1), "held_out": whole.algorithm.held_out}[side][0]
+    ball = first.task.prompt.removeprefix("ball ").removesuffix("?")
+    change = one_changed(change, ball)
+    with pytest.raises(UserError) as refused:
+        next(
+            event for event in run_of(tmp_path, change=change).run() if isinstance(event, StepDone)
+        )
+    line = f"1 of {sizes[side]} pairs cannot be used: 1 with {why} (first: {first.task.id})"
+    assert str(refused.value).endswith(f"{line}. Mend the data, or set train.bad_pairs = 'drop'.")
+    caplog.clear()
+    run = run_of(tmp_path, {"steps": 1}, run="again", change=change, bad_pairs="drop")
+    assert isinstance(finish(run)[-1], Finished)
+    assert run.algorithm.pairs.size == sizes["train"] - (side == "train")
+    assert len(run.algorithm.held_out) == sizes["held_out"] - (side == "held_out")
+    assert [
+        record.getMessage().endswith(f"{line}; they are left out.") for record in caplog.records
+    ] == [True]
+
+
+def test_max_tokens_leaves_long_pairs_out(tmp_path):
+    with pytest.raises(UserError, match=r"8 of 8 pairs cannot be used: 8 with more than 5 tokens"):
+        run_of(tmp_path, max_tokens=5)
+
+
+def test_with_rewards_held_out_tasks_need_no_pairs(tmp_path):
+    def only_training(row):
+        return row | ({} if row["question"] in known else {"chosen": "", "rejected": ""})
+
+    pairs = run_of(tmp_path, run="whole").algorithm.pairs
+    known = {pair.task.prompt for pair in pairs.first(pairs.size)}
+    rewards = {"rewards": [{"kind": "length", "max": 3}]}
+    assert run_of(tmp_path, rewards, change=only_training).algorithm.pairs.size == pairs.size
+    with pytest.raises(UserError, match="3 of 3 pairs cannot be used"):
+        run_of(tmp_path, run="other", change=only_training)
+
+
+def test_answers_of_one_prompt_are_computed_once_and_stored_pair_by_pair(tmp_path):
+    def same(row):
+        return row | {"question": "ball?", "rejected": "none"}
+
+    task = {"held_out": {"by": "share", "share": 0.0}}
+    table = merged({"task": write_pairs(tmp_path) | task}, {"steps": 1})
+    trainer = run_of(tmp_path, table, change=same)
+    answers = trainer.algorithm.batch(0).rendered
+    assert len(answers.pairs) == 4
+    assert len(answers.trajectories) < 8
+    assert len(set(answers.rejected)) == 1
+    finish(trainer)
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        texts = [sample.trajectory.text for sample in store.rollouts(0)]
+    assert texts == [text for pair in answers.pairs for text in (pair.chosen, pair.rejected)]
+
+
+def test_pairs_are_drawn_in_the_order_of_expert_answers(tmp_path):
+    algorithm = run_of(tmp_path).algorithm
+    setup = algorithm.setup
+    seed = setup.seeds.for_("pairs")
+    experts = Experts(setup.data.tasks, setup.trainable.loaded.tokenizer, seed=seed, field="chosen")
+    for step in range(4):
+        drawn = algorithm.pairs.draw(step, 4)
+        assert [pair.task.id for pair in drawn] == [task.id for task in experts.draw(step, 4)]
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_weights_move(tmp_path):

@@ -129,17 +129,3 @@ def test_the_end_of_a_turn_is_what_the_template_writes():
 def test_a_demonstration_need_not_be_text():
     tasks = finite([Task("n", (Message("user", "q"),), {"demonstration": 42})])
     assert Experts(tasks, TOKENIZER).take(0, 1)[0].text == "42"
-
-
-def test_two_answers_to_one_task_share_prompt_and_group():
-    rows = [graded(i, better="yes", worse="" if i == 1 else "no, never") for i in range(4)]
-    experts = Experts(finite(rows), TOKENIZER, field="better", beside="worse")
-    drawn = experts.draw(0, 3)
-    assert sorted(task.id for task in drawn) == [rows[i].id for i in (0, 2, 3)]
-    chosen, rejected = (experts.as_trajectory(drawn[0], 0, name) for name in ("better", "worse"))
-    assert (chosen.text, rejected.text) == ("yes", "no, never")
-    assert chosen.group == rejected.group
-    assert chosen.id != rejected.id
-    assert chosen.spans[:-1] == rejected.spans[:-1]
-    with pytest.raises(UserError, match="in field 'better' and in 'worse'"):
-        Experts(finite(rows[1:2]), TOKENIZER, field="better", beside="worse")

@@ -97,9 +97,9 @@ def test_loss_and_gradient_are_those_of_the_whole_batch(tmp_path, tokens, share)
     trainer = run_of(tmp_path, tables)
     algorithm, module = trainer.algorithm, trainer.trainable.module
     batch = algorithm.batch(0)
-    assert any(None in one.labels for one in batch.answers.solutions)
+    assert any(None in one.labels for one in batch.rendered.solutions)
     trained = [*module.parameters(), algorithm.head.weight]
-    wanted = plain_loss(algorithm, batch.answers.solutions)
+    wanted = plain_loss(algorithm, batch.rendered.solutions)
     gradients = torch.autograd.grad(wanted, trained)
     losses = [algorithm.loss(module, micro) for micro in algorithm.micro_batches(batch, tokens)]
     assert (len(losses) == 1) == (tokens == 10**5)

@@ -75,7 +75,7 @@ def plain_score(algorithm, pair, text):
 
 
 def plain_loss(algorithm, batch):
-    pairs = batch.answers.pairs
+    pairs = batch.rendered.pairs
     chosen = torch.stack([plain_score(algorithm, pair, pair.chosen) for pair in pairs])
     rejected = torch.stack([plain_score(algorithm, pair, pair.rejected) for pair in pairs])
     margins, targets = [p.margin for p in pairs], [p.target for p in pairs]
@@ -156,7 +156,7 @@ def test_pairs_of_one_prompt_are_drawn_together_and_a_shared_answer_is_computed_
     trainer = run_of(tmp_path)
     seen = []
     for step in range(3):
-        answers = trainer.algorithm.batch(step).answers
+        answers = trainer.algorithm.batch(step).rendered
         seen += [pair.task.prompt for pair in answers.pairs]
         different = {(p.task.prompt, text) for p in answers.pairs for text in p[1:3]}
         assert len(answers.trajectories) == len(different)
@@ -173,7 +173,7 @@ def test_processes_with_other_budgets_still_share_out_each_pair_once(tmp_path):
         for k in range(4)
     ]
     trainer = run_of(tmp_path, {"evaluation": {"prompts": 0}}, rows=rows, batch=7)
-    answers = trainer.algorithm.batch(0).answers
+    answers = trainer.algorithm.batch(0).rendered
     for budgets in ((1000, 150), (150, 1000), (1000, 1)):
         found = []
         for rank, tokens in enumerate(budgets):

@@ -312,6 +312,10 @@ class DpoTrain(TrainSection, frozen=True, tag="dpo"):
     """LD-DPO: weight of the tokens beyond the length that both answers share; 1 is plain DPO."""
     reference_free: bool = False
     """Compare log-probs themselves instead of their ratios to the start model's."""
+    bad_pairs: Literal["refuse", "drop"] = "refuse"
+    """Pairs with equal or empty answers, answers that are no text, or too many tokens."""
+    max_tokens: Count = 0
+    """Longest prompt and answer together; 0: what the model reads."""
     terms: tuple[PairTerm, ...] = ()
     """Further terms of the loss, on the hidden states of the pair."""
 

@@ -49,17 +49,15 @@ class Experts:
         max_tokens: int = 0,
         look: int = LOOK,
         exclude: Collection[str] = (),
-        beside: str = "",
         strata: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         """`by`: the field whose values take turns; a list counts for each of its members.
 
         `carry` names fields that trajectories keep in their `info`; `max_tokens` refuses a longer
-        prompt and answer, 0 none. Questions in `exclude` (`content_key`) are never drawn. `beside`:
-        a field that must hold a second answer to the same task, for pairs. `strata` are those of
-        other experts with the same tasks and fields, where they are known already.
+        prompt and answer, 0 none. Questions in `exclude` (`content_key`) are never drawn. `strata`
+        are those of other experts with the same tasks and fields, where they are known already.
         """
-        for name in (field, *filter(None, (by, beside)), *carry):
+        for name in (field, *filter(None, (by,)), *carry):
             if name not in tasks.fields:
                 known = ", ".join(sorted(tasks.fields)) or "none"
                 raise UserError(
@@ -70,7 +68,6 @@ class Experts:
         self.tokenizer = tokenizer
         self.seed = seed
         self.field = field
-        self.beside = beside
         self.carry = tuple(carry)
         self.max_tokens = max_tokens
         self.end = end_of_turn(tokenizer)
@@ -99,9 +96,8 @@ class Experts:
         return [self._task(step * count + place) for place in range(count)]
 
     def has_answers(self, task: Task) -> bool:
-        """Whether a task holds every answer that is asked of it."""
-        wanted = filter(None, (self.field, self.beside))
-        return all(text_of(task.fields.get(name)) for name in wanted)
+        """Whether a task has a demonstration."""
+        return bool(text_of(task.fields.get(self.field)))
 
     def _find(self, by: str, size: int) -> dict[str, tuple[int, ...]]:
         """Positions in the task stream of each stratum, by name and in the order of names."""
@@ -114,10 +110,9 @@ class Experts:
             for name in strata_of(task.fields.get(by)) if by else [""]:
                 found.setdefault(name, []).append(position)
         if not found:
-            also = f" and in '{self.beside}'" if self.beside else ""
             raise UserError(
                 f"experts: none of the {size} tasks of '{self.tasks.name}' looked at has a text in "
-                f"field '{self.field}'{also}; expected the answer to learn from."
+                f"field '{self.field}'; expected the answer to learn from."
             )
         return {name: tuple(found[name]) for name in sorted(found)}
 
@@ -130,32 +125,36 @@ class Experts:
         chosen = self._order(derive(self.seed, "stratum", name), lap, len(positions))[place]
         return self.tasks.train(positions[chosen])
 
-    def as_trajectory(self, task: Task, draw: int, field: str = "") -> Trajectory:
-        """The demonstration of one task, or the answer in another `field` of it.
-
-        `draw` tells it from others of the same step; two answers to one task are one group.
-        """
-        text = text_of(task.fields[field or self.field])
-        prompt = self.tokenizer.render_spans(task.messages)
-        place = self.tokenizer.behind(task.messages, text)
-        answer = answer_ids(place, place.text, place.before)
-        ids = (*answer, *self.end)
-        size = sum(len(span.token_ids) for span in prompt) + len(ids)
+    def as_trajectory(self, task: Task, draw: int) -> Trajectory:
+        """The demonstration of one task; `draw` tells it from others of the same step."""
+        text = text_of(task.fields[self.field])
+        spans = answer_spans(self.tokenizer, task.messages, text, self.end)
+        size = sum(len(span.token_ids) for span in spans)
         if self.max_tokens and size > self.max_tokens:
             raise UserError(
                 f"experts: task {task.id} of '{self.tasks.name}' has {size} tokens with its "
-                f"'{field or self.field}'; expected at most {self.max_tokens}. Shorten or leave it "
+                f"'{self.field}'; expected at most {self.max_tokens}. Shorten or leave it "
                 "out."
             )
         return Trajectory(
-            id=f"{task.id}.{field or 'expert'}{draw}",
+            id=f"{task.id}.expert{draw}",
             task_id=task.id,
             group=f"expert/{task.id}",
-            spans=(*prompt, Span(Author.MODEL, ids, (0.0,) * len(ids), trainable=True)),
+            spans=spans,
             text=text,
             role="expert",
             info={name: task.fields[name] for name in self.carry},
         )
+
+
+def answer_spans(
+    tokenizer: Tokenizer, messages: Sequence[Message], text: str, end: tuple[int, ...]
+) -> tuple[Span, ...]:
+    """A given answer behind its prompt, as the model would have sampled it: with `end`, trained."""
+    place = tokenizer.behind(messages, text)
+    ids = (*answer_ids(place, place.text, place.before), *end)
+    answer = Span(Author.MODEL, ids, (0.0,) * len(ids), trainable=True)
+    return (*tokenizer.render_spans(messages), answer)
 
 
 def end_of_turn(tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
     rows = LabelledSet(tasks, read, what="pairs", bad="drop", setting="train.bad_pairs", seed=7)
     rows.draw(step, 32)
 
-Rows of one prompt are drawn together. What a step draws follows from the seed and the step alone.
+Rows of one prompt are drawn together, unless `together` is false. What a step draws follows from the seed and the step alone.
 Rows that cannot be used are refused in one line, or left out in one line.
 """
 
@@ -21,6 +21,8 @@ from burnish.tasks.base import TaskSet, content_key, epoch_order
 
 logger = logging.getLogger(__name__)
 
+TEMPLATE_TOKENS = 64
+"""What a chat template may add to a turn, at most; texts far below the limit are not measured."""
 LOOK = 4096
 """Training tasks of an endless set that are looked through."""
 SHOWN = 3
@@ -48,11 +50,13 @@ class LabelledSet(Generic[RowT]):
         keeps: Callable[[RowT], bool] = lambda row: True,
         fits: Callable[[RowT], bool] = lambda row: True,
         max_tokens: int = 0,
+        together: bool = True,
     ) -> None:
         """`read` raises `UnusableRow`; `keeps` leaves rows out without a word.
 
         `fits` says whether a row is within `max_tokens`, which only a message names here. `what`
-        rows are called and `setting`, the key that drops bad ones, are for messages too.
+        rows are called and `setting`, the key that drops bad ones, are for messages too. With
+        `together`, an epoch has the rows of one prompt side by side.
         """
         self.tasks, self.read, self.seed = tasks, read, seed
         self._what, self._bad, self._setting = what, bad, setting
@@ -67,7 +71,8 @@ class LabelledSet(Generic[RowT]):
             )
         groups: dict[str, list[int]] = {}
         for position in kept:
-            groups.setdefault(content_key(shown[position].messages), []).append(position)
+            key = content_key(shown[position].messages) if together else str(position)
+            groups.setdefault(key, []).append(position)
         self._groups = tuple(tuple(group) for group in groups.values())
         self.size = len(kept)
         """Rows of one epoch."""

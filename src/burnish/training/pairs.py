@@ -1,7 +1,8 @@
 """Preference pairs: read from tasks, drawn prompt by prompt, rendered and packed for a pass.
 
-    pairs = PairSet(tasks, PairFields(), seed=7)
-    batch = render_pairs(tokenizer, pairs.draw(step, 32), pairs.fields)
+    spans = partial(scored_spans, tokenizer, fields)      # how an algorithm writes both answers
+    pairs = PairSet(tasks, fields, seed=7, spans=spans, max_tokens=2048)
+    batch = render_pairs(pairs.draw(step, 32), spans)
     for micro in pair_micro_batches(batch, 8192, share=True, world=World(), device=device): ...
 
 Several pairs may have one prompt; they are drawn together, and an answer that stands in more than
@@ -27,7 +28,7 @@ from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.mapping import RowError, read_messages
 from burnish.training.algorithm import Setup
 from burnish.training.devices import World
-from burnish.training.labelled import LabelledSet, UnusableRow
+from burnish.training.labelled import TEMPLATE_TOKENS, LabelledSet, UnusableRow
 from burnish.training.packing import PackedBatch, Row, make_rows, pack
 from burnish.training.row_passes import over_rows
 
@@ -56,6 +57,8 @@ class PairFields:
     """`drop` leaves ties out, `half` gives them the target 0.5."""
     bad: str = "refuse"
     """`refuse` or `drop`."""
+    takes_messages: bool = True
+    """Whether an answer may be a list of chat messages."""
 
     @property
     def names(self) -> list[str]:
@@ -65,6 +68,9 @@ class PairFields:
 
 LARGEST_LABEL = 1e6
 """Of a margin: scores are compared in float32."""
+
+BothSpans = Callable[[Pair], tuple[tuple[Span, ...], tuple[Span, ...]]]
+"""The tokens of a pair: prompt and chosen answer, prompt and rejected answer."""
 
 
 class Answers(NamedTuple):
@@ -96,10 +102,12 @@ def check_fields(tasks: TaskSet, fields: PairFields, kind: str) -> None:
     missing = [name for name in fields.names if name not in tasks.fields]
     if missing:
         known = ", ".join(sorted(tasks.fields)) or "none"
+        keys = "train.chosen and train.rejected"
+        if kind == "reward_model":
+            keys = "train.chosen, train.rejected, train.margin, train.tie and train.target"
         raise UserError(
             f"train.kind = '{kind}': task set '{tasks.name}' has no field '{missing[0]}'; it has "
-            f"{known}. Name the fields of the pair in train.chosen, train.rejected, train.margin, "
-            f"train.tie and train.target.{did_you_mean(missing[0], tasks.fields)}"
+            f"{known}. Name the fields of the pair in {keys}.{did_you_mean(missing[0], tasks.fields)}"
         )
 
 
@@ -112,10 +120,11 @@ class PairSet(LabelledSet[Pair]):
         fields: PairFields,
         *,
         seed: int = 0,
-        fits: Callable[[Pair], bool] = lambda pair: True,
+        spans: BothSpans | None = None,
         max_tokens: int = 0,
+        together: bool = True,
     ) -> None:
-        """`fits` says whether a pair is within `max_tokens`, which only a message names here."""
+        """Pairs with more than `max_tokens` cannot be used; without `spans` none is measured."""
         self.fields = fields
         super().__init__(
             tasks,
@@ -125,8 +134,9 @@ class PairSet(LabelledSet[Pair]):
             setting="train.bad_pairs",
             seed=seed,
             keeps=lambda pair: pair.target != 0.5 or fields.ties != "drop",
-            fits=fits,
+            fits=lambda pair: spans is None or _fits(pair, fields, spans, max_tokens),
             max_tokens=max_tokens,
+            together=together,
         )
 
 
@@ -135,7 +145,8 @@ class PairSet(LabelledSet[Pair]):
 
 def read_pair(task: Task, fields: PairFields) -> Pair:
     """The pair in a task's fields; raises `UnusableRow`."""
-    chosen, rejected = (_answer(task.fields.get(n), n) for n in (fields.chosen, fields.rejected))
+    names = (fields.chosen, fields.rejected)
+    chosen, rejected = (_answer(task.fields.get(n), n, fields.takes_messages) for n in names)
     is_tie = bool(fields.tie) and _truth(task.fields.get(fields.tie), fields.tie)
     margin = _number(task.fields.get(fields.margin), fields.margin, 0.0) if fields.margin else 0.0
     target = _number(task.fields.get(fields.target), fields.target, 1.0) if fields.target else 1.0
@@ -147,10 +158,12 @@ def read_pair(task: Task, fields: PairFields) -> Pair:
     return Pair(task, chosen, rejected, margin, target)
 
 
-def _answer(value: Any, name: str) -> str:
+def _answer(value: Any, name: str, takes_messages: bool) -> str:
     """The text of an answer: itself, or the assistant's words of a list of messages."""
     if isinstance(value, str):
         text = value
+    elif not takes_messages:
+        raise UnusableRow(f"a '{name}' that is not the assistant's words as text")
     else:
         turns = _messages(value, name)
         text = "\n".join(turn.text for turn in turns if turn.role == "assistant")
@@ -194,20 +207,30 @@ def conversation(task: Task, value: Any) -> tuple[Message, ...]:
     return turns if turns[0].role in ("system", "user") else (*task.messages, *turns)
 
 
+def _fits(pair: Pair, fields: PairFields, spans: BothSpans, max_tokens: int) -> bool:
+    """Whether both conversations are within the limit; only long texts are measured."""
+    values = (pair.task.fields[name] for name in (fields.chosen, fields.rejected))
+    for turns in (conversation(pair.task, value) for value in values):
+        # A token holds at least one byte of text.
+        most = sum(len(turn.text.encode(errors="replace")) + TEMPLATE_TOKENS for turn in turns)
+        if most > max_tokens:
+            return all(sum(len(s.token_ids) for s in side) <= max_tokens for side in spans(pair))
+    return True
+
+
 # --- tokens and passes
 
 
-def render_pairs(tokenizer: Tokenizer, pairs: Sequence[Pair], fields: PairFields) -> Answers:
-    """Both answers of each pair as trajectories whose trained tokens are those of the answer."""
+def render_pairs(pairs: Sequence[Pair], spans: BothSpans) -> Answers:
+    """Both answers of each pair as trajectories; equal ones to one prompt are one trajectory."""
     places: dict[tuple[int, ...], int] = {}
     trajectories: list[Trajectory] = []
-    sides: dict[str, list[int]] = {fields.chosen: [], fields.rejected: []}
+    sides: dict[str, list[int]] = {"chosen": [], "rejected": []}
     for number, pair in enumerate(pairs):
         group = f"pair/{content_key(pair.task.messages)}"
-        prompt = tokenizer.render_spans(pair.task.messages)
-        for name, found in sides.items():
-            value = pair.task.fields[name]
-            ids = tuple(scored_ids(tokenizer, conversation(pair.task, value)))
+        texts = (pair.chosen, pair.rejected)
+        for (name, found), text, side in zip(sides.items(), texts, spans(pair), strict=True):
+            ids = tuple(token for span in side for token in span.token_ids)
             place = places.setdefault(ids, len(trajectories))
             found.append(place)
             if place < len(trajectories):
@@ -217,12 +240,26 @@ def render_pairs(tokenizer: Tokenizer, pairs: Sequence[Pair], fields: PairFields
                     id=f"{pair.task.id}.{name}{number}",
                     task_id=pair.task.id,
                     group=group,
-                    spans=_spans(prompt, ids),
-                    text=pair.chosen if name == fields.chosen else pair.rejected,
+                    spans=side,
+                    text=text,
                     role="pair",
                 )
             )
-    return Answers(pairs, trajectories, sides[fields.chosen], sides[fields.rejected])
+    return Answers(pairs, trajectories, **sides)
+
+
+def scored_spans(
+    tokenizer: Tokenizer, fields: PairFields, pair: Pair
+) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    """Both answers as a reward model reads them; the tokens behind the prompt are trained."""
+    prompt = tokenizer.render_spans(pair.task.messages)
+    chosen, rejected = (
+        _spans(
+            prompt, tuple(scored_ids(tokenizer, conversation(pair.task, pair.task.fields[name])))
+        )
+        for name in (fields.chosen, fields.rejected)
+    )
+    return chosen, rejected
 
 
 def _spans(prompt: Sequence[Span], ids: tuple[int, ...]) -> tuple[Span, ...]:
@@ -338,6 +375,16 @@ def over_pairs(
         len(answers.pairs),
         lambda micro: (micro.places_P, of(micro)),
     )
+
+
+def length_metrics(answers: Answers) -> dict[str, float]:
+    """Mean tokens of chosen and rejected answers, and those of the whole step."""
+    lengths, count = [one.trained_tokens for one in answers.trajectories], len(answers.pairs)
+    return {
+        "length/chosen": sum(lengths[i] for i in answers.chosen) / count,
+        "length/rejected": sum(lengths[i] for i in answers.rejected) / count,
+        "length/tokens": float(sum(lengths)),
+    }
 
 
 def wins(margin_P: Tensor) -> Tensor:

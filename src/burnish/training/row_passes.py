@@ -18,7 +18,7 @@ class Batch(NamedTuple, Generic[RenderedT]):
     """The rows of a step as tokens."""
 
     step: int
-    answers: RenderedT
+    rendered: RenderedT
 
 
 def in_place(values_P: Tensor, places_P: Tensor, size: int) -> Tensor:

@@ -13,7 +13,8 @@ each answer's last token, and the implicit rewards as scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -21,10 +22,10 @@ from torch import Tensor
 
 from burnish.errors import UserError
 from burnish.policy.preference import sigmoid_loss, squared_loss, summed_logp
-from burnish.records import Reward, Task
+from burnish.records import Reward, Span
 from burnish.rewards.models.term import Pair, PairStates
+from burnish.seeds import derive
 from burnish.store import StoredSample
-from burnish.tasks.base import TaskSet
 from burnish.training.algorithm import (
     Algorithm,
     AlgorithmState,
@@ -34,17 +35,22 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.experts import LOOK, Experts, text_of
+from burnish.training.experts import answer_spans, end_of_turn
 from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.forward import CausalModel, token_scores
 from burnish.training.metrics import held_out_rewards
 from burnish.training.pair_terms import PairTerms
 from burnish.training.pairs import (
     Answers,
+    PairFields,
     PairMicro,
+    PairSet,
+    check_fields,
     cut_pairs,
     last_states,
+    length_metrics,
     over_pairs,
+    render_pairs,
     wins,
 )
 from burnish.training.row_passes import Batch, in_place
@@ -75,47 +81,54 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
         self.setup = setup
         self.settings = settings
         self.is_mean = settings.loss == "ipo" or settings.length_normalised
-        self.experts = Experts(
+        self.tokenizer = setup.trainable.loaded.tokenizer
+        self.end = end_of_turn(self.tokenizer)
+        longest = setup.trainable.module.longest_row(0)
+        self.pairs = PairSet(
             setup.data.open(settings.task),
-            setup.trainable.loaded.tokenizer,
-            seed=setup.seeds.for_("pairs"),
-            field=settings.chosen,
-            beside=settings.rejected,
-            max_tokens=setup.trainable.module.longest_row(0),
+            pair_fields(settings),
+            # The order of `Experts` with one stratum, "": a run begun with it goes on in it.
+            seed=derive(setup.seeds.for_("pairs"), "stratum", ""),
+            spans=self.spans,
+            max_tokens=min(settings.max_tokens or longest, longest),
+            # Few pairs make a step: those of one prompt would be most of it.
+            together=False,
         )
         if not settings.reference_free:
             setup.trainable.freeze_reference()
-        self.terms = PairTerms(settings.terms, setup, self._first)
+        self.terms = PairTerms(settings.terms, setup, self.pairs.first)
 
     @classmethod
     def check(cls, config: Config, settings: DpoTrain, data: Data) -> None:
-        tasks = data.open(settings.task)
-        missing = [
-            name for name in (settings.chosen, settings.rejected) if name not in tasks.fields
-        ]
-        if missing:
-            known = ", ".join(sorted(tasks.fields)) or "none"
-            raise UserError(
-                f"train.kind = 'dpo': task set '{tasks.name}' has no field '{missing[0]}'; it has "
-                f"{known}. Name the fields of the two answers in train.chosen and train.rejected."
-            )
-        _check_texts(tasks, (settings.chosen, settings.rejected))
+        tasks, fields = data.open(settings.task), pair_fields(settings)
+        check_fields(tasks, fields, "dpo")
+        if fields.bad == "refuse":
+            pairs = PairSet(tasks, fields)
+            # With rewards these are what is evaluated, and held-out tasks need no pairs; nor do
+            # those of a stage, which is not evaluated.
+            if settings is config.train and not config.rewards:
+                pairs.held_out(config.evaluation.prompts)
         if settings.loss == "ipo" and settings.label_smoothing:
             raise UserError(
                 f"train.label_smoothing = {settings.label_smoothing:g} with loss = 'ipo'; expected "
                 "0: only the sigmoid loss has labels to smooth."
             )
 
+    @cached_property
+    def held_out(self) -> list[Pair]:
+        """Held-out pairs, read once: what is left out is said once."""
+        return self.pairs.held_out(self.setup.config.evaluation.prompts)
+
     def batch(self, step: int) -> Batch[Answers]:
-        return Batch(step, self._render(self.experts.draw(step, self.settings.batch)))
+        return Batch(step, self.render(self.pairs.draw(step, self.settings.batch)))
 
     def updates(self, batch: Batch[Answers]) -> Sequence[Batch[Answers]]:
-        answers = batch.answers
+        answers = batch.rendered
         self.terms.begin(batch.step, answers.pairs, lambda: self.hidden_states(answers))
         return [batch]
 
     def micro_batches(self, batch: Batch[Answers], tokens: int) -> Iterator[PairMicro]:
-        return cut_pairs(self.setup, batch.answers, tokens)
+        return cut_pairs(self.setup, batch.rendered, tokens)
 
     def loss(self, model: Any, micro: PairMicro) -> Loss:
         hidden_RSD = model(micro.packed.inputs)
@@ -140,8 +153,7 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
         )
 
     def workload(self) -> Workload:
-        tasks = self.experts.draw(0, min(self.settings.batch, MEASURED))
-        shown = self._render(tasks).trajectories
+        shown = self.render(self.pairs.first(min(self.settings.batch, MEASURED))).trajectories
         return measured(
             self.settings.batch,
             shown,
@@ -151,11 +163,9 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
         )
 
     def finish(self, step: int, batch: Batch[Answers], result: StepResult) -> StepReport:
-        found = result.sums
-        lengths = [answer.trained_tokens for answer in batch.answers.trajectories]
-        count = len(batch.answers.pairs)
+        answers, found = batch.rendered, result.sums
         if self.setup.world.is_main and not self.setup.stage:
-            self._store(step, batch.answers, found["chosen_reward"], found["rejected_reward"])
+            self._store(step, answers, found["chosen_reward"], found["rejected_reward"])
         margin = found["chosen_reward"] - found["rejected_reward"]
         metrics = {
             "rewards/chosen": float(found["chosen_reward"].mean()),
@@ -164,9 +174,7 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
             "rewards/accuracies": float(wins(found["margin"]).mean()),
             "logps/chosen": float(found["chosen_logp"].mean()),
             "logps/rejected": float(found["rejected_logp"].mean()),
-            "length/chosen": sum(lengths[::2]) / count,
-            "length/rejected": sum(lengths[1::2]) / count,
-            "length/tokens": float(sum(lengths)),
+            **length_metrics(answers),
         }
         return StepReport(metrics | self.terms.finish(step, found))
 
@@ -177,9 +185,7 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
         """
         if self.setup.scorer is not None:
             return held_out_rewards(self.setup, step)
-        tasks = self.experts.tasks.held_out(self.setup.config.evaluation.prompts)
-        shown = [task for task in tasks if self.experts.has_answers(task)]
-        if not shown:
+        if not self.held_out:
             return None
         module = self.setup.trainable.module
 
@@ -187,7 +193,7 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
             hidden_RSD = module(micro.packed.inputs)
             return (self._score(module, micro, hidden_RSD).margin.double(),)
 
-        (margin_N,) = over_pairs(self.setup, self._render(shown), margins)
+        (margin_N,) = over_pairs(self.setup, self.render(self.held_out), margins)
         return HeldOutScores(wins(margin_N.cpu()).tolist())
 
     def state(self) -> AlgorithmState:
@@ -207,24 +213,16 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
         chosen_ND, rejected_ND = over_pairs(self.setup, answers, states)
         return chosen_ND, rejected_ND
 
-    def _first(self, count: int) -> list[Pair]:
-        """Some training pairs, in the order in which the first epoch draws them."""
-        tasks = self.experts.draw(0, min(count, sum(self.experts.counts.values())))
-        return [self._pair(task) for task in tasks]
+    def spans(self, pair: Pair) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+        """Both answers as the model would have sampled them."""
+        chosen, rejected = (
+            answer_spans(self.tokenizer, pair.task.messages, text, self.end)
+            for text in (pair.chosen, pair.rejected)
+        )
+        return chosen, rejected
 
-    def _pair(self, task: Task) -> Pair:
-        fields, settings = task.fields, self.settings
-        return Pair(task, text_of(fields[settings.chosen]), text_of(fields[settings.rejected]))
-
-    def _render(self, tasks: Sequence[Task]) -> Answers:
-        """Both answers of each task: chosen and rejected of the first, of the second, ..."""
-        trajectories = [
-            self.experts.as_trajectory(task, i, name)
-            for i, task in enumerate(tasks)
-            for name in (self.settings.chosen, self.settings.rejected)
-        ]
-        pairs, places = [self._pair(task) for task in tasks], range(len(trajectories))
-        return Answers(pairs, trajectories, places[::2], places[1::2])
+    def render(self, pairs: Sequence[Pair]) -> Answers:
+        return render_pairs(pairs, self.spans)
 
     def _states(self, micro: PairMicro, hidden_BD: Tensor, scores: Scores) -> PairStates:
         return PairStates(
@@ -277,10 +275,10 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
                 split="train",
                 index=i,
                 task=answers.pairs[i // 2].task,
-                trajectory=answer,
+                trajectory=answers.trajectories[(answers.chosen, answers.rejected)[i % 2][i // 2]],
                 reward=Reward("implicit", value, reason=self._meaning(values, i)),
             )
-            for i, (answer, value) in enumerate(zip(answers.trajectories, values, strict=True))
+            for i, value in enumerate(values)
         ]
         if self.setup.store.rollouts(step) is None:
             self.setup.store.append_rollouts(step, samples)
@@ -301,14 +299,8 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
 ALGORITHM = DPOAlgorithm
 
 
-def _check_texts(tasks: TaskSet, names: Sequence[str]) -> None:
-    """Refuse answers that would be trained on as Python writes them, such as chat messages."""
-    for task in tasks.sample(tasks.train_size or LOOK):
-        for name in names:
-            value = task.fields.get(name)
-            if isinstance(value, list | tuple | Mapping):
-                raise UserError(
-                    f"train.kind = 'dpo': field '{name}' of task {task.id} of '{tasks.name}' is a "
-                    f"{type(value).__name__}; expected the answer's text. Write the assistant's "
-                    "words alone into it, or train kind = 'reward_model', which reads chat messages."
-                )
+def pair_fields(settings: DpoTrain) -> PairFields:
+    """Which task fields hold a pair."""
+    return PairFields(
+        settings.chosen, settings.rejected, bad=settings.bad_pairs, takes_messages=False
+    )

@@ -38,9 +38,9 @@ from burnish.rewards.models.process_card import ProcessCard, write_process_card
 from burnish.store import StoredSample
 from burnish.tasks.base import content_key
 from burnish.training.algorithm import HeldOutScores, Loss, Setup, StepReport, StepResult
-from burnish.training.algorithms.score_head import TEMPLATE_TOKENS, ScoreHeadAlgorithm
+from burnish.training.algorithms.score_head import ScoreHeadAlgorithm
 from burnish.training.forecast import MEASURED, Workload, measured
-from burnish.training.labelled import LabelledSet
+from burnish.training.labelled import TEMPLATE_TOKENS, LabelledSet
 from burnish.training.row_passes import Batch, in_place
 from burnish.training.solutions import (
     Rendered,
@@ -107,7 +107,7 @@ class ProcessRewardModelAlgorithm(ScoreHeadAlgorithm[Solution, Rendered, Solutio
         return measured(self.settings.batch, shown)
 
     def finish(self, step: int, batch: Batch[Rendered], result: StepResult) -> StepReport:
-        rendered = batch.answers
+        rendered = batch.rendered
         scored = _scored(rendered, result.sums["scores"])
         if self.setup.world.is_main and self.setup.store.rollouts(step) is None:
             self.setup.store.append_rollouts(

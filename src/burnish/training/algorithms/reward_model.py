@@ -13,7 +13,7 @@ distributed on held-out pairs, and how far they can be believed, lies beside the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ import msgspec
 import torch
 from torch import Tensor
 
-from burnish.lm.scalar_head import scored_ids
 from burnish.numbers import sigmoid
 from burnish.records import Evidence, Reward
 from burnish.rewards.models.bradley_terry import pair_loss
@@ -37,7 +36,7 @@ from burnish.training.algorithm import (
     StepReport,
     StepResult,
 )
-from burnish.training.algorithms.score_head import TEMPLATE_TOKENS, ScoreHeadAlgorithm
+from burnish.training.algorithms.score_head import ScoreHeadAlgorithm
 from burnish.training.forecast import MEASURED, Workload, measured
 from burnish.training.metrics import estimate
 from burnish.training.pair_terms import PairTerms
@@ -47,11 +46,12 @@ from burnish.training.pairs import (
     PairMicro,
     PairSet,
     check_fields,
-    conversation,
     cut_pairs,
     last_states,
+    length_metrics,
     over_pairs,
     render_pairs,
+    scored_spans,
     wins,
 )
 from burnish.training.row_passes import Batch, in_place
@@ -66,12 +66,13 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
 
     def __init__(self, setup: Setup, settings: RewardModelTrain) -> None:
         super().__init__(setup, settings)
-        self.fields = pair_fields(settings)
+        fields = pair_fields(settings)
+        self.spans = partial(scored_spans, self.tokenizer, fields)
         self.rows = self.pairs = PairSet(
             setup.data.open(settings.task),
-            self.fields,
+            fields,
             seed=setup.seeds.for_("pairs"),
-            fits=self._fits,
+            spans=self.spans,
             max_tokens=self.max_tokens,
         )
         self.terms = PairTerms(settings.terms, setup, self.pairs.first)
@@ -90,7 +91,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
         return [pair for pair in pairs if pair.target != 0.5]
 
     def updates(self, batch: Batch[Answers]) -> Sequence[Batch[Answers]]:
-        answers = batch.answers
+        answers = batch.rendered
         self.terms.begin(batch.step, answers.pairs, lambda: self.hidden_states(answers))
         return [batch]
 
@@ -125,21 +126,17 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
         return measured(self.settings.batch, shown, samples=2)
 
     def finish(self, step: int, batch: Batch[Answers], result: StepResult) -> StepReport:
-        answers, found = batch.answers, result.sums
+        answers, found = batch.rendered, result.sums
         chosen_N, rejected_N = found["chosen"], found["rejected"]
-        lengths = [one.trained_tokens for one in answers.trajectories]
         if self.setup.world.is_main and self.setup.store.rollouts(step) is None:
             samples = stored_pairs(step, "train", answers, chosen_N, rejected_N)
             self.setup.store.append_rollouts(step, samples)
         self.done = step + 1
-        count = len(answers.pairs)
         metrics = {
+            **length_metrics(answers),
             "rewards/chosen": float(chosen_N.mean()),
             "rewards/rejected": float(rejected_N.mean()),
             "rewards/margins": float((chosen_N - rejected_N).mean()),
-            "length/chosen": sum(lengths[i] for i in answers.chosen) / count,
-            "length/rejected": sum(lengths[i] for i in answers.rejected) / count,
-            "length/tokens": float(sum(lengths)),
         }
         right = [mark for mark in _right(answers.pairs, chosen_N - rejected_N) if mark is not None]
         if right:
@@ -216,17 +213,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
         return ScoredPair(chosen, rejected, pair.chosen, pair.rejected, pair.target)
 
     def render(self, pairs: Sequence[Pair]) -> Answers:
-        return render_pairs(self.tokenizer, pairs, self.fields)
-
-    def _fits(self, pair: Pair) -> bool:
-        """Whether both conversations are within the limit; only long texts are measured."""
-        sides = (pair.task.fields[name] for name in (self.fields.chosen, self.fields.rejected))
-        for turns in (conversation(pair.task, value) for value in sides):
-            # A token holds at least one byte of text.
-            most = sum(len(turn.text.encode(errors="replace")) + TEMPLATE_TOKENS for turn in turns)
-            if most > self.max_tokens and len(scored_ids(self.tokenizer, turns)) > self.max_tokens:
-                return False
-        return True
+        return render_pairs(pairs, self.spans)
 
 
 ALGORITHM = RewardModelAlgorithm

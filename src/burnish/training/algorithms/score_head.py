@@ -18,9 +18,6 @@ from burnish.training.algorithm import Algorithm, Setup
 from burnish.training.labelled import LabelledSet
 from burnish.training.row_passes import Batch, over_rows
 
-TEMPLATE_TOKENS = 64
-"""What a chat template may add to a turn, at most; texts far below the limit are not measured."""
-
 RowT = TypeVar("RowT")
 RenderedT = TypeVar("RenderedT")
 MicroT = TypeVar("MicroT")
@@ -84,7 +81,7 @@ class ScoreHeadAlgorithm(Algorithm[Batch[RenderedT], MicroT], Generic[RowT, Rend
         return Batch(step, self.render(self.rows.draw(step, self.settings.batch)))
 
     def micro_batches(self, batch: Batch[RenderedT], tokens: int) -> Iterator[MicroT]:
-        return self.cut(batch.answers, tokens)
+        return self.cut(batch.rendered, tokens)
 
     def parameters(self) -> Iterable[tuple[str, Tensor]]:
         return [("score.weight", self.head.weight)]
