@@ -79,7 +79,7 @@ SETTINGS = {
         components.SeparateCritic,
     ),
 }
-SHARED = {"eps", "ddof", "name", "weight", "category"}
+SHARED = {"eps", "ddof", "name", "weight", "category", "roles"}
 """Keys that many components and every reward have."""
 
 

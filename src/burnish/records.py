@@ -213,6 +213,8 @@ class Response(Struct, frozen=True, omit_defaults=True):
     tokens: int = 0
     """Length in tokens of the model that wrote it; 0 when unknown."""
     info: dict[str, Any] = msgspec.field(default_factory=dict)
+    role: str = "policy"
+    """Who wrote it in a rollout of several roles."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -310,6 +312,7 @@ class Trajectory(Struct, frozen=True, omit_defaults=True):
             finish=self.finish if self.status is Status.OK else Finish.ERROR,
             tokens=self.trained_tokens,
             info=self.info,
+            role=self.role,
         )
 
 

@@ -5,11 +5,13 @@ import subprocess
 import sys
 import textwrap
 
+import anyio
 import msgspec
 import pytest
 from reward_cases import a_task, score, values
 
 from burnish.errors import UserError
+from burnish.records import Message, Response, Task
 from burnish.rewards import NumericConfig, RewardConfig, bind_check, build, build_all, fingerprint
 from burnish.rewards.checks.base import CheckConfig, RuleCheck
 
@@ -134,3 +136,22 @@ def test_the_room_needs_no_torch_and_nothing_heavy():
         timeout=60,
     )
     assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+def test_a_reward_may_score_some_roles_alone():
+    """A reward model of the answer has nothing to say of a checker: it adds 0 there."""
+    tables = [
+        {"kind": "length", "max": 3, "name": "brief", "roles": ["solver"]},
+        {"kind": "length", "max": 3, "name": "all"},
+    ]
+    total = build_all(msgspec.convert(tables, list[RewardConfig]))
+    task = Task("t", (Message("user", "?"),))
+    said = [
+        Response("a", "one", role="solver"),
+        Response("b", "one", role="checker"),
+        Response("c", "one"),
+    ]
+    rewards = anyio.run(total.score, task, said)
+    assert [reward.components["brief"] for reward in rewards] == [1.0, 0.0, 1.0]
+    assert [reward.components["all"] for reward in rewards] == [1.0, 1.0, 1.0]
+    assert "not for the role 'checker'" in rewards[1].parts[0].reason

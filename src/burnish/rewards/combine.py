@@ -201,6 +201,27 @@ class FirstDecisive(Voting):
         return [adopt(self.name, rewards[-1], tuple(rewards)) for rewards in said]
 
 
+class ForRoles(Combination):
+    """A scorer of some roles of a rollout alone; responses of the other roles get 0.
+
+    A response whose role nobody named (`policy`) is always scored.
+    """
+
+    def __init__(self, scorer: Scorer, roles: Sequence[str]) -> None:
+        super().__init__(scorer.name, (scorer,), scorer.scope, *roles)
+        self.roles = frozenset((*roles, "policy"))
+
+    async def score(self, task: Task, responses: Sequence[Response]) -> list[Reward]:
+        meant = [response for response in responses if response.role in self.roles]
+        scored = iter(await checked(self.children[0], task, meant) if meant else [])
+        return [
+            next(scored)
+            if response.role in self.roles
+            else Reward(self.name, 0.0, reason=f"not for the role '{response.role}'")
+            for response in responses
+        ]
+
+
 def can_vote(scorer: Scorer) -> bool:
     """Whether a second vote of the scorer may differ from its first."""
     children: Sequence[Scorer] = getattr(scorer, "children", ())

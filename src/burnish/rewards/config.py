@@ -36,7 +36,7 @@ from burnish.rewards.checks.relevance import GradeConfig, SectionConfig
 from burnish.rewards.checks.support import SupportConfig, from_folder
 from burnish.rewards.checks.tags import TagsConfig
 from burnish.rewards.checks.tool_call import ToolCallConfig
-from burnish.rewards.combine import FirstDecisive, Gate, Weighted
+from burnish.rewards.combine import FirstDecisive, ForRoles, Gate, Weighted
 from burnish.rewards.function import from_function
 from burnish.rewards.judge_reward import (
     BaseJudgeConfig,
@@ -230,7 +230,11 @@ def build_all(configs: Sequence[RewardConfig], *, base: str | Path = ".") -> Wei
             "the recipe has no rewards; add a [[rewards]] table with a kind.",
             python="there are no rewards; give at least one, such as rewards=['numeric'].",
         )
-    scorers = [build(config, base=base) for config in configs]
+    built = [build(config, base=base) for config in configs]
+    scorers = [
+        ForRoles(scorer, config.roles) if config.roles else scorer
+        for scorer, config in zip(built, configs, strict=True)
+    ]
     names = [scorer.name for scorer in scorers]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -28,6 +28,9 @@ class CheckConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """How much it counts in the total. 0 keeps it as a curve only."""
     category: str = ""
     """What kind of goal it serves, such as safety or format; for tables, never for the value."""
+    roles: tuple[str, ...] = ()
+    """Roles of the rollout that it scores, such as `["solver"]`; the others get 0. Empty: all. Of a
+    reward inside another one it does not count."""
 
     @property
     def title(self) -> str:
@@ -66,7 +69,7 @@ class Check(ABC, Generic[C]):
     @property
     def fingerprint(self) -> str:
         """Changes with the settings and with the source of the checks."""
-        settings = msgspec.structs.replace(self.config, weight=1.0, category="")
+        settings = msgspec.structs.replace(self.config, weight=1.0, category="", roles=())
         return digest(type(self).__name__, _sources(), msgspec.json.encode(settings))
 
     @abstractmethod
