@@ -26,6 +26,7 @@ import json
 import math
 import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -419,9 +420,9 @@ def _mean(marks: list[bool]) -> float:
     return sum(marks) / len(marks) if marks else math.nan
 
 
-def run(seed: int, arms: list[str], taught: int, steps: int) -> list[dict[str, Any]]:
+def run(seed: int, arms: list[str], taught: int, steps: int) -> Iterator[dict[str, Any]]:
     """All arms of one seed; arms with one prior rate start from the same weights."""
-    memory, starts, found = Memory(seed), dict[float, dict[str, Tensor]](), []
+    memory, starts = Memory(seed), dict[float, dict[str, Tensor]]()
     for name in arms:
         arm, begun = arm_of(name), time.process_time()
         if arm.rate not in starts:
@@ -433,19 +434,16 @@ def run(seed: int, arms: list[str], taught: int, steps: int) -> list[dict[str, A
         curve = train(model, memory, arm, seed, 0 if name == "base" else steps)
         after = measure(model, memory, arm)
         seconds = time.process_time() - begun
-        found.append(
-            {
-                "arm": name,
-                "seed": seed,
-                "before": before,
-                "after": after,
-                "curve": curve,
-                "cpu_s": seconds,
-            }
-        )
         told = ", ".join(f"{k} {before[k]:.3f} -> {v:.3f}" for k, v in after.items())
         print(f"seed {seed} {name:12} {told}  ({seconds:.0f} s)", flush=True)
-    return found
+        yield {
+            "arm": name,
+            "seed": seed,
+            "before": before,
+            "after": after,
+            "curve": curve,
+            "cpu_s": seconds,
+        }
 
 
 COLUMNS = {
@@ -499,11 +497,12 @@ def main() -> None:
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     for seed in range(given.first_seed, given.first_seed + given.seeds):
-        rows += run(seed, given.arms, given.taught, given.steps)
-        if given.out is not None:
-            given.out.mkdir(parents=True, exist_ok=True)
-            (given.out / "world.json").write_text(json.dumps(rows, indent=1) + "\n")
-            (given.out / "world.md").write_text(table(rows))
+        for row in run(seed, given.arms, given.taught, given.steps):
+            rows.append(row)
+            if given.out is not None:
+                given.out.mkdir(parents=True, exist_ok=True)
+                (given.out / "world.json").write_text(json.dumps(rows, indent=1) + "\n")
+                (given.out / "world.md").write_text(table(rows))
     print(table(rows))
 
 
