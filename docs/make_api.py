@@ -33,6 +33,7 @@ ROOMS = (
     "rollouts",
     "tools",
     "tools.search",
+    "tools.spreadsheet",
     "store",
     "bench",
     "training",

@@ -12,7 +12,7 @@ import torch
 
 import burnish
 from burnish import bench, policy, rewards
-from burnish.agents import ssp
+from burnish.agents import ssp, trace2skill
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
@@ -24,7 +24,7 @@ from burnish.rewards.judges.rubric.items import Point, PointsItem
 from burnish.rewards.judges.skill_rm.readout import Item as PairItem
 from burnish.rewards.judges.skill_rm.readout import Tier
 from burnish.rewards.select import Match
-from burnish.tools import search
+from burnish.tools import search, spreadsheet
 
 PACKAGES = (
     policy,
@@ -41,7 +41,9 @@ PACKAGES = (
     bench,
     loaders,
     search,
+    spreadsheet,
     ssp,
+    trace2skill,
 )
 
 PUBLISHED = {
@@ -50,13 +52,17 @@ PUBLISHED = {
     "aggregate_criteria": "criteria min_score",
     "answers_match": "a b",
     "answer_kd": "student_logits teacher_probs temperature",
+    "apply_edit": "text edit",
+    "balanced_chunks": "n size",
     "band": "deviations",
     "bias_head_loss": "logits labels",
     "brpo_advantages": "outcomes reference_index skew_threshold",
     "candidate_order": "seed dataset sample_id n",
+    "cells_equal": "a b",
     "clamp": "values default",
     "clipo_advantage": "verifier_rewards contrastive_rewards groups ddof eps",
     "club_categorical": "logits labels",
+    "column_name": "n",
     "compose": "mode format_ok weights",
     "compose_variants": "format_ok variant_ids",
     "concordance": "human_sign_and_scores",
@@ -65,11 +71,14 @@ PUBLISHED = {
     "contrastive_losses": "embeddings labels groups loss temperature scope anchors skip_trivial",
     "contrastive_reward": "per_sample_loss labels lam floor constant",
     "count_occurrences": "text needle",
+    "dedupe": "edits",
     "elastic_bounds": "advantages eps_low eps_high strength center adv_cap macro_strength "
     "group_variance min_eps max_eps_low max_eps_high",
+    "enforce_pairs": "patches state",
     "equal": "pairs L",
     "dynamic_filter": "scores groups solver_n",
     "exact_match": "pred golds",
+    "expand_range": "text max_row max_col",
     "extract_answer": "text",
     "extract_json": "texts",
     "extract_rubric": "text",
@@ -100,10 +109,12 @@ PUBLISHED = {
     "pair_outcome": "scores tie parse_failure",
     "parse_checks": "text",
     "parse_claims": "text",
+    "parse_failures": "text",
     "parse_pair_scores": "text",
     "parse_pairwise_verdict": "texts",
     "parse_pairwise_verdict_truncated": "text finish_reason",
     "parse_rating": "texts lo hi",
+    "parse_successes": "text",
     "per_reward_advantages": "rewards groups eps ddof",
     "policy_loss": "logp old_logp advantages mask ratio_level clip_low clip_high dual_clip "
     "aggregation",
@@ -119,10 +130,12 @@ PUBLISHED = {
     "risk_factor": "severity violation_rate",
     "rmbench_counts": "pairs winner_is_chosen_when predictions",
     "rmbench_metrics": "domains scores_chosen_rejected styles_per_sample",
+    "sanitize": "edits state",
     "sanitize_metadata": "metadata",
     "scale_reward": "scores mean_of_references w_scale",
     "score": "items tier_weights",
     "score_from_counts": "pairs",
+    "section_bounds": "lines header",
     "sequential_knockout": "order quality tie_rule",
     "sign_conflict": "per_reward_advantages sign_eps",
     "snr_ratio": "per_reward_advantages eps",
@@ -160,7 +173,8 @@ ELSEWHERE = {
         "criteria_of judge_of random_edits reaggregate refiner in_consensus joined_audit rule_audit "
         "read_marks without_each register_verifier score_function decide_point "
         "read_judgement compare compare_judges differing edit_findings "
-        "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate"
+        "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate "
+        "merge_by_meaning pool_of report_of markdown united unified_diff split_long"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "
@@ -168,6 +182,7 @@ ELSEWHERE = {
         "load_alpaca_pairs load_ifeval load_judgebench load_lamp load_llmbar load_pandalm load_ppe "
         "load_rewardbench2 load_rmbench load_bigbench_mistake load_mr_gsm8k load_processbench "
         "load_faithbench load_halueval load_rgb load_wice "
+        "read_skill skill_prompt write_skill read_traces compare_workbooks open_workbook "
         "open_index read_passages write_index search_tool"
     ),
 }
@@ -320,6 +335,63 @@ LOGITS: dict[str, Any] = {
 }
 
 CASES = [
+    # Skills from trajectories, and cells of workbooks
+    Case(
+        trace2skill.section_bounds,
+        {"lines": ["# A", "x"], "header": "# A"},
+        {"lines": "empty short", "header": "empty word"},
+    ),
+    Case(
+        trace2skill.apply_edit,
+        {"text": "# A\nx", "edit": {"op": "delete_section", "target_section": "# A"}},
+        {"text": "empty word"},
+    ),
+    Case(
+        trace2skill.dedupe,
+        {"edits": [{"op": "create", "file": "references/a.md"}], "same": "target"},
+        {"edits": "empty short"},
+    ),
+    Case(
+        trace2skill.sanitize,
+        {
+            "edits": [{"op": "create", "file": "references/a.md"}],
+            "state": {"SKILL.md": "# A"},
+            "protected": ["references/b.md"],
+        },
+        {"edits": "empty short", "state": "empty", "protected": "empty short"},
+    ),
+    Case(
+        trace2skill.enforce_pairs,
+        {"patches": [{"edits": []}], "state": {"SKILL.md": "# A"}},
+        {"patches": "empty short", "state": "empty"},
+    ),
+    Case(trace2skill.parse_failures, {"text": "# Failure Cause Item 1"}, {"text": "empty word"}),
+    Case(trace2skill.parse_successes, {"text": "# Success Memory Item 1"}, {"text": "empty word"}),
+    Case(trace2skill.balanced_chunks, {"n": 7, "size": 3}),
+    Case(trace2skill.needed_support, {"count": 60, "tau": 0.02}),
+    Case(trace2skill.choose_skill, {"before": [True, False], "after": [True, True]}),
+    Case(
+        trace2skill.held_out,
+        {"ids": ["a", "b"], "share": 0.5, "seed": 1},
+        {"ids": "empty short"},
+    ),
+    Case(
+        trace2skill.skill_problems,
+        {"files": {"SKILL.md": "# A"}, "name": "a"},
+        {"files": "empty", "name": "empty word"},
+    ),
+    Case(spreadsheet.column_name, {"n": 27}),
+    Case(spreadsheet.column_number, {"name": "AA"}),
+    Case(
+        spreadsheet.expand_range,
+        {"text": "A1:B2", "max_row": 9, "max_col": 9},
+        {"max_row": "none", "max_col": "none"},
+    ),
+    Case(
+        spreadsheet.cells_equal,
+        {"a": 1.0, "b": 2.0},
+        {"a": "none word inf", "b": "none word inf"},
+    ),
     # Policy: advantages and what selects among them
     Case(
         policy.grpo_advantage,

@@ -12,6 +12,7 @@ import pytest
 
 from burnish.agents.ssp.rules import Rules
 from burnish.agents.ssp.settings import SelfPlay
+from burnish.agents.trace2skill import Settings as TraceSettings
 from burnish.config.schema import (
     DistilTrain,
     DpoTrain,
@@ -72,6 +73,7 @@ SETTINGS = {
     "proxy_grm": (ProxyRubricConfig, ProxyModelConfig),
     "distil": (DistilTrain,),
     "march": (MarchOptions,),
+    "trace2skill": (TraceSettings,),
     "ssp": (SelfPlay, Rules, components.SumThenNormalise),
     "ppo": (
         components.GeneralisedAdvantage,

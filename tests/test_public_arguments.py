@@ -175,7 +175,8 @@ def test_published_names_are_found_and_take_their_keywords(name):
     found = [
         getattr(module, name)
         for module in modules(
-            "burnish.policy", "burnish.rewards", "burnish.bench", "burnish.agents"
+            *("burnish.policy", "burnish.rewards", "burnish.bench", "burnish.agents"),
+            "burnish.tools.spreadsheet",
         )
         if getattr(getattr(module, name, None), "__module__", "") == module.__name__
     ]
@@ -188,6 +189,6 @@ def modules(*names):
     for name in names:
         package = importlib.import_module(name)
         yield package
-        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+        for module in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):
             if "resources" not in module.name:
                 yield importlib.import_module(module.name)

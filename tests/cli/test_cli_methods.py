@@ -254,3 +254,12 @@ def test_every_shipped_recipe_has_a_header_and_loads(typed: Type, path: Path) ->
     shown = typed("train", card.name, "--print-config")
     assert shown.err == ""
     assert f"# {path}" in shown.out
+
+
+def test_a_method_without_a_recipe_is_listed_and_has_a_page(typed: Type) -> None:
+    listed = typed("methods").out
+    assert "trace2skill" in listed.partition("Without a recipe")[2]
+    assert "burnish skill distill" in typed("methods", "trace2skill").out
+    told = json.loads(typed("methods", "trace2skill", "--json").out)
+    assert told["name"] == "trace2skill"
+    assert told["effect"]

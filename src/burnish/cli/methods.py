@@ -58,10 +58,13 @@ def methods(
       burnish methods gd2po
     """
     known = _ordered(all_recipes())
-    if name and name not in known:
-        raise UserError(
-            f"no method '{name}'; expected one of {', '.join(known)}.{did_you_mean(name, known)}"
-        )
+    others = {one: path for one, path in _cards().items() if one not in known}
+    if name and name not in known and name not in others:
+        hint = did_you_mean(name, [*known, *others])
+        raise UserError(f"no method '{name}'; expected one of {', '.join(known)}.{hint}")
+    if name in others:
+        _print_card(name, others[name], as_json=as_json)
+        return 0
     base = recipe_of(read_card(known[BASELINE]).policy if BASELINE in known else {}, BASELINE)
     cards = [read_card(known[one]) for one in ([name] if name else known)]
     if as_json:
@@ -82,11 +85,44 @@ def methods(
         out.print(Text.assemble((card.name.ljust(width), "bold"), "  ", first), soft_wrap=True)
         for line in more:
             out.print(Text(" " * (width + 2) + line), soft_wrap=True)
+    if others:
+        say()
+        say("Without a recipe, by a command or a setting of their own:")
+    width = max((len(one) for one in others), default=0)
+    for one, path in others.items():
+        text = one_line(shortened(_title(path), COLUMNS - width - 2))
+        out.print(Text.assemble((one.ljust(width), "bold"), "  ", text), soft_wrap=True)
     say()
     say("What one is and when to use it: burnish methods NAME")
     say("See what it does before training: burnish try NAME")
     say("Train it: burnish train NAME")
     return 0
+
+
+def _cards() -> dict[str, Path]:
+    """Every card by the name of its method."""
+    folder = card_folder()
+    return {path.stem: path for path in sorted(folder.glob("*.md"))} if folder else {}
+
+
+def _title(path: Path) -> str:
+    """The first line of a card without its mark and its name: `# DIR: a term ...`."""
+    title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").strip()
+    return title.partition(": ")[2] or title
+
+
+def _print_card(name: str, path: Path, *, as_json: bool) -> None:
+    """The page of a method that has no recipe."""
+    from rich.markdown import Markdown
+
+    text = path.read_text(encoding="utf-8")
+    if as_json:
+        emit_json(
+            {"name": name, "description": _title(path), "card": path, "effect": _effect(text)}
+        )
+        return
+    out.print(Markdown(text))
+    say(f"  card: {shown_path(path)}")
 
 
 def _without_name(card: RecipeCard) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
 import typer
 
 from burnish.cli.console import complain, count, duration, emit_json, err, one_line, say, warn
@@ -86,6 +85,8 @@ def distill(
       burnish skill distill runs/NAME --new my-skill --out new --with http://localhost:8000/v1#m
       burnish skill distill traces.jsonl --skill skills/xlsx --out new --roles my_roles.py:make
     """
+    import anyio
+
     from burnish.agents.trace2skill import read_traces
 
     if bool(with_) == bool(roles):

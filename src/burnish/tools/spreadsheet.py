@@ -25,6 +25,18 @@ from typing import Any, NamedTuple
 from burnish.arguments import as_path, as_text, as_whole, as_word, refused
 from burnish.errors import ArgumentError, BoundaryError, UserError
 
+__all__ = [
+    "Comparison",
+    "Spreadsheet",
+    "SpreadsheetError",
+    "cells_equal",
+    "column_name",
+    "column_number",
+    "compare_workbooks",
+    "expand_range",
+    "open_workbook",
+]
+
 MOST_BYTES = 64_000_000
 """Unpacked bytes of one workbook."""
 MOST_FILES = 2_000
@@ -68,6 +80,8 @@ def column_name(n: int) -> str:
 
 def column_number(name: str) -> int:
     """The number of a column, from 1; the inverse of `column_name`."""
+    if not re.fullmatch(r"[A-Za-z]{1,6}", as_text("name", name)):
+        raise refused("name", name, "the letters of a column")
     number = 0
     for letter in name.upper():
         number = number * 26 + ord(letter) - 64

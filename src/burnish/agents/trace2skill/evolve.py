@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 from burnish.agents.trace2skill.distil import CHANGED, Distilled, Settings, distil
 from burnish.agents.trace2skill.roles import Roles
 from burnish.agents.trace2skill.traces import Trace, pool_of
-from burnish.arguments import as_list, as_number, as_whole, refused, same_length
+from burnish.arguments import (
+    as_list,
+    as_number,
+    as_seed,
+    as_text,
+    as_whole,
+    refused,
+    same_length,
+)
 from burnish.bench.statistics import mcnemar
 from burnish.concurrency import gather
 from burnish.seeds import derive
@@ -59,6 +67,7 @@ def held_out(ids: Sequence[str], share: float = 0.2, seed: int = 0) -> list[bool
     10
     """
     as_number("share", share, low=0, below=1)
+    ids, seed = [as_text("ids", one) for one in as_list("ids", ids)], as_seed("seed", seed)
     drawn = sorted(set(ids), key=lambda one: (derive(seed, "held_out", one), one))
     chosen = set(drawn[: round(share * len(drawn))])
     return [one in chosen for one in ids]

@@ -76,12 +76,13 @@ def sift(
 ) -> Sifted:
     """`sanitize`, with the edits that were dropped and the reasons."""
     files = _as_state(state)
+    safe = frozenset(as_text("protected", one) for one in as_list("protected", protected))
     given = [as_edit("edits", edit) for edit in as_list("edits", edits)]
     made = {edit.get("file") for edit in given if edit["op"] == "create"}
     kept: list[Edit] = []
     dropped: list[Dropped] = []
     for edit in given:
-        problem = _problem(edit, files, made, frozenset(protected), scripts=scripts)
+        problem = _problem(edit, files, made, safe, scripts=scripts)
         if problem:
             dropped.append(Dropped(edit, problem))
         else:

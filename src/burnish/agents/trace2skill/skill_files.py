@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from burnish.agents.trace2skill.edits import front_lines
-from burnish.arguments import as_path, as_table
+from burnish.arguments import as_path, as_table, as_text
 from burnish.errors import StoreError, UserError
 from burnish.rewards.judges.skill_rm.package import BANK, MANUAL, check_skill, read_files, read_yaml
 from burnish.rewards.judges.skill_rm.package import skill_place as place_of
@@ -88,7 +88,7 @@ def skill_problems(files: Mapping[str, str], *, name: str = "") -> list[str]:
     >>> skill_problems({"SKILL.md": "---\\nname: a\\ndescription: b\\n---\\n# A\\n"})
     []
     """
-    files = as_table("files", files, "a table of texts by path")
+    files, name = as_table("files", files, "a table of texts by path"), as_text("name", name)
     if MANUAL not in files:
         return [f"{MANUAL}: missing"]
     front, problem = front_matter(files[MANUAL])
