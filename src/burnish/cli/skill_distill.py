@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from burnish.cli.console import complain, count, duration, emit_json, err, one_line, say, warn
-from burnish.cli.shared_options import ApiKeyEnv, AsJson
+from burnish.cli.shared_options import ApiKeyEnv, AsJson, MaxTokens, Temperature
 from burnish.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,61 +20,70 @@ if TYPE_CHECKING:
     from burnish.rewards.judges.judge_model import JudgeModel
 
 
+Traces = Annotated[
+    Path,
+    typer.Argument(
+        metavar="TRACES",
+        help="Trajectories as JSON lines, or a run's folder (runs/NAME).",
+        show_default=False,
+    ),
+]
+Skill = Annotated[
+    str, typer.Option("--skill", metavar="FOLDER|ZIP|NAME", help="The skill to improve.")
+]
+New = Annotated[
+    str, typer.Option("--new", metavar="NAME", help="Begin with a draft by the model instead.")
+]
+Out = Annotated[
+    Path,
+    typer.Option("--out", metavar="FOLDER", help="Where skill, diff, report and journal go."),
+]
+With = Annotated[
+    str,
+    typer.Option(
+        "--with",
+        metavar="MODEL",
+        help="The model that analyses and writes: smollm2, a folder, http://host:port/v1#model.",
+    ),
+]
+RolesPath = Annotated[
+    str, typer.Option("--roles", metavar="FILE.py:NAME", help="Your own analysts instead.")
+]
+CheckPath = Annotated[
+    str,
+    typer.Option(
+        "--check",
+        metavar="FILE.py:NAME",
+        help="(trace, fixed) -> bool: a failure counts only where the analyst's fix passes.",
+    ),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="tau=0.05, order=sequential, ..."),
+]
+PassAt = Annotated[
+    float, typer.Option("--pass-at", help="The score from which on a trajectory has passed.")
+]
+PricePair = Annotated[
+    str, typer.Option("--prices", metavar="IN,OUT", help="Dollars for a million tokens.")
+]
+BudgetUsd = Annotated[float | None, typer.Option("--budget-usd", min=0.0)]
+
+
 def distill(
-    traces: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TRACES",
-            help="Trajectories as JSON lines, or a run's folder (runs/NAME).",
-            show_default=False,
-        ),
-    ],
-    skill: Annotated[
-        str,
-        typer.Option("--skill", metavar="FOLDER|ZIP|NAME", help="The skill to improve."),
-    ] = "",
-    new: Annotated[
-        str,
-        typer.Option("--new", metavar="NAME", help="Begin with a draft by the model instead."),
-    ] = "",
-    out: Annotated[
-        Path,
-        typer.Option("--out", metavar="FOLDER", help="Where skill, diff, report and journal go."),
-    ] = Path("distilled"),
-    with_: Annotated[
-        str,
-        typer.Option(
-            "--with",
-            metavar="MODEL",
-            help="The model that analyses and writes: smollm2, a folder, http://host:port/v1#model.",
-        ),
-    ] = "",
-    roles: Annotated[
-        str,
-        typer.Option("--roles", metavar="FILE.py:NAME", help="Your own analysts instead."),
-    ] = "",
-    check: Annotated[
-        str,
-        typer.Option(
-            "--check",
-            metavar="FILE.py:NAME",
-            help="(trace, fixed) -> bool: a failure counts only where the analyst's fix passes.",
-        ),
-    ] = "",
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="tau=0.05, order=sequential, ..."),
-    ] = None,
-    pass_at: Annotated[
-        float, typer.Option("--pass-at", help="The score from which on a trajectory has passed.")
-    ] = 1.0,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0)] = 0.6,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1)] = 4096,
-    prices: Annotated[
-        str,
-        typer.Option("--prices", metavar="IN,OUT", help="Dollars for a million tokens."),
-    ] = "",
-    budget_usd: Annotated[float | None, typer.Option("--budget-usd", min=0.0)] = None,
+    traces: Traces,
+    skill: Skill = "",
+    new: New = "",
+    out: Out = Path("distilled"),
+    with_: With = "",
+    roles: RolesPath = "",
+    check: CheckPath = "",
+    option: Options = None,
+    pass_at: PassAt = 1.0,
+    temperature: Temperature = 0.6,
+    max_tokens: MaxTokens = 4096,
+    prices: PricePair = "",
+    budget_usd: BudgetUsd = None,
     api_key_env: ApiKeyEnv = "",
     as_json: AsJson = False,
 ) -> int:
