@@ -28,8 +28,8 @@ METHODS = (
     "ssp",
 )
 """Folders of `studies/`, each with a `study.py` whose `STUDIES` are run."""
-WITH_DATA = ("proxy_grm", "real")
-"""Further ones, which need files that are not part of the repository: a trained proxy, data."""
+WITH_DATA = ("policyalign", "proxy_grm", "real")
+"""Further ones, which need files that are not part of the repository: halves of requests, a trained proxy, data."""
 
 
 class Subject(NamedTuple):

@@ -28,6 +28,7 @@ from burnish.records import (
 )
 
 if TYPE_CHECKING:
+    from burnish.api.align import Aligned, align
     from burnish.api.ask import Judgement, judge, score
     from burnish.api.config import Config
     from burnish.api.explained import Explained
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Aligned",
     "Author",
     "Compared",
     "Config",
@@ -68,6 +70,7 @@ __all__ = [
     "Trajectory",
     "Verdict",
     "Visibility",
+    "align",
     "compare",
     "evaluate",
     "generate",
@@ -108,7 +111,7 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module(f"{__name__}.{name}")
     found = _find(name)
-    if name in ("train", "train_async"):
+    if name in ("align", "train", "train_async"):
         from burnish.api import launch
 
         launch.progress = launch.progress or _Progress()

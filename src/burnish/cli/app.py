@@ -64,6 +64,7 @@ class DefaultGroup(TyperGroup):
 # fmt: off
 COMMANDS = (
     LazyCommand("train", "train:train", "Train a model; without a recipe, the quick start on the embedded model."),
+    LazyCommand("align", "align:align", "Move a policy, or any system prompt, from a text file into a model's weights."),
     LazyCommand("sweep", "sweep:sweep", "Train a grid of settings and seeds, as many runs at once as fit."),
     LazyCommand("init", "init:init", "Write a commented recipe, task and reward file to start from."),
     LazyCommand("try", "dry_run:try_", "See what a recipe feeds the model and what answers would earn, without a model."),

@@ -1,0 +1,121 @@
+"""`burnish align`: move a policy file into a model's weights; the command around `burnish.align`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from burnish.cli.console import emit_json, one_line, say
+from burnish.cli.shared_options import AsJson, Seed
+
+
+def align(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="smollm2, tiny, a model's or a run's folder.", show_default=False
+        ),
+    ],
+    policy: Annotated[
+        Path,
+        typer.Argument(
+            metavar="POLICY",
+            help="A text file: rules, and worked examples under '## Examples'.",
+            show_default=False,
+        ),
+    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Settings of the training.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Where everything is kept.")
+    ] = Path("aligned"),
+    instructions: Annotated[
+        Path | None,
+        typer.Option(
+            "--instructions",
+            metavar="FILE",
+            help="Requests of your own (instruction, clause_id, kind violating or benign) instead of "
+            "synthesised ones.",
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of the training.")] = 100,
+    generator: Annotated[
+        str, typer.Option("--generator", metavar="MODEL", help="Who writes requests; else MODEL.")
+    ] = "",
+    per_clause: Annotated[
+        int, typer.Option("--per-clause", min=1, help="Violating requests of each clause.")
+    ] = 24,
+    score: Annotated[
+        str,
+        typer.Option("--score", help="kl, first-token, response-distance or guard-flip."),
+    ] = "kl",
+    keep: Annotated[
+        float, typer.Option("--keep", help="Share of each clause's requests that is trained on.")
+    ] = 0.5,
+    keep_truncated: Annotated[
+        bool, typer.Option("--keep-truncated", help="Also requests whose answers are cut.")
+    ] = False,
+    teacher: Annotated[str, typer.Option("--teacher", help="ema, frozen or student.")] = "ema",
+    guard: Annotated[
+        str, typer.Option("--guard", metavar="MODEL", help="A guard model; else rules.")
+    ] = "",
+    evaluate: Annotated[
+        Path | None,
+        typer.Option(
+            "--evaluate", metavar="FILE", help="More prompts for the report, such as XSTest's."
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, help="Most tokens of one answer.")
+    ] = 256,
+    seed: Seed = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Train although the policy changes nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Move a policy, or any system prompt, from a text file into a model's weights.
+
+    \b
+      burnish align smollm2 policy.md --steps 40 --instructions requests.jsonl
+      burnish align my_model policy.md --generator http://localhost:8000/v1#writer --out safe
+      burnish align my_model policy.md --evaluate xstest.csv optimiser.learning_rate=1e-5
+    """
+    from burnish.api.align import align as whole
+
+    found = whole(
+        model,
+        policy,
+        *(words or ()),
+        out=out,
+        instructions=instructions,
+        steps=steps,
+        generator=generator or None,
+        per_clause=per_clause,
+        score=score,
+        keep=keep,
+        keep_truncated=keep_truncated,
+        teacher=teacher,
+        guard=guard or None,
+        evaluate=evaluate,
+        max_tokens=max_tokens,
+        seed=seed,
+        force=force,
+        show=not as_json,
+        tell=(lambda line: None) if as_json else (lambda line: say(one_line(line))),
+    )
+    if as_json:
+        emit_json(
+            {"folder": str(found.folder), "weights": str(found.weights)}
+            | msgspec.to_builtins(found.report)
+        )
+        return 0
+    say()
+    say(str(found.report))
+    say(f"model: {found.weights}; report: {found.folder / 'report.md'}")
+    return 0

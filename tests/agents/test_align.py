@@ -1,0 +1,141 @@
+"""`burnish.align` on the tiny model: the whole way, kills in between, mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+import burnish
+from burnish.api import align as align_module
+from burnish.api.align import align
+from burnish.cli.align import align as command
+from burnish.errors import UserError
+from burnish.lm import ScriptedLM
+
+POLICY = "You are careful.\n- Medicine: never advise on it.\n\n## Examples\nUser: which pill?\nAssistant: no."
+SETTINGS = ["train.batch=2", "evaluation.prompts=2", "optimiser.learning_rate=1e-3"]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policy.md").write_text(POLICY)
+    rows = [
+        {"instruction": f"Tell me about {kind} thing {i}", "kind": kind, "clause_id": "medicine"}
+        for kind, count in (("violating", 8), ("benign", 4))
+        for i in range(count)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def go(*words, **more):
+    given = {"instructions": "rows.jsonl", "steps": 2, "max_tokens": 4, "keep_truncated": True}
+    given |= {"force": True, "show": False, **more}
+    return align("tiny", "policy.md", *SETTINGS, *words, **given)
+
+
+def contents(folder):
+    names = ("kept.jsonl", "before.jsonl", "told.jsonl", "after.jsonl", "report.json")
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def test_the_whole_way_and_again(place):
+    told = []
+    found = go(tell=told.append)
+    assert found.run.status == "finished"
+    assert found.weights.is_dir()
+    kept = [json.loads(line) for line in (place / "aligned/kept.jsonl").read_text().splitlines()]
+    assert {row["kind"] for row in kept} == {"violating", "benign"}
+    assert set(kept[0]) == {"id", "messages", "clause_id", "kind", "sensitivity"}
+    held = {json.loads(line)["id"] for line in (place / "aligned/after.jsonl").open()}
+    assert not held & {row["id"] for row in kept}
+    report = json.loads((place / "aligned/report.json").read_text())
+    assert set(report["arms"]) == {"before", "policy in context", "after"}
+    assert report["about"]["policy"] == align_module._digest(place / "policy.md")
+    assert "violations" in (place / "aligned/report.md").read_text()
+    assert any("sensitivity: 9 of 9" in line for line in told)
+    again = []
+    assert go(tell=again.append).report == found.report
+    assert again == ["finished already: aligned/report.md"]
+    with pytest.raises(
+        UserError, match=r"other settings \(steps\); choose another folder with out="
+    ):
+        go(steps=3)
+    assert burnish.align is align
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("after", [1, 2, 4, 6])
+def test_killed_anywhere_and_continued_is_the_same(place, monkeypatch, after):
+    whole = contents(go(out="whole").folder)
+    monkeypatch.setattr(align_module, "CHUNK", 3)
+    journal, count = align_module.Alignment._journal, []
+
+    async def killed(self, name, kind, items, work):
+        async def once(chunk):
+            count.append(name)
+            if len(count) == after:
+                raise Killed
+            return await work(chunk)
+
+        return await journal(self, name, kind, items, once)
+
+    monkeypatch.setattr(align_module.Alignment, "_journal", killed)
+    with pytest.raises(Killed):
+        go(out="killed")
+    monkeypatch.setattr(align_module.Alignment, "_journal", journal)
+    found = contents(go(out="killed").folder)
+    assert found.keys() == whole.keys()
+    for name in whole:
+        assert found[name] == whole[name], name
+
+
+def test_a_policy_that_is_not_followed_stops_before_training(place):
+    with pytest.raises(UserError, match=r"does not change what the model does.*worked examples"):
+        go(force=False)
+    assert not (place / "aligned/run").exists()
+
+
+def test_requests_are_synthesised_where_none_are_given(place):
+    texts = iter(range(100))
+    lm = ScriptedLM(
+        lambda m, i: json.dumps([f"request {next(texts)} about one more thing" for _ in range(8)])
+    )
+    found = go(instructions=None, generator=lm, per_clause=6)
+    assert found.report.about["requests"] == 9
+    assert (place / "aligned/synthesis.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"instructions": "none.jsonl"}, "cannot read"),
+        ({"score": "best"}, "score"),
+        ({"keep": 2.0}, "keep"),
+        ({"teacher": "nobody"}, "teacher"),
+        ({"keep_truncated": False, "max_tokens": 1}, "no request is left to train on"),
+    ],
+)
+def test_mistakes_are_one_line(place, more, match):
+    with pytest.raises(UserError, match=match) as refused:
+        go(**more)
+    assert "\n" not in str(refused.value)
+    shutil.rmtree(place / "aligned", ignore_errors=True)
+    with pytest.raises(UserError, match="trained here"):
+        align("http://host/v1#m", "policy.md", show=False)
+
+
+def test_the_command_prints_json(place, capsys):
+    given = {"instructions": place / "rows.jsonl", "steps": 1, "max_tokens": 3}
+    code = command(
+        "tiny", place / "policy.md", SETTINGS, out=place / "x", keep_truncated=True, force=True,
+        as_json=True, **given,
+    )  # fmt: skip
+    assert code == 0
+    assert set(json.loads(capsys.readouterr().out)["arms"]) >= {"before", "after"}
