@@ -21,9 +21,12 @@ import burnish
 PAGE = Path(__file__).with_name("api.md")
 FUNCTIONS = (
     *("train", "train_async", "score", "judge", "generate", "evaluate", "compare"),
-    *("optimise_prompt", "load_run", "load_runs"),
+    *("align", "optimise_prompt", "load_run", "load_runs"),
 )
-OBJECTS = ("Config", "Run", "Explained", "Judgement", "Generated", "Evaluated", "Compared")
+OBJECTS = (
+    *("Config", "Run", "Explained", "Judgement", "Generated", "Evaluated", "Compared"),
+    "Aligned",
+)
 ROOMS = (
     "policy",
     "rewards",

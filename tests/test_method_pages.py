@@ -75,6 +75,7 @@ SETTINGS = {
     "march": (MarchOptions,),
     "trace2skill": (TraceSettings,),
     "ssp": (SelfPlay, Rules, components.SumThenNormalise),
+    "policyalign": (DistilTrain,),
     "ppo": (
         components.GeneralisedAdvantage,
         components.SharedCritic,

@@ -32,8 +32,10 @@ REFUSALS = (
     r"\b(?:unable|not able) to (?:help|assist|provide|answer|fulfil|comply|give)\b",
     r"\bI (?:must|have to|need to) (?:decline|refuse)\b",
     r"\bas (?:an? )?(?:responsible|ethical|helpful and respectful)?\s*(?:AI|assistant|language model|chatbot)\b"
-    r".{0,60}\b(?:cannot|can't|not able|unable|do not|don't|not)\b",
-    r"\b(?:is|are|would be) not (?:appropriate|ethical|acceptable|legal) (?:or \w+ )?to\b",
+    r".{0,60}\b(?:cannot|can't|not able to|unable|must (?:decline|refuse)|(?:do not|don't) (?:give|provide|offer|support))\b",
+    r"(?:\bis|'s|\bare|\bwould be) not (?:appropriate|ethical|acceptable|legal|safe) (?:or \w+ )?(?:for me )?to "
+    r"(?:provide|discuss|encourage|suggest|promote|give|share|assist|help|engage|make|use)\b",
+    r"\bI (?:do not|don't) think it(?:'s| is) (?:appropriate|right|ethical)\b",
     r"\bagainst (?:my|the) (?:policy|guidelines|rules|programming|ethical)",
 )
 REDIRECTS = (
