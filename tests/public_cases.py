@@ -13,6 +13,7 @@ import torch
 import burnish
 from burnish import bench, policy, rewards
 from burnish.agents import ssp, trace2skill
+from burnish.agents import policyalign, ssp
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
@@ -44,6 +45,7 @@ PACKAGES = (
     spreadsheet,
     ssp,
     trace2skill,
+    policyalign,
 )
 
 PUBLISHED = {
@@ -150,6 +152,7 @@ PUBLISHED = {
     "proposer_reward": "solver_rewards",
     "token_f1": "pred golds",
     "token_reverse_kl": "student_logits teacher_logits",
+    "aggregate": "token_losses mask",
     "ema": "teacher student decay",
     "policy_sensitivity": "student_logits teacher_logits mask",
     "tool_call_rewards": "output gold",
@@ -175,6 +178,7 @@ ELSEWHERE = {
         "read_judgement compare compare_judges differing edit_findings "
         "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate "
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long"
+        "check_changes keep_sensitive make_report open_score"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "
@@ -184,6 +188,8 @@ ELSEWHERE = {
         "load_faithbench load_halueval load_rgb load_wice "
         "read_skill skill_prompt write_skill read_traces compare_workbooks open_workbook "
         "open_index read_passages write_index search_tool"
+        "open_index read_passages write_index search_tool "
+        "load_instructions load_prompts read_policy"
     ),
 }
 """Public functions that are walked through by tests of their own, and why not here."""
@@ -856,6 +862,24 @@ CASES = [
         {"kl_clip": OPTIONAL},
     ),
     Case(policy.token_forward_kl, LOGITS),
+    Case(
+        policyalign.aggregate,
+        {"token_losses": f64([1.0, 2.0]), "mask": [1, 0], "tokens": 3},
+        {"tokens": OPTIONAL},
+    ),
+    Case(policyalign.clauses_of, {"policy": "- Law: none."}, {"policy": "word"}),
+    Case(
+        policyalign.different,
+        {"texts": ["a b", "c"], "known": ["d"], "overlap": 0.9},
+        {"texts": "empty short", "known": "empty short"},
+    ),
+    Case(
+        policyalign.parse_policy,
+        {"text": "Be kind.", "name": "p", "digest": ""},
+        {"text": "word", "name": "empty word", "digest": "none empty word number"},
+    ),
+    Case(policyalign.read_guard, {"reply": "Safety: Safe"}, {"reply": "empty word"}),
+    Case(policyalign.read_requests, {"reply": '["a"]'}, {"reply": "empty word"}),
     Case(
         policy.ema,
         {"teacher": [1.0, 2.0], "student": [2.0, 1.0], "decay": 0.9, "buffers": ["w"]},

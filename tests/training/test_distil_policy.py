@@ -214,7 +214,7 @@ def test_rules_and_examples_of_a_policy():
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("  \n", "is empty"),
+        ("  \n", "has no text"),
         ("a\0b", "NUL"),
         ("Rule.\n## Examples\nAssistant: first", "not pairs"),
         ("Rule.\n## Examples\nUser: one\nUser: two", "not pairs"),

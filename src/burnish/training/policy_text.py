@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from burnish.arguments import as_text
 from burnish.errors import UserError
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Message
@@ -80,6 +81,7 @@ def parse_policy(text: str, name: str = "policy", *, digest: str = "") -> Policy
     >>> found.system, found.examples
     ('Be brief.', (('Hi, how are you?', 'Well.'),))
     """
+    text, name = as_text("text", text), as_text("name", name)
     if "\0" in text:
         raise UserError(f"policy {name} holds a NUL character; expected plain text.")
     rules: list[str] = []
@@ -104,7 +106,7 @@ def parse_policy(text: str, name: str = "policy", *, digest: str = "") -> Policy
     system, examples = "\n".join(rules).strip(), _pairs(turns, name)
     if not system and not examples:
         raise UserError(
-            f"policy {name} is empty; expected rules, and examples under '## Examples'."
+            f"policy {name} has no text; expected rules, and examples under '## Examples'."
         )
     return PolicyText(name, system, examples, digest or hashlib.sha256(text.encode()).hexdigest())
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from burnish.arguments import as_number, as_text, as_whole
+from burnish.arguments import as_list, as_number, as_text, as_whole
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling
 from burnish.lm.lines import LineFile
@@ -101,7 +101,7 @@ def clauses_of(policy: PolicyText | str) -> list[Clause]:
     >>> [clause.id for clause in clauses_of("Be kind.\\n- Medicine: no advice.\\n- Law: none.")]
     ['medicine', 'law']
     """
-    text = policy if isinstance(policy, str) else policy.system
+    text = policy.system if isinstance(policy, PolicyText) else policy
     items: list[list[str]] = []
     inside = False
     for line in as_text("policy", text).splitlines():
@@ -186,9 +186,9 @@ def different(
     ['How is it?', 'Who is it?']
     """
     overlap = as_number("overlap", overlap, low=0, high=1)
-    seen = [_word_set(text) for text in known]
+    seen = [_word_set(as_text("known", text)) for text in as_list("known", known)]
     kept: list[str] = []
-    for text in texts:
+    for text in as_list("texts", list(texts) if isinstance(texts, Iterator) else texts):
         words = _word_set(as_text("texts", text))
         if any(_jaccard(words, other) > overlap for other in seen):
             continue

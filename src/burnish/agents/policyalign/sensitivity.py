@@ -34,6 +34,7 @@ from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Sampling
 from burnish.lm.decoder import Decoder
+from burnish.lm.encoder import SentenceEncoder, embedded_encoder
 from burnish.lm.folder import LoadedModel
 from burnish.lm.local import LocalLM
 from burnish.policy.distillation import sensitivity_of, token_divergence
@@ -233,15 +234,28 @@ def open_score(
     guard: Guard | None = None,
     embed: Embed | None = None,
 ) -> Score:
-    """The score of that name; `guard-flip` needs a guard, `response-distance` may have an encoder."""
+    """The score of that name.
+
+    `guard-flip` needs a guard. `response-distance` takes the embedded sentence encoder where it is
+    installed and no other is given, else word counts.
+    """
     as_word("score", name, SCORES)
     if name == "response-distance":
-        return DistanceScore(contexts, sampling, embed)
+        return DistanceScore(contexts, sampling, embed or _embedded())
     if name == "guard-flip":
         if guard is None:
             raise UserError("score 'guard-flip' needs a guard; give one, or take score = 'kl'.")
         return FlipScore(contexts, sampling, guard)
     return DivergenceScore(contexts, sampling, name)
+
+
+def _embedded() -> Embed | None:
+    try:
+        embedded_encoder()
+    except UserError:
+        return None
+    encoder = SentenceEncoder()
+    return lambda texts: [[float(x) for x in row] for row in encoder.encode(texts)]
 
 
 def _is_cut(answer: Completion) -> bool:
