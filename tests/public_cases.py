@@ -14,6 +14,8 @@ import burnish
 from burnish import bench, policy, rewards
 from burnish.agents import ssp, trace2skill
 from burnish.agents import policyalign, ssp
+from burnish.agents import prompt as prompt_search
+from burnish.agents import ssp
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
@@ -46,6 +48,7 @@ PACKAGES = (
     ssp,
     trace2skill,
     policyalign,
+    prompt_search,
 )
 
 PUBLISHED = {
@@ -179,6 +182,7 @@ ELSEWHERE = {
         "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate "
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long"
         "check_changes keep_sensitive make_report open_score"
+        "prompt_report verdict_line"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "
@@ -299,6 +303,7 @@ ITEMS = [
     {"tier": "essential", "level": 2, "tag": "safety"},
     {"tier": "important", "level": 1, "tag": "safety"},
 ]
+ASKED_TASK = burnish.Task("t", (burnish.Message("user", "What is 3 + 4?"),))
 LABELLED = [Labelled("a", 1), Labelled("b", 2)]
 JUDGED = [
     Judged(name, "judge", choice=(0,), best=(place,), info={"right_style": "1", "wrong_style": "0"})
@@ -1377,6 +1382,22 @@ CASES = [
     Case(bench.t_estimate, {"values": [0.1, 0.2, 0.4]}, {"values": "short"}),
     Case(bench.paired_difference, {"before": [0.0, 1.0], "after": [1.0, 1.0]}),
     Case(bench.paired_test, {"marks_a": [0.0, 1.0], "marks_b": [1.0, 1.0]}),
+    Case(
+        prompt_search.compare_marks,
+        {"before": [0.0, 1.0], "after": [1.0, 1.0]},
+        {"before": "item_none", "after": "item_none"},
+    ),
+    Case(
+        prompt_search.prompt_diff,
+        {"before": "a", "after": "b"},
+        {"before": "empty word", "after": "empty word"},
+    ),
+    Case(prompt_search.system_prompt, {"tasks": [ASKED_TASK]}, {"tasks": "empty short"}),
+    Case(
+        prompt_search.with_system_prompt,
+        {"task": ASKED_TASK, "prompt": "Be brief."},
+        {"prompt": "empty word"},
+    ),
     Case(bench.mcnemar, {"only_first": 1, "only_second": 3}),
     Case(bench.sign_flip, {"differences": [0.1, -0.2]}, {"differences": "empty short"}),
     Case(bench.p_text, {"p_value": 0.03}),

@@ -107,6 +107,23 @@ def waits(task, *, base_url, api_key, seed=0):
     return text
 
 
+def impatient(task, *, base_url, api_key):
+    """Hangs up before the reply comes, and asks again: in the middle of a conversation."""
+    messages = history(task)
+    messages += [said(post(base_url, api_key, messages=messages))]
+    messages += [{"role": "user", "content": "and?"}]
+    try:
+        CLIENT.post(
+            f"{base_url}/chat/completions",
+            json={"messages": messages},
+            headers={"authorization": f"Bearer {api_key}"},
+            timeout=0.5,
+        )
+    except httpx.ReadTimeout:
+        return said(post(base_url, api_key, messages=messages))["content"]
+    raise AssertionError("nobody waited")
+
+
 def raises(task, *, base_url, api_key):
     raise LookupError(f"nothing at {base_url} with {api_key}")
 

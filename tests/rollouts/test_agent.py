@@ -9,6 +9,7 @@ from pathlib import Path
 
 import agent_programs as agents
 import anyio
+import httpx
 import msgspec
 import pytest
 from rollout_cases import Speaker, a_task, assert_masked, shown, tokenizer
@@ -363,6 +364,43 @@ def test_stop_and_max_tokens_are_the_programs():
     (played,) = play(settings("once", stop=("!",), options={"stop": "?", "max_tokens": 3}), lm)
     assert (lm.calls[0][1].stop, lm.calls[0][1].max_tokens) == (("?",), 3)
     assert played.messages[0].content == "abc"
+
+
+def test_a_program_that_hangs_up_leaves_no_trace():
+    class Stuck(Speaker):
+        """The second question is never answered."""
+
+        async def sample(self, prompt, sampling):
+            found = await super().sample(prompt, sampling)
+            if len(self.calls) == 2:
+                await anyio.sleep_forever()
+            return found
+
+    lm = Stuck(["one", "lost", "two"])
+    (played,) = play(settings("impatient"), lm)
+    assert [m.content for m in played.messages] == ["one", "and?", "two"]
+    assert lm.calls[1][0] == lm.calls[2][0]
+    assert played.info["agent"]["requests"] == 3
+
+
+def test_a_key_is_worth_nothing_after_its_episode():
+    kept = {}
+
+    def keeps(task, *, base_url, api_key):
+        kept.update(base_url=base_url, api_key=api_key)
+        return agents.once(task, base_url=base_url, api_key=api_key)
+
+    def tries(task, *, base_url, api_key):
+        reply = agents.post(base_url, kept["api_key"], messages=agents.history(task))
+        return f"{reply.status_code} {agents.once(task, base_url=base_url, api_key=api_key)}"
+
+    agents.keeps, agents.tries = keeps, tries
+    sys.modules["agent_programs_of_tests"] = agents
+    play(AgentRollout(path="agent_programs_of_tests:keeps"), Speaker(["x"]))
+    with pytest.raises(httpx.ConnectError):  # nobody listens once the last episode is over
+        agents.post(**kept, messages=[])
+    (played,) = play(AgentRollout(path="agent_programs_of_tests:tries"), Speaker(["x"]))
+    assert played.text == "401 x"
 
 
 # --- the config

@@ -190,7 +190,7 @@ def _settle(
             session.text = ended.answer.replace(key, "(key)")
     if not sessions:
         raise RolloutError(f"{problem or 'the program ended'} without a reply of the model{told}")
-    if not trained and players.sampling.temperature:
+    if not trained and episode.untrained:
         raise RolloutError("the program sampled every reply at another temperature or top_p")
     if episode.limit:
         raise LimitReached(episode.limit)

@@ -104,6 +104,8 @@ class Episode:
         """What failed on our side."""
         self.over = anyio.Event()
         """Set where the program is to be ended."""
+        self.untrained = 0
+        """Replies that were sampled in another way than the loss takes them."""
         self.is_overlong = False
         """Whether a prompt was refused for its length."""
         self._past_limit = 0
@@ -289,6 +291,7 @@ class Episode:
         replies = []
         for turn in turns:
             if not is_trained:
+                self.untrained += 1
                 _untrain(turn.conversation.session)
             reply = self._reply(turn.conversation.session, asked, form, read)
             self._keep(turn, reply)

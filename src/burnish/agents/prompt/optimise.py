@@ -34,7 +34,14 @@ from burnish.agents.prompt.proposers import (
     proposed,
     worth_trying,
 )
-from burnish.arguments import as_list, as_number, as_numbers, as_whole, refused, same_length
+from burnish.arguments import (
+    as_list,
+    as_number,
+    as_numbers,
+    as_whole,
+    refused,
+    same_length,
+)
 from burnish.bench.evaluate import evaluate_slots, summarise
 from burnish.bench.statistics import Estimate, paired_difference, sign_flip
 from burnish.errors import UserError
@@ -400,7 +407,13 @@ def _line(one: Tried) -> str:
 
 
 def system_prompt(tasks: Sequence[Task]) -> str:
-    """The system prompt that all tasks share; empty where they have none or several."""
+    """The system prompt that all tasks share; empty where they have none or several.
+
+    >>> system_prompt([Task("t", (Message("system", "Be brief."), Message("user", "q")))])
+    'Be brief.'
+    """
+    for task in as_list("tasks", tasks):
+        _check_task("tasks", task)
     found = {
         task.messages[0].text if task.messages and task.messages[0].role == "system" else ""
         for task in tasks
@@ -420,6 +433,11 @@ def with_system_prompt(task: Task, prompt: str) -> Task:
     )
     first = (Message("system", prompt),) if prompt else ()
     return msgspec.structs.replace(task, messages=(*first, *rest))
+
+
+def _check_task(what: str, task: object) -> None:
+    if not isinstance(task, Task):
+        raise refused(what, task, "Task records")
 
 
 def _check_slices(slices: Slices) -> None:

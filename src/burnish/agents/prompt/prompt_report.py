@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 
 from burnish.agents.prompt.optimise import Paired, PromptResult
+from burnish.arguments import as_text, refused
 
 
 def prompt_diff(before: str, after: str) -> str:
@@ -17,6 +18,8 @@ def prompt_diff(before: str, after: str) -> str:
      Be brief.
     +Be right.
     """
+    as_text("before", before)
+    as_text("after", after)
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), "present", "proposed", lineterm=""
     )
@@ -25,6 +28,7 @@ def prompt_diff(before: str, after: str) -> str:
 
 def verdict_line(result: PromptResult) -> str:
     """The outcome in one line."""
+    _check_result(result)
     tries = len(result.tried)
     if result.best == result.start:
         return f"No candidate of {tries} was better at the corrected level; the prompt stays."
@@ -36,7 +40,8 @@ def verdict_line(result: PromptResult) -> str:
 
 
 def prompt_report(result: PromptResult) -> str:
-    """The whole report."""
+    """The whole report, as Markdown."""
+    _check_result(result)
     settings, (shown, trial, confirm) = result.settings, result.sizes
     spent = result.spending
     cost = f", {spent.usd:.4f} USD" if spent.usd else ""
@@ -79,6 +84,11 @@ def prompt_report(result: PromptResult) -> str:
     if result.problems:
         lines += ["", "## Problems", "", *(f"- {line}" for line in result.problems)]
     return "\n".join(lines) + "\n"
+
+
+def _check_result(result: object) -> None:
+    if not isinstance(result, PromptResult):
+        raise refused("result", result, "what optimise or burnish.optimise_prompt gave")
 
 
 def _quoted(text: str) -> list[str]:
