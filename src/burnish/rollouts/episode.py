@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import anyio
@@ -26,12 +25,12 @@ import msgspec
 from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.lm.base import Sampling, TooLong
-from burnish.records import Author, Message, Task
+from burnish.records import Author, Task
 from burnish.rollouts.base import Players
 from burnish.rollouts.chat_wire import BadRequest, ChatRequest, Reply, key_of, message_key
 from burnish.rollouts.session import LimitReached, Mark, Session, renderer_of
 from burnish.rollouts.tool import Tool
-from burnish.rollouts.tool_form import Call, TaggedForm, ToolForm, tool_form
+from burnish.rollouts.tool_form import ToolForm, messages_behind, tool_form, whole_conversation
 from burnish.seeds import derive, digest
 
 MOST_REFUSED = 100
@@ -244,7 +243,7 @@ class Episode:
             one.is_busy = True
             turns.append(turn)
             try:
-                one.session.observe(_behind(form, new), new)
+                one.session.observe(messages_behind(form, new), new)
             except UserError:
                 # A template that cannot append these messages; they open a conversation instead.
                 for made in turns:
@@ -255,7 +254,7 @@ class Episode:
 
     def _opened(self, asked: ChatRequest, keys: list[str], form: ToolForm | None) -> list[_Turn]:
         """A conversation that begins with the request, `n` times."""
-        messages = _history(form, asked.messages)
+        messages = whole_conversation(form, asked.messages)
         schemas = form.schemas if form is not None else ()
         turns = []
         for _ in range(asked.n):
@@ -387,37 +386,3 @@ def _untrain(session: Session) -> None:
     """Keep the last reply as it was read, without training on it."""
     last = session.spans[-1]
     session.spans = (*session.spans[:-1], type(last)(Author.MODEL, last.token_ids))
-
-
-def _behind(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
-    """New messages as the model reads them: results of tools in the form that it knows."""
-    shown: list[Message] = []
-    for is_tool, some in groupby(messages, key=lambda message: message.role == "tool"):
-        own = list(some)
-        shown += form.results(own) if is_tool and form is not None else own
-    return shown
-
-
-def _history(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
-    """A whole conversation as the model reads it: tools offered, calls and results in their form."""
-    if form is None:
-        form = TaggedForm(()) if any(m.tool_calls or m.role == "tool" for m in messages) else None
-        return _behind(form, [_written(m) for m in messages])
-    plain = isinstance(form, TaggedForm)
-    return form.opening(_behind(form, [_written(m) if plain else m for m in messages]))
-
-
-def _written(message: Message) -> Message:
-    """A reply with its calls in the tagged form."""
-    if not message.tool_calls:
-        return message
-    functions = [call["function"] for call in message.tool_calls]
-    calls = [Call(f["name"], f["arguments"]) for f in functions]
-    lines = [
-        "<tool_call>"
-        + json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-        + "</tool_call>"
-        for call in calls
-    ]
-    text = "\n".join([*([message.text] if message.text else []), *lines])
-    return Message(message.role, text, message.name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from burnish.errors import UserError
@@ -171,3 +172,37 @@ def _common(first: str, second: str) -> int:
     while length < min(len(first), len(second)) and first[length] == second[length]:
         length += 1
     return length
+
+
+def messages_behind(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
+    """New messages as the model reads them: results of tools in the form that it knows."""
+    shown: list[Message] = []
+    for is_tool, some in groupby(messages, key=lambda message: message.role == "tool"):
+        own = list(some)
+        shown += form.results(own) if is_tool and form is not None else own
+    return shown
+
+
+def whole_conversation(form: ToolForm | None, messages: Sequence[Message]) -> list[Message]:
+    """A whole conversation as the model reads it: tools offered, calls and results in their form."""
+    if form is None:
+        form = TaggedForm(()) if any(m.tool_calls or m.role == "tool" for m in messages) else None
+        return messages_behind(form, [_with_calls(m) for m in messages])
+    plain = isinstance(form, TaggedForm)
+    return form.opening(messages_behind(form, [_with_calls(m) if plain else m for m in messages]))
+
+
+def _with_calls(message: Message) -> Message:
+    """A reply with its calls in the tagged form."""
+    if not message.tool_calls:
+        return message
+    functions = [call["function"] for call in message.tool_calls]
+    calls = [Call(f["name"], f["arguments"]) for f in functions]
+    lines = [
+        "<tool_call>"
+        + json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+        + "</tool_call>"
+        for call in calls
+    ]
+    text = "\n".join([*([message.text] if message.text else []), *lines])
+    return Message(message.role, text, message.name)

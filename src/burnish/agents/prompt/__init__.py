@@ -1,13 +1,15 @@
 """Prompt optimisation: propose, try, accept by a paired test, confirm on held-out tasks."""
 
 from burnish.agents.prompt.optimise import (
-    Paired,
     PromptResult,
     PromptSettings,
     Slices,
     Tried,
-    compare_marks,
     optimise,
+)
+from burnish.agents.prompt.paired import (
+    Paired,
+    compare_marks,
     system_prompt,
     with_system_prompt,
 )

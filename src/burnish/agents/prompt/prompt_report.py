@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 
-from burnish.agents.prompt.optimise import Paired, PromptResult
+from burnish.agents.prompt.optimise import PromptResult
+from burnish.agents.prompt.paired import Paired
 from burnish.arguments import as_text, refused
 
 
