@@ -39,6 +39,10 @@ class ArgumentError(UserError, ValueError):
     """
 
 
+class NoServer(UserError):
+    """The first questions of a judge found no server, so the others would not either."""
+
+
 class RunChanged(UserError):
     """A run's folder was begun with something else than what is asked for now.
 

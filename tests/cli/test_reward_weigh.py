@@ -116,8 +116,8 @@ def test_a_run_is_weighed_by_its_own_settings_and_categories(typed: Type, tmp_pa
     below = record["below_threshold"][0]
     assert (below["reward"], below["answers"], below["of"], below["silent"]) == ("safe", 4, 7, 1)
     assert below["causes"] == [
-        {"reason": "red line", "answers": 2, "sample": "0/train/1"},
-        {"reason": "no referral", "answers": 1, "sample": "1/train/1"},
+        {"reason": "red line", "answers": 2, "sample": "train-1-1-2"},
+        {"reason": "no referral", "answers": 1, "sample": "train-2-1-2"},
     ]
     assert record["categories"] == {"points": "knowledge", "safe": "safety"}
     shares = record["category_shares"]
@@ -126,7 +126,7 @@ def test_a_run_is_weighed_by_its_own_settings_and_categories(typed: Type, tmp_pa
     text = typed("reward", "weigh", "med", "--runs", tmp_path, "--step", "2").out
     assert "steps 2 to 2: 4 answers in 2 groups" in text
     assert "share by category" in text
-    assert "no referral  1/train/1" in text
+    assert "no referral  train-2-1-2" in text
     assert "red line" not in text
 
 
@@ -150,7 +150,7 @@ def test_the_run_of_the_other_commands_too(typed: Type, runs: Path) -> None:
     assert record["methods"]["sum"]["correct"]["share"] == 1.0
     below = record["below_threshold"][0]
     assert (below["answers"], below["of"]) == (4, 12)
-    assert below["causes"] == [{"reason": "compared", "answers": 4, "sample": "0/train/1"}]
+    assert below["causes"] == [{"reason": "compared", "answers": 4, "sample": "train-1-1-2"}]
 
 
 def test_reasons_are_those_of_the_reward_in_its_own_words() -> None:
@@ -195,7 +195,7 @@ def test_an_empty_run_and_missing_rewards_are_told_in_one_line(typed: Type, tmp_
     assert "'safe' has no value in any of 1 answers; expected some.\n" in file.err
     make_run(tmp_path / "huge", [[total(1e308, 0), total(0, -1)] * 2], {})
     huge = typed("reward", "weigh", "huge", "--runs", tmp_path)
-    assert "reward 'points' of sample 0/train/0 is 1e+308; expected a number" in huge.err
+    assert "reward 'points' of sample train-1-1-1 is 1e+308; expected a number" in huge.err
 
 
 def test_a_misspelt_reward_in_one_row_is_told_with_what_it_costs(

@@ -72,23 +72,23 @@ def assert_evidence(error, place, stage):
     [
         (
             "nan",
-            "reward guard at step 1: reward 'nan' returned nan for sample 0.0.0; expected a finite "
+            "reward guard at step 1: reward 'nan' returned nan for sample train-1-1-1; expected a finite "
             "number, a bool, None or a Reward. Return None if it cannot judge.",
         ),
         (
             "words",
-            "reward guard at step 1: reward 'words' returned str 'good' for sample 0.0.0; expected "
+            "reward guard at step 1: reward 'words' returned str 'good' for sample train-1-1-1; expected "
             "a finite number, a bool, None or a Reward. Return None if it cannot judge.",
         ),
         (
             "too_few",
             "reward guard at step 1: reward 'too_few' returned list of 3 for the group of sample "
-            "0.0.0; expected a list of 4 values, one for each response.",
+            "train-1-1-1; expected a list of 4 values, one for each response.",
         ),
         (
             "one_for_all",
             "reward guard at step 1: reward 'one_for_all' returned float for the group of sample "
-            "0.0.0; expected a list of 4 values, one for each response.",
+            "train-1-1-1; expected a list of 4 values, one for each response.",
         ),
     ],
 )
@@ -151,10 +151,10 @@ def test_a_plugin_advantage_that_is_nan(tmp_path):
     line, report = assert_evidence(error, place, "advantage")
     path = piece("nan_advantage")["path"]
     assert line == (
-        f"advantage guard: advantage function '{path}' is nan at step 1 (samples 0.0.2). Check the "
+        f"advantage guard: advantage function '{path}' is nan at step 1 (samples train-1-1-3). Check the "
         "recipe's advantage component and the rewards of these samples."
     )
-    assert report["samples"] == ["0.0.2"]
+    assert report["samples"] == ["train-1-1-3"]
     assert replay(place) == line
 
 
@@ -166,7 +166,7 @@ def test_a_plugin_advantage_that_is_nan_while_groups_are_refilled(tmp_path):
     trained = trainer(tmp_path, NO_EVALUATION, {"policy": policy})
     error, place = trip_at(trained, 0)
     line, _ = assert_evidence(error, place, "advantage")
-    assert "is nan at step 1 (samples 0.0.2)" in line
+    assert "is nan at step 1 (samples train-1-1-3)" in line
     assert replay(place) == line
 
 
@@ -179,7 +179,7 @@ def test_a_weight_that_is_nan_is_found_in_the_samplers_logprobs(tmp_path):
     error, place = trip_at(trainer(tmp_path, NO_EVALUATION), 2, put_nan)
     line, report = assert_evidence(error, place, "logprob")
     assert line == (
-        "logprob guard: sampled logprobs is nan at step 3 (samples 2.0.0). The model's output is "
+        "logprob guard: sampled logprobs is nan at step 3 (samples train-3-1-1). The model's output is "
         "not finite: lower optimiser.learning_rate or use model.dtype=float32."
     )
     assert report["tensor"] == "sampled logprobs"
@@ -254,7 +254,7 @@ def test_a_model_that_broke_is_not_evaluated(tmp_path):
         next(events)
     trained.store.close()
     assert caught.value.stage == "logprob"
-    assert caught.value.samples == ("eval.1.0",)
+    assert caught.value.samples == ("held_out-1-1-1",)
     with RunStore.open(trained.folder, read_only=True) as store:
         assert [e.step for e in store.evaluations()] == [0]
         assert store.status() is RunStatus.STOPPED
@@ -265,7 +265,7 @@ def test_an_infinite_term_of_the_loss(tmp_path):
     error, place = trip_at(trained, 0)
     line, report = assert_evidence(error, place, "loss")
     assert line == (
-        "loss guard: infinite_term is inf at step 1 (samples 0.0.0, 0.0.1, 0.0.2 and 5 more). "
+        "loss guard: infinite_term is inf at step 1 (samples train-1-1-1, train-1-1-2, train-1-1-3 and 5 more). "
         "Check the recipe's trust region and auxiliary terms."
     )
     assert len(report["samples"]) == 8
@@ -534,7 +534,7 @@ def test_which_sample_is_named_is_not_a_matter_of_timing(tmp_path):
     trained = trainer(tmp_path, NO_EVALUATION, {"rewards": [reward("nan_slowly_at_first")]})
     error, place = trip_at(trained, 0)
     line, _ = assert_evidence(error, place, "reward")
-    assert "for sample 0.0.0;" in line
+    assert "for sample train-1-1-1;" in line
 
 
 def test_a_bad_imitation_names_its_demonstrations_and_is_seen_again(tmp_path, monkeypatch):

@@ -154,7 +154,9 @@ def test_a_reward_of_the_wrong_types_is_named(tmp_path, made, said):
     with pytest.raises(GuardTripped) as caught:
         finish(trainer(tmp_path, SETTINGS, own(tmp_path, f"return {made}")))
     assert_one_line(caught, said)
-    assert "reward 'own' returned a Reward for sample 0.0.0 that is not whole" in str(caught.value)
+    assert "reward 'own' returned a Reward for sample train-1-1-1 that is not whole" in str(
+        caught.value
+    )
 
 
 def test_a_reward_with_parts_without_measure_is_named(tmp_path):

@@ -111,13 +111,13 @@ def read_run(store: RunStore, first: int | None, last: int | None) -> Recorded:
     weights: dict[str, float] = {}
     # A total that failed as a whole has no parts: it then has none of the rewards.
     has_parts = any(sample.reward.parts for sample in samples)
-    for sample in samples:
+    for name, sample in zip(store.names(samples), samples, strict=True):
         parts = sample.reward.parts or (() if has_parts else (sample.reward,))
         weights |= {part.name: part.weight for part in parts if part.name not in weights}
         reasons = {part.name: said for part in parts if (said := reason_of(part))}
         values = {part.name: part.value for part in parts}
-        _check_size(store.name, sample.id, values)
-        rows.append(Row(sample.id, sample.trajectory.group, sample.step, values, reasons))
+        _check_size(store.name, name, values)
+        rows.append(Row(name, sample.trajectory.group, sample.step, values, reasons))
     first_shown, last_shown = samples[replayed].step + 1, samples[-1].step + 1
     title = f"run '{store.name}', steps {first_shown} to {last_shown}"
     config = _config(store.about)

@@ -37,7 +37,7 @@ from burnish.bench.open_judge import JudgeSettings, OpenJudge, WatchedBudget, fo
 from burnish.cli.console import count, duration, emit_json, err, one_line, say
 from burnish.cli.shared_options import JudgeFlags
 from burnish.config.schema import Config
-from burnish.errors import JudgeError
+from burnish.errors import JudgeError, NoServer
 from burnish.lm.budget import Budget, Forecast
 from burnish.records import Task
 from burnish.rewards.judges.judge_model import JudgeModel
@@ -45,8 +45,6 @@ from burnish.rewards.scorer import Scope, Scorer
 
 EACH_ROW = 20
 """Up to this many rows get a line each in a log; of more, every tenth part does."""
-UNREACHED = 3
-"""Questions that find no server before a command stops asking."""
 SILENCE_S = 30.0
 """No longer than this, or than one row takes, is a log silent."""
 
@@ -115,12 +113,10 @@ async def judge_all(
 
 def check_reached(judge: OpenJudge) -> None:
     """Stop where the first questions found no server: the others would not either."""
-    reach = judge.model.reach
-    if reach.unreached >= UNREACHED:
-        raise JudgeError(
-            f"no server answers: {reach.said}; stopped after {reach.unreached} questions without "
-            "an answer. Start the server, or correct the address of --model"
-        )
+    try:
+        judge.model.reach.check("Start the server, or correct the address of --model")
+    except NoServer as error:
+        raise JudgeError(str(error)) from None
 
 
 def print_judge_calls(

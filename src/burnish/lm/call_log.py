@@ -35,6 +35,7 @@ from burnish.arguments import as_path
 from burnish.errors import StoreError, UserError
 from burnish.lm.base import Completion, Prompt, Sampling, Scores
 from burnish.lm.budget import Budget, Spent
+from burnish.lm.failures import Reach
 from burnish.lm.lines import LineFile, read_lines
 from burnish.lm.meter import Cost
 from burnish.records import Finish, Message, Status
@@ -283,6 +284,9 @@ class PaidJudge(Protocol):
 
     @property
     def paid(self) -> Paid: ...
+
+    @property
+    def reach(self) -> Reach: ...
 
 
 _built: ContextVar[list[PaidJudge] | None] = ContextVar("burnish_judges_built", default=None)

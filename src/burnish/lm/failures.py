@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-from burnish.errors import BoundaryError, ModelError
+from burnish.errors import BoundaryError, ModelError, NoServer
 from burnish.records import Status
 
 
@@ -91,6 +91,41 @@ class Failure(NamedTuple):
     status: Status
     retry: bool
     after_s: float | None = None
+
+
+UNREACHED = 3
+"""Questions that find no server before a judge's work stops."""
+
+
+class Reach:
+    """Whether any call of a judge found a server."""
+
+    def __init__(self) -> None:
+        self.unreached = 0
+        """Calls that found none, while no other did."""
+        self.remedy = ""
+        """What a person may do; where it is set, `note` raises `NoServer` when none is found."""
+        self._said = ""
+        self._is_reached = False
+
+    def note(self, error: BaseException | None) -> None:
+        """Hear how a call ended, retries included; None: with a reply."""
+        if isinstance(error, Unreachable):
+            if not self._is_reached:
+                self.unreached, self._said = self.unreached + 1, str(error)
+            if self.remedy:
+                self.check(self.remedy)
+        elif error is None or (isinstance(error, CallFailed) and not isinstance(error, TimedOut)):
+            # Also a refusal was written by a server.
+            self._is_reached, self.unreached = True, 0
+
+    def check(self, remedy: str) -> None:
+        """Raise `NoServer` where the first questions found none: the others would not either."""
+        if self.unreached >= UNREACHED:
+            raise NoServer(
+                f"no server answers: {self._said}; stopped after {self.unreached} questions without "
+                f"an answer. {remedy}"
+            )
 
 
 EXPECTED = (BoundaryError, TimeoutError, ConnectionError)

@@ -32,7 +32,7 @@ from typing import Self
 
 from burnish.lm.base import LM, Completion, Sampling, check_sampling, model_key
 from burnish.lm.call_log import Paid, asked_sample, note_judge
-from burnish.lm.failures import EXPECTED, classify
+from burnish.lm.failures import EXPECTED, Reach, classify
 from burnish.records import Evidence, Finish, Message, Status, Visibility
 from burnish.rewards.combine import can_vote, next_vote
 from burnish.rewards.fingerprint import fingerprint
@@ -250,6 +250,8 @@ class LMPairJudge(ExplainingJudge):
         self.concurrency = concurrency
         self.paid = Paid()
         """What a training run has paid for already."""
+        self.reach = Reach()
+        """Whether a server was found at all."""
         note_judge(self)
 
     @property
@@ -271,7 +273,9 @@ class LMPairJudge(ExplainingJudge):
         try:
             completions = await self.lm.sample(messages, sampling)
         except EXPECTED as error:
+            self.reach.note(error)
             return PairVerdict.none(classify(error).status, " ".join(str(error).split())[:500])
+        self.reach.note(None)
         if not completions:
             return PairVerdict.none(Status.INFRA_ERROR, f"model '{self.name}' gave no completion")
         said = completions[0]

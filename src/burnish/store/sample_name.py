@@ -12,7 +12,7 @@ spreadsheet a date; hence the split in front.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +25,12 @@ _OWN = (TRAIN, "dropped", "greedy")
 _NAME = re.compile(
     r"(?:(?P<split>.+)-)?(?P<step>start|\d{1,9})-(?P<group>\d{1,9})-(?P<answer>\d{1,9})"
 )
+
+_ROLLOUT_ID = re.compile(
+    r"(?P<step>\d{1,9})\.(?P<group>\d{1,9})(?:\.(?P<split>greedy))?\.(?P<answer>\d{1,9})"
+)
+"""A trajectory's id in training, counted from 0."""
+_HELD_OUT_ID = re.compile(r"eval\.(?P<step>\d{1,9})\.(?P<group>\d{1,9})")
 
 
 class Place(NamedTuple):
@@ -70,6 +76,56 @@ def names_of_keys(run: Readable, keys: Iterable[str]) -> list[str]:
     query = "SELECT step, split, idx FROM samples WHERE id = ?"
     found = [row for key in keys for row in run.query(query, (key,))]
     return list(sample_names(run, [(step, split, index) for step, split, index in found]))
+
+
+def names_of_ids(run: Readable, ids: Sequence[str], step: int) -> list[str]:
+    """The names of a step's samples by their trajectories' ids, for a message.
+
+    One that is not stored, or not yet, is named by its place in the step; an id that tells no place
+    stays as it is.
+    """
+    query = "SELECT trajectory_id, split, idx FROM samples WHERE step = ?"
+    stored = {own: (step, split, index) for own, split, index in run.query(query, (step,))}
+    found = dict(zip(stored, sample_names(run, stored.values()), strict=True))
+    return [found.get(one) or _name_by_place(one) for one in ids]
+
+
+def _name_by_place(trajectory_id: str) -> str:
+    """What a sample would be called if all of its step were stored.
+
+    >>> _name_by_place("2.1.3"), _name_by_place("2.1.greedy.0"), _name_by_place("eval.0.4")
+    ('train-3-2-4', 'greedy-3-2-1', 'held_out-start-5-1')
+    """
+    if found := _ROLLOUT_ID.fullmatch(trajectory_id):
+        step, group, answer = (int(found[name]) + 1 for name in ("step", "group", "answer"))
+        return f"{found['split'] or TRAIN}-{step}-{group}-{answer}"
+    if found := _HELD_OUT_ID.fullmatch(trajectory_id):
+        return f"held_out-{shown_step(int(found['step']), EVAL)}-{int(found['group']) + 1}-1"
+    return trajectory_id
+
+
+def renamed(line: str, names: Mapping[str, str]) -> str:
+    """The line with whole ids replaced by names.
+
+    >>> renamed("sample 0.0.1; not 0.0.11", {"0.0.1": "train-1-1-2"})
+    'sample train-1-1-2; not 0.0.11'
+    """
+    return _whole(names).sub(lambda found: names[found[0]], line) if names else line
+
+
+def ids_in(line: str, ids: Iterable[str]) -> tuple[str, ...]:
+    """Those of the ids that the line names.
+
+    >>> ids_in("sample 0.0.11;", ["0.0.1", "0.0.11"])
+    ('0.0.11',)
+    """
+    known = tuple(ids)
+    return tuple(dict.fromkeys(_whole(known).findall(line))) if known else ()
+
+
+def _whole(ids: Iterable[str]) -> re.Pattern[str]:
+    either = "|".join(map(re.escape, ids))
+    return re.compile(rf"(?<![\w./-])(?:{either})(?![\w/-]|\.\w)")
 
 
 def find_place(run: Readable, name: str) -> Place | None:

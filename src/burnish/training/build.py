@@ -79,6 +79,10 @@ logger = logging.getLogger(__name__)
 
 SMALL_BYTES = 40_000_000
 """Weight files below this size: half precision saves nothing."""
+NO_JUDGE = (
+    "Start the server and run the same command again, or correct the judge's address in [[rewards]]"
+)
+"""What to do where a judge has no server."""
 
 
 def build(
@@ -107,6 +111,8 @@ def build(
         check_names(config, scorer, tasks)
         config = rooted(config, root)
         trainings = [_choose(stage, config, data) for stage in (*config.stages, None)]
+    for judge in judges:
+        judge.reach.remedy = NO_JUDGE
     for what in changed:
         logger.warning(
             "a module of this run changed %s when it was imported; it was set back.", what

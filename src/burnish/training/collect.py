@@ -26,6 +26,7 @@ from burnish.records import Finish, Reward, Status, Task, Trajectory
 from burnish.rewards.combine import Weighted
 from burnish.rewards.scorer import score_groups
 from burnish.rollouts import Rollout, RolloutConfig, Slot, StepGame, roll_out
+from burnish.store.sample_name import ids_in
 from burnish.training.data import Cursor
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
@@ -313,7 +314,8 @@ class RolloutCollector:
             none = Reward.failed("total", Status.REWARD_ERROR, str(error))
             lost = [Scored(task, t, none) for task, group in pairs for t in group]
             line = f"reward guard at step {step + 1}: {error}"
-            tripped = GuardTripped(line, stage="reward", tensor="reward", step=step)
+            named = ids_in(line, (t.id for group in groups for t in group))
+            tripped = GuardTripped(line, stage="reward", tensor="reward", step=step, samples=named)
             raise BrokenStep(tripped, lost) from error
         ids = [response.id for _, responses in items for response in responses]
         found = dict(zip(ids, (r for group in rewards for r in group), strict=True))

@@ -27,6 +27,7 @@ from burnish.config.schema import Checkpoint, Config, Optimiser
 from burnish.errors import (
     BurnishError,
     GuardTripped,
+    NoServer,
     ProcessDied,
     StoreError,
     is_out_of_memory,
@@ -41,6 +42,7 @@ from burnish.source import describe
 from burnish.store import STAGE, RunStore
 from burnish.store.durable import remove_drafts, remove_folder, store_errors, whole_folder
 from burnish.store.processes import ProcessRecord, death_line
+from burnish.store.sample_name import names_of_ids, renamed
 from burnish.tasks.base import TaskSet
 from burnish.texts import run_word, shown_path
 from burnish.training import checkpoint, metrics
@@ -365,9 +367,15 @@ class Trainer:
         try:
             return work()
         except GuardTripped as error:
+            self._name_samples(error)
             if self.world.is_main:
                 self._store_guard(error, keeps)
             raise
+        except NoServer as error:
+            stopped = GuardTripped(str(error), stage="judge", step=self.state.step)
+            if self.world.is_main:
+                self._store_guard(stopped, keeps=False)
+            raise stopped from error
         except Exception as error:
             # Boundary: a full device has errors of several types; all others go on as they are.
             full = device_full(error, what, self._more_memory())
@@ -383,6 +391,13 @@ class Trainer:
         freed = self.forecast.advice
         lower = f", or lower what it needs: {freed}" if freed else ""
         return f"Free the GPU{lower}. Checkpoints stay: the same command continues the run."
+
+    def _name_samples(self, error: GuardTripped) -> None:
+        """Let a guard's line name samples as the terminal, Python and the viewer do."""
+        with contextlib.suppress(StoreError):  # the ids of trajectories are names too
+            names = names_of_ids(self.store, error.samples, error.step)
+            line = renamed(str(error), dict(zip(error.samples, names, strict=True)))
+            error.args, error.samples = (line,), tuple(names)
 
     def _store_guard(self, error: GuardTripped, keeps: bool) -> None:
         """Save what a replay needs and let the error's line end with how to see it again."""

@@ -29,8 +29,8 @@ from burnish.lm.call_log import Call, CallLog, Paid, asked_sample, note_judge
 from burnish.lm.failures import (
     EXPECTED,
     BadReply,
-    CallFailed,
     NotSent,
+    Reach,
     Refused,
     TimedOut,
     Unreachable,
@@ -67,26 +67,6 @@ class _Round(NamedTuple):
     number: int
     asked: Call
     sampling: Sampling
-
-
-class Reach:
-    """Whether any call of a judge found a server."""
-
-    def __init__(self) -> None:
-        self.unreached = 0
-        """Calls that found none, while no other did."""
-        self.said = ""
-        """What the last of them said."""
-        self._is_reached = False
-
-    def note(self, error: BaseException | None) -> None:
-        """Hear how a call ended; None: with a reply."""
-        if isinstance(error, Unreachable):
-            if not self._is_reached:
-                self.unreached, self.said = self.unreached + 1, str(error)
-        elif error is None or (isinstance(error, CallFailed) and not isinstance(error, TimedOut)):
-            # Also a refusal was written by a server.
-            self._is_reached, self.unreached = True, 0
 
 
 class JudgeModel:
@@ -249,12 +229,12 @@ class JudgeModel:
             try:
                 reply = await self._sampled(this)
             except BaseException as error:
-                self.reach.note(error)
                 lost = meter.cost if meter.is_used else _lost(error, most)
                 is_estimated = meter.is_estimated or (not meter.is_used and lost.tokens > 0)
                 self.budget.fail(lost, held, is_estimated=is_estimated)
                 if is_estimated and isinstance(error, Refused | BadReply | WrongModel):
                     self._warn_of_estimates()
+                self.reach.note(error)
                 raise
         self.reach.note(None)
         self._settle(this, reply, meter, held)
