@@ -12,10 +12,8 @@ import torch
 
 import burnish
 from burnish import bench, policy, rewards
-from burnish.agents import ssp, trace2skill
-from burnish.agents import policyalign, ssp
+from burnish.agents import policyalign, ssp, trace2skill
 from burnish.agents import prompt as prompt_search
-from burnish.agents import ssp
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
