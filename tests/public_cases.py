@@ -178,8 +178,8 @@ ELSEWHERE = {
         "read_marks without_each register_verifier score_function decide_point "
         "read_judgement compare compare_judges differing edit_findings "
         "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate "
-        "merge_by_meaning pool_of report_of markdown united unified_diff split_long"
-        "check_changes keep_sensitive make_report open_score"
+        "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
+        "check_changes keep_sensitive make_report open_score "
         "prompt_report verdict_line"
     ),
     "files and names of files": (
