@@ -189,7 +189,6 @@ ELSEWHERE = {
         "load_rewardbench2 load_rmbench load_bigbench_mistake load_mr_gsm8k load_processbench "
         "load_faithbench load_halueval load_rgb load_wice "
         "read_skill skill_prompt write_skill read_traces compare_workbooks open_workbook "
-        "open_index read_passages write_index search_tool"
         "open_index read_passages write_index search_tool "
         "load_instructions load_prompts read_policy"
     ),
