@@ -9,7 +9,7 @@ import pytest
 from burnish.agents.trace2skill.workbook_env import WorkbookEnv
 from burnish.lm import Sampling, ScriptedLM
 from burnish.records import Message, Status, Task
-from burnish.rollouts import env_rollout, roll_out
+from burnish.rollouts import EnvRollout, env_rollout, roll_out
 from burnish.tools.spreadsheet import Spreadsheet
 
 pytest.importorskip("openpyxl", reason="the extra 'spreadsheet' is not installed")
@@ -92,3 +92,27 @@ def test_mistakes_of_the_agent_are_observations_and_a_bomb_fails_the_rollout(tas
     assert "not an .xlsx file" in failed.reason
     lost = Task("lost", task.messages, task.fields | {"answer_position": "!!"})
     assert "cannot be scored" in played(lost, ["Done."])[0].reason
+
+
+def test_a_skill_stands_before_any_task_and_its_own_system_message(tmp_path):
+    folder = tmp_path / "sums"
+    (folder / "references").mkdir(parents=True)
+    (folder / "SKILL.md").write_text(
+        "---\nname: sums\ndescription: d\n---\n# Sums\nreferences/a.md\n"
+    )
+    (folder / "references" / "a.md").write_text("# A\n")
+    messages = (Message("system", "Be brief."), Message("user", "3 + 4?"))
+
+    async def work():
+        lm = ScriptedLM(["7"])
+        settings = EnvRollout(
+            path="burnish.agents.trace2skill.skill_env:SkillEnv",
+            options={"skill": str(folder), "references": True},
+        )
+        sampling = Sampling(n=1, max_tokens=8)
+        await roll_out([(0, Task("t", messages))], lm, sampling, settings.build(), 0)
+        return lm.calls[0].prompt[:2]
+
+    first, second = anyio.run(work)
+    assert first.text == "# Sums\nreferences/a.md\n\n=== references/a.md ===\n# A\n\nBe brief."
+    assert second == messages[1]

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from burnish.agents.trace2skill.skill_files import read_skill, skill_prompt
+from burnish.agents.trace2skill.skill_env import SkillEnv
 from burnish.errors import RolloutError, UserError
 from burnish.records import Message, Task
 from burnish.rollouts import Observation, Tool
@@ -34,16 +34,16 @@ MOST_SHOWN = 400
 """Cells that one call shows."""
 
 
-class WorkbookEnv:
+class WorkbookEnv(SkillEnv):
     """One workbook, tools to read and write it, and a verdict at the end."""
 
     def __init__(self, *, skill: str = "", rule: str = "fixed", recalculation: bool = True) -> None:
         """`skill`: a folder whose text is the system message. `rule`: of `compare_workbooks`."""
-        self._system = skill_prompt(read_skill(skill)) if skill else ""
+        super().__init__(skill=skill)
         self._rule, self._recalculation = rule, recalculation
         self._book: Spreadsheet | None = None
         self._task: Task | None = None
-        self.tools = (Tool(self.list_sheets), Tool(self.read_cells), Tool(self.write_cell))
+        self.tools: Any = (Tool(self.list_sheets), Tool(self.read_cells), Tool(self.write_cell))
 
     # --- tools
 
@@ -79,10 +79,7 @@ class WorkbookEnv:
     async def reset(self, task: Task, seed: int) -> Observation:
         """A fresh copy of the task's workbook, and the skill in front of the task."""
         self._task, self._book = task, Spreadsheet(_file(task, "workbook"))
-        if not self._system:
-            return Observation()
-        rest = [one for one in task.messages if one.role != "system"]
-        return Observation((Message("system", self._system), *rest))
+        return Observation(self.opening(task))
 
     async def step(self, reply: Message) -> Observation:
         """The first reply without a call ends the work."""

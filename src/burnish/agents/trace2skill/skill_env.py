@@ -1,0 +1,41 @@
+"""A skill in the system message of any rollout, with whatever tools the recipe offers.
+
+    [rollout]
+    kind = "env"
+    path = "burnish.agents.trace2skill.skill_env:SkillEnv"
+    options = { skill = "new/tables" }
+
+The rollout ends with the first reply that calls no tool. A system message of the task stays, behind
+the skill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from burnish.agents.trace2skill.skill_files import read_skill, skill_prompt
+from burnish.records import Message, Task
+from burnish.rollouts import Observation, Tool
+
+
+class SkillEnv:
+    """Nothing but a skill in front of the task."""
+
+    tools: Sequence[Tool] = ()
+
+    def __init__(self, *, skill: str, references: bool = False) -> None:
+        """`skill`: a folder, a zip or a shipped skill; `references`: their text too."""
+        self._prompt = skill_prompt(read_skill(skill), references=references) if skill else ""
+
+    def opening(self, task: Task) -> tuple[Message, ...]:
+        """The task's messages with the skill in the system message."""
+        own = [message.text for message in task.messages[:1] if message.role == "system"]
+        text = "\n\n".join(part for part in (self._prompt, *own) if part)
+        rest = task.messages[len(own) :]
+        return (Message("system", text), *rest) if text else task.messages
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        return Observation(self.opening(task))
+
+    async def step(self, reply: Message) -> Observation:
+        return Observation(done=True)
