@@ -65,6 +65,7 @@ def test_json_is_one_object(tmp_path, capsys):
         ([*GIVEN, *ROLES, "--option", "tau"], "KEY=VALUE"),
         (["none.jsonl", *GIVEN[1:], *ROLES], "no such file or run"),
         ([GIVEN[0], "--new", "x", *ROLES], "roles that can draft"),
+        ([GIVEN[0], "--new", "My Skill", *ROLES], "small letters, digits and hyphens"),
     ],
 )
 def test_mistakes_get_one_line(words, said, tmp_path, capsys):

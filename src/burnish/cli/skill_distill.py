@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -102,6 +103,10 @@ def distill(
         raise UserError("give either --with MODEL or --roles FILE.py:NAME.")
     if bool(skill) == bool(new):
         raise UserError("give either --skill FOLDER, to improve one, or --new NAME, to begin one.")
+    if new and not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", new):
+        raise UserError(
+            f"--new {new}: expected small letters, digits and hyphens, such as my-skill."
+        )
     settings = read_settings(option or ())
     pool = read_traces(traces, pass_at=pass_at)
     out.mkdir(parents=True, exist_ok=True)

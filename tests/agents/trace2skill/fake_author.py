@@ -77,4 +77,6 @@ def answer(messages, index=0):
         edits = [{"op": "append_to_section", "file": "SKILL.md", "target_section": "## Rules",
                   "content": text, "from": ids} for text, ids in sorted(joined.items())]  # fmt: skip
         return "```json\n" + json.dumps({"edits": edits}) + "\n```"
+    if prompt.startswith("Write a first"):
+        return "```markdown\n# Guide\n\nTasks.\n\n## Steps\n1. Do it.\n\n## Rules\n- Be brief.\n```"
     return json.dumps({"edits": []})

@@ -526,3 +526,17 @@ def test_carrying_out_is_reported_edit_by_edit():
     assert [edit["content"] for edit in done.applied] == ["- new"]
     assert [one.reason for one in done.skipped] == ["already there", "no section '## No'"]
     assert SKILL["SKILL.md"].count("- new") == 0
+
+
+def test_a_new_skill_begins_with_a_draft():
+    roles, _ = author()
+
+    async def work():
+        return await roles.draft(["Do task 1.", 'Say "x": y.'], "new-skill", 'For "tasks": all')
+
+    draft = {"SKILL.md": anyio.run(work)}
+    assert skill_problems(draft, name="new-skill") == []
+    found = run(pool(RULES), draft, roles)
+    assert found.status == "changed"
+    assert "- Check the last row." in found.files["SKILL.md"]
+    assert skill_problems(found.files, name="new-skill") == []
