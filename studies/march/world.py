@@ -9,7 +9,7 @@ a writer that hallucinates, and a reader that does so too. Then 60 steps of GRPO
 16 worlds x 4 answers, K = 3 Checkers, an exact parser as Proposer. Arms:
 
 - base: no step. solver_only: Checkers are not trained. joint: both are, Checkers by consensus.
-- joint_floor: joint, and answers below six claims lose 0.5.
+- solver_floor, joint_floor: the same, and answers below six claims lose 1: silence then pays nothing.
 - sighted: Checkers also read the answer. The examples taught them to repeat it in `NOD` of the cases:
   the confirmation bias that the method is built against is put in, what it does to training is not.
 - collusion: joint with a prior rate of 0.7: the majority believes the prior.
@@ -49,7 +49,7 @@ FIRST_N = FIRST_A + ATTRIBUTES
 VOCABULARY = FIRST_N + NUMBERS
 ANSWER = 3 * FACTS + 1
 CONFLICT, NOD, CHECKERS, WIDTH = 0.4, 0.8, 3, 64
-ARMS = ("base", "solver_only", "joint", "joint_floor", "sighted", "collusion")
+ARMS = ("base", "solver_only", "solver_floor", "joint", "joint_floor", "sighted", "collusion")
 
 Fact = tuple[int, int, int]
 
@@ -265,8 +265,9 @@ def arm_of(name: str) -> Arm:
     return {
         "base": Arm(name, trains_checker=False),
         "solver_only": Arm(name, trains_checker=False),
+        "solver_floor": Arm(name, trains_checker=False, floor=-1.0),
         "joint": Arm(name),
-        "joint_floor": Arm(name, floor=-0.5),
+        "joint_floor": Arm(name, floor=-1.0),
         "sighted": Arm(name, sighted=True),
         "collusion": Arm(name, rate=0.7),
     }[name]

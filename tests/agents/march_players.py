@@ -47,3 +47,11 @@ def make(rng):
     """A question with documents, for a model that knows no words."""
     word = "".join(rng.choice("abc") for _ in range(4))
     return {"prompt": f"{word}?", "query": f"{word}?", "documents": [f"{word} {word}"]}
+
+
+async def plain(task, players, seed):
+    """The Solver without a game, paid what the game of random checkers pays: no claim is confirmed."""
+    solver = players.session(task.messages, role="solver")
+    said = (await players.generate(solver)).text.strip()
+    solver.info["rewards"] = {"march": -1.0 if said else 0.0, "claims": 3.0 if said else 0.0}
+    pay(players)

@@ -67,6 +67,19 @@ def test_solver_only_trains_the_solver_alone(tmp_path):
     assert {s.trajectory.role for s in samples(tmp_path / "run")} == {"solver"}
 
 
+def test_solver_only_is_plain_training_bit_by_bit(tmp_path):
+    """The same rollouts, rewards and weights as a rollout that knows nothing of checkers."""
+    plain = march("plain")
+    plain["rollout"] |= {"options": {}, "evaluation_options": {}}
+    finish(trainer(tmp_path, march(use_checker=False), run="game"))
+    finish(trainer(tmp_path, plain, run="plain"))
+    game, other = outcome(tmp_path / "game"), outcome(tmp_path / "plain")
+    assert game["weights"] == other["weights"]
+    assert game["optimiser"] == other["optimiser"]
+    spans = [[s.trajectory.spans for s in samples(tmp_path / run)] for run in ("game", "plain")]
+    assert spans[0] == spans[1]
+
+
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_stopped_game_goes_on_bit_by_bit(tmp_path, saved):
     more = {"checkpoint": {"every": 1}} if saved else {}

@@ -271,9 +271,10 @@ def _show_detection(
     threshold = float(getattr(judge.scorer, "flags_below", 0.5))
     found = detection([one.values[0] for one in judged], faithful, threshold=threshold)
     if as_json:
-        figures = {
-            k: v._asdict() if isinstance(v, tuple) else v for k, v in found._asdict().items()
-        }
+        figures: dict[str, Any] = {"decided": found.decided, "items": found.items}
+        for key in ("balanced", "caught", "passed", "all"):
+            one = getattr(found, key)
+            figures[key] = None if one is None else one._asdict()
         spent = session.spent_record(judge, seconds)
         emit_json({"bench": bench.name, **figures, "spent": spent, "file": str(path)})
     else:

@@ -83,7 +83,7 @@ def judge(
     items = items[:limit] if limit else items
     judge = session.open_flags(flags)
     # Columns that a judge of this kind is made to read, such as the documents of march.
-    inputs = getattr(judge.scorer, "inputs", frozenset())
+    inputs: frozenset[str] = getattr(judge.scorer, "inputs", frozenset())
     items = [item.showing(inputs) for item in items]
     check_needs(judge.scorer, items, oracle=oracle)
     if not as_json:

@@ -3,11 +3,12 @@
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import ArgumentError
-from burnish.policy import gae, grpo_advantage
+from burnish.policy import gae, grpo_advantage, policy_loss
 from burnish.policy.gae import terminal_rewards
 from burnish.rewards.judges.march import (
     Claim,
@@ -294,6 +295,20 @@ def test_a_reward_on_padding_would_be_lost_and_is_put_on_the_last_trained_token(
     assert lost[1].abs().sum() > 0
     kept = gae(placed, values, mask, gamma=1.0, lam=1.0).advantages
     assert all(row.abs().sum() > 0 for row in kept)
+
+
+def test_one_token_s_advantage_moves_the_weights_by_its_own_gradient():
+    torch.manual_seed(0)
+    logits_BTV = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    chosen_BT = torch.tensor([[0, 1, 2], [3, 4, 0]])
+    logp_BT = logits_BTV.log_softmax(-1).gather(2, chosen_BT[:, :, None])[:, :, 0]
+    advantages_BT = torch.zeros(2, 3, dtype=torch.float64)
+    advantages_BT[1, 1] = 1.0
+    mask_BT = torch.ones(2, 3)
+    found = policy_loss(logp_BT, logp_BT.detach(), advantages_BT, mask_BT)["loss"]
+    (got,) = torch.autograd.grad(found, logits_BTV, retain_graph=True)
+    (own,) = torch.autograd.grad(logp_BT[1, 1], logits_BTV)
+    torch.testing.assert_close(got, -own / 6)  # the mean over six tokens
 
 
 WORDS = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=40)

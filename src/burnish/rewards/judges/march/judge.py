@@ -29,8 +29,8 @@ from burnish.rewards.judge_reward import JudgeRewardConfig
 from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.march.claims import (
-    MATCHERS,
     FactReward,
+    Matcher,
     answers_match,
     reward_of_votes,
 )
@@ -208,8 +208,8 @@ class MarchJudge:
         about: tuple[str, ...],
     ) -> list[list[int]]:
         """+1 or -1 by sample and claim; with the matcher `judge` the model settles what differs."""
-        matcher: Any = self.options.matcher
-        rule = "f1" if matcher == "judge" else matcher
+        matcher = self.options.matcher
+        rule: Matcher = "f1" if matcher == "judge" else matcher
         open_pairs: dict[tuple[int, str], bool] = {}
         rows = []
         for sample in samples:
@@ -316,8 +316,6 @@ def _check(name: str, options: MarchOptions, checkers: int, is_greedy: bool) -> 
             f"judge '{name}': checkers is {checkers} at temperature 0, where all say the same; "
             "expected a temperature such as 0.6, or one checker."
         )
-    if options.matcher not in (*MATCHERS, "judge"):
-        raise UserError(f"judge '{name}': matcher is '{options.matcher}'.")
     if options.most_claims < 1 or options.min_claims < 0 or not options.short_penalty <= 0:
         raise UserError(
             f"judge '{name}': most_claims is {options.most_claims}, min_claims "
