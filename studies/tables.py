@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from studies.collect import Row
@@ -87,6 +88,13 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
         writer.writerow(columns)
         writer.writerows([_text(row.get(name)) for name in columns] for row in rows)
     draft.replace(file)
+
+
+def mean_text(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds."""
+    if not values:
+        return "-"
+    return f"{fmean(values):.3f} ± {stdev(values):.3f}" if len(values) > 1 else f"{values[0]:.3f}"
 
 
 def _text(value: Any) -> str:

@@ -45,6 +45,7 @@ from burnish.rewards.models.reward import RewardModelConfig, RewardModelReward
 from burnish.rewards.models.term import Pair
 from burnish.seeds import derive
 from studies.dir.baselines import FITTED, Penalised
+from studies.tables import mean_text, write_rows
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS = (0, 1, 2)
@@ -366,15 +367,8 @@ KEYS = ("habit", "arm", "seed")
 def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """One line a run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    names = list(rows[0]["figures"])
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*KEYS, *names])
-        for row in sorted(rows, key=lambda row: [str(row[key]) for key in KEYS]):
-            values = [row["figures"].get(name) for name in names]
-            writer.writerow(
-                [*(row[k] for k in KEYS), *("" if v is None else f"{v:.4f}" for v in values)]
-            )
+    ordered = sorted(rows, key=lambda row: [str(row[key]) for key in KEYS])
+    write_rows(path, [{key: row[key] for key in KEYS} | row["figures"] for row in ordered])
 
 
 def write_table(results: Path) -> None:
@@ -392,17 +386,10 @@ def write_table(results: Path) -> None:
         ]
         for arm in arms:
             mine = [row for row in rows if (row["habit"], row["arm"]) == (habit, arm)]
-            cells = [_cell([row[name] for row in mine]) for name in names]
+            cells = [mean_text([float(row[name]) for row in mine if row[name]]) for name in names]
             lines.append(f"| {arm} ({len(mine)}) | {' | '.join(cells)} |")
         lines.append("")
     (results / "real_pairs.md").write_text("\n".join(lines))
-
-
-def _cell(texts: Sequence[str]) -> str:
-    values = [float(text) for text in texts if text]
-    if not values:
-        return "-"
-    return f"{fmean(values):.3f} ± {stdev(values):.3f}" if len(values) > 1 else f"{values[0]:.3f}"
 
 
 def main() -> None:

@@ -33,7 +33,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from burnish.bench import calibrated_f1, halves, labels_of, solution_rows
@@ -50,6 +49,7 @@ from burnish.rewards.models.process_reward import (
     ProcessRewardModelReward,
 )
 from burnish.seeds import derive
+from studies.tables import mean_text, write_rows
 
 RESULTS = Path(__file__).parent / "results"
 SETS = ("bigbench_mistake", "mr_gsm8k")
@@ -306,7 +306,6 @@ def run_all(options: argparse.Namespace) -> int:
     return int(failed > 0)
 
 
-KEYS = ("arm", "seed", "model")
 SHOWN = (
     ("bigbench_mistake", "f1", "F1"),
     ("bigbench_mistake", "wrong", "wrong found"),
@@ -321,21 +320,11 @@ SHOWN = (
 def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """One line an arm and seed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    names = list(dict.fromkeys(name for row in rows for name in row["figures"]))
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*KEYS, *names])
-        for row in rows:
-            model = "" if row["arm"] in COUNTED else Path(row["model"]).name
-            writer.writerow(
-                [row["arm"], row["seed"], model, *(_text(row["figures"].get(n)) for n in names)]
-            )
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    flat = []
+    for row in rows:
+        model = "" if row["arm"] in COUNTED else Path(row["model"]).name
+        flat.append({"arm": row["arm"], "seed": row["seed"], "model": model, **row["figures"]})
+    write_rows(path, flat)
 
 
 def write_table(results: Path) -> None:
@@ -366,11 +355,8 @@ def write_table(results: Path) -> None:
 
 def _cell(rows: Sequence[dict[str, str]], name: str) -> str:
     values = [float(row[name]) for row in rows if row.get(name)]
-    if not values:
-        return "-"
-    if len(values) == 1:
-        return rows[0].get(f"{name}_text") or f"{values[0]:.3f}"
-    return f"{fmean(values):.3f} ± {stdev(values):.3f}"
+    interval = rows[0].get(f"{name}_text") if len(values) == 1 else ""
+    return interval or mean_text(values)
 
 
 def main() -> int:
