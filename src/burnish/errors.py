@@ -94,6 +94,7 @@ class GuardTripped(BurnishError):
     """A guard stopped the run before a bad number could reach the weights.
 
     `stage` is the guard (reward, advantage, logprob, loss, gradient), `tensor` what was not finite.
+    `samples` are ids of trajectories; `names` are what people call these samples.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class GuardTripped(BurnishError):
         self.stage = stage
         self.tensor = tensor
         self.step = step
-        self.samples = samples
+        self.samples = self.names = samples
 
 
 @contextmanager

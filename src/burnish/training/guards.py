@@ -9,6 +9,7 @@ looked at once more.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -17,13 +18,14 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from burnish.errors import GuardTripped
+from burnish.errors import GuardTripped, StoreError
 from burnish.policy.advantages import advantages, informative
 from burnish.policy.batch import Advantages, RewardBatch
 from burnish.policy.plugins import NotFinite
 from burnish.policy.recipe import Recipe
 from burnish.policy.state import PolicyState
 from burnish.records import Trajectory
+from burnish.store.sample_name import Readable, names_of_ids, renamed
 
 HINTS = {
     "advantage": "Check the recipe's advantage component and the rewards of these samples.",
@@ -148,6 +150,13 @@ def trip(
         step=step,
         samples=samples,
     )
+
+
+def name_samples(error: GuardTripped, run: Readable) -> None:
+    """Let a guard's line name samples as the terminal, Python and the viewer do."""
+    with contextlib.suppress(StoreError):  # the ids of trajectories are names too
+        error.names = tuple(names_of_ids(run, error.samples, error.step))
+        error.args = (renamed(str(error), dict(zip(error.samples, error.names, strict=True))),)
 
 
 def trip_mismatch(distance: float, limit: float, step: int, samples: Sequence[str]) -> NoReturn:

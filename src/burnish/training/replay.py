@@ -29,6 +29,7 @@ from burnish.training.algorithms import find_algorithm
 from burnish.training.data import Data, PromptReport
 from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop
+from burnish.training.guards import name_samples
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trainable import Trainable
@@ -94,6 +95,7 @@ def replay(place: Path) -> str:
         try:
             _again(config, report, place, store)
         except GuardTripped as error:
+            name_samples(error, store)
             return str(error)
         except (OSError, msgspec.MsgspecError, json.JSONDecodeError, RecursionError) as error:
             raise StoreError(f"{place} is damaged: {error}.") from error

@@ -42,7 +42,6 @@ from burnish.source import describe
 from burnish.store import STAGE, RunStore
 from burnish.store.durable import remove_drafts, remove_folder, store_errors, whole_folder
 from burnish.store.processes import ProcessRecord, death_line
-from burnish.store.sample_name import names_of_ids, renamed
 from burnish.tasks.base import TaskSet
 from burnish.texts import run_word, shown_path
 from burnish.training import checkpoint, metrics
@@ -53,6 +52,7 @@ from burnish.training.devices import World
 from burnish.training.event_loop import EventLoop, calm_collector
 from burnish.training.events import Evaluating, Event, Finished, HeldOut, Saved, Started, StepDone
 from burnish.training.forecast import Forecast
+from burnish.training.guards import name_samples
 from burnish.training.optimiser import MasterAdamW, learning_rate
 from burnish.training.pace import Pace, Work
 from burnish.training.replay import save_crash
@@ -367,7 +367,7 @@ class Trainer:
         try:
             return work()
         except GuardTripped as error:
-            self._name_samples(error)
+            name_samples(error, self.store)
             if self.world.is_main:
                 self._store_guard(error, keeps)
             raise
@@ -391,13 +391,6 @@ class Trainer:
         freed = self.forecast.advice
         lower = f", or lower what it needs: {freed}" if freed else ""
         return f"Free the GPU{lower}. Checkpoints stay: the same command continues the run."
-
-    def _name_samples(self, error: GuardTripped) -> None:
-        """Let a guard's line name samples as the terminal, Python and the viewer do."""
-        with contextlib.suppress(StoreError):  # the ids of trajectories are names too
-            names = names_of_ids(self.store, error.samples, error.step)
-            line = renamed(str(error), dict(zip(error.samples, names, strict=True)))
-            error.args, error.samples = (line,), tuple(names)
 
     def _store_guard(self, error: GuardTripped, keeps: bool) -> None:
         """Save what a replay needs and let the error's line end with how to see it again."""

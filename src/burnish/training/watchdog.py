@@ -82,7 +82,7 @@ class Watchdog:
     def note(self, error: BaseException) -> None:
         """The last words of a process that an exception ends."""
         is_full = isinstance(error, MemoryError) or is_out_of_memory(error)
-        sample = error.samples[0] if isinstance(error, GuardTripped) and error.samples else ""
+        sample = error.names[0] if isinstance(error, GuardTripped) and error.names else ""
         self.record.die(
             "memory" if is_full else "exception",
             f"out of memory: {describe(error)}" if is_full else describe(error),

@@ -32,6 +32,7 @@ from burnish.records import Task
 from burnish.rewards.scorer import score_groups
 from burnish.rollouts.base import MultiTurnSettings
 from burnish.store import UNSCORED, StartRewards, read_start_rewards, write_start_rewards
+from burnish.store.sample_name import ids_in
 from burnish.texts import run_word
 from burnish.training import metrics
 from burnish.training.algorithm import (
@@ -526,7 +527,8 @@ class PolicyAlgorithm(PolicyUpdate):
             rewards = self.setup.loop.run(work)
         except RewardError as error:
             line = f"reward guard at step {step + 1}: {error}"
-            raise GuardTripped(line, stage="reward", step=step) from error
+            named = ids_in(line, (item.trajectory.id for item in scored))
+            raise GuardTripped(line, stage="reward", step=step, samples=named) from error
         marked = [reward for group in rewards for reward in group]
         members = [item for group in groups.values() for item in group]
         return [replace(s, reward=reward) for s, reward in zip(members, marked, strict=True)]
