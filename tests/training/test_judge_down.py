@@ -85,6 +85,12 @@ def test_only_calls_that_find_no_server_count():
     for _ in range(9):
         answered.note(NotSent("b"))
     assert answered.unreached == 0
+    tried = Reach()
+    tried.remedy = "Start it."
+    late = NotSent("d")
+    late.attempts = 5  # with all its retries one question is enough
+    with pytest.raises(NoServer, match="stopped after 1 question without an answer"):
+        tried.note(late)
     quiet = Reach()  # outside of a run nobody is stopped
     for _ in range(9):
         quiet.note(NotSent("b"))

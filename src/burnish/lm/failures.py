@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from burnish.errors import BoundaryError, ModelError, NoServer
 from burnish.records import Status
+from burnish.texts import counted
 
 
 class CallFailed(ModelError):
@@ -95,6 +96,8 @@ class Failure(NamedTuple):
 
 UNREACHED = 3
 """Questions that find no server before a judge's work stops."""
+TRIES = 5
+"""Attempts to connect, of any questions, that are as much as that."""
 
 
 class Reach:
@@ -105,6 +108,7 @@ class Reach:
         """Calls that found none, while no other did."""
         self.remedy = ""
         """What a person may do; where it is set, `note` raises `NoServer` when none is found."""
+        self._tries = 0
         self._said = ""
         self._is_reached = False
 
@@ -113,18 +117,19 @@ class Reach:
         if isinstance(error, Unreachable):
             if not self._is_reached:
                 self.unreached, self._said = self.unreached + 1, str(error)
+                self._tries += error.attempts if isinstance(error, NotSent) else 0
             if self.remedy:
                 self.check(self.remedy)
         elif error is None or (isinstance(error, CallFailed) and not isinstance(error, TimedOut)):
             # Also a refusal was written by a server.
-            self._is_reached, self.unreached = True, 0
+            self._is_reached, self.unreached, self._tries = True, 0, 0
 
     def check(self, remedy: str) -> None:
         """Raise `NoServer` where the first questions found none: the others would not either."""
-        if self.unreached >= UNREACHED:
+        if self.unreached >= UNREACHED or self._tries >= TRIES:
+            asked = counted(self.unreached, "question")
             raise NoServer(
-                f"no server answers: {self._said}; stopped after {self.unreached} questions without "
-                f"an answer. {remedy}"
+                f"no server answers: {self._said}; stopped after {asked} without an answer. {remedy}"
             )
 
 
