@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -12,6 +12,9 @@ from burnish.cli.completion import complete_models, complete_words
 from burnish.cli.console import emit_json, err, one_line, say
 from burnish.cli.shared_options import AsJson, Seed
 from burnish.errors import UserError
+
+if TYPE_CHECKING:
+    from burnish.agents.prompt import PromptResult
 
 
 def optimise(
@@ -80,9 +83,8 @@ def optimise(
       burnish prompt optimise quickstart --proposer examples --rounds 2 --out prompt.txt
       burnish prompt optimise my.toml --model http://host:8000/v1#m --proposer http://host:8000/v1#big
     """
-    from burnish.agents.prompt import prompt_diff, verdict_line
     from burnish.api.config import Config
-    from burnish.api.prompt import beside, optimise_prompt
+    from burnish.api.prompt import optimise_prompt
 
     name, *settings = words
     is_rows = bool(reward)
@@ -90,18 +92,12 @@ def optimise(
         raise UserError(
             f"'{settings[0]}' changes a recipe; {name} with --reward is a file of rows."
         )
-    text = None
-    if prompt is not None:
-        try:
-            text = prompt.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--prompt {prompt}: cannot be read ({error}).") from error
     with err.status("answering and scoring ..."):
         result = optimise_prompt(
             model,
             name if is_rows else Config.load(name, *settings),
             proposer=proposer or None,
-            prompt=text,
+            prompt=_text_of(prompt),
             rewards=list(reward) if reward else None,
             rounds=rounds,
             candidates=candidates,
@@ -118,6 +114,24 @@ def optimise(
     if as_json:
         emit_json({**msgspec.to_builtins(result), "prompt": result.prompt, "file": str(out)})
         return 0
+    _print(result, out)
+    return 0
+
+
+def _text_of(prompt: Path | None) -> str | None:
+    if prompt is None:
+        return None
+    try:
+        return prompt.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--prompt {prompt}: cannot be read ({error}).") from error
+
+
+def _print(result: PromptResult, out: Path) -> None:
+    """The verdict, the diff, what it took and where it lies."""
+    from burnish.agents.prompt import prompt_diff, verdict_line
+    from burnish.api.prompt import beside
+
     spent = result.spending
     say(verdict_line(result))
     if result.best != result.start:
@@ -127,4 +141,3 @@ def optimise(
     for line in result.problems:
         say(line)
     say(f"prompt: {out}; report: {beside(out, '.report.md')}")
-    return 0
