@@ -11,72 +11,81 @@ import typer
 from burnish.cli.console import emit_json, one_line, say
 from burnish.cli.shared_options import AsJson, Seed
 
+TrainedModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="smollm2, tiny, a model's or a run's folder.", show_default=False
+    ),
+]
+Policy = Annotated[
+    Path,
+    typer.Argument(
+        metavar="POLICY",
+        help="A text file: rules, and worked examples under '## Examples'.",
+        show_default=False,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", help="Settings of the training.", show_default=False),
+]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where everything is kept.")]
+Instructions = Annotated[
+    Path | None,
+    typer.Option(
+        "--instructions",
+        metavar="FILE",
+        help="Requests of your own (instruction, clause_id, kind violating or benign) instead of "
+        "synthesised ones.",
+    ),
+]
+Steps = Annotated[int, typer.Option("--steps", min=1, help="Steps of the training.")]
+Generator = Annotated[
+    str, typer.Option("--generator", metavar="MODEL", help="Who writes requests; else MODEL.")
+]
+PerClause = Annotated[
+    int, typer.Option("--per-clause", min=1, help="Violating requests of each clause.")
+]
+Score = Annotated[
+    str,
+    typer.Option("--score", help="kl, first-token, response-distance or guard-flip."),
+]
+Keep = Annotated[
+    float, typer.Option("--keep", help="Share of each clause's requests that is trained on.")
+]
+KeepTruncated = Annotated[
+    bool, typer.Option("--keep-truncated", help="Also requests whose answers are cut.")
+]
+Teacher = Annotated[str, typer.Option("--teacher", help="ema, frozen or student.")]
+Guard = Annotated[str, typer.Option("--guard", metavar="MODEL", help="A guard model; else rules.")]
+Evaluate = Annotated[
+    Path | None,
+    typer.Option(
+        "--evaluate", metavar="FILE", help="More prompts for the report, such as XSTest's."
+    ),
+]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens of one answer.")]
+Force = Annotated[bool, typer.Option("--force", help="Train although the policy changes nothing.")]
+
 
 def align(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="smollm2, tiny, a model's or a run's folder.", show_default=False
-        ),
-    ],
-    policy: Annotated[
-        Path,
-        typer.Argument(
-            metavar="POLICY",
-            help="A text file: rules, and worked examples under '## Examples'.",
-            show_default=False,
-        ),
-    ],
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings of the training.", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="Where everything is kept.")
-    ] = Path("aligned"),
-    instructions: Annotated[
-        Path | None,
-        typer.Option(
-            "--instructions",
-            metavar="FILE",
-            help="Requests of your own (instruction, clause_id, kind violating or benign) instead of "
-            "synthesised ones.",
-        ),
-    ] = None,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of the training.")] = 100,
-    generator: Annotated[
-        str, typer.Option("--generator", metavar="MODEL", help="Who writes requests; else MODEL.")
-    ] = "",
-    per_clause: Annotated[
-        int, typer.Option("--per-clause", min=1, help="Violating requests of each clause.")
-    ] = 24,
-    score: Annotated[
-        str,
-        typer.Option("--score", help="kl, first-token, response-distance or guard-flip."),
-    ] = "kl",
-    keep: Annotated[
-        float, typer.Option("--keep", help="Share of each clause's requests that is trained on.")
-    ] = 0.5,
-    keep_truncated: Annotated[
-        bool, typer.Option("--keep-truncated", help="Also requests whose answers are cut.")
-    ] = False,
-    teacher: Annotated[str, typer.Option("--teacher", help="ema, frozen or student.")] = "ema",
-    guard: Annotated[
-        str, typer.Option("--guard", metavar="MODEL", help="A guard model; else rules.")
-    ] = "",
-    evaluate: Annotated[
-        Path | None,
-        typer.Option(
-            "--evaluate", metavar="FILE", help="More prompts for the report, such as XSTest's."
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=1, help="Most tokens of one answer.")
-    ] = 256,
+    model: TrainedModel,
+    policy: Policy,
+    words: Settings = None,
+    out: Out = Path("aligned"),
+    instructions: Instructions = None,
+    steps: Steps = 100,
+    generator: Generator = "",
+    per_clause: PerClause = 24,
+    score: Score = "kl",
+    keep: Keep = 0.5,
+    keep_truncated: KeepTruncated = False,
+    teacher: Teacher = "ema",
+    guard: Guard = "",
+    evaluate: Evaluate = None,
+    max_tokens: MaxTokens = 256,
     seed: Seed = 0,
-    force: Annotated[
-        bool, typer.Option("--force", help="Train although the policy changes nothing.")
-    ] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> int:
     """Move a policy, or any system prompt, from a text file into a model's weights.
