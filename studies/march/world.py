@@ -475,7 +475,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 def _line(name: str, figures: list[dict[str, float]]) -> str:
     cells = []
     for column in COLUMNS:
-        values = [one[column] for one in figures if not math.isnan(one[column])]
+        # Shares of hardly any claims say nothing.
+        told = [one for one in figures if column == "claims" or one["claims"] >= 0.5]
+        values = [one[column] for one in told if not math.isnan(one[column])]
         if len(values) < 2:
             cells.append(f"{values[0]:.3f}" if values else "-")
             continue

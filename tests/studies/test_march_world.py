@@ -64,7 +64,7 @@ def test_every_arm_runs(arm, monkeypatch):
 
 
 def test_the_table_has_starts_and_arms():
-    figures = dict.fromkeys(world.COLUMNS, 0.5) | {"conflict": math.nan}
+    figures = dict.fromkeys(world.COLUMNS, 0.5) | {"conflict": math.nan, "claims": 5.0}
     rows = [
         {"arm": arm, "seed": seed, "before": figures, "after": figures}
         for arm in ("joint", "collusion")
