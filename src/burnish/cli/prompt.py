@@ -16,6 +16,16 @@ from burnish.errors import UserError
 if TYPE_CHECKING:
     from burnish.agents.prompt import PromptResult
 
+Proposer = Annotated[
+    str,
+    typer.Option(
+        "--proposer",
+        metavar="MODEL",
+        help="Who proposes: a model, or examples (worked examples from solved tasks); the model "
+        "itself and examples in turn where left out.",
+    ),
+]
+
 
 def optimise(
     words: Annotated[
@@ -37,15 +47,7 @@ def optimise(
             autocompletion=complete_models,
         ),
     ] = "smollm2",
-    proposer: Annotated[
-        str,
-        typer.Option(
-            "--proposer",
-            metavar="MODEL",
-            help="Who proposes: a model, or examples (worked examples from solved tasks); the model "
-            "itself and examples in turn where left out.",
-        ),
-    ] = "",
+    proposer: Proposer = "",
     prompt: Annotated[
         Path | None,
         typer.Option("--prompt", metavar="FILE", help="The present prompt; the task's own else."),
