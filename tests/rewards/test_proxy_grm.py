@@ -274,7 +274,28 @@ def test_weights_and_numbered_lists_are_never_refused(criteria, form, start):
     assert p.leaks(f"<rubric>{start}" + "\n".join(lines) + "</rubric>") == []
 
 
+MANY = 200_000
+LOOPS = {
+    "digits": "1" * MANY,
+    "answers that never end": "<answer>" * (MANY // 8),
+    "blocks again and again": "<rubric>"
+    + "</rubric><eval></eval><answer></answer>" * (MANY // 40)
+    + "x",
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_reply_that_says_one_thing_for_ever_is_read_in_one_pass(name):
+    """A model in training writes such replies; read in squares or cubes they would take hours."""
+    text = LOOPS[name]
+    assert p.weights_ok(text) is False
+    assert p.format_ok(text) is False
+    assert p.proxy_choice(text) is None
+    assert p.accuracy_reward((text, 1)) == -1.0
+
+
 def test_weights_of_a_rubric():
+    assert p.weights_ok("a 12.5%, b 1.2.87.5%")
     assert p.weights_ok("a 60%, b 40%")
     assert not p.weights_ok("a 60%, b 30%")
     assert not p.weights_ok("no weights")

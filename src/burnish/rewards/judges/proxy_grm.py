@@ -59,7 +59,6 @@ _BLOCKS = re.compile(
     r"<rubric>(.*?)</rubric>(\s*)<eval>(.*?)</eval>(\s*)<answer>(.*?)</answer>", re.S
 )
 _TAGS = tuple(f"<{end}{name}>" for name in ("rubric", "eval", "answer") for end in ("", "/"))
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.S)
 _NUMBER = re.compile(r"(?<!\d)[12](?!\d)")
 _OPEN = re.compile(r"<\s*rubric\s*>", re.I)
 _CLOSE = re.compile(r"<\s*/\s*rubric\s*>", re.I)
@@ -102,11 +101,11 @@ def format_ok(texts: Any, *, strict: bool = True) -> Any:
     def read(text: str) -> bool:
         text = text.strip() if not strict else text
         text = text.replace("\n", "")
-        found = _BLOCKS.fullmatch(text)
-        if found is None or text.count("<rubric") != 1:
+        # Counted first: matching blocks that come a thousand times would cost their cube.
+        if text.count("<rubric") != 1 or any(text.count(tag) != 1 for tag in _TAGS):
             return False
-        is_once = all(text.count(tag) == 1 for tag in _TAGS)
-        return is_once and not (strict and (found[2] or found[4]))
+        found = _BLOCKS.fullmatch(text)
+        return found is not None and not (strict and (found[2] or found[4]))
 
     return read_each("texts", texts, read)
 
@@ -120,10 +119,10 @@ def accuracy_reward(cases: Any, *, lenient: bool = True) -> Any:
     """
 
     def read(text: str, label: int) -> float:
-        block = _ANSWER.search(text)
+        block = _answer(text)
         if block is None and not lenient:
             return -1.0
-        named = {int(digit) for digit in _NUMBER.findall(block[1] if block else text)}
+        named = {int(digit) for digit in _NUMBER.findall(text if block is None else block)}
         return 1.0 if named == {label} else -1.0
 
     return _each_case(cases, read)
@@ -140,11 +139,18 @@ def proxy_reward(cases: Any) -> Any:
 
 def proxy_choice(text: str) -> int | None:
     """1 or 2, as a proxy's reply names it; None where it names both or none."""
-    block = _ANSWER.search(as_text("text", text))
-    named = [int(digit) for digit in _NUMBER.findall(block[1] if block else text)]
+    block = _answer(as_text("text", text))
+    named = [int(digit) for digit in _NUMBER.findall(text if block is None else block)]
     if block is None:
         return named[-1] if named else None
     return named[0] if len(set(named)) == 1 else None
+
+
+def _answer(text: str) -> str | None:
+    """What the first answer block holds; None without one. One look, however many tags there are."""
+    start = text.find("<answer>")
+    end = -1 if start < 0 else text.find("</answer>", start)
+    return None if end < 0 else text[start + len("<answer>") : end]
 
 
 def extract_rubric(text: str | None) -> str | None:
@@ -169,7 +175,8 @@ def extract_rubric(text: str | None) -> str | None:
 
 def weights_ok(rubric: str) -> bool:
     """True where the percentages of a rubric add up to 100."""
-    found = re.findall(r"(\d+(?:\.\d+)?)\s*%", as_text("rubric", rubric))
+    # From the first digit of a number on: a reply of digits alone would cost its square.
+    found = re.findall(r"(?<!\d)(\d+(?:\.\d+)?)\s*%", as_text("rubric", rubric))
     return bool(found) and abs(sum(map(float, found)) - 100) < 0.5
 
 
@@ -289,8 +296,8 @@ def _each_case(cases: Any, read: Any) -> Any:
 def _label(label: Any) -> int:
     """1 or 2, as a number, a text or inside an answer tag."""
     if isinstance(label, str):
-        block = _ANSWER.search(label)
-        said = (block[1] if block else label).strip()
+        block = _answer(label)
+        said = (label if block is None else block).strip()
         label = int(said) if said in ("1", "2") else label
     if isinstance(label, bool) or label not in (1, 2):
         raise refused("cases: label", label, "1 or 2")

@@ -40,7 +40,8 @@ _MARKS = (
     (re.compile(r"^[ \t]{0,3}#{1,6}[ \t]+", re.M), ""),
     (re.compile(r"^([ \t]*)(?:[-*+]|\d{1,3}[.)])[ \t]+", re.M), r"\1"),
     (re.compile(r"^[ \t]*>[ \t]?", re.M), ""),
-    (re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1"), r"\2"),
+    # Up to the next mark of its kind: many that are never closed would cost their square.
+    (re.compile(r"(\*\*|__)(?=\S)((?:(?!\1).)+?)(?<=\S)\1"), r"\2"),
     (re.compile(r"(?<![\w*])\*(?=\S)([^*\n]+?)(?<=\S)\*(?![\w*])"), r"\1"),
     (re.compile(r"`([^`\n]+)`"), r"\1"),
 )
