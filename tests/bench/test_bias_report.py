@@ -240,3 +240,36 @@ def test_the_command_reads_both_forms_of_pairs_and_names_the_fields_it_found(
     assert code == 2
     assert "no row says which response is better" in err
     assert "got prompt, a, b" in err
+
+
+def test_the_command_reads_ties_as_training_does_and_leaves_equal_answers_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def longer(text: str) -> float:\n    return float(len(text))\n")
+    words = ["reward", "bias", "mine.py:longer", "--data", "pairs.jsonl", "--json"]
+
+    def left_out(*ties: Any, **more: str) -> tuple[int, int]:
+        row = {"prompt": "?", "chosen": "long one", "rejected": "one"}
+        rows = [row, *(row | {"tie": tie} | more for tie in ties)]
+        Path("pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert run(words) == 0
+        found = json.loads(capsys.readouterr().out)
+        return found["pairs"], found["rows_left_out"]
+
+    assert left_out("false", "no", "0", 0, False, None, "") == (8, 0)
+    assert left_out("true", "yes", "tie", 1, True) == (1, 5)
+    assert left_out(False, chosen="same", rejected="same") == (1, 1)
+    Path("pairs.jsonl").write_text('{"prompt": "?", "chosen": "a", "rejected": "b", "tie": "x"}\n')
+    assert run(words) != 0
+    assert "pairs.jsonl:1: tie is 'x'; expected true, false or nothing." in capsys.readouterr().err
+
+
+def test_the_largest_scores_have_a_report_too() -> None:
+    def huge(text: str) -> float:
+        return 1e308 if len(text) % 2 else -1e308
+
+    report = report_of(huge)
+    small = report_of(lambda text: 1.0 if len(text) % 2 else -1.0)
+    assert report.attributes[0].paid.value == pytest.approx(small.attributes[0].paid.value)
+    assert report.attributes[0].correlation == pytest.approx(small.attributes[0].correlation)

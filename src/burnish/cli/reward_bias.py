@@ -13,9 +13,11 @@ from burnish.cli.drawing import table_of
 from burnish.cli.shared_options import AsJson
 from burnish.errors import UserError
 from burnish.source import find_function
+from burnish.tasks.preference_rows import says_tie
 
 if TYPE_CHECKING:
     from burnish.bench.bias_report import BiasReport
+    from burnish.bench.loaders.reading import Source
     from burnish.rewards.models.term import Pair
     from burnish.rewards.scorer import Scorer
 
@@ -76,7 +78,7 @@ def reward_bias(
         emit_json({**asdict(report), "rows_left_out": without, "verdict": report.verdict})
         return 0
     if without:
-        say(f"{without} rows of {data} are left out: a tie, or no winner")
+        say(f"{without} rows of {data} are left out: a tie, no winner, or two equal answers")
     print_report(report, str(data))
     return 0
 
@@ -101,12 +103,21 @@ def read_pairs(path: Path) -> tuple[list[Pair], int]:
         given = {name for name, value in row.values.items() if value is not None}
         if not any(given.issuperset(pair) for pair in (*PAIRS, ("chosen", "rejected"))):
             raise UserError(f"{row.where}: no pair; {EXPECTED}; got {', '.join(row.values)}.")
-    compared = [item_of(row) for row in rows if not row.values.get("tie")]
-    pairs = as_pairs(compared)
+    compared = [item_of(row) for row in rows if not _is_tie(row)]
+    # Equal answers cannot be told apart: they would count as wrong, whatever the reward.
+    pairs = [pair for pair in as_pairs(compared) if pair.chosen != pair.rejected]
     if not pairs:
         got = f"; got {', '.join(rows[0].values)}" if rows else ""
         raise UserError(f"{path}: no row says which response is better; {EXPECTED}{got}.")
     return pairs, len(rows) - len(pairs)
+
+
+def _is_tie(row: Source) -> bool:
+    found = says_tie(row.values.get("tie"))
+    if found is None:
+        given = row.values["tie"]
+        raise UserError(f"{row.where}: tie is {given!r:.40}; expected true, false or nothing.")
+    return found
 
 
 def print_report(report: BiasReport, source: str) -> None:

@@ -15,6 +15,20 @@ from burnish.errors import UserError
 from burnish.seeds import digest
 from burnish.tasks.base import is_held_out
 
+TIE_WORDS = {
+    **dict.fromkeys(("true", "yes", "y", "1", "tie", "tied", "draw", "both"), True),
+    **dict.fromkeys(("false", "no", "n", "0", ""), False),
+}
+"""What a label of ties may say."""
+
+
+def says_tie(value: Any) -> bool | None:
+    """Whether a row's label says "a tie"; an empty one says no, and None is a word not known."""
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    is_huge = isinstance(whole, int) and not -9 < whole < 9  # too many digits for a text
+    text = "" if value is None else "?" if is_huge else str(whole).strip().lower()
+    return TIE_WORDS.get(text)
+
 
 def both_orders(
     rows: Iterable[Mapping[str, Any]], template: str | None = None, held_out: float = 0.1

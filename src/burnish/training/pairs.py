@@ -12,6 +12,7 @@ rollouts of a group do. What a step draws follows from the seed and the step alo
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -26,17 +27,12 @@ from burnish.records import Author, Message, Span, Task, Trajectory
 from burnish.rewards.models.term import Pair
 from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.mapping import RowError, read_messages
+from burnish.tasks.preference_rows import says_tie
 from burnish.training.algorithm import Setup
 from burnish.training.devices import World
 from burnish.training.labelled import TEMPLATE_TOKENS, LabelledSet, UnusableRow
 from burnish.training.packing import PackedBatch, Row, make_rows, pack
 from burnish.training.row_passes import over_rows
-
-TIE_WORDS = {
-    **dict.fromkeys(("true", "yes", "y", "1", "tie", "tied", "draw", "both"), True),
-    **dict.fromkeys(("false", "no", "n", "0", ""), False),
-}
-"""What a label of ties may say."""
 
 Unit = TypeVar("Unit")
 
@@ -158,6 +154,26 @@ def read_pair(task: Task, fields: PairFields) -> Pair:
     return Pair(task, chosen, rejected, margin, target)
 
 
+def signed_margin(pair: Pair) -> float:
+    """The margin as `chosen` minus `rejected` has it: none of a tie, below 0 where the other is better.
+
+    A pair the other way round, with its target, then has the same loss.
+    """
+    if pair.target == 0.5:
+        return 0.0
+    return pair.margin if pair.target > 0.5 else -pair.margin
+
+
+def are_alike(chosen: str, rejected: str) -> bool:
+    """True where two texts differ in spaces, letter case or compatibility forms at most."""
+    starts = (_folded(text.lstrip()[:1]) for text in (chosen, rejected))  # most differ here
+    return len(set(starts)) == 1 and _folded(chosen) == _folded(rejected)
+
+
+def _folded(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
 def _answer(value: Any, name: str, takes_messages: bool) -> str:
     """The text of an answer: itself, or the assistant's words of a list of messages."""
     if isinstance(value, str):
@@ -191,12 +207,10 @@ def _number(value: Any, name: str, default: float) -> float:
 
 def _truth(value: Any, name: str) -> bool:
     """Whether a label says "a tie"; an empty one says no, a word that is not known is refused."""
-    whole = int(value) if isinstance(value, float) and value.is_integer() else value
-    is_huge = isinstance(whole, int) and not -9 < whole < 9  # too many digits for a text
-    text = "" if value is None else "?" if is_huge else str(whole).strip().lower()
-    if text not in TIE_WORDS:
+    found = says_tie(value)
+    if found is None:
         raise UnusableRow(f"a '{name}' that is neither true nor false")
-    return TIE_WORDS[text]
+    return found
 
 
 def conversation(task: Task, value: Any) -> tuple[Message, ...]:
@@ -208,7 +222,15 @@ def conversation(task: Task, value: Any) -> tuple[Message, ...]:
 
 
 def _fits(pair: Pair, fields: PairFields, spans: BothSpans, max_tokens: int) -> bool:
-    """Whether both conversations are within the limit; only long texts are measured."""
+    """Whether both conversations are within the limit; only long texts are measured.
+
+    A label for answers that the tokenizer or the template makes equal teaches nothing and would
+    count as half right: it raises `UnusableRow`.
+    """
+    if pair.target != 0.5 and are_alike(pair.chosen, pair.rejected):
+        first, second = ([s.token_ids for s in side] for side in spans(pair))
+        if sum(first, ()) == sum(second, ()):
+            raise UnusableRow("two answers that are the same tokens")
     values = (pair.task.fields[name] for name in (fields.chosen, fields.rejected))
     for turns in (conversation(pair.task, value) for value in values):
         # A token holds at least one byte of text.

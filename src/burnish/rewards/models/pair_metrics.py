@@ -21,6 +21,8 @@ from burnish.errors import ArgumentError
 DOMAINS = ("chat", "math", "code", "safety")
 """Of RM-Bench; `safety-refuse` and `safety-response` are one."""
 NATURAL, ADVERSARIAL = 0, 1
+LARGEST = 1e100
+"""Of a score that is computed with as it is."""
 
 Metrics = dict[str, float | None]
 
@@ -102,7 +104,13 @@ def attribute_correlation(rewards: Sequence[float], attribute: Sequence[float]) 
     for values in (left, right):
         if not values or max(values) - min(values) <= 1e-6 * max(1.0, abs(max(values))):
             return None
-    return correlation(left, right)
+    return correlation(_in_range(left), _in_range(right))
+
+
+def _in_range(values: Sequence[float]) -> list[float]:
+    """The values, divided where their sums of squares would leave the range of a float."""
+    largest = max(map(abs, values))
+    return [value / largest for value in values] if largest > LARGEST else list(values)
 
 
 def auc(scores: Sequence[float], labels: Sequence[int]) -> float | None:

@@ -52,6 +52,7 @@ from burnish.training.pairs import (
     over_pairs,
     render_pairs,
     scored_spans,
+    signed_margin,
     wins,
 )
 from burnish.training.row_passes import Batch, in_place
@@ -98,7 +99,7 @@ class RewardModelAlgorithm(ScoreHeadAlgorithm[Pair, Answers, PairMicro]):
     def loss(self, model: Any, micro: PairMicro) -> Loss:
         states = self._states(model, micro)
         device, exact = states.chosen_P.device, states.chosen_P.dtype
-        labels = [[pair.margin, pair.target] for pair in micro.pairs]
+        labels = [[signed_margin(pair), pair.target] for pair in micro.pairs]
         margin_P, target_P = torch.tensor(labels, dtype=exact).to(device, non_blocking=True).T
         difference_P = states.chosen_P - states.rejected_P
         parts = {"preference": pair_loss(difference_P - margin_P, target_P).sum() / micro.total}
