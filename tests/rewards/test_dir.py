@@ -511,3 +511,22 @@ def test_large_logits_lose_no_digits_in_float32():
         one = club(logits, labels, past_labels)
         exact = club(logits.double(), labels, past_labels)
         torch.testing.assert_close(one.double(), exact, rtol=1e-5, atol=1e-6)
+
+
+def test_an_attribute_predicts_the_side_that_the_target_prefers():
+    """Rows of answers A and B with a probability; a tie of the label says nothing of either."""
+    pairs = [Pair("q", "long one", "one")._replace(target=target) for target in (1.0, 0.9)]
+    turned = [Pair("q", "one", "long one")._replace(target=target) for target in (0.0, 0.2)]
+    ties = [Pair("q", "one", "long one")._replace(target=0.5)] * 3
+    (row,) = attribute_report([*pairs, *turned, *ties], [ATTRIBUTES["length"]])
+    assert row.predicts == 1.0
+    assert row.shares == (5 / 7, 2 / 7), "classes are those of the pairs as they stand"
+    (row,) = attribute_report(ties, [ATTRIBUTES["length"]])
+    assert row.predicts is None
+
+
+def test_a_bias_of_another_width_than_its_weight_is_refused():
+    states, rewards = [[1.0, 2.0], [0.0, 1.0]], [1.0, 0.0]
+    head = {"W": [[1.0, 0.0], [0.0, 1.0]], "b": [0.0, 0.0, 0.0]}
+    with pytest.raises(ArgumentError, match=r"head: .*expected a bias for 2 units"):
+        total_loss(states, states, rewards, rewards, [0, 1], 1.0, "difference", head)

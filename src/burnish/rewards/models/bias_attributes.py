@@ -148,22 +148,28 @@ def attribute_report(pairs: Sequence[Pair], attributes: Sequence[Attribute]) -> 
     """Share of each class, of ties, and how far each attribute alone predicts the preference.
 
     To predict, every pair is looked at both ways round: the best rule says for each class in which
-    direction it is more common. An attribute that is the same both ways predicts 0.5.
+    direction it is more common. An attribute that is the same both ways predicts 0.5. A pair whose
+    target is below 0.5 prefers its second response, and one of 0.5 neither.
     """
     given = _pairs(pairs)
     rows = []
     for attribute in as_list("attributes", attributes):
         labels = attribute_labels(attribute, given)
         back = attribute_labels(attribute, [swapped(pair) for pair in given])
-        ahead = Counter(label for label in labels if label is not None)
-        behind = Counter(label for label in back if label is not None)
-        known, both = ahead.total(), ahead.total() + behind.total()
+        shares = Counter(label for label in labels if label is not None)
+        ahead, behind = Counter[int](), Counter[int]()
+        for pair, first, second in zip(given, labels, back, strict=True):
+            if pair.target != 0.5:
+                sides = (first, second) if pair.target > 0.5 else (second, first)
+                for counts, label in zip((ahead, behind), sides, strict=True):
+                    counts.update([] if label is None else [label])
+        known, both = shares.total(), ahead.total() + behind.total()
         best = sum(max(ahead[label], behind[label]) for label in range(attribute.classes))
         rows.append(
             AttributeRow(
                 attribute.name,
                 len(given),
-                tuple(ahead[k] / known if known else 0.0 for k in range(attribute.classes)),
+                tuple(shares[k] / known if known else 0.0 for k in range(attribute.classes)),
                 1 - known / len(given) if given else 0.0,
                 best / both if both else None,
             )

@@ -330,4 +330,6 @@ def _linear(rows_ND: Tensor, weight: Numbers, bias: Numbers | None) -> Tensor:
     if matrix.shape[1] != rows_ND.shape[1]:
         matrix = matrix.T
     shift = None if bias is None else as_logp(bias, "head").to(rows_ND)
+    if shift is not None and shift.shape not in ((), (len(matrix),)):
+        raise refused("head", bias, f"a bias for {len(matrix)} units")
     return functional.linear(rows_ND, matrix, shift)
