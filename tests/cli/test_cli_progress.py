@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -169,6 +170,13 @@ def test_an_evaluation_without_a_score_is_not_called_none() -> None:
     score = Estimate(0.5, 0.4, 0.6, 20)
     one = Finished("stopped", "why", Path("x"), before=score, seconds=3.0, evaluations=1)
     assert result_line(one) == "held out  0.500 [0.400, 0.600] -> no score  (stopped in 3 s)"
+    change = Estimate(0.1, -0.1, 0.3, 20)
+    whole = Finished("finished", "", Path("x"), score, score, change, seconds=3.0, evaluations=2)
+    assert "paired over 20 prompts, greedy answers, 95 %" in result_line(whole)
+    # Nothing is sampled where pairs, solutions or demonstrations are read.
+    for measure in ("accuracy", "loss"):
+        read = dataclasses.replace(whole, measure=measure)
+        assert "paired over 20 prompts, 95 % intervals" in result_line(read)
     nothing = Finished("finished", "", Path("x"), seconds=3.0, evaluations=2)
     assert result_line(nothing) == "held out  no score -> no score  (finished in 3 s)"
     none = Finished("finished", "", Path("x"), seconds=3.0)

@@ -121,6 +121,7 @@ def test_held_out_accuracy_rises_and_margins_are_stored(tmp_path):
     tables = {"steps": 12, "optimiser": {"learning_rate": 3e-3}}
     events = finish(run_of(tmp_path, tables, batch=8))
     scores = [event.score.value for event in events if isinstance(event, HeldOut)]
+    assert {e.measure for e in events if isinstance(e, HeldOut)} == {"accuracy"}
     assert scores[0] == 0.5  # the policy is its own reference
     assert scores[-1] == 1.0
     steps = [event.metrics for event in events if isinstance(event, StepDone)]

@@ -369,7 +369,8 @@ def result_line(event: Any) -> str:
     what = "held-out loss" if event.measure == "loss" else "held out"
     line = f"{what}  {interval(event.before)} -> {interval(event.after)}"
     if event.change is not None:
-        how = "" if event.measure == "loss" else ", greedy answers"
+        # Only rewards are those of sampled answers: pairs, solutions and demonstrations are read.
+        how = ", greedy answers" if event.measure == "reward" else ""
         line += (
             f"; change {interval(event.change, signed=True)}, paired over "
             f"{counted(event.change.size, 'prompt')}{how}, 95 % intervals"

@@ -194,7 +194,7 @@ class DPOAlgorithm(Algorithm[Batch[Answers], PairMicro]):
             return (self._score(module, micro, hidden_RSD).margin.double(),)
 
         (margin_N,) = over_pairs(self.setup, self.render(self.held_out), margins)
-        return HeldOutScores(wins(margin_N.cpu()).tolist())
+        return HeldOutScores(wins(margin_N.cpu()).tolist(), "accuracy")
 
     def state(self) -> AlgorithmState:
         return self.terms.state()
