@@ -76,3 +76,14 @@ def test_a_critics_folder_becomes_absolute_and_a_shipped_model_stays(tmp_path: P
         assert config.policy.critic.path == wanted
     typed = load(Config, table, ["policy.critic=separate"]).value
     assert rooted(typed, tmp_path).policy.critic.path == ""
+
+
+def test_an_attribute_of_a_term_is_a_file_of_the_config_or_a_name(tmp_path: Path) -> None:
+    terms = [
+        {"kind": "dir", "name": "own", "attribute": "mine.py:polite"},
+        {"kind": "dir", "name": "shipped", "attribute": "length"},
+        {"kind": "dir", "name": "installed", "attribute": "package.module:polite"},
+    ]
+    table = RECIPE | {"train": {"kind": "reward_model", "terms": terms}, "rewards": []}
+    found = [one.attribute for one in rooted(load(Config, table).value, tmp_path).train.terms]
+    assert found == [f"{tmp_path}/mine.py:polite", "length", "package.module:polite"]

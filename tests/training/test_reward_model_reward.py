@@ -148,13 +148,19 @@ def test_a_policy_is_trained_with_it(tmp_path, run):
     assert "score" in sample.reward.parts[0].evidence[0].observation
 
 
-def test_a_run_is_not_continued_with_other_weights_of_its_reward(tmp_path, run):
+@pytest.mark.parametrize("inside", ["", "gate."])
+def test_a_run_is_not_continued_with_other_weights_of_its_reward(tmp_path, run, inside):
+    """Also where it is a part of another reward."""
     shutil.copytree(run, tmp_path / "rm")
-    tables = {"rewards": [{"kind": "reward_model", "path": str(tmp_path / "rm")}], "steps": 1}
+    reward = {"kind": "reward_model", "path": str(tmp_path / "rm")}
+    if inside:
+        reward = {"kind": "gate", "hard": {"kind": "length", "max": 99}, "then": reward}
+    tables = {"rewards": [reward], "steps": 1}
     finish(trainer(tmp_path, tables))
     last = sorted((tmp_path / "rm" / "checkpoints").glob("step-*"))[-1] / "model.safetensors"
     last.write_bytes(last.read_bytes()[:-4] + b"\0\0\1\0")
-    with pytest.raises(UserError, match=r"other contents of reward_model/model.safetensors"):
+    what = f"other contents of {inside}reward_model/model.safetensors"
+    with pytest.raises(UserError, match=what):
         trainer(tmp_path, tables)
 
 
@@ -212,3 +218,7 @@ def test_markdown_is_taken_off_and_nothing_else():
     assert plain_text(text) == plain
     assert plain_text(plain) == plain
     assert plain_text("3 * 4 = 12, a_b_c, x - y") == "3 * 4 = 12, a_b_c, x - y"
+    assert plain_text("__init__ and **two** of **them**") == "init and two of them"
+    # Marks that are never closed are looked at once each; in squares this would take minutes.
+    for mark in ("__a ", "**a "):
+        assert plain_text(mark * 50_000) == mark * 50_000

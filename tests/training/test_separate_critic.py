@@ -204,6 +204,9 @@ def test_a_runs_folder_stands_for_its_newest_checkpoint_and_other_models_do_too(
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(UserError, match=r"policy.critic.path: model '.*nowhere' does not exist"):
         trainer(tmp_path, OWN, critic_table(path="nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"policy.critic.path: .*empty holds no model \(no config"):
+        trainer(tmp_path, OWN, critic_table(path=str(tmp_path / "empty")))
     with pytest.raises(UserError, match=r"policy.critic.path = 'smollm2'.* another vocabulary"):
         trainer(tmp_path, OWN, critic_table(path="smollm2"))
     with pytest.raises(UserError, match=r"learning_rate.*0 to 10"):

@@ -109,6 +109,8 @@ def _place(key: str, value: Any, root: Path) -> Any:
         return absolute(value, root)
     if key == "command" and isinstance(value, list | tuple):
         return [str(root / one) if (root / one).is_file() else one for one in value]
+    if key == "attribute":  # of a term: a name, or a function in a file
+        return _named_function(value, root)
     if key in SLOTS and isinstance(value, str | list | tuple):
         words = [value] if isinstance(value, str) else value
         named = [_named_function(one, root) for one in words]

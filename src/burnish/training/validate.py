@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from burnish.config import Config, Resolved
 from burnish.config.resolve import flatten, to_plain
 from burnish.config.schema import DistilTrain, PolicyTrain, free_keys
@@ -290,9 +292,15 @@ def _has_steps(store: RunStore) -> bool:
 def find_critic(path: str) -> Path:
     """The folder of the model that a separate critic begins with: a run's newest, or itself."""
     try:
-        return find_folder(path if path in SHIPPED else newest_checkpoint(Path(path)))
+        found = find_folder(path if path in SHIPPED else newest_checkpoint(Path(path)))
     except UserError as error:
         raise UserError(f"policy.critic.path: {error}") from error
+    if not (found / "config.json").is_file():
+        raise UserError(
+            f"policy.critic.path: {found} holds no model (no config.json); expected a run, a "
+            "checkpoint or a model's folder"
+        )
+    return found
 
 
 def file_digests(config: Config) -> dict[str, str]:
@@ -310,11 +318,9 @@ def file_digests(config: Config) -> dict[str, str]:
     if isinstance(critic, SeparateCritic) and critic.path:
         for path in sorted(find_critic(critic.path).glob("*.safetensors")):
             found[f"{FILES}critic/{path.name}"] = _edges(path)
-    for reward in config.rewards:
-        if isinstance(reward, TrainedModelConfig):
-            folder = find_reward_model(reward)
-            for path in sorted(folder.glob("*.safetensors")):
-                found[f"{FILES}{reward.title}/{path.name}"] = _edges(path)
+    for name, reward in _trained_models("", config.rewards):
+        for path in sorted(find_reward_model(reward).glob("*.safetensors")):
+            found[f"{FILES}{name}/{path.name}"] = _edges(path)
     for source in _searched(config):
         found[f"{FILES}{Path(source).name}"] = source_digest(Source(source))
     return found
@@ -329,6 +335,20 @@ def _searched(config: Config) -> Iterator[str]:
     yield from (one.source for one in config.rewards if isinstance(one, SupportConfig))
 
 
+def _trained_models(name: str, piece: Any) -> Iterator[tuple[str, TrainedModelConfig]]:
+    """Every reward that is a trained model, by its title and those of the rewards around it."""
+    if isinstance(piece, tuple):
+        for one in piece:
+            yield from _trained_models(name, one)
+    elif isinstance(piece, Struct):
+        own = getattr(piece, "title", "")
+        named = f"{name}.{own}" if name and own else name or own
+        if isinstance(piece, TrainedModelConfig):
+            yield named, piece
+        for key in piece.__struct_fields__:
+            yield from _trained_models(named, getattr(piece, key))
+
+
 def code_digests(config: Config) -> dict[str, str]:
     """`files.NAME` -> digest, for every function file of a rooted config; empty for one not there."""
     code = {path.name: path for path in _code(config)}
@@ -340,7 +360,8 @@ def code_digests(config: Config) -> dict[str, str]:
 
 def _code(config: Config) -> Iterator[Path]:
     for key, value in flatten(to_plain(config)).items():
-        if key.rpartition(".")[2] == "path" and isinstance(value, str) and ".py:" in value:
+        is_named = key.rpartition(".")[2] in ("path", "attribute")
+        if is_named and isinstance(value, str) and ".py:" in value:
             yield Path(value.partition(":")[0])
     if isinstance(config.rollout, AgentRollout):
         yield from (Path(word) for word in config.rollout.command[1:] if Path(word).is_file())
