@@ -267,7 +267,7 @@ def test_an_infinite_term_of_the_loss(tmp_path):
     line, report = assert_evidence(error, place, "loss")
     assert line == (
         "loss guard: infinite_term is inf at step 1 (samples train-1-1-1, train-1-1-2, train-1-1-3 and 5 more). "
-        "Check the recipe's trust region and auxiliary terms."
+        "Check the recipe's trust region and auxiliary terms, or train.terms."
     )
     assert len(report["samples"]) == 8
     assert replay(place) == line

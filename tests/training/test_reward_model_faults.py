@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -10,14 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_reward_model import pair_rows, run_of, term, write_pairs
-from training_cases import SMALL, finish, merged
+from training_cases import SMALL, finish, merged, stop_after
 
 from burnish.config import Config, load, render
 from burnish.errors import UserError
 from burnish.training import build
 from burnish.training.events import Finished, StepDone
 from burnish.training.labelled import UnusableRow
-from burnish.training.pairs import PairFields, conversation, read_pair
+from burnish.training.pairs import PairFields, are_alike, conversation, read_pair
 
 GOOD = pair_rows()
 BAD = {
@@ -142,6 +144,148 @@ def test_a_term_that_raises_is_one_line(tmp_path):
     line = str(refused.value)
     assert "train.terms: 'drift' failed: ZeroDivisionError: no such attribute" in line
     assert "\n" not in line
+
+
+UNFIT = {
+    "an unknown option": ("    pass", "failed when it was made: TypeError"),
+    "an error at the start": (
+        "    def __init__(self, context, **options):\n        raise ValueError('no file')",
+        "failed when it was made: ValueError: no file",
+    ),
+    "a number for a loss": (
+        "    def loss(self, states, total): return TermLoss(1.0)",
+        "loss returned TermLoss(1.0), expected TermLoss(total) with a tensor of one number",
+    ),
+    "a tensor for a loss": (
+        "    def loss(self, states, total): return states.chosen_P.sum()",
+        "loss returned a tensor of shape (), expected TermLoss",
+    ),
+    "a loss for each pair": (
+        "    def loss(self, states, total): return TermLoss(states.chosen_P)",
+        "loss returned TermLoss(a tensor of shape (6,)), expected TermLoss",
+    ),
+    "no loss": ("    def loss(self, states, total): pass", "loss returned None, expected"),
+    "a word for a metric": (
+        "    def finish(self, step, sums): return {'x': 'much'}",
+        "finish returned 'much' as 'x', expected a number",
+    ),
+    "no metrics": ("    def finish(self, step, sums): pass", "failed at step 1: AttributeError"),
+    "a state that is no JSON": (
+        "    def state(self): return TermState({'x': object()}, {})",
+        "failed when its state was asked for: TypeError",
+    ),
+    "no state": ("    def state(self): pass", "state returned None, expected TermState"),
+    "a state of numbers": (
+        "    def state(self): return TermState({}, {'x': 1.0})",
+        "state has 1.0 as tensor 'x', expected a tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_term_that_gives_what_it_should_not_is_one_line(tmp_path, name):
+    body, why = UNFIT[name]
+    (tmp_path / "my_term.py").write_text(
+        "from burnish.rewards.models import Term, TermLoss, TermState\n\n\n"
+        "class Plain(Term):\n"
+        "    def loss(self, states, total): return TermLoss(states.chosen_P.sum() * 0)\n\n\n"
+        f"class Mine(Plain):\n{body}\n"
+    )
+    settings = {"kind": "function", "name": "mine", "path": f"{tmp_path}/my_term.py:Mine"}
+    settings |= {"options": {"x": 1}} if "option" in name else {}
+    with pytest.raises(UserError) as refused:
+        finish(run_of(tmp_path, {"steps": 1}, terms=[settings]))
+    line = str(refused.value)
+    assert line.startswith("train.terms: 'mine'")
+    assert why in line
+    assert "\n" not in line
+
+
+def test_a_term_has_a_name_that_curves_and_tensors_can_have(tmp_path):
+    for odd in ("a/b", "a.b", "a b", "x" * 61):
+        with pytest.raises(UserError, match=r"terms: got the name .*expected up to 60 letters"):
+            run_of(tmp_path, terms=[{"kind": "dir", "name": odd}])
+
+
+def test_a_warm_up_as_long_as_the_run_is_told(tmp_path, caplog):
+    settings = {"kind": "dir", "head_width": 8, "warmup_steps": 2}
+    run_of(tmp_path, {"steps": 2}, terms=[settings]).store.close()
+    assert "'dir' warms up for 2 of 2 steps: its penalty never begins" in caplog.text
+
+
+def test_a_run_is_not_continued_with_another_attribute(tmp_path):
+    """Its function may stand in a file, which is looked for beside the config and kept in mind."""
+    file = tmp_path / "mine.py"
+    file.write_text("def polite(pair):\n    return int('please' in pair.chosen)\n")
+    terms = [{"kind": "dir", "head_width": 8, "attribute": "mine.py:polite"}]
+    stop_after(run_of(tmp_path, {"checkpoint": {"every": 1}}, terms=terms), 1, saved=True)
+    run_of(tmp_path, {"checkpoint": {"every": 1}}, terms=terms).store.close()
+    file.write_text("def polite(pair):\n    return int('thanks' in pair.chosen)\n")
+    with pytest.raises(UserError, match=r"with other contents of mine.py"):
+        run_of(tmp_path, {"checkpoint": {"every": 1}}, terms=terms)
+
+
+def test_answers_that_are_the_same_tokens_are_refused_or_dropped(tmp_path):
+    """As a template makes them that takes white space off; a tie of such answers may stay."""
+    folder = shipped_folder(tmp_path)
+    rows = [*GOOD, {"question": "odd one?", "chosen": "YES ", "rejected": "YES"}]
+    task = write_pairs(tmp_path, rows) | {"held_out": {"by": "share", "share": 0.0}}
+    tables = {"task": task, "model": {"path": str(folder)}, "steps": 1}
+    why = "1 with two answers that are the same tokens"
+    with pytest.raises(UserError, match=why):
+        run_of(tmp_path, tables, rows=rows)
+    run = run_of(tmp_path, tables, rows=rows, run="dropped", bad_pairs="drop")
+    assert run.algorithm.pairs.size == len(GOOD)
+    run.store.close()
+    rows[-1] = rows[-1] | {"is_tie": True, "strength": 0}
+    kept = run_of(tmp_path, tables, rows=rows, run="tie", tie="is_tie", ties="half")
+    assert kept.algorithm.pairs.size == len(rows)
+    kept.store.close()
+    assert are_alike("Ａ b", "ab")
+    assert not are_alike("ab", "ac")
+
+
+def shipped_folder(tmp_path):
+    """The tiny model with a chat template that strips each turn."""
+    from burnish.lm.folder import find_folder
+
+    folder = tmp_path / "stripping"
+    shutil.copytree(find_folder("tiny"), folder)
+    file = folder / "tokenizer_config.json"
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] | trim }}<|im_end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": template}))
+    return folder
+
+
+def test_a_pair_the_other_way_round_has_the_same_loss_and_a_tie_no_margin(tmp_path):
+    """A margin is what the preferred answer leads by, whichever side it stands on."""
+    row = {"question": "ball?", "chosen": "RED", "rejected": "blue", "strength": 0.75}
+    back = row | {"chosen": "blue", "rejected": "RED"}
+    tie = row | {"is_tie": True}
+    losses = {}
+    for name, one in {
+        "right": row | {"better": 0.8},
+        "back": back | {"better": 0.2},
+        "tie": tie | {"better": None},
+        "tied back": back | {"is_tie": True, "better": None},
+    }.items():
+        fields = {k: k for k in ("chosen", "rejected", "strength", "is_tie", "better")}
+        task = write_pairs(tmp_path, [one]) | {"fields": fields, "optional": ["is_tie", "better"]}
+        task |= {"held_out": {"by": "share", "share": 0.0}}
+        train = {"margin": "strength", "tie": "is_tie", "target": "better", "ties": "half"}
+        run = run_of(tmp_path, {"task": task, "model": {"dtype": "float64"}}, run=name, **train)
+        algorithm, module = run.algorithm, run.trainable.module
+        with torch.no_grad():
+            algorithm.head.weight.mul_(20)
+        (micro,) = algorithm.micro_batches(algorithm.batch(0), 10**6)
+        losses[name] = algorithm.loss(module, micro).total.item()
+        run.store.close()
+    assert losses["right"] == pytest.approx(losses["back"], rel=1e-9)
+    assert losses["tie"] == pytest.approx(losses["tied back"], rel=1e-9)
 
 
 def test_what_the_trainers_own_pass_raises_is_not_blamed_on_a_term(tmp_path, monkeypatch):

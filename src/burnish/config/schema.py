@@ -263,8 +263,14 @@ class Curriculum(Section, frozen=True):
 
 
 def _check_names(terms: Sequence[TermConfig], *taken: str) -> None:
-    """Refuse terms with one name, or with that of another part of the loss."""
+    """Refuse terms with one name, with that of another part of the loss, or with an odd one."""
     names = [term.title for term in terms]
+    for name in names:
+        # A name stands before those of its tensors and curves, parted by '/' and '.'.
+        if not _STAGE_NAME.fullmatch(name):
+            raise ArgumentError(
+                f"terms: got the name {_short(name)}, expected up to 60 letters, digits, '_' and '-'"
+            )
     if len(set(names)) < len(names) or set(taken) & set(names):
         raise ArgumentError(
             f"terms: got the names {', '.join(names)}, expected different ones, none of them "
@@ -335,7 +341,7 @@ class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
     rejected: str = "rejected"
     """Task field that holds the other answer."""
     margin: str = ""
-    """Task field with the number by which the scores should at least differ."""
+    """Task field with the number by which the preferred answer should at least lead; ties have none."""
     tie: str = ""
     """Task field that is true, `yes`, 1 or `tie` where neither answer is better."""
     target: str = ""
@@ -343,7 +349,8 @@ class RewardModelTrain(TrainSection, frozen=True, tag="reward_model"):
     ties: Literal["drop", "half"] = "drop"
     """Leave ties out, or learn equal scores from them (target 0.5)."""
     bad_pairs: Literal["refuse", "drop"] = "refuse"
-    """Pairs with equal or empty answers, labels that are no numbers, or too many tokens."""
+    """Pairs with empty answers, equal ones (also only as tokens), labels that are no numbers, or too
+    many tokens."""
     max_tokens: Count = 0
     """Longest prompt and answer together; 0: what the model reads."""
     centring: Amount = 0.0

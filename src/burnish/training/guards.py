@@ -33,7 +33,7 @@ HINTS = {
     "model.dtype=float32.",
     "value": "The critic's output is not finite: lower optimiser.learning_rate, "
     "policy.critic.coefficient or policy.critic.learning_rate, or use model.dtype=float32.",
-    "loss": "Check the recipe's trust region and auxiliary terms.",
+    "loss": "Check the recipe's trust region and auxiliary terms, or train.terms.",
     "gradient": "Lower optimiser.learning_rate or set optimiser.clip_norm.",
     "weight": "The update broke the weights; they were not saved, and earlier checkpoints are whole. "
     "Lower optimiser.learning_rate or optimiser.weight_decay, or raise optimiser.eps, in a new run.",

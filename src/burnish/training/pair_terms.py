@@ -12,17 +12,32 @@ terms through a checkpoint.
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
+import msgspec
 from torch import Tensor
 
 from burnish.errors import GuardTripped, UserError
 from burnish.lm.hardware import is_device_full
-from burnish.rewards.models.term import Pair, PairStates, Term, TermConfig, TermContext, TermState
+from burnish.rewards.models.dir_term import DirTerm
+from burnish.rewards.models.term import (
+    Pair,
+    PairStates,
+    Term,
+    TermConfig,
+    TermContext,
+    TermLoss,
+    TermState,
+)
 from burnish.source import describe
 from burnish.training.algorithm import AlgorithmState, Setup
+
+logger = logging.getLogger(__name__)
 
 
 class PairTerms:
@@ -36,19 +51,23 @@ class PairTerms:
     ) -> None:
         """`pairs` gives the first so many training pairs."""
         loaded = setup.trainable.loaded
-        self.by_name: dict[str, Term] = {
-            one.title: one.build(
-                TermContext(
-                    name=one.title,
-                    width=loaded.module.head_weight.shape[-1],
-                    device=loaded.device,
-                    seed=setup.seeds.for_("term", one.title),
-                    pairs=pairs,
-                    tokens=lambda text: len(loaded.tokenizer.encode(text)),
-                )
+        self.by_name: dict[str, Term] = {}
+        for one in settings:
+            if isinstance(one, DirTerm) and one.warmup_steps >= setup.steps:
+                logger.warning(
+                    "train.terms: '%s' warms up for %d of %d steps: its penalty never begins.",
+                    one.title, one.warmup_steps, setup.steps,
+                )  # fmt: skip
+            context = TermContext(
+                name=one.title,
+                width=loaded.module.head_weight.shape[-1],
+                device=loaded.device,
+                seed=setup.seeds.for_("term", one.title),
+                pairs=pairs,
+                tokens=lambda text: len(loaded.tokenizer.encode(text)),
             )
-            for one in settings
-        }
+            with _running(one.title, " when it was made"):
+                self.by_name[one.title] = one.build(context)
 
     def __bool__(self) -> bool:
         return bool(self.by_name)
@@ -70,7 +89,7 @@ class PairTerms:
 
         for name, term in self.by_name.items():
             try:
-                with _running(name, step):
+                with _running(name, _at(step)):
                     term.begin(step, pairs, once)
             except _NotTheTerm as found:
                 raise found.error  # noqa: B904 - as it was, without the marker
@@ -82,21 +101,24 @@ class PairTerms:
         for name, term in self.by_name.items():
             with _running(name):
                 found = term.loss(states, total)
-            parts[name] = found.total
-            sums |= {f"{name}/{key}": value for key, value in found.sums.items()}
+                parts[name] = _scalar(found, states.chosen_P)
+                sums |= {f"{name}/{key}": value for key, value in found.sums.items()}
         return parts, sums
 
     def finish(self, step: int, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """The metrics of all terms, `terms/NAME/...`."""
         metrics: dict[str, float] = {}
         for name, term in self.by_name.items():
-            with _running(name, step):
+            with _running(name, _at(step)):
                 found = term.finish(step, _named(sums, name))
-            metrics |= {f"terms/{name}/{key}": value for key, value in found.items()}
+                metrics |= {f"terms/{name}/{key}": _metric(key, one) for key, one in found.items()}
         return metrics
 
     def state(self) -> AlgorithmState:
-        states = {name: term.state() for name, term in self.by_name.items()}
+        states: dict[str, TermState] = {}
+        for name, term in self.by_name.items():
+            with _running(name, " when its state was asked for"):
+                states[name] = _checked(term.state())
         values = {name: dict(state.values) for name, state in states.items()}
         tensors = {
             f"{name}/{key}": tensor
@@ -107,13 +129,18 @@ class PairTerms:
 
     def restore(self, state: AlgorithmState) -> None:
         for name, term in self.by_name.items():
-            term.restore(TermState(state.values["terms"][name], _named(state.tensors, name)))
+            with _running(name, " when it was continued"):
+                term.restore(TermState(state.values["terms"][name], _named(state.tensors, name)))
 
 
 def _named(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """Those of one term, by their own names."""
     start = f"{name}/"
     return {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+
+
+class _Unfit(Exception):
+    """What a term returned is not what it should be; the text says which and how."""
 
 
 class _NotTheTerm(Exception):
@@ -124,19 +151,60 @@ class _NotTheTerm(Exception):
         self.error = error
 
 
+def _scalar(found: TermLoss, like_P: Tensor) -> Tensor:
+    """The term's total, in the precision of the scores; its value is not looked at."""
+    if not isinstance(found, TermLoss) or not isinstance(found.total, Tensor) or found.total.ndim:
+        raise _Unfit(
+            f"loss returned {_seen(found)}, expected TermLoss(total) with a tensor of one number"
+        )
+    return found.total.to(like_P)
+
+
+def _checked(state: TermState) -> TermState:
+    """What a checkpoint can keep: JSON and tensors, looked at before anything is written."""
+    if not isinstance(state, TermState):
+        raise _Unfit(f"state returned {_seen(state)}, expected TermState(values, tensors)")
+    for key, tensor in state.tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise _Unfit(f"state has {_seen(tensor)} as tensor '{key}', expected a tensor")
+    msgspec.json.encode(state.values)
+    return state
+
+
+def _metric(key: str, value: Any) -> float:
+    """A number of any kind; None and NaN are stored as no value."""
+    if isinstance(value, str | bytes):
+        raise _Unfit(f"finish returned {value!r} as '{key}', expected a number")
+    return math.nan if value is None else float(value)
+
+
+def _seen(value: object) -> str:
+    """A value in a message: its kind, and a number itself."""
+    if isinstance(value, TermLoss):
+        return f"TermLoss({_seen(value.total)})"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return repr(value) if isinstance(value, int | float | None) else type(value).__name__
+
+
+def _at(step: int) -> str:
+    return f" at step {step + 1}"
+
+
 @contextmanager
-def _running(name: str, step: int | None = None) -> Iterator[None]:
+def _running(name: str, when: str = "") -> Iterator[None]:
     """Turn what a term raises into one line that names it; a full device is not its fault."""
     try:
         yield
     except (UserError, GuardTripped, _NotTheTerm):
         raise
+    except _Unfit as found:
+        raise UserError(f"train.terms: '{name}': {found}") from None
     # Boundary: a term may be the user's own code, and so may what it calls for every pair.
     except Exception as error:
         if is_device_full(error):
             raise
-        where = "" if step is None else f" at step {step + 1}"
         raise UserError(
-            f"train.terms: '{name}' failed{where}: {describe(error)}. Checkpoints stay: mend it, "
+            f"train.terms: '{name}' failed{when}: {describe(error)}. Checkpoints stay: mend it, "
             "and start a new run or leave the term out"
         ) from error
