@@ -95,7 +95,9 @@ def test_a_target_that_is_missing_changes_nothing(missing):
     "one",
     [
         edit("append_to_section", target_section="## Rules", content="- b\n- c"),
+        edit("append_to_section", target_section="## Rules", content="# More\n- b"),
         edit("insert_after", target_text="1. read", content="1b. x"),
+        edit("insert_after", target_section="## Rules", target_text="- ", content="#\n- b"),
         edit("insert_before", target_text="1. read", content="0. x"),
         edit("replace_in_section", old_text="be brief", content="be brief and clear"),
         edit("add_section", target_section="## New", content="n"),
@@ -105,6 +107,13 @@ def test_the_same_edit_twice_is_made_once(one):
     once = apply_edit(TEXT, one)
     assert once != TEXT
     assert apply_edit(once, one) == once
+
+
+def test_a_heading_is_not_broken_in_two():
+    one = edit("insert_before", target_section="## Rules", target_text="Rules", content="more")
+    assert apply_edit("## Rules\n- a\n", one) == "## Rules\n- a\n"
+    whole = edit("insert_before", target_section="## Rules", target_text="## Rules", content="more")
+    assert apply_edit("## Rules\n- a\n", whole) == "more\n## Rules\n- a\n"
 
 
 @given(

@@ -142,7 +142,8 @@ def _append(text: str, edit: _Fields) -> Applied:
     bounds = section_bounds(lines, edit.target_section)
     if bounds is None:
         return Applied(text, f"no section '{edit.target_section}'")
-    if has_lines(lines[bounds.start + 1 : bounds.end], edit.content):
+    reach = len(lines) if _begins_sections(edit.content) else bounds.end
+    if has_lines(lines[bounds.start + 1 : reach], edit.content):
         return Applied(text, "already there")
     place = bounds.end
     while place > bounds.start + 1 and not lines[place - 1].strip():
@@ -173,9 +174,19 @@ def _insert(text: str, edit: _Fields, *, after_target: bool) -> Applied:
     pair = (edit.target_text, edit.content) if after_target else (edit.content, edit.target_text)
     joined = "\n".join(pair)
     # Others may have inserted at the same place since, so the whole section is looked at.
-    if joined in inside or has_lines(inside.split("\n"), edit.content):
+    known = inside + after if _begins_sections(edit.content) else inside
+    if joined in known or has_lines(known.split("\n"), edit.content):
         return Applied(text, "already there")
-    return Applied(before + inside.replace(edit.target_text, joined, 1) + after)
+    made = inside.replace(edit.target_text, joined, 1)
+    heading = inside.split("\n", 1)[0]
+    if edit.target_section and heading not in made.split("\n"):
+        return Applied(text, f"it would break the heading '{heading}'")
+    return Applied(before + made + after)
+
+
+def _begins_sections(content: str) -> bool:
+    """Whether what was written may have ended the section that it was written into."""
+    return any(line.lstrip().startswith("#") for line in content.split("\n"))
 
 
 def _insert_after(text: str, edit: _Fields) -> Applied:
