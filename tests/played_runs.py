@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from burnish.records import Author, Message, Reward, Span, Task, Trajectory
 from burnish.store import RunStore, StoredSample
 
@@ -46,5 +48,20 @@ def played_run(folder: Path) -> Path:
             ]
             store.append_rollouts(step, rows)
             store.append_metrics(step, {"reward/total": 0.0})
+        store.finish("finished")
+    return folder
+
+
+def refused_run(folder: Path) -> Path:
+    """One step in which no question of the proposer was accepted, so no solver played."""
+    replace = msgspec.structs.replace
+    sample = attempt(0, 0, 0, "a", None)
+    facts = {"valid": False, "problem": "no question tag"}
+    proposer = replace(
+        sample.trajectory, group="0.0.proposer", role="proposer", info={"ssp": facts}
+    )
+    with RunStore.create(folder, {"steps": 1}, {}, recipe="ssp") as store:
+        store.append_rollouts(0, [replace(sample, trajectory=proposer)])
+        store.append_metrics(0, {"reward/total": 0.0})
         store.finish("finished")
     return folder

@@ -43,7 +43,7 @@ def test_lines_differ(told):
         ("A reward asks for fields that the data lacks", ["'judge_notes'", "'rows'", "'rubric'"]),
         ("A key is misspelt", ["optimiser.learning_rte", "'optimiser.learning_rate'"]),
         ("A table is misspelt", ["recipe.toml:18", "'rolout'", "'rollout'"]),
-        ("An advantage function gives NaN", ["pieces.py:nan_advantage", "step 1", "0.0.2"]),
+        ("An advantage function gives NaN", ["pieces.py:nan_advantage", "step 1", "train-1-1-3"]),
         ("A line is no JSON", ["data.jsonl:2"]),
         ("A run is continued on other data", ["fingerprint"]),
         ("A run is continued with another setting", ["rollout.samples: 4 -> 5"]),

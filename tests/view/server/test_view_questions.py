@@ -9,7 +9,7 @@ import pytest
 from viewed_runs import Client, open_client
 
 from pair_runs import rubric_run
-from played_runs import played_run
+from played_runs import played_run, refused_run
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +17,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("played")
     played_run(runs / "game")
     rubric_run(runs / "other")
+    refused_run(runs / "refused")
     return runs
 
 
@@ -63,3 +64,8 @@ def test_only_runs_of_the_game_lead_to_questions(looking: Client) -> None:
     assert looking.run("game")["has_questions"] is True
     assert looking.run("other")["has_questions"] is False
     assert "no questions" in str(looking.run("other", "/questions", 404))
+
+
+def test_a_game_without_an_accepted_question_has_an_empty_page(looking: Client) -> None:
+    page = looking.run("refused", "/questions")
+    assert (page["count"], page["questions"]) == (0, [])

@@ -79,8 +79,8 @@ def questions_page(folder: Path, *, sort: str, after: int, limit: int) -> Questi
     """Questions of all steps, each once, with its plays in order."""
     with open_run(folder) as run:
         lines = _lines(run)
-    if not lines:
-        raise NotFound("this run has no questions; search self-play stores them.")
+        if not lines and not has_questions(run):
+            raise NotFound("this run has no questions; search self-play stores them.")
     ordered = sorted(lines, key=lambda line: _place(line, sort))
     end = after + limit
     return QuestionsPage(

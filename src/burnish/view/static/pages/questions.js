@@ -23,7 +23,7 @@ export async function questionsPage(context) {
     h("p", { class: "lead" }, `${plural(found.count, "question")} that a solver was given, ${number(found.replayed)} of them in several steps.`),
     h("p", { class: "choices" }, h("span", { class: "quiet" }, "order"),
       Object.entries(SORTS).map(([name, label]) => h("a", { class: "choice", href: to.questions(key, { sort: name }), "aria-current": sort === name ? "true" : null }, label))),
-    found.count ? shown : empty("No question yet."), foot];
+    found.count ? shown : empty("No question was accepted yet. The samples of the role proposer say what each was refused for."), foot];
 }
 
 function questionRow(key, line) {
