@@ -147,6 +147,9 @@ def nonsense(task, *, base_url, api_key):
         b'{"messages": [{"role": "wizard", "content": "x"}]}',
         b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
         b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}',
+        b'{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": '
+        b'[{"function": {"name": "f", "arguments": "{\\"a\\": \\"\\\\ud800\\"}"}}]}, '
+        b'{"role": "tool", "content": "y"}]}',
         b'{"messages": [{"role": "user", "content": "x"}], "n": 0}',
         b'{"messages": [{"role": "user", "content": "x"}], "temperature": -1}',
         b'{"messages": [{"role": "user", "content": "x"}], "stop": [""]}',
@@ -230,11 +233,14 @@ def program(name):
             said(post(base_url, api_key, messages=messages))
     elif name == "nothing":
         say("42")
-    elif name == "child":
+    elif name in ("child", "stray"):
         import subprocess
 
         said(post(base_url, api_key, messages=messages))
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(600)"],
+            start_new_session=name == "stray",
+        )
         say(child.pid)
 
 

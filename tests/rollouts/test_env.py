@@ -203,10 +203,18 @@ def test_a_tool_that_fails_is_an_observation(function, says):
     [
         ('<tool_call>{"name": "dubble", "arguments": {}}</tool_call>', "Did you mean 'double'?"),
         ('<tool_call>{"name": "double", "argu', "not whole JSON"),
+        (r'<tool_call>{"name": "\ud800", "arguments": {}}</tool_call>', "half a character"),
+        (r'<tool_call>{"name": "double", "arguments": {"\ud800": 1}}</tool_call>', "half a"),
+        (
+            r'<tool_call>{"name": "double", "arguments": "{\"n\": \"\\ud800\"}"}</tool_call>',
+            "half a",
+        ),
     ],
 )
-def test_a_wrong_call_is_told_to_the_model(call, says):
-    (played,) = play(with_tools(games.double), Speaker([call, "ok"]))
+@pytest.mark.parametrize("family", ["plain", "qwen2.5"])
+def test_a_wrong_call_is_told_to_the_model(call, says, family):
+    speaker = Speaker([call, "ok"]) if family == "plain" else Speaker([call, "ok"], family)
+    (played,) = play(with_tools(games.double), speaker)
     assert says in played.messages[1].content
     assert (played.status, played.text) == (Status.OK, "ok")
 

@@ -20,7 +20,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from burnish.lm.base import RULES
 from burnish.records import Finish, Message
-from burnish.rollouts.tool_form import Call
+from burnish.rollouts.tool_form import Call, is_text
 from burnish.seeds import digest
 
 ROLES = {"developer": "system"} | {r: r for r in ("system", "user", "assistant", "tool")}
@@ -189,6 +189,8 @@ def _read_call(where: str, given: dict[str, Any]) -> Call:
             raise BadRequest(f"{where} has a tool call whose arguments are no JSON") from None
     if not isinstance(arguments, dict):
         raise BadRequest(f"{where} has a tool call whose arguments are no object")
+    if not is_text(arguments):
+        raise BadRequest(f"{where} has a tool call that holds half a character")
     return Call(function["name"], arguments)
 
 

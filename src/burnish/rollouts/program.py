@@ -25,6 +25,7 @@ from burnish.records import Task
 from burnish.rollouts.endpoint import Address
 from burnish.texts import safe
 from burnish.tools import leash
+from burnish.tools.inside.descend import end_carrying
 from burnish.tools.supervisor import ChildProcess
 
 LOOK_S = 0.25
@@ -100,6 +101,8 @@ async def run_program(
             finally:
                 child.kill_descendants()
                 code = child.kill()
+                # What has left the family still carries the episode's key.
+                end_carrying(env["OPENAI_API_KEY"].encode())
             # What it wrote last may still be in the pipe; a stranger that holds it is not waited for.
             with anyio.move_on_after(LOOK_S):
                 await out.closed.wait()

@@ -88,9 +88,23 @@ def _call(text: str) -> Call:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
             arguments = None
+    if not is_text(found["name"]):
+        return Call("", {}, "the call's name holds half a character; expected valid Unicode")
     if not isinstance(arguments, dict):
         return Call(found["name"], {}, 'the "arguments" are no JSON object')
+    if not is_text(arguments):
+        problem = 'the "arguments" hold half a character; expected valid Unicode'
+        return Call(found["name"], {}, problem)
     return Call(found["name"], arguments)
+
+
+def is_text(value: Any) -> bool:
+    """Whether a JSON value can be written down: JSON may spell half a character (`\\ud800`)."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 class TaggedForm:

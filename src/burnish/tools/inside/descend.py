@@ -44,6 +44,36 @@ def end_below(root: int, *, patience_s: float = 10.0) -> bool:
     return False
 
 
+def end_carrying(word: bytes, *, rounds: int = 5) -> None:
+    """Kill every process whose environment holds a secret word, also one that left its family.
+
+    Only where the kernel shows environments (Linux). What changes its own cannot be found so.
+    """
+    for _ in range(rounds):
+        found = [pid for pid in _pids() if pid != os.getpid() and word in _environment(pid)]
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+def _pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
 def below(root: int) -> set[int]:
     """All descendants of a process, from the kernel's lists of children where it keeps them."""
     found: set[int] = set()
