@@ -249,3 +249,54 @@ def test_a_recalculation_that_takes_too_long_is_killed(tmp_path, monkeypatch):
     with pytest.raises(SpreadsheetError, match="not recalculated within"):
         recalculate(path, engine="formulas", timeout_s=0.2)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        '=WEBSERVICE("http://host/")',
+        "='file:///etc/passwd'#$Sheet1.A1",
+        "=INDIRECT(\"'https://host/a.xlsx'#$S.A1\")",
+        "=cmd|'/c calc'!A0",
+        '=DDE("soffice";"a";"b")',
+        "='\\\\host\\share\\[a.xlsx]S'!A1",
+    ],
+)
+def test_a_formula_that_reaches_outside_is_neither_written_nor_computed(formula, tmp_path):
+    path = tmp_path / "book.xlsx"
+    path.write_bytes(before := book({"S": [[formula]]}))
+    with pytest.raises(SpreadsheetError, match="S!A1 reaches outside"):
+        recalculate(path)
+    assert path.read_bytes() == before
+    with pytest.raises(UserError, match="without files, servers"):
+        Spreadsheet().write({"A1": formula})
+
+
+@pytest.mark.parametrize("formula", ['=HYPERLINK("https://a.org","a")', "=[1]S!A1", "=CALLS(A1)"])
+def test_ordinary_formulas_may_be_written(formula):
+    Spreadsheet().write({"A1": formula})
+
+
+def test_libreoffice_runs_with_a_limit_of_memory(tmp_path, monkeypatch):
+    office, path = tmp_path / "soffice", tmp_path / "book.xlsx"
+    office.write_text("#!/bin/sh\necho limit $(ulimit -v); exit 3\n")
+    office.chmod(0o755)
+    path.write_bytes(book({"S": [[1]]}))
+    monkeypatch.setattr(recalculation, "_office", lambda: str(office))
+    with pytest.raises(SpreadsheetError, match=f"limit {4 << 20}"):
+        recalculate(path, timeout_s=300)
+
+
+def test_a_far_cell_costs_nothing_and_is_not_written(tmp_path):
+    sheet = Spreadsheet(book({"S": [[1, "=A1"]]}))
+    assert sheet.read("XFD1048576") == {"XFD1048576": None}
+    assert sheet.sheets == {"S": "A1:B1"}
+    for cell in ("XFD1048576", "A10002", "JA1", "ZZZ1"):
+        with pytest.raises(UserError, match="far from the used cells"):
+            sheet.write({cell: 1})
+    sheet.write({"A10001": 1})
+    sheet.book.worksheets[0]["XFD1048576"].value = "=B1"
+    assert [cell.coordinate for cell in spreadsheet.formula_cells(sheet.book)] == [
+        "B1",
+        "XFD1048576",
+    ]

@@ -2,7 +2,8 @@
 
     recalculate("out.xlsx")                      # "libreoffice" or "formulas"; one line where neither
 
-Both run in a child process with a deadline.
+Both run in a child process with a deadline and a limit of memory. A formula that names a file, a
+server or another program is refused before.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ from burnish.arguments import as_path, as_word
 from burnish.tools.spreadsheet import (
     Spreadsheet,
     SpreadsheetError,
+    formula_cells,
     open_workbook,
+    reaches_outside,
     read_bytes,
     refuse_bomb,
 )
 from burnish.tools.supervisor import ChildProcess
+
+MOST_MEMORY = 4 << 30
+"""Bytes of address space of the child."""
 
 
 def recalculation_engine(engine: str = "auto") -> str:
@@ -57,6 +63,12 @@ def recalculate(
     source = as_path("path", path, "a workbook").resolve()
     refuse_bomb(read_bytes(source), str(source))
     chosen = recalculation_engine(engine)
+    for cell in formula_cells(open_workbook(source)):
+        if reaches_outside(cell.value):
+            raise SpreadsheetError(
+                f"{source}: {cell.parent.title}!{cell.coordinate} reaches outside the workbook "
+                f"({cell.value:.60}); it is not computed"
+            )
     with tempfile.TemporaryDirectory(prefix="burnish-sheet-") as folder:
         work = Path(folder) / "book.xlsx"
         shutil.copyfile(source, work)
@@ -64,16 +76,12 @@ def recalculate(
         made.mkdir()
         if chosen == "libreoffice":
             command = [
-                *(
-                    _office(),
-                    "--headless",
-                    "--norestore",
-                    f"-env:UserInstallation=file://{folder}/o",
-                ),
+                *("sh", "-c", f'ulimit -v {MOST_MEMORY >> 10}; exec "$0" "$@"', _office()),
+                *("--headless", "--norestore", f"-env:UserInstallation=file://{folder}/o"),
                 *("--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", str(made), str(work)),
             ]
         else:
-            command = [sys.executable, "-c", _FORMULAS, str(work), str(made)]
+            command = [sys.executable, "-c", _FORMULAS, str(work), str(made), str(MOST_MEMORY)]
         log = Path(folder) / "log"
         with log.open("wb") as file:
             # Only what a program needs to start: a formula must not see the rest.
@@ -105,12 +113,10 @@ def _with_results(source: Path, computed: Path) -> Spreadsheet:
     """The workbook with results in place of its formulas; `formulas` writes names in capitals."""
     book, results = Spreadsheet(source), open_workbook(computed, values=True)
     pages = {sheet.title.casefold(): sheet for sheet in results.worksheets}
-    for sheet in book.book.worksheets:
-        page = pages.get(sheet.title.casefold())
-        for row in sheet.iter_rows() if page is not None else ():
-            for cell in row:
-                if isinstance(cell.value, str) and cell.value.startswith("="):
-                    cell.value = _value(page, cell.coordinate)
+    for cell in formula_cells(book.book):
+        page = pages.get(cell.parent.title.casefold())
+        if page is not None:
+            cell.value = _value(page, cell.coordinate)
     return book
 
 
@@ -125,7 +131,7 @@ def _office() -> str:
 
 _FORMULAS = """
 import sys, resource
-resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[3]), int(sys.argv[3])))
 import formulas
 model = formulas.ExcelModel().loads(sys.argv[1]).finish()
 model.calculate()

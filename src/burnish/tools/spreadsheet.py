@@ -51,10 +51,18 @@ OPEN_ROW, OPEN_COLUMN = 1_000, 26
 """Where an open range ends when nobody says how large the sheet is; as in SpreadsheetBench."""
 MOST_TEXT = 32_767
 """Characters of one cell, as in Excel."""
+FAR_ROWS, FAR_COLUMNS = 10_000, 256
+"""How far from the used range a cell may be written."""
 
 _ENDS = r"\$?([A-Za-z]{0,3})\$?(\d{0,7})"
 _RANGE = re.compile(rf"{_ENDS}(?::{_ENDS})?")
 _START = datetime.datetime(1899, 12, 30)
+_OUTSIDE = re.compile(
+    r"\b(?:WEBSERVICE|DDE|RTD|CALL|REGISTER(?:\.ID)?|IMPORT(?:DATA|XML|HTML|FEED|RANGE))\s*\("
+    r"|\b(?:file|ftps?|smb|dav|vnd\.[\w.-]+):|'\s*https?:|'\s*\\\\|\|'",
+    re.IGNORECASE,
+)
+"""What lets a formula reach a file, a server or another program."""
 
 
 class SpreadsheetError(BoundaryError):
@@ -235,6 +243,40 @@ def refuse_bomb(data: bytes, shown: str) -> None:
         raise SpreadsheetError(f"{shown}: packed or encrypted in a way not read here") from error
 
 
+def formula_cells(book: Any) -> list[Any]:
+    """Cells of an openpyxl workbook that hold a formula; empty space costs nothing.
+
+    openpyxl's `iter_rows` makes every cell of the used rectangle: one far cell would be billions.
+    """
+    cells = (cell for sheet in book.worksheets for cell in list(sheet._cells.values()))
+    return [cell for cell in cells if isinstance(cell.value, str) and cell.value[:1] == "="]
+
+
+def reaches_outside(formula: str) -> bool:
+    """Whether a formula names a file, a server or another program.
+
+    >>> reaches_outside('=WEBSERVICE("http://host/")'), reaches_outside("=SUM(A1:A9)")
+    (True, False)
+    """
+    return _OUTSIDE.search(formula) is not None
+
+
+def _held(page: Any, name: str) -> Any:
+    """The value of a cell; a look at an empty one does not make it."""
+    letters, digits = re.fullmatch(r"([A-Z]+)(\d+)", name).groups()  # type: ignore[union-attr]
+    cell = page._cells.get((int(digits), column_number(letters)))
+    return None if cell is None else cell.value
+
+
+def _refuse_far(page: Any, cell: str) -> None:
+    letters, digits = re.fullmatch(r"([A-Z]+)(\d+)", cell).groups()  # type: ignore[union-attr]
+    last_row = min(LAST_ROW, page.max_row + FAR_ROWS)
+    last_column = min(LAST_COLUMN, page.max_column + FAR_COLUMNS)
+    if int(digits) > last_row or column_number(letters) > last_column:
+        end = f"{column_name(last_column)}{last_row}"
+        raise ArgumentError(f"{cell}: far from the used cells, expected one within A1:{end}")
+
+
 class Spreadsheet:
     """One workbook in memory, its cells by name."""
 
@@ -264,9 +306,9 @@ class Spreadsheet:
         known = None if self._values is None else self._sheet(self._values, page.title)
         found: dict[str, Any] = {}
         for name in names:
-            value = page[name].value
+            value = _held(page, name)
             if isinstance(value, str) and value.startswith("=") and not formulas:
-                value = None if known is None else known[name].value
+                value = None if known is None else _held(known, name)
             found[name] = value
         return found
 
@@ -284,6 +326,9 @@ class Spreadsheet:
                 )
             if not isinstance(value, int | float | str | datetime.date | datetime.time | None):
                 raise refused(name, value, "a number, a text, a date or None")
+            if isinstance(value, str) and value[:1] == "=" and reaches_outside(value):
+                raise refused(name, value, "a formula without files, servers or other programs")
+            _refuse_far(page, cell)
             page[cell].value = value
             if known is not None:
                 known[cell].value = None if isinstance(value, str) and value[:1] == "=" else value
@@ -367,7 +412,7 @@ def compare_workbooks(
             return Comparison(None, f"answer_position {answer_position!r}: {error}")
         for name in names:
             count += 1
-            if not cells_equal(expected[name].value, got[name].value):
+            if not cells_equal(_held(expected, name), _held(got, name)):
                 return Comparison(False, f"{sheet}!{name}: the value differs", count)
     return Comparison(True, "", count)
 

@@ -60,7 +60,9 @@ def test_reading_writing_and_being_paid(task):
 
 def test_a_formula_counts_once_it_is_computed(task):
     pytest.importorskip("formulas", reason="the extra 'spreadsheet' is not installed")
-    found, _ = played(task, [call("write_cell", cell="B1", value="=SUM(A1:A2)"), "Done."])
+    found, _ = played(
+        task, [call("write_cell", cell="B1", value="=SUM(A1:A2)"), "Done."], timeout_s=600
+    )
     assert found.info["rewards"] == {"passed": 1.0}
     raw, _ = played(task, [call("write_cell", cell="B1", value="=A1+A2"), "x"], recalculation=False)
     assert raw.info["rewards"] == {"passed": 0.0}
@@ -116,3 +118,47 @@ def test_a_skill_stands_before_any_task_and_its_own_system_message(tmp_path):
     first, second = anyio.run(work)
     assert first.text == "# Sums\nreferences/a.md\n\n=== references/a.md ===\n# A\n\nBe brief."
     assert second == messages[1]
+
+
+def test_one_far_cell_neither_hangs_the_score_nor_can_be_written(task, tmp_path):
+    far = call("write_cell", cell="XFD1048576", value=1)
+    look = call("read_cells", cells="XFD1048576")
+    found, _ = played(task, [far, look, call("list_sheets"), "Done."])
+    refused, _, sheets = (message.text for message in found.messages if message.role == "tool")
+    assert "far from the used cells" in refused
+    assert json.loads(sheets) == {"Sheet1": "A1:A2"}  # a look makes no cell
+    book = Spreadsheet(task.fields["workbook"])
+    book.book.worksheets[0]["XFD1048576"].value = 1
+    book.save(tmp_path / "far.xlsx")
+    given = Task("far", task.messages, task.fields | {"workbook": str(tmp_path / "far.xlsx")})
+    scored, _ = played(given, [call("write_cell", cell="B1", value=7), "Done."])
+    assert scored.info["rewards"] == {"passed": 1.0}
+
+
+def test_formulas_that_cannot_be_computed_are_no_reward(task, monkeypatch):
+    import threading
+
+    from burnish.agents.trace2skill import workbook_env
+    from burnish.tools.spreadsheet import SpreadsheetError
+
+    threads = []
+
+    def fails(path, timeout_s):
+        threads.append(threading.current_thread())
+        raise SpreadsheetError("not recalculated within 60 s")
+
+    monkeypatch.setattr(workbook_env, "recalculate", fails)
+    replies = [call("write_cell", cell="B1", value="=A1+A2"), "Done."]
+    found, _ = played(task, replies)
+    assert found.status is Status.INFRA_ERROR
+    assert "not recalculated within 60 s" in found.reason
+    assert threads[0] is not threading.main_thread()
+    published, _ = played(task, replies, rule="reference")
+    assert published.info["rewards"] == {"passed": 0.0}
+
+
+def test_a_formula_that_reaches_outside_is_an_observation(task):
+    replies = [call("write_cell", cell="B1", value='=WEBSERVICE("http://host/")'), "Done."]
+    found, _ = played(task, replies)
+    (observed,) = (message.text for message in found.messages if message.role == "tool")
+    assert "without files, servers" in observed

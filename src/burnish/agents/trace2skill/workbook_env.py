@@ -7,27 +7,32 @@
 
 A task's fields are those of SpreadsheetBench: `workbook` and `gold` (paths, or the files' bytes),
 `answer_position`, `answer_sheet`. Every rollout works on its own copy, in memory. The reward `env`
-reads `passed`: 1 or 0; a task that cannot be scored fails the rollout instead of giving a number.
+reads `passed`: 1 or 0; a task that cannot be scored, or whose formulas cannot be computed, fails the
+rollout instead of giving a number (`rule = "reference"` reads such formulas as empty).
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import io
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from burnish.agents.trace2skill.skill_env import SkillEnv
+from burnish.arguments import as_number
 from burnish.errors import RolloutError, UserError
 from burnish.records import Message, Task
 from burnish.rollouts import Observation, Tool
+from burnish.rollouts.tool import in_thread
 from burnish.tools.recalculation import recalculate
 from burnish.tools.spreadsheet import (
+    Comparison,
     Spreadsheet,
     SpreadsheetError,
     compare_workbooks,
+    formula_cells,
 )
 
 MOST_SHOWN = 400
@@ -37,10 +42,21 @@ MOST_SHOWN = 400
 class WorkbookEnv(SkillEnv):
     """One workbook, tools to read and write it, and a verdict at the end."""
 
-    def __init__(self, *, skill: str = "", rule: str = "fixed", recalculation: bool = True) -> None:
-        """`skill`: a folder whose text is the system message. `rule`: of `compare_workbooks`."""
+    def __init__(
+        self,
+        *,
+        skill: str = "",
+        rule: str = "fixed",
+        recalculation: bool = True,
+        timeout_s: float = 60.0,
+    ) -> None:
+        """`skill`: a folder whose text is the system message. `rule`: of `compare_workbooks`.
+
+        `timeout_s`: for computing the formulas of one workbook.
+        """
         super().__init__(skill=skill)
         self._rule, self._recalculation = rule, recalculation
+        self._timeout_s = as_number("timeout_s", timeout_s, above=0)
         self._book: Spreadsheet | None = None
         self._task: Task | None = None
         self.tools: Any = (Tool(self.list_sheets), Tool(self.read_cells), Tool(self.write_cell))
@@ -84,14 +100,7 @@ class WorkbookEnv(SkillEnv):
     async def step(self, reply: Message) -> Observation:
         """The first reply without a call ends the work."""
         assert self._task is not None
-        fields = self._task.fields
-        found = compare_workbooks(
-            _file(self._task, "gold"),
-            self._output(),
-            str(fields.get("answer_position") or ""),
-            fields.get("answer_sheet"),
-            rule=self._rule,
-        )
+        found = await in_thread(partial(self._scored, self._task), "the score of a workbook")
         if found.passed is None:
             raise RolloutError(f"task {self._task.id} cannot be scored: {found.message}")
         info = {"spreadsheet": found.message}
@@ -106,21 +115,32 @@ class WorkbookEnv(SkillEnv):
         assert self._book is not None
         return self._book
 
+    def _scored(self, task: Task) -> Comparison:
+        try:
+            output = self._output()
+        except SpreadsheetError as error:
+            raise RolloutError(f"task {task.id} cannot be scored: {error}") from error
+        return compare_workbooks(
+            _file(task, "gold"),
+            output,
+            str(task.fields.get("answer_position") or ""),
+            task.fields.get("answer_sheet"),
+            rule=self._rule,
+        )
+
     def _output(self) -> bytes:
-        """The file as it is now, with the results of its formulas where they can be computed."""
+        """The file as it is now, with the results of its formulas."""
         with tempfile.TemporaryDirectory(prefix="burnish-workbook-") as folder:
             path = Path(folder) / "output.xlsx"
             self._open.save(path)
-            if self._recalculation and _has_formulas(self._open):
-                # Without an engine a formula reads as empty, as in the benchmark itself.
-                with contextlib.suppress(SpreadsheetError):
-                    recalculate(path)
+            if self._recalculation and formula_cells(self._open.book):
+                try:
+                    recalculate(path, timeout_s=self._timeout_s)
+                except SpreadsheetError:
+                    # The published scorer reads a formula that was not computed as empty.
+                    if self._rule != "reference":
+                        raise
             return path.read_bytes()
-
-
-def _has_formulas(book: Spreadsheet) -> bool:
-    cells = (cell for sheet in book.book.worksheets for row in sheet.iter_rows() for cell in row)
-    return any(isinstance(cell.value, str) and cell.value.startswith("=") for cell in cells)
 
 
 def _file(task: Task, name: str) -> str | bytes:
