@@ -1,12 +1,15 @@
 """From trajectories to a skill: every check of the spec's section 6."""
 
+import json
 import random
+import re
 import shutil
 import subprocess
 from collections import Counter
 
 import anyio
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from fake_author import SKILL, StubRoles, answer, append, pool, trace
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +23,7 @@ from burnish.agents.trace2skill import (
     distil,
     merge_tree,
     needed_support,
+    parse_failures,
     pool_of,
     skill_problems,
     split_long,
@@ -33,12 +37,14 @@ from burnish.agents.trace2skill.patches import (
     cite,
     join_sections,
     read_patch,
+    read_patch_loosely,
 )
 from burnish.agents.trace2skill.skill_files import mentioned
 from burnish.agents.trace2skill.support import by_support
 from burnish.errors import ModelError, UserError
 from burnish.lm import ScriptedLM
 from burnish.rewards.judges.judge_model import JudgeModel
+from burnish.rewards.judges.prompting import Unreadable
 from burnish.rewards.judges.skill_rm.package import load_skill
 
 RULES = ["Check the last row.", "Cast text numbers.", "Check the last row.", "Sort the output.",
@@ -229,18 +235,131 @@ def test_a_weak_file_and_its_link_have_one_fate():
     assert strong.kept == [made, {**link, "source_ids": ["t1", "t2"]}]
 
 
+def row(content, *names, op="append_to_section", file="SKILL.md", section="## Rules"):
+    return {"op": op, "file": file, "target_section": section, "content": content,
+            "from": list(names)}  # fmt: skip
+
+
 def test_a_merge_must_cite_what_it_was_made_from():
-    merged = read_patch(
-        '{"edits": [{"op": "add_section", "content": "a", "from": ["1.1", "2.1"]},'
-        ' {"op": "add_section", "content": "b", "from": ["9.9"]},'
-        ' {"op": "add_section", "content": "c"}]}',
-        cited=True,
-    )
+    merged = Patch((row("a", "1.1", "2.1"), row("b", "9.9"), row("c")))
     kept, dropped = cite(merged, patches(2), 3)
     assert [(edit["content"], edit["source_ids"], edit["level"]) for edit in kept] == [
         ("a", ["t0", "t1"], 3)
     ]
     assert len(dropped) == 2
+
+
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        row("b", "1.1", "2.1"),  # lent already
+        row("b", "3.1", section="## Steps"),
+        row("b", "3.1", file="references/a.md"),
+        row("b", "3.1", op="replace_in_section"),
+        row("", "3.1", op="delete_section"),
+        row("", "3.1", op="delete_file"),
+    ],
+)
+def test_support_is_lent_once_and_only_for_the_same_place(made_up):
+    kept, dropped = cite(Patch((row("a", "1.1", "1.1", "2.1"), made_up)), patches(3), 1)
+    assert [edit["content"] for edit in kept] == ["a"]
+    assert [one.reason for one in dropped] == [
+        "the edits that the merge names are of another place or were counted already",
+        "the merge at level 1 leaves it out",
+    ]
+
+
+def test_removals_speak_for_removals_alone():
+    gone = {"op": "delete_section", "file": "SKILL.md", "target_section": "## Rules"}
+    inputs = [Patch(({**gone, "source_ids": [name]},)) for name in ("t1", "t2")]
+    merged = Patch((row("a", "1.1"), row("", "1.1", "2.1", op="delete_section", section="Rules")))
+    (edit,) = cite(merged, inputs, 1).kept
+    assert (edit["op"], edit["source_ids"]) == ("delete_section", ["t1", "t2"])
+
+
+def test_an_empty_merge_loses_nothing_and_what_a_merge_leaves_out_is_reported():
+    def empties(messages, index):
+        is_merge = messages[0].text.startswith("You merge")
+        return '{"edits": []}' if is_merge else answer(messages, index)
+
+    found = run(pool(["Check the last row."] * 3), SKILL, author(empties)[0])
+    assert "- Check the last row." in found.files["SKILL.md"]
+    assert "the merge has no edits" in {reason for _, reason, _ in found.refused}
+
+    def forgets(messages, index):
+        if not messages[0].text.startswith("You merge"):
+            return answer(messages, index)
+        return json.dumps({"edits": [row("- Check the last row.", "1.1", "2.1"), row("- New.")]})
+
+    found = run(pool(["Check the last row."] * 2 + ["Sort it."]), SKILL, author(forgets)[0])
+    assert [(one.edit["content"], one.reason) for one in found.dropped] == [
+        ("- New.", "the merge names no edit that it was made from"),
+        ("- Sort it.", "the merge at level 1 leaves it out"),
+    ]
+
+
+def test_warnings_stand_in_the_order_of_the_merges():
+    async def fails(group, level):
+        await anyio.sleep(0.02 if len(group) == 3 else 0)
+        return None
+
+    async def work():
+        return await merge_tree(patches(5), fails, size=3, levels=1)
+
+    assert [line.split(" patches")[0] for line in anyio.run(work).warnings[:2]] == [
+        "a merge of 3",
+        "a merge of 2",
+    ]
+
+
+@pytest.mark.parametrize("stage", ["An edit of a file", "fix"])
+def test_a_lost_call_of_any_stage_stops_it(stage):
+    def script(messages, index):
+        text, prompt = answer(messages, index), messages[0].text
+        if stage == "fix" and prompt.startswith(("You improve", "You merge")):
+            block = "```\n" + "x\n" * 400 + "```"
+            names = re.findall(r'"id": "([^"]*)"', prompt)
+            return json.dumps({"edits": [
+                row(block, *names, op="create", file="references/a.md", section=""),
+                row("See references/a.md.", *names),
+            ]})  # fmt: skip
+        if prompt.startswith(("You study", "You improve", "You merge")):
+            return text.replace("## Rules", "## Totally else")
+        raise ModelError("no route to host")
+
+    roles, _ = author(script)
+    with pytest.raises(ModelError, match="failed outside"):
+        run(pool(["Sort the output rows."] * (1 if stage == "fix" else 3)), SKILL, roles,
+            Settings(threshold=False))  # fmt: skip
+
+
+def test_a_gold_value_is_public_only_where_its_own_task_says_it():
+    leaky = [trace(i, "Write 48213.77 there.", gold=("48213.77",)) for i in range(3)]
+    other = trace(7, "Sort it.", passed=True)
+    other = msgspec.structs.replace(other, instruction="Find 48213.77 in A.")
+    assert run(pool_of([*leaky, other]), SKILL, StubRoles()).files["SKILL.md"].count("48213") == 0
+    said = [msgspec.structs.replace(one, instruction="Put 48213.77 in A.") for one in leaky]
+    assert "48213" in run(pool_of(said), SKILL, StubRoles()).files["SKILL.md"]
+
+
+def test_sequential_counts_patches_and_not_their_edits():
+    class Two(StubRoles):
+        async def propose(self, records, files):
+            one = await super().propose(records, files)
+            return one._replace(
+                edits=(*one.edits, append(f"- And {records[0].trace.id[-1]}.", ["x"]))
+            )
+
+    found = run(pool(["One.", "Two."]), SKILL, Two(), Settings(order="sequential"))
+    assert (found.counts["patches"], len(found.edits)) == (2, 4)
+
+
+def test_thoughts_without_an_end_are_no_patch():
+    text = '<think>{"edits": [{"op": "delete_section", "target_section": "## Rules"}]}'
+    assert read_patch_loosely(text) == Patch()
+    with pytest.raises(Unreadable):
+        read_patch(text)
+    assert parse_failures("<think>\n# Failure Memory Item 1\n## Title\nT\n## Content\nC") == []
 
 
 def test_two_patches_that_create_one_file_are_joined_by_section():
@@ -436,7 +555,7 @@ def test_an_analysis_counts_only_where_the_fix_passes():
     roles = LMRoles(JudgeModel(ScriptedLM(fixes)), check=check)
     found = run(pool(RULES), SKILL, roles, Settings(pool="error", threshold=False))
     failed = [one for one in pool(RULES).failed if "Check" in one.messages[-1].text]
-    assert found.counts["records"] == len(failed)
+    assert found.counts["records"] == found.counts["verified"] == len(failed)
     assert {reason for _, reason, _ in found.refused} == {"its fix does not pass"}
 
 

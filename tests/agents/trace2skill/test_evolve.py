@@ -14,7 +14,7 @@ def test_the_sign_test_by_hand():
     assert (better.accepted, better.better, better.worse) == (True, 6, 0)
     assert better.p == pytest.approx(2 / 2**6)
     assert choose_skill([True, False, True], [False, True, False]).accepted is False
-    assert choose_skill([], []) == (True, 0, 0, 1.0)
+    assert choose_skill([], []) == (False, 0, 0, 1.0)
     for bad in ([True], [1.0, 0.0], [None, True]):
         with pytest.raises(UserError):
             choose_skill([True, False], bad)
@@ -49,3 +49,41 @@ def test_evolution_keeps_a_skill_that_helps_and_rejects_one_that_harms(helps, ac
     assert found.choice is not None
     assert found.choice.accepted is accepted
     assert (found.choice.better > found.choice.worse) is accepted
+
+
+def evolved(agent, count=20, **options):
+    async def work():
+        tasks = {f"task-{i}": f"task-{i}" for i in range(count)}
+        return await evolve(SKILL, tasks, agent, lambda seed: StubRoles(), **options)
+
+    return anyio.run(work)
+
+
+def test_without_a_held_out_pair_nothing_is_accepted():
+    async def agent(task, files, seed):
+        knows = "Check the last row" in files["SKILL.md"]
+        log = (Message("assistant", "LESSON: Check the last row."),)
+        return Trace(id=task, task_id=task, instruction="Do it.", messages=log, passed=knows)
+
+    found = evolved(agent, seeds=1, share=0.0)
+    assert found.rates == (1.0,)
+    assert (found.accepted, found.files) == (False, SKILL)
+
+
+def test_rates_are_over_tasks_that_both_skills_played():
+    async def agent(task, files, seed):
+        knows = "Check the last row" in files["SKILL.md"]
+        number = int(task[5:])
+        if knows and number % 2:
+            return None  # lost on the way
+        log = (Message("assistant", "LESSON: Check the last row."),)
+        passed = number % 2 == 0
+        return Trace(id=task, task_id=task, instruction="Do it.", messages=log, passed=passed)
+
+    found = evolved(agent, seeds=1)
+    assert (found.before, found.rates) == (1.0, (1.0,))
+
+    async def lost(task, files, seed):
+        return None
+
+    assert evolved(lost, seeds=2)[4:] == ((None, None), None)

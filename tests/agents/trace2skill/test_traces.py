@@ -105,3 +105,11 @@ def test_samples_of_a_run(tmp_path):
     assert [name for name, _ in pool.left_out] == ["0/train/2", "0/train/3", "0/train/4"]
     assert pool.passed[0].gold == ("secret-7",)
     assert pool.passed[0].messages[0].text == "Q?"
+
+
+def test_a_reason_is_an_error_only_where_the_status_says_so(tmp_path):
+    told = {"id": "a", "instruction": "P", "passed": True, "reason": "all cells agree"}
+    late = {"id": "b", "instruction": "P", "passed": True, "status": "timeout", "reason": "60 s"}
+    pool = read_traces(written(tmp_path, told, told | {"id": "c", "status": "ok"}, late))
+    assert [(one.id, one.error) for one in pool.passed] == [("a", ""), ("c", "")]
+    assert [(one.id, one.error) for one in pool.failed] == [("b", "60 s")]

@@ -29,7 +29,6 @@ from burnish.agents.trace2skill.guards import (
     Sifted,
     conflicts,
     contradictions,
-    enforce_pairs,
     sift,
 )
 from burnish.agents.trace2skill.patches import (
@@ -168,9 +167,13 @@ class _Work:
     ) -> None:
         self.files, self.roles, self.settings, self.progress = files, roles, settings, progress
         self.found = Distilled(NOTHING, files, files)
-        words = "\n".join([*files.values(), *(one.instruction for one in pool.all)])
-        values = [value for one in pool.all for value in (*one.gold, one.task_id, one.id)]
-        self.secrets = secrets_of(values, words)
+        skill = "\n".join(files.values())
+        # Public is what the skill or the task itself says, not what another task happens to say.
+        found = [
+            secrets_of((*one.gold, one.task_id, one.id), f"{skill}\n{one.instruction}")
+            for one in pool.all
+        ]
+        self.secrets = list(dict.fromkeys(value for values in found for value in values))
 
     def count(self, name: str, number: int) -> None:
         self.found.counts[name] = self.found.counts.get(name, 0) + number
@@ -188,6 +191,7 @@ class _Work:
                 self.found.refused.append((trace.id, one.reason, one.raw))
         records = [one for one in found if not isinstance(one, Refused)]
         self.count("records", len(records))
+        self.count("verified", sum(record.is_verified for record in records))
         return records
 
     async def propose(self, records: Sequence[Record], files: Mapping[str, str]) -> list[Patch]:
@@ -207,9 +211,8 @@ class _Work:
                 self.found.refused.append((names, one.reason, one.raw))
                 continue
             kept = self._guarded(list(one.edits), files)
-            (paired,) = enforce_pairs([{"edits": kept}], files)
-            if paired["edits"]:
-                patches.append(one._replace(edits=tuple(paired["edits"])))
+            if kept:
+                patches.append(one._replace(edits=tuple(kept)))
         return patches
 
     async def parallel(self, records: Sequence[Record]) -> Distilled:
@@ -218,12 +221,14 @@ class _Work:
         if not patches:
             return self.found
 
+        refusals: list[tuple[str, str, str]] = []
+
         async def merge(group: Sequence[Patch], level: int) -> Sequence[Patch] | None:
             made = await self.roles.merge(group, self.files, level)
             self.progress("merge", level, 0)
             if isinstance(made, Refused):
                 _stop_if_outside([made], "merge")
-                self.found.refused.append((f"merge at level {level}", made.reason, made.raw))
+                refusals.append((f"merge at level {level}", made.reason, made.raw))
                 return None
             return made
 
@@ -237,6 +242,8 @@ class _Work:
         self.count("calls/merge", merged.calls)
         self.count("depth", 1 + merged.levels + 1)
         self.found.warnings += merged.warnings
+        self.found.dropped += merged.dropped
+        self.found.refused += sorted(refusals)
         edits = self._guarded(list(merged.patch.edits), self.files)
         edits = await self._anchor(edits)
         edits = self._note(contradictions(edits))
@@ -256,16 +263,16 @@ class _Work:
 
     async def sequential(self, records: Sequence[Record]) -> Distilled:
         """One patch after another, each against what the last one left."""
-        state, made = dict(self.files), list[Edit]()
+        state, made, count = dict(self.files), list[Edit](), 0
         size = self.settings.batch
         for place in range(0, len(records), size):
             for patch in await self.propose(records[place : place + size], state):
                 edits = [one for e in patch.edits if (one := anchored(e, _text(e, state)))]
                 edits = self._note(conflicts(edits, state))
                 done = carry_out(edits, state)
-                state, made = done.files, made + done.applied
+                state, made, count = done.files, made + done.applied, count + 1
             self.progress("sequential", place + size, len(records))
-        self.count("patches", len(made))
+        self.count("patches", count)
         self.count("depth", len(records))
         return await self._checked(state, made)
 
@@ -287,7 +294,11 @@ class _Work:
             self.progress("fix", number, self.settings.rounds)
             patch = await self.roles.fix(candidate, problems)
             self.count("calls/fix", 1)
-            if isinstance(patch, Refused) or not patch.edits:
+            if isinstance(patch, Refused):
+                _stop_if_outside([patch], "fix")
+                self.found.refused.append((f"fix {number + 1}", patch.reason, patch.raw))
+                break
+            if not patch.edits:
                 break
             kept = self._guarded(list(patch.edits), candidate)
             repaired = carry_out(self._note(conflicts(kept, candidate)), candidate)
@@ -335,6 +346,9 @@ class _Work:
         kept = []
         for edit, one in zip(edits, near, strict=True):
             final = next(answers) if one is None else one
+            if isinstance(final, Refused):
+                self.found.refused.append(("anchor", final.reason, final.raw))
+                final = None
             if final is None or not is_anchored(final, _text(final, self.files)):
                 self.found.dropped.append(Dropped(edit, "its target is not in the file"))
             else:

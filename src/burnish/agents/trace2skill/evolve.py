@@ -45,7 +45,7 @@ class Choice(NamedTuple):
 
 
 def choose_skill(before: Sequence[bool], after: Sequence[bool]) -> Choice:
-    """Accept the new skill unless it passes fewer of the same tasks.
+    """Accept the new skill unless it passes fewer of the same tasks; without a task there is no reason to.
 
     >>> choose_skill([False, False, True], [True, True, True])
     Choice(accepted=True, better=2, worse=0, p=0.5)
@@ -57,7 +57,7 @@ def choose_skill(before: Sequence[bool], after: Sequence[bool]) -> Choice:
     same_length("after", new, len(old), "tasks")
     better = sum(b and not a for a, b in zip(old, new, strict=True))
     worse = sum(a and not b for a, b in zip(old, new, strict=True))
-    return Choice(better >= worse, better, worse, mcnemar(worse, better))
+    return Choice(bool(old) and better >= worse, better, worse, mcnemar(worse, better))
 
 
 def held_out(ids: Sequence[str], share: float = 0.2, seed: int = 0) -> list[bool]:
@@ -81,10 +81,10 @@ class Evolved(NamedTuple):
     choice: Choice | None
     runs: tuple[Distilled, ...]
     """One a seed."""
-    rates: tuple[float, ...]
-    """Pass rates of their skills on the tasks they learnt from."""
-    before: float
-    """Pass rate of the old skill there."""
+    rates: tuple[float | None, ...]
+    """Pass rates of their skills on the tasks they learnt from; None where no task was played twice."""
+    before: float | None
+    """The best pass rate of the old skill there, on the same tasks."""
 
 
 async def evolve(
@@ -114,23 +114,31 @@ async def evolve(
         return await gather(calls, limit=limit)
 
     runs: list[Distilled] = []
-    rates: list[float] = []
-    before = 0.0
+    rates: list[float | None] = []
+    before: float | None = None
     for seed in range(seeds):
-        traces = [one for one in await play(learn, files, seed) if one is not None]
-        before = max(before, _rate(traces))
+        first = await play(learn, files, seed)
+        traces = [one for one in first if one is not None]
         runs.append(await distil(pool_of(traces), files, roles(seed), settings))
-        again = await play(learn, runs[-1].files, seed)
-        rates.append(_rate([one for one in again if one is not None]))
-    best = max(range(seeds), key=lambda i: (rates[i], -i))
+        pairs = _pairs(first, await play(learn, runs[-1].files, seed))
+        if pairs:
+            before = max(before or 0.0, _rate([a for a, _ in pairs]))
+        rates.append(_rate([b for _, b in pairs]) if pairs else None)
+    best = max(range(seeds), key=lambda i: (-1.0 if (rate := rates[i]) is None else rate, -i))
     if runs[best].status != CHANGED:
         return Evolved(dict(files), False, None, tuple(runs), tuple(rates), before)
     old, new = await play(rest, files, 0), await play(rest, runs[best].files, 0)
-    pairs = [(a.passed, b.passed) for a, b in zip(old, new, strict=True) if a and b]
+    pairs = _pairs(old, new)
     choice = choose_skill([a for a, _ in pairs], [b for _, b in pairs])
     chosen = runs[best].files if choice.accepted else dict(files)
     return Evolved(chosen, choice.accepted, choice, tuple(runs), tuple(rates), before)
 
 
-def _rate(traces: Sequence[Trace]) -> float:
-    return sum(one.passed for one in traces) / len(traces) if traces else 0.0
+def _pairs(old: Sequence[Trace | None], new: Sequence[Trace | None]) -> list[tuple[bool, bool]]:
+    """Verdicts of the tasks that both skills were tried on."""
+    both = zip(old, new, strict=True)
+    return [(a.passed, b.passed) for a, b in both if a is not None and b is not None]
+
+
+def _rate(passed: Sequence[bool]) -> float:
+    return sum(passed) / len(passed)

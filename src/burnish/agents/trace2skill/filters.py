@@ -59,12 +59,13 @@ _HOSTILE = {
     ),
     "holds marks of a chat template": r"<\|[^|>\n]{1,40}\|>|\[/?INST\]|<</?SYS>>|</?(?:system|assistant)>",
     "asks for secrets": (
-        r"\b(?:password|passwd|api[ _-]?key|secret[ _-]?key|access[ _-]?token|credential|\.ssh|"
-        r"\.env)\b"
+        r"\b(?:passwords?|passwd|passphrases?|credentials?|(?:api|secret|private|ssh)[ _-]?keys?|"
+        r"access[ _-]?tokens?|id_(?:rsa|dsa|ecdsa|ed25519))\b|/etc/shadow\b|"
+        r"\.(?:ssh|env|netrc|aws|gnupg|pgpass|kube|npmrc|pypirc)\b"
     ),
     "would run or send something": (
         r"\brm\s+-rf?\b|\bcurl\b|\bwget\b|\bbase64\s+(?:-d|--decode)|\beval\s*\(|\bexec\s*\(|"
-        r"\bos\.system\b|\bnc\s+-|/dev/tcp|\bchmod\s+\+?[0-7x]|\bsudo\b|"
+        r"\bos\.system\b|\bsubprocess\b|\bnc\s+-|/dev/tcp|\bchmod\s+\+?[0-7x]|\bsudo\b|"
         r"\b(?:send|post|upload|e-?mail|exfiltrate)\b.{0,40}\b(?:to|https?)\b.{0,20}(?:https?:|@)"
     ),
     "hides text": r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]|[A-Za-z0-9+/]{160,}={0,2}|<!--",

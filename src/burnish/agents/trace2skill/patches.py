@@ -29,6 +29,7 @@ from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted, is_forbiddi
 from burnish.arguments import as_number, as_whole
 from burnish.concurrency import gather
 from burnish.rewards.judges.prompting import Unreadable
+from burnish.rewards.judges.reading import after_thoughts
 from burnish.rewards.judges.skill_rm.package import MANUAL
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class Patch(NamedTuple):
     changelog: tuple[str, ...] = ()
     source_ids: tuple[str, ...] = ()
     """Trajectories that it was made from."""
+    dropped: tuple[Dropped, ...] = ()
+    """Of a merge: edits that it did not keep, and own ones without support."""
 
 
 def balanced_chunks(n: int, size: int) -> list[list[int]]:
@@ -77,7 +80,7 @@ def read_patch(reply: str, *, cited: bool = False) -> Patch:
 
     With `cited` every edit keeps `from`, the ids of the edits that it was merged from.
     """
-    found = list(_objects(_after_thoughts(reply)))
+    found = list(_objects(after_thoughts(reply)))
     tables = [one for one in found if isinstance(one.get("edits"), list)]
     if not tables:
         raise Unreadable(
@@ -88,7 +91,11 @@ def read_patch(reply: str, *, cited: bool = False) -> Patch:
 
 def read_patch_loosely(reply: str, *, cited: bool = False) -> Patch:
     """Every whole edit of a reply that was cut or is wrapped in other text; may find none."""
-    found = [one for one in _objects(_after_thoughts(reply), deep=True) if "op" in one]
+    try:
+        own = after_thoughts(reply)
+    except Unreadable:
+        return Patch()
+    found = [one for one in _objects(own, deep=True) if "op" in one]
     return _patch([{"edits": found}], cited=cited)
 
 
@@ -112,10 +119,6 @@ def _patch(tables: Iterable[Mapping[str, Any]], *, cited: bool) -> Patch:
                 edit["from"] = [str(one) for one in names]
             edits.append(as_edit("edits", edit))
     return Patch(tuple(edits[:MOST_EDITS]), " ".join(filter(None, reasons)), tuple(changelog))
-
-
-def _after_thoughts(text: str) -> str:
-    return text.rsplit("</think>", 1)[-1]
 
 
 def _objects(text: str, *, deep: bool = False) -> Iterable[dict[str, Any]]:
@@ -147,6 +150,8 @@ class Merged(NamedTuple):
     levels: int
     calls: int
     warnings: tuple[str, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    """Edits that a merge left out."""
 
 
 async def merge_tree(
@@ -161,21 +166,26 @@ async def merge_tree(
     as_whole("size", size, low=2)
     left, level, calls = [patch for patch in patches if patch.edits], 0, 0
     warnings: list[str] = []
+    dropped: list[Dropped] = []
 
-    async def one(group: Sequence[Patch], number: int) -> Sequence[Patch]:
-        if len(group) == 1:
-            return group
-        made = await merge(group, number)
-        if made is None:
-            warnings.append(f"a merge of {len(group)} patches at level {number} failed")
-        return group if made is None else made
+    async def one(group: Sequence[Patch], number: int) -> Sequence[Patch] | None:
+        return group if len(group) == 1 else await merge(group, number)
+
+    def taken(made: Sequence[Patch]) -> list[Patch]:
+        dropped.extend(one for patch in made for one in patch.dropped)
+        return [patch._replace(dropped=()) for patch in made]
 
     while len(left) > 1 and level < levels:
         level += 1
         groups = [[left[i] for i in chunk] for chunk in balanced_chunks(len(left), size)]
         calls += sum(len(group) > 1 for group in groups)
         merged = await gather([partial(one, group, level) for group in groups], limit=limit)
-        left = [patch for made in merged for patch in made]
+        # In the order of the groups, not in that in which calls came back.
+        left = []
+        for group, made in zip(groups, merged, strict=True):
+            if made is None:
+                warnings.append(f"a merge of {len(group)} patches at level {level} failed")
+            left += group if made is None else taken(made)
     if len(left) > 1:
         made = await merge(left, level + 1)
         level, calls = level + 1, calls + 1
@@ -183,8 +193,9 @@ async def merge_tree(
             text = f"{len(left)} patches could not be merged; united by code: expect repetitions"
             warnings.append(text)
             logger.warning("%s.", text)
-        left = [united(left if made is None else made)]
-    return Merged(left[0] if left else Patch(), level, calls, tuple(warnings))
+        left = [united(left if made is None else taken(made))]
+    patch = left[0] if left else Patch()
+    return Merged(patch, level, calls, tuple(warnings), tuple(dropped))
 
 
 def united(patches: Sequence[Patch], level: int = 0) -> Patch:
@@ -301,22 +312,50 @@ def _sections(text: str) -> dict[str, list[str]]:
 
 
 def cite(merged: Patch, inputs: Sequence[Patch], level: int) -> Sifted:
-    """A merged patch with the supports of the edits that it cites; uncited edits are dropped.
+    """A merged patch with the supports of the edits that it cites; without support an edit is dropped.
 
-    Input edits are named `PATCH.EDIT`, both from 1, as `numbered` shows them.
+    Input edits are named `PATCH.EDIT`, both from 1, as `numbered` shows them. Each lends its support
+    once, and only to an edit of the same file and section; what takes text away needs inputs that do.
+    Inputs that lend it to none are listed as dropped.
     """
-    known = dict(numbered(inputs))
+    unused = dict(numbered(inputs))
     kept: list[Edit] = []
     dropped: list[Dropped] = []
     for edit in merged.edits:
-        named = [known[one] for one in edit.get("from", ()) if one in known]
+        cited = list(dict.fromkeys(edit.get("from", ())))
         plain = {key: value for key, value in edit.items() if key != "from"}
-        sources = sorted({one for source in named for one in source.get("source_ids", ())})
+        lent = [one for one in cited if one in unused and _lends(unused[one], edit)]
+        sources = sorted({name for one in lent for name in unused[one].get("source_ids", ())})
         if sources:
             kept.append({**plain, "source_ids": sources, "level": level})
+            unused = {name: one for name, one in unused.items() if name not in lent}
         else:
-            dropped.append(Dropped(plain, "the merge names no edit that it was made from"))
-    return Sifted(kept, dropped)
+            other = "the edits that the merge names are of another place or were counted already"
+            none = "the merge names no edit that it was made from"
+            dropped.append(Dropped(plain, other if cited else none))
+    lost = [Dropped(one, f"the merge at level {level} leaves it out") for one in unused.values()]
+    return Sifted(kept, dropped + lost)
+
+
+_REMOVALS = {
+    "delete_file": ("delete_file",),
+    "delete_section": ("delete_section",),
+    "replace_in_section": ("replace_in_section", "delete_section"),
+}
+"""Operations that take text away, and those that speak for it."""
+
+
+def _lends(source: Edit, edit: Edit) -> bool:
+    """Whether an input edit can speak for a merged one."""
+    if source.get("file") != edit.get("file"):
+        return False
+    wanted = _REMOVALS.get(edit["op"])
+    if source["op"] not in wanted if wanted else source["op"] in ("delete_file", "delete_section"):
+        return False
+    if "create" in (source["op"], edit["op"]):
+        return True  # of the whole file
+    first, second = (plain_words(one.get("target_section") or "") for one in (source, edit))
+    return first == second
 
 
 def numbered(patches: Sequence[Patch]) -> list[tuple[str, Edit]]:

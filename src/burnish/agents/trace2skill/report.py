@@ -53,7 +53,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     lines += [
         f"{counts.get('trajectories', 0)} trajectories ({report['passed']} passed, "
         f"{report['failed']} failed, {len(report['left_out'])} left out), "
-        f"{counts.get('records', 0)} analysed, {counts.get('patches', 0)} patches.",
+        f"{counts.get('records', 0)} analysed ({counts.get('verified', 0)} by a fix that passed), "
+        f"{counts.get('patches', 0)} patches.",
         "",
     ]
     if report["status"] == NOTHING:

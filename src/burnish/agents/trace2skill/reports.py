@@ -14,6 +14,8 @@ from typing import Any
 
 from burnish.agents.trace2skill.edits import headings
 from burnish.arguments import as_text
+from burnish.rewards.judges.prompting import Unreadable
+from burnish.rewards.judges.reading import after_thoughts
 
 FAILURES = {"failure cause": "failure_cause", "failure memory": "failure_memory"}
 SUCCESSES = {"success memory": "success_memory"}
@@ -81,7 +83,10 @@ def _item(item: dict[str, Any]) -> dict[str, Any]:
 
 def _own_words(text: str) -> str:
     """The reply without thoughts and without a fence around all of it."""
-    own = text.rsplit("</think>", 1)[-1].strip()
+    try:
+        own = after_thoughts(text)
+    except Unreadable:
+        return ""
     fenced = re.fullmatch(r"```\w*\n(.*?)\n?```", own, re.DOTALL)
     inner = fenced[1] if fenced is not None else own
     return inner if "\n```" not in inner or fenced is None else own[own.index("\n") + 1 : -3]

@@ -37,6 +37,7 @@ from burnish.rewards.judges.prompting import (
     mark_for,
     wording,
 )
+from burnish.rewards.judges.reading import after_thoughts
 from burnish.rewards.judges.skill_rm.package import MANUAL
 from burnish.seeds import derive
 
@@ -76,7 +77,7 @@ class Roles(Protocol):
         self, patches: Sequence[Patch], files: Files, level: int
     ) -> Sequence[Patch] | Refused: ...
 
-    async def anchor(self, edit: Edit, text: str) -> Edit | None: ...
+    async def anchor(self, edit: Edit, text: str) -> Edit | Refused | None: ...
 
     async def fix(self, files: Files, problems: Sequence[str]) -> Patch | Refused: ...
 
@@ -135,7 +136,7 @@ class LMRoles:
     async def merge(
         self, patches: Sequence[Patch], files: Files, level: int
     ) -> Sequence[Patch] | Refused:
-        """One patch out of several; edits that cite nothing are left out."""
+        """One patch out of several; edits that cite nothing are left out, and listed in `dropped`."""
         rows = [
             {"id": name} | {key: edit[key] for key in ("op", *TEXTS) if edit.get(key)}
             for name, edit in numbered(patches)
@@ -149,11 +150,13 @@ class LMRoles:
         if isinstance(found, Refused):
             return found
         cited = cite(found, patches, level)
-        if found.edits and not cited.kept:
-            return Refused("no edit of the merge names what it was made from")
-        return [found._replace(edits=tuple(cited.kept), source_ids=ids)]
+        if not cited.kept:
+            what = "no edit of the merge names what it was made from"
+            return Refused(what if found.edits else "the merge has no edits")
+        kept, dropped = tuple(cited.kept), tuple(cited.dropped)
+        return [found._replace(edits=kept, source_ids=ids, dropped=dropped)]
 
-    async def anchor(self, edit: Edit, text: str) -> Edit | None:
+    async def anchor(self, edit: Edit, text: str) -> Edit | Refused | None:
         """The edit with targets that are in the text; None where the model finds none either."""
         plain = {key: edit[key] for key in ("op", *TEXTS) if edit.get(key)}
         blanks = {
@@ -162,7 +165,9 @@ class LMRoles:
             "edit": json.dumps(plain, ensure_ascii=False, indent=1),
         }
         found = await self._patch("anchor", blanks, tuple(edit.get("source_ids", ())))
-        if isinstance(found, Refused) or not found.edits:
+        if isinstance(found, Refused):
+            return found
+        if not found.edits:
             return None
         named = {
             key: value
@@ -248,7 +253,7 @@ def _items(
 
 
 def _markdown(text: str) -> str:
-    own = text.rsplit("</think>", 1)[-1].strip()
+    own = after_thoughts(text)
     if own.startswith("```") and own.endswith("```"):
         own = own.split("\n", 1)[-1][:-3].strip()
     if "#" not in own:

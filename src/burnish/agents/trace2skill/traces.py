@@ -175,7 +175,8 @@ def trace_of(
     status = str(row.get("status") or "ok")
     if status in ("infra_error", "excluded"):
         return name, str(row.get("error") or row.get("reason") or status)
-    error = str(row.get("error") or row.get("reason") or ("" if status == "ok" else status))
+    # A reason explains any verdict; it says what went wrong only where the status does.
+    error = str(row.get("error") or ("" if status == "ok" else row.get("reason") or status))
     passed, score = found["passed"], found["score"]
     if passed is not None and not isinstance(passed, bool | int):
         raise UserError(f"{where}: passed is {shown(passed)}; expected true or false.")
