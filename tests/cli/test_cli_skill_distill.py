@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,59 @@ def test_mistakes_get_one_line(words, said, tmp_path, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.fixture
+def tables(tmp_path):
+    """The example's skill as people keep theirs: with a script, a picture and a hidden file."""
+    folder = tmp_path / "skills" / "tables"
+    shutil.copytree(EXAMPLE / "skill" / "tables", folder)
+    (folder / "scripts").mkdir()
+    (folder / "scripts" / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "scripts" / "run.py").write_text("print(1)\n")
+    for name in ("run.sh", "run.py"):
+        (folder / "scripts" / name).chmod(0o755)
+    (folder / "logo.png").write_bytes(b"\x89PNG\0")
+    (folder / ".hidden").write_bytes(b"x")
+    return folder
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("is_zip", [False, True])
+def test_other_files_of_a_skill_are_carried_along_untouched(tables, is_zip, tmp_path):
+    place = shutil.make_archive(str(tmp_path / "tables"), "zip", tables) if is_zip else tables
+    out = tmp_path / "new"
+    for _ in range(2):  # what it wrote itself it writes again
+        assert distill(GIVEN[0], "--skill", place, *ROLES, "--out", out) == 0
+    for name in ("scripts/run.sh", "scripts/run.py", "logo.png", ".hidden"):
+        made = out / "tables" / name
+        assert made.read_bytes() == (tables / name).read_bytes()
+        assert made.stat().st_mode == (tables / name).stat().st_mode
+    assert "- Include the last row" in (out / "tables" / "SKILL.md").read_text()
+
+
+@pytest.mark.parametrize("out", ["skills", "skills/tables", "skills/tables/new"])
+def test_the_skill_that_is_read_is_never_rewritten(tables, out, tmp_path, capsys):
+    before = contents(tmp_path)
+    assert distill(GIVEN[0], "--skill", tables, *ROLES, "--out", tmp_path / out) == 2
+    assert "the skill that is read lies there" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_that_it_did_not_write_is_not_replaced(tmp_path, capsys):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "mine.txt").write_text("mine")
+    assert distill(*GIVEN, *ROLES, "--out", tmp_path) == 2
+    assert "was not written by skill distill" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["tables", "mine.txt"]
+    new = tmp_path / "new"
+    assert distill(*GIVEN, *ROLES, "--out", new) == 0
+    (new / "tables" / "mine.txt").write_text("mine")
+    assert distill(*GIVEN, *ROLES, "--out", new) == 2
+    assert (new / "tables" / "mine.txt").read_text() == "mine"
+
+
 HOSTILE = "<img src=x onerror=alert(1)>|`x`"
 
 
@@ -127,6 +181,7 @@ def test_killed_in_the_fleet_or_the_merge_the_same_command_continues(tmp_path, a
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "new" / "tables").exists()
     assert (again := command(tmp_path / "new", 0)).returncode == 0, again.stderr
+    assert "lessons rest on logs alone; --check" in again.stdout
     assert command(tmp_path / "whole", 0).returncode == 0
     for name in ("skill.diff", "tables/SKILL.md"):
         first, second = ((tmp_path / out / name).read_bytes() for out in ("new", "whole"))

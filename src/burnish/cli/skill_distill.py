@@ -97,7 +97,8 @@ def distill(
     """
     import anyio
 
-    from burnish.agents.trace2skill import read_traces
+    from burnish.agents.trace2skill import read_skill, read_traces
+    from burnish.agents.trace2skill.skill_files import carried_files, refuse_foreign, skill_name
 
     if bool(with_) == bool(roles):
         raise UserError("give either --with MODEL or --roles FILE.py:NAME.")
@@ -109,6 +110,12 @@ def distill(
         )
     settings = read_settings(option or ())
     pool = read_traces(traces, pass_at=pass_at)
+    files = read_skill(skill) if skill else None
+    carried = carried_files(skill) if skill else {}
+    name = new if files is None else skill_name(files)
+    # Before anything is paid for.
+    for place in (out / name, out / "rejected" / name):
+        refuse_foreign(place, skill)
     out.mkdir(parents=True, exist_ok=True)
     model = None
     if with_:
@@ -117,14 +124,16 @@ def distill(
             api_key_env,
         )  # fmt: skip
     start = perf_counter()
-    work = partial(_work, pool, settings, skill=skill, new=new, model=model, roles=roles,
+    work = partial(_work, pool, settings, files=files, new=new, model=model, roles=roles,
                    check=check, quiet=as_json)  # fmt: skip
     if not as_json:
         passed, failed = len(pool.passed), len(pool.failed)
         say(f"traces    {passed} passed, {failed} failed, {len(pool.left_out)} left out")
+        if model is not None and not check:
+            say("check     none: lessons rest on logs alone; --check FILE.py:NAME verifies them")
     found = anyio.run(work)
     cost = spent_of(model, out / "journal.jsonl", perf_counter() - start)
-    return _tell(found, pool, out, with_ or roles, cost, as_json=as_json)
+    return _tell(found, pool, out, with_ or roles, cost, carried, as_json=as_json)
 
 
 def read_settings(words: Any) -> Settings:
@@ -184,15 +193,15 @@ async def _work(
     pool: Pool,
     settings: Settings,
     *,
-    skill: str,
+    files: Mapping[str, str] | None,
     new: str,
     model: JudgeModel | None,
     roles: str,
     check: str,
     quiet: bool,
 ) -> Distilled:
-    """Open the skill and the roles, then distil."""
-    from burnish.agents.trace2skill import LMRoles, distil, read_skill
+    """Open the roles, draft where there is no skill yet, then distil."""
+    from burnish.agents.trace2skill import LMRoles, distil
     from burnish.source import find_function
 
     players: Roles
@@ -201,7 +210,8 @@ async def _work(
     else:
         judge = _checker(find_function(check, "check", Path())) if check else None
         players = LMRoles(model, check=judge)
-    files = read_skill(skill) if skill else await _draft(players, pool, new)
+    if files is None:
+        files = await _draft(players, pool, new)
     progress = _Progress(quiet=quiet)
     try:
         return await distil(pool, files, players, settings, progress=progress)
@@ -277,7 +287,14 @@ def spent_of(model: JudgeModel | None, journal: Path, seconds: float) -> dict[st
 
 
 def _tell(
-    found: Distilled, pool: Pool, out: Path, model: str, cost: Mapping[str, Any], *, as_json: bool
+    found: Distilled,
+    pool: Pool,
+    out: Path,
+    model: str,
+    cost: Mapping[str, Any],
+    carried: Mapping[str, Any],
+    *,
+    as_json: bool,
 ) -> int:
     """Write skill, diff and reports; say what came of it."""
     from burnish.agents.trace2skill import markdown, report_of, write_skill
@@ -287,9 +304,9 @@ def _tell(
 
     name = skill_name(found.before)
     report = report_of(found, pool, skill=name, model=model, cost=cost)
-    write_skill(found.files, out / name)
+    write_skill(found.files, out / name, carried)
     if found.candidate is not None:
-        write_skill(found.candidate, out / "rejected" / name)
+        write_skill(found.candidate, out / "rejected" / name, carried)
     texts = {
         "skill.diff": found.diff,
         "report.json": json.dumps(report, ensure_ascii=False, indent=1) + "\n",

@@ -12,18 +12,28 @@ are listed there, so that judges can open them.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from burnish.agents.trace2skill.edits import front_lines
 from burnish.arguments import as_path, as_table, as_text
 from burnish.errors import StoreError, UserError
-from burnish.rewards.judges.skill_rm.package import BANK, MANUAL, check_skill, read_files, read_yaml
+from burnish.rewards.judges.skill_rm.package import (
+    BANK,
+    MANUAL,
+    Member,
+    check_skill,
+    package_hash,
+    read_files,
+    read_members,
+    read_yaml,
+)
 from burnish.rewards.judges.skill_rm.package import skill_place as place_of
 
 BODY_LINES = 500
@@ -33,18 +43,30 @@ MOST_REFERENCES = 5
 KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 REFERENCE = re.compile(r"references/[\w.\-]+\.md")
 """A mention of a reference file, as a link or in words."""
+MOST_CARRIED = 64_000_000
+"""Bytes of a skill's files that are no texts."""
+WRITTEN = ".burnish-skills.json"
+"""Beside the skills that were written here: their names and hashes, so that no other is replaced."""
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _JUDGE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
 def read_skill(place: str | Path) -> dict[str, str]:
-    """Every text file of a skill's folder or zip, or of a shipped skill, by its path."""
-    bundle = read_files(place_of(as_path("place", place, "a skill's folder")))
+    """Every text file of a skill's folder or zip, or of a shipped skill, by its path.
+
+    Scripts of a shell, pictures and hidden files are left to `carried_files`.
+    """
+    bundle = read_files(place_of(as_path("place", place, "a skill's folder")), others=True)
     if bundle.problems:
         raise UserError(f"skill {place}: {bundle.problems[0]}.")
     if MANUAL not in bundle.files:
         raise UserError(f"skill {place}: no {MANUAL} here; expected a skill's folder or zip.")
     return dict(bundle.files)
+
+
+def carried_files(place: str | Path) -> dict[str, Member]:
+    """What `write_skill` carries along untouched: other files of a skill, and permissions of all."""
+    return read_members(place_of(as_path("place", place, "a skill's folder")), MOST_CARRIED)
 
 
 def front_matter(text: str) -> tuple[dict[str, Any], str]:
@@ -181,17 +203,27 @@ def _entry(path: str) -> dict[str, Any]:
     }
 
 
-def write_skill(files: Mapping[str, str], folder: Path) -> None:
-    """Write a skill's folder whole: it is made beside and then put in place."""
+def write_skill(
+    files: Mapping[str, str], folder: Path, carried: Mapping[str, Member] | None = None
+) -> None:
+    """Write a skill's folder whole: it is made beside and then put in place.
+
+    A folder that is there is replaced only where an earlier call wrote it and nobody changed it.
+    `carried`: of `carried_files`.
+    """
+    refuse_foreign(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     old = staged.with_name(f"{staged.name}-old")
     try:
         _write(files, staged)
+        _carry(carried or {}, files, staged)
         staged.chmod(0o755)
+        written = _written(folder.parent) | {folder.name: _hash(staged)}
         if folder.exists():
             os.replace(folder, old)
         os.replace(staged, folder)
+        (folder.parent / WRITTEN).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     except OSError as error:
         raise StoreError(f"{folder}: cannot be written ({error})") from error
     finally:
@@ -199,14 +231,68 @@ def write_skill(files: Mapping[str, str], folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
+def refuse_foreign(folder: Path, source: str | Path = "") -> None:
+    """UserError where writing a skill to `folder` would replace somebody's files, or the source's."""
+    target = folder.resolve()
+    if source:
+        place = Path(place_of(source)).resolve()
+        if place == target or place in target.parents or target in place.parents:
+            raise UserError(f"{folder}: the skill that is read lies there; give another --out.")
+    if not os.path.lexists(folder):
+        return
+    is_ours = not folder.is_symlink() and folder.is_dir()
+    if not is_ours or _written(folder.parent).get(folder.name) != _hash(folder):
+        raise UserError(
+            f"{folder}: it exists, and was not written by skill distill or was changed since; move "
+            "it away or give another --out."
+        )
+
+
+def _written(parent: Path) -> dict[str, str]:
+    try:
+        found = json.loads((parent / WRITTEN).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _hash(folder: Path) -> str:
+    """Of all names and contents, whatever they are."""
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return package_hash({
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        if path.is_file() and not path.is_symlink()
+        else b"no plain file"
+        for path in paths
+    })  # fmt: skip
+
+
+def _carry(carried: Mapping[str, Member], files: Mapping[str, str], folder: Path) -> None:
+    """Other files byte for byte, and the permissions of all that are still there."""
+    _refuse_paths(carried)
+    for name, member in carried.items():
+        target = folder / name
+        if member.data is not None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(member.data)
+        elif name not in files:
+            continue
+        target.chmod(member.mode)
+
+
 def _write(files: Mapping[str, str], folder: Path) -> None:
+    _refuse_paths(files)
     for name, text in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode("utf-8"))
+
+
+def _refuse_paths(names: Iterable[str]) -> None:
+    for name in names:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or not name:
             raise UserError(f"skill file '{name}': the path leaves the skill.")
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(text.encode("utf-8"))
 
 
 def skill_prompt(files: Mapping[str, str], *, references: bool = False) -> str:

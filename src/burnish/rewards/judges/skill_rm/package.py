@@ -15,7 +15,7 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -249,16 +249,19 @@ class Bundle:
     problems: tuple[str, ...]
 
 
-def read_files(place: str | Path) -> Bundle:
-    """Every text file of a folder or zip; what is not one is a problem, one line each."""
+def read_files(place: str | Path, *, others: bool = False) -> Bundle:
+    """Every text file of a folder or zip; what is not one is a problem, one line each.
+
+    With `others` files of another kind (a script, a picture, a hidden file) are passed over.
+    """
     path = Path(place)
     if path.is_dir():
-        return _bundle(_of_folder(path))
+        return _bundle(_texts(_of_folder(path), others=others))
     if not path.is_file():
         raise UserError(f"{path}: no such skill; expected a folder or a .zip file.")
     try:
         with zipfile.ZipFile(path) as archive:
-            return _bundle(_of_zip(archive))
+            return _bundle(_texts(_of_zip(archive), others=others))
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise UserError(f"{path}: cannot be read as a zip file: {error}.") from error
 
@@ -305,8 +308,17 @@ def _bundle(found: Iterator[_Found]) -> Bundle:
     return Bundle(texts, package_hash(raw), tuple(problems))
 
 
+def is_text_name(name: str) -> bool:
+    """Whether a file of this name is a text of a skill."""
+    return PurePosixPath(name).suffix.lower() in SUFFIXES
+
+
+def _texts(found: Iterator[_Found], *, others: bool) -> Iterator[_Found]:
+    return (one for one in found if not others or one.problem or is_text_name(one.name))
+
+
 def _text_problem(found: _Found) -> str:
-    if PurePosixPath(found.name).suffix.lower() not in SUFFIXES:
+    if not is_text_name(found.name):
         return f"not a text file of a skill; expected {', '.join(SUFFIXES)}"
     if len(found.data) > FILE_BYTES:
         return f"more than {FILE_BYTES:,} bytes"
@@ -315,6 +327,46 @@ def _text_problem(found: _Found) -> str:
     except UnicodeDecodeError as error:
         return f"not UTF-8 at byte {error.start}"
     return "it holds NUL characters" if "\0" in text else ""
+
+
+class Member(NamedTuple):
+    """A file as it is: its permissions, and its bytes where it is no text of a skill."""
+
+    mode: int
+    data: bytes | None
+
+
+def read_members(place: Path, most: int) -> dict[str, Member]:
+    """Every plain file of a folder or zip; UserError above `most` bytes that are no texts.
+
+    `read_files` has checked the place before: links and paths that leave it are refused there.
+    """
+    found: dict[str, Member] = {}
+    for name, mode, read in _members(place):
+        data = None if is_text_name(name) else read(most + 1)
+        most -= len(data or b"")
+        if most < 0:
+            raise UserError(f"{place}: {name} and others are too large to be carried along.")
+        found[name] = Member(mode, data)
+    return found
+
+
+def _members(place: Path) -> Iterator[tuple[str, int, Callable[[int], bytes]]]:
+    """Name, permissions and a reader of so many bytes."""
+    if place.is_dir():
+        for path in sorted(place.rglob("*")):
+            name = path.relative_to(place).as_posix()
+            if path.is_file() and not path.is_symlink() and not _is_clutter(name):
+                with path.open("rb") as stream:
+                    yield name, stat.S_IMODE(path.stat().st_mode) & 0o777, stream.read
+        return
+    with zipfile.ZipFile(place) as archive:
+        members = [m for m in archive.infolist() if not m.is_dir() and not _is_clutter(m.filename)]
+        top = _shared_top([member.filename for member in members])
+        for member in members:
+            with archive.open(member) as packed:
+                mode = (member.external_attr >> 16) & 0o777 or 0o644
+                yield member.filename.removeprefix(top), mode, packed.read
 
 
 def _of_folder(folder: Path) -> Iterator[_Found]:
