@@ -10,7 +10,6 @@ recurs in independent patches is evidence for a rule (ours; the paper leaves it 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -25,11 +24,11 @@ from burnish.agents.trace2skill.edits import (
     target_of,
     try_edit,
 )
-from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted, is_forbidding
+from burnish.agents.trace2skill.guards import Dropped, Edit, is_forbidding
 from burnish.arguments import as_number, as_whole
 from burnish.concurrency import gather
 from burnish.rewards.judges.prompting import Unreadable
-from burnish.rewards.judges.reading import after_thoughts
+from burnish.rewards.judges.reading import after_thoughts, objects_in
 from burnish.rewards.judges.skill_rm.package import MANUAL
 
 logger = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ def read_patch(reply: str, *, cited: bool = False) -> Patch:
 
     With `cited` every edit keeps `from`, the ids of the edits that it was merged from.
     """
-    found = list(_objects(after_thoughts(reply)))
+    found = list(objects_in(after_thoughts(reply)))
     tables = [one for one in found if isinstance(one.get("edits"), list)]
     if not tables:
         raise Unreadable(
@@ -95,7 +94,7 @@ def read_patch_loosely(reply: str, *, cited: bool = False) -> Patch:
         own = after_thoughts(reply)
     except Unreadable:
         return Patch()
-    found = [one for one in _objects(own, deep=True) if "op" in one]
+    found = [one for one in _objects(own) if "op" in one]
     return _patch([{"edits": found}], cited=cited)
 
 
@@ -121,20 +120,14 @@ def _patch(tables: Iterable[Mapping[str, Any]], *, cited: bool) -> Patch:
     return Patch(tuple(edits[:MOST_EDITS]), " ".join(filter(None, reasons)), tuple(changelog))
 
 
-def _objects(text: str, *, deep: bool = False) -> Iterable[dict[str, Any]]:
-    """JSON objects of a text, in order; with `deep` also whole ones inside one that is cut."""
-    decoder, place = json.JSONDecoder(strict=False), 0
-    while (place := text.find("{", place)) >= 0:
-        try:
-            value, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            place += 1
-            continue
-        if isinstance(value, dict):
-            yield value
-            if deep and isinstance(value.get("edits"), list):
-                yield from (one for one in value["edits"] if isinstance(one, dict))
-        place = end
+def _objects(text: str) -> Iterable[dict[str, Any]]:
+    """Whole objects of a text, and of a whole patch also its edits."""
+    for one in objects_in(text):
+        yield one
+        rows = one.get("edits")
+        yield from (
+            row for row in (rows if isinstance(rows, list) else ()) if isinstance(row, dict)
+        )
 
 
 # --- merging
@@ -309,62 +302,6 @@ def _sections(text: str) -> dict[str, list[str]]:
         else:
             found.setdefault(title, []).append(line)
     return found
-
-
-def cite(merged: Patch, inputs: Sequence[Patch], level: int) -> Sifted:
-    """A merged patch with the supports of the edits that it cites; without support an edit is dropped.
-
-    Input edits are named `PATCH.EDIT`, both from 1, as `numbered` shows them. Each lends its support
-    once, and only to an edit of the same file and section; what takes text away needs inputs that do.
-    Inputs that lend it to none are listed as dropped.
-    """
-    unused = dict(numbered(inputs))
-    kept: list[Edit] = []
-    dropped: list[Dropped] = []
-    for edit in merged.edits:
-        cited = list(dict.fromkeys(edit.get("from", ())))
-        plain = {key: value for key, value in edit.items() if key != "from"}
-        lent = [one for one in cited if one in unused and _lends(unused[one], edit)]
-        sources = sorted({name for one in lent for name in unused[one].get("source_ids", ())})
-        if sources:
-            kept.append({**plain, "source_ids": sources, "level": level})
-            unused = {name: one for name, one in unused.items() if name not in lent}
-        else:
-            other = "the edits that the merge names are of another place or were counted already"
-            none = "the merge names no edit that it was made from"
-            dropped.append(Dropped(plain, other if cited else none))
-    lost = [Dropped(one, f"the merge at level {level} leaves it out") for one in unused.values()]
-    return Sifted(kept, dropped + lost)
-
-
-_REMOVALS = {
-    "delete_file": ("delete_file",),
-    "delete_section": ("delete_section",),
-    "replace_in_section": ("replace_in_section", "delete_section"),
-}
-"""Operations that take text away, and those that speak for it."""
-
-
-def _lends(source: Edit, edit: Edit) -> bool:
-    """Whether an input edit can speak for a merged one."""
-    if source.get("file") != edit.get("file"):
-        return False
-    wanted = _REMOVALS.get(edit["op"])
-    if source["op"] not in wanted if wanted else source["op"] in ("delete_file", "delete_section"):
-        return False
-    if "create" in (source["op"], edit["op"]):
-        return True  # of the whole file
-    first, second = (plain_words(one.get("target_section") or "") for one in (source, edit))
-    return first == second
-
-
-def numbered(patches: Sequence[Patch]) -> list[tuple[str, Edit]]:
-    """Edits of several patches by their name for a merge: `2.1` is the first of the second patch."""
-    return [
-        (f"{place}.{number}", edit)
-        for place, patch in enumerate(patches, 1)
-        for number, edit in enumerate(patch.edits, 1)
-    ]
 
 
 # --- carrying out

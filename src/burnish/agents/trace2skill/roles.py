@@ -20,12 +20,11 @@ from burnish.agents.trace2skill.edits import TEXTS
 from burnish.agents.trace2skill.guards import Edit
 from burnish.agents.trace2skill.patches import (
     Patch,
-    cite,
-    numbered,
     read_patch,
     read_patch_loosely,
 )
 from burnish.agents.trace2skill.reports import parse_failures, parse_successes
+from burnish.agents.trace2skill.support import cite, numbered
 from burnish.agents.trace2skill.traces import Trace
 from burnish.records import Status
 from burnish.rewards.judges.judge_model import JudgeModel

@@ -2,6 +2,7 @@
 
     placed = by_support(merged.patch.edits, files, count=len(patches))
     placed.kept, placed.moved, placed.dropped
+    cite(merged, patches, level)                # whose support a merged edit may count
 
 The threshold is ours; the paper leaves "prefer what recurs" to the prompt of the merge.
 """
@@ -12,8 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from burnish.agents.trace2skill.guards import Dropped, Edit
-from burnish.agents.trace2skill.patches import content_of, support_of
+from burnish.agents.trace2skill.edits import plain_words
+from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted
+from burnish.agents.trace2skill.patches import Patch, content_of, support_of
 from burnish.agents.trace2skill.skill_files import mentioned
 from burnish.arguments import as_number, as_whole
 from burnish.errors import UserError
@@ -106,3 +108,62 @@ def _rare_edits(moved: Sequence[Edit], files: Mapping[str, str]) -> list[Edit]:
         {"op": "add_section", "file": MANUAL, "target_section": "## Further reading",
          "content": link, **common},
     ]  # fmt: skip
+
+
+# --- support through a merge
+
+
+def cite(merged: Patch, inputs: Sequence[Patch], level: int) -> Sifted:
+    """A merged patch with the supports of the edits that it cites; without support an edit is dropped.
+
+    Input edits are named `PATCH.EDIT`, both from 1, as `numbered` shows them. Each lends its support
+    once, and only to an edit of the same file and section; what takes text away needs inputs that do.
+    Inputs that lend it to none are listed as dropped.
+    """
+    unused = dict(numbered(inputs))
+    kept: list[Edit] = []
+    dropped: list[Dropped] = []
+    for edit in merged.edits:
+        cited = list(dict.fromkeys(edit.get("from", ())))
+        plain = {key: value for key, value in edit.items() if key != "from"}
+        lent = [one for one in cited if one in unused and _lends(unused[one], edit)]
+        sources = sorted({name for one in lent for name in unused[one].get("source_ids", ())})
+        if sources:
+            kept.append({**plain, "source_ids": sources, "level": level})
+            unused = {name: one for name, one in unused.items() if name not in lent}
+        else:
+            other = "the edits that the merge names are of another place or were counted already"
+            none = "the merge names no edit that it was made from"
+            dropped.append(Dropped(plain, other if cited else none))
+    lost = [Dropped(one, f"the merge at level {level} leaves it out") for one in unused.values()]
+    return Sifted(kept, dropped + lost)
+
+
+_REMOVALS = {
+    "delete_file": ("delete_file",),
+    "delete_section": ("delete_section",),
+    "replace_in_section": ("replace_in_section", "delete_section"),
+}
+"""Operations that take text away, and those that speak for it."""
+
+
+def _lends(source: Edit, edit: Edit) -> bool:
+    """Whether an input edit can speak for a merged one."""
+    if source.get("file") != edit.get("file"):
+        return False
+    wanted = _REMOVALS.get(edit["op"])
+    if source["op"] not in wanted if wanted else source["op"] in ("delete_file", "delete_section"):
+        return False
+    if "create" in (source["op"], edit["op"]):
+        return True  # of the whole file
+    first, second = (plain_words(one.get("target_section") or "") for one in (source, edit))
+    return first == second
+
+
+def numbered(patches: Sequence[Patch]) -> list[tuple[str, Edit]]:
+    """Edits of several patches by their name for a merge: `2.1` is the first of the second patch."""
+    return [
+        (f"{place}.{number}", edit)
+        for place, patch in enumerate(patches, 1)
+        for number, edit in enumerate(patch.edits, 1)
+    ]

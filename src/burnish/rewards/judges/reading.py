@@ -379,6 +379,18 @@ def _object(text: str) -> dict[str, Any] | None:
         return None
 
 
+def objects_in(text: str) -> Iterator[dict[str, Any]]:
+    """Whole JSON objects of a text in their order, whatever stands around them or was cut."""
+    place = 0
+    while (place := text.find("{", place)) >= 0:
+        try:
+            value, place = _LOOSE.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            place += 1
+            continue
+        yield value
+
+
 def json_text(text: str) -> str:
     """The part of a reply that should be JSON."""
     return next((found[-1].strip() for f in _FENCES if (found := f.findall(text))), text.strip())
@@ -402,6 +414,8 @@ def _no_constant(name: str) -> NoReturn:
 
 
 _LENIENT = json.JSONDecoder(parse_constant=_no_constant)
+_LOOSE = json.JSONDecoder(parse_constant=_no_constant, strict=False)
+"""Takes line feeds inside of texts."""
 
 
 # --- free forms
