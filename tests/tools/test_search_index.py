@@ -206,6 +206,18 @@ def test_a_folder_of_something_else_is_left_alone(source, folder) -> None:
         open_index(source, folder=folder / "thesis.tex")
 
 
+@pytest.mark.parametrize("name", ["g-photos", "g-0123456789abcdef"])
+def test_a_folder_of_yours_that_looks_like_ours_is_never_removed(source, folder, name) -> None:
+    open_index(source, folder=folder)
+    own = folder / name / "holiday.jpg"
+    own.parent.mkdir()
+    own.write_text("x")
+    source.write_text(source.read_text().replace("aerial", "antenna"))
+    with pytest.raises(UserError, match=rf"{name}.*no part of a search index"):
+        open_index(source, folder=folder)
+    assert own.is_file()
+
+
 def test_a_damaged_index_says_so(source, folder) -> None:
     index = open_index(source, folder=folder)
     (index.folder / "offsets.npy").write_bytes(b"\x80\x04pickle")

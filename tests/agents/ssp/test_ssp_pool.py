@@ -148,8 +148,9 @@ def test_noise_is_drawn_uniformly():
         ("Wrong", False),
         ("Incorrect", False),
         ("incorrect", False),
-        ("This is not correct.", False),
-        ("The verdict: **Correct**", True),
+        ("Wrong: the reference is Tol.", False),
+        ("**Correct**", True),
+        ("Correct. Both name the Tol.", True),
     ],
 )
 def test_incorrect_is_not_correct(reply, verdict):
@@ -157,7 +158,23 @@ def test_incorrect_is_not_correct(reply, verdict):
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "maybe", "Correct or Wrong", "Correct? No: incorrect", "correctly"]
+    "reply",
+    [
+        "",
+        "maybe",
+        "Correct or Wrong",
+        "Wrong or Correct",
+        "Correct? No: incorrect",
+        "Correct? No.",
+        "Correct?",
+        "correctly",
+        "not at all correct",
+        "This cannot be considered correct.",
+        "That is not the correct answer",
+        "The verdict: **Correct**",
+        "Correct it is not.",
+        "Correct, though it doesn't name the year",
+    ],
 )
 def test_neither_and_both_are_no_verdict(reply):
     with pytest.raises(Unreadable):

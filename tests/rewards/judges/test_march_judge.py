@@ -103,6 +103,38 @@ def test_a_checker_that_cannot_be_read_has_no_vote_and_failures_have_a_status():
         judged(Script(), task=Task("t", (Message("user", "?"),)))
 
 
+class Turns(Script):
+    """Checkers that say one thing after the other."""
+
+    def __init__(self, *checks):
+        super().__init__()
+        self.turns = list(checks)
+
+    def __call__(self, messages, index):
+        if not any(m.text.startswith("List what") for m in messages):
+            self.checks = self.turns.pop(0)
+        return super().__call__(messages, index)
+
+
+def test_an_outage_of_the_judge_of_equality_is_no_value():
+    checks = "1. a [Answer: fourteen]\n2. b [Answer: 3]\n3. c [Answer: the castle]"
+    for same, status in ((TimedOut("late"), Status.TIMEOUT), ("well", Status.PARSE_ERROR)):
+        reward = judged(Script(checks=checks, same=same), matcher="judge")
+        assert (reward.value, reward.status) == (None, status)
+
+
+def test_a_missing_vote_that_could_turn_a_claim_leaves_no_value():
+    other = CHECKS.replace("14", "15")
+    reward = judged(Turns(CHECKS, TimedOut("late"), other))
+    assert (reward.value, reward.status) == (None, Status.TIMEOUT)
+    assert "1 of 3 checkers gave no answer and a claim hangs on it" in reward.reason
+    assert judged(Turns(CHECKS, TimedOut("late"), CHECKS)).value == pytest.approx(2 / 3)
+    alone = judged(Turns(CHECKS, TimedOut("late"), TimedOut("late")))
+    assert (alone.value, alone.status) == (None, Status.TIMEOUT)
+    # All have voted: an even split is a claim that fails, as before.
+    assert judged(Turns(CHECKS, other), checkers=2).value == pytest.approx(1 / 3)
+
+
 def test_it_is_a_judge_by_name_and_a_reward_by_kind():
     model = JudgeModel(ScriptedLM(Script()), sampling=WARM)
     assert isinstance(build_judge("march", model, {"claims": "numbers"}), MarchJudge)

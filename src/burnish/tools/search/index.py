@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import shutil
 import time
 from array import array
@@ -68,6 +69,7 @@ _LAYOUT = 1
 _SETTLED_S = 2.0
 """A file that was changed this shortly before it was read may change again within one clock tick."""
 _PASSAGES, _OFFSETS, _SEEN = "passages.jsonl", "offsets.npy", "source.json"
+_GENERATION = re.compile("g-[0-9a-f]{16}")
 
 
 class Hit(NamedTuple):
@@ -202,8 +204,8 @@ def open_index(
         place = root / f"g-{_digest_of(given, root)}"
         if not place.is_dir():
             write_index(read_passages(given, report), place, report=report)
-            for old in root.glob("g-*"):
-                if old != place:
+            for old in root.iterdir():
+                if old != place and _is_generation(old):
                     shutil.rmtree(old, ignore_errors=True)
     return SearchIndex(place, how=how, encoder=encoder, report=report)
 
@@ -288,13 +290,23 @@ def _usual_folder(source: Source) -> Path:
     return cache_folder() / "search" / digest(msgspec.json.encode(source))
 
 
+def _is_generation(path: Path) -> bool:
+    """Whether this is an index that we wrote: our name, and our files in it."""
+    is_named = _GENERATION.fullmatch(path.name) is not None
+    return is_named and not path.is_symlink() and (path / _OFFSETS).is_file()
+
+
 def _check_folder(root: Path) -> None:
     """Refuse a folder of something else, where files could be removed."""
     if root.exists() and not root.is_dir():
         raise UserError(f"{root} is a file; expected a folder for the index.")
     if root.is_dir():
-        own = ("g-", ".", _SEEN, "lock")
-        others = sorted(name for name in os.listdir(root) if not name.startswith(own))
+        own = (".", _SEEN, "lock")
+        others = sorted(
+            path.name
+            for path in root.iterdir()
+            if not path.name.startswith(own) and not _is_generation(path)
+        )
         if others:
             raise UserError(
                 f"{root} holds '{others[0]}', which is no part of a search index; name a new or "

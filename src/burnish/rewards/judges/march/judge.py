@@ -11,7 +11,8 @@
 A Proposer turns the answer into questions with short answers; K Checkers answer the questions from
 the documents alone and never see the answer. A claim that most of them do not confirm has failed and
 stands in the evidence (arXiv 2603.24579). Where we differ: a Checker reply without any item is no
-vote, and an answer without a claim has no value unless `no_claims` says otherwise.
+vote, an answer has no value where such a vote could turn a claim, and one without a claim has none
+unless `no_claims` says otherwise.
 """
 
 from __future__ import annotations
@@ -171,10 +172,19 @@ class MarchJudge:
             return self._without_claims(found, evidence, proposed.reason if proposed else "")
         checked = await self._check(documents, found.claims, about)
         evidence += tuple(one for reply in checked.replies for one in reply.evidence)
+        silent = [one for one in checked.replies if one.verdict is None]
         if not checked.answers:
-            silent = checked.replies[0]
-            return Reward.failed(self.name, silent.status, silent.reason, evidence=evidence)
-        agreement = await self._agreement(found.claims, checked.answers, about)
+            return Reward.failed(self.name, silent[0].status, silent[0].reason, evidence=evidence)
+        agreement, same = await self._agreement(found.claims, checked.answers, about)
+        if same is not None and same.verdict is None:
+            evidence += same.evidence
+            return Reward.failed(self.name, same.status, same.reason, evidence=evidence)
+        if _is_open(agreement, len(silent)):
+            why = (
+                f"{len(silent)} of {self.checkers} checkers gave no answer and a claim hangs on it"
+            )
+            why += f": {silent[0].reason}"
+            return Reward.failed(self.name, silent[0].status, why, evidence=evidence)
         first = len(proposed.evidence) if proposed else 0
         return self._reward(found, checked, agreement, evidence, first)
 
@@ -206,8 +216,11 @@ class MarchJudge:
         claims: Sequence[Claim],
         samples: Sequence[Mapping[int, str]],
         about: tuple[str, ...],
-    ) -> list[list[int]]:
-        """+1 or -1 by sample and claim; with the matcher `judge` the model settles what differs."""
+    ) -> tuple[list[list[int]], JudgeReply[dict[int, str]] | None]:
+        """+1 or -1 by sample and claim; with the matcher `judge` the model settles what differs.
+
+        Beside it what the model said, where it was asked.
+        """
         matcher = self.options.matcher
         rule: Matcher = "f1" if matcher == "judge" else matcher
         open_pairs: dict[tuple[int, str], bool] = {}
@@ -221,21 +234,22 @@ class MarchJudge:
                     open_pairs[number, said] = False
                 row.append(1 if agrees else -1)
             rows.append(row)
+        heard = None
         if open_pairs:
-            await self._ask_same(claims, open_pairs, about)
+            heard = await self._ask_same(claims, open_pairs, about)
             for row, sample in zip(rows, samples, strict=True):
                 for number in range(1, len(claims) + 1):
                     if open_pairs.get((number, sample.get(number, ""))):
                         row[number - 1] = 1
-        return rows
+        return rows, heard
 
     async def _ask_same(
         self,
         claims: Sequence[Claim],
         pairs: dict[tuple[int, str], bool],
         about: tuple[str, ...],
-    ) -> None:
-        """Fill in which pairs say the same; a reply that does not tell leaves them different."""
+    ) -> JudgeReply[dict[int, str]]:
+        """Fill in which pairs say the same; a pair that the reply leaves out is different."""
         places = list(pairs)
         lines = [
             f"{n}. Question: {' '.join(claims[number - 1].question.split())} | "
@@ -247,6 +261,7 @@ class MarchJudge:
         for n, word in (heard.verdict or {}).items():
             if 1 <= n <= len(places):
                 pairs[places[n - 1]] = word == "same"
+        return heard
 
     def _without_claims(self, found: Kept, evidence: tuple[Evidence, ...], problem: str) -> Reward:
         left_out = found.refusals + found.leaks
@@ -304,6 +319,12 @@ class MarchJudge:
             verdicts=tuple(verdicts),
             reason="; ".join(told),
         )
+
+
+def _is_open(agreement: Sequence[Sequence[int]], silent: int) -> bool:
+    """Whether the votes that are missing could turn a claim: one holds where the sum is above 0."""
+    sums = [sum(votes) for votes in zip(*agreement, strict=True)]
+    return any(vote - silent <= 0 < vote + silent for vote in sums)
 
 
 def _check(name: str, options: MarchOptions, checkers: int, is_greedy: bool) -> None:
