@@ -410,9 +410,11 @@ CASES = [
             "eps": 1e-6,
             "ddof": 1,
             "weights": [1.0, 2.0],
-            "singletons": "raw",
+            "singletons": "batch_mean",
+            "sizes": [len(GROUPS)] * len(GROUPS),
+            "roles": GROUPS,
         },
-        {"rewards": MISSING, "weights": OPTIONAL},
+        {"rewards": MISSING, "weights": OPTIONAL, "sizes": OPTIONAL, "roles": OPTIONAL},
     ),
     Case(
         policy.per_reward_advantages,

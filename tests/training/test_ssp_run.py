@@ -84,6 +84,50 @@ def test_both_roles_are_trained_in_their_groups(tmp_path, talkative):
     assert steps[1]["ssp/pool"] == 0  # reset after two steps
 
 
+@pytest.mark.parametrize("trained", ["proposer", "solver"])
+def test_a_role_that_is_not_trained_is_no_part_of_the_batch(tmp_path, talkative, trained):
+    options = {"rollout": {**GAME["rollout"], "samples": 4}}
+    options["rollout"]["options"] = {**GAME["rollout"]["options"], "train": [trained]}
+    events = finish(trainer(tmp_path, GAME, options))
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        roles = {(s.split, s.trajectory.role) for s in store.samples()}
+    other = {"proposer": "solver", "solver": "proposer"}[trained]
+    assert roles == {("train", trained), ("dropped", other)}
+    steps = [event.metrics for event in events if isinstance(event, StepDone)]
+    assert len(steps) == 3  # the guard on rewards that failed does not count the other role
+    assert all(step["status/ok"] == 1 for step in steps)
+
+
+def test_a_step_without_a_trained_rollout_moves_nothing(tmp_path):
+    options = {"rollout": {**GAME["rollout"]}, "steps": 1}
+    options["rollout"]["options"] = {**GAME["rollout"]["options"], "train": ["solver"]}
+    (done,) = [e for e in finish(trainer(tmp_path, GAME, options)) if isinstance(e, StepDone)]
+    assert done.metrics["ssp/valid"] == 0
+    assert {s.reward.value for s in samples(tmp_path / "run")} == {None}
+
+
+def test_what_is_left_of_a_larger_group_is_no_group_of_one(tmp_path, talkative, monkeypatch):
+    """Four attempts, three of them lost: the last one has nobody to be compared with."""
+    import burnish.agents.ssp.game as game
+    from burnish.errors import RolloutError
+
+    search, calls = game.play_searching, []
+
+    async def lossy(players, session, searcher, final):
+        if session.role == "solver" and players.place[1] > 0:
+            calls.append(players.place)
+            raise RolloutError("lost")
+        await search(players, session, searcher, final)
+
+    monkeypatch.setattr(game, "play_searching", lossy)
+    options = {"rollout": {**GAME["rollout"], "samples": 4}}
+    finish(trainer(tmp_path, GAME, options, {"guards": {"failed_share": 1.0}}))
+    assert calls
+    solvers = [s for s in samples(tmp_path / "run") if s.trajectory.role == "solver"]
+    assert {s.reward.value for s in solvers} == {0.0, 1.0}
+    assert {s.advantage for s in solvers} == {0.0}
+
+
 def test_old_logprobs_of_both_roles_are_scored_before_any_update(tmp_path, talkative, monkeypatch):
     from burnish.training.algorithms.policy_update import PolicyUpdate
     from burnish.training.optimiser import MasterAdamW

@@ -56,6 +56,10 @@ class RewardBatch:
     """float64 scores of each answer's steps, NaN where it has none; for `stepwise` with `split`."""
     baselines_BK: Tensor | None = None
     """Rewards of the greedy answer to each rollout's prompt; for `greedy_baseline`."""
+    sizes_B: Tensor | None = None
+    """int64, rollouts that each one's group began with, lost ones included; for `singletons`."""
+    roles_B: Tensor | None = None
+    """int64 number of the role that each rollout plays; for `singletons`."""
     values_BT: Tensor | None = None
     """float64, the critic's value before each trained token; for `gae`."""
     kl_BT: Tensor | None = None

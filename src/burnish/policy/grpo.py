@@ -22,7 +22,7 @@ from burnish.policy.groups import (
     standardise,
     weighted_sum,
 )
-from burnish.tensors import torch
+from burnish.tensors import as_lengths, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +49,7 @@ class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
     """1 divides the squares by n - 1, 0 by n."""
     singletons: Literal["zero", "raw", "batch_mean"] = "zero"
     """Advantage of a group of one: 0, its reward (REINFORCE, as a proposer of self-play has it), or
-    its reward less the mean over all groups of one."""
+    its reward less the mean over all groups of one of its role. A group of which one is left is none."""
 
     def check(self) -> None:
         require(0 <= self.eps < math.inf, "eps", self.eps, "at least 0")
@@ -65,6 +65,8 @@ class SumThenNormalise(Component, frozen=True, tag="sum_then_normalise"):
                 self.eps,
                 self.ddof,
                 singletons=self.singletons,
+                sizes=batch.sizes_B,
+                roles=batch.roles_B,
             ),
             per_reward_advantages(batch.rewards_BK, batch.groups_B, self.eps, self.ddof),
             ~total_B.isnan(),
@@ -80,6 +82,8 @@ def grpo_advantage(
     *,
     weights: Numbers | None = None,
     singletons: Literal["zero", "raw", "batch_mean"] = "zero",
+    sizes: Numbers | None = None,
+    roles: GroupLabels | None = None,
 ) -> Tensor:
     """The summed reward, centred in its group and scaled: (B,) or (B, K) -> (B,).
 
@@ -87,20 +91,28 @@ def grpo_advantage(
     the whole batch, each plus `eps`; `none` only centres. A rollout that lacks a reward of non-zero
     weight has no sum: it leaves the statistics and gets 0.
 
-    A group with one present reward gets 0; with `singletons` `raw` it keeps its reward, with
-    `batch_mean` its reward less the mean over all such groups.
+    A group of one gets 0; with `singletons` `raw` it keeps its reward, with `batch_mean` its reward
+    less the mean over all such groups of the same role (`roles`, a label for each rollout). A larger
+    group of which one reward is left gets 0 all the same; `sizes` says how many rollouts each one's
+    group began with, where lost ones are not among the rewards.
+
+    >>> grpo_advantage([1.0, float("nan"), 0.5], [0, 0, 1], singletons="raw").tolist()
+    [0.0, 0.0, 0.5]
     """
     as_word("singletons", singletons, SINGLETONS)
     total_B1 = weighted_sum(rewards, weights)[:, None]
     numbered = as_groups(groups, total_B1)
+    none_B = torch.zeros(len(total_B1), dtype=torch.long)
+    sizes_B = as_lengths(none_B if sizes is None else sizes, "sizes", total_B1)
+    kinds = as_groups(none_B if roles is None else roles, total_B1, "roles")
     values_B = _normalised(total_B1, numbered, scale, eps, ddof)
     if singletons == "zero":
         return values_B
-    present_B1 = ~total_B1.isnan()
-    alone_B = (present_B1 & (group_sum(present_B1.to(total_B1), numbered) == 1))[:, 0]
     own_B = total_B1[:, 0]
-    if singletons == "batch_mean" and alone_B.any():
-        own_B = own_B - own_B[alone_B].mean()
+    present_B = group_sum(torch.ones_like(total_B1), numbered)[:, 0]
+    alone_B = ~own_B.isnan() & (torch.maximum(present_B, sizes_B) <= 1)
+    if singletons == "batch_mean":
+        own_B = centre(own_B.masked_fill(~alone_B, math.nan)[:, None], kinds)[:, 0]
     return torch.where(alone_B, own_B, values_B)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -80,10 +81,13 @@ class Clock:
     score_s: float = 0.0
 
 
-def reward_batch(scored: Sequence[Scored], greedy: Sequence[Scored] = ()) -> RewardBatch:
+def reward_batch(
+    scored: Sequence[Scored], greedy: Sequence[Scored] = (), lost: Sequence[Scored] = ()
+) -> RewardBatch:
     """The named reward vectors of a step as tensors; NaN where a reward has no value.
 
-    `greedy` are the greedy answers to its prompts, whose rewards become the baselines.
+    `greedy` are the greedy answers to its prompts, whose rewards become the baselines; `lost` are
+    rollouts that are not trained on, which count in the size of their groups.
     """
     first = scored[0].reward
     parts = first.parts or (first,)
@@ -98,6 +102,12 @@ def reward_batch(scored: Sequence[Scored], greedy: Sequence[Scored] = ()) -> Rew
     compared = [baselines.get(s.trajectory.group, missing) for s in scored]
     numbers: dict[str, int] = {}
     groups = [numbers.setdefault(s.trajectory.group, len(numbers)) for s in scored]
+    sizes = Counter(s.trajectory.group for s in (*scored, *lost))
+    # A rollout of which nothing is left has no role: it is lost to every group of its slot.
+    gone = Counter(s.trajectory.group for s in lost if not s.trajectory.spans)
+    every = [s.trajectory for s in scored]
+    whole = [sizes[t.group] + (gone[slot_of(t)] if slot_of(t) != t.group else 0) for t in every]
+    roles: dict[str, int] = {}
     return RewardBatch(
         rewards_BK=torch.tensor([row(item) for item in scored], dtype=torch.float64),
         weights_K=torch.tensor([part.weight for part in parts], dtype=torch.float64),
@@ -106,6 +116,8 @@ def reward_batch(scored: Sequence[Scored], greedy: Sequence[Scored] = ()) -> Rew
         truncated_B=torch.tensor([s.trajectory.finish is Finish.LENGTH for s in scored]),
         names=names,
         baselines_BK=torch.tensor(compared, dtype=torch.float64) if greedy else None,
+        sizes_B=torch.tensor(whole),
+        roles_B=torch.tensor([roles.setdefault(t.role, len(roles)) for t in every]),
     )
 
 
@@ -144,6 +156,7 @@ class RolloutCollector:
         kept: list[Scored] = []
         dropped: list[Scored] = []
         failed: list[Scored] = []
+        aside: list[Scored] = []
         greedy: list[Scored] = []
         clock = Clock()
         tried = 0
@@ -155,14 +168,16 @@ class RolloutCollector:
             played = self._sample_and_score(step, slots, seed, version, clock, spare=spare)
             if self.recipe.needs_greedy:
                 greedy += self._greedy(step, slots, seed, version, clock)
-            scored = [s for s in played if s.trajectory.status is Status.OK]
+            whole = [s for s in played if s.trajectory.status is Status.OK]
+            scored = [s for s in whole if is_trained(s.trajectory)]
+            aside += [s for s in whole if not is_trained(s.trajectory)]
             failed += [s for s in played if s.trajectory.status is not Status.OK]
             if not refill:
                 kept = scored
                 break
             if not scored:
                 continue
-            full, empty = self._split(step, scored, greedy)
+            full, empty = self._split(step, scored, greedy, failed)
             kept += full
             dropped += empty
             missing = self.config.prompts - len({slot_of(s.trajectory) for s in kept})
@@ -171,8 +186,11 @@ class RolloutCollector:
         if not kept:
             kept, dropped = dropped, []
         if not kept:
+            kept, aside = aside, []  # without a reward: a step that moves nothing
+        if not kept:
             self._stop_without_rollouts(step, failed)
-        return Collected(kept, dropped + failed, tried, clock.rollout_s, clock.score_s, greedy)
+        left = dropped + aside + failed
+        return Collected(kept, left, tried, clock.rollout_s, clock.score_s, greedy)
 
     def _stop_without_rollouts(self, step: int, failed: list[Scored]) -> NoReturn:
         first = failed[0].trajectory
@@ -334,17 +352,22 @@ class RolloutCollector:
         return msgspec.structs.replace(reward, parts=parts)
 
     def _split(
-        self, step: int, scored: list[Scored], greedy: list[Scored]
+        self, step: int, scored: list[Scored], greedy: list[Scored], lost: list[Scored]
     ) -> tuple[list[Scored], list[Scored]]:
         ids = [s.trajectory.id for s in scored]
         try:
-            batch = replace(reward_batch(scored, greedy), max_tokens=self.config.max_tokens)
+            batch = replace(reward_batch(scored, greedy, lost), max_tokens=self.config.max_tokens)
             signal = find_useful(self.recipe, batch, ids, step).tolist()
         except GuardTripped as error:
             raise BrokenStep(error, scored) from error
         full = [s for s, useful in zip(scored, signal, strict=True) if useful]
         empty = [s for s, useful in zip(scored, signal, strict=True) if not useful]
         return full, empty
+
+
+def is_trained(trajectory: Trajectory) -> bool:
+    """Whether a rollout belongs to the batch: a game says `untrained` in the `info` of the others."""
+    return not trajectory.info.get("untrained")
 
 
 def slot_of(trajectory: Trajectory) -> str:

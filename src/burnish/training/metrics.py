@@ -20,7 +20,7 @@ from burnish.rewards.scorer import Scorer
 from burnish.rewards.versus import VersusReference, versus_metrics
 from burnish.store import StoredSample
 from burnish.training.algorithm import HeldOutScores, Setup
-from burnish.training.collect import GREEDY, Collected, Scored
+from burnish.training.collect import GREEDY, Collected, Scored, is_trained
 from burnish.training.guards import check_sampled
 
 
@@ -85,16 +85,22 @@ def token_values(
 
 
 def status_shares(collected: Collected) -> dict[str, float]:
-    """How the step's rewards came about; every status is always a curve."""
-    rewards = [s.reward for s in collected.kept + collected.dropped]
-    counts = Counter(reward.status for reward in rewards)
-    return {f"status/{status.value}": counts[status] / len(rewards) for status in Status}
+    """How the step's rewards came about; every status is always a curve.
+
+    Rollouts that are no part of the batch earn none; where there are no others, nothing has failed.
+    """
+    counts = Counter(s.reward.status for s in _paid(collected)) or Counter([Status.OK])
+    return {f"status/{status.value}": counts[status] / counts.total() for status in Status}
+
+
+def _paid(collected: Collected) -> list[Scored]:
+    return [s for s in collected.kept + collected.dropped if is_trained(s.trajectory)]
 
 
 def reasons(collected: Collected) -> dict[str, str]:
     """Why the first reward of each status came about."""
     found: dict[str, str] = {}
-    for scored in collected.kept + collected.dropped:
+    for scored in _paid(collected):
         found.setdefault(scored.reward.status.value, scored.reward.reason)
     return found
 

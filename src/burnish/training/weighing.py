@@ -68,14 +68,16 @@ class AdvantageComputer:
         step: int,
         greedy: Sequence[Scored] = (),
         reading: CriticReading | None = None,
+        lost: Sequence[Scored] = (),
     ) -> tuple[RewardBatch, Advantages]:
         """The rewards of a step as tensors, and the advantages of its rollouts.
 
         `greedy` are the greedy answers to its prompts, where the recipe compares with those;
-        `reading` is what the critic said of them, where it is not to be asked now.
+        `reading` is what the critic said of them, where it is not to be asked now; `lost` are rollouts
+        that are not trained on.
         """
         self.reading = reading
-        batch = self._batch(scored, step, greedy)
+        batch = self._batch(scored, step, greedy, lost)
         ids = [s.trajectory.id for s in scored]
         return batch, weigh(self.recipe, batch, ids, step, self.state)
 
@@ -88,10 +90,16 @@ class AdvantageComputer:
         """Take over the state of a step that is done."""
         self.state = values.state
 
-    def _batch(self, scored: Sequence[Scored], step: int, greedy: Sequence[Scored]) -> RewardBatch:
+    def _batch(
+        self,
+        scored: Sequence[Scored],
+        step: int,
+        greedy: Sequence[Scored],
+        lost: Sequence[Scored],
+    ) -> RewardBatch:
         trajectories = [s.trajectory for s in scored]
         batch = replace(
-            reward_batch(scored, greedy),
+            reward_batch(scored, greedy, lost),
             seed=self.seeds.for_("policy", step),
             run_steps=self.run_steps,
             max_tokens=self.max_tokens,

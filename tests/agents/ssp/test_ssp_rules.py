@@ -234,7 +234,16 @@ def test_advantages_of_both_roles():
     assert (mean[0].item(), mean[6].item()) == pytest.approx((0.1, -0.1))
     assert grpo_advantage(rewards, groups)[0] == 0
     alone = grpo_advantage([1.0, math.nan, 0.5], [0, 0, 1], singletons="raw")
-    assert alone.tolist() == [1.0, 0.0, 0.5]
+    assert alone.tolist() == [0.0, 0.0, 0.5]  # what is left of a larger group is no group of one
+    left = grpo_advantage([1.0, 0.5], [0, 1], singletons="raw", sizes=[5, 1])
+    assert left.tolist() == [0.0, 0.5]
+    by_role = grpo_advantage(
+        [0.6, 0.4, 1.0, 0.0], [0, 1, 2, 3], singletons="batch_mean", roles=["p", "p", "s", "s"]
+    )
+    assert by_role.tolist() == pytest.approx([0.1, -0.1, 0.5, -0.5])
+    for bad in ({"sizes": [1]}, {"roles": [1]}, {"sizes": [math.nan] * 10}):
+        with pytest.raises(ArgumentError):
+            grpo_advantage(rewards, groups, singletons="batch_mean", **bad)
     with pytest.raises(ArgumentError, match="singletons"):
         grpo_advantage(rewards, groups, singletons="one")
 

@@ -259,18 +259,19 @@ class SearchSelfPlay(StepGame):
         for proposal, reward in zip(proposals, earned, strict=True):
             rate = success_rate(scores_of.get(id(proposal), []))
             facts = {**proposal.facts, "success": rate, "reward": reward}
-            given = None if id(proposal) in flat else reward
-            played[proposal.slot].append(self._paid(proposal.trajectory, facts, "proposer", given))
+            is_trained = "proposer" in self.options.train and id(proposal) not in flat
+            paid = _paid(proposal.trajectory, facts, reward, is_trained)
+            played[proposal.slot].append(paid)
         for number, slot, own in units:
             is_flat = own is not None and id(own) in flat
+            is_trained = "solver" in self.options.train and not is_flat
             for trajectory in solved.get(number, ()):
                 facts = {**trajectory.info["ssp"], "success": success_rate(scores[number])}
                 group = f"{trajectory.task_id}.solver"
                 if self.options.proposer_samples > 1:
                     group += f".{number % self.options.proposer_samples}"
                 named = msgspec.structs.replace(trajectory, group=group)
-                given = None if is_flat else facts["score"]
-                played[slot].append(self._paid(named, facts, "solver", given))
+                played[slot].append(_paid(named, facts, facts["score"], is_trained))
         return [played[slot] for slot, _ in slots]
 
     def _proposer_reward(self, proposal: Proposed, scores: Sequence[float | None]) -> float | None:
@@ -295,15 +296,6 @@ class SearchSelfPlay(StepGame):
         groups = [f"{p.slot}/{p.retry}" for p, _ in known]
         kept = set(dynamic_filter([r for _, r in known], groups, 1).proposer)
         return {id(p) for place, (p, _) in enumerate(known) if place not in kept}
-
-    def _paid(
-        self, trajectory: Trajectory, facts: Mapping[str, Any], role: str, value: float | None
-    ) -> Trajectory:
-        """The trajectory with its facts and, where it has one, its reward."""
-        info = {**trajectory.info, "ssp": dict(facts)}
-        if value is not None:
-            info["rewards"] = {REWARD: value if role in self.options.train else 0.0}
-        return msgspec.structs.replace(trajectory, info=info)
 
     # --- questions that are given
 
@@ -335,7 +327,7 @@ class SearchSelfPlay(StepGame):
         facts["id"] = question_id(question, golds)
         scored = await self._scored(trajectory, facts)
         facts = scored.info["ssp"]
-        return self._paid(scored, facts, "solver", facts["score"])
+        return _paid(scored, facts, facts["score"])
 
     def evaluation(self) -> Rollout:
         """The solver alone, on each task's own question."""
@@ -368,6 +360,18 @@ class SearchSelfPlay(StepGame):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.pool.restore(state.get("pool", {}))
+
+
+def _paid(
+    trajectory: Trajectory, facts: Mapping[str, Any], value: float | None, is_trained: bool = True
+) -> Trajectory:
+    """The trajectory with its facts and, where it is trained and has one, its reward."""
+    info = {**trajectory.info, "ssp": dict(facts)}
+    if not is_trained and trajectory.status is Status.OK:
+        info["untrained"] = True
+    elif value is not None:
+        info["rewards"] = {REWARD: value}
+    return msgspec.structs.replace(trajectory, info=info)
 
 
 @cache

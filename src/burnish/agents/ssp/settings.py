@@ -29,7 +29,7 @@ class SelfPlay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Literal["game", "solver"] = "game"
     """solver: no proposer; the task's own `question` is solved, which is plain policy optimisation."""
     train: tuple[Literal["proposer", "solver"], ...] = ("proposer", "solver")
-    """Roles that earn a reward; the other one plays without."""
+    """Roles that are trained; the other one plays, and is no part of the batch."""
     proposer_samples: Positive = 1
     """Questions to each answer; 1: the proposer is a group of one."""
     reward_type: RewardType = "1-acc"
@@ -87,3 +87,5 @@ class SelfPlay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("reader 'judge' needs judge: http://host:port/v1#model")
         if not self.train:
             raise ValueError("train is empty; expected proposer, solver or both")
+        if self.mode == "solver" and "solver" not in self.train:
+            raise ValueError("mode 'solver' has no proposer to train; expected train = ['solver']")

@@ -238,7 +238,7 @@ class PolicyAlgorithm(PolicyUpdate):
         trajectories = [scored.trajectory for scored in collected.kept]
         check_sampled(trajectories, step)
         rewards, values = self.computer.compute_advantages(
-            collected.kept, step, collected.greedy, reading
+            collected.kept, step, collected.greedy, reading, collected.dropped
         )
         self.sampled = Sampled(collected, rewards, is_reread)
         self.under_way = PolicyBatch(step, trajectories, values)
