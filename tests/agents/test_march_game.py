@@ -241,3 +241,36 @@ def test_unknown_options_fail_with_their_name(options):
 
     with pytest.raises(UserError, match=next(iter(options))):
         played(Model(), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "zrt"},
+        {"matcher": "fuzzy"},
+        {"min_claims": -3},
+        {"short_penalty": float("nan")},
+        {"short_penalty": 0.5},
+        {"right": float("nan")},
+        {"wrong": "low"},
+        {"proposer": "someone"},
+        {"query": 3},
+        {"modes": "ztr"},
+    ],
+)
+def test_options_are_checked_before_the_first_sample(options):
+    from burnish.errors import UserError
+
+    rollout = FunctionRollout(path="burnish.agents.march.game:play", options=options)
+    with pytest.raises(UserError, match=rf"rollout\.options.*{next(iter(options))}"):
+        rollout.build()
+
+
+def test_the_rules_of_a_run_are_made_once(monkeypatch):
+    made, rules_of = [], game.rules_of
+    monkeypatch.setattr(game, "rules_of", lambda options: made.append(1) or rules_of(options))
+    rollout = FunctionRollout(path="burnish.agents.march.game:play", options={"mode": "err"})
+    run = partial(roll_out, [(0, a_task())], Model(), Sampling(n=3), rollout.build(), 5)
+    (found,) = anyio.run(run)
+    assert made == [1]
+    assert [t.info["rewards"]["march"] for t in found if t.role == "solver"] == [-1 / 3] * 3

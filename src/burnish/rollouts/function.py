@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -43,6 +43,23 @@ from burnish.rollouts.base import (
 from burnish.rollouts.env import checked_rewards
 from burnish.source import describe, find_function
 
+PREPARE = "prepare_options"
+Play = TypeVar("Play", bound=Callable[..., Any])
+
+
+def prepared_by(prepare: Callable[[Mapping[str, Any]], Any]) -> Callable[[Play], Play]:
+    """Mark a rollout function whose options are read once, when a run starts.
+
+    `prepare(options)` refuses bad ones with a `UserError` and returns the coroutine function that
+    plays a game, `(task, players, seed)`.
+    """
+
+    def mark(function: Play) -> Play:
+        setattr(function, PREPARE, prepare)
+        return function
+
+    return mark
+
 
 class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="function"):
     """Your own coroutine `(task, players, seed)`, by path: `my_file.py:name`."""
@@ -58,7 +75,8 @@ class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="functio
         named: Any = find_function(self.path, "rollout", root)
         if isinstance(named, type) and issubclass(named, StepGame):
             return self._game(named, root)
-        function: Any = partial(named, **self.options)
+        prepare = getattr(named, PREPARE, None)
+        function: Any = prepare(self.options) if prepare else partial(named, **self.options)
 
         async def play(task: Task, players: Players) -> None:
             with foreign(f"rollout function '{self.path}'"):

@@ -172,6 +172,47 @@ def test_refusals_are_no_claims():
     assert is_refusal("not mentioned")
     assert not is_refusal("0")
     assert not is_refusal("Unknown Pleasures")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Not mentioned in the passages.",
+        "not stated in the given documents",
+        "cannot be determined from the context",
+        "I cannot answer this question",
+        "Unable to determine",
+        "It is not specified.",
+        "not enough information",
+        "Insufficient information to answer the question",
+        "No information available",
+        "No information about the mayor",
+        "N/A",
+        "none",
+        "无法回答该问题",
+    ],
+)
+def test_a_refusal_may_have_a_short_tail(answer):
+    assert is_refusal(answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "No evidence of fracture",
+        "Not available in Europe",
+        "no data loss",
+        "insufficient funds",
+        "Not found guilty",
+        "not given to children",
+        "No answer from the embassy until 1951",
+        "none of the towers",
+        "unable to find work",
+        "Not enough chairs",
+    ],
+)
+def test_what_only_begins_like_a_refusal_is_a_claim(answer):
+    assert not is_refusal(answer)
     kept = kept_claims(
         [Claim("How many?", "3"), Claim("Who?", "Cannot answer"), Claim("Is it 7?", "7")]
     )

@@ -23,17 +23,20 @@ the questions without documents and counts the claims that the model states by h
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct, to_builtins
 
-from burnish.arguments import as_flag, as_number, as_whole, as_word
-from burnish.errors import RolloutError, UserError, did_you_mean
+from burnish.arguments import as_flag, as_number, as_text, as_whole, as_word, refused
+from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
 from burnish.lm.base import TooLong
 from burnish.records import Message, Task
 from burnish.rewards.judges.march.claims import (
+    MATCHERS,
+    MODES,
     FactReward,
     Matcher,
     Mode,
@@ -54,6 +57,7 @@ from burnish.rewards.judges.march.roles import (
     wording_of,
 )
 from burnish.rollouts.base import Players
+from burnish.rollouts.function import prepared_by
 from burnish.rollouts.session import Session
 from burnish.seeds import derive
 
@@ -130,12 +134,23 @@ class Rules:
 
     def __post_init__(self) -> None:
         as_whole("checkers", self.checkers, low=0, high=1000)
+        as_word("mode", self.mode, MODES)
+        if not callable(self.matcher):
+            as_word("matcher", self.matcher, MATCHERS)
+        as_number("right", self.right)
+        as_number("wrong", self.wrong)
+        as_whole("min_claims", self.min_claims, low=0)
         as_whole("most_claims", self.most_claims, low=1)
+        as_number("short_penalty", self.short_penalty, high=0)
         as_word("checker_reward", self.checker_reward, ("shared", "consensus"))
         as_word("train", self.trained, ("one", "all"))
         as_flag("use_checker", self.use_checker)
         as_flag("sighted", self.sighted)
         as_number("ablation", self.ablation, low=0, high=1)
+        if self.proposer is not None and not callable(self.proposer):
+            raise refused("proposer", self.proposer, "a function of an answer and its task")
+        as_text("documents", self.documents)
+        as_text("query", self.query)
         wording_of(self.claims)
 
     @property
@@ -156,15 +171,27 @@ def rules_of(options: Mapping[str, Any]) -> Rules:
                 f"rollout.options: march has no option '{name}'; expected {', '.join(known)}."
                 f"{did_you_mean(name, known)}"
             )
-    return Rules(**options)
+    try:
+        return Rules(**options)
+    except ArgumentError as error:
+        raise UserError(f"rollout.options of march: {error}.") from None
 
 
+def game_of(options: Mapping[str, Any]) -> Callable[..., Awaitable[None]]:
+    """The game with these options, which are checked here, before anything is sampled."""
+    return partial(_play, rules_of(options))
+
+
+@prepared_by(game_of)
 async def play(task: Task, players: Players, seed: int, **options: Any) -> None:
     """Play one game; what it gave stands in the `info` of each session that is trained.
 
     `options` are those of `Rules`.
     """
-    rules = rules_of(options)
+    await _play(rules_of(options), task, players, seed)
+
+
+async def _play(rules: Rules, task: Task, players: Players, seed: int) -> None:
     texts, asked = documents_of(task, rules.documents), query_of(task, rules.query)
     solver = players.session(task.messages, role=SOLVER)
     answer = split_thinking((await players.generate(solver)).text).answer

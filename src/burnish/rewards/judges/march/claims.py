@@ -46,11 +46,22 @@ _NUMBER = re.compile(
     rf"(?P<scale>[%‰万亿]|(?:{_WORDS})(?![^\W\d_]))?\s*(?P<unit>\D*)",
     re.IGNORECASE,
 )
+_UNTOLD = "mentioned|stated|provided|given|specified|available|answerable|answered|found|known"
+_TAIL = (
+    r"(?:,? (?:here|anywhere)|,? (?:(?:in|from|by|within|based on|with|to|of) )+(?:(?:the|these|those|this|"
+    r"any|any of the) )?(?:(?:given|provided|available) )?(?:passages?|documents?|texts?|context|sources?|"
+    r"information|articles?|questions?|answer|determine|tell|say)(?: (?:alone|provided|given|above|this|"
+    r"it|the question))?){0,2}"
+)
 _REFUSAL = re.compile(
-    r"(?:i |we )?(?:cannot|can ?not|can't|could not|unable to)\b.{0,40}\b(?:answer|determin|tell|say|find)"
-    r"|(?:cannot|can't) be (?:answered|determined|found)|not (?:mentioned|stated|provided|given|"
-    r"specified|available|answerable|found|enough)|no (?:answer|information|evidence|data)\b"
-    r"|insufficient|unanswerable|unknown\Z|n/?a\Z|none\Z|无法回答|无法确定|不知道|未提及",
+    r"(?:(?:(?:i|we|it|this|that|the (?:answer|question)) )?(?:(?:is|was|are|am) )?(?:"
+    r"(?:cannot|can not|can't|could not|couldn't|unable to|impossible to) (?:be )?(?:answer|determine|tell|say|"
+    r"find|know|found)(?:ed|d)?(?: (?:it|this|that|an answer|the answer|the question|this question))?"
+    rf"|not (?:{_UNTOLD}|enough(?: (?:information|data|evidence|context))?)"
+    rf"|no (?:answer|information|evidence|data)(?: (?:is |was )?(?:{_UNTOLD}))?"
+    r"|no information (?:\w+ )?(?:about|on|regarding) .{1,60}"
+    r"|insufficient(?: (?:information|data|evidence|context))?"
+    rf"|unanswerable|unknown|n/?a|none){_TAIL})|(?:无法回答|无法确定|不知道|未提及).{{0,12}}",
     re.IGNORECASE,
 )
 _REF_STRIPPED = str.maketrans("", "", "%kKwW,")
@@ -123,12 +134,14 @@ def answers_match(
 
 
 def is_refusal(answer: str) -> bool:
-    """Whether an answer says that there is none: "Cannot answer", "not mentioned", "unknown".
+    """Whether an answer says that there is none: "Cannot answer", "not mentioned in the passages".
 
-    >>> is_refusal("Cannot answer."), is_refusal("42")
+    It has to say nothing else: "no evidence of fracture" is a claim.
+
+    >>> is_refusal("Cannot answer."), is_refusal("No evidence of fracture")
     (True, False)
     """
-    return _REFUSAL.match(_bare(as_text("answer", answer)).rstrip(".!")) is not None
+    return _REFUSAL.fullmatch(_bare(as_text("answer", answer)).rstrip(".!")) is not None
 
 
 def states_its_answer(claim: Claim) -> bool:
