@@ -8,7 +8,7 @@ import pytest
 
 from burnish.config import Config, load
 from burnish.config.paths import rooted
-from burnish.training.validate import _searched, file_digests
+from burnish.training.validate import _by_name, _searched, file_digests
 
 RECIPE = """
 [model]
@@ -58,3 +58,49 @@ def test_a_change_of_the_source_is_seen(config: Config, tmp_path: Path) -> None:
     (tmp_path / "manuals" / "lamp.txt").write_text("six batteries")
     after = file_digests(placed)
     assert [name for name in after if after[name] != before[name]] == ["files.manuals"]
+
+
+GAME = """
+[model]
+path = "tiny"
+
+[task]
+kind = "arithmetic"
+
+[rollout]
+kind = "function"
+path = "burnish.agents.ssp.game:SearchSelfPlay"
+
+[rollout.options]
+corpus = "mine.py:corpus"
+reader = "code"
+reader_path = "mine.py:read"
+corpus_options = { source = "manuals" }
+
+[[rewards]]
+kind = "env"
+name = "game"
+"""
+
+
+def test_the_corpus_of_a_game_belongs_to_its_run(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def corpus(source): ...")
+    (tmp_path / "my.toml").write_text(GAME)
+    placed = rooted(load(Config, tmp_path / "my.toml").value, tmp_path)
+    assert placed.rollout.options["corpus"] == f"{tmp_path}/mine.py:corpus"
+    assert placed.rollout.options["reader_path"] == f"{tmp_path}/mine.py:read"
+    assert list(_searched(placed)) == [str(tmp_path / "manuals")]
+    assert rooted(placed, Path("/elsewhere")) == placed
+    before = file_digests(placed)
+    (tmp_path / "mine.py").write_text("def corpus(source): return 1")
+    (tmp_path / "manuals" / "lamp.txt").write_text("six batteries")
+    after = file_digests(placed)
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"files.mine.py", "files.manuals"}
+
+
+def test_files_of_one_name_are_told_apart() -> None:
+    paths = [Path("/r/a/policy.md"), Path("/r/b/policy.md"), Path("/r/b/other.md")]
+    assert _by_name(paths) == dict(
+        zip(("a/policy.md", "b/policy.md", "other.md"), paths, strict=True)
+    )

@@ -225,16 +225,19 @@ def _short(name: str) -> str:
 
 
 class MeasuringLM:
-    """Says nothing and notes what it was asked: how many questions an item takes, and how long."""
+    """Notes what it was asked: how many questions an item takes, and how long.
+
+    It says nothing, or the `usual_reply` of a judge that asks on only after one.
+    """
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self.reply = name, ""
         self.characters: list[int] = []
 
     async def sample(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
         texts = [part.text for part in prompt if isinstance(part, Message)]
         self.characters.append(sum(map(len, texts)))
-        return [Completion("", model=self.name) for _ in range(sampling.n)]
+        return [Completion(self.reply, model=self.name) for _ in range(sampling.n)]
 
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
@@ -257,6 +260,7 @@ async def forecast(
     settings = judge.settings
     lm = MeasuringLM(judge.model.name)
     scorer = judge.build(JudgeModel(lm, sampling=judge.model.sampling, repairs=0))
+    lm.reply = getattr(scorer, "usual_reply", "")
     chosen = items[:: max(1, len(items) // MEASURED)][:MEASURED]
     for item in chosen:
         await rewards_of(scorer, item, oracle=oracle)

@@ -34,6 +34,10 @@ SLOTS = (
 SUPPORT = SupportConfig.__struct_config__.tag
 SEARCHES = {*SHIPPED_TOOLS, *SHIPPED_ENVS}
 """Names in the place of a path whose options name files."""
+GAMES = ("burnish.agents.ssp.game:SearchSelfPlay",)
+"""Games whose options name files."""
+GAME_FUNCTIONS = ("corpus", "reader_path")
+"""Options of theirs that name functions."""
 WRITTEN = ("cache", "record")
 """Files that a judge writes."""
 
@@ -92,7 +96,20 @@ def _walk(value: Any, root: Path) -> Any:
     found = {key: _place(key, item, root) for key, item in value.items()}
     if value.get("path") in SEARCHES:
         return found | {"path": value["path"], "options": _searched(value.get("options", {}), root)}
+    if value.get("path") in GAMES:
+        return found | {"options": _game(value.get("options", {}), root)}
     return _searched(found, root) if value.get("kind") == SUPPORT else found
+
+
+def _game(options: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """What a game searches, and who reads it, from `root`."""
+    named = {key: _named_function(options[key], root) for key in GAME_FUNCTIONS if key in options}
+    corpus = options.get("corpus_options")
+    source = corpus.get("source") if isinstance(corpus, dict) else None
+    # A corpus of your own may call something else its source.
+    if isinstance(source, str) and (root / source).exists():
+        named["corpus_options"] = _searched(corpus, root)
+    return {**options, **named}
 
 
 def _searched(table: Mapping[str, Any], root: Path) -> dict[str, Any]:

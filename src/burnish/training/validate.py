@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from burnish.config import Config, Resolved
+from burnish.config.paths import GAME_FUNCTIONS, GAMES
 from burnish.config.resolve import flatten, to_plain
 from burnish.config.schema import DistilTrain, PolicyTrain, free_keys
 from burnish.errors import RunChanged, UserError, did_you_mean
@@ -48,7 +49,7 @@ from burnish.rewards.models.trained_model import (
 )
 from burnish.rewards.scorer import bind_check
 from burnish.rewards.versus import VersusReference
-from burnish.rollouts import AgentRollout, EnvRollout, SingleTurn
+from burnish.rollouts import AgentRollout, EnvRollout, FunctionRollout, SingleTurn
 from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS
 from burnish.store import RunStore, manifest
 from burnish.store.calibration import CALIBRATION
@@ -308,9 +309,11 @@ def file_digests(config: Config) -> dict[str, str]:
     found = code_digests(config)
     for path in sorted(find_folder(config.model.path).glob("*.safetensors")):
         found[f"{FILES}{path.name}"] = _edges(path)
-    for train in (*(stage.train for stage in config.stages), config.train):
-        for policy in map(Path, train.policies if isinstance(train, DistilTrain) else ()):
-            found[f"{FILES}policies/{policy.name}"] = _whole(policy)
+    trains = (*(stage.train for stage in config.stages), config.train)
+    policies = [one for t in trains if isinstance(t, DistilTrain) for one in t.policies]
+    for name, policy in _by_name(map(Path, policies)).items():
+        found[f"{FILES}policies/{name}"] = _whole(policy)
+    for train in trains:
         if isinstance(train, DistilTrain) and not train.is_self:
             for path in sorted(find_folder(train.teacher).glob("*.safetensors")):
                 found[f"{FILES}teacher/{path.name}"] = _edges(path)
@@ -321,8 +324,20 @@ def file_digests(config: Config) -> dict[str, str]:
     for name, reward in _trained_models("", config.rewards):
         for path in sorted(find_reward_model(reward).glob("*.safetensors")):
             found[f"{FILES}{name}/{path.name}"] = _edges(path)
-    for source in _searched(config):
-        found[f"{FILES}{Path(source).name}"] = source_digest(Source(source))
+    for name, path in _by_name(map(Path, _searched(config))).items():
+        found[f"{FILES}{name}"] = source_digest(Source(str(path)))
+    return found
+
+
+def _by_name(paths: Iterable[Path]) -> dict[str, Path]:
+    """Each path by its name, with as many folders before it as tell it from the others."""
+    every = list(dict.fromkeys(paths))
+    found = {}
+    for path in every:
+        count = 1
+        while any(one != path and one.parts[-count:] == path.parts[-count:] for one in every):
+            count += 1
+        found["/".join(path.parts[-count:])] = path
     return found
 
 
@@ -332,6 +347,10 @@ def _searched(config: Config) -> Iterator[str]:
         options = [config.rollout.options] if config.rollout.path in SHIPPED_ENVS else []
         options += [tool.options for tool in config.rollout.tools if tool.path in SHIPPED_TOOLS]
         yield from (str(one["source"]) for one in options if one.get("source"))
+    if isinstance(config.rollout, FunctionRollout) and config.rollout.path in GAMES:
+        corpus = config.rollout.options.get("corpus_options", {})
+        source = str(corpus.get("source", ""))
+        yield from [source] if source and Path(source).exists() else []
     yield from (one.source for one in config.rewards if isinstance(one, SupportConfig))
 
 
@@ -351,7 +370,7 @@ def _trained_models(name: str, piece: Any) -> Iterator[tuple[str, TrainedModelCo
 
 def code_digests(config: Config) -> dict[str, str]:
     """`files.NAME` -> digest, for every function file of a rooted config; empty for one not there."""
-    code = {path.name: path for path in _code(config)}
+    code = _by_name(_code(config))
     return {
         f"{FILES}{name}": _whole(path) if path.is_file() else ""
         for name, path in sorted(code.items())
@@ -360,7 +379,7 @@ def code_digests(config: Config) -> dict[str, str]:
 
 def _code(config: Config) -> Iterator[Path]:
     for key, value in flatten(to_plain(config)).items():
-        is_named = key.rpartition(".")[2] in ("path", "attribute")
+        is_named = key.rpartition(".")[2] in ("path", "attribute", *GAME_FUNCTIONS)
         if is_named and isinstance(value, str) and ".py:" in value:
             yield Path(value.partition(":")[0])
     if isinstance(config.rollout, AgentRollout):

@@ -123,6 +123,8 @@ class MarchJudge:
     """A point scorer: the claims of an answer, asked again from the documents alone."""
 
     scope = Scope.POINT
+    usual_reply = "1. - Question: how many? [Answer: 0]"
+    """One claim: a forecast hears it, so that it counts the Checkers too."""
 
     def __init__(self, judge: JudgeModel, options: MarchOptions | None = None, **more: Any) -> None:
         """`more` are options by name."""
