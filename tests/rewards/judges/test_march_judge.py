@@ -150,3 +150,16 @@ def test_it_is_a_judge_by_name_and_a_reward_by_kind():
 def test_the_fingerprint_changes_with_the_settings():
     model = JudgeModel(ScriptedLM(Script()), sampling=WARM)
     assert MarchJudge(model).fingerprint != MarchJudge(model, value="ztr").fingerprint
+
+
+def test_a_forecast_counts_the_checkers():
+    from types import SimpleNamespace
+
+    from burnish.bench.items import Item
+    from burnish.bench.open_judge import JudgeSettings, forecast
+
+    own = JudgeModel(ScriptedLM(Script()), sampling=WARM)
+    judge = SimpleNamespace(settings=JudgeSettings(), model=own, build=MarchJudge)
+    fields = {"documents": ["14 bridges."]}
+    items = [Item(f"i{n}", TASK.messages, (ANSWER,), shown=fields) for n in range(5)]
+    assert anyio.run(forecast, judge, items).calls == 5 * (1 + 3)
