@@ -22,14 +22,19 @@ from burnish.agents.prompt import (
     verdict_line,
     with_system_prompt,
 )
+from burnish.agents.prompt.optimise import Entry, _Search
 from burnish.agents.prompt.proposers import Case, JoinedProposers, worth_trying
-from burnish.api.prompt import slices_of
+from burnish.api.prompt import shrunk_slices, slices_of
 from burnish.bench.statistics import sign_flip
+from burnish.cli.app import COMMANDS
+from burnish.cli.prompt import optimise as command
 from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.lm.base import Sampling
+from burnish.lm.lines import LineFile
 from burnish.lm.scripted import ScriptedLM
 from burnish.records import Message, Task
 from burnish.rewards import from_function
+from burnish.rollouts import AgentRollout, EnvRollout, FunctionRollout
 from burnish.seeds import derive
 
 
@@ -167,10 +172,13 @@ def test_the_same_answers_are_no_difference():
 
 def test_marks_are_compared_in_pairs():
     found = compare_marks([0, 1, None, 0], [1, 1, 1, None])
-    assert (found.difference.size, found.dropped, found.lost) == (2, 2, 0)
+    assert (found.difference.size, found.dropped, found.lost) == (2, 2, 1)
     assert found.p == sign_flip([1.0, 0.0]) == 1.0
     assert compare_marks([None], [1]) is None
     assert not compare_marks([0] * 8, [1] * 7 + [None]).is_better(1.0)
+    # Two answers lost are not made good by two others that can be scored now.
+    swapped = compare_marks([0] * 8 + [1, 1, None, None], [1] * 8 + [None, None, 1, 1])
+    assert (swapped.p < 0.05, swapped.lost, swapped.is_better(0.05)) == (True, 2, False)
     with pytest.raises(ArgumentError, match="finite number"):
         compare_marks([0.0], [float("nan")])
     with pytest.raises(ArgumentError, match="after"):
@@ -214,6 +222,102 @@ def test_a_killed_search_goes_on_where_it_stopped(tmp_path, most):
     third = ScriptedLM(follower)
     assert search(third, Once(*ideas), journal=journal) == whole
     assert third.calls == []
+
+
+GAME = """
+async def play(task, players, seed):
+    await players.generate(players.session(task.messages))
+
+class Asks:
+    tools = ()
+    async def reset(self, task, seed):
+        return Observation(task.messages)
+    async def step(self, message):
+        return Observation(done=True)
+
+def agent(task, *, base_url, api_key):
+    return "no idea"
+"""
+
+
+@pytest.mark.parametrize("kind", ["function", "env", "agent", "program"])
+def test_a_search_with_rollouts_of_ones_own_resumes_until_the_code_changes(tmp_path, kind):
+    settings = {
+        "function": FunctionRollout(path="game.py:play"),
+        "env": EnvRollout(path="game.py:Asks"),
+        "agent": AgentRollout(path="game.py:agent"),
+        "program": AgentRollout(command=("python", "game.py")),
+    }[kind]
+    file = tmp_path / "game.py"
+
+    def base(text):
+        file.write_text(f"from burnish.rollouts import Observation\n{text}")
+        rollout = settings.build_evaluation(tmp_path)
+        journal = LineFile(tmp_path / "journal.jsonl", Entry)
+        lm, scorer = ScriptedLM(follower), from_function(correct)
+        return _Search(lm, scorer, PromptSettings(), rollout, "", journal).base
+
+    first = base(GAME)
+    assert base(GAME) == first
+    # Every one of them reads another task, opens elsewhere or answers something else.
+    edited = GAME.replace("task.messages", "task.messages[-1:]").replace("no idea", "none")
+    assert base(edited) != first
+
+
+def test_a_search_with_a_function_resumes_without_an_answer(tmp_path):
+    (tmp_path / "game.py").write_text(GAME.replace("Observation", "dict"))
+    play = FunctionRollout(path="game.py:play")
+    journal = tmp_path / "journal.jsonl"
+    more = {"cut": slices(2, 8, 8), "journal": journal, "settings": {"rounds": 1}}
+    whole = search(ScriptedLM(follower), Ideas(["x"]), rollout=play.build(tmp_path), **more)
+    again = ScriptedLM(follower)
+    more["settings"] = {"rounds": 1}
+    assert search(again, Ideas(["x"]), rollout=play.build(tmp_path), **more) == whole
+    assert again.calls == []
+
+
+def test_what_failed_outside_is_asked_again_by_the_next_start(tmp_path):
+    """A server that was gone for one answer, and a proposer's 503."""
+
+    class Flaky(ScriptedLM):
+        async def sample(self, prompt, sampling):
+            if "What is 103?" in prompt[-1].text:
+                raise ModelError("the server is gone")
+            return await super().sample(prompt, sampling)
+
+    class Broken(Ideas):
+        async def propose(self, seen, count, seed):
+            raise ModelError("503")
+
+    def go(lm, proposer):
+        settings = {"rounds": 1, "candidates": 1}
+        return search(lm, proposer, settings=settings, journal=tmp_path / "journal.jsonl")
+
+    first = go(Flaky(follower), Broken())
+    assert first.problems == ("round 1: ideas: 503",)
+    ideas, lm = Ideas(["Be right."]), ScriptedLM(follower)
+    second = go(lm, ideas)
+    assert (len(ideas.seen), second.problems, second.is_confirmed) == (1, (), True)
+    texts = [call.prompt[-1].text for call in lm.calls]
+    assert "What is 103?" in texts
+    assert "What is 139?" in texts[-200:]
+    assert "What is 3?" not in texts  # the shown slice failed nowhere
+    assert second == search(
+        ScriptedLM(follower), Ideas(["Be right."]), settings={"rounds": 1, "candidates": 1}
+    )
+
+
+def test_proposals_belong_to_the_shown_tasks(tmp_path):
+    def go(shown, ideas):
+        cut = Slices(shown, tasks(8, 100), tasks(8, 1000))
+        settings = {"rounds": 1}
+        journal = tmp_path / "journal.jsonl"
+        search(ScriptedLM(follower), ideas, cut=cut, settings=settings, journal=journal)
+        return len(ideas.seen)
+
+    assert go(tasks(4), Ideas(["x"])) == 1
+    assert go(tasks(4), Ideas(["x"])) == 0
+    assert go(tasks(4, 50), Ideas(["x"])) == 1
 
 
 # --- proposers
@@ -263,6 +367,21 @@ def test_a_proposer_that_fails_is_named_and_the_search_goes_on():
     assert "the server is gone" in prompt_report(result)
 
 
+def test_one_proposer_that_fails_leaves_the_others():
+    class Broken(Ideas):
+        async def propose(self, seen, count, seed):
+            raise ModelError("503")
+
+    joined = JoinedProposers(Broken(), Ideas(["Be right."], ["x"]))
+    result = search(ScriptedLM(follower), joined)
+    assert result.prompt == "Be right."
+    assert result.problems == ("round 1: ideas: 503", "round 2: ideas: 503")
+    found = anyio.run(JoinedProposers(Broken(), Ideas(["a"])).propose, Situation("", [], []), 2, 1)
+    assert [one.prompt for one in found] == ["a"]
+    with pytest.raises(ModelError, match="503"):
+        anyio.run(JoinedProposers(Broken()).propose, Situation("", [], []), 2, 1)
+
+
 # --- slices and prompts
 
 
@@ -305,10 +424,44 @@ def test_one_call_writes_the_prompt_the_report_and_the_journal(tmp_path):
 def test_few_rows_keep_their_shares():
     from burnish.tasks.base import FiniteTasks
 
-    few = FiniteTasks("few", frozenset(), "", 0, tuple(tasks(9)), ())
-    assert [len(part) for part in slices_of(few, 10, 40, 40)] == [1, 4, 4]
-    held = FiniteTasks("held", frozenset(), "", 0, tuple(tasks(9)), tuple(tasks(3, 50)))
-    assert [len(part) for part in slices_of(held, 3, 4, 40)] == [3, 4, 3]
+    few = FiniteTasks("few", frozenset(), "", 0, tuple(tasks(18)), ())
+    assert [len(part) for part in slices_of(few, 10, 40, 40)] == [2, 8, 8]
+    held = FiniteTasks("held", frozenset(), "", 0, tuple(tasks(9)), tuple(tasks(5, 50)))
+    cut = slices_of(held, 3, 4, 40)
+    assert [len(part) for part in cut] == [3, 4, 5]
+    assert shrunk_slices(cut, (3, 4, 40)) == "fewer tasks than asked for: confirm 5 of 40"
+    assert shrunk_slices(cut, (3, 4, 5)) == ""
+    one = FiniteTasks("one", frozenset(), "", 0, tuple(tasks(9)), tuple(tasks(1, 50)))
+    with pytest.raises(UserError, match="leaves 1 task to confirm a prompt on; expected at least"):
+        slices_of(one, 3, 4, 40)
+    assert len(slices_of(one, 3, 4, 1).confirm) == 1  # as asked
+
+
+def test_a_slice_that_shrank_is_said(tmp_path):
+    rows = [{"prompt": f"What is {i}?", "answer": str(i)} for i in range(30)]
+    told = []
+    found = burnish.optimise_prompt(
+        ScriptedLM(follower), rows, rewards="match", proposer=Ideas(["x"]), rounds=1, shown=10,
+        trial=40, confirm=40, tell=told.append,
+    )  # fmt: skip
+    assert told[0] == found.problems[0]
+    assert told[0].startswith("fewer tasks than asked for: shown 3 of 10, trial 13 of 40, confirm")
+
+
+def test_the_present_prompt_is_never_overwritten(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompt.txt").write_text("Be brief.")
+    with pytest.raises(UserError, match="would overwrite it; choose another file"):
+        command(["tiny"], prompt=tmp_path / "prompt.txt")
+    assert (tmp_path / "prompt.txt").read_text() == "Be brief."
+
+
+@pytest.mark.parametrize(
+    "words", [("prompt", "optimize", "optimise"), ("skill", "distil", "distill")]
+)
+def test_the_other_spelling_is_the_same_command(words):
+    group = next(one for one in COMMANDS if one.name == words[0])
+    assert group.commands[words[1]].place == group.commands[words[2]].place
 
 
 def test_settings_are_checked():

@@ -128,6 +128,11 @@ def raises(task, *, base_url, api_key):
     raise LookupError(f"nothing at {base_url} with {api_key}")
 
 
+def raises_late(task, *, base_url, api_key):
+    said(post(base_url, api_key, messages=[{"role": "user", "content": task.prompt}]))
+    raise LookupError(f"nothing with {api_key}")
+
+
 def silent(task, *, base_url, api_key):
     return "I know it myself"
 

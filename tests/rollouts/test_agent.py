@@ -287,6 +287,22 @@ def test_programs_that_fail_are_named(name, status, reason):
     assert reason in played.reason
 
 
+@pytest.mark.parametrize("agent", [command("crash"), settings("raises_late")])
+def test_a_crash_may_be_scored_as_an_empty_answer(agent):
+    config = msgspec.structs.replace(agent, crash="zero")
+    (played,) = play(config, Speaker(["it is 7"]), checked=False)
+    assert (played.status, played.text) == (Status.OK, ""), played.reason
+    assert "(key)" in played.info["crash"]
+    assert played.info["messages"][-1]["content"] == "it is 7"
+    assert any(span.trainable for span in played.spans)
+    (dropped,) = play(agent, Speaker(["it is 7"]), checked=False)
+    assert dropped.status is Status.INFRA_ERROR
+    # Without a reply of the model there is nothing to pay.
+    quiet = command("nothing", crash="zero")
+    (played,) = play(quiet, Speaker(["x"]), checked=False)
+    assert played.status is Status.INFRA_ERROR
+
+
 @pytest.mark.parametrize("agent", [command("limit"), settings("endless")])
 def test_a_limit_cuts_an_episode_and_keeps_it(agent):
     config = msgspec.structs.replace(agent, limits=Limits(turns=3))

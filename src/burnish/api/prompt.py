@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from burnish.agents.prompt import (
     JoinedProposers,
@@ -28,9 +30,12 @@ from burnish.rewards.scorer import bind_check
 from burnish.store.durable import write_file
 from burnish.tasks.base import TaskSet, content_key
 from burnish.tasks.config import build as build_tasks
+from burnish.texts import counted
 
 EXAMPLES = "examples"
 """The proposer that needs no model."""
+FEWEST_CONFIRM = 5
+"""Tasks to which the confirm slice may shrink; fewer could confirm nothing."""
 MOST_LOOKED_AT = 100
 """Times as many training tasks as needed are looked at for different questions."""
 
@@ -88,6 +93,9 @@ def optimise_prompt(
         rounds=rounds, candidates=candidates, alpha=alpha, seed=seed, sampling=sampling
     )
     slices = slices_of(tasks, *sizes, has_held_out=not is_whole)
+    shrunk = shrunk_slices(slices, sizes)
+    if shrunk and tell is not None:
+        tell(shrunk)
 
     async def work() -> PromptResult:
         async with opened(model) as lm:
@@ -105,6 +113,8 @@ def optimise_prompt(
             )
 
     result = wait_for(work)
+    if shrunk:
+        result = msgspec.structs.replace(result, problems=(shrunk, *result.problems))
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, f"{result.prompt}\n".encode())
@@ -161,4 +171,19 @@ def slices_of(
             f"task '{tasks.name}' has {len(found)} different training tasks and {len(held)} held-out "
             "ones; expected at least one for each of the three slices."
         )
+    if len(slices.confirm) < min(confirm, FEWEST_CONFIRM):
+        raise UserError(
+            f"task '{tasks.name}' leaves {counted(len(slices.confirm), 'task')} to confirm a prompt "
+            f"on; expected at least {FEWEST_CONFIRM}. Give more rows, or a larger held-out share."
+        )
     return slices
+
+
+def shrunk_slices(slices: Slices, sizes: Sequence[int]) -> str:
+    """Which slices have fewer tasks than were asked for, in one line; empty where none."""
+    found = [
+        f"{name} {len(own)} of {asked}"
+        for (name, own), asked in zip(slices._asdict().items(), sizes, strict=True)
+        if len(own) < asked
+    ]
+    return f"fewer tasks than asked for: {', '.join(found)}" if found else ""

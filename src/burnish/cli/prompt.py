@@ -88,6 +88,11 @@ def optimise(
     from burnish.api.config import Config
     from burnish.api.prompt import optimise_prompt
 
+    if prompt is not None and prompt.resolve() == out.resolve():
+        raise UserError(
+            f"--prompt {prompt}: the prompt that is found would overwrite it; choose another file "
+            "for that, such as --out better.txt."
+        )
     name, *settings = words
     is_rows = bool(reward)
     if is_rows and settings:

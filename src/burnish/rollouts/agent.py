@@ -27,7 +27,7 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import anyio
 import msgspec
@@ -42,6 +42,7 @@ from burnish.rollouts.episode import Episode, Rules
 from burnish.rollouts.program import Ran, environment, run_program
 from burnish.rollouts.session import LimitReached
 from burnish.rollouts.tool import in_thread
+from burnish.seeds import digest
 from burnish.source import describe, find_function
 from burnish.texts import safe
 
@@ -65,6 +66,10 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
     its own. Choose json only where no line of the model's can be the last one."""
     conversations: Literal["all", "last"] = "all"
     """Which conversations of an episode are trained. Evaluation takes the last one."""
+    crash: Literal["drop", "zero"] = "drop"
+    """What an episode is worth whose program failed after the model was asked. drop: it has no reward
+    and leaves its group. zero: it is scored with an empty answer, so that a policy which crashes its
+    program is paid for that."""
     batching: Literal["arrival", "rounds"] = "arrival"
     """arrival: requests are sampled as they come, those that wait in one batch, so that a program
     that is busy holds up nobody. rounds: all at once, when every episode waits or has ended; a run
@@ -102,18 +107,20 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
         rules = Rules(self.max_prompt_tokens, self.program_sampling, in_rounds, self.tool_form)
         most = self.programs or max(16, 4 * (os.cpu_count() or 1))
         at_once = None if in_rounds else anyio.Semaphore(most)
-        play = partial(_play, run=run, rules=rules, kept=kept)
+        play = partial(_play, run=run, rules=rules, kept=kept, crash=self.crash)
         return partial(play_all, play=play, settings=self, at_once=at_once)
 
     def _command(self, root: Path) -> Run:
         first = self.command[0]
         if first not in ("python", "python3") and shutil.which(first) is None:
             raise UserError(f"rollout.command: no program '{first:.80}' is found; expected one")
-        here = [str(root / word) if (root / word).is_file() else word for word in self.command]
+        here = Command(
+            tuple(str(root / word) if (root / word).is_file() else word for word in self.command)
+        )
 
         async def run(task: Task, players: Players, address: Address) -> Outcome:
             env = environment(address, players.lm.name, players.sampling.seed)
-            ran = await run_program(here, task, env, most=self.output_kb << 10)
+            ran = await run_program(here.words, task, env, most=self.output_kb << 10)
             return _program_outcome(ran, self.result)
 
         return run
@@ -130,6 +137,17 @@ class AgentRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="agent"):
         return run
 
 
+class Command(NamedTuple):
+    """The words of a command; its digest counts what their files hold."""
+
+    words: tuple[str, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        files = [Path(word) for word in self.words[1:]]
+        return digest(*self.words, *(file.read_bytes() for file in files if file.is_file()))
+
+
 class Outcome(msgspec.Struct):
     """What a program says at its end."""
 
@@ -142,7 +160,9 @@ class Outcome(msgspec.Struct):
 Run = Callable[[Task, Players, Address], Any]
 
 
-async def _play(task: Task, players: Players, *, run: Run, rules: Rules, kept: str) -> None:
+async def _play(
+    task: Task, players: Players, *, run: Run, rules: Rules, kept: str, crash: str
+) -> None:
     """One episode: the program runs, the endpoint answers, the sessions stay behind."""
     episode = Episode(task, players, rules)
     outcome: Outcome | None = None
@@ -160,20 +180,20 @@ async def _play(task: Task, players: Players, *, run: Run, rules: Rules, kept: s
                 except (RolloutError, UserError) as error:
                     outcome = Outcome(problem=str(error))
                 group.cancel_scope.cancel()
-    _settle(episode, players, outcome, kept, address.key)
+    ended = outcome or Outcome(
+        problem=f"the program was ended after {episode.refused} refused requests"
+    )
+    if ended.problem and crash == "zero":
+        ended.answer = ""
+    _settle(episode, players, ended, kept, address.key)
 
 
-def _settle(
-    episode: Episode, players: Players, outcome: Outcome | None, kept: str, key: str
-) -> None:
+def _settle(episode: Episode, players: Players, ended: Outcome, kept: str, key: str) -> None:
     """What the episode leaves: its sessions with the answer, or the reason why it failed."""
     if episode.error is not None:
         raise episode.error
     sessions = episode.sessions()
     trained = [s for s in sessions if any(span.trainable for span in s.spans)]
-    ended = outcome or Outcome(
-        problem=f"the program was ended after {episode.refused} refused requests"
-    )
     problem = ended.problem.replace(key, "(key)")
     told = f"; its last request was refused: {episode.refusal}" if episode.refusal else ""
     players.sessions[:] = (trained or sessions)[-1:] if kept == "last" else trained or sessions
@@ -196,8 +216,10 @@ def _settle(
         raise LimitReached(episode.limit)
     if problem and episode.is_overlong:
         raise LimitReached("context")
-    if problem:
+    if problem and ended.answer is None:
         raise RolloutError(problem + told)
+    for session in players.sessions if problem else ():
+        session.info["crash"] = problem + told
 
 
 def _program_outcome(ran: Ran, result: str) -> Outcome:

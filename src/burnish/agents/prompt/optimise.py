@@ -10,13 +10,13 @@ meets the first prompt once more on the *confirm* slice, which nothing has touch
 that confirmation the first prompt stays.
 
 Every finished part stands in a journal, so that a search that was killed goes on where it stopped
-and comes to the same end.
+and comes to the same end. What failed outside is not in it: the next start asks again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -41,16 +41,18 @@ from burnish.agents.prompt.proposers import (
     worth_trying,
 )
 from burnish.arguments import as_number, as_whole, refused
-from burnish.bench.evaluate import evaluate_slots, summarise
+from burnish.bench.evaluate import Evaluated, evaluate_slots, summarise
+from burnish.digest import code_digest
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling, model_key
 from burnish.lm.lines import LineFile
 from burnish.lm.meter import metered
-from burnish.records import Task
+from burnish.records import Reward, Status, Task
 from burnish.rewards.fingerprint import fingerprint
 from burnish.rewards.scorer import Scorer
 from burnish.rollouts import Rollout, single_turn
 from burnish.seeds import derive, digest
+from burnish.texts import counted
 
 PART = 32
 """Tasks that are answered between two entries of the journal."""
@@ -195,8 +197,9 @@ class _Search:
         self.spending = Spending()
         self.problems: list[str] = []
         sampling = msgspec.json.encode(settings.sampling)
-        # A part of a reward's name, a rollout's settings: what else could change a mark.
-        about = (fingerprint(scorer), part, repr(getattr(rollout, "keywords", "")))
+        # A part of a reward's name, a rollout's settings and code: what else could change a mark.
+        played = "" if file is None else code_digest(rollout)
+        about = (fingerprint(scorer), part, played)
         self.base = digest(*model_key(lm), sampling, *about)
 
     async def run(
@@ -264,7 +267,7 @@ class _Search:
         if is_better:
             verdict = "accepted"
         elif paired.lost > 0:
-            verdict = f"{paired.lost} more answers could not be scored"
+            verdict = f"{counted(paired.lost, 'answer')} could no longer be scored"
         elif paired.difference.value <= 0:
             verdict = "not better"
         else:
@@ -290,13 +293,15 @@ class _Search:
             key=lambda c: -math.inf if c.score is None else c.score,
         )
         count, seed = self.settings.candidates, derive(self.settings.seed, "propose", number)
-        key = digest(self.base, "propose", proposer.name, present, str(count), str(seed))
+        seen = Situation(present, failures, solved)
+        shows = msgspec.json.encode(seen)
+        key = digest(self.base, "propose", proposer.name, shows, str(count), str(seed))
         entry = self.known.get(key)
         if entry is None:
             with metered() as meter:
-                seen = Situation(present, failures, solved)
                 found, problem = await proposed(proposer, seen, count, seed)
-            entry = self._keep(Entry(key, candidates=found, usd=meter.usd, problem=problem))
+            entry = Entry(key, candidates=found, usd=meter.usd, problem=problem)
+            self._keep(entry, again=bool(problem))
         self.spending.add(entry)
         if entry.problem:
             self.problems.append(f"round {number}: {entry.problem}")
@@ -335,13 +340,28 @@ class _Search:
         marks = summarise(items, self.part).marks
         tokens = sum(item.trajectory.as_response().tokens for group in groups for item in group)
         cases = [case_of(item, mark) for item, mark in zip(items, marks, strict=True)]
-        return self._keep(Entry(key, marks, cases, tokens=tokens, usd=meter.usd))
-
-    def _keep(self, entry: Entry) -> Entry:
-        self.known[entry.key] = entry
-        if self.file is not None:
-            self.file.append(entry)
+        entry = Entry(key, marks, cases, tokens=tokens, usd=meter.usd)
+        self._keep(entry, again=any(map(_failed_outside, items, marks)))
         return entry
+
+    def _keep(self, entry: Entry, *, again: bool) -> None:
+        """Known from now on; in the journal too, unless the next start is to ask `again`."""
+        self.known[entry.key] = entry
+        if self.file is not None and not again:
+            self.file.append(entry)
+
+
+def _failed_outside(item: Evaluated, mark: float | None) -> bool:
+    """Whether a server, a process or a deadline is the reason that there is no mark."""
+    return mark is None and any(
+        one.status in (Status.INFRA_ERROR, Status.TIMEOUT) for one in _with_parts(item.reward)
+    )
+
+
+def _with_parts(reward: Reward) -> Iterator[Reward]:
+    yield reward
+    for part in reward.parts:
+        yield from _with_parts(part)
 
 
 def _gain(one: Tried) -> float:

@@ -31,8 +31,8 @@ class Paired(Struct, frozen=True):
     """Answers that had a value before and have none after."""
 
     def is_better(self, level: float) -> bool:
-        """Whether the second is better at a level, and could be scored as often as the first."""
-        return self.difference.value > 0 and self.p <= level and self.lost <= 0
+        """Whether the second is better at a level, and could be scored wherever the first was."""
+        return self.difference.value > 0 and self.p <= level and self.lost == 0
 
 
 def compare_marks(before: Sequence[float | None], after: Sequence[float | None]) -> Paired | None:
@@ -50,7 +50,7 @@ def compare_marks(before: Sequence[float | None], after: Sequence[float | None])
     if not pairs:
         return None
     old, new = [a for a, _ in pairs], [b for _, b in pairs]
-    lost = sum(mark is None for mark in second) - sum(mark is None for mark in first)
+    lost = sum(a is not None and b is None for a, b in zip(first, second, strict=True))
     return Paired(
         math.fsum(old) / len(old),
         math.fsum(new) / len(new),
