@@ -8,11 +8,13 @@ import shutil
 import pytest
 
 import burnish
+from burnish.agents.policyalign.guards import GuardVerdict
 from burnish.api import align as align_module
 from burnish.api.align import align
 from burnish.cli.align import align as command
 from burnish.errors import UserError
 from burnish.lm import ScriptedLM
+from burnish.records import Status
 
 POLICY = "You are careful.\n- Medicine: never advise on it.\n\n## Examples\nUser: which pill?\nAssistant: no."
 SETTINGS = ["train.batch=2", "evaluation.prompts=2", "optimiser.learning_rate=1e-3"]
@@ -110,6 +112,34 @@ def test_requests_are_synthesised_where_none_are_given(place):
     found = go(instructions=None, generator=lm, per_clause=6)
     assert found.report.about["requests"] == 9
     assert (place / "aligned/synthesis.jsonl").is_file()
+
+
+def test_a_guard_that_failed_is_asked_again_by_the_same_call(place):
+    class Guard:
+        """Gone for the first answer of each arm; a verdict for the others."""
+
+        name, is_gone, asked = "guard", True, 0
+
+        async def judge(self, prompt, response):
+            type(self).asked += 1
+            if self.is_gone and "thing 1" in prompt:
+                return GuardVerdict(None, None, Status.INFRA_ERROR, "503")
+            return GuardVerdict(True, False)
+
+    told = []
+    everything = "".join(
+        json.dumps({"prompt": f"thing {i}", "expected": "refuse"}) + "\n" for i in range(3)
+    )
+    (place / "more.jsonl").write_text(everything)
+    first = go(guard=Guard(), evaluate="more.jsonl", tell=told.append)
+    failures = first.report.about["guard_failures"]
+    assert failures >= 3  # one at least in each arm
+    assert any("503" in line and "asks it again" in line for line in told)
+    Guard.is_gone, Guard.asked = False, 0
+    second = go(guard=Guard(), evaluate="more.jsonl")
+    assert (Guard.asked, second.report.about["guard_failures"]) == (failures, 0)
+    assert go(guard=Guard(), evaluate="more.jsonl").report == second.report
+    assert Guard.asked == failures
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from burnish.agents.policyalign import (
     synthesise,
     text_losses,
 )
+from burnish.agents.policyalign.instructions import Clause
 from burnish.agents.policyalign.sensitivity import DistanceScore
 from burnish.errors import ArgumentError, ModelError, UserError
 from burnish.lm import ScriptedLM, load_model
@@ -116,6 +117,16 @@ def test_synthesis_is_balanced_and_resumes(tmp_path):
         == found
     )
     assert again == []
+    # Another seed, clause or model asks anew.
+    for seed, text, name in ((2, "", ""), (1, " Ever.", ""), (1, "", "other")):
+        own = tmp_path / "own.jsonl"
+        own.write_bytes(journal.read_bytes())
+        lm = generator(again := [])
+        lm.identity = name
+        changed = [Clause(one.id, one.text + text) for one in clauses]
+        asyncio.run(synthesise(lm, changed, per_clause=6, journal=own, seed=seed))
+        assert len(again) == len(calls), (seed, text, name)
+    again = []
     # Killed in the middle: the torn line is asked again, the others are not.
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:3]) + lines[3][:20])
@@ -294,6 +305,10 @@ def test_the_report_counts_violations_and_over_refusals():
     assert report.change.log_perplexity.value == pytest.approx(0.1)
     assert first.perplexity.value == pytest.approx(math.exp(2.5))
     assert "| change, paired | -0.545 [" in str(report)
+    with pytest.raises(UserError, match="prompts: id r0 occurs 2 times"):
+        make_report([*prompts, prompts[0]], {"before": before})
+    with pytest.raises(UserError, match="after: id r0 occurs 2 times"):
+        make_report(prompts, {"after": [*after, after[0]]})
 
 
 def test_files_of_prompts_and_requests(tmp_path):
@@ -306,6 +321,9 @@ def test_files_of_prompts_and_requests(tmp_path):
         ("comply", "homonyms"),
         ("refuse", "c"),
     ]
+    xstest.write_text("id,prompt,label\n1,x,safe\n1,y,unsafe\n")
+    with pytest.raises(UserError, match=r"xstest\.1 occurs 2 times"):
+        load_prompts(xstest)
     xstest.write_text("prompt,label\nx,perhaps\n")
     with pytest.raises(UserError, match="row 2: expected is 'perhaps'"):
         load_prompts(xstest)

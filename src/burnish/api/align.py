@@ -56,6 +56,8 @@ HELD_OUT = 0.25
 """Share of the requests that is never trained on and makes the report."""
 FEWEST = 4
 """Requests of a clause and kind from which on some are held out."""
+FAILURES = "guard_failures"
+"""Answers of the report that the guard could not be asked about."""
 TEACHERS = ("ema", "frozen", "start", "student")
 
 
@@ -135,6 +137,17 @@ def align(
     - `force`: train although the model does not follow the policy in its context.
 
     Ctrl-C stops cleanly; the same call continues.
+
+    >>> import json
+    >>> from pathlib import Path
+    >>> _ = Path("policy.md").write_text("- Medicine: never advise on it.")
+    >>> asked = [{"instruction": f"Tell me about thing {i}"} for i in range(8)]
+    >>> _ = Path("asked.json").write_text(json.dumps(asked))
+    >>> found = align("tiny", "policy.md", "train.batch=2", "evaluation.prompts=2", steps=1,
+    ...               instructions="asked.json", max_tokens=4, keep_truncated=True, force=True,
+    ...               show=False)
+    >>> found.run.status, list(found.report.arms)
+    ('finished', ['before', 'policy in context', 'after'])
     """
     with python_words():
         require_torch("aligning a model")
@@ -193,9 +206,10 @@ class Alignment:
 
         done = self.out / "report.json"
         if done.is_file():
-            self.tell(f"finished already: {shown_path(done.with_suffix('.md'))}")
             report = msgspec.json.decode(done.read_bytes(), type=AlignmentReport)
-            return Aligned(self.out, Run(self.out / "run"), report)
+            if not report.about.get(FAILURES):
+                self.tell(f"finished already: {shown_path(done.with_suffix('.md'))}")
+                return Aligned(self.out, Run(self.out / "run"), report)
         with self._contexts(self.plan.model) as contexts:
             rows = wait_for(partial(self._instructions, contexts))
             kept, held = self._split(rows)
@@ -257,14 +271,18 @@ class Alignment:
         items: Sequence[Any],
         work: Callable[..., Awaitable[list[T]]],
     ) -> list[T]:
-        """A record for each item, in their order; those of an earlier start are read."""
+        """A record for each item, in their order; those of an earlier start are read.
+
+        What a guard failed to judge is not kept, so that the next start asks it again.
+        """
         with LineFile(self.out / f"{name}.jsonl", kind) as file:
             known: dict[str, T] = {record.id: record for record in file.records}  # type: ignore[attr-defined]
             left = [item for item in items if item.id not in known]
             for start in range(0, len(left), CHUNK):
                 chunk = left[start : start + CHUNK]
                 for item, record in zip(chunk, await work(chunk), strict=True):
-                    file.append(record)
+                    if not record.failed_outside:  # type: ignore[attr-defined]
+                        file.append(record)
                     known[item.id] = record
                 self.tell(f"{name}: {len(known)} of {len(items)}")
         return [known[item.id] for item in items]
@@ -413,8 +431,15 @@ class Alignment:
     ) -> AlignmentReport:
         from burnish.agents.policyalign import make_report
 
+        failed = [one for answers in arms.values() for one in answers if one.failed_outside]
+        if failed:
+            self.tell(
+                f"guard {self.guard.name}: {counted(len(failed), 'answer')} without a verdict, since "
+                f"it failed ({failed[0].reason:.200}); the same call asks it again"
+            )
         about = {
             **msgspec.structs.asdict(self.plan),
+            FAILURES: len(failed),
             "requests": rows,
             "trained": kept,
             "held_out": len(prompts),

@@ -22,11 +22,11 @@ from msgspec import Struct
 
 from burnish.arguments import as_list, as_number, as_text, as_whole
 from burnish.errors import UserError
-from burnish.lm.base import LM, Sampling
+from burnish.lm.base import LM, Sampling, model_key
 from burnish.lm.lines import LineFile
 from burnish.records import Message
 from burnish.rewards.judges.reading import json_text
-from burnish.seeds import derive
+from burnish.seeds import derive, digest
 from burnish.tasks.rows import read_table
 from burnish.texts import shown_path
 from burnish.training.policy_text import PolicyText
@@ -93,6 +93,8 @@ class Reply(Struct, frozen=True):
     kind: Kind
     round: int
     text: str
+    key: str = ""
+    """Digest of the prompt, the model and the seed: another one's reply is not taken."""
 
 
 def clauses_of(policy: PolicyText | str) -> list[Clause]:
@@ -230,18 +232,21 @@ async def synthesise(
     wanted = {"violating": per_clause, "benign": per_clause // 2 if benign is None else benign}
     found: list[Instruction] = []
     with nullcontext() if journal is None else LineFile(journal, Reply) as replies:
-        known = {(r.clause_id, r.kind, r.round): r.text for r in replies.records} if replies else {}
+        known = {reply.key: reply.text for reply in replies.records} if replies else {}
         for clause in clauses:
             for kind in KINDS:
                 texts: list[str] = []
                 for turn in range(ROUNDS):
                     if len(texts) >= wanted[kind]:
                         break
-                    reply = known.get((clause.id, kind, turn))
+                    own = derive(seed, "synthesis", clause.id, kind, turn)
+                    asked = PROMPTS[kind].format(clause=clause.text, count=ASKED)
+                    key = digest(*model_key(lm), asked, str(own), str(max_tokens))
+                    reply = known.get(key)
                     if reply is None:
-                        reply = await _ask(lm, clause, kind, turn, seed, max_tokens)
+                        reply = await _ask(lm, asked, own, max_tokens)
                         if replies:
-                            replies.append(Reply(clause.id, kind, turn, reply))
+                            replies.append(Reply(clause.id, kind, turn, reply, key))
                     fresh = [text for text in read_requests(reply) if is_usable(text)]
                     others = [one.instruction for one in found]
                     texts += different(fresh, [*others, *texts])
@@ -261,10 +266,8 @@ async def synthesise(
     return found
 
 
-async def _ask(lm: LM, clause: Clause, kind: Kind, turn: int, seed: int, max_tokens: int) -> str:
-    asked = PROMPTS[kind].format(clause=clause.text, count=ASKED)
-    own = derive(seed, "synthesis", clause.id, kind, turn)
-    sampling = Sampling(temperature=1.0, top_p=0.95, max_tokens=max_tokens, seed=own)
+async def _ask(lm: LM, asked: str, seed: int, max_tokens: int) -> str:
+    sampling = Sampling(temperature=1.0, top_p=0.95, max_tokens=max_tokens, seed=seed)
     completions = await lm.sample([Message("user", asked)], sampling)
     return completions[0].text
 

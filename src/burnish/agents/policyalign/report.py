@@ -12,6 +12,7 @@ neutral text. A response without a verdict is counted and in no rate.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ from burnish.errors import UserError
 from burnish.intervals import interval_text
 from burnish.lm.base import LM
 from burnish.lm.tokenizer import Tokenizer
+from burnish.records import Status
 from burnish.tasks.rows import read_table
 from burnish.texts import shown_path
 
@@ -76,6 +78,12 @@ class Judged(Struct, frozen=True, omit_defaults=True):
     safe: bool | None = None
     refusal: bool | None = None
     reason: str = ""
+    status: Status = Status.OK
+
+    @property
+    def failed_outside(self) -> bool:
+        """Whether the guard could not be asked; to be asked again."""
+        return self.status in (Status.INFRA_ERROR, Status.TIMEOUT)
 
 
 class Rate(Struct, frozen=True):
@@ -145,6 +153,9 @@ def make_report(
     `losses` are mean negative log-likelihoods of neutral texts, by arm.
     """
     as_list("prompts", prompts, least=1)
+    _check_ids("prompts", prompts)
+    for name, answers in arms.items():
+        _check_ids(name, answers)
     losses = losses or {}
     measured = {
         name: _measured(prompts, answers, losses.get(name)) for name, answers in arms.items()
@@ -220,6 +231,13 @@ def _cell(rate: Rate | None) -> str:
     return "-" if rate is None else str(rate)
 
 
+def _check_ids(where: str, rows: Sequence[Prompt] | Sequence[Judged]) -> None:
+    """Answers find their prompts by id: one that occurs twice would count another's answer."""
+    for name, count in Counter(one.id for one in rows).items():
+        if count > 1:
+            raise UserError(f"{where}: id {name:.80} occurs {count} times; expected one each.")
+
+
 async def judge_answers(
     guard: Guard, prompts: Sequence[Prompt], responses: Sequence[str]
 ) -> list[Judged]:
@@ -227,7 +245,7 @@ async def judge_answers(
     found = []
     for one, response in zip(prompts, responses, strict=True):
         said: GuardVerdict = await guard.judge(one.prompt, response)
-        found.append(Judged(one.id, response, said.safe, said.refusal, said.reason))
+        found.append(Judged(one.id, response, said.safe, said.refusal, said.reason, said.status))
     return found
 
 
@@ -268,4 +286,5 @@ def load_prompts(path: Path | str) -> list[Prompt]:
         found.append(Prompt(f"{path.stem}.{row.get('id', number)}", text, words[label], source))
     if not found:
         raise UserError(f"{where} has no rows; expected prompts.")
+    _check_ids(where, found)
     return found

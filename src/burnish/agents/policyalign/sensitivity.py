@@ -38,7 +38,7 @@ from burnish.lm.encoder import SentenceEncoder, embedded_encoder
 from burnish.lm.folder import LoadedModel
 from burnish.lm.local import LocalLM
 from burnish.policy.distillation import sensitivity_of, token_divergence
-from burnish.records import Author, Finish, Message, Span, Trajectory
+from burnish.records import Author, Finish, Message, Span, Status, Trajectory
 from burnish.tensors import as_logp
 from burnish.texts import counted
 from burnish.training.packing import PackedBatch, make_rows, pack
@@ -68,11 +68,16 @@ class Scored(Struct, frozen=True, omit_defaults=True):
     id: str
     score: float | None
     status: str = "ok"
-    """`ok`, `empty` (nothing was written) or `no verdict`; only `ok` has a score."""
+    """`ok`, `empty` (nothing was written), `no verdict` or `guard failed`; only `ok` has a score."""
     truncated: bool = False
     """The answer was cut at the token limit."""
     response: str = ""
     with_policy: str = ""
+
+    @property
+    def failed_outside(self) -> bool:
+        """Whether the guard could not be asked; to be asked again."""
+        return self.status == "guard failed"
 
 
 class Contexts:
@@ -185,15 +190,15 @@ class _TwoAnswers:
             if not a.text.strip() or not b.text.strip():
                 found.append(Scored(one.id, None, "empty"))
                 continue
-            value = await self.compare(one.instruction, a.text, b.text)
-            status = "ok" if value is not None else "no verdict"
+            value, status = await self.compare(one.instruction, a.text, b.text)
             cut = _is_cut(a)
             found.append(
                 Scored(one.id, value, status, truncated=cut, response=a.text, with_policy=b.text)
             )
         return found
 
-    async def compare(self, prompt: str, without: str, told: str) -> float | None:
+    async def compare(self, prompt: str, without: str, told: str) -> tuple[float | None, str]:
+        """The score and its status."""
         raise NotImplementedError
 
 
@@ -204,11 +209,11 @@ class DistanceScore(_TwoAnswers):
         super().__init__(contexts, sampling)
         self.embed = embed
 
-    async def compare(self, prompt: str, without: str, told: str) -> float | None:
+    async def compare(self, prompt: str, without: str, told: str) -> tuple[float | None, str]:
         if self.embed is None:
-            return 1 - _word_cosine(without, told)
+            return 1 - _word_cosine(without, told), "ok"
         one, other = ([float(x) for x in row] for row in self.embed([without, told]))
-        return 1 - _cosine(one, other)
+        return 1 - _cosine(one, other), "ok"
 
 
 class FlipScore(_TwoAnswers):
@@ -218,12 +223,13 @@ class FlipScore(_TwoAnswers):
         super().__init__(contexts, sampling)
         self.guard = guard
 
-    async def compare(self, prompt: str, without: str, told: str) -> float | None:
+    async def compare(self, prompt: str, without: str, told: str) -> tuple[float | None, str]:
         own = await self.guard.judge(prompt, without)
         other = await self.guard.judge(prompt, told)
         if own.safe is None or other.safe is None:
-            return None
-        return float(not own.safe and other.safe)
+            is_outside = {own.status, other.status} & {Status.INFRA_ERROR, Status.TIMEOUT}
+            return None, "guard failed" if is_outside else "no verdict"
+        return float(not own.safe and other.safe), "ok"
 
 
 def open_score(
