@@ -5,6 +5,7 @@ kinds of spoilt value that a function handles: they give a result, every other k
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -198,6 +199,7 @@ ELSEWHERE = {
 
 ROWS = [{"prompt": "Say 7.", "answer": "7"}, {"prompt": "Say 8.", "answer": "8"}]
 ASKED: dict[str, Any] = {"model": ScriptedLM(["7"]), "prompts": "Say 7.", "max_tokens": 2}
+POLICY = str(Path(__file__).parents[1] / "recipes/policyalign/policy.md")
 CALLS = [
     (
         burnish.generate,
@@ -242,6 +244,26 @@ CALLS = [
         },
         "grid-none grid-dict grid-list settings-none settings-dict settings-list runs-none runs-word "
         "jobs-none sample-none sample-huge name-word show-none jobs-huge",
+    ),
+    (
+        burnish.optimise_prompt,
+        {
+            **{"model": ASKED["model"], "task": [*ROWS, {"prompt": "Say 9.", "answer": "9"}]},
+            **{"rewards": "match", "proposer": "examples"},
+            **{"prompt": None, "rounds": 1, "candidates": 1, "shown": 1, "trial": 1, "confirm": 1},
+            **{"alpha": 0.05, "seed": 0, "max_tokens": 2, "columns": None, "part": "", "out": None},
+        },
+        "proposer-none prompt-none prompt-word max_tokens-none columns-none columns-dict out-none "
+        "out-word",
+    ),
+    (
+        burnish.align,
+        {
+            **{"model": "tiny", "policy": POLICY, "out": "aligned", "steps": 1, "seed": 0},
+            **{"per_clause": 1, "score": "kl", "keep": 0.5, "benign_share": 0.2, "max_tokens": 4},
+            **{"keep_truncated": False, "teacher": "ema", "force": False},
+        },
+        "model-word policy-word out-word",
     ),
     (burnish.load_run, {"reference": "a", "runs": "runs"}, ""),
     (burnish.load_runs, {"folder": "runs", "form": "pandas"}, "folder-word"),

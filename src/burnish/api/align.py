@@ -170,9 +170,10 @@ def align(
             evaluate="" if evaluate is None else _digest(as_path("evaluate", evaluate)),
             settings=[as_text("words", word) for word in words],
         )
+        as_flag("force", force)
         files = (instructions, evaluate)
         work = Alignment(plan, path, as_path("out", out), files, (generator, guard), show, tell)
-        return work.whole(force=as_flag("force", force))
+        return work.whole(force=force)
 
 
 class Alignment:

@@ -85,7 +85,7 @@ def optimise_prompt(
     tasks = build_tasks(config.task, config.run.seed, asked.root)
     scorer = build_all(config.rewards, base=asked.root)
     names = [one.name for one in scorer.children]
-    chosen = as_word("part", part, names) if part else config.evaluation.part
+    chosen = as_word("part", part, names) if part != "" else config.evaluation.part
     bind_check(scorer, tasks.fields)
     most = limit or config.evaluation.max_tokens or config.rollout.budget
     sampling = Sampling(temperature=0.0, max_tokens=most, stop=config.rollout.stop)
@@ -135,7 +135,10 @@ def _proposer(given: Any, lm: LM) -> Proposer:
     if hasattr(given, "propose"):
         own: Proposer = given
         return own
-    return ModelProposer(open_model(given))
+    try:
+        return ModelProposer(open_model(given))
+    except UserError as error:
+        raise UserError(f"proposer: {error}") from error
 
 
 def slices_of(
