@@ -187,8 +187,14 @@ LAUGHS = (
         packed({f"{number}.xml": b"" for number in range(2001)}),
         b"PK\x03\x04 nothing",
         b"",
+        packed({"xl/worksheets/sheet1.xml": b'<mergeCell ref="A1:XFD1048576"/>'}),
+        packed({"xl/worksheets/sheet1.xml": b"<x:hyperlink id='a' ref='A1:Z4000'/>"}),
+        packed({"xl/worksheets/sheet1.xml": b'<mergeCell ref="A1:XFD1"/>' * 3}),
     ],
-    ids=["zip bomb", "entities", "late entities", "many parts", "broken", "empty"],
+    ids=[
+        *("zip bomb", "entities", "late entities", "many parts", "broken", "empty"),
+        *("merged", "linked", "merged often"),
+    ],
 )
 def test_a_bomb_is_refused_in_one_line_before_it_is_parsed(data, monkeypatch):
     monkeypatch.setattr(openpyxl, "load_workbook", None)

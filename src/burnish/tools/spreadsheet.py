@@ -43,6 +43,8 @@ MOST_FILES = 2_000
 """Parts of one workbook."""
 MOST_RATIO = 200
 """Unpacked bytes for one packed byte, where a part is larger than a megabyte."""
+MOST_MERGED = 20_000
+"""Cells under merged ranges and links of one sheet."""
 MOST_CELLS = 200_000
 """Cells of one range."""
 LAST_ROW, LAST_COLUMN = 1_048_576, 16_384
@@ -57,6 +59,10 @@ FAR_ROWS, FAR_COLUMNS = 10_000, 256
 _ENDS = r"\$?([A-Za-z]{0,3})\$?(\d{0,7})"
 _RANGE = re.compile(rf"{_ENDS}(?::{_ENDS})?")
 _START = datetime.datetime(1899, 12, 30)
+_RANGES = re.compile(
+    rb"<(?:\w+:)?(?:mergeCell|hyperlink)\b[^>]*?\bref\s*=\s*[\"']"
+    rb"\$?([A-Za-z]{1,3})\$?(\d+):\$?([A-Za-z]{1,3})\$?(\d+)"
+)
 _OUTSIDE = re.compile(
     r"\b(?:WEBSERVICE|DDE|RTD|CALL|REGISTER(?:\.ID)?|IMPORT(?:DATA|XML|HTML|FEED|RANGE))\s*\("
     r"|\b(?:file|ftps?|smb|dav|vnd\.[\w.-]+):|'\s*https?:|'\s*\\\\|\|'",
@@ -237,10 +243,24 @@ def refuse_bomb(data: bytes, shown: str) -> None:
                         f"{shown}: {part.filename} declares entities, which no workbook needs; it is "
                         "not opened"
                     )
+                if _merged(text) > MOST_MERGED:
+                    raise SpreadsheetError(
+                        f"{shown}: {part.filename} merges or links more than {MOST_MERGED:,} cells; "
+                        "it is not opened"
+                    )
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, ValueError) as error:
         raise SpreadsheetError(f"{shown}: not an .xlsx file ({error})") from error
     except (NotImplementedError, RuntimeError) as error:
         raise SpreadsheetError(f"{shown}: packed or encrypted in a way not read here") from error
+
+
+def _merged(text: bytes) -> int:
+    """Cells under merged ranges and links of a sheet: openpyxl makes each of them when it opens."""
+    total = 0
+    for left, top, right, bottom in _RANGES.findall(text):
+        columns = abs(column_number(right.decode()) - column_number(left.decode())) + 1
+        total += columns * (abs(int(bottom[:9]) - int(top[:9])) + 1)
+    return total
 
 
 def formula_cells(book: Any) -> list[Any]:
