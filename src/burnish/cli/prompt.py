@@ -16,6 +16,25 @@ from burnish.errors import UserError
 if TYPE_CHECKING:
     from burnish.agents.prompt import PromptResult
 
+Asked = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TASK KEY=VALUE",
+        help="A recipe (its tasks and rewards) with settings to change, or a file of rows with "
+        "--reward.",
+        show_default=False,
+        autocompletion=complete_words,
+    ),
+]
+Answering = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Who answers: smollm2, a folder, http://host:port/v1#model.",
+        autocompletion=complete_models,
+    ),
+]
 Proposer = Annotated[
     str,
     typer.Option(
@@ -26,36 +45,21 @@ Proposer = Annotated[
     ),
 ]
 
+Rewards = Annotated[
+    list[str] | None,
+    typer.Option("--reward", metavar="NAME", help="For a file of rows; may be repeated."),
+]
+
 
 def optimise(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TASK KEY=VALUE",
-            help="A recipe (its tasks and rewards) with settings to change, or a file of rows with "
-            "--reward.",
-            show_default=False,
-            autocompletion=complete_words,
-        ),
-    ],
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="Who answers: smollm2, a folder, http://host:port/v1#model.",
-            autocompletion=complete_models,
-        ),
-    ] = "smollm2",
+    words: Asked,
+    model: Answering = "smollm2",
     proposer: Proposer = "",
     prompt: Annotated[
         Path | None,
         typer.Option("--prompt", metavar="FILE", help="The present prompt; the task's own else."),
     ] = None,
-    reward: Annotated[
-        list[str] | None,
-        typer.Option("--reward", metavar="NAME", help="For a file of rows; may be repeated."),
-    ] = None,
+    reward: Rewards = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of proposing and trying.")] = 3,
     candidates: Annotated[int, typer.Option("--candidates", min=1, help="Of a round.")] = 4,
     shown: Annotated[int, typer.Option("--shown", min=1, help="Tasks the proposer sees.")] = 32,

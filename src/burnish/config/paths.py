@@ -105,9 +105,9 @@ def _game(options: Mapping[str, Any], root: Path) -> dict[str, Any]:
     """What a game searches, and who reads it, from `root`."""
     named = {key: _named_function(options[key], root) for key in GAME_FUNCTIONS if key in options}
     corpus = options.get("corpus_options")
-    source = corpus.get("source") if isinstance(corpus, dict) else None
     # A corpus of your own may call something else its source.
-    if isinstance(source, str) and (root / source).exists():
+    source = corpus.get("source") if isinstance(corpus, dict) else None
+    if isinstance(corpus, dict) and isinstance(source, str) and (root / source).exists():
         named["corpus_options"] = _searched(corpus, root)
     return {**options, **named}
 

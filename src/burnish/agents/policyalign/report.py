@@ -286,5 +286,5 @@ def load_prompts(path: Path | str) -> list[Prompt]:
         found.append(Prompt(f"{path.stem}.{row.get('id', number)}", text, words[label], source))
     if not found:
         raise UserError(f"{where} has no rows; expected prompts.")
-    _check_ids(where, found)
+    _check_ids(str(where), found)
     return found
