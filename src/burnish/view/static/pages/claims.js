@@ -15,7 +15,7 @@ export function claimsBlock(found) {
 function row(claim) {
   const said = claim.checks.map((one, place) => [place > 0 && " · ", one === null ? h("span", { class: "quiet" }, "no answer") : one]);
   return h("tr", { class: claim.holds ? "" : "fails" }, h("td", {}, claim.question), h("td", {}, claim.answer), h("td", {}, said),
-    h("td", {}, chip(signed(claim.vote), claim.holds ? "ok" : "bad"), claim.by_heart && [" ", chip("by heart", "bad")]));
+    h("td", {}, chip(`${claim.holds ? "holds" : "fails"} ${signed(claim.vote, 0)}`, claim.holds ? "ok" : "bad"), claim.by_heart && [" ", chip("by heart", "bad")]));
 }
 
 // The document with the answers of claims marked, as whole words.
