@@ -112,7 +112,7 @@ COMMANDS = (
         rich_markup_mode="rich",
         commands=[
             LazyCommand("optimise", "prompt:optimise", "Search a better system prompt for a task: propose, try, accept by a paired test, confirm."),
-            LazyCommand("optimize", "prompt:optimise", "The same as optimise.", hidden=True),
+            LazyCommand("optimize", "prompt:optimise", "Search a better system prompt for a task: propose, try, accept by a paired test, confirm.", hidden=True),
         ],
     ),
     TyperGroup(
@@ -123,7 +123,7 @@ COMMANDS = (
         commands=[
             LazyCommand("validate", "skill:validate", "List everything that is wrong with a skill, one line each."),
             LazyCommand("distill", "skill_distill:distill", "Distil trajectories into a skill: patches, a merge with support, checks, a diff."),
-            LazyCommand("distil", "skill_distill:distill", "The same as distill.", hidden=True),
+            LazyCommand("distil", "skill_distill:distill", "Distil trajectories into a skill: patches, a merge with support, checks, a diff.", hidden=True),
             LazyCommand("show", "skill:show", "Show a skill as a judge would see it: procedure, resources, who may see what, hash."),
         ],
     ),
