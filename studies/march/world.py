@@ -379,7 +379,9 @@ def train(model: Transformer, memory: Memory, arm: Arm, seed: int, steps: int) -
 
 
 @torch.no_grad()
-def measure(model: Transformer, memory: Memory, arm: Arm, worlds: int = 256) -> dict[str, float]:
+def measure(
+    model: Transformer, memory: Memory, arm: Arm, worlds: int = 256
+) -> dict[str, float | None]:
     """Figures on worlds that no step has seen; Checkers are always blind here."""
     rng, generator = random.Random("held out"), torch.Generator().manual_seed(1)
     tested = [memory.world(rng) for _ in range(worlds)]
@@ -417,8 +419,12 @@ def measure(model: Transformer, memory: Memory, arm: Arm, worlds: int = 256) -> 
     }
 
 
-def _mean(marks: list[bool]) -> float:
-    return sum(marks) / len(marks) if marks else math.nan
+def _mean(marks: list[bool]) -> float | None:
+    return sum(marks) / len(marks) if marks else None
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"
 
 
 def run(seed: int, arms: list[str], taught: int, steps: int) -> Iterator[dict[str, Any]]:
@@ -435,7 +441,7 @@ def run(seed: int, arms: list[str], taught: int, steps: int) -> Iterator[dict[st
         curve = train(model, memory, arm, seed, 0 if name == "base" else steps)
         after = measure(model, memory, arm)
         seconds = time.process_time() - begun
-        told = ", ".join(f"{k} {before[k]:.3f} -> {v:.3f}" for k, v in after.items())
+        told = ", ".join(f"{k} {_shown(before[k])} -> {_shown(v)}" for k, v in after.items())
         print(f"seed {seed} {name:12} {told}  ({seconds:.0f} s)", flush=True)
         yield {
             "arm": name,
@@ -472,12 +478,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(name: str, figures: list[dict[str, float]]) -> str:
+def _line(name: str, figures: list[dict[str, float | None]]) -> str:
     cells = []
     for column in COLUMNS:
         # Shares of hardly any claims say nothing.
-        told = [one for one in figures if column == "claims" or one["claims"] >= 0.5]
-        values = [one[column] for one in told if not math.isnan(one[column])]
+        told = [one for one in figures if column == "claims" or (one["claims"] or 0) >= 0.5]
+        values = [value for one in told if (value := one[column]) is not None]
         if len(values) < 2:
             cells.append(f"{values[0]:.3f}" if values else "-")
             continue

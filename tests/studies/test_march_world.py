@@ -1,6 +1,5 @@
 """MARCH's world of symbols: exact claims, blind checkers, arms that run; and the detectors' draw."""
 
-import math
 import random
 
 import pytest
@@ -64,7 +63,7 @@ def test_every_arm_runs(arm, monkeypatch):
 
 
 def test_the_table_has_starts_and_arms():
-    figures = dict.fromkeys(world.COLUMNS, 0.5) | {"conflict": math.nan, "claims": 5.0}
+    figures = dict.fromkeys(world.COLUMNS, 0.5) | {"conflict": None, "claims": 5.0}
     rows = [
         {"arm": arm, "seed": seed, "before": figures, "after": figures}
         for arm in ("joint", "collusion")
