@@ -17,6 +17,7 @@ The paper names the step and not its score; four are offered behind one interfac
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -175,7 +176,7 @@ class DivergenceScore:
         return found
 
 
-class _TwoAnswers:
+class _TwoAnswers(ABC):
     """Scores that compare an answer without the policy and one with it."""
 
     def __init__(self, contexts: Contexts, sampling: Sampling) -> None:
@@ -197,9 +198,9 @@ class _TwoAnswers:
             )
         return found
 
+    @abstractmethod
     async def compare(self, prompt: str, without: str, told: str) -> tuple[float | None, str]:
         """The score and its status."""
-        raise NotImplementedError
 
 
 class DistanceScore(_TwoAnswers):

@@ -8,6 +8,7 @@
 No weights change. `evolve` also runs an agent and accepts the new skill only where it is not worse.
 """
 
+from burnish.agents.trace2skill.analyses import parse_failures, parse_successes
 from burnish.agents.trace2skill.anchoring import anchored
 from burnish.agents.trace2skill.distil import Distilled, Settings, distil, unified_diff
 from burnish.agents.trace2skill.edits import apply_edit, dedupe, section_bounds
@@ -21,7 +22,6 @@ from burnish.agents.trace2skill.patches import (
     united,
 )
 from burnish.agents.trace2skill.report import markdown, report_of
-from burnish.agents.trace2skill.reports import parse_failures, parse_successes
 from burnish.agents.trace2skill.roles import LMRoles, Record, Refused, Roles
 from burnish.agents.trace2skill.sizes import split_long
 from burnish.agents.trace2skill.skill_files import (

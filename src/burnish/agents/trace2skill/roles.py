@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from burnish.agents.trace2skill.analyses import parse_failures, parse_successes
 from burnish.agents.trace2skill.edits import TEXTS
 from burnish.agents.trace2skill.guards import Edit
 from burnish.agents.trace2skill.patches import (
@@ -23,7 +24,6 @@ from burnish.agents.trace2skill.patches import (
     read_patch,
     read_patch_loosely,
 )
-from burnish.agents.trace2skill.reports import parse_failures, parse_successes
 from burnish.agents.trace2skill.support import cite, numbered
 from burnish.agents.trace2skill.traces import Trace
 from burnish.records import Status
