@@ -221,11 +221,6 @@ def united(patches: Sequence[Patch], level: int = 0) -> Patch:
     )
 
 
-async def unite(patches: Sequence[Patch], level: int) -> list[Patch]:
-    """`united` as a `Merge`."""
-    return [united(patches, level)]
-
-
 def merge_by_meaning(
     embed: Callable[[Sequence[str]], Any], *, threshold: float = 0.8
 ) -> Callable[[Sequence[Patch]], Patch]:
