@@ -31,6 +31,7 @@ ROOMS = (
     "policy",
     "rewards",
     "rewards.judges",
+    "models.masked_diffusion",
     "lm",
     "tasks",
     "rollouts",

@@ -18,6 +18,7 @@ from burnish.agents import prompt as prompt_search
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
+from burnish.models import masked_diffusion
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
 from burnish.rewards.judges import genrm, march, openrs, proxy_grm, rubric, skill_rm
@@ -48,6 +49,7 @@ PACKAGES = (
     trace2skill,
     policyalign,
     prompt_search,
+    masked_diffusion,
 )
 
 PUBLISHED = {
@@ -75,10 +77,13 @@ PUBLISHED = {
     "contrastive_losses": "embeddings labels groups loss temperature scope anchors skip_trivial",
     "contrastive_reward": "per_sample_loss labels lam floor constant",
     "count_occurrences": "text needle",
+    "decompose_variance": "losses",
     "dedupe": "edits",
     "elastic_bounds": "advantages eps_low eps_high strength center adv_cap macro_strength "
     "group_variance min_eps max_eps_low max_eps_high",
+    "ema_control_variate": "losses t baseline lr",
     "enforce_pairs": "patches state",
+    "epr_density": "t a b A r q kappa m",
     "equal": "pairs L",
     "dynamic_filter": "scores groups solver_n",
     "exact_match": "pred golds",
@@ -88,6 +93,7 @@ PUBLISHED = {
     "extract_rubric": "text",
     "fact_reward": "claims checks",
     "first_token_grade": "logits label_ids",
+    "fit_epr": "t_grid w n_starts mix_uniform",
     "fit_reference_stats": "rewards sd_floor",
     "format_ok": "texts",
     "gae": "rewards values mask gamma lam",
@@ -99,16 +105,20 @@ PUBLISHED = {
     "group_variance": "rewards groups r_min r_max",
     "grouped_pair_metrics": "r_chosen r_rejected group",
     "grpo_advantage": "rewards groups scale eps ddof",
+    "isad_mask_prob": "p is_delimiter delta",
     "kl_penalty": "logp ref_logp kind",
     "length_label": "len_chosen len_rejected",
+    "mdm_loss": "token_nll mask p eligible_count weight",
     "mean_elastic_budget": "rewards eps strength center ddof",
     "medalign_advantage": "rewards mean sd clip weights groups ddof eps",
+    "mirror_masks": "u t eligible eps",
     "mm_rlhf": "rows",
     "mmrb_group": "rows",
     "mode_balanced_loss": "rl_loss sft_logp sft_mask lam",
     "normalize_answer": "text",
     "normalize_numeric_answer": "texts",
     "one_vs_n": "results",
+    "optimal_t_density": "g v t_grid",
     "order_swap_aggregate": "gold predictions",
     "pair_outcome": "scores tie parse_failure",
     "parse_checks": "text",
@@ -134,6 +144,8 @@ PUBLISHED = {
     "risk_factor": "severity violation_rate",
     "rmbench_counts": "pairs winner_is_chosen_when predictions",
     "rmbench_metrics": "domains scores_chosen_rejected styles_per_sample",
+    "sample_t": "t_grid density u",
+    "sampler_variance": "p g v t_grid",
     "sanitize": "edits state",
     "sanitize_metadata": "metadata",
     "scale_reward": "scores mean_of_references w_scale",
@@ -147,6 +159,7 @@ PUBLISHED = {
     "split_thinking": "text",
     "stable_int": "parts",
     "stepwise_advantages": "rewards groups segments mask weights credit eps ddof",
+    "stratum_counts": "n",
     "tie_preference_loss": "diff_margins same_margins lam",
     "ties_score": "rows",
     "solver_score": "text golds",
@@ -311,6 +324,7 @@ def f64(values: Any) -> torch.Tensor:
 REWARDS = f64([[1.0, 0.2], [0.0, 0.4], [1.0, 0.1], [0.5, 0.9]])
 ONE = f64([1.0, 0.0, 1.0, 0.5])
 GROUPS = [0, 0, 1, 1]
+ENDS = [0.0, 1.0]
 LOGP = f64([[-1.0, -2.0], [-0.5, -0.7]])
 MASK = f64([[1.0, 1.0], [1.0, 0.0]])
 CRITERIA = [{"type": "core", "winner": "A", "score": 2}, {"winner": "B", "score": -1}]
@@ -1602,5 +1616,76 @@ CASES = [
         ssp.answer_overlap,
         {"training": ["a1"], "evaluation": ["a1"], "examples": 20},
         {"training": "empty short item_number", "evaluation": "empty short item_number"},
+    ),
+    # Masked diffusion
+    Case(
+        masked_diffusion.mirror_masks,
+        {"u": f64([[0.1, 0.9]]), "t": [0.5], "eligible": [[1, 1]], "eps": 1e-3},
+    ),
+    Case(
+        masked_diffusion.mdm_loss,
+        {
+            "token_nll": LOGP.abs(),
+            "mask": MASK,
+            "p": f64([0.5, 0.6]),
+            "eligible_count": [2, 2],
+            "weight": [1.0, 1.0],
+        },
+        {"weight": "none"},
+    ),
+    Case(masked_diffusion.isad_mask_prob, {"p": [0.5], "is_delimiter": [[1, 0]], "delta": 0.2}),
+    Case(masked_diffusion.optimal_t_density, {"g": [1.0, 2.0], "v": [1.0, 1.0], "t_grid": ENDS}),
+    Case(
+        masked_diffusion.sampler_variance,
+        {"p": [1.0, 1.0], "g": [1.0, 2.0], "v": [1.0, 1.0], "t_grid": ENDS},
+    ),
+    Case(
+        masked_diffusion.epr_density,
+        {"t": ENDS, **dict.fromkeys(("a", "b", "A", "r", "q", "m"), 1.0), "kappa": 0.5},
+        {"t": "short"},
+    ),
+    Case(
+        masked_diffusion.fit_epr,
+        {
+            "t_grid": [0.1, 0.2, 0.4, 0.5, 0.7, 0.9],
+            "w": [1.0, 1.1, 1.2, 1.1, 1.4, 1.6],
+            "n_starts": 2,
+            "mix_uniform": 0.1,
+            "seed": 0,
+        },
+        {"w": "nan item_none"},
+    ),
+    Case(
+        masked_diffusion.sample_t,
+        {
+            "t_grid": ENDS,
+            "density": [1.0, 2.0],
+            "u": [0.2, 0.4],
+            "max_weight": 100.0,
+            "cells": "linear",
+        },
+        {"u": "short"},
+    ),
+    Case(masked_diffusion.stratum_counts, {"n": 10, "rounding": "ceil"}),
+    Case(
+        masked_diffusion.probe_moments,
+        {"losses": f64([[[1.0, 2.0]], [[1.0, 1.0]]]), "loss_max": 10.0, "moment": "second"},
+        {"losses": "short nan", "loss_max": "none"},
+    ),
+    Case(
+        masked_diffusion.decompose_variance,
+        {"losses": f64([[[1.0, 2.0]], [[1.0, 1.0]]])},
+        {"losses": "short"},
+    ),
+    Case(
+        masked_diffusion.ema_control_variate,
+        {
+            "losses": [1.0, 2.0],
+            "t": [0.1, 0.9],
+            "baseline": [0.0, 0.0],
+            "lr": 0.1,
+            "coefficient": 1.0,
+        },
+        {"baseline": "short"},
     ),
 ]

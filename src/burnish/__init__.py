@@ -90,6 +90,7 @@ ROOMS = (
     "config",
     "engines",
     "lm",
+    "models",
     "policy",
     "records",
     "rewards",

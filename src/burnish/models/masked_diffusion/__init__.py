@@ -1,0 +1,35 @@
+"""Masked diffusion language models: the loss, its noise, and six ways to reduce that (arXiv 2511.18159).
+
+Pure functions: random numbers (`u`, `t`) are arguments. The mask rate is drawn by `sample_t` from a
+density that `fit_epr` fits (P-POTS) or in strata (`stratum_counts`, StraTS); masks come in
+complementary pairs (`mirror_masks`) or hit delimiters more often (`isad_mask_prob`); `mdm_loss` is the
+loss, `decompose_variance` says where its noise comes from.
+"""
+
+from burnish.models.masked_diffusion.control import ema_control_variate
+from burnish.models.masked_diffusion.objective import isad_mask_prob, mdm_loss, mirror_masks
+from burnish.models.masked_diffusion.rates import (
+    epr_density,
+    fit_epr,
+    optimal_t_density,
+    probe_moments,
+    sample_t,
+    sampler_variance,
+    stratum_counts,
+)
+from burnish.models.masked_diffusion.variance import decompose_variance
+
+__all__ = [
+    "decompose_variance",
+    "ema_control_variate",
+    "epr_density",
+    "fit_epr",
+    "isad_mask_prob",
+    "mdm_loss",
+    "mirror_masks",
+    "optimal_t_density",
+    "probe_moments",
+    "sample_t",
+    "sampler_variance",
+    "stratum_counts",
+]
