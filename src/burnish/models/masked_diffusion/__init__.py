@@ -7,7 +7,13 @@ loss, `decompose_variance` says where its noise comes from.
 """
 
 from burnish.models.masked_diffusion.control import ema_control_variate
-from burnish.models.masked_diffusion.objective import isad_mask_prob, mdm_loss, mirror_masks
+from burnish.models.masked_diffusion.objective import (
+    isad_mask_prob,
+    mdm_loss,
+    mirror_masks,
+    token_nll,
+)
+from burnish.models.masked_diffusion.probe import Probe, probe_losses
 from burnish.models.masked_diffusion.rates import (
     epr_density,
     fit_epr,
@@ -17,19 +23,40 @@ from burnish.models.masked_diffusion.rates import (
     sampler_variance,
     stratum_counts,
 )
+from burnish.models.masked_diffusion.samplers import (
+    IndependentMasks,
+    MirrorMasks,
+    Noise,
+    Noised,
+    PPots,
+    UniformRates,
+    build_noise,
+    evaluation_uniforms,
+)
 from burnish.models.masked_diffusion.variance import decompose_variance
 
 __all__ = [
+    "IndependentMasks",
+    "MirrorMasks",
+    "Noise",
+    "Noised",
+    "PPots",
+    "Probe",
+    "UniformRates",
+    "build_noise",
     "decompose_variance",
     "ema_control_variate",
     "epr_density",
+    "evaluation_uniforms",
     "fit_epr",
     "isad_mask_prob",
     "mdm_loss",
     "mirror_masks",
     "optimal_t_density",
+    "probe_losses",
     "probe_moments",
     "sample_t",
     "sampler_variance",
     "stratum_counts",
+    "token_nll",
 ]

@@ -31,7 +31,7 @@ EPS = 1e-3
 """Least chance of a token to be masked, at t = 0."""
 
 
-class MirrorMasks(NamedTuple):
+class MaskPair(NamedTuple):
     """Two complementary masks of each row."""
 
     p: Tensor
@@ -48,7 +48,7 @@ def mask_chance(t: Tensor, eps: float = EPS) -> Tensor:
     return (1 - eps) * t + eps
 
 
-def mirror_masks(u: Numbers, t: Numbers, eligible: Numbers, eps: float = EPS) -> MirrorMasks:
+def mirror_masks(u: Numbers, t: Numbers, eligible: Numbers, eps: float = EPS) -> MaskPair:
     """Two masks of one uniform field, each as likely as the other: (B, L), (B,), (B, L) (MIRROR).
 
     `u` holds uniform numbers from 0 to 1, `t` the rates, `eligible` what may be masked: the answer.
@@ -63,7 +63,7 @@ def mirror_masks(u: Numbers, t: Numbers, eligible: Numbers, eps: float = EPS) ->
     p_B = mask_chance(t_B, as_number("eps", eps, low=0, below=1))
     first_BL = (u_BL < p_B[:, None]) & eligible_BL
     second_BL = (u_BL > 1 - p_B[:, None]) & eligible_BL
-    return MirrorMasks(p_B, first_BL, second_BL, eligible_BL.sum(1))
+    return MaskPair(p_B, first_BL, second_BL, eligible_BL.sum(1))
 
 
 class MaskedLoss(NamedTuple):
@@ -127,6 +127,17 @@ def batch_loss(row_B: Tensor, count_B: Tensor, weight_B: Tensor) -> Tensor:
     """Weighted mean over the rows with an answer; values are not looked at."""
     has_answer_B = count_B > 0
     return (row_B * weight_B * has_answer_B).sum() / has_answer_B.sum().clamp(min=1)
+
+
+def token_nll(logits_BLV: Tensor, ids_BL: Tensor, mask_id: int) -> Tensor:
+    """Negative log-prob of each true token, (B, L), where the model may not answer with the mask.
+
+    The mask token's logit is taken as -inf, in training as in decoding.
+    """
+    logits_BLV = logits_BLV.float() if logits_BLV.dtype.itemsize < 4 else logits_BLV
+    is_mask_V = torch.arange(logits_BLV.shape[-1], device=logits_BLV.device) == mask_id
+    allowed_BLV = logits_BLV.masked_fill(is_mask_V, -torch.inf)
+    return torch.nn.functional.cross_entropy(allowed_BLV.transpose(1, 2), ids_BL, reduction="none")
 
 
 class MaskChance(NamedTuple):

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from burnish.arguments import as_number, as_whole, as_word, refused
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.objective import as_rates
-from burnish.tensors import as_finite, as_float64, check_finite, check_shape, np, torch
+from burnish.tensors import as_finite, as_float64, check_finite, check_shape, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +33,7 @@ FINE = 257
 """Points of the grid over [0, 1] that a fitted curve is drawn from."""
 FEWEST = 5
 """Rates with a loss that a fit needs."""
+PARAMETERS = ("a", "b", "A", "r", "q", "kappa", "m")
 _CENTRE = (-0.3, 0.4, -1.0, 0.3, 0.2, -0.2, 0.2)
 _NOISE = 0.6
 
@@ -134,20 +135,36 @@ def fit_epr(
     check_finite(w_T, "w", is_known_T)
     if (w_T[is_known_T] < 0).any():
         raise refused("w", w_T.tolist(), "costs of at least 0")
-    fine_F = torch.linspace(0, 1, FINE, dtype=torch.float64)
     known = int(is_known_T.sum())
     if known < FEWEST:
         why = f"{known} rates have a loss, a fit needs {FEWEST}; t is drawn uniformly"
         warnings.warn(f"fit_epr: {why}", RuntimeWarning, stacklevel=2)
-        even_T, even_F = torch.ones_like(grid_T), torch.ones_like(fine_F)
-        return EprFit(_normalised(even_T, grid_T, "w"), {}, None, share, fine_F, even_F, why)
+        return density_of(grid_T, {}, share, fallback=why)
     target_T = _normalised(w_T[is_known_T], grid_T[is_known_T], "w")
     raw, kl = _least_kl(grid_T[is_known_T], target_T, starts, seed)
-    curve = _constrained(raw)
-    p_T = mixed(_normalised(_epr(grid_T, *curve), grid_T, "w"), grid_T, share)
-    p_F = mixed(_normalised(_epr(fine_F, *curve), fine_F, "w"), fine_F, share)
-    named = dict(zip(("a", "b", "A", "r", "q", "kappa", "m"), curve.tolist(), strict=True))
-    return EprFit(p_T, named, kl, share, fine_F, p_F, "")
+    named = dict(zip(PARAMETERS, _constrained(raw).tolist(), strict=True))
+    return density_of(grid_T, named, share, kl=kl)
+
+
+def density_of(
+    t_grid: Numbers,
+    params: Mapping[str, float],
+    mix_uniform: float,
+    *,
+    kl: float | None = None,
+    fallback: str = "",
+) -> EprFit:
+    """A fit from its parameters, as a checkpoint keeps them; uniform without parameters."""
+    grid_T = as_grid(t_grid)
+    fine_F = torch.linspace(0, 1, FINE, dtype=torch.float64)
+
+    def density(at_T: Tensor) -> Tensor:
+        if not params:
+            return _normalised(torch.ones_like(at_T), at_T, "w")
+        curve_T = epr_density(at_T, **{name: params[name] for name in PARAMETERS})
+        return mixed(_normalised(curve_T, at_T, "w"), at_T, mix_uniform)
+
+    return EprFit(density(grid_T), dict(params), kl, mix_uniform, fine_F, density(fine_F), fallback)
 
 
 def mixed(density_T: Tensor, grid_T: Tensor, share: float) -> Tensor:
@@ -222,7 +239,7 @@ def inverse_cdf(
 class Strata(NamedTuple):
     """How n rates are spread over strata of equal width."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # the published name; a tuple's count() is not needed
     """Strata."""
     per_stratum: int
     """Rates that every stratum gets."""
@@ -330,8 +347,10 @@ def _constrained(raw_XN: Tensor) -> Tensor:
 
 def _least_kl(grid_T: Tensor, target_T: Tensor, starts: int, seed: int) -> tuple[Tensor, float]:
     """The best of several starts and its KL."""
-    draws: Any = np.random.default_rng(seed).normal(0.0, _NOISE, (starts, len(_CENTRE)))
-    begin_SN = torch.from_numpy(draws) + torch.tensor(_CENTRE, dtype=torch.float64)
+    centre_N = torch.tensor(_CENTRE, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    spread_SN = torch.randn(starts, len(_CENTRE), generator=generator, dtype=torch.float64)
+    begin_SN = centre_N + _NOISE * spread_SN
     log_T = torch.where(target_T > 0, target_T.clamp(min=1e-300).log(), 0.0)
 
     def divergence(raw_SN: Tensor) -> Tensor:

@@ -1,0 +1,428 @@
+"""Samplers of mask rates and masks, and `Noise`, which composes one of each.
+
+    noise = build_noise(rates="p_pots", masks="mirror", strata=True)
+    u_N = noise.rate_uniforms(n, generator)                  # all rows of one update together
+    u_FBL = noise.mask_uniforms(rows, length, generator)
+    noised = noise.corrupt(ids_BL, eligible_BL, u_N[:rows], u_FBL, mask_id)
+    nll_PBL = ...                                            # the model on noised.ids_PBL
+    noised.loss(nll_PBL).loss.backward()
+
+Only `rate_uniforms` and `mask_uniforms` draw; everything else is a function of what they drew. Every
+combination estimates the same loss, the mean over uniform rates, without bias, but for three: `clipped`
+leaves rates out, a cut weight (`clipped_share` says how many) counts too little, and syntax tokens
+of a prompt (`syntax`) change what is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from burnish.arguments import as_number, as_table, as_whole, as_word
+from burnish.errors import ArgumentError
+from burnish.models.masked_diffusion.objective import (
+    EPS,
+    batch_loss,
+    isad_mask_prob,
+    mask_chance,
+    row_losses,
+)
+from burnish.models.masked_diffusion.rates import (
+    FINE,
+    MAX_WEIGHT,
+    EprFit,
+    Rates,
+    density_of,
+    fit_epr,
+    inverse_cdf,
+    probe_moments,
+    stratum_counts,
+)
+from burnish.tensors import torch
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from burnish.tensors import Numbers
+
+RATES = ("uniform", "clipped", "p_pots")
+MASKS = ("independent", "mirror", "mirror_deduplicated")
+
+
+class RateSampler(Protocol):
+    """From uniform numbers to rates and their weights."""
+
+    max_weight: float
+
+    def rates(self, u_B: Tensor) -> Rates:
+        """Rates and weights of these uniform numbers."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as JSON has it."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state()`."""
+
+
+@dataclass
+class UniformRates:
+    """Rates between two bounds, all at weight 1; with other bounds than 0 and 1 the loss is biased."""
+
+    low: float = 0.0
+    high: float = 1.0
+    max_weight: float = MAX_WEIGHT
+
+    def __post_init__(self) -> None:
+        self.low = as_number("low", self.low, low=0, below=1)
+        self.high = as_number("high", self.high, above=self.low, high=1)
+
+    def rates(self, u_B: Tensor) -> Rates:
+        """`low + (high - low) u`."""
+        return Rates(self.low + (self.high - self.low) * u_B, torch.ones_like(u_B))
+
+    def state(self) -> dict[str, Any]:
+        """Nothing is learned."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Nothing to go on from."""
+
+
+@dataclass
+class PPots:
+    """Rates where the loss is large or noisy, at weight 1/p (P-POTS).
+
+    Uniform until `refit` has seen a probe: a table of losses by row, rate and mask.
+    """
+
+    mix_uniform: float = 0.05
+    """Share of uniform draws; weights are at most its inverse."""
+    refit_every: int = 0
+    """Steps between fits; 0 fits once."""
+    start: int = 0
+    """First step with a probe; rates are uniform before it."""
+    n_starts: int = 20
+    moment: str = "second"
+    loss_max: float | None = 10.0
+    max_weight: float = MAX_WEIGHT
+    fit: EprFit | None = None
+    fitted_at: int | None = None
+    probe: dict[str, list[float | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.mix_uniform = as_number("mix_uniform", self.mix_uniform, low=0, high=1)
+        self.refit_every = as_whole("refit_every", self.refit_every, low=0)
+        self.start = as_whole("start", self.start, low=0)
+        self.max_weight = as_number("max_weight", self.max_weight, above=0)
+
+    def wants_probe(self, step: int) -> bool:
+        """True where this step should begin with a probe and a fit."""
+        if self.fitted_at is None:
+            return step >= self.start
+        return self.refit_every > 0 and step - self.fitted_at >= self.refit_every
+
+    def refit(self, t_grid: Numbers, losses: Numbers, step: int = 0) -> EprFit:
+        """Fit the density to a table of losses [x0, t, pattern] on a grid of rates."""
+        moments = probe_moments(losses, self.loss_max, self.moment)
+        self.fit = fit_epr(t_grid, moments.w, self.n_starts, self.mix_uniform)
+        self.fitted_at = step
+        self.probe = {
+            "t": torch.as_tensor(t_grid).tolist(),
+            # JSON has no NaN: a rate without a loss is left to the reader as None.
+            "w": [None if w != w else w for w in moments.w.tolist()],
+        }
+        return self.fit
+
+    def rates(self, u_B: Tensor) -> Rates:
+        """Draws of the fitted density."""
+        if self.fit is None:
+            return Rates(u_B, torch.ones_like(u_B))
+        grid_F, density_F = (x.to(u_B) for x in (self.fit.fine_grid, self.fit.fine_density))
+        return inverse_cdf(grid_F, density_F, u_B, self.max_weight)
+
+    def state(self) -> dict[str, Any]:
+        """The fitted curve and its probe."""
+        if self.fit is None:
+            return {}
+        return {
+            "family": "epr" if self.fit.params else "uniform",
+            "params": dict(self.fit.params),
+            "mix_uniform": self.fit.mix_uniform,
+            "grid_size": FINE,
+            "probe": self.probe,
+            "kl": self.fit.kl,
+            "fitted_at": self.fitted_at,
+            "fallback": self.fit.fallback,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Draw from the stored curve again, bit by bit."""
+        if not state:
+            self.fit, self.fitted_at, self.probe = None, None, {}
+            return
+        self.probe, self.fitted_at = dict(state["probe"]), state["fitted_at"]
+        self.fit = density_of(
+            self.probe["t"],
+            state["params"],
+            state["mix_uniform"],
+            kl=state["kl"],
+            fallback=state["fallback"],
+        )
+
+
+class MaskPass(NamedTuple):
+    """One forward pass of a batch."""
+
+    mask_BL: Tensor
+    chance_BX: Tensor
+    """What a masked token's nll is divided by, (B,) or (B, L)."""
+
+
+class MaskSampler(Protocol):
+    """From fields of uniform numbers to the masks of one or more forward passes."""
+
+    @property
+    def fields(self) -> int:
+        """How many fields of uniform numbers it takes."""
+
+    @property
+    def forwards(self) -> int:
+        """Forward passes of a row."""
+
+    def passes(self, u_FBL: Tensor, chance_BX: Tensor, eligible_BL: Tensor) -> list[MaskPass]:
+        """Masks for chances (B,) or (B, L); the loss is the mean over the passes."""
+
+
+@dataclass(frozen=True)
+class IndependentMasks:
+    """So many masks a row, each of its own field."""
+
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        as_whole("count", self.count, low=1, high=1000)
+
+    @property
+    def fields(self) -> int:
+        """One a mask."""
+        return self.count
+
+    @property
+    def forwards(self) -> int:
+        """One a mask."""
+        return self.count
+
+    def passes(self, u_FBL: Tensor, chance_BX: Tensor, eligible_BL: Tensor) -> list[MaskPass]:
+        """`u < p` of each field."""
+        p_BX = _by_token(chance_BX)
+        return [MaskPass((u_BL < p_BX) & eligible_BL, chance_BX) for u_BL in u_FBL]
+
+
+@dataclass(frozen=True)
+class MirrorMasks:
+    """Two complementary masks of one field, `u < p` and `u > 1 - p` (MIRROR)."""
+
+    deduplicated: bool = False
+    """Count a token that both masks cover once: with chances above 1/2 every token then has the
+    same weight. The expected loss is the same."""
+
+    @property
+    def fields(self) -> int:
+        """Both masks share one."""
+        return 1
+
+    @property
+    def forwards(self) -> int:
+        """Two masks."""
+        return 2
+
+    def passes(self, u_FBL: Tensor, chance_BX: Tensor, eligible_BL: Tensor) -> list[MaskPass]:
+        """Both masks."""
+        p_BX = _by_token(chance_BX)
+        first_BL = (u_FBL[0] < p_BX) & eligible_BL
+        second_BL = (u_FBL[0] > 1 - p_BX) & eligible_BL
+        if not self.deduplicated:
+            return [MaskPass(first_BL, chance_BX), MaskPass(second_BL, chance_BX)]
+        # Of the mean over two passes: weight 2/pi where seen once, 1/pi where seen twice.
+        union_BX = (2 * p_BX).clamp(max=1)
+        divisor_BL = torch.where(first_BL & second_BL, union_BX, union_BX / 2)
+        return [MaskPass(first_BL, divisor_BL), MaskPass(second_BL, divisor_BL)]
+
+
+class NoisedLoss(NamedTuple):
+    """Both keep the gradient."""
+
+    loss: Tensor
+    """Weighted mean over rows and passes."""
+    row_B: Tensor
+    """Unweighted, the mean over passes."""
+
+
+class Noised(NamedTuple):
+    """A batch with its masks."""
+
+    ids_PBL: Tensor
+    """Token ids with the mask token in the place of masked ones, a batch for each pass."""
+    t_B: Tensor
+    weight_B: Tensor
+    count_B: Tensor
+    """Tokens of each row that could be masked."""
+    passes: list[MaskPass]
+    clipped_share: float
+    """Share of rows whose weight was cut; above 0 the loss is biased."""
+
+    def loss(self, nll_PBL: Tensor | Sequence[Tensor]) -> NoisedLoss:
+        """The loss from each pass's negative log-probs of the true tokens."""
+        pairs = zip(nll_PBL, self.passes, strict=True)
+        rows = [
+            row_losses(nll, one.mask_BL, one.chance_BX.to(nll), self.count_B) for nll, one in pairs
+        ]
+        row_B = torch.stack(rows).mean(0) if len(rows) > 1 else rows[0]
+        return NoisedLoss(batch_loss(row_B, self.count_B, self.weight_B.to(row_B)), row_B)
+
+    def metrics(self) -> dict[str, float]:
+        """What a step should log of its noise."""
+        masked_PB = torch.stack([one.mask_BL.sum(1) for one in self.passes])
+        eligible = int(self.count_B.sum())
+        return {
+            "clipped_share": self.clipped_share,
+            "mean_rate": self.t_B.mean().item(),
+            "mean_weight": self.weight_B.mean().item(),
+            "empty_share": (masked_PB == 0).double().mean().item(),
+            "masked_share": masked_PB.sum().item() / max(1, eligible * len(self.passes)),
+        }
+
+
+@dataclass
+class Noise:
+    """A sampler of rates, a sampler of masks, and what they share."""
+
+    rates: RateSampler = field(default_factory=UniformRates)
+    masks: MaskSampler = field(default_factory=IndependentMasks)
+    strata: str = "none"
+    """Strata for the rates of an update (StraTS): `none`, `ceil` or, as the reference, `floor`."""
+    delimiters: frozenset[int] = frozenset()
+    """Token ids that are masked more often (ISAD)."""
+    delta: float = 0.2
+    """How much more often."""
+    eps: float = EPS
+
+    def __post_init__(self) -> None:
+        self.strata = as_word("strata", self.strata, ("none", "ceil", "floor"))
+        self.delta = as_number("delta", self.delta, low=0, high=1)
+        self.eps = as_number("eps", self.eps, above=0, below=1)
+
+    def rate_uniforms(self, n: int, generator: Generator) -> Tensor:
+        """Uniform numbers for all n rows of an update, micro-batches and ranks together: (n,)."""
+        u_N = _draw((n,), generator)
+        if self.strata == "none":
+            return u_N
+        strata = stratum_counts(n, self.strata)
+        chosen = torch.randperm(strata.count, generator=generator)[: strata.extra]
+        order_N = torch.randperm(n, generator=generator)
+        return stratified(u_N, chosen, order_N, self.strata)
+
+    def mask_uniforms(self, rows: int, length: int, generator: Generator) -> Tensor:
+        """Fields of uniform numbers for the masks of a batch, (F, B, L)."""
+        return _draw((self.masks.fields, rows, length), generator)
+
+    def corrupt(
+        self, ids_BL: Tensor, eligible_BL: Tensor, u_B: Tensor, u_FBL: Tensor, mask_id: int
+    ) -> Noised:
+        """Rates, weights and masked copies of a batch, from numbers drawn before."""
+        device = ids_BL.device
+        drawn = self.rates.rates(u_B.to(device))
+        chance_BX = mask_chance(drawn.t, self.eps)
+        if self.delimiters:
+            known = torch.tensor(sorted(self.delimiters), device=device)
+            chance_BX = isad_mask_prob(chance_BX, torch.isin(ids_BL, known), self.delta).q
+        passes = self.masks.passes(u_FBL.to(device), chance_BX, eligible_BL)
+        ids_PBL = torch.stack([ids_BL.masked_fill(one.mask_BL, mask_id) for one in passes])
+        clipped = (drawn.weight >= self.rates.max_weight).double().mean().item()
+        return Noised(ids_PBL, drawn.t, drawn.weight, eligible_BL.sum(1), passes, clipped)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as JSON has it."""
+        return {"rates": self.rates.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state()`."""
+        self.rates.load(state["rates"])
+
+
+def build_noise(
+    rates: str = "uniform",
+    masks: str = "independent",
+    *,
+    passes: int = 1,
+    strata: bool | str = False,
+    delimiters: Collection[int] = (),
+    delta: float = 0.2,
+    eps: float = EPS,
+    options: Mapping[str, Any] | None = None,
+) -> Noise:
+    """Noise by names: `rates` uniform, clipped or p_pots; `masks` independent or mirror.
+
+    `passes` is how many independent masks a row gets, `strata` turns StraTS on (`"floor"` for the
+    reference's number of strata), `options` go to the sampler of rates (`low`, `high`;
+    `mix_uniform`, `refit_every`, `start`, `moment`, `loss_max`, `n_starts`, `max_weight`).
+
+    >>> from burnish.models.masked_diffusion import build_noise
+    >>> build_noise("p_pots", "mirror", options={"mix_uniform": 0.1}).masks.forwards
+    2
+    """
+    rates = as_word("rates", rates, RATES)
+    masks = as_word("masks", masks, MASKS)
+    given = as_table("options", options or {})
+    passes = as_whole("passes", passes, low=1, high=1000)
+    if masks != "independent" and passes != 1:
+        raise ArgumentError(f"passes: got {passes}, expected 1 for masks {masks}, which has two")
+    known: dict[str, tuple[str, ...]] = {
+        "uniform": (),
+        "clipped": ("low", "high"),
+        "p_pots": ("mix_uniform", "refit_every", "start", "n_starts", "moment", "loss_max"),
+    }
+    allowed = (*known[rates], "max_weight")
+    if unknown := sorted(set(given) - set(allowed)):
+        raise ArgumentError(f"options: got '{unknown[0]}', rates {rates} has {', '.join(allowed)}")
+    if rates == "clipped":
+        given = {"low": 0.1, "high": 0.9} | given
+    sampler: RateSampler = PPots(**given) if rates == "p_pots" else UniformRates(**given)
+    chosen: MaskSampler = (
+        IndependentMasks(passes)
+        if masks == "independent"
+        else MirrorMasks(deduplicated=masks == "mirror_deduplicated")
+    )
+    ids = frozenset(as_whole("delimiters", one, low=0) for one in delimiters)
+    word = strata if isinstance(strata, str) else "ceil" if strata else "none"
+    return Noise(sampler, chosen, word, ids, delta, eps)
+
+
+def stratified(u_N: Tensor, extra: Tensor, order_N: Tensor, rounding: str = "ceil") -> Tensor:
+    """Uniform numbers moved into strata: n // k in each, one more in those of `extra`, then shuffled.
+
+    `u_N` are uniform numbers, `extra` the strata that get one more, `order_N` a permutation.
+    """
+    strata = stratum_counts(len(u_N), rounding)
+    stratum_N = torch.cat([torch.arange(strata.count).repeat(strata.per_stratum), extra])
+    return ((stratum_N.to(u_N) + u_N) / strata.count)[order_N]
+
+
+def evaluation_uniforms(n: int, length: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """One stratified uniform rate a row and one field: what held-out losses are measured with.
+
+    The same for every sampler that a run trains with, so that runs can be compared.
+    """
+    generator = torch.Generator().manual_seed(as_whole("seed", seed, low=0))
+    order_N = torch.randperm(n, generator=generator)
+    u_N = ((torch.arange(n) + _draw((n,), generator)) / n)[order_N]
+    return u_N, _draw((1, n, length), generator)
+
+
+def _draw(shape: tuple[int, ...], generator: Generator) -> Tensor:
+    return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device)
+
+
+def _by_token(chance_BX: Tensor) -> Tensor:
+    return chance_BX[:, None] if chance_BX.ndim == 1 else chance_BX
