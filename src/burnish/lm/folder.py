@@ -36,6 +36,7 @@ from burnish.lm.scalar_head import (
 )
 from burnish.lm.tokenizer import Tokenizer
 from burnish.lm.weights import INDEX, WEIGHTS, read_json, write_json, write_weights
+from burnish.models import register
 
 if TYPE_CHECKING:
     from burnish.lm.transformers_model import TransformersDecoder
@@ -103,6 +104,7 @@ def load_model(
     except Unsupported as reason:
         from burnish.lm.transformers_model import TransformersDecoder
 
+        register(config.get("model_type"))
         logger.warning("%s runs through transformers, which is slower: %s.", folder.name, reason)
         module = TransformersDecoder.from_folder(folder, chosen_dtype, chosen_device)
     else:

@@ -1,1 +1,18 @@
-"""Architectures and objectives, torch only; every room to the right may use them."""
+"""Architectures and objectives, on torch alone: every room may use them.
+
+`burnish.models.blocks` has the parts that the architectures share; each architecture has a folder
+in the Hugging Face convention (`configuration_x.py`, `modeling_x.py`).
+"""
+
+from __future__ import annotations
+
+import importlib
+
+OWN = {"burnish-siamesenorm": "burnish.models.siamesenorm"}
+"""Model types of this room, and the package that makes each known to transformers."""
+
+
+def register(model_type: object) -> None:
+    """Make a model type known to transformers' Auto classes, where it is one of this room."""
+    if isinstance(model_type, str) and model_type in OWN:
+        importlib.import_module(OWN[model_type])

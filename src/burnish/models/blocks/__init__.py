@@ -1,0 +1,24 @@
+"""Parts that architectures share: norms, attention, SwiGLU, and residual stacks over six topologies."""
+
+from burnish.models.blocks.attention import Attention, Rotation, SwiGLU, rotate, rotation
+from burnish.models.blocks.norms import LayerNorm, RMSNorm, layer_norm, rms_norm
+from burnish.models.blocks.residual import ResidualBlock, ResidualStack
+from burnish.models.blocks.topology import TOPOLOGIES, Norms, Streams, Topology
+
+__all__ = [
+    "TOPOLOGIES",
+    "Attention",
+    "LayerNorm",
+    "Norms",
+    "RMSNorm",
+    "ResidualBlock",
+    "ResidualStack",
+    "Rotation",
+    "Streams",
+    "SwiGLU",
+    "Topology",
+    "layer_norm",
+    "rms_norm",
+    "rotate",
+    "rotation",
+]

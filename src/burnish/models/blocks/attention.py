@@ -1,0 +1,137 @@
+"""Attention with rotary positions, and the SwiGLU feed-forward: what a residual network is made of.
+
+Both are called in one way, `f(z, rotation=..., mask=..., cache=...)`, with (B, T, D) in and out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from burnish.arguments import as_whole, as_word
+from burnish.errors import ArgumentError
+from burnish.models.blocks.norms import RMSNorm
+
+QKV_NORMS = ("none", "qk", "qkv")
+
+
+class Rotation(NamedTuple):
+    """Cosine and sine of every position, (B or 1, 1, T, head_dim) each."""
+
+    cos: Tensor
+    sin: Tensor
+
+
+def rotation(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> Rotation:
+    """Rotary angles of positions (B, T) or (T,), computed in float32.
+
+    Made anew in each pass: a table would be one more buffer that loading leaves empty.
+    """
+    # In Python floats: float32 powers would move positions of thousands by a rounding error.
+    pairs = [theta ** (-2 * i / head_dim) for i in range(head_dim // 2)]
+    frequencies = torch.tensor(pairs, dtype=torch.float32, device=positions.device)
+    positions = positions if positions.dim() == 2 else positions.unsqueeze(0)
+    angles = (positions.unsqueeze(-1).float() * frequencies).unsqueeze(1)
+    angles = torch.cat((angles, angles), dim=-1)
+    return Rotation(angles.cos().to(dtype), angles.sin().to(dtype))
+
+
+def rotate(heads: Tensor, by: Rotation) -> Tensor:
+    """Turn the halves of each head as pairs: (B, H, T, head_dim) -> the same."""
+    first, second = heads.chunk(2, dim=-1)
+    return heads * by.cos + torch.cat((-second, first), dim=-1) * by.sin
+
+
+class Attention(nn.Module):
+    """Grouped-query attention; causal, bidirectional or by a mask."""
+
+    def __init__(
+        self,
+        size: int,
+        heads: int,
+        kv_heads: int | None = None,
+        *,
+        head_dim: int | None = None,
+        qkv_norm: str = "none",
+        eps: float = 1e-5,
+        bias: bool = False,
+        causal: bool = True,
+        index: int = 0,
+    ) -> None:
+        """`qkv_norm`: which heads get a norm before they are rotated: none, qk or qkv.
+
+        `index` is the layer's number in the cache.
+        """
+        super().__init__()
+        kv_heads = kv_heads or heads
+        if head_dim is None and size % heads:
+            raise ArgumentError(f"heads: got {heads}, expected a divisor of the width {size}")
+        self.head_dim = as_whole("head_dim", head_dim or size // heads, low=2)
+        if heads % kv_heads or self.head_dim % 2:
+            raise ArgumentError(
+                f"got {heads} heads, {kv_heads} of keys, of {self.head_dim} numbers; expected "
+                "heads that are a multiple of those of keys, of an even size"
+            )
+        as_word("qkv_norm", qkv_norm, QKV_NORMS)
+        self.heads, self.kv_heads, self.causal, self.index = heads, kv_heads, causal, index
+        self.q_proj = nn.Linear(size, heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(size, kv_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(size, kv_heads * self.head_dim, bias=bias)
+        self.o_proj = nn.Linear(heads * self.head_dim, size, bias=bias)
+        self.q_norm = RMSNorm(self.head_dim, eps) if qkv_norm != "none" else None
+        self.k_norm = RMSNorm(self.head_dim, eps) if qkv_norm != "none" else None
+        self.v_norm = RMSNorm(self.head_dim, eps) if qkv_norm == "qkv" else None
+
+    def forward(
+        self,
+        z: Tensor,
+        *,
+        rotation: Rotation | None = None,
+        mask: Tensor | None = None,
+        cache: Any = None,
+        **_: Any,
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D).
+
+        `mask` is bool (True: is seen) or added to the scores, (B or 1, 1, T, keys); without one the
+        layer is causal, or sees everything. `cache.update(key, value, index)` gives back all keys.
+        """
+        rows, length, _size = z.shape
+        query = self._heads(self.q_proj(z), self.heads, self.q_norm)
+        key = self._heads(self.k_proj(z), self.kv_heads, self.k_norm)
+        value = self._heads(self.v_proj(z), self.kv_heads, self.v_norm)
+        if rotation is not None:
+            query, key = rotate(query, rotation), rotate(key, rotation)
+        if cache is not None:
+            key, value = cache.update(key, value, self.index)
+        times = self.heads // self.kv_heads
+        if times > 1:
+            key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
+        # One new token sees every key; several behind a cache come with a mask.
+        is_causal = self.causal and mask is None and length > 1
+        attended = F.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal)
+        out: Tensor = self.o_proj(attended.transpose(1, 2).reshape(rows, length, -1))
+        return out
+
+    def _heads(self, projected: Tensor, count: int, norm: nn.Module | None) -> Tensor:
+        heads = projected.unflatten(-1, (count, self.head_dim))
+        if norm is not None:
+            heads = norm(heads)
+        return heads.transpose(1, 2)
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(z)) * up(z))."""
+
+    def __init__(self, size: int, inner: int, *, bias: bool = False) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(size, inner, bias=bias)
+        self.up_proj = nn.Linear(size, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, size, bias=bias)
+
+    def forward(self, z: Tensor, **_: Any) -> Tensor:
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(z)) * self.up_proj(z))
+        return out

@@ -1,0 +1,173 @@
+"""A stack of residual blocks over one of six topologies.
+
+    stack = ResidualStack([(attention, mlp), ...], size, Topology("siamese_post_pre"))
+    out_BTD = stack(h_BTD, rotation=..., mask=..., cache=...)
+
+A sublayer sees one tensor and gives one back, so that masks, caches, adapters and experts stay its
+own business. `watch` is shown the streams behind every block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from burnish.arguments import as_number
+from burnish.errors import ArgumentError
+from burnish.models.blocks.norms import make_norm
+from burnish.models.blocks.topology import (
+    Norms,
+    Streams,
+    Topology,
+    read_streams,
+    settled,
+    write_update,
+)
+
+Watch = Callable[[int, Streams, Streams, list[Tensor]], None]
+"""(block, streams before, streams behind, updates of its sublayers)."""
+
+
+class SublayerNorms(nn.Module):
+    """The norms of one sublayer, or those behind the last, as parameters."""
+
+    def __init__(self, names: Sequence[str], size: int, topology: Topology) -> None:
+        super().__init__()
+        self.x_norm: nn.Module | None = None
+        self.y_norm: nn.Module | None = None
+        self.in_norm: nn.Module | None = None
+        self.out_norm: nn.Module | None = None
+        self.x_scale = nn.Parameter(torch.ones(size)) if "x_scale" in names else None
+        for name in names:
+            if name != "x_scale":
+                setattr(self, name, make_norm(topology.norm, size, topology.eps))
+
+    def as_modules(self) -> Norms:
+        """For `read_streams`."""
+        return Norms(self.x_norm, self.y_norm, self.in_norm, self.out_norm, self.x_scale)
+
+    def as_weights(self) -> Norms:
+        """For an engine that has its own arithmetic; of RMS norms the weight is all there is."""
+        norms = (self.x_norm, self.y_norm, self.in_norm, self.out_norm)
+        return Norms(*(None if norm is None else norm.weight for norm in norms), self.x_scale)
+
+
+class ResidualBlock(nn.Module):
+    """Two sublayers and their norms."""
+
+    def __init__(
+        self,
+        first: nn.Module,
+        second: nn.Module,
+        size: int,
+        topology: Topology,
+        index: int,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.self_attn, self.mlp = first, second
+        self.self_attn_norms = SublayerNorms(topology.norms_of(2 * index), size, topology)
+        self.mlp_norms = SublayerNorms(topology.norms_of(2 * index + 1), size, topology)
+        self.topology, self.index, self.drop_path = topology, index, drop_path
+
+    def forward(
+        self, x: Tensor | None, y: Tensor | None, dtype: torch.dtype, context: dict[str, Any]
+    ) -> tuple[Tensor | None, Tensor | None, list[Tensor]]:
+        """Both streams behind the block, and what its sublayers added."""
+        streams = Streams(x, y)
+        parts = ((self.self_attn, self.self_attn_norms), (self.mlp, self.mlp_norms))
+        updates = []
+        for place, (sublayer, norms) in enumerate(parts):
+            modules = norms.as_modules()
+            streams, fused = read_streams(streams, modules, add_norm)
+            update = self._dropped(sublayer(fused.to(dtype), **context))
+            share = self.topology.x_share(2 * self.index + place)
+            streams = write_update(streams, update, modules, share, _norm)
+            updates.append(streams.update if streams.update is not None else update)
+            streams = settled(streams)
+        return streams.x, streams.y, updates
+
+    def _dropped(self, update: Tensor) -> Tensor:
+        """DropPath: the whole update of a row or none of it, for both streams alike."""
+        if not self.drop_path or not self.training:
+            return update
+        kept = 1 - self.drop_path
+        shape = (len(update), *[1] * (update.dim() - 1))
+        return update * torch.empty(shape, device=update.device).bernoulli_(kept).to(
+            update.dtype
+        ).div_(kept)
+
+
+class ResidualStack(nn.Module):
+    """Residual blocks and the norms behind them: (B, T, D) -> (B, T, D).
+
+    Block i is named `i`, the last norms `final`.
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[tuple[nn.Module, nn.Module]],
+        size: int,
+        topology: Topology,
+        *,
+        drop_path: float = 0.0,
+    ) -> None:
+        """`drop_path` is that of the last block; it rises to it from 0."""
+        super().__init__()
+        as_number("drop_path", drop_path, low=0, below=1)
+        if not blocks:
+            raise ArgumentError("blocks: got none, expected at least one pair of sublayers")
+        self.topology = topology
+        self.count = len(blocks)
+        for index, (first, second) in enumerate(blocks):
+            rate = drop_path * index / max(self.count - 1, 1)
+            block = ResidualBlock(first, second, size, topology, index, rate)
+            self.add_module(str(index), block)
+        self.final = SublayerNorms(topology.final_norms, size, topology)
+        self.gradient_checkpointing = False
+        self.skipped: Collection[int] = ()
+        """Blocks to leave out: both streams pass by them."""
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[ResidualBlock]:
+        return (self[index] for index in range(self.count))
+
+    def __getitem__(self, index: int) -> ResidualBlock:
+        block = self.get_submodule(str(range(self.count)[index]))
+        assert isinstance(block, ResidualBlock)
+        return block
+
+    def forward(self, h: Tensor, watch: Watch | None = None, **context: Any) -> Tensor:
+        """`context` is handed to every sublayer."""
+        streams = self.topology.start(h)
+        is_checkpointed = self.gradient_checkpointing and self.training
+        for index, block in enumerate(self):
+            if index in self.skipped:
+                continue
+            arguments = (streams.x, streams.y, h.dtype, context)
+            if is_checkpointed:
+                x, y, updates = checkpoint(block, *arguments, use_reentrant=False)
+            else:
+                x, y, updates = block(*arguments)
+            if watch is not None:
+                watch(index, streams, Streams(x, y), updates)
+            streams = Streams(x, y)
+        _, out = read_streams(streams, self.final.as_modules(), add_norm)
+        return out.to(h.dtype)
+
+
+def add_norm(stream: Tensor, update: Tensor | None, norm: Any) -> tuple[Tensor, Tensor]:
+    """The stream with an update, and its norm by a module or any function."""
+    stream = stream if update is None else stream + update
+    return stream, norm(stream)
+
+
+def _norm(value: Tensor, norm: Any) -> Tensor:
+    normed: Tensor = norm(value)
+    return normed

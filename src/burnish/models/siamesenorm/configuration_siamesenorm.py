@@ -1,0 +1,92 @@
+"""The config of a decoder over any residual topology, in the Hugging Face convention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from burnish.errors import ArgumentError
+from burnish.models.blocks.attention import QKV_NORMS
+from burnish.models.blocks.topology import Topology
+
+
+class SiameseNormConfig(PreTrainedConfig):
+    """Sizes and topology of a `SiameseNormForCausalLM`.
+
+    `norm_topology` is pre, post, peri, hybrid, siamese_post_pre or siamese_hybrid_pre; "siamese" is
+    siamese_post_pre. The settings that a topology has not are refused.
+
+    >>> from burnish.models.siamesenorm import SiameseNormConfig
+    >>> SiameseNormConfig(norm_topology="siamese").depth_scale
+    'sqrt_2i'
+    """
+
+    model_type = "burnish-siamesenorm"
+    keys_to_ignore_at_inference = ["past_key_values"]
+
+    vocab_size: int = 260
+    hidden_size: int = 64
+    intermediate_size: int = 192
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 4
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 1024
+    rope_theta: float = 10000.0
+    norm_topology: str = "siamese_post_pre"
+    normalized_input: bool | None = None
+    depth_scale: str | None = None
+    residual_in_fp32: bool = False
+    norm_type: str = "rms"
+    norm_eps: float = 1e-5
+    qkv_norm: str | None = None
+    """Norms of heads before they are rotated: none, qk or qkv; None takes what the topology needs."""
+    is_causal: bool = True
+    initializer_range: float | None = None
+    """Standard deviation of the first weights; None: 1 / sqrt(2.5 hidden_size)."""
+    tie_word_embeddings: bool = True
+    use_cache: bool = True
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.num_key_value_heads = self.num_key_value_heads or self.num_attention_heads
+        self.head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
+        topology = self.topology
+        self.norm_topology = topology.kind
+        self.normalized_input = topology.normalized_input
+        self.depth_scale = topology.depth_scale
+        if self.qkv_norm is None:
+            self.qkv_norm = "qkv" if topology.needs_qkv_norm else "none"
+        if self.qkv_norm not in QKV_NORMS:
+            raise ArgumentError(f"qkv_norm: got '{self.qkv_norm}', expected {', '.join(QKV_NORMS)}")
+        if topology.needs_qkv_norm and self.qkv_norm != "qkv":
+            raise ArgumentError(
+                f"qkv_norm: got '{self.qkv_norm}' for norm_topology '{topology.kind}', whose attention "
+                "reads what is not normalised; leave it out or set it to 'qkv'"
+            )
+        if self.hidden_act != "silu":
+            raise ArgumentError(f"hidden_act: got '{self.hidden_act}', expected silu")
+        super().__post_init__(**kwargs)
+
+    @property
+    def topology(self) -> Topology:
+        """The settings of the residual streams."""
+        return Topology(
+            self.norm_topology,
+            self.normalized_input,
+            self.depth_scale,
+            self.norm_type,
+            self.norm_eps,
+            self.residual_in_fp32,
+        )
+
+    @property
+    def init_std(self) -> float:
+        """Standard deviation of the first weights."""
+        if self.initializer_range is not None:
+            return float(self.initializer_range)
+        return float((2.5 * self.hidden_size) ** -0.5)

@@ -1,0 +1,209 @@
+"""A decoder over any residual topology, in the Hugging Face convention.
+
+The whole model: an embedding, a `ResidualStack` of attention and SwiGLU, a head. Only the stack knows
+that there may be two streams, so the key-value cache is that of every decoder.
+
+First weights, as OLMo's `full_megatron` draws them (normal, cut at 3 standard deviations):
+
+    embedding, q, k, v, gate, up     init_std = 1 / sqrt(2.5 hidden_size), or initializer_range
+    o, down                          init_std / sqrt(2 layers)
+    head of its own                  1 / sqrt(hidden_size)
+    norms, x_scale                   1
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    GenerationMixin,
+    PreTrainedModel,
+)
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+
+from burnish.models.blocks import Attention, ResidualStack, SwiGLU, rotation
+from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
+
+
+class SiameseNormPreTrainedModel(PreTrainedModel):
+    """What both models share: how weights begin."""
+
+    config_class = SiameseNormConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ResidualBlock"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_sdpa = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Called for every module; what was loaded from a file is left as it is."""
+        std = self.config.init_std
+        if isinstance(module, nn.Linear):
+            if getattr(module, "is_residual_output", False):
+                std /= (2 * self.config.num_hidden_layers) ** 0.5
+            elif getattr(module, "is_head", False):
+                std = self.config.hidden_size**-0.5
+            init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
+        else:
+            for name, parameter in module.named_parameters(recurse=False):
+                init.zeros_(parameter) if name == "bias" else init.ones_(parameter)
+
+
+class SiameseNormModel(SiameseNormPreTrainedModel):
+    """Token ids to normalised hidden states."""
+
+    def __init__(self, config: SiameseNormConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        blocks = [_sublayers(config, index) for index in range(config.num_hidden_layers)]
+        self.layers = ResidualStack(blocks, config.hidden_size, config.topology)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        watch: Any = None,
+        **_: Any,
+    ) -> BaseModelOutputWithPast:
+        """Hidden states (B, T, D); `watch` is shown the streams behind every block.
+
+        A mask of four axes is used as it is. `hidden_states` are the embeddings and what stands
+        behind each block: Y, or X where there is no Y; the last entry is the output.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give input_ids or inputs_embeds, and not both")
+        h = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        is_checkpointed = self.layers.gradient_checkpointing and self.training
+        if use_cache and past_key_values is None and not is_checkpointed:
+            past_key_values = DynamicCache(config=self.config)
+        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if position_ids is None:
+            position_ids = (torch.arange(h.shape[1], device=h.device) + seen).unsqueeze(0)
+        mask_of = create_causal_mask if self.config.is_causal else create_bidirectional_mask
+        causal = {"position_ids": position_ids} if self.config.is_causal else {}
+        mask = mask_of(
+            config=self.config,
+            inputs_embeds=h,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            **causal,
+        )
+        if mask is not None and mask.is_floating_point():
+            mask = mask.to(h.dtype)
+        layers: list[Tensor] = [h]
+
+        def note(index: int, before: Any, after: Any, updates: list[Tensor]) -> None:
+            layers.append(after.x if after.y is None else after.y)
+            if watch is not None:
+                watch(index, before, after, updates)
+
+        wanted = output_hidden_states or self.config.output_hidden_states
+        turn = rotation(position_ids, self.config.head_dim, self.config.rope_theta, h.dtype)
+        out = self.layers(
+            h,
+            watch=note if wanted or watch is not None else None,
+            rotation=turn,
+            mask=mask,
+            cache=past_key_values,
+        )
+        return BaseModelOutputWithPast(
+            last_hidden_state=out,
+            past_key_values=past_key_values,
+            hidden_states=(*layers[:-1], out) if wanted else None,
+        )
+
+
+class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):
+    """`SiameseNormModel` with a head over the vocabulary."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config: SiameseNormConfig) -> None:
+        super().__init__(config)
+        self.model = SiameseNormModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head.is_head = True
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Logits (B, T, V), and the mean loss where there are labels."""
+        watch = kwargs.pop("watch", None)
+        outputs = self.model(
+            input_ids,
+            attention_mask,
+            position_ids,
+            past_key_values,
+            inputs_embeds,
+            use_cache,
+            output_hidden_states,
+            watch,
+        )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(outputs.last_hidden_state[:, kept])
+        loss = None
+        if labels is not None:
+            size = self.config.vocab_size
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **kwargs)
+        output = CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+        )
+        return output.to_tuple() if return_dict is False else output
+
+
+def _sublayers(config: SiameseNormConfig, index: int) -> tuple[Attention, SwiGLU]:
+    attention = Attention(
+        config.hidden_size,
+        config.num_attention_heads,
+        config.num_key_value_heads,
+        head_dim=config.head_dim,
+        qkv_norm=str(config.qkv_norm),
+        eps=config.norm_eps,
+        causal=config.is_causal,
+        index=index,
+    )
+    mlp = SwiGLU(config.hidden_size, config.intermediate_size)
+    for output in (attention.o_proj, mlp.down_proj):
+        output.is_residual_output = True
+    return attention, mlp
+
+
+AutoConfig.register(SiameseNormConfig.model_type, SiameseNormConfig, exist_ok=True)
+AutoModel.register(SiameseNormConfig, SiameseNormModel, exist_ok=True)
+AutoModelForCausalLM.register(SiameseNormConfig, SiameseNormForCausalLM, exist_ok=True)
