@@ -11,6 +11,8 @@ from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.fused import add_norm
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import tiny_model
+from burnish.models import siamesenorm
+from burnish.models.blocks import TOPOLOGIES
 
 SMALL = {
     "vocab_size": 97,
@@ -55,6 +57,12 @@ CONFIGS = {
         "Qwen3",
         {"rope_parameters": {**YARN_ROPE, "attention_factor": 1.3}, "head_dim": 16},
     ),
+    **{
+        topology: ("SiameseNorm", {"norm_topology": topology, "num_hidden_layers": 3})
+        for topology in TOPOLOGIES
+    },
+    "siamese_by_sublayer": ("SiameseNorm", {"depth_scale": "sqrt_l", "normalized_input": False}),
+    "siamese_own_head": ("SiameseNorm", {"tie_word_embeddings": False, "qkv_norm": "qk"}),
     # Windows of fewer tokens than the rows of these tests have.
     "mistral_window": ("Mistral", {"sliding_window": 6, "head_dim": 8}),
     "mistral_window_of_one": ("Mistral", {"sliding_window": 1, "head_dim": 8}),
@@ -79,9 +87,10 @@ def make_pair(name):
     import transformers
 
     family, extra = CONFIGS[name]
-    config = getattr(transformers, f"{family}Config")(**SMALL, **extra)
+    home = siamesenorm if family == "SiameseNorm" else transformers
+    config = getattr(home, f"{family}Config")(**SMALL | extra)
     torch.manual_seed(3)
-    theirs = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    theirs = getattr(home, f"{family}ForCausalLM")(config).eval()
     for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     ours = Decoder(read_architecture(json.loads(config.to_json_string(use_diff=True))))
@@ -114,7 +123,16 @@ def test_logits_and_greedy_tokens_equal_transformers(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", "qwen2", "qwen3", "yarn", "mistral_window", "qwen3_window_in_layer_0"]
+    "name",
+    [
+        "llama",
+        "qwen2",
+        "qwen3",
+        "yarn",
+        "mistral_window",
+        "qwen3_window_in_layer_0",
+        *TOPOLOGIES,
+    ],
 )
 def test_gradients_equal_transformers(name):
     ours, theirs = make_pair(name)
@@ -206,7 +224,7 @@ def test_half_precision_adds_up_its_residual_stream_in_float32(tmp_path):
     seen = []
 
     def note(_layer, _inputs, outputs):
-        seen.append(tuple(part.dtype for part in outputs))
+        seen.append((outputs.y.dtype, outputs.update.dtype))
 
     handles = [layer.register_forward_hook(note) for layer in decoder.model.layers]
     hidden = decoder(ModelInput(ids, positions_of(ids))).float()
@@ -223,7 +241,7 @@ def test_half_precision_adds_up_its_residual_stream_in_float32(tmp_path):
 def _with_a_rounded_stream(decoder, ids):
     """Hidden states where every sum is rounded to the weights' type."""
     handles = [
-        layer.register_forward_hook(lambda _, __, out: (out[0].bfloat16().float(), out[1]))
+        layer.register_forward_hook(lambda _, __, out: out._replace(y=out.y.bfloat16().float()))
         for layer in decoder.model.layers
     ]
     hidden = decoder(ModelInput(ids, positions_of(ids)))

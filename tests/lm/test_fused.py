@@ -14,9 +14,10 @@ pytest.importorskip("triton", reason="triton is not installed; it comes with tor
 
 from burnish.lm import decoder as decoder_module
 from burnish.lm import fused, fused_kernels
-from burnish.lm.architecture import Architecture
+from burnish.lm.architecture import OWN, Architecture
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.model_input import ModelInput
+from burnish.models.blocks import Topology
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROUNDING = {
@@ -295,6 +296,13 @@ FAMILIES = {
     "llama": {},
     "qwen2": {"family": "qwen2", "qkv_bias": True, "tied_head": True},
     "qwen3": {"family": "qwen3", "qk_norm": True, "head_dim": 32},
+    "siamese": {"family": OWN, "topology": Topology("siamese_post_pre")},
+    "siamese_hybrid": {
+        "family": OWN,
+        "topology": Topology("siamese_hybrid_pre"),
+        "qk_norm": True,
+        "v_norm": True,
+    },
 }
 
 

@@ -17,6 +17,7 @@ from burnish.lm import LocalLM, Sampling, load_model
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tiny import write_byte_tokenizer
+from burnish.models import siamesenorm
 from burnish.records import Message
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -37,6 +38,11 @@ FAMILIES = {
     "llama": ("Llama", {"tie_word_embeddings": False}),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),  # bias on queries, keys and values
     "qwen3": ("Qwen3", {"tie_word_embeddings": False, "head_dim": 24}),  # norms on both
+    "siamese": ("SiameseNorm", {"norm_topology": "siamese_post_pre"}),  # two residual streams
+    "siamese_hybrid": (
+        "SiameseNorm",
+        {"norm_topology": "siamese_hybrid_pre", "tie_word_embeddings": False, "head_dim": 24},
+    ),
     "windows": (  # shorter than most prompts, in one layer of two, and positions stretched by yarn
         "Qwen2",
         {
@@ -79,8 +85,9 @@ def make_pair(folder, family, extra):
     """Weights large enough that the text depends on what was read, and does not repeat itself."""
     import transformers
 
-    config = getattr(transformers, f"{family}Config")(**SMALL, **extra)
-    theirs = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    home = siamesenorm if family == "SiameseNorm" else transformers
+    config = getattr(home, f"{family}Config")(**SMALL, **extra)
+    theirs = getattr(home, f"{family}ForCausalLM")(config).eval()
     generator = torch.Generator().manual_seed(16)
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():

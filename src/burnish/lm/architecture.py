@@ -1,12 +1,13 @@
 """Which Hugging Face `config.json` the built-in decoder can read, and what it needs from one.
 
-The families are Llama (SmolLM and SmolLM2 are Llamas), Mistral, Qwen2 and Qwen3: RMSNorm, rotary
-positions, grouped-query attention, SwiGLU. They differ in a few switches: a bias on the query,
+The families are Llama (SmolLM and SmolLM2 are Llamas), Mistral, Qwen2, Qwen3 and our own: RMSNorm,
+rotary positions, grouped-query attention, SwiGLU. They differ in a few switches: a bias on the query,
 key and value projections, a norm on queries and keys, whether the head is the embedding, which
-layers look back through a sliding window, and how rotary positions are stretched (linear, llama3,
-yarn). Every setting that would change the computation is either read or refused with
-`Unsupported`; the caller then falls back to transformers. Refused for one is every stretching that
-follows the length of the row (dynamic, longrope): keys that lie in a cache would have to turn.
+layers look back through a sliding window, how rotary positions are stretched (linear, llama3,
+yarn), and, in our own, where the norms stand (`topology`). Every setting that would change the
+computation is either read or refused with `Unsupported`; the caller then falls back to transformers.
+Refused for one is every stretching that follows the length of the row (dynamic, longrope): keys that
+lie in a cache would have to turn.
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+from burnish.errors import ArgumentError, UserError
+from burnish.models.blocks.topology import Topology
+
+OWN = "burnish-siamesenorm"
+"""Our own family, whose norms may stand anywhere (`burnish.models.siamesenorm`)."""
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", OWN)
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+
+
+PRE = Topology("pre")
 
 
 class Unsupported(Exception):
@@ -69,6 +78,9 @@ class Architecture:
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    v_norm: bool = False
+    topology: Topology = PRE
+    """Where the norms stand, and how many residual streams there are."""
     tied_head: bool = False
     rope_linear_factor: float = 1.0
     rope_llama3: Llama3Scaling | None = None
@@ -108,6 +120,8 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
     hidden = int(config["hidden_size"])
     head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
     bias = bool(config.get("attention_bias", False))
+    own = family == OWN
+    qkv_norm = config.get("qkv_norm", "none") if own else ""
     rope = _rope_settings(config)
     layers = int(config["num_hidden_layers"])
     window, windowed = _sliding_window(config, family, layers)
@@ -120,20 +134,39 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
         heads=heads,
         kv_heads=int(config.get("num_key_value_heads") or heads),
         head_dim=int(head_dim),
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        norm_eps=float(config.get("norm_eps", 1e-5) if own else config.get("rms_norm_eps", 1e-6)),
         rope_theta=float(rope.get("rope_theta", 10000.0)),
         max_positions=int(config.get("max_position_embeddings", 2048)),
-        qkv_bias=family == "qwen2" or (family != "mistral" and bias),
+        qkv_bias=family == "qwen2" or (family in ("llama", "qwen3") and bias),
         output_bias=family in ("llama", "qwen3") and bias,
         mlp_bias=family == "llama" and bool(config.get("mlp_bias", False)),
-        qk_norm=family == "qwen3",
-        tied_head=bool(config.get("tie_word_embeddings", False)),
+        qk_norm=family == "qwen3" or qkv_norm in ("qk", "qkv"),
+        v_norm=qkv_norm == "qkv",
+        topology=_topology(config) if own else PRE,
+        tied_head=bool(config.get("tie_word_embeddings", own)),
         rope_linear_factor=_linear_factor(rope),
         rope_llama3=_llama3_scaling(rope),
         rope_yarn=_yarn_scaling(rope, config),
         sliding_window=window,
         windowed_layers=windowed,
     )
+
+
+def _topology(config: Mapping[str, Any]) -> Topology:
+    """Where the norms of our own family stand; half precision keeps Y in float32 in any case."""
+    if config.get("norm_type", "rms") != "rms":
+        raise Unsupported(f"norm_type '{config['norm_type']}'; the built-in decoder has rms")
+    if not config.get("is_causal", True):
+        raise Unsupported("is_causal is false; the built-in decoder is causal")
+    try:
+        return Topology(
+            config.get("norm_topology", Topology.kind),
+            config.get("normalized_input"),
+            config.get("depth_scale"),
+            eps=config.get("norm_eps", 1e-5),
+        )
+    except ArgumentError as error:
+        raise UserError(f"config.json: {error}") from None
 
 
 def _refuse_what_would_change_the_computation(config: Mapping[str, Any]) -> None:
@@ -241,7 +274,7 @@ def _sliding_window(
     """The window and the layers that use it."""
     # A config that does not mention its window has this one; `null` says that there is none.
     window = config.get("sliding_window", 4096)
-    if family == "llama" or window is None:
+    if family in ("llama", OWN) or window is None:
         return None, ()
     if family == "mistral":
         return int(window), tuple(range(layers))

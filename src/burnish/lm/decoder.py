@@ -1,4 +1,4 @@
-"""A dense decoder of the Llama, Mistral, Qwen2 and Qwen3 families in plain torch.
+"""A dense decoder of the Llama, Mistral, Qwen2, Qwen3 and SiameseNorm families in plain torch.
 
     hidden_BSD = decoder(ModelInput(ids_BS, positions_BS))      # final-normed
     logits_BSV = decoder.logits(hidden_BSD)
@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.errors import UserError
-from burnish.lm.architecture import Architecture
+from burnish.lm.architecture import OWN, Architecture
 from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate, rotate_and_repeat
 from burnish.lm.model_input import ModelInput
+from burnish.models.blocks.residual import Layers, SublayerNorms
+from burnish.models.blocks.topology import Norms, Streams, read_streams
 
 KeepsKeys = Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor] | None]
 """Is shown every layer's keys and values as they are computed, (B, Hkv, S, Dh) each; may give back
@@ -94,14 +97,12 @@ class Decoder(nn.Module):
         if mask is not None:
             mask = _as_read(mask, hidden_ND.dtype).unsqueeze(1)
         windowed = mask if windowed is None else _as_read(windowed, hidden_ND.dtype).unsqueeze(1)
-        # A layer's last result is added to the stream by the next norm, in one kernel.
-        delta_ND: Tensor | None = None
+        streams = self.architecture.topology.start(hidden_ND)
         with _on_its_device(ids_BS):
             for index, layer in enumerate(self.model.layers):
                 seen = windowed if index in self.architecture.windowed_layers else mask
-                hidden_ND, delta_ND = layer(hidden_ND, delta_ND, rotation, seen, keep, index)
-        final = self.model.norm
-        _, normed_ND = add_norm(hidden_ND, delta_ND, final.weight, self.architecture.norm_eps)
+                streams = layer(streams, rotation, seen, keep, index)
+            _, normed_ND = read_streams(streams, self.model.final_norms, self.model.add_norm)
         return normed_ND.view(rows, length, -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -163,46 +164,84 @@ class Decoder(nn.Module):
 
 
 class Trunk(nn.Module):
-    """Embedding, layers and final norm (the `model.` part of the state dict)."""
+    """Embedding, layers and final norms (the `model.` part of the state dict)."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
-        size = architecture.hidden_size
-        self.embed_tokens = Embedding(architecture.vocab_size, size)
-        self.layers = nn.ModuleList(Layer(architecture) for _ in range(architecture.layers))
-        self.norm = nn.RMSNorm(size, eps=architecture.norm_eps)
+        a, size = architecture, architecture.hidden_size
+        self.add_norm = partial(add_norm, eps=a.norm_eps)
+        self.embed_tokens = Embedding(a.vocab_size, size)
+        layers = [Layer(a, index) for index in range(a.layers)]
+        self.layers: nn.ModuleList | Layers
+        if a.family == OWN:
+            self.layers = Layers(layers)
+            self.layers.final = SublayerNorms(a.topology.final_norms, size, a.topology)
+        else:
+            self.layers = nn.ModuleList(layers)
+            self.norm = nn.RMSNorm(size, eps=a.norm_eps)
+
+    @property
+    def final_norms(self) -> Norms:
+        """Weights of the norms behind the last layer."""
+        if isinstance(self.layers, Layers):
+            return self.layers.final.as_weights()
+        return Norms(y_norm=self.norm.weight)
+
+    @property
+    def trains_norms(self) -> bool:
+        """Not with adapters, which leave the model's own weights alone."""
+        return any(w is not None and w.requires_grad for w in self.final_norms)
 
 
 class Layer(nn.Module):
-    """Pre-norm attention and SwiGLU over a residual stream.
+    """Attention and SwiGLU over one or two residual streams; the topology says where norms stand.
 
-    Takes the stream and what the layer before still has to add to it, and returns the same two.
+    Takes the streams with what the layer before still has to add to them, and returns the same: the
+    next norm adds it, on a GPU in one kernel.
     """
 
-    def __init__(self, architecture: Architecture) -> None:
+    def __init__(self, architecture: Architecture, index: int) -> None:
         super().__init__()
-        size = architecture.hidden_size
-        self.eps = architecture.norm_eps
-        self.input_layernorm = nn.RMSNorm(size, eps=architecture.norm_eps)
-        self.self_attn = Attention(architecture)
-        self.post_attention_layernorm = nn.RMSNorm(size, eps=architecture.norm_eps)
-        self.mlp = FeedForward(architecture)
+        a, size = architecture, architecture.hidden_size
+        self.add_norm = partial(add_norm, eps=a.norm_eps)
+        self.shares = tuple(a.topology.x_share(2 * index + place) for place in (0, 1))
+        self.self_attn = Attention(a)
+        self.mlp = FeedForward(a)
+        self.is_own = a.family == OWN
+        if self.is_own:
+            self.self_attn_norms = SublayerNorms(a.topology.norms_of(2 * index), size, a.topology)
+            self.mlp_norms = SublayerNorms(a.topology.norms_of(2 * index + 1), size, a.topology)
+        else:
+            self.input_layernorm = nn.RMSNorm(size, eps=a.norm_eps)
+            self.post_attention_layernorm = nn.RMSNorm(size, eps=a.norm_eps)
+
+    @property
+    def norms(self) -> tuple[Norms, Norms]:
+        """Weights of the norms of attention and feed-forward."""
+        if self.is_own:
+            return self.self_attn_norms.as_weights(), self.mlp_norms.as_weights()
+        weights = self.input_layernorm.weight, self.post_attention_layernorm.weight
+        return Norms(y_norm=weights[0]), Norms(y_norm=weights[1])
 
     def forward(
         self,
-        residual_ND: Tensor,
-        delta_ND: Tensor | None,
+        streams: Streams,
         rotation: Rotation,
         mask: Tensor | None,
         keep: KeepsKeys | None,
         index: int,
-    ) -> tuple[Tensor, Tensor]:
-        weight_D = self.input_layernorm.weight
-        residual_ND, normed_ND = add_norm(residual_ND, delta_ND, weight_D, self.eps)
-        attended_ND = self.self_attn(normed_ND, rotation, mask, keep, index)
-        weight_D = self.post_attention_layernorm.weight
-        residual_ND, normed_ND = add_norm(residual_ND, attended_ND, weight_D, self.eps)
-        return residual_ND, self.mlp(normed_ND)
+    ) -> Streams:
+        before, between = self.norms
+        streams, normed_ND = read_streams(streams, before, self.add_norm)
+        update_ND = self.self_attn(normed_ND, rotation, mask, keep, index)
+        streams = self._with(streams, update_ND, before, self.shares[0])
+        streams, normed_ND = read_streams(streams, between, self.add_norm)
+        return self._with(streams, self.mlp(normed_ND), between, self.shares[1])
+
+    def _with(self, streams: Streams, update_ND: Tensor, norms: Norms, share: float) -> Streams:
+        if norms.out_norm is not None:
+            _, update_ND = self.add_norm(update_ND, None, norms.out_norm)
+        return streams._replace(update=update_ND, x_share=share)
 
 
 class FeedForward(nn.Module):
@@ -238,6 +277,7 @@ class Attention(nn.Module):
         self.o_proj = Linear(a.heads * a.head_dim, a.hidden_size, bias=a.output_bias)
         self.q_norm = nn.RMSNorm(a.head_dim, eps=a.norm_eps) if a.qk_norm else None
         self.k_norm = nn.RMSNorm(a.head_dim, eps=a.norm_eps) if a.qk_norm else None
+        self.v_norm = nn.RMSNorm(a.head_dim, eps=a.norm_eps) if a.v_norm else None
 
     def forward(
         self,
@@ -254,6 +294,8 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             query = norm(query, self.q_norm.weight, self.eps)
             key = norm(key, self.k_norm.weight, self.eps)
+        if self.v_norm is not None:
+            value = norm(value, self.v_norm.weight, self.eps)
         if mask is not None and keep is None and self.kv_heads != self.heads:
             # Attention kernels with a mask cannot share keys among heads, so they are repeated.
             query, key, value = rotate_and_repeat(query, key, value, rotation)

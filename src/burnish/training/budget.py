@@ -51,6 +51,8 @@ class Sizes:
     is_built_in: bool = True
     """The decoder of `burnish.lm`, which has plain attention for short rows on a CPU."""
     has_qk_norm: bool = False
+    norms: int = 2
+    """Of a layer; more where there are two residual streams."""
     trains_norms: bool = True
     """Not with adapters, which leave the model's own weights alone."""
 
@@ -76,7 +78,7 @@ def activation_bytes_per_token(sizes: Sizes, row_tokens: int, *, is_masked: bool
     b, r = sizes.bytes_per_value, sizes.residual_bytes
     # A fused norm keeps its input; torch's own also what its weight's gradient is made of.
     normed = 1 if sizes.is_fused or not sizes.trains_norms else 2
-    layer = 2 * (normed * r + b) * sizes.hidden + 2 * COUNT
+    layer = (sizes.norms * normed * r + 2 * b) * sizes.hidden + sizes.norms * COUNT
     layer += (3 if sizes.is_fused else 4) * b * sizes.intermediate
     layer += attention_bytes(sizes, row_tokens, is_masked=is_masked)
     if is_masked:
@@ -171,7 +173,8 @@ def decoder_sizes(decoder: Decoder) -> Sizes:
         is_gpu=weight.is_cuda,
         is_fused=can_run_kernels(weight),
         has_qk_norm=a.qk_norm,
-        trains_norms=decoder.model.norm.weight.requires_grad,
+        norms=sum(len(a.topology.norms_of(2 + place)) for place in (0, 1)),
+        trains_norms=decoder.model.trains_norms,
     )
 
 

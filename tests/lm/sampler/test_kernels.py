@@ -10,7 +10,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="triton is not installed; it comes with torch for CUDA")
 
-from burnish.lm.architecture import Architecture, YarnScaling
+from burnish.lm.architecture import OWN, Architecture, YarnScaling
 from burnish.lm.base import Sampling
 from burnish.lm.decoder import Decoder, init_weights
 from burnish.lm.model_input import ModelInput
@@ -21,6 +21,7 @@ from burnish.lm.sampler.slots import NewRows, Slots, Variant
 from burnish.lm.sampler.step import PlainOps, Stepper
 from burnish.lm.sampler.triton_ops import TritonOps
 from burnish.lm.sampling import Draw
+from burnish.models.blocks import TOPOLOGIES, Topology
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -92,6 +93,13 @@ CONFIGS = {
     },
     "a window in the second layer": {"sliding_window": 10, "windowed_layers": (1,)},
     "a window of one token": {"sliding_window": 1, "windowed_layers": (0, 1)},
+    **{topology: {"family": OWN, "topology": Topology(topology)} for topology in TOPOLOGIES[1:5]},
+    "siamese_hybrid_pre": {
+        "family": OWN,
+        "topology": Topology("siamese_hybrid_pre"),
+        "qk_norm": True,
+        "v_norm": True,
+    },
 }
 
 

@@ -12,27 +12,65 @@ import triton.language as tl
 
 
 @triton.jit
-def add_norm(
-    residual,
-    delta,
-    weight,
+def read_streams(
+    x,
+    new_x,
+    y,
+    update,
+    x_weight,
+    y_weight,
+    in_weight,
+    x_scale,
     out,
     size,
+    share,
     eps,
-    HAS_DELTA: tl.constexpr,
+    HAS_X: tl.constexpr,
+    HAS_Y: tl.constexpr,
+    HAS_UPDATE: tl.constexpr,
+    X_NORM: tl.constexpr,
+    IN_NORM: tl.constexpr,
+    X_SCALE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row: add `delta` to the float32 residual in place, write its norm in the weight's type."""
-    row = tl.program_id(0).to(tl.int64)
+    """One row of `burnish.models.blocks.topology.read_streams`, every number read and written once.
+
+    Adds `update` to the float32 Y in place and its share to X, which is written elsewhere. With Y
+    alone this is the sum and norm of a pre-norm layer.
+    """
+    row = tl.program_id(0).to(tl.int64) * size
     d = tl.arange(0, BLOCK)
     inside = d < size
-    x = tl.load(residual + row * size + d, mask=inside, other=0.0)
-    if HAS_DELTA:
-        x += tl.load(delta + row * size + d, mask=inside, other=0.0).to(tl.float32)
-        tl.store(residual + row * size + d, x, mask=inside)
+    kind = out.dtype.element_ty
+    z = tl.zeros((BLOCK,), tl.float32)
+    added = z
+    if HAS_UPDATE:
+        added = tl.load(update + row + d, mask=inside, other=0.0).to(tl.float32)
+    if HAS_X:
+        a = tl.load(x + row + d, mask=inside, other=0.0).to(tl.float32) + added * share
+        if X_NORM:
+            a = normed(a, x_weight, d, inside, size, eps)
+        a = a.to(new_x.dtype.element_ty)
+        if HAS_UPDATE or X_NORM:
+            tl.store(new_x + row + d, a, mask=inside)
+        z = a.to(tl.float32)
+        if X_SCALE:
+            z *= tl.load(x_scale + d, mask=inside, other=0.0).to(tl.float32)
+    if HAS_Y:
+        b = tl.load(y + row + d, mask=inside, other=0.0).to(tl.float32) + added
+        if HAS_UPDATE:
+            tl.store(y + row + d, b, mask=inside)
+        z += normed(b, y_weight, d, inside, size, eps)
+    if IN_NORM:
+        z = normed(z, in_weight, d, inside, size, eps)
+    tl.store(out + row + d, z.to(kind), mask=inside)
+
+
+@triton.jit
+def normed(x, weight, d, inside, size, eps):
+    """The root-mean-square norm of a row; what is outside it is 0."""
     scale = tl.rsqrt(tl.sum(x * x, axis=0) / size + eps)
-    w = tl.load(weight + d, mask=inside, other=0.0)
-    tl.store(out + row * size + d, (x * scale * w.to(tl.float32)).to(w.dtype), mask=inside)
+    return x * scale * tl.load(weight + d, mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -147,6 +185,7 @@ def attend(
     sin,
     q_weight,
     k_weight,
+    v_weight,
     out,
     part_out,
     part_peak,
@@ -160,6 +199,7 @@ def attend(
     HALF: tl.constexpr,
     PAGE: tl.constexpr,
     NORM: tl.constexpr,
+    V_NORM: tl.constexpr,
     WINDOW: tl.constexpr,
     SHARES: tl.constexpr,
     G: tl.constexpr,
@@ -198,6 +238,9 @@ def attend(
         k1, k2 = load_halves(new, inside[None, :], HALF)
         k1, k2 = turned(k1, k2, k_weight, c, s, eps, e, inside, HALF, NORM)
         v1, v2 = load_halves(new + KV * DIM, inside[None, :], HALF)
+        if V_NORM:
+            # Not rotated: the angle is 0.
+            v1, v2 = turned(v1, v2, v_weight, 1.0, 0.0, eps, e, inside, HALF, V_NORM)
         score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32), axis=1)
         score = (score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32), axis=1)) * scale
         peak, total, a1, a2 = add_token(peak, total, a1, a2, score, v1, v2)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from burnish.lm.decoder import Decoder, Layer, Linear
+from burnish.models.blocks.topology import Norms
 
 FEW_ROWS = 48
 """Up to this many rows a CPU is faster with the product the other way round, the weight first: by
@@ -55,12 +56,13 @@ class LayerPlan:
         """`window`: tokens the layer sees, the newest included; 0 for all."""
         self.window = window
         attention, feed = layer.self_attn, layer.mlp
-        self.norm = layer.input_layernorm.weight.detach()
+        self.norms, self.feed_norms = (detached(norms) for norms in layer.norms)
+        self.shares = layer.shares
         self.qkv = Projection(attention.q_proj, attention.k_proj, attention.v_proj)
         self.q_norm = None if attention.q_norm is None else attention.q_norm.weight.detach()
         self.k_norm = None if attention.k_norm is None else attention.k_norm.weight.detach()
+        self.v_norm = None if attention.v_norm is None else attention.v_norm.weight.detach()
         self.out = Projection(attention.o_proj)
-        self.feed_norm = layer.post_attention_layernorm.weight.detach()
         self.gate_up = Projection(feed.gate_proj, feed.up_proj)
         self.down = Projection(feed.down_proj)
 
@@ -78,13 +80,18 @@ class Plan:
             LayerPlan(layer, (a.sliding_window or 0) if index in a.windowed_layers else 0)
             for index, layer in enumerate(layers)
         ]
-        self.norm = decoder.model.norm.weight.detach()
+        self.final_norms = detached(decoder.model.final_norms)
         self.addresses = addresses(decoder)
 
     @property
     def is_current(self) -> bool:
         """Whether the decoder's parameters still live where this plan reads them."""
         return self.addresses == addresses(self.decoder)
+
+
+def detached(norms: Norms) -> Norms:
+    """The same weights without their graph."""
+    return Norms(*(None if weight is None else weight.detach() for weight in norms))
 
 
 def addresses(module: nn.Module) -> tuple[int, ...]:

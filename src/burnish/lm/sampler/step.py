@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -13,15 +14,16 @@ from burnish.lm.sampler.cache import PagedCache
 from burnish.lm.sampler.plan import LayerPlan, Plan
 from burnish.lm.sampler.slots import Slots, Variant
 from burnish.lm.sampling import Draw, draw, top_logprobs
+from burnish.models.blocks.topology import Norms, Streams, read_streams
 
 
 class Ops(Protocol):
     """The parts of a step that are not matrix products: plain torch, or kernels."""
 
     def begin(self, rows: int, variant: Variant) -> None: ...
-    def add_norm(
-        self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
-    ) -> tuple[Tensor, Tensor]: ...
+    def start(self, embedded_BD: Tensor) -> Streams: ...
+    def read(self, streams: Streams, norms: Norms) -> tuple[Streams, Tensor]: ...
+    def norm(self, update_BD: Tensor, weight_D: Tensor) -> Tensor: ...
     def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor: ...
     def gated(self, gate_up_BN: Tensor) -> Tensor: ...
     def draw(self, logits_BV: Tensor, places: slice | Tensor, variant: Variant) -> Draw: ...
@@ -44,6 +46,7 @@ class PlainOps:
         a = plan.architecture
         self.heads, self.kv_heads, self.head_dim = a.heads, a.kv_heads, a.head_dim
         self.eps = a.norm_eps
+        self._add_norm = partial(add_norm, eps=a.norm_eps)
         self.is_dense = slots.width == 1
         capacity = slots.width * cache.page
         positions = torch.arange(capacity, device=slots.device)
@@ -79,11 +82,17 @@ class PlainOps:
             column, length_B1 = self._column[:longest], lengths_B.unsqueeze(1)
             self.window_mask = self._mask((column > length_B1) | (column <= length_B1 - window))
 
-    def add_norm(
-        self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The residual stream with `delta` added, and its norm."""
-        return add_norm(residual_BD, delta_BD, weight_D, self.eps)
+    def start(self, embedded_BD: Tensor) -> Streams:
+        """The residual streams of new tokens."""
+        return self.plan.architecture.topology.start(embedded_BD)
+
+    def read(self, streams: Streams, norms: Norms) -> tuple[Streams, Tensor]:
+        """The streams with their update added, and what the next sublayer reads of them."""
+        return read_streams(streams, norms, self._add_norm)
+
+    def norm(self, update_BD: Tensor, weight_D: Tensor) -> Tensor:
+        """What a sublayer has computed, normed."""
+        return self._add_norm(update_BD, None, weight_D)[1]
 
     def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor:
         """Write the new tokens' keys and values, and attend to what the layer sees of their rows."""
@@ -96,9 +105,12 @@ class PlainOps:
             turn_BHE = torch.cat((query, key), dim=1)
         swapped = turn_BHE.roll(self.head_dim // 2, dims=-1)
         turn_BHE = torch.addcmul(turn_BHE * self.cos_B1E, swapped, self.sin_B1E)
+        value_BHE = heads_BHE[:, turned:]
+        if layer.v_norm is not None:
+            value_BHE = F.rms_norm(value_BHE, (self.head_dim,), layer.v_norm, self.eps)
         key_lines, value_lines = self.cache.lines[index]
         key_lines.index_copy_(0, self.line_N, turn_BHE[:, self.heads :].reshape(-1, self.head_dim))
-        value_lines.index_copy_(0, self.line_N, heads_BHE[:, turned:].reshape(-1, self.head_dim))
+        value_lines.index_copy_(0, self.line_N, value_BHE.reshape(-1, self.head_dim))
         keys, values = self._keys(index)
         # The heads that share a key stand in as its query positions: nothing is repeated.
         query = turn_BHE[:, : self.heads].reshape(self.rows, self.kv_heads, -1, self.head_dim)
@@ -189,15 +201,22 @@ class Stepper:
     def _logits(self, rows: int, variant: Variant) -> Tensor:
         ops = self.ops
         ops.begin(rows, variant)
-        residual = F.embedding(self.slots.tokens[:rows], self.plan.embedding)
-        delta: Tensor | None = None
+        streams = ops.start(F.embedding(self.slots.tokens[:rows], self.plan.embedding))
         for index, layer in enumerate(self.plan.layers):
-            residual, normed = ops.add_norm(residual, delta, layer.norm)
-            attended = ops.attend(index, layer, layer.qkv(normed))
-            residual, normed = ops.add_norm(residual, layer.out(attended), layer.feed_norm)
-            delta = layer.down(ops.gated(layer.gate_up(normed)))
-        _, hidden = ops.add_norm(residual, delta, self.plan.norm)
+            streams, normed = ops.read(streams, layer.norms)
+            update = layer.out(ops.attend(index, layer, layer.qkv(normed)))
+            streams = self._with(streams, update, layer.norms, layer.shares[0])
+            streams, normed = ops.read(streams, layer.feed_norms)
+            update = layer.down(ops.gated(layer.gate_up(normed)))
+            streams = self._with(streams, update, layer.feed_norms, layer.shares[1])
+        _, hidden = ops.read(streams, self.plan.final_norms)
         return self.logits(hidden)
+
+    def _with(self, streams: Streams, update: Tensor, norms: Norms, share: float) -> Streams:
+        """The streams with what a sublayer has computed; the next `read` adds it."""
+        if norms.out_norm is not None:
+            update = self.ops.norm(update, norms.out_norm)
+        return streams._replace(update=update, x_share=share)
 
     def _record(
         self, logits_BV: Tensor, places: slice | Tensor, variant: Variant, *, is_fed: bool

@@ -13,6 +13,7 @@ from burnish.lm.sampler.cache import PagedCache
 from burnish.lm.sampler.plan import LayerPlan, Plan
 from burnish.lm.sampler.slots import Slots, Variant
 from burnish.lm.sampling import Draw, draw
+from burnish.models.blocks.topology import Norms, Streams
 
 VOCAB_BLOCK = 2048
 """Logits that one program of a draw looks at."""
@@ -51,27 +52,49 @@ class TritonOps:
         programs = triton.cdiv(PROGRAMS, rows * self.a.kv_heads)
         self.shares = int(min(variant.key_blocks, programs))
 
-    def add_norm(
-        self, residual_BD: Tensor, delta_BD: Tensor | None, weight_D: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The residual stream, float32, with `delta` added in place, and its norm."""
-        if delta_BD is None:
-            residual_BD = residual_BD.float()
-        rows, size = residual_BD.shape
-        out = torch.empty_like(residual_BD, dtype=weight_D.dtype)
+    def start(self, embedded_BD: Tensor) -> Streams:
+        """The residual streams of new tokens; Y is float32, and `read` writes to it in place."""
+        streams = self.a.topology.start(embedded_BD)
+        y = None if streams.y is None else streams.y.to(torch.float32, copy=streams.x is not None)
+        return Streams(streams.x, y)
+
+    def read(self, streams: Streams, norms: Norms) -> tuple[Streams, Tensor]:
+        """The streams with their update added, and what the next sublayer reads: one launch."""
+        x, y, update, share = streams
+        first = y if x is None else x
+        rows, size = first.shape
+        kind = self.plan.embedding.dtype
+        out = torch.empty_like(first, dtype=kind)
+        new_x = x
+        if x is not None and (update is not None or norms.x_norm is not None):
+            new_x = torch.empty_like(x)
+        nothing = self._nothing
         block = triton.next_power_of_2(size)
-        kernels.add_norm[(rows,)](
-            residual_BD,
-            residual_BD if delta_BD is None else delta_BD,
-            weight_D,
+        kernels.read_streams[(rows,)](
+            nothing if x is None else x,
+            nothing if new_x is None else new_x,
+            nothing if y is None else y,
+            nothing if update is None else update,
+            *(nothing if weight is None else weight for weight in norms[:3]),
+            nothing if norms.x_scale is None else norms.x_scale,
             out,
             size,
+            share,
             self.a.norm_eps,
-            HAS_DELTA=delta_BD is not None,
+            HAS_X=x is not None,
+            HAS_Y=y is not None,
+            HAS_UPDATE=update is not None,
+            X_NORM=norms.x_norm is not None,
+            IN_NORM=norms.in_norm is not None,
+            X_SCALE=norms.x_scale is not None,
             BLOCK=block,
             num_warps=max(1, min(8, block // 256)),
         )
-        return residual_BD, out
+        return Streams(new_x, y), out
+
+    def norm(self, update_BD: Tensor, weight_D: Tensor) -> Tensor:
+        """What a sublayer has computed, normed."""
+        return self.read(Streams(None, update_BD), Norms(y_norm=weight_D))[1]
 
     def attend(self, index: int, layer: LayerPlan, qkv_BN: Tensor) -> Tensor:
         """Write the new tokens' keys and values, and attend to what the layer sees of their rows."""
@@ -97,6 +120,7 @@ class TritonOps:
             self._sin,
             self._nothing if layer.q_norm is None else layer.q_norm,
             self._nothing if layer.k_norm is None else layer.k_norm,
+            self._nothing if layer.v_norm is None else layer.v_norm,
             out,
             *parts,
             slots.width,
@@ -108,6 +132,7 @@ class TritonOps:
             HALF=half,
             PAGE=self.cache.page,
             NORM=layer.q_norm is not None,
+            V_NORM=layer.v_norm is not None,
             WINDOW=layer.window,
             SHARES=shares,
             G=max(LEAST, triton.next_power_of_2(group)),

@@ -25,7 +25,6 @@ from burnish.models.blocks.topology import (
     Topology,
     read_streams,
     settled,
-    write_update,
 )
 
 Watch = Callable[[int, Streams, Streams, list[Tensor]], None]
@@ -85,10 +84,11 @@ class ResidualBlock(nn.Module):
             modules = norms.as_modules()
             streams, fused = read_streams(streams, modules, add_norm)
             update = self._dropped(sublayer(fused.to(dtype), **context))
+            if modules.out_norm is not None:
+                update = modules.out_norm(update)
+            updates.append(update)
             share = self.topology.x_share(2 * self.index + place)
-            streams = write_update(streams, update, modules, share, _norm)
-            updates.append(streams.update if streams.update is not None else update)
-            streams = settled(streams)
+            streams = settled(Streams(streams.x, streams.y, update, share))
         return streams.x, streams.y, updates
 
     def _dropped(self, update: Tensor) -> Tensor:
@@ -102,7 +102,26 @@ class ResidualBlock(nn.Module):
         ).div_(kept)
 
 
-class ResidualStack(nn.Module):
+class Layers(nn.Module):
+    """Modules named by their number, beside whatever else has a name."""
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.count = len(layers)
+        for index, layer in enumerate(layers):
+            self.add_module(str(index), layer)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(self.count))
+
+    def __getitem__(self, index: int) -> Any:
+        return self.get_submodule(str(range(self.count)[index]))
+
+
+class ResidualStack(Layers):
     """Residual blocks and the norms behind them: (B, T, D) -> (B, T, D).
 
     Block i is named `i`, the last norms `final`.
@@ -117,31 +136,21 @@ class ResidualStack(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         """`drop_path` is that of the last block; it rises to it from 0."""
-        super().__init__()
         as_number("drop_path", drop_path, low=0, below=1)
         if not blocks:
             raise ArgumentError("blocks: got none, expected at least one pair of sublayers")
+        step = drop_path / max(len(blocks) - 1, 1)
+        super().__init__(
+            [
+                ResidualBlock(*pair, size, topology, index, step * index)
+                for index, pair in enumerate(blocks)
+            ]
+        )
         self.topology = topology
-        self.count = len(blocks)
-        for index, (first, second) in enumerate(blocks):
-            rate = drop_path * index / max(self.count - 1, 1)
-            block = ResidualBlock(first, second, size, topology, index, rate)
-            self.add_module(str(index), block)
         self.final = SublayerNorms(topology.final_norms, size, topology)
         self.gradient_checkpointing = False
         self.skipped: Collection[int] = ()
         """Blocks to leave out: both streams pass by them."""
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[ResidualBlock]:
-        return (self[index] for index in range(self.count))
-
-    def __getitem__(self, index: int) -> ResidualBlock:
-        block = self.get_submodule(str(range(self.count)[index]))
-        assert isinstance(block, ResidualBlock)
-        return block
 
     def forward(self, h: Tensor, watch: Watch | None = None, **context: Any) -> Tensor:
         """`context` is handed to every sublayer."""
@@ -166,8 +175,3 @@ def add_norm(stream: Tensor, update: Tensor | None, norm: Any) -> tuple[Tensor, 
     """The stream with an update, and its norm by a module or any function."""
     stream = stream if update is None else stream + update
     return stream, norm(stream)
-
-
-def _norm(value: Tensor, norm: Any) -> Tensor:
-    normed: Tensor = norm(value)
-    return normed

@@ -27,13 +27,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from burnish.arguments import as_flag, as_number, as_word
 from burnish.errors import ArgumentError
+from burnish.tensors import torch
+
+if TYPE_CHECKING:  # a config is read without torch
+    from torch import Tensor
 
 TOPOLOGIES = ("pre", "post", "peri", "hybrid", "siamese_post_pre", "siamese_hybrid_pre")
 ALIASES = {"siamese": "siamese_post_pre"}
@@ -61,7 +62,7 @@ class Streams(NamedTuple):
     """What X gets of the update; Y gets all of it."""
 
 
-AddNorm = Callable[[Tensor, Tensor | None, Any], tuple[Tensor, Tensor]]
+AddNorm = Callable[["Tensor", "Tensor | None", Any], "tuple[Tensor, Tensor]"]
 """(stream, update, norm) -> the stream with the update added, and the norm of that."""
 
 
@@ -173,15 +174,6 @@ def read_streams(streams: Streams, norms: Norms, add_norm: AddNorm) -> tuple[Str
     if norms.in_norm is not None:
         _, fused = add_norm(fused, None, norms.in_norm)
     return Streams(x, y), fused
-
-
-def write_update(
-    streams: Streams, update: Tensor, norms: Norms, share: float, norm: Any
-) -> Streams:
-    """The streams with a sublayer's update noted; `norm(value, norms.out_norm)` where it has one."""
-    if norms.out_norm is not None:
-        update = norm(update, norms.out_norm)
-    return Streams(streams.x, streams.y, update, share)
 
 
 def settled(streams: Streams) -> Streams:
