@@ -21,8 +21,10 @@ from burnish.store.manifest import is_ours
 T = TypeVar("T")
 
 
-def open_model(model: Any, api_key_env: str = "") -> LM:
+def open_model(model: Any, api_key_env: str = "", decoding: str = "") -> LM:
     """The model of a name, a folder, a server's address, a run (its newest weights), or an `LM`.
+
+    `decoding` is how a masked diffusion model writes, such as `steps=8,order=entropy`.
 
     >>> open_model("tiny").name
     'tiny'
@@ -30,7 +32,7 @@ def open_model(model: Any, api_key_env: str = "") -> LM:
     if isinstance(model, RunFrames):
         model = newest_weights(model.folder)
     if isinstance(model, str | Path):
-        return _open_named(str(model), api_key_env)
+        return _open_named(str(model), api_key_env, decoding)
     if isinstance(model, LM):
         return model
     raise UserError(
@@ -39,14 +41,14 @@ def open_model(model: Any, api_key_env: str = "") -> LM:
     )
 
 
-def _open_named(name: str, api_key_env: str) -> LM:
+def _open_named(name: str, api_key_env: str, decoding: str) -> LM:
     if "://" in name:
-        return open_lm(name, api_key_env=api_key_env or None)
+        return open_lm(name, api_key_env=api_key_env or None, decoding=decoding or None)
     if not name.startswith("replay:"):
         require_torch("models in this process")
         folder = Path(name).expanduser()
         name = str(newest_weights(folder)) if is_ours(folder) else name
-    return open_lm(name)
+    return open_lm(name, decoding=decoding or None)
 
 
 def newest_weights(folder: Path) -> Path:

@@ -13,6 +13,7 @@ import typer
 from burnish.cli.console import complain, emit_json, err, say
 from burnish.cli.shared_options import (
     ApiKeyEnv,
+    DecodingWords,
     MaxTokens,
     ModelName,
     Seed,
@@ -40,6 +41,7 @@ def chat(
     max_tokens: MaxTokens = 512,
     seed: Seed = 0,
     api_key_env: ApiKeyEnv = "",
+    decoding: DecodingWords = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a turn instead of text.")
     ] = False,
@@ -58,7 +60,7 @@ def chat(
     from burnish.api.models import open_model
     from burnish.lm.base import Sampling
 
-    lm = open_model(model, api_key_env)
+    lm = open_model(model, api_key_env, decoding)
     from burnish.rollouts.chat import Chat
 
     sampling = Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens)

@@ -12,7 +12,7 @@ import typer
 from burnish.cli.completion import complete_words
 from burnish.cli.console import emit_json, err, interval, number, one_line, say, share
 from burnish.cli.generate import write_rows
-from burnish.cli.shared_options import RUNS, ApiKeyEnv, AsJson, ModelName
+from burnish.cli.shared_options import RUNS, ApiKeyEnv, AsJson, DecodingWords, ModelName
 from burnish.errors import UserError
 from burnish.texts import counted
 
@@ -55,6 +55,7 @@ def eval_(
         str, typer.Option("--part", metavar="NAME", help="Which reward is the score; the total.")
     ] = "",
     api_key_env: ApiKeyEnv = "",
+    decoding: DecodingWords = "",
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Answers, one a line; under results/ else."),
@@ -80,12 +81,14 @@ def eval_(
     typed = words or []
     run = _run_folder(model)
     task, rewards = _task(typed, reward, data, run)
-    lm = open_model(str(run or model), api_key_env)
+    lm = open_model(str(run or model), api_key_env, decoding)
     with err.status("answering and scoring ..."), _progress(quiet=as_json):
         found = evaluate(
             lm, task, rewards=rewards, prompts=prompts, max_tokens=max_tokens, part=part
         )
-    settings = digest(*typed, str(reward), str(data), str(prompts), str(max_tokens), part, model)
+    settings = digest(
+        *typed, str(reward), str(data), str(prompts), str(max_tokens), part, model, decoding
+    )
     name = _plain(typed[0]) if typed else "own"
     path = out or Path("results") / f"eval-{name}-{_plain(model)}-{settings[:8]}.jsonl"
     write_rows(path, found.rows())

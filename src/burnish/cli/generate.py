@@ -12,6 +12,7 @@ import typer
 from burnish.cli.console import emit_json, err, say
 from burnish.cli.shared_options import (
     ApiKeyEnv,
+    DecodingWords,
     MaxTokens,
     ModelName,
     Seed,
@@ -45,6 +46,7 @@ def generate(
     max_tokens: MaxTokens = 256,
     seed: Seed = 0,
     api_key_env: ApiKeyEnv = "",
+    decoding: DecodingWords = "",
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write a new file instead of printing."),
@@ -67,7 +69,7 @@ def generate(
     asked = [*(prompts or []), *(_read(file) if file else [])]
     if not asked:
         raise UserError("no prompts; expected texts behind the model, or --file FILE")
-    lm = open_model(model, api_key_env)
+    lm = open_model(model, api_key_env, decoding)
     with err.status(f"sampling {counted(len(asked) * n, 'answer')} ..."):
         found = sample(
             lm,

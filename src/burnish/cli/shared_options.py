@@ -54,6 +54,15 @@ Temperature = Annotated[float, typer.Option("--temperature", min=0.0, help="0 is
 TopP = Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Most tokens of one answer.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed, the same answers.")]
+DecodingWords = Annotated[
+    str,
+    typer.Option(
+        "--decoding",
+        metavar="KEY=VALUE,...",
+        help="How a diffusion model writes: block, steps, order (confidence, entropy, margin, "
+        "random), canvas.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines instead of text.")]
 RunName = Annotated[
     str,

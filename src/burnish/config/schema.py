@@ -443,6 +443,71 @@ class DistilTrain(TrainSection, frozen=True, tag="distil"):
         return self.teacher in ("start", "frozen")
 
 
+class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
+    """Train a masked diffusion model on demonstrations, or on text: predict masked tokens."""
+
+    batch: Positive = 32
+    """Rows of a step."""
+    by: str = ""
+    """Task field whose values appear equally often, so that rare ones are not forgotten."""
+    on: Literal["answers", "text"] = "answers"
+    """`answers`: the demonstrations of `[experts]` behind their prompts, which are never masked;
+    `text`: the field as plain text without a prompt, for pre-training."""
+    sequence: Positive = 256
+    """Tokens of a row of text; longer texts are cut, and a window is drawn."""
+    canvas: Count = 64
+    """Answers are filled with end tokens to the next multiple of this, and decoded on a canvas of that
+    size: so the model learns where to end. 0: not filled."""
+    rates: Literal["uniform", "clipped", "p_pots"] = "uniform"
+    """How the share of masked tokens is drawn: all shares alike, between `low` and `high` (biased), or
+    where the loss is large or noisy, weighted back (P-POTS)."""
+    low: Share = 0.1
+    """Of `clipped` rates."""
+    high: Share = 0.9
+    """Of `clipped` rates."""
+    strata: bool = True
+    """Spread the rates of a step over strata (StraTS); the expected loss is the same."""
+    masks: Literal["independent", "mirror", "mirror_deduplicated"] = "independent"
+    """Masks of a row: `passes` independent ones, or two that complement each other (MIRROR), which
+    cost two forward passes; deduplicated, a token that both cover counts once."""
+    passes: Positive = 1
+    """Independent masks of each row, each a forward pass."""
+    stacked: bool = True
+    """The masks of a row share a pass; false: one after the other. Gradients do not depend on it."""
+    delimiters: tuple[str, ...] = ()
+    """Texts such as `####` whose tokens are masked more often, weighted back (ISAD)."""
+    delta: Share = 0.2
+    """How much more often."""
+    mix_uniform: Share = 0.1
+    """Of `p_pots`: share of uniform draws; weights are at most its inverse."""
+    probe_at: Count = 0
+    """Of `p_pots`: the step at which losses are measured and the density is fitted; uniform before."""
+    refit_every: Count = 0
+    """Of `p_pots`: steps between fits; 0 fits once."""
+    probe_rows: Positive = 10
+    """Of `p_pots`: rows of a probe."""
+    probe_rates: Annotated[int, Meta(ge=6, le=1000)] = 30
+    """Of `p_pots`: a probe measures one rate less than this, evenly spaced."""
+    probe_masks: Positive = 10
+    """Of `p_pots`: masks of a probe for each row and rate."""
+    moment: Literal["second", "within"] = "second"
+    """Of `p_pots`: what a rate costs: the mean squared loss, or without the spread of the data, as the
+    reference has it."""
+    loss_max: Annotated[float, Meta(gt=0.0, le=1e6)] = 10.0
+    """Of `p_pots`: losses of a probe are cut here."""
+    max_weight: Annotated[float, Meta(ge=1.0, le=1e9)] = 1e6
+    """Largest weight of a row; a cut weight biases the loss, and how many were cut is reported."""
+    eps: Annotated[float, Meta(gt=0.0, lt=1.0)] = 1e-3
+    """Least chance of a token to be masked."""
+    held_out: Literal["loss", "rewards"] = "loss"
+    """What is evaluated: the loss of held-out rows, with the same masks for every run, or the rewards
+    of held-out answers."""
+    held_out_masks: Positive = 8
+    """Rates, with a mask each, of every held-out row."""
+    decoding: str = ""
+    """How answers are written, such as `block=16,steps=8,order=entropy`; saved with the model."""
+
+
 class FunctionTrain(TrainSection, frozen=True, tag="function"):
     """Your own algorithm, by path: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
 
@@ -459,6 +524,7 @@ Train = (
     | RewardModelTrain
     | ProcessRewardModelTrain
     | DistilTrain
+    | DiffusionTrain
     | FunctionTrain
 )
 

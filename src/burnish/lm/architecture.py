@@ -8,14 +8,17 @@ yarn), and, in our own, where the norms stand (`topology`). Every setting that w
 computation is either read or refused with `Unsupported`; the caller then falls back to transformers.
 Refused for one is every stretching that follows the length of the row (dynamic, longrope): keys that
 lie in a cache would have to turn.
+
+A masked diffusion model is one of these families that looks both ways (`lm/diffusion/convert.py`). Its
+`model_type` is its own, so that no reader takes it for a causal model; the family is beside it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 from burnish.errors import ArgumentError, UserError
 from burnish.models.blocks.topology import Topology
@@ -24,6 +27,8 @@ OWN = "burnish-siamesenorm"
 """Our own family, whose norms may stand anywhere (`burnish.models.siamesenorm`)."""
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", OWN)
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+MASKED_DIFFUSION = "burnish-masked-diffusion"
+"""`model_type` of a masked diffusion model; `base_model_type` is the family."""
 
 
 PRE = Topology("pre")
@@ -88,6 +93,16 @@ class Architecture:
     sliding_window: int | None = None
     """Tokens that a windowed layer sees, the newest included; None where every layer sees all."""
     windowed_layers: tuple[int, ...] = ()
+    mask_id: int | None = None
+    """Of a masked diffusion model: the token that stands for one to be predicted. Its rows look
+    both ways, and the logits at a place are those of the token at that place."""
+    prompt_sees: Literal["all", "prompt"] = "all"
+    """Of a masked diffusion model: what a prompt attends to. `prompt`: itself alone, so that its keys
+    do not change while the answer is written."""
+
+    @property
+    def is_causal(self) -> bool:
+        return self.mask_id is None
 
     @property
     def kv_values_per_token(self) -> int:
@@ -113,6 +128,8 @@ class Architecture:
 def read_architecture(config: Mapping[str, Any]) -> Architecture:
     """The architecture that a Hugging Face `config.json` describes, or `Unsupported`."""
     family = config.get("model_type")
+    if family == MASKED_DIFFUSION:
+        return _read_masked_diffusion(config)
     if family not in FAMILIES:
         raise Unsupported(f"model_type '{family}' is none of {', '.join(FAMILIES)}")
     _refuse_what_would_change_the_computation(config)
@@ -167,6 +184,21 @@ def _topology(config: Mapping[str, Any]) -> Topology:
         )
     except ArgumentError as error:
         raise UserError(f"config.json: {error}") from None
+
+
+def _read_masked_diffusion(config: Mapping[str, Any]) -> Architecture:
+    found = read_architecture({**config, "model_type": config.get("base_model_type")})
+    mask, sees = config.get("mask_token_id"), config.get("prompt_sees", "all")
+    if not isinstance(mask, int) or not 0 <= mask < found.vocab_size:
+        raise Unsupported(
+            f"mask_token_id is {mask!r}; a masked diffusion model needs an id from 0 to "
+            f"{found.vocab_size - 1}"
+        )
+    if sees not in ("all", "prompt"):
+        raise Unsupported(f"prompt_sees is {sees!r}; known: all, prompt")
+    if found.sliding_window is not None:
+        raise Unsupported("a masked diffusion model with a sliding window")
+    return replace(found, mask_id=mask, prompt_sees=cast(Literal["all", "prompt"], sees))
 
 
 def _refuse_what_would_change_the_computation(config: Mapping[str, Any]) -> None:

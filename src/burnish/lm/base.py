@@ -26,6 +26,8 @@ Prompt = Sequence[Message] | Sequence[int]
 SHIPPED = ("smollm2", "tiny")
 """Models by name; a folder of that name needs a path such as `./tiny`."""
 
+DIFFUSION = "diffusion:"
+"""`diffusion:smollm2` is that model made into the start of a masked diffusion model."""
 
 COLDEST = 1e-6
 """The lowest temperature above 0: float32 logits divided by less overflow, and NaN is sampled."""
@@ -124,6 +126,9 @@ class Completion(Struct, frozen=True, omit_defaults=True):
     """What the server charges for both, by the prices given."""
     weight_version: int | None = None
     """Optimiser steps behind the weights that sampled this; None where they are not trained."""
+    unmasked: tuple[int, ...] = ()
+    """Of a diffusion model: the step at which each token was written. Its log-probs are those of the
+    tokens at that step, given what stood there already; they do not add up to that of the text."""
 
 
 class Scores(Struct, frozen=True):
@@ -131,6 +136,16 @@ class Scores(Struct, frozen=True):
 
     logprobs: tuple[float, ...]
     top_logprobs: tuple[dict[int, float], ...] = ()
+    bound_samples: int = 0
+    """Above 0: of a diffusion model. The log-probs add up to a lower bound of the response's, which so
+    many masks estimate; one of them alone means nothing. 0: exact."""
+    standard_error: float | None = None
+    """Of that estimate, in nats."""
+
+    @property
+    def is_bound(self) -> bool:
+        """The sum is a lower bound and not the log-prob itself."""
+        return self.bound_samples > 0
 
 
 @runtime_checkable
@@ -147,7 +162,7 @@ class LM(Protocol):
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
     ) -> Scores:
-        """Exact log-probs of a given response; raises `ModelError` where the backend cannot."""
+        """Log-probs of a given response, exact or marked as a bound; `ModelError` where it cannot."""
         ...
 
 

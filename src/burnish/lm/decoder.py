@@ -271,6 +271,7 @@ class Attention(nn.Module):
         a = architecture
         self.heads, self.kv_heads = a.heads, a.kv_heads
         self.eps = a.norm_eps
+        self.is_causal = a.is_causal
         self.q_proj = Linear(a.hidden_size, a.heads * a.head_dim, bias=a.qkv_bias)
         self.k_proj = Linear(a.hidden_size, a.kv_heads * a.head_dim, bias=a.qkv_bias)
         self.v_proj = Linear(a.hidden_size, a.kv_heads * a.head_dim, bias=a.qkv_bias)
@@ -304,28 +305,42 @@ class Attention(nn.Module):
             value = value.transpose(1, 2)
         if keep is not None and (joined := keep(index, key, value)) is not None:
             key, value = joined
-        attended = _attend(query, key, value, mask, is_sampling=keep is not None)
+        attended = _attend(
+            query, key, value, mask, is_sampling=keep is not None, is_causal=self.is_causal
+        )
         out: Tensor = self.o_proj(attended.transpose(1, 2).reshape(rows * length, -1))
         return out
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, is_sampling: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    is_sampling: bool,
+    is_causal: bool = True,
 ) -> Tensor:
-    """Softmax attention; (B, H, S, Dh) queries over (B, Hkv, Sk, Dh) keys."""
+    """Softmax attention; (B, H, S, Dh) queries over (B, Hkv, Sk, Dh) keys.
+
+    Without a mask a query sees the keys up to its own, or all where the model is not causal.
+    """
     heads, length = query.shape[1:3]
     kv_heads = key.shape[1]
     is_shared = kv_heads != heads
     if is_shared and query.is_cuda and mask is None and _flash_shares_keys(query, key, value):
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        return F.scaled_dot_product_attention(
+            query, key, value, is_causal=is_causal, enable_gqa=True
+        )
     if is_shared:
         key = key.repeat_interleave(heads // kv_heads, dim=1)
         value = value.repeat_interleave(heads // kv_heads, dim=1)
     # Not a question of gradients: old and reference log-probs are computed without and compared
     # with those computed with them, so both must come from the same kernels.
     if not is_sampling and query.device.type == "cpu" and length <= SHORT:
-        return _attend_plainly(query, key, value, mask)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+        return _attend_plainly(query, key, value, mask, is_causal)
+    hides = is_causal and mask is None
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=hides)
 
 
 def _flash_shares_keys(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -338,14 +353,18 @@ def _flash_shares_keys(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return can_use_flash_attention(SDPAParams(query, key, value, None, 0.0, True, True))
 
 
-def _attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+def _attend_plainly(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool
+) -> Tensor:
     """Attention as three operations; softmax in at least float32."""
-    if mask is None:
+    if mask is None and is_causal:
         length = query.shape[2]
         mask = torch.ones(length, length, dtype=torch.bool).tril()
     scores = query @ key.transpose(-1, -2)
     scores = scores if scores.dtype == torch.float64 else scores.float()
-    scores = (scores * query.shape[-1] ** -0.5).masked_fill(~mask, float("-inf"))
+    scores = scores * query.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
     attended: Tensor = scores.softmax(-1).to(value.dtype) @ value
     return attended
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from burnish.errors import UserError, did_you_mean
 from burnish.lm import tokenizer as tokenizer_files
 from burnish.lm.architecture import Architecture, Unsupported, read_architecture
-from burnish.lm.base import SHIPPED
+from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.lm.decoder import Decoder
 from burnish.lm.model_input import Processor
 from burnish.lm.sampler.plan import laid_side_by_side
@@ -35,7 +35,15 @@ from burnish.lm.scalar_head import (
     write_padding,
 )
 from burnish.lm.tokenizer import Tokenizer
-from burnish.lm.weights import INDEX, WEIGHTS, read_json, write_json, write_weights
+from burnish.lm.weights import (
+    INDEX,
+    WEIGHTS,
+    read_json,
+    read_weights,
+    weight_files,
+    write_json,
+    write_weights,
+)
 from burnish.models import register
 
 if TYPE_CHECKING:
@@ -82,6 +90,21 @@ class LoadedModel:
     def parameters(self) -> int:
         """Number of weights; a tied head counts once."""
         return sum(parameter.numel() for parameter in self.module.parameters())
+
+
+def is_diffusion(loaded: LoadedModel) -> bool:
+    """Whether it is a masked diffusion model, which reads both ways and fills masks in."""
+    return isinstance(loaded.module, Decoder) and not loaded.module.architecture.is_causal
+
+
+def check_causal(loaded: LoadedModel, what: str) -> None:
+    """Refuse a masked diffusion model where a model that writes from left to right is needed."""
+    if is_diffusion(loaded):
+        raise UserError(
+            f"{what}: '{loaded.name}' is a masked diffusion model, which reads both ways and has no "
+            "next token; expected a causal model. Trained with train.kind = 'diffusion', it is "
+            "sampled and evaluated like any other"
+        )
 
 
 def load_model(
@@ -168,6 +191,16 @@ def find_folder(path: str | Path) -> Path:
         from burnish.lm.tiny import cached_tiny_model
 
         return cached_tiny_model()
+    if str(path).startswith(DIFFUSION):
+        from burnish.lm.diffusion.convert import cached_conversion
+
+        name = str(path).removeprefix(DIFFUSION)
+        if name not in SHIPPED:
+            raise UserError(
+                f"model '{path}': expected {' or '.join(DIFFUSION + one for one in SHIPPED)}. Another "
+                f"model is converted into a folder: burnish convert {name} FOLDER"
+            )
+        return cached_conversion(find_folder(name))
     folder = Path(path).expanduser()
     if not folder.is_dir():
         siblings = [p.name for p in folder.parent.iterdir()] if folder.parent.is_dir() else []
@@ -226,8 +259,8 @@ def _choose_device(device: str | torch.device) -> torch.device:
 def _load_head(folder: Path, device: torch.device, dtype: torch.dtype) -> ScalarHead:
     """The head of a reward model, in float32 also where the model is in half precision."""
     found: dict[str, Tensor] = {}
-    for file in _weight_files(folder):
-        found |= {k: v for k, v in _read_weights(file).items() if k.startswith("score.")}
+    for file in weight_files(folder):
+        found |= {k: v for k, v in read_weights(file).items() if k.startswith("score.")}
     weight_1D = score_weight(folder, found)
     exact = torch.float64 if dtype == torch.float64 else torch.float32
     return ScalarHead(weight_1D.to(device=device, dtype=exact, copy=True))
@@ -238,7 +271,7 @@ def check_head(folder: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
     found: dict[str, Tensor] = {}
-    for file in _weight_files(folder):
+    for file in weight_files(folder):
         try:
             with safe_open(str(file), framework="pt") as weights:
                 names = [name for name in weights.keys() if name.startswith("score.")]  # noqa: SIM118
@@ -262,8 +295,8 @@ def _load_decoder(
         module = Decoder(architecture)
     expected = dict(module.state_dict())
     weights: dict[str, Tensor] = {}
-    for file in _weight_files(folder):
-        for name, tensor in _read_weights(file).items():
+    for file in weight_files(folder):
+        for name, tensor in read_weights(file).items():
             if name in expected:
                 if tensor.dtype not in DTYPES.values():
                     raise _quantised(file, name, tensor.dtype)
@@ -272,34 +305,6 @@ def _load_decoder(
     _check_weights(folder, expected, weights)
     module.load_state_dict(laid_side_by_side(weights), assign=True)
     return module
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / INDEX
-    if not index.is_file():
-        return [folder / WEIGHTS]
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not places:
-        raise UserError(
-            f"{index} has no 'weight_map' from weights to files; expected what save_pretrained "
-            "writes beside its shards"
-        )
-    names = sorted({str(name) for name in places.values()})
-    for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
-            raise UserError(f"{index} names '{name}', which is not a file of this folder")
-    return [folder / name for name in names]
-
-
-def _read_weights(file: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        weights: dict[str, Tensor] = load_file(str(file))
-    except SafetensorError as error:
-        raise UserError(f"{file} is not a safetensors file: {error}") from error
-    return weights
 
 
 def _quantised(file: Path, name: str, dtype: torch.dtype) -> UserError:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from burnish.errors import UserError
 from burnish.lm.base import Completion, Prompt, Sampling, Scores, TooLong
 from burnish.lm.decoder import Decoder
-from burnish.lm.folder import LoadedModel
+from burnish.lm.folder import LoadedModel, is_diffusion
 from burnish.lm.model_input import ModelInput
 from burnish.lm.sampler import Engine, Request
 from burnish.lm.sampling import check_sampling
@@ -33,6 +33,7 @@ from burnish.records import Message
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from burnish.lm.diffusion.sampler import DiffusionSampler
     from burnish.lm.generate import GenerateSampler
 
 _SETTLED_AFTER = 3
@@ -46,9 +47,18 @@ class LocalLM:
     """Samples from and scores with a loaded model."""
 
     def __init__(
-        self, loaded: LoadedModel, *, name: str | None = None, max_rows: int | None = None
+        self,
+        loaded: LoadedModel,
+        *,
+        name: str | None = None,
+        max_rows: int | None = None,
+        decoding: str = "",
     ) -> None:
-        """`max_rows` bounds the rows decoded at once; None lets memory decide."""
+        """`max_rows` bounds the rows decoded at once; None lets memory decide.
+
+        `decoding` is how a diffusion model writes, such as `steps=8,order=entropy`; empty: as its
+        folder says.
+        """
         if max_rows is not None and max_rows < 1:
             raise UserError(f"max_rows is {max_rows}; expected at least 1, or None")
         if loaded.score_head is not None:
@@ -61,7 +71,7 @@ class LocalLM:
         """Optimiser steps behind the weights; the trainer sets it."""
         self._name = name or loaded.name
         self._files = files_identity(loaded.name, loaded.folder)
-        self._sampler = _sampler(loaded, self._name, max_rows)
+        self._sampler = _sampler(loaded, self._name, max_rows, decoding)
         self._queues: tuple[object, _BatchQueue] | None = None
 
     @property
@@ -93,7 +103,7 @@ class LocalLM:
     async def score(
         self, prompt_ids: Sequence[int], response_ids: Sequence[int], *, top_k: int = 0
     ) -> Scores:
-        """Exact log-probs of a given response."""
+        """Log-probs of a given response; of a diffusion model a bound, see `Scores`."""
         pairs = [(prompt_ids, response_ids)]
         scored = await anyio.to_thread.run_sync(lambda: self.score_batch(pairs, top_k=top_k))
         return scored[0]
@@ -135,8 +145,31 @@ class LocalLM:
     def score_batch(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, top_k: int = 0
     ) -> list[Scores]:
-        """Exact untempered log-probs of responses to prompts, each as token ids."""
+        """Untempered log-probs of responses to prompts, each as token ids."""
+        if is_diffusion(self.loaded):
+            return self._bounds(pairs, top_k)
         return [self._score_one(prompt, response, top_k) for prompt, response in pairs]
+
+    def _bounds(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], top_k: int
+    ) -> list[Scores]:
+        from burnish.lm.diffusion.bound import likelihood_bound
+
+        if top_k:
+            raise UserError(
+                f"'{self.name}' is a masked diffusion model: it has no distribution of the next token, "
+                "so that there are no alternatives to list. Ask for scores without top_k"
+            )
+        for prompt, response in pairs:
+            self._check_ids(prompt)
+            if response:
+                self._check_ids(response)
+        assert isinstance(self.loaded.module, Decoder)
+        found = likelihood_bound(self.loaded.module, pairs)
+        return [
+            Scores(one.tokens, bound_samples=one.samples, standard_error=one.standard_error)
+            for one in found
+        ]
 
     @torch.inference_mode()
     def _score_one(
@@ -252,8 +285,24 @@ class _BatchQueue:
             self.waiting.remove(call)
 
 
-def _sampler(loaded: LoadedModel, name: str, max_rows: int | None) -> Engine | GenerateSampler:
+def _sampler(
+    loaded: LoadedModel, name: str, max_rows: int | None, decoding: str = ""
+) -> Engine | GenerateSampler | DiffusionSampler:
     """The engine for the families it knows; transformers' own generation for the others."""
+    if is_diffusion(loaded):
+        from burnish.lm.diffusion.decoding import parse_decoding, read_decoding
+        from burnish.lm.diffusion.sampler import DiffusionSampler
+
+        assert isinstance(loaded.module, Decoder)
+        how = parse_decoding(decoding, read_decoding(loaded.folder))
+        return DiffusionSampler(
+            loaded.module, loaded.tokenizer, decoding=how, name=name, max_rows=max_rows
+        )
+    if decoding:
+        raise UserError(
+            f"decoding: got '{decoding}' for '{name}', which writes from left to right; expected it "
+            "for masked diffusion models alone"
+        )
     if isinstance(loaded.module, Decoder):
         return Engine(loaded.module, loaded.tokenizer, name=name, max_rows=max_rows)
     from burnish.lm.generate import GenerateSampler

@@ -23,7 +23,8 @@ class ModelInput(NamedTuple):
     ids_RS: Tensor
     positions_RS: Tensor
     mask: Tensor | None = None
-    """bool (R, S, S), True where a query may attend to a key; None is causal."""
+    """bool (R, S, S), True where a query may attend to a key; None is causal, or for a masked
+    diffusion model every token of the row."""
     media: Mapping[str, Tensor] | None = None
     """What a media model reads beside the ids, by the name its forward gives it (`pixel_values`,
     `input_features`); None for text."""

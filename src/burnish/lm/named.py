@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import anyio.to_thread
 
 from burnish.errors import UserError, did_you_mean
-from burnish.lm.base import LM, SHIPPED, Completion, Prompt, Sampling, Scores
+from burnish.lm.base import DIFFUSION, LM, SHIPPED, Completion, Prompt, Sampling, Scores
 from burnish.lm.jobs import Limits
 from burnish.lm.weights import files_identity
 
@@ -31,8 +31,8 @@ def open_lm(name: str, **options: Any) -> LM:
 
     Options of a server: `api_key_env`, `limits`, `prices`, `pool`, `accept_models`, `structured`;
     of a folder
-    or a shipped model: `dtype`, `device`, `max_rows`, `late` (load it at the first question); of a
-    replay: `model`. None means not given.
+    or a shipped model: `dtype`, `device`, `max_rows`, `late` (load it at the first question),
+    `decoding` (of a diffusion model, such as `steps=8`); of a replay: `model`. None means not given.
     """
     given = {key: value for key, value in options.items() if value is not None}
     text = name.strip()
@@ -106,8 +106,9 @@ def _local(
     device: str = "auto",
     max_rows: int | None = None,
     late: bool = False,
+    decoding: str = "",
 ) -> LM:
-    if name not in SHIPPED and not Path(name).expanduser().is_dir():
+    if name.removeprefix(DIFFUSION) not in SHIPPED and not Path(name).expanduser().is_dir():
         raise UserError(
             f"there is no model '{name}' and no folder of that name; expected {FORMS}."
             f"{did_you_mean(name, SHIPPED)}"
@@ -125,7 +126,8 @@ def _local(
                 "it: pip install 'burnish[torch]', or name a server: http://host:port/v1#model"
             ) from error
 
-        return LocalLM(load_model(name, dtype=dtype, device=device), max_rows=max_rows)
+        loaded = load_model(name, dtype=dtype, device=device)
+        return LocalLM(loaded, max_rows=max_rows, decoding=decoding)
 
     folder = Path(name).expanduser()
     return LazyLM(name, load, lambda: files_identity(name, folder)) if late else load()

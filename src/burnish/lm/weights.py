@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from burnish.errors import UserError
-from burnish.lm.base import SHIPPED
+from burnish.lm.base import DIFFUSION, SHIPPED
 from burnish.seeds import digest
 
 if TYPE_CHECKING:  # a tokenizer reads its folder without torch
@@ -28,6 +28,36 @@ def write_weights(file: Path, weights: dict[str, Tensor]) -> None:
     contiguous = {name: tensor.detach().contiguous() for name, tensor in weights.items()}
     save_file(contiguous, str(partial), metadata={"format": "pt"})
     os.replace(partial, file)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold a folder's weights: one, or those that its index names."""
+    index = folder / INDEX
+    if not index.is_file():
+        return [folder / WEIGHTS]
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise UserError(
+            f"{index} has no 'weight_map' from weights to files; expected what save_pretrained "
+            "writes beside its shards"
+        )
+    names = sorted({str(name) for name in places.values()})
+    for name in names:
+        if Path(name).name != name or not (folder / name).is_file():
+            raise UserError(f"{index} names '{name}', which is not a file of this folder")
+    return [folder / name for name in names]
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """The tensors of one file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights: dict[str, Tensor] = load_file(str(file))
+    except SafetensorError as error:
+        raise UserError(f"{file} is not a safetensors file: {error}") from error
+    return weights
 
 
 def weights_checksum(tensors: Iterable[tuple[str, Tensor]]) -> str:
@@ -75,7 +105,7 @@ def files_identity(name: str, folder: Path) -> str:
     Weights of the same shape have the same size, so the times are needed; a copied folder counts as
     another model, which costs calls and never a wrong answer.
     """
-    if name in SHIPPED:
+    if name.removeprefix(DIFFUSION) in SHIPPED:
         return ""
     files = sorted(file for file in folder.glob("*") if file.suffix in SUFFIXES)
     facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

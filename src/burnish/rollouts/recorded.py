@@ -10,6 +10,7 @@ Evaluation samples from the model, as a single turn.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -61,11 +62,21 @@ async def recorded(task: Task, players: Players, field: str = "completions") -> 
                 "tokens; expected one for each, or none."
             )
         is_known = bool(reply.logprobs)
-        known = reply.logprobs or (await players.lm.score(prompt, ids)).logprobs
+        known = reply.logprobs or await _scored(players, prompt, ids)
         session.train_on(known)
         session.info["logprobs"] = "given" if is_known else "scored"
         found.append(session.trajectory(task, index, finish=reply.finish))
     return found
+
+
+async def _scored(players: Players, prompt: Sequence[int], ids: Sequence[int]) -> tuple[float, ...]:
+    found = await players.lm.score(prompt, ids)
+    if found.is_bound:
+        raise UserError(
+            f"'{players.lm.name}' is a masked diffusion model: it has a bound of a reply's log-prob and "
+            "none of its tokens; expected a causal model, or replies with their logprobs."
+        )
+    return found.logprobs
 
 
 def _given(task: Task, field: str) -> list[Any]:

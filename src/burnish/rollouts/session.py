@@ -298,6 +298,8 @@ class Session:
             self.info["top_logprobs"] = [
                 {str(id_): value for id_, value in one.items()} for one in completion.top_logprobs
             ]
+        if completion.unmasked:
+            self.info["unmasked"] = [*self.info.get("unmasked", ()), list(completion.unmasked)]
         return self._said(completion.text, len(ids) or completion.completion_tokens)
 
     def _said(self, text: str, tokens: int) -> Message:

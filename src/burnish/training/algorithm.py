@@ -174,6 +174,8 @@ class Setup:
     """Copies of the gradient sums of this process as they stand between two micro-batches."""
     remote: RemoteSampler | None = None
     """The server that samples, where `[sampler]` names one."""
+    decoding: str = ""
+    """How a diffusion model under training writes, such as `steps=8`; empty: as its folder says."""
     _moves: int = 0
     """Steps since this stage was opened."""
     _is_sent: bool = False
@@ -197,7 +199,7 @@ class Setup:
         """The model under training as a sampler, made when it is first asked for."""
         from burnish.lm.local import LocalLM
 
-        lm = LocalLM(self.trainable.loaded)
+        lm = LocalLM(self.trainable.loaded, decoding=self.decoding)
         lm.weight_version = self.weight_version
         self.batches.release = lm.release
         return lm
@@ -274,6 +276,9 @@ class Algorithm(ABC, Generic[BatchT, MicroT]):
     """False where its steps only read given answers: no limit is then chosen for answers."""
     can_be_stage: ClassVar[bool] = True
     """False where it stores rollouts, which the store knows by the main training's steps."""
+
+    trains_diffusion: ClassVar[bool] = False
+    """Whether it trains masked diffusion models; others are then refused."""
 
     trains_score_head: ClassVar[bool] = False
     """Whether it may start from a reward model, which has no language-model head."""

@@ -20,7 +20,13 @@ from burnish.config.schema import FREE, Checkpoint, DistilTrain, DpoTrain, Optim
 from burnish.config.schema import Stage as StageConfig
 from burnish.errors import ModelError, UserError
 from burnish.lm.call_log import PaidReplies, judges_built
-from burnish.lm.folder import LoadedModel, find_folder, load_model
+from burnish.lm.folder import (
+    LoadedModel,
+    check_causal,
+    find_folder,
+    is_diffusion,
+    load_model,
+)
 from burnish.lm.hardware import (
     available_bytes,
     choose_threads,
@@ -420,6 +426,15 @@ def _open_stage(parts: Parts, training: Training, trainable: Trainable, threads:
             "a causal model. train.kind = 'reward_model' goes on training it, or "
             "'process_reward_model' where it scores steps"
         )
+    if training.chosen.kind.trains_diffusion:
+        if not is_diffusion(trainable.loaded):
+            raise UserError(
+                f"model.path: '{trainable.loaded.name}' writes from left to right; expected a masked "
+                "diffusion model: model.path=diffusion:smollm2, or convert a folder: burnish convert "
+                "MODEL FOLDER"
+            )
+    else:
+        check_causal(trainable.loaded, "model.path")
     algorithm = training.chosen.kind(setup, training.chosen.settings)
     named = [*trainable.module.named_parameters(), *algorithm.parameters()]
     optimiser = MasterAdamW(named, training.optimiser)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
-from burnish.lm.folder import LoadedModel, load_model
+from burnish.lm.folder import LoadedModel, check_causal, load_model
 from burnish.lm.local import LocalLM
 from burnish.lm.model_input import ModelInput
 from burnish.lm.tokenizer import Tokenizer, odd_token
@@ -171,6 +171,7 @@ def _load_other(setup: Setup, settings: DistilTrain) -> LoadedModel:
     """Another model as the teacher."""
     own = setup.trainable.loaded
     teacher = load_model(settings.teacher, dtype=own.dtype, device=own.device)
+    check_causal(teacher, "train.teacher")
     teacher.module.requires_grad_(False)
     odd = odd_token(own.tokenizer, teacher.tokenizer)
     if odd is not None:

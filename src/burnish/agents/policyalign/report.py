@@ -257,6 +257,11 @@ async def text_losses(lm: LM, tokenizer: Tokenizer, texts: Sequence[str]) -> lis
         if len(ids) < 2:
             raise UserError(f"a text for perplexity has {len(ids)} tokens; expected at least two.")
         scores = await lm.score(ids[:1], ids[1:])
+        if scores.is_bound:
+            raise UserError(
+                f"'{lm.name}' is a masked diffusion model: its likelihood is known as a bound alone, and "
+                "perplexities of two such models cannot be told apart; expected a causal model."
+            )
         found.append(-math.fsum(scores.logprobs) / len(scores.logprobs))
     return found
 

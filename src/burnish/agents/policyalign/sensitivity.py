@@ -36,7 +36,7 @@ from burnish.errors import UserError
 from burnish.lm.base import Completion, Sampling
 from burnish.lm.decoder import Decoder
 from burnish.lm.encoder import SentenceEncoder, embedded_encoder
-from burnish.lm.folder import LoadedModel
+from burnish.lm.folder import LoadedModel, check_causal
 from burnish.lm.local import LocalLM
 from burnish.policy.distillation import sensitivity_of, token_divergence
 from burnish.records import Author, Finish, Message, Span, Status, Trajectory
@@ -85,6 +85,7 @@ class Contexts:
     """One model with and without a policy in its context."""
 
     def __init__(self, loaded: LoadedModel, policy: PolicyText) -> None:
+        check_causal(loaded, "model")
         self.loaded, self.policy = loaded, policy
         self.lm = LocalLM(loaded)
         self.default = default_system(loaded.tokenizer)

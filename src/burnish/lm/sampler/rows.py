@@ -40,6 +40,8 @@ class Row:
     raw_logprobs: list[float] = field(default_factory=list)
     """Under the model's own distribution, at temperature 1."""
     alternatives: list[dict[int, float]] = field(default_factory=list)
+    unmasked: list[int] = field(default_factory=list)
+    """Of a diffusion model: the step at which each token was written."""
     finish: Finish = Finish.LENGTH
     cut: int | None = None
     """Where a stop string begins in the text."""
@@ -88,8 +90,9 @@ class Row:
 
     def shorten(self, length: int) -> None:
         """Keep the first `length` tokens."""
-        for kept in (self.tokens, self.logprobs, self.raw_logprobs, self.alternatives):
-            del kept[length:]
+        kept = (self.tokens, self.logprobs, self.raw_logprobs, self.alternatives, self.unmasked)
+        for values in kept:
+            del values[length:]
 
     def restart(self) -> None:
         """Forget everything that was drawn."""
@@ -139,4 +142,5 @@ def _completion(row: Row, tokenizer: Tokenizer, model: str) -> Completion:
         prompt_ids=row.prompt,
         top_logprobs=tuple(row.alternatives),
         model=model,
+        unmasked=tuple(row.unmasked),
     )

@@ -1,0 +1,1 @@
+"""Masked diffusion models as language models: conversion, decoding, bounds on likelihoods."""

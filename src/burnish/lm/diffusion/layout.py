@@ -1,0 +1,58 @@
+"""Rows of tokens as what a model that looks both ways reads.
+
+    inputs = both_ways([[5, 6, 7], [5, 6]], pad=0, device=device)
+    inputs = both_ways(rows, prompts=[2, 1], pad=0, device=device)     # prompts see themselves alone
+
+Padding and rows that share a line are told apart by segments: a token sees its own segment. Padding
+is one segment of its own, so that no softmax runs over nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from burnish.lm.model_input import ModelInput
+
+PADDING = -1
+"""Segment of the padding."""
+
+
+def both_ways(
+    rows: Sequence[Sequence[int]],
+    *,
+    pad: int,
+    device: torch.device,
+    prompts: Sequence[int] | None = None,
+    multiple: int = 1,
+) -> ModelInput:
+    """Rows padded on the right; with `prompts`, so many first tokens of each see only each other.
+
+    The width is a multiple of `multiple`. Without prompts and padding there is no mask at all.
+    """
+    longest = max(map(len, rows))
+    size = multiple * -(-longest // multiple)
+    ids_RS = torch.tensor([[*row, *[pad] * (size - len(row))] for row in rows], device=device)
+    lengths_R = torch.tensor([len(row) for row in rows], device=device)
+    columns_S = torch.arange(size, device=device)
+    positions_RS = columns_S.expand(len(rows), size)
+    if prompts is None and all(len(row) == size for row in rows):
+        return ModelInput(ids_RS, positions_RS)
+    segment_RS = torch.where(columns_S < lengths_R[:, None], 0, PADDING)
+    prompts_R = None if prompts is None else torch.tensor(list(prompts), device=device)
+    return ModelInput(ids_RS, positions_RS, segment_mask(segment_RS, prompts_R))
+
+
+def segment_mask(segment_RS: Tensor, prompts_R: Tensor | None = None) -> Tensor:
+    """May a query see a key: both are of one segment, and the query is no prompt or the key is one.
+
+    (R, S), (R,) -> bool (R, S, S). Prompts stand at the beginning of a line with one segment.
+    """
+    mask_RSS = segment_RS[:, :, None] == segment_RS[:, None, :]
+    if prompts_R is None:
+        return mask_RSS
+    columns_S = torch.arange(segment_RS.shape[1], device=segment_RS.device)
+    is_prompt_RS = columns_S < prompts_R[:, None]
+    return mask_RSS & (~is_prompt_RS[:, :, None] | is_prompt_RS[:, None, :])

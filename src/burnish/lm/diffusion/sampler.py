@@ -1,0 +1,296 @@
+"""Sampling from a masked diffusion model, many rows of different lengths at once.
+
+    sampler = DiffusionSampler(module, tokenizer, decoding=Decoding(block=32, steps=8))
+    sampler.generate([Request(prompt_ids, Sampling(max_tokens=64))])
+
+Each step is one pass over prompt and canvas of every row, because in a model that looks both ways the
+keys of all tokens change with every token that is filled in: nothing can be kept exactly. Where the
+prompt sees itself alone (`prompt_sees = "prompt"`), its keys are computed once a block and kept.
+
+What a row becomes follows from its own logits, settings and seed. Rows join and leave the batch
+between blocks. A row ends with the block that has its first end token; what stands behind it is cut.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from burnish import seeds
+from burnish.lm.base import Completion
+from burnish.lm.decoder import Decoder
+from burnish.lm.diffusion.decoding import Decoding, chosen, order_scores, step_counts
+from burnish.lm.diffusion.layout import both_ways
+from burnish.lm.hardware import prefill_tokens
+from burnish.lm.head import chunk_tokens
+from burnish.lm.model_input import ModelInput
+from burnish.lm.sampler.rows import Request, Row, completions, in_canonical_order, make_rows
+from burnish.lm.sampling import RowSettings, draw, row_seed, row_settings, uniforms
+from burnish.lm.tokenizer import Tokenizer
+from burnish.records import Finish
+
+
+class DiffusionSampler:
+    """Samples with the module's own weights; one call at a time."""
+
+    def __init__(
+        self,
+        module: Decoder,
+        tokenizer: Tokenizer,
+        *,
+        decoding: Decoding | None = None,
+        name: str = "",
+        max_rows: int | None = None,
+    ) -> None:
+        """`max_rows` bounds the rows written at once; None lets the device decide."""
+        self.module, self.tokenizer, self.name = module, tokenizer, name
+        self.decoding = decoding or Decoding()
+        self.passes = 0
+        """Forward passes so far."""
+        self._max_rows = max_rows
+        self._lock = threading.Lock()
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """`request.sampling.n` completions of every request, in the order given."""
+        rows = make_rows(requests)
+        with self._lock, torch.inference_mode():
+            self._write(in_canonical_order(rows))
+        return completions(requests, rows, self.tokenizer, self.name)
+
+    def release(self) -> None:
+        """Nothing is held between calls."""
+
+    def _write(self, waiting: list[Row]) -> None:
+        active: list[Row] = []
+        while waiting or active:
+            while waiting and self._has_room(active, waiting[0]):
+                active.append(waiting.pop(0))
+            self._fill_block(active)
+            active = [row for row in active if not self._is_done(row)]
+
+    def _has_room(self, active: Sequence[Row], row: Row) -> bool:
+        if not active:
+            return True
+        longest = max(_longest(one) for one in (*active, row))
+        is_wide = (len(active) + 1) * longest > prefill_tokens(self.module.head_weight.device)
+        return not is_wide and len(active) < (self._max_rows or 1 << 30)
+
+    def _is_done(self, row: Row) -> bool:
+        """Whether the last block ended the row; cuts what stands behind the end."""
+        new = min(self.decoding.block, len(row.tokens))
+        ends = set(self.tokenizer.eos_ids)
+        start = len(row.tokens) - ((len(row.tokens) - 1) % self.decoding.block + 1)
+        at = next((i for i in range(start, len(row.tokens)) if row.tokens[i] in ends), None)
+        if at is not None:
+            row.shorten(at + 1)
+            row.finish = Finish.STOP
+            new = min(new, at + 1 - start)
+        if row.meets_stop_string(self.tokenizer, max(1, new)):
+            row.finish = Finish.STOP
+        return row.finish is Finish.STOP or len(row.tokens) >= row.request.max_new
+
+    def _fill_block(self, rows: Sequence[Row]) -> None:
+        """Write the next block of every row."""
+        block = _Block.open(self.module, rows, self.decoding)
+        for step in range(block.steps):
+            self._step(block, step)
+        kept = zip(rows, *(part.tolist() for part in block.written), block.widths, strict=True)
+        for row, tokens, logprobs, raw, at, width in kept:
+            before = 1 + max(row.unmasked, default=-1)
+            row.tokens += tokens[:width]
+            row.logprobs += logprobs[:width]
+            row.raw_logprobs += raw[:width]
+            row.unmasked += [before + step for step in at[:width]]
+
+    def _step(self, block: _Block, step: int) -> None:
+        """Draw a candidate for every open place, and keep the surest ones of each row."""
+        self.passes += 1
+        hidden_BWD = block.hidden()
+        row_N, place_N = block.is_open_BW.nonzero(as_tuple=True)
+        uniform_B2W = uniforms(block.seeds_BS[:, step], 2 * block.is_open_BW.shape[1])
+        uniform_N = uniform_B2W[row_N, place_N]
+        order_N = uniform_B2W[row_N, place_N + block.is_open_BW.shape[1]]
+        found = _draw(
+            self.module,
+            hidden_BWD[row_N, place_N],
+            block.settings.select(row_N),
+            uniform_N,
+            order_N,
+            self.decoding.order,
+        )
+        score_BW = hidden_BWD.new_zeros(block.is_open_BW.shape, dtype=torch.float32)
+        score_BW[row_N, place_N] = found.score_N
+        keep_BW = chosen(score_BW, block.is_open_BW, block.counts_BS[:, step])
+        keep_N = keep_BW[row_N, place_N]
+        row_K, place_K = row_N[keep_N], place_N[keep_N]
+        written = block.written
+        written.token_BW[row_K, place_K] = found.token_N[keep_N]
+        written.logprob_BW[row_K, place_K] = found.logprob_N[keep_N]
+        written.raw_BW[row_K, place_K] = found.raw_N[keep_N]
+        written.step_BW[row_K, place_K] = step
+        block.ids_BS[row_K, block.column_BW[row_K, place_K]] = found.token_N[keep_N]
+        block.is_open_BW.logical_and_(~keep_BW)
+
+
+class _Drawn(NamedTuple):
+    token_N: Tensor
+    logprob_N: Tensor
+    raw_N: Tensor
+    score_N: Tensor
+
+
+def _draw(
+    module: Decoder,
+    hidden_ND: Tensor,
+    settings: RowSettings,
+    uniform_N: Tensor,
+    order_N: Tensor,
+    order: str,
+) -> _Drawn:
+    """A candidate for each place, a chunk of logits at a time; never the mask token."""
+    weight = module.head_weight
+    size = chunk_tokens(weight.shape[0], weight.dtype, weight.device)
+    parts = []
+    for start in range(0, len(hidden_ND), size):
+        some = torch.arange(start, min(start + size, len(hidden_ND)), device=hidden_ND.device)
+        logits_CV = without_mask(module, module.logits(hidden_ND[some]).float())
+        drawn = draw(logits_CV, settings.select(some), uniform_N[some])
+        score_C = order_scores(logits_CV, drawn.tokens_B, order, order_N[some])
+        parts.append(_Drawn(drawn.tokens_B, drawn.logprobs_B, drawn.raw_logprobs_B, score_C))
+    return _Drawn(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def without_mask(module: Decoder, logits_NV: Tensor) -> Tensor:
+    """The logits with the mask token made impossible: nothing is ever predicted to be a mask."""
+    mask = module.architecture.mask_id
+    assert mask is not None
+    forbidden_V = torch.zeros(logits_NV.shape[-1], dtype=torch.bool, device=logits_NV.device)
+    forbidden_V[mask] = True
+    return logits_NV.masked_fill(forbidden_V, float("-inf"))
+
+
+class _Written(NamedTuple):
+    """What the places of a block got, (B, W) each."""
+
+    token_BW: Tensor
+    logprob_BW: Tensor
+    raw_BW: Tensor
+    step_BW: Tensor
+
+
+class _Block(NamedTuple):
+    """The blocks that all rows write at the same time."""
+
+    hidden: Callable[[], Tensor]
+    """One pass: the hidden states (B, W, D) at the places of the block."""
+    ids_BS: Tensor
+    """What the pass reads; filled in as the block is written."""
+    column_BW: Tensor
+    """Where the places of the block stand in it."""
+    is_open_BW: Tensor
+    widths: list[int]
+    counts_BS: Tensor
+    """How many places each step keeps."""
+    seeds_BS: Tensor
+    settings: RowSettings
+    written: _Written
+
+    @property
+    def steps(self) -> int:
+        return self.counts_BS.shape[1]
+
+    @classmethod
+    def open(cls, module: Decoder, rows: Sequence[Row], decoding: Decoding) -> _Block:
+        device = module.head_weight.device
+        mask = module.architecture.mask_id
+        assert mask is not None
+        widths = [min(decoding.block, row.request.max_new - len(row.tokens)) for row in rows]
+        canvases = [
+            [*row.tokens, *[mask] * (_visible(row, width, module, decoding) - len(row.tokens))]
+            for row, width in zip(rows, widths, strict=True)
+        ]
+        counts = [step_counts(width, decoding.steps) for width in widths]
+        steps = max(map(len, counts))
+        counts_BS = torch.tensor([[*c, *[0] * (steps - len(c))] for c in counts], device=device)
+        done = [1 + max(row.unmasked, default=-1) for row in rows]
+        seeds_BS = torch.tensor(
+            [
+                [seeds.derive(row_seed(row.sampling, row.index), first + s) for s in range(steps)]
+                for row, first in zip(rows, done, strict=True)
+            ],
+            device=device,
+        )
+        width_B = torch.tensor(widths, device=device)
+        places_W = torch.arange(max(widths), device=device)
+        is_open_BW = places_W < width_B[:, None]
+        begin_B = torch.tensor([len(row.tokens) for row in rows], device=device)
+        if module.architecture.prompt_sees == "prompt":
+            inputs, run = _behind_prompts(module, rows, canvases)
+        else:
+            begin_B = begin_B + torch.tensor([len(row.prompt) for row in rows], device=device)
+            whole = [[*row.prompt, *c] for row, c in zip(rows, canvases, strict=True)]
+            inputs = both_ways(whole, pad=mask, device=device)
+            run = module
+        column_BW = torch.where(is_open_BW, begin_B[:, None] + places_W, 0)
+        line_B1 = torch.arange(len(rows), device=device)[:, None]
+        zeros_BW = torch.zeros(is_open_BW.shape, device=device)
+        whole_BW = zeros_BW.long()
+        return cls(
+            hidden=lambda: run(inputs)[line_B1, column_BW],
+            ids_BS=inputs.ids_RS,
+            column_BW=column_BW,
+            is_open_BW=is_open_BW,
+            widths=widths,
+            counts_BS=counts_BS,
+            seeds_BS=seeds_BS,
+            settings=row_settings([r.sampling for r in rows], module.head_weight.shape[0], device),
+            written=_Written(whole_BW, zeros_BW, zeros_BW.clone(), whole_BW.clone()),
+        )
+
+
+def _behind_prompts(
+    module: Decoder, rows: Sequence[Row], canvases: Sequence[Sequence[int]]
+) -> tuple[ModelInput, Callable[[ModelInput], Tensor]]:
+    """Canvases as input, and a pass over them alone that reads the prompts' keys from before."""
+    device, mask = module.head_weight.device, module.architecture.mask_id
+    assert mask is not None
+    layers: dict[int, tuple[Tensor, Tensor]] = {}
+    prompts = both_ways([row.prompt for row in rows], pad=mask, device=device)
+
+    def note(index: int, key: Tensor, value: Tensor) -> None:
+        layers[index] = (key, value)
+
+    module(prompts, keep=note)
+
+    def joined(index: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        before_key, before_value = layers[index]
+        return torch.cat((before_key, key), dim=2), torch.cat((before_value, value), dim=2)
+
+    canvas = both_ways(canvases, pad=mask, device=device)
+    length_B = torch.tensor([len(row.prompt) for row in rows], device=device)
+    size = canvas.ids_RS.shape[1]
+    seen_BP = torch.arange(prompts.ids_RS.shape[1], device=device) < length_B[:, None]
+    own_BSS = canvas.mask
+    if own_BSS is None:
+        own_BSS = torch.ones(len(rows), size, size, dtype=torch.bool, device=device)
+    mask_BSK = torch.cat((seen_BP[:, None, :].expand(-1, size, -1), own_BSS), dim=2)
+    inputs = ModelInput(canvas.ids_RS, length_B[:, None] + canvas.positions_RS, mask_BSK)
+    return inputs, lambda given: module(given, keep=joined)
+
+
+def _visible(row: Row, width: int, module: Decoder, decoding: Decoding) -> int:
+    """Length of the canvas while the row's next block is written.
+
+    It may be longer than the token budget: the model expects a canvas as it was trained with.
+    """
+    canvas = decoding.canvas or row.request.max_new
+    end = len(row.tokens) + width
+    return min(canvas * -(-end // canvas), module.max_positions - len(row.prompt))
+
+
+def _longest(row: Row) -> int:
+    return len(row.prompt) + row.request.max_new
