@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from burnish.bench.open_judge import REPLY_TOKENS, MeasuringLM
-from burnish.config.schema import Config, PolicyTrain
+from burnish.config.schema import Config, DiffusionPolicyTrain, PolicyTrain
 from burnish.lm.budget import Budget, Forecast, forecast
 from burnish.lm.call_log import judges_built
 from burnish.lm.meter import CHARACTERS_A_TOKEN
@@ -110,7 +110,9 @@ async def _count(config: Config, reward: JudgedConfig, task: Task, base: str | P
         once = await _group(_in_one_order(reward), task, base, samples, tokens)
     held_out = await _group(reward, task, base, 1, tokens)
     rounds, size = _evaluations(config), config.evaluation.prompts
-    in_step = asked.calls * prompts if isinstance(config.train, PolicyTrain) else 0
+    in_step = (
+        asked.calls * prompts if isinstance(config.train, PolicyTrain | DiffusionPolicyTrain) else 0
+    )
     in_evaluations = held_out.calls * rounds * size
     run = _forecast(in_step * config.steps + in_evaluations, asked)
     judge = _language_judge(reward)
@@ -135,7 +137,7 @@ async def _count(config: Config, reward: JudgedConfig, task: Task, base: str | P
 def _rate_warning(config: Config, judge: Any, group: int) -> str:
     """Where the rate of requests makes groups wait longer than a deadline allows."""
     rate = getattr(judge, "requests_per_minute", None)
-    if rate is None or not isinstance(config.train, PolicyTrain):
+    if rate is None or not isinstance(config.train, PolicyTrain | DiffusionPolicyTrain):
         return ""
     calls = group * min(config.rollout.prompts, config.rollout.score_concurrency)
     # A sliding minute: the first `rate` calls begin at once, the next ones a minute later.

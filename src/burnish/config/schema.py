@@ -508,6 +508,17 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     """How answers are written, such as `block=16,steps=8,order=entropy`; saved with the model."""
 
 
+class DiffusionPolicyTrain(TrainSection, frozen=True, tag="diffusion_policy"):
+    """Policy optimisation of a masked diffusion model (experimental): ratios of likelihood bounds."""
+
+    masks: Positive = 4
+    """Masks of each answer that estimate its bound, the same ones before and after an update."""
+    canvas: Count = 0
+    """As in training on demonstrations; 0: as the model's folder says."""
+    decoding: str = ""
+    """How answers are written, such as `block=16,steps=8`; empty: as the model's folder says."""
+
+
 class FunctionTrain(TrainSection, frozen=True, tag="function"):
     """Your own algorithm, by path: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
 
@@ -525,6 +536,7 @@ Train = (
     | ProcessRewardModelTrain
     | DistilTrain
     | DiffusionTrain
+    | DiffusionPolicyTrain
     | FunctionTrain
 )
 
@@ -597,10 +609,10 @@ class Config(Section, frozen=True):
     """Answers of each step that trackers get as a table."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.train, PolicyTrain) and not self.rewards:
+        if isinstance(self.train, PolicyTrain | DiffusionPolicyTrain) and not self.rewards:
             raise ArgumentError(
-                "rewards: got none, expected at least one for train.kind = 'policy'; sft, dpo, "
-                "reward_model and distil need none"
+                "rewards: got none, expected at least one for train.kind = "
+                f"'{self.train.__struct_config__.tag}'; sft, dpo, reward_model and distil need none"
             )
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):

@@ -154,6 +154,7 @@ class LocalLM:
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], top_k: int
     ) -> list[Scores]:
         from burnish.lm.diffusion.bound import likelihood_bound
+        from burnish.lm.diffusion.decoding import read_decoding
 
         if top_k:
             raise UserError(
@@ -165,7 +166,9 @@ class LocalLM:
             if response:
                 self._check_ids(response)
         assert isinstance(self.loaded.module, Decoder)
-        found = likelihood_bound(self.loaded.module, pairs)
+        canvas = read_decoding(self.loaded.folder).canvas
+        end = next(iter(self.loaded.tokenizer.eos_ids), None)
+        found = likelihood_bound(self.loaded.module, pairs, canvas=canvas, end=end)
         return [
             Scores(one.tokens, bound_samples=one.samples, standard_error=one.standard_error)
             for one in found

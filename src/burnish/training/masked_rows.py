@@ -60,10 +60,9 @@ def answer_row(shown: Trajectory, canvas: int, end: int | None) -> TokenRow:
     So the model learns to end inside a canvas that is longer than the answer. 0: not filled.
     """
     ids, marks = list(shown.token_ids), list(shown.loss_mask)
-    if canvas and end is not None:
-        missing = -sum(marks) % canvas
-        ids += [end] * missing
-        marks += [1] * missing
+    missing = -sum(marks) % canvas if canvas and end is not None else 0
+    ids += [end or 0] * missing
+    marks += [1] * missing
     size = len(shown.text.encode())
     return TokenRow(shown.id, tuple(ids), np.array(marks, dtype=bool), size)
 

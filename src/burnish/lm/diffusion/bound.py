@@ -8,6 +8,9 @@ L, `-E[L/l * sum of the masked tokens' nll]` is a lower bound of it (LLaDA). The
 strata and masks come from the seed, the length and the sample's number alone: two models are
 compared on the very same masks. The standard error says how far the estimate is from the bound; how
 far the bound is from the truth nobody knows.
+
+A model that was trained on a canvas filled with end tokens (`canvas`) is asked about such a canvas:
+the end tokens behind the response count too, with its last token.
 """
 
 from __future__ import annotations
@@ -67,19 +70,33 @@ def likelihood_bound(
     *,
     samples: int = SAMPLES,
     seed: int = 0,
+    canvas: int = 0,
+    end: int | None = None,
 ) -> list[Bound]:
     """Bounds for responses to prompts, each as token ids; an empty response has log-prob 0."""
-    rows = [row for i, pair in enumerate(pairs) for row in _masked(module, i, pair, samples, seed)]
+    filled = [(prompt, fill(answer, canvas, end)) for prompt, answer in pairs]
+    rows = [row for i, pair in enumerate(filled) for row in _masked(module, i, pair, samples, seed)]
     parts = [[[0.0] * len(answer) for _ in range(samples)] for _, answer in pairs]
     seen = [0] * len(pairs)
-    logps = iter(_logprobs(module, [pair[1] for pair in pairs], rows))
+    logps = iter(_logprobs(module, [pair[1] for pair in filled], rows))
     for row in rows:
         sample = parts[row.pair][seen[row.pair]]
         seen[row.pair] += 1
-        weight = len(sample) / len(row.places)
+        weight = len(filled[row.pair][1]) / len(row.places)
         for place in row.places:
-            sample[place] = weight * next(logps)
+            sample[min(place, len(sample) - 1)] += weight * next(logps)
     return [_bound(own) for own in parts]
+
+
+def fill(answer: Sequence[int], canvas: int, end: int | None) -> list[int]:
+    """An answer with end tokens up to the next multiple of the canvas; an empty one stays empty.
+
+    >>> fill([5, 6, 2], canvas=4, end=2)
+    [5, 6, 2, 2]
+    """
+    if not answer or not canvas or end is None:
+        return list(answer)
+    return [*answer, *[end] * (-len(answer) % canvas)]
 
 
 def mask_places(length: int, samples: int, seed: int) -> list[list[int]]:
