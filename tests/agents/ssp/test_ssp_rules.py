@@ -212,9 +212,41 @@ def test_groups_without_spread_leave_with_their_solvers():
     assert kept.proposer == [2, 3, 4]
     assert kept.solver == [6, 7, 8, 9, 10, 11, 12, 13, 14]
     assert dynamic_filter([], [], 2) == ([], [])
-    for bad in ({"scores": [math.nan]}, {"groups": [0, 1]}, {"solver_n": 0}, {"groups": [None]}):
+    for bad in ({"scores": [math.nan]}, {"groups": [0, 1]}, {"solver_n": 0}, {"groups": [None]},
+                {"groups": [[1, 2]]}, {"groups": [{}]}):  # fmt: skip
         with pytest.raises(ArgumentError):
             dynamic_filter(**{"scores": [1.0], "groups": [0], "solver_n": 1} | bad)
+
+
+@pytest.mark.parametrize(
+    ("answer", "question"),
+    [
+        ("1,200", "Which of the many old towns of this land has 1200 towers?"),
+        ("1200", "Which of the many old towns of this land has 1\u202f200 towers?"),
+        ("Zürich", "Which of the two old rivers flows through the town of ZURICH?"),
+        ("New York", "Which of the two old rivers flows through the town of new-york?"),
+        ("New York", "Which of the two old rivers flows through the town of New\nYork?"),
+        ("Tol", "Which of the two old rivers is not the \uff34\uff4f\uff4c but near it?"),
+        ("O'Hara", "Which of the two old rivers is the one that OHara once crossed?"),
+        ("Tolmar", "Which of the two old rivers is the one called Tol\u00admar by some?"),
+    ],
+)
+def test_a_spoiler_in_another_spelling_is_found_where_asked_for(answer, question):
+    assert rule_filter(text(question), answer).valid
+    found = rule_filter(text(question), answer, Rules(spoilers="normalised"))
+    assert found.rule == "answer_in_question"
+
+
+def test_normalised_rules_find_repeated_queries_and_spare_longer_words():
+    rules = Rules(spoilers="normalised", answer_in_query=False)
+    assert rule_filter(text(searches=("Vel", "vel?")), "Tol", rules).rule == "repeated_query"
+    assert rule_filter(text(searches=("Vel", "vel?")), "Tol").valid
+    assert rule_filter(text(searches=("Vel", "T\u00f6l")), "Tol", rules).rule == "answer_in_query"
+    assert rule_filter(text(), "to", rules).rule == "answer_in_question"  # the release's rule, too
+    assert rule_filter(text(), "4", rules).valid
+    assert rule_filter(
+        text("Which of the 14 old towns of this long land lies highest?"), "40", rules
+    )
 
 
 def test_advantages_of_both_roles():

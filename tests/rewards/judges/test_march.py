@@ -219,6 +219,14 @@ def test_what_only_begins_like_a_refusal_is_a_claim(answer):
     assert kept == ([Claim("How many?", "3")], 1, 1)
 
 
+def test_a_leak_in_another_spelling_is_one():
+    leaks = [Claim("Which of the 1 200 towers?", "1,200"), Claim("Who is Jose\u0301?", "José")]
+    assert kept_claims(leaks) == ([], 0, 2)
+    assert kept_claims(leaks, leaks="plain").claims == leaks
+    with pytest.raises(ArgumentError, match="rule: got 'loose'"):
+        kept_claims(leaks, leaks="loose")
+
+
 CLAIMS = [("q1", "3"), ("q2", "1901"), ("q3", "7")]
 
 

@@ -35,9 +35,11 @@ from burnish.errors import ArgumentError, RolloutError, UserError, did_you_mean
 from burnish.lm.base import TooLong
 from burnish.records import Message, Task
 from burnish.rewards.judges.march.claims import (
+    LEAKS,
     MATCHERS,
     MODES,
     FactReward,
+    Leaks,
     Matcher,
     Mode,
     answers_match,
@@ -128,6 +130,8 @@ class Rules:
     proposer: Proposer | None = None
     claims: str = "numbers"
     """numbers, or facts."""
+    leaks: Leaks = "normalised"
+    """When a question states its own answer and is left out: plain, or normalised."""
     documents: str = "documents"
     query: str = "query"
     """Task fields; the prompt is the question where there is no such field."""
@@ -149,6 +153,7 @@ class Rules:
         as_number("ablation", self.ablation, low=0, high=1)
         if self.proposer is not None and not callable(self.proposer):
             raise refused("proposer", self.proposer, "a function of an answer and its task")
+        as_word("leaks", self.leaks, LEAKS)
         as_text("documents", self.documents)
         as_text("query", self.query)
         wording_of(self.claims)
@@ -239,7 +244,7 @@ async def _claims(task: Task, players: Players, rules: Rules, query: str, answer
         return Kept([], 0, 0)
     most = rules.most_claims
     if rules.proposer is not None:
-        return kept_claims([Claim(*one) for one in rules.proposer(answer, task)], most)
+        return kept_claims([Claim(*one) for one in rules.proposer(answer, task)], most, rules.leaks)
     least = max(1, min(rules.min_claims, most))
     messages = proposer_messages(query, answer, rules.words, least=least, most=most)
     session = players.session(messages, role=PROPOSER, lm=players.lm)
@@ -247,7 +252,7 @@ async def _claims(task: Task, players: Players, rules: Rules, query: str, answer
         said = (await players.generate(session)).text
     except TooLong as error:
         raise RolloutError(f"the proposer's prompt is too long: {error.what}") from error
-    return kept_claims(parse_claims(split_thinking(said).answer), most)
+    return kept_claims(parse_claims(split_thinking(said).answer), most, rules.leaks)
 
 
 async def _checked(players: Players, messages: Sequence[Message], count: int) -> list[Session]:

@@ -12,7 +12,7 @@ the model's own; scripts without blanks are counted by the letter; an empty refe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
@@ -31,7 +31,7 @@ from burnish.arguments import (
     same_length,
 )
 from burnish.errors import ArgumentError
-from burnish.rewards.checks.match import exact_match, normalize_answer
+from burnish.rewards.checks.match import exact_match, normalize_answer, states
 from burnish.rewards.checks.texts import spaced
 
 MOST_TAGS = 10
@@ -58,6 +58,10 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """No query twice."""
     answer_in_query: bool = True
     """Whether a query may hold the answer."""
+    spoilers: Literal["plain", "normalised"] = "plain"
+    """When a question or a query holds the answer. plain: letter by letter, whatever the case, as in
+    the release. normalised: also with other accents, punctuation, line breaks or thousands
+    separators; queries that differ in nothing else are repeated ones."""
 
 
 class Filtered(NamedTuple):
@@ -112,8 +116,8 @@ def rule_filter(
     """Whether a proposer's trajectory holds a question that may be read: the rules before the check.
 
     In order: a question in tags, its length, the answer does not stand in it (any alias, whatever
-    the case), something was observed, enough queries and none twice, and where asked for no query
-    holds the answer.
+    the case; `Rules(spoilers="normalised")` also finds it in other spellings), something was
+    observed, enough queries and none twice, and where asked for no query holds the answer.
 
     >>> said = "<search>Vel</search><information>Vel lies on the Tol.</information>"
     >>> said += "<search>Tol</search><information>A river.</information>"
@@ -123,7 +127,7 @@ def rule_filter(
     >>> rule_filter(said + asked, ["Tol", "old TOWN"]).rule
     'answer_in_question'
     """
-    golds = [gold.casefold() for gold in as_golds("answer", answer)]
+    golds = as_golds("answer", answer)
     rules = Rules() if rules is None else rules
     if not isinstance(rules, Rules):
         raise refused("rules", rules, "Rules")
@@ -140,17 +144,27 @@ def _first_broken(found: Proposal, question: str, golds: list[str], rules: Rules
     is_long_enough = rules.min_characters <= len(question) <= rules.max_characters
     if not is_long_enough or words < rules.min_words:
         return "length"
-    if any(gold in question.casefold() for gold in golds):
+    if _spoils(question, golds, rules):
         return "answer_in_question"
     if not any(text.strip() for text in found.observations):
         return "no_observation"
     if len(found.queries) < rules.min_queries:
         return "too_few_queries"
-    if rules.distinct_queries and len(set(found.queries)) < len(found.queries):
+    queries: Iterable[str] = found.queries
+    if rules.spoilers == "normalised":
+        queries = [normalize_answer(query) or query for query in found.queries]
+    if rules.distinct_queries and len(set(queries)) < len(found.queries):
         return "repeated_query"
-    if not rules.answer_in_query and any(g in q.casefold() for g in golds for q in found.queries):
+    if not rules.answer_in_query and any(_spoils(q, golds, rules) for q in found.queries):
         return "answer_in_query"
     return ""
+
+
+def _spoils(text: str, golds: list[str], rules: Rules) -> bool:
+    """Whether a text holds one of the answers."""
+    if any(gold.casefold() in text.casefold() for gold in golds):
+        return True
+    return rules.spoilers == "normalised" and states(text, golds)
 
 
 def tag_penalty(text: str, most: int = MOST_TAGS) -> float:
@@ -279,8 +293,11 @@ def dynamic_filter(scores: Any, groups: Any, solver_n: int) -> Kept:
     attempts = as_whole("solver_n", solver_n, low=1, high=1_000_000)
     members: dict[Any, list[float]] = {}
     for label, value in zip(labels, values, strict=True):
-        if label is None or (isinstance(label, float) and not math.isfinite(label)):
-            raise ArgumentError(f"groups: got {label}, expected a label for each score")
+        is_label = isinstance(label, Hashable) and label is not None
+        if not is_label or (isinstance(label, float) and not math.isfinite(label)):
+            raise ArgumentError(
+                f"groups: got {label!r:.60}, expected a label for each score, such as 0, 0, 1"
+            )
         members.setdefault(label, []).append(value)
     kept = {g for g, own in members.items() if len(own) == 1 or max(own) > min(own)}
     rows = [place for place, label in enumerate(labels) if label in kept]

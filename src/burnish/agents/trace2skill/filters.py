@@ -80,7 +80,9 @@ def instructions(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
     kept, dropped = [], []
     for edit in edits:
         text = _words_of(edit)
-        found = [why for why, pattern in _HOSTILE_PATTERNS.items() if pattern.search(text)]
+        # An order that is broken into lines is still one.
+        forms = (text, " ".join(text.split()))
+        found = [why for why, p in _HOSTILE_PATTERNS.items() if any(map(p.search, forms))]
         if not found and set(_URL.findall(text)) - known:
             found = ["has an address that the skill does not have"]
         if found:

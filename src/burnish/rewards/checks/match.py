@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import string
+import unicodedata
 from collections import Counter
 from typing import Any, Literal
 
@@ -20,6 +21,8 @@ from burnish.rewards.checks.texts import spaced
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_SEPARATORS = re.compile(r"(?<=\d)[,.'’_ \u00a0\u2009\u202f](?=\d{3}(?!\d))")
+_MARKS = re.compile(r"[^\w\s]|_")
 READ = 200_000
 """Characters at the end of an answer that are compared."""
 
@@ -102,6 +105,34 @@ def token_f1(pred: Any, golds: Any) -> float:
     """Best harmonic mean of word precision and recall over the references."""
     answer = _read(pred)
     return max((_f1(answer, gold) for gold in _normalised(golds)), default=0.0)
+
+
+def states(text: Any, golds: Any) -> bool:
+    """Whether a text gives a reference away, however it is written.
+
+    Case, accents, full-width and other forms of a letter, hidden characters, punctuation, line
+    breaks and thousands separators make no difference: `1 200` stands in `1,200 towers`, `Zürich` in
+    `ZURICH`, `New York` in `new-york`. Whole words alone count.
+
+    >>> states("Which of the 1 200 towers?", "1,200"), states("It is 14.", "4")
+    (True, False)
+    """
+    given = golds if isinstance(golds, list | tuple) else [golds]
+    said = _loose_forms(as_text("text", text))
+    return any(
+        _padded(gold) in _padded(form)
+        for one in given
+        for gold, form in zip(_loose_forms(str(one)), said, strict=True)
+        if gold
+    )
+
+
+def _loose_forms(text: str) -> tuple[str, str]:
+    """A text without case, accents and separators; its punctuation left out, and made blanks."""
+    wide = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
+    bare = "".join(c for c in wide if unicodedata.category(c) not in ("Mn", "Cf"))
+    bare = _SEPARATORS.sub("", unicodedata.normalize("NFC", bare))
+    return normalize_answer(_MARKS.sub("", bare)), normalize_answer(_MARKS.sub(" ", bare))
 
 
 def _f1(answer: str, gold: str) -> float:

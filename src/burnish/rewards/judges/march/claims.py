@@ -22,12 +22,13 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from burnish.arguments import as_flag, as_list, as_number, as_text, as_whole, as_word, refused
 from burnish.errors import ArgumentError
-from burnish.rewards.checks.match import contained_match, token_f1
+from burnish.rewards.checks.match import contained_match, states, token_f1
 from burnish.rewards.judges.march.parsing import Claim, parse_checks
 
 Matcher = Literal["strict", "numeric", "exact", "f1", "march-ref"]
 Mode = Literal["ztr", "err", "count"]
-MATCHERS, MODES = get_args(Matcher), get_args(Mode)
+Leaks = Literal["plain", "normalised"]
+MATCHERS, MODES, LEAKS = get_args(Matcher), get_args(Mode), get_args(Leaks)
 COUNT_STEP, COUNT_MOST = 0.1, 13
 """Of the mode `count`: what a faulty claim costs, and how many of them at most."""
 
@@ -144,14 +145,22 @@ def is_refusal(answer: str) -> bool:
     return _REFUSAL.fullmatch(_bare(as_text("answer", answer)).rstrip(".!")) is not None
 
 
-def states_its_answer(claim: Claim) -> bool:
+def states_its_answer(claim: Claim, rule: Leaks = "normalised") -> bool:
     """Whether the question gives its own answer away: a Checker would read it there.
+
+    plain: its words stand there, without case and ASCII punctuation. normalised: also with other
+    Unicode forms, accents, line breaks and thousands separators.
 
     >>> states_its_answer(Claim("Which of the 3 towers is 41 m high?", "41"))
     True
+    >>> states_its_answer(Claim("Which of the 1 200 towers?", "1,200"))
+    True
     """
+    as_word("rule", rule, LEAKS)
     question, answer = Claim(*_pair("claim", claim, 0))
-    return bool(contained_match(question, answer))
+    if contained_match(question, answer):
+        return True
+    return rule == "normalised" and states(question, answer)
 
 
 def fact_reward(

@@ -31,6 +31,7 @@ from burnish.rewards.judges.build import Options, read_options
 from burnish.rewards.judges.judge_model import JudgeModel
 from burnish.rewards.judges.march.claims import (
     FactReward,
+    Leaks,
     Matcher,
     answers_match,
     reward_of_votes,
@@ -94,6 +95,9 @@ class MarchOptions(Options, frozen=True):
     """Added where there are fewer claims; -0.5 keeps a policy from saying nothing."""
     most_claims: int = 10
     """Claims that are checked at most."""
+    leaks: Leaks = "normalised"
+    """When a question states its own answer, so that it cannot be asked blind. plain: in the same
+    words. normalised: also in another spelling (accents, punctuation, thousands separators)."""
     name: str = "march"
 
 
@@ -168,7 +172,8 @@ class MarchJudge:
             and proposed.status is not Status.PARSE_ERROR
         ):
             return proposed.failed(self.name)
-        found = kept_claims(proposed.verdict or [] if proposed else [], self.options.most_claims)
+        proposed_claims = proposed.verdict or [] if proposed else []
+        found = kept_claims(proposed_claims, self.options.most_claims, self.options.leaks)
         evidence = proposed.evidence if proposed else ()
         if not found.claims:
             return self._without_claims(found, evidence, proposed.reason if proposed else "")

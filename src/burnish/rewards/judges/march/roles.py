@@ -17,7 +17,7 @@ from typing import NamedTuple
 from burnish.arguments import as_list, as_text, as_whole
 from burnish.errors import ArgumentError, UserError
 from burnish.records import Message, Task
-from burnish.rewards.judges.march.claims import is_refusal, states_its_answer
+from burnish.rewards.judges.march.claims import Leaks, is_refusal, states_its_answer
 from burnish.rewards.judges.march.parsing import Claim
 from burnish.rewards.judges.prompting import check_template, fill, wording
 
@@ -58,21 +58,23 @@ class Kept(NamedTuple):
     """Their question states its own answer."""
 
 
-def kept_claims(claims: Sequence[Claim], most: int = MOST) -> Kept:
+def kept_claims(claims: Sequence[Claim], most: int = MOST, leaks: Leaks = "normalised") -> Kept:
     """The claims that a Checker can be asked about blind, `most` at the most.
+
+    `leaks` says when a question states its own answer: see `states_its_answer`.
 
     >>> kept_claims([Claim("How many?", "3"), Claim("How many?", "Cannot answer")]).claims
     [Claim(question='How many?', answer='3')]
     """
     given = [Claim(*claim) for claim in as_list("claims", claims)]
     refusals = [c for c in given if is_refusal(c.answer)]
-    leaks = [
+    leaking = [
         c
         for c in given
-        if c not in refusals and (states_its_answer(c) or len(c.question) > LONGEST)
+        if c not in refusals and (states_its_answer(c, leaks) or len(c.question) > LONGEST)
     ]
-    good = [c for c in given if c not in refusals and c not in leaks]
-    return Kept(good[: as_whole("most", most, low=1)], len(refusals), len(leaks))
+    good = [c for c in given if c not in refusals and c not in leaking]
+    return Kept(good[: as_whole("most", most, low=1)], len(refusals), len(leaking))
 
 
 def solver_messages(
