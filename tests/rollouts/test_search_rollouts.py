@@ -110,6 +110,13 @@ def test_wrong_options_are_found_before_the_first_rollout(source, options, says)
         ToolConfig(path="search", options=options).build(source.parent)
 
 
+@pytest.mark.parametrize("path", ["serch", "/some/folder/serch"])
+def test_a_misspelt_tool_or_environment_gets_the_nearest_name(path) -> None:
+    for build in (ToolConfig(path=path).build, EnvRollout(path=path).build):
+        with pytest.raises(UserError, match=r"'serch' names no function.*Did you mean 'search'\?"):
+            build()
+
+
 def test_options_of_your_own_tool_are_fixed_and_hidden() -> None:
     tool = Tool(double, fixed={"times": 2})
     assert list(tool.schema["function"]["parameters"]["properties"]) == ["number"]
@@ -163,6 +170,15 @@ def test_searches_are_counted_and_end() -> None:
     assert reply(env, "two").done
     assert "no words" in reply(opened(), "<search> </search>").messages[0].text
     assert "nothing found" in reply(opened(), "<search>violin</search>").messages[0].text
+
+
+def test_the_first_closed_tag_counts_and_lists_are_several_queries() -> None:
+    env = opened(k=1, searches=3)
+    said = reply(env, '<search>["lamp", "kettle"]</search><answer>9</answer>').messages[0].text
+    assert "[1] Lamp" in said
+    assert "[1] Kettle" in said
+    assert env.queries == ["lamp", "kettle"]
+    assert reply(env, "<answer>two</answer><search>lamp</search>").done
 
 
 def test_the_instruction_joins_a_system_message() -> None:

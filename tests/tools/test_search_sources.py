@@ -95,6 +95,8 @@ def test_columns_by_name_and_ids_by_row(tmp_path) -> None:
         ("r.jsonl", '{"text": "a", "id": 1.5}', "'id' is 1.5"),
         ("r.jsonl", '{"text": "a", "id": null}', "'id' is None"),
         ("r.jsonl", '{"words": "a"}', "no column of texts; the first row has words"),
+        ("r.jsonl", '{"documents": "a"}', r"Did you mean 'documents'\? Name it with text"),
+        ("r.jsonl", '{"text": ["a", "b"]}', "expected a text. Write a row for each text of a list"),
         ("r.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": "b"}', "'1' is there twice"),
         ("r.jsonl", '{"text": ""}\n{"text": "  "}', "no text to search in"),
         ("r.jsonl", "", "no text to search in"),
@@ -139,3 +141,13 @@ def test_reading_streams(tmp_path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps({"text": "first"}) + "\nbroken")
     assert next(iter(read_passages(Source(str(path))))).text == "first"
+
+
+def test_a_link_in_a_circle_gets_one_line(tmp_path):
+    (tmp_path / "a.txt").write_text("lamp")
+    (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
+    (tmp_path / "inner").symlink_to(tmp_path)
+    with pytest.raises(UserError, match=r"loop.txt: a link that leads to no file"):
+        list(read_passages(Source(str(tmp_path))))
+    (tmp_path / "loop.txt").unlink()
+    assert [p.id for p in read_passages(Source(str(tmp_path)))] == ["a.txt"]

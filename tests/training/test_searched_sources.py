@@ -104,3 +104,44 @@ def test_files_of_one_name_are_told_apart() -> None:
     assert _by_name(paths) == dict(
         zip(("a/policy.md", "b/policy.md", "other.md"), paths, strict=True)
     )
+
+
+def test_the_tables_of_a_game_belong_to_its_run(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "notes.bin").write_bytes(b"1")
+    (tmp_path / "my.toml").write_text(
+        GAME.replace("source =", "path =").replace("manuals", "tables")
+    )
+    placed = rooted(load(Config, tmp_path / "my.toml").value, tmp_path)
+    assert placed.rollout.options["corpus_options"] == {"path": str(tmp_path / "tables")}
+    (tmp_path / "mine.py").write_text("")
+    before = file_digests(placed)
+    (tmp_path / "tables" / "notes.bin").write_bytes(b"2")
+    after = file_digests(placed)
+    assert {name for name in after if after[name] != before[name]} == {"files.tables"}
+
+
+OWN = """
+from burnish.rollouts import FileOptions, StepGame
+
+class Mine(StepGame):
+    file_options = FileOptions(sources=("book",), functions=("rule",), written=("notes.log",))
+"""
+
+
+def test_a_game_of_your_own_says_which_options_are_files(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    options = 'book = "manuals"\nrule = "own.py:f"\nword = "manuals"\nnotes = { log = "out.txt" }\n'
+    text = GAME.partition("corpus =")[0].replace(
+        "burnish.agents.ssp.game:SearchSelfPlay", "own.py:Mine"
+    )
+    (tmp_path / "my.toml").write_text(text + options + GAME[GAME.index("[[rewards]]") :])
+    placed = rooted(load(Config, tmp_path / "my.toml").value, tmp_path)
+    assert placed.rollout.options == {
+        "book": str(tmp_path / "manuals"),
+        "rule": f"{tmp_path}/own.py:f",
+        "word": "manuals",
+        "notes": {"log": str(tmp_path / "out.txt")},
+    }
+    assert list(_searched(placed)) == [str(tmp_path / "manuals")]
+    assert "files.own.py" in file_digests(placed)

@@ -97,7 +97,7 @@ def _show(rank: int, hit: Hit) -> None:
     passage = hit.passage
     head = Text(f"{rank}. ", style="bold")
     head.append(one_line(passage.title or passage.id), style="bold")
-    head.append(f"  {one_line(passage.id)}  {hit.score:.3f}", style="bright_black")
+    head.append(f"  {one_line(passage.id)}  {hit.score:#.4g}", style="bright_black")
     out.print(head, soft_wrap=True)
     flat = " ".join(passage.text.split())
     say(f"   {flat[:300]}{'...' if len(flat) > 300 else ''}")

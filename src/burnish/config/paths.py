@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from burnish.lm.base import SHIPPED
 from burnish.memory import ROWS, is_kept, rows_file
 from burnish.rewards.checks.support import SupportConfig
 from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS
+from burnish.rollouts.function import file_options
 
 TABLES = ("task", "rewards", "policy", "experts", "rollout", "train", "stages")
 """Where pieces name their files."""
@@ -34,10 +35,6 @@ SLOTS = (
 SUPPORT = SupportConfig.__struct_config__.tag
 SEARCHES = {*SHIPPED_TOOLS, *SHIPPED_ENVS}
 """Names in the place of a path whose options name files."""
-GAMES = ("burnish.agents.ssp.game:SearchSelfPlay",)
-"""Games whose options name files."""
-GAME_FUNCTIONS = ("corpus", "reader_path")
-"""Options of theirs that name functions."""
 WRITTEN = ("cache", "record")
 """Files that a judge writes."""
 
@@ -96,20 +93,35 @@ def _walk(value: Any, root: Path) -> Any:
     found = {key: _place(key, item, root) for key, item in value.items()}
     if value.get("path") in SEARCHES:
         return found | {"path": value["path"], "options": _searched(value.get("options", {}), root)}
-    if value.get("path") in GAMES:
-        return found | {"options": _game(value.get("options", {}), root)}
     return _searched(found, root) if value.get("kind") == SUPPORT else found
 
 
-def _game(options: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """What a game searches, and who reads it, from `root`."""
-    named = {key: _named_function(options[key], root) for key in GAME_FUNCTIONS if key in options}
-    corpus = options.get("corpus_options")
-    # A corpus of your own may call something else its source.
-    source = corpus.get("source") if isinstance(corpus, dict) else None
-    if isinstance(corpus, dict) and isinstance(source, str) and (root / source).exists():
-        named["corpus_options"] = _searched(corpus, root)
-    return {**options, **named}
+def _game(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """A rollout function's table, with the files that its options name from `root`."""
+    known = file_options(table["path"], root)
+    options = table.get("options", {})
+    for key in known.functions:
+        options = _changed(options, key.split("."), lambda word: _named_function(word, root))
+    for key in known.sources:
+        options = _changed(options, key.split("."), lambda word: _source(word, root))
+    for key in known.written:
+        options = _changed(options, key.split("."), lambda word: str(root / word))
+    return {**table, "options": options}
+
+
+def _changed(table: Any, keys: Sequence[str], change: Callable[[str], Any]) -> Any:
+    """A table with one text in it changed; as it is where there is no such text."""
+    if not isinstance(table, dict) or keys[0] not in table:
+        return table
+    inner = table[keys[0]]
+    if len(keys) > 1:
+        return {**table, keys[0]: _changed(inner, keys[1:], change)}
+    return {**table, keys[0]: change(inner)} if isinstance(inner, str) and inner else table
+
+
+def _source(name: str, root: Path) -> str:
+    """A file or folder from `root`, where there is one: a corpus of your own may mean something else."""
+    return str(root / name) if (root / name).exists() else name
 
 
 def _searched(table: Mapping[str, Any], root: Path) -> dict[str, Any]:
@@ -124,6 +136,8 @@ def _place(key: str, value: Any, root: Path) -> Any:
         return value
     if key == "path" and isinstance(value, str):
         return absolute(value, root)
+    if key == "rollout" and isinstance(value, dict) and ":" in str(value.get("path", "")):
+        return _game(_walk(value, root), root)
     if key == "command" and isinstance(value, list | tuple):
         return [str(root / one) if (root / one).is_file() else one for one in value]
     if key == "attribute":  # of a term: a name, or a function in a file

@@ -10,6 +10,7 @@ and `[rollout] kind = ...` read.
 
 from burnish.rollouts.agent import AgentRollout
 from burnish.rollouts.base import (
+    FileOptions,
     Players,
     Rollout,
     RolloutSettings,
@@ -31,6 +32,7 @@ __all__ = [
     "AgentRollout",
     "Env",
     "EnvRollout",
+    "FileOptions",
     "FunctionRollout",
     "Limits",
     "Observation",

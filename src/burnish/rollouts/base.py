@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import anyio
 import msgspec
@@ -199,6 +199,21 @@ Play = Callable[[Task, Players], Awaitable[None]]
 """One rollout of a task, on the sessions of its players."""
 
 
+class FileOptions(NamedTuple):
+    """Which options of a rollout function or game name files, by dotted keys (`corpus_options.path`).
+
+    They start at the recipe's folder, and what they hold belongs to the run: with other contents it is
+    not continued.
+    """
+
+    functions: tuple[str, ...] = ()
+    """Functions in files: `mine.py:corpus`."""
+    sources: tuple[str, ...] = ()
+    """Files and folders that are read; a value that names none is left as it is."""
+    written: tuple[str, ...] = ()
+    """Files and folders that are written."""
+
+
 class StepGame:
     """A rollout that plays all tasks of a step as one game, and may remember earlier steps.
 
@@ -209,6 +224,9 @@ class StepGame:
     a step is done, from its trajectories alone, so that a step which is read back after a crash
     leaves the same state as one that was played.
     """
+
+    file_options: ClassVar[FileOptions] = FileOptions()
+    """Which `options` name files; a rollout function may have an attribute of this name too."""
 
     spare: int = 0
     """Tasks that come next in the data, for each task of the step, that `play_step` may draw on."""

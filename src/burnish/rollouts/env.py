@@ -35,6 +35,7 @@ from msgspec import Meta, Struct
 
 from burnish.concurrency import gather
 from burnish.errors import RolloutError, UserError, did_you_mean
+from burnish.memory import is_kept
 from burnish.records import Message, Task
 from burnish.rollouts.base import (
     MultiTurnSettings,
@@ -120,6 +121,7 @@ class ToolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if maker:
             function = find_function(maker, "tool", root)(root, **self.options)
         else:
+            _check_shipped(self.path, "tool", SHIPPED_TOOLS)
             function = find_function(self.path, "tool", root)
         return Tool(
             function,
@@ -127,6 +129,16 @@ class ToolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             fixed={} if maker else self.options,
             deadline_s=self.deadline_s,
             max_characters=self.max_characters,
+        )
+
+
+def _check_shipped(path: str, what: str, shipped: Mapping[str, str]) -> None:
+    """Refuse a bare word that is no name of ours, with the nearest one."""
+    word = Path(path).name
+    if ":" not in path and not is_kept(path):
+        raise UserError(
+            f"{what} '{word}' names no function; expected 'file.py:name', 'package.module:name' or "
+            f"{', '.join(shipped)}.{did_you_mean(word, shipped)}"
         )
 
 
@@ -152,6 +164,7 @@ class EnvRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="env"):
         if self.path in SHIPPED_ENVS:
             make = partial(find_function(SHIPPED_ENVS[self.path], "environment", root), root)
         elif self.path:
+            _check_shipped(self.path, "environment", SHIPPED_ENVS)
             make = find_function(self.path, "environment", root)
         tools = tuple(tool.build(root) for tool in self.tools)
         return env_rollout(partial(make, **self.options), tools, self)

@@ -33,6 +33,7 @@ from msgspec import Meta
 from burnish.errors import RolloutError, UserError
 from burnish.records import Task
 from burnish.rollouts.base import (
+    FileOptions,
     MultiTurnSettings,
     Players,
     Rollout,
@@ -59,6 +60,19 @@ def prepared_by(prepare: Callable[[Mapping[str, Any]], Any]) -> Callable[[Play],
         return function
 
     return mark
+
+
+def file_options(path: str, root: Path = Path()) -> FileOptions:
+    """Which options of the function or game at a path name files; none where it cannot be loaded.
+
+    What is wrong with it is said where it is built.
+    """
+    try:
+        named = find_function(path, "rollout", root)
+    except UserError:
+        return FileOptions()
+    found = getattr(named, "file_options", None)
+    return found if isinstance(found, FileOptions) else FileOptions()
 
 
 class FunctionRollout(MultiTurnSettings, frozen=True, kw_only=True, tag="function"):

@@ -5,15 +5,15 @@
     path = "search"
     options = { source = "manuals/", k = 3, searches = 4 }
 
-`<search>words</search>` is answered with `<information>`, numbered passages, `</information>`; a
-reply with `<answer>` or without a query ends the rollout. For models whose chat template has tool
+`<search>words</search>` (or a JSON list of queries) is answered with `<information>`, numbered
+passages, `</information>`. The first closed tag of a reply counts; one with `<answer>` or without a
+query ends the rollout. For models whose chat template has tool
 calls, the tool `search` is the same thing in their own form. Passages are data: our tags inside them
 are shown in brackets, `(answer)`, and counted in `info`; only the model's replies are read.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,14 @@ from typing import Any
 from burnish.arguments import as_whole
 from burnish.records import Message, Task
 from burnish.rollouts.env import Observation
+from burnish.rollouts.search_tags import (
+    ANSWER,
+    SEARCH,
+    defuse,
+    first_action,
+    observation,
+    parse_queries,
+)
 from burnish.rollouts.tool import Tool
 from burnish.tools.search.passages import Passage, Retriever, query_words
 from burnish.tools.search.tool import (
@@ -32,9 +40,6 @@ from burnish.tools.search.tool import (
     shown_passages,
 )
 
-_QUERY = re.compile(r"<search>(.*?)</search>", re.DOTALL | re.IGNORECASE)
-_ANSWER = re.compile(r"<answer>", re.IGNORECASE)
-_TAG = re.compile(r"<(\s*/?\s*(?:search|answer|information)\s*)>", re.IGNORECASE)
 INSTRUCTION = (
     "Look things up before you answer: write <search>words to look for</search> and stop. "
     "The passages that were found come back inside <information> and </information>. "
@@ -77,26 +82,32 @@ class SearchEnv:
         return Observation((Message("system", self.instruction), *task.messages))
 
     async def step(self, reply: Message) -> Observation:
-        found = _QUERY.findall(reply.text)
-        if _ANSWER.search(reply.text) or not found:
+        asked = first_action(reply.text, ANSWER)
+        queries = parse_queries(asked.text) if asked.tag == SEARCH else []
+        if asked.tag != SEARCH:
             return Observation(done=True, info=self._info())
-        return Observation((Message("user", await self._look_up(found[-1].strip())),))
+        if len(self.queries) >= self.searches:
+            told = "No searches are left. Write the answer inside <answer> and </answer>."
+            return Observation((Message("user", told),))
+        lines: dict[str, None] = {}
+        for query in queries[: self.searches - len(self.queries)] or [""]:
+            lines |= dict.fromkeys(await self._look_up(query))
+        return Observation((observation(list(lines)),))
 
     async def cut(self) -> Observation:
         """Keep what was searched for, also where a limit ended the rollout."""
         return Observation(info=self._info())
 
-    async def _look_up(self, query: str) -> str:
-        if len(self.queries) >= self.searches:
-            return "No searches are left. Write the answer inside <answer> and </answer>."
+    async def _look_up(self, query: str) -> list[str]:
+        """What a query found, as lines; a query without words counts too."""
         self.queries.append(query)
         if not query_words(query):
-            return "<information>\nthe query has no words\n</information>"
+            return ["the query has no words"]
         passages = await self._search.search(query, self.k)
         self.seen += passages
-        shown, tags = _TAG.subn(r"(\1)", shown_passages(passages, self.characters))
-        self.tags += tags
-        return f"<information>\n{shown}\n</information>"
+        told = [defuse(line) for line in shown_passages(passages, self.characters).splitlines()]
+        self.tags += sum(count for _, count in told)
+        return [line for line, _ in told]
 
     def _info(self) -> dict[str, Any]:
         ids = [passage.id for passage in self.seen]

@@ -16,7 +16,6 @@ from typing import Any
 from msgspec import Struct
 
 from burnish.config import Config, Resolved
-from burnish.config.paths import GAME_FUNCTIONS, GAMES
 from burnish.config.resolve import flatten, to_plain
 from burnish.config.schema import DistilTrain, PolicyTrain, free_keys
 from burnish.errors import RunChanged, UserError, did_you_mean
@@ -51,10 +50,11 @@ from burnish.rewards.scorer import bind_check
 from burnish.rewards.versus import VersusReference
 from burnish.rollouts import AgentRollout, EnvRollout, FunctionRollout, SingleTurn
 from burnish.rollouts.env import SHIPPED_ENVS, SHIPPED_TOOLS
+from burnish.rollouts.function import file_options
 from burnish.store import RunStore, manifest
 from burnish.store.calibration import CALIBRATION
 from burnish.tasks.base import TaskSet
-from burnish.tools.search.sources import Source, source_digest
+from burnish.tools.search.sources import tree_digest
 from burnish.training.curriculum import FILE as DIFFICULTY
 from burnish.training.devices import World, world_size
 
@@ -325,7 +325,7 @@ def file_digests(config: Config) -> dict[str, str]:
         for path in sorted(find_reward_model(reward).glob("*.safetensors")):
             found[f"{FILES}{name}/{path.name}"] = _edges(path)
     for name, path in _by_name(map(Path, _searched(config))).items():
-        found[f"{FILES}{name}"] = source_digest(Source(str(path)))
+        found[f"{FILES}{name}"] = tree_digest(path.expanduser())
     return found
 
 
@@ -347,11 +347,21 @@ def _searched(config: Config) -> Iterator[str]:
         options = [config.rollout.options] if config.rollout.path in SHIPPED_ENVS else []
         options += [tool.options for tool in config.rollout.tools if tool.path in SHIPPED_TOOLS]
         yield from (str(one["source"]) for one in options if one.get("source"))
-    if isinstance(config.rollout, FunctionRollout) and config.rollout.path in GAMES:
-        corpus = config.rollout.options.get("corpus_options", {})
-        source = str(corpus.get("source", ""))
-        yield from [source] if source and Path(source).exists() else []
+    if isinstance(config.rollout, FunctionRollout):
+        keys = file_options(config.rollout.path).sources
+        named = _options(config.rollout, keys)
+        yield from (one for one in named if Path(one).expanduser().exists())
     yield from (one.source for one in config.rewards if isinstance(one, SupportConfig))
+
+
+def _options(rollout: FunctionRollout, keys: Sequence[str]) -> Iterator[str]:
+    """The texts at dotted keys of a rollout's options."""
+    for key in keys:
+        value: Any = rollout.options
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, str) and value:
+            yield value
 
 
 def _trained_models(name: str, piece: Any) -> Iterator[tuple[str, TrainedModelConfig]]:
@@ -379,9 +389,12 @@ def code_digests(config: Config) -> dict[str, str]:
 
 def _code(config: Config) -> Iterator[Path]:
     for key, value in flatten(to_plain(config)).items():
-        is_named = key.rpartition(".")[2] in ("path", "attribute", *GAME_FUNCTIONS)
+        is_named = key.rpartition(".")[2] in ("path", "attribute")
         if is_named and isinstance(value, str) and ".py:" in value:
             yield Path(value.partition(":")[0])
+    if isinstance(config.rollout, FunctionRollout):
+        named = _options(config.rollout, file_options(config.rollout.path).functions)
+        yield from (Path(one.partition(":")[0]) for one in named if ".py:" in one)
     if isinstance(config.rollout, AgentRollout):
         yield from (Path(word) for word in config.rollout.command[1:] if Path(word).is_file())
 

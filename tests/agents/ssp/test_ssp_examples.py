@@ -5,11 +5,12 @@ import importlib
 
 import pytest
 
-MODULES = ("check", "corpora", "pool", "report", "rules", "searching", "tags", "world")
+GAME = ("check", "corpora", "pool", "report", "rules", "tags", "world")
+MODULES = ("burnish.rollouts.search_tags", *(f"burnish.agents.ssp.{name}" for name in GAME))
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_run(name):
-    found = doctest.testmod(importlib.import_module(f"burnish.agents.ssp.{name}"))
+    found = doctest.testmod(importlib.import_module(name))
     assert found.attempted > 0
     assert found.failed == 0

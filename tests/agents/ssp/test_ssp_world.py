@@ -6,7 +6,6 @@ import pytest
 
 from burnish.agents.ssp import rule_filter, solver_score
 from burnish.agents.ssp.corpora import listed_answers, table_passages, wikitq, wikitq_answers
-from burnish.agents.ssp.searching import defuse
 from burnish.agents.ssp.world import (
     RELATIONS,
     World,
@@ -18,6 +17,7 @@ from burnish.agents.ssp.world import (
     solve_script,
 )
 from burnish.errors import UserError
+from burnish.rollouts.search_tags import defuse
 
 
 @pytest.fixture(scope="module")

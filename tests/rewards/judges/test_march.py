@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnish.errors import ArgumentError
+from burnish.errors import ArgumentError, UserError
 from burnish.policy import gae, grpo_advantage, policy_loss
 from burnish.policy.gae import terminal_rewards
+from burnish.records import Message, Task
 from burnish.rewards.judges.march import (
     Claim,
     answers_match,
@@ -24,6 +25,7 @@ from burnish.rewards.judges.march import (
 from burnish.rewards.judges.march.claims import reward_of_votes
 from burnish.rewards.judges.march.roles import (
     checker_messages,
+    documents_of,
     kept_claims,
     passages,
     proposer_messages,
@@ -217,6 +219,13 @@ def test_what_only_begins_like_a_refusal_is_a_claim(answer):
         [Claim("How many?", "3"), Claim("Who?", "Cannot answer"), Claim("Is it 7?", "7")]
     )
     assert kept == ([Claim("How many?", "3")], 1, 1)
+
+
+def test_documents_under_another_name_are_hinted_at():
+    task = Task("t", (Message("user", "q"),), {"context": ["a"]})
+    with pytest.raises(UserError, match="a field 'context': name it with documents"):
+        documents_of(task)
+    assert documents_of(task, "context") == ["a"]
 
 
 def test_a_leak_in_another_spelling_is_one():

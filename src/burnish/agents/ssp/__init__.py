@@ -17,13 +17,14 @@ from burnish.agents.ssp.rules import (
     solver_score,
     success_rate,
 )
-from burnish.agents.ssp.tags import extract_answer, parse_queries
+from burnish.agents.ssp.tags import extract_answer
 from burnish.rewards.checks.match import (
     contained_match,
     exact_match,
     normalize_answer,
     token_f1,
 )
+from burnish.rollouts.search_tags import parse_queries
 
 __all__ = [
     "QuestionPool",

@@ -38,12 +38,13 @@ from burnish.agents.ssp.rules import (
 )
 from burnish.agents.ssp.searching import Searcher, play_searching, solver_messages
 from burnish.agents.ssp.settings import REWARD, SelfPlay
-from burnish.agents.ssp.tags import ANSWER, QUESTION, extract_answer
+from burnish.agents.ssp.tags import extract_answer
 from burnish.concurrency import gather
 from burnish.errors import UserError
 from burnish.lm.base import LM, Sampling
 from burnish.records import Status, Task, Trajectory
 from burnish.rollouts.base import (
+    FileOptions,
     MultiTurnSettings,
     Players,
     Rollout,
@@ -52,6 +53,7 @@ from burnish.rollouts.base import (
     play_all,
     roll_out,
 )
+from burnish.rollouts.search_tags import ANSWER, QUESTION
 from burnish.seeds import derive
 from burnish.source import find_function
 from burnish.tools.search import Retriever
@@ -61,6 +63,12 @@ logger = logging.getLogger(__name__)
 
 class SearchSelfPlay(StepGame):
     """Proposer and solver on one corpus."""
+
+    file_options = FileOptions(
+        functions=("corpus", "reader_path"),
+        sources=("corpus_options.source", "corpus_options.path"),
+        written=("corpus_options.index",),
+    )
 
     def __init__(self, settings: MultiTurnSettings, root: Path = Path(), **options: Any) -> None:
         try:

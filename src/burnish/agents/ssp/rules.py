@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from burnish.agents.ssp.tags import ANSWER, QUESTION, Proposal, extract_answer, parse_proposal
+from burnish.agents.ssp.tags import Proposal, extract_answer, parse_proposal
 from burnish.arguments import (
     as_flag,
     as_function,
@@ -33,6 +33,7 @@ from burnish.arguments import (
 from burnish.errors import ArgumentError
 from burnish.rewards.checks.match import exact_match, normalize_answer, states
 from burnish.rewards.checks.texts import spaced
+from burnish.rollouts.search_tags import ANSWER, QUESTION
 
 MOST_TAGS = 10
 """Opening or closing answer tags in one text; more are flooding, and a right answer counts a quarter."""

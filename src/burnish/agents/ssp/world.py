@@ -22,16 +22,15 @@ from typing import Any, NamedTuple
 
 from burnish.agents.ssp.rules import as_golds
 from burnish.agents.ssp.searching import (
-    observation,
     passage_line,
     proposer_messages,
     solver_messages,
 )
-from burnish.agents.ssp.tags import ANSWER, QUESTION, SEARCH
 from burnish.arguments import as_text
 from burnish.errors import UserError
 from burnish.records import Message
 from burnish.rewards.checks.match import normalize_answer
+from burnish.rollouts.search_tags import ANSWER, QUESTION, SEARCH, observation
 from burnish.seeds import derive
 from burnish.tools.search import Passage, PassageIndex
 

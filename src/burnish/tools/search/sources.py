@@ -73,18 +73,18 @@ def source_files(source: Source) -> list[SourceFile]:
     """The files of a source in the order in which they are read."""
     root = Path(source.path).expanduser()
     if root.is_dir():
-        found = []
-        for folder, inner, files in os.walk(root):
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
-            paths = [Path(folder) / name for name in files if not name.startswith(".")]
-            found += [path for path in paths if path.suffix.lower() in TEXTS + TABLES]
+        found = [one for one in _files_in(root) if one.path.suffix.lower() in TEXTS + TABLES]
+        for file in found:
+            if not file.path.is_file():
+                raise UserError(
+                    f"{file.path}: a link that leads to no file; expected a text. Mend or remove it."
+                )
         if not found:
             raise UserError(
                 f"{root}: no file to search in; expected files that end in "
                 f"{', '.join(TEXTS + TABLES)}."
             )
-        named = [SourceFile(path, path.relative_to(root).as_posix()) for path in found]
-        return sorted(named, key=lambda file: file.name)
+        return found
     if not root.is_file():
         near = [p.name for p in root.parent.iterdir()] if root.parent.is_dir() else []
         raise UserError(f"{root}: no such file or folder.{did_you_mean(root.name, near)}")
@@ -96,6 +96,16 @@ def source_files(source: Source) -> list[SourceFile]:
     return [SourceFile(root, root.name)]
 
 
+def _files_in(root: Path) -> list[SourceFile]:
+    """Every file of a folder that is not hidden, by name; links to folders are not followed."""
+    found = []
+    for folder, inner, files in os.walk(root):
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        paths = [Path(folder) / name for name in files if not name.startswith(".")]
+        found += [SourceFile(path, path.relative_to(root).as_posix()) for path in paths]
+    return sorted(found, key=lambda file: file.name)
+
+
 def file_digest(path: Path) -> str:
     """SHA-256 of a file's contents."""
     try:
@@ -105,9 +115,12 @@ def file_digest(path: Path) -> str:
         raise UserError(f"{path}: cannot be read ({error.strerror}); expected a file.") from None
 
 
-def source_digest(source: Source) -> str:
-    """Changes with the name and contents of every file."""
-    files = source_files(source)
+def tree_digest(path: Path) -> str:
+    """Changes with the name and contents of the file, or of every file in the folder.
+
+    Hidden files do not count.
+    """
+    files = _files_in(path) if path.is_dir() else [SourceFile(path, path.name)]
     return digest(*(part for file in files for part in (file.name, file_digest(file.path))))
 
 
@@ -252,10 +265,13 @@ class _Columns:
             )
         usual = next((name for name in _USUAL[what] if name in self.first), "")
         if what == "text" and not given and not usual:
+            near = next(
+                filter(None, (did_you_mean(name, self.first) for name in _USUAL["text"])), ""
+            )
             raise UserError(
                 f"{self._file.path}: no column of texts; the first row has "
-                f"{', '.join(self.first) or 'none'}, expected one of {', '.join(_USUAL['text'])}. "
-                "Name it with text."
+                f"{', '.join(self.first) or 'none'}, expected one of {', '.join(_USUAL['text'])}."
+                f"{near} Name it with text (--text COLUMN)."
             )
         return given or usual
 
@@ -264,7 +280,8 @@ def _text(where: str, column: str, value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text.")
+        hint = " Write a row for each text of a list." if isinstance(value, list) else ""
+        raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text.{hint}")
     return value
 
 

@@ -24,6 +24,17 @@ from burnish.rewards.judges.prompting import check_template, fill, wording
 PROMPTS = Path(__file__).parent / "prompts"
 LEAST, MOST = 3, 10
 """Claims that a Proposer is asked for."""
+_LIKE_DOCUMENTS = (
+    "document",
+    "docs",
+    "passages",
+    "passage",
+    "contexts",
+    "context",
+    "sources",
+    "source",
+)
+"""Fields that probably hold documents, where none has the expected name."""
 LONGEST = 400
 """Characters of a question; a longer one is the answer told again."""
 
@@ -148,9 +159,11 @@ def documents_of(task: Task, field: str = "documents") -> list[str]:
         or not texts
         or not all(isinstance(one, str) and one.strip() for one in texts)
     ):
+        near = next((name for name in _LIKE_DOCUMENTS if name in task.fields), "")
+        hint = f" There is a field '{near}': name it with documents." if near and not given else ""
         raise UserError(
             f"task {task.id}: field '{field}' is {given!r:.60}; expected a list of texts, the "
-            "documents that the answer rests on."
+            f"documents that the answer rests on.{hint}"
         )
     return list(texts)
 
