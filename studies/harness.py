@@ -6,11 +6,13 @@ study that was cut short continues with the same command.
 
 from __future__ import annotations
 
+import math
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from burnish.errors import UserError
@@ -22,6 +24,8 @@ from studies.slots import work as work_slot
 
 __all__ = ["Arm", "Options", "Study", "run_studies"]
 
+START_S = 90.0
+"""About what a warm start takes on an H200."""
 START_ARM = "(start)"
 """The start model's own row, where a study measures it."""
 
@@ -56,11 +60,27 @@ def run_studies(studies: Sequence[Study], options: Options, say: Say) -> dict[st
     if len(set(names)) < len(names):
         raise UserError(f"two studies have one name ({', '.join(names)}); expected different ones.")
     runner = _Runner(options, say)
+    for study in studies:
+        say(forecast(study, options))
     with ThreadPoolExecutor(options.jobs) as pool:
         broken = dict(zip(names, pool.map(runner.start, studies), strict=True))
         tasks = [task for study in studies for task in runner.tasks(study, broken[study.name])]
         done = list(pool.map(lambda task: task(), tasks))
     return {name: [r for r in done if r is not None and r.study == name] for name in names}
+
+
+def forecast(study: Study, options: Options) -> str:
+    """How many runs a study has, and about how long they take where that is known."""
+    seeds = options.seeds or study.seeds[: options.sizes.seeds]
+    runs = len(seeds) * len(study.arms)
+    told = f"{study.name}: {runs} runs, {options.jobs} at a time"
+    if options.sizes.device == "cpu" or not study.run_s:
+        return f"{told}; how long one takes is not known here"
+    rounds = math.ceil(runs / options.jobs)
+    minutes = (START_S + rounds * study.run_s) / 60
+    return (
+        f"{told}, about {study.run_s:.0f} s each on an H200: about {minutes:.0f} min with its start"
+    )
 
 
 Task = Callable[[], Record | None]
@@ -73,6 +93,10 @@ class _Runner:
     options: Options
     say: Say
     began: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    """Of the runs that were done here."""
+    left: list[int] = field(default_factory=lambda: [0])
+    """Runs that are not done yet."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "began", time.perf_counter())
@@ -97,11 +121,13 @@ class _Runner:
         seeds = self.options.seeds or study.seeds[: self.options.sizes.seeds]
         if study.measure and study.start is not None:
             yield lambda: self._measure_start(study, broken)
+        self.left[0] += len(seeds) * len(study.arms)
         for seed in seeds:
             for arm in study.arms:
                 yield lambda arm=arm, seed=seed: self._run(study, arm, seed, broken)  # type: ignore[misc]
 
     def _run(self, study: Study, arm: Arm, seed: int, broken: str) -> Record | None:
+        self.left[0] -= 1
         if broken:
             return Record(study.name, arm.name, seed, FAILED, broken, "", {}, [])
         options = self.options
@@ -117,7 +143,9 @@ class _Runner:
             return known
         if self._is_late():
             return None
+        begun = time.perf_counter()
         record = work_slot(slot, options.threads, options.timeout_s)
+        self.seconds.append(time.perf_counter() - begun)
         self._tell(record)
         return record
 
@@ -161,8 +189,15 @@ class _Runner:
         outcome = record.reason or f"{record.row.get('train_s', 0.0):.1f} s of steps"
         self.say(
             f"{record.study}: {record.arm}, seed {record.seed}: {record.status}, {outcome}  "
-            f"({self._elapsed()})"
+            f"({self._elapsed()}{self._remaining()})"
         )
+
+    def _remaining(self) -> str:
+        """About how long the runs that are not begun yet take, by those that are done."""
+        if not self.seconds or not self.left[0]:
+            return ""
+        rounds = math.ceil(self.left[0] / self.options.jobs)
+        return f", about {rounds * statistics.fmean(self.seconds) / 60:.0f} min for those to come"
 
     def _elapsed(self) -> str:
         return f"after {time.perf_counter() - self.began:.0f} s"

@@ -22,6 +22,7 @@ METHODS = (
     "etr",
     "gd2po",
     "genrm",
+    "march",
     "medalign",
     "ppo",
     "quarkmedbench",
@@ -87,6 +88,8 @@ class Study:
     """Also compare entropies at the same training reward."""
     headline: str = ""
     """The figure for the table over all methods; the first column's where empty."""
+    run_s: float = 0.0
+    """About how many seconds one run takes on an H200 with others beside it; 0: not known."""
 
 
 COMMON = (

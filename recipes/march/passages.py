@@ -21,6 +21,7 @@ from burnish.rewards.judges.march.roles import (
     NUMBERS,
     checker_messages,
     proposer_messages,
+    sighted_messages,
     solver_messages,
 )
 from burnish.seeds import derive
@@ -103,8 +104,18 @@ def claims(answer: str, task: Any) -> list[Claim]:
     return [Claim(question(town, thing), str(n)) for thing, n in read_facts(answer).items()]
 
 
-def demonstrate(rng: random.Random, conflict: float = 0.4, by_heart: float = 0.3) -> dict[str, Any]:
-    """An example of one role: the writer and the reader trust their memory now and then."""
+def demonstrate(
+    rng: random.Random,
+    conflict: float = 0.4,
+    by_heart: float = 0.3,
+    sighted: float = 0.0,
+    nod: float = 0.8,
+) -> dict[str, Any]:
+    """An example of one role: the writer and the reader trust their memory now and then.
+
+    In a share `sighted` of the reader's examples it also sees the answer under test, and repeats what
+    that says with probability `nod`: the start of a control with sighted readers.
+    """
     row = make(rng, conflict)
     town, facts = row["town"], row["facts"]
 
@@ -125,8 +136,14 @@ def demonstrate(rng: random.Random, conflict: float = 0.4, by_heart: float = 0.3
         lines = [f"- Question: {question(town, t)} [Answer: {stated[t]}]" for t in asked]
         return {"prompt": message.text, "demonstration": "\n".join(lines), "role": role}
     asked = rng.sample(asked, rng.randint(1, ASKED))
-    (message,) = checker_messages(row["documents"], [question(town, t) for t in asked], NUMBERS)
+    questions = [question(town, t) for t in asked]
+    (message,) = checker_messages(row["documents"], questions, NUMBERS)
     found = remembered(facts)
+    if rng.random() < sighted:
+        shown = remembered(facts)
+        (message,) = sighted_messages(row["documents"], questions, report(town, shown), NUMBERS)
+        found = {t: shown[t] if rng.random() < nod else n for t, n in found.items()}
+        role = "sighted"
     lines = [
         f"{n}. Evidence: {town} has {found[t]} {t}. [Answer: {found[t]}]"
         for n, t in enumerate(asked, start=1)

@@ -14,6 +14,13 @@ a writer that hallucinates, and a reader that does so too. Then 60 steps of GRPO
   the confirmation bias that the method is built against is put in, what it does to training is not.
 - collusion: joint with a prior rate of 0.7: the majority believes the prior.
 
+A combination: the Solver is paid for two rewards, `march` and the share of the facts that it states,
+which pull against each other (what is not said is not contradicted). `solver_sum` and `joint_sum` add
+them up, `..._gdpo` normalises each first, `..._gd2po` also leaves out answers that they disagree on:
+
+    python -m studies.march.world --name combination --out studies/march/results \\
+        --arms solver_only solver_sum solver_gdpo solver_gd2po joint joint_sum joint_gdpo joint_gd2po
+
 Figures: share of claims against the document where document and prior differ (`conflict`), over all
 claims, claims an answer, Checkers right where document and prior differ, and the probe: claims that
 the model also makes without a document. Answers are sampled at temperature 1, as in training.
@@ -37,7 +44,7 @@ from torch.nn import functional
 
 from burnish.agents.march import checker_rewards, fact_reward
 from burnish.bench.statistics import t_estimate
-from burnish.policy import grpo_advantage, policy_loss
+from burnish.policy import gd2po_advantage, gdpo_advantage, grpo_advantage, policy_loss
 from burnish.rewards.judges.march import Claim
 
 ENTITIES, ATTRIBUTES, NUMBERS, FACTS = 16, 4, 90, 6
@@ -49,6 +56,7 @@ FIRST_N = FIRST_A + ATTRIBUTES
 VOCABULARY = FIRST_N + NUMBERS
 ANSWER = 3 * FACTS + 1
 CONFLICT, NOD, CHECKERS, WIDTH = 0.4, 0.8, 3, 64
+COMBINED = ("sum", "gdpo", "gd2po")
 ARMS = ("base", "solver_only", "solver_floor", "joint", "joint_floor", "sighted", "collusion")
 
 Fact = tuple[int, int, int]
@@ -258,10 +266,16 @@ class Arm:
     sighted: bool = False
     floor: float = 0.0
     rate: float = 0.3
+    combine: str = ""
+    """How the Solver's two rewards, `march` and the share of facts that it states, become one
+    advantage: sum, gdpo or gd2po; empty: `march` alone."""
 
 
 def arm_of(name: str) -> Arm:
-    """An arm by its name."""
+    """An arm by its name; `solver_gd2po` and the like pay the Solver for claims as well."""
+    role, _, combine = name.rpartition("_")
+    if combine in COMBINED:
+        return Arm(name, trains_checker=role == "joint", combine=combine)
     return {
         "base": Arm(name, trains_checker=False),
         "solver_only": Arm(name, trains_checker=False),
@@ -327,17 +341,17 @@ def logprobs(model: Transformer, prompts_BP: Tensor, answers_BT: Tensor) -> Tens
     return logits.log_softmax(-1).gather(2, answers_BT[:, :, None])[:, :, 0]
 
 
-def surrogate(
-    model: Transformer, prompts: Tensor, answers: Tensor, rewards: list[float], groups: list[int]
-) -> Tensor:
-    """The house's GRPO loss of one role."""
-    advantages_B = grpo_advantage(
-        rewards=torch.tensor(rewards, dtype=torch.float64)[:, None],
-        groups=groups,
-        scale="group_std",
-        eps=1e-6,
-        ddof=1,
-    )
+def advantages(rewards_BK: Tensor, groups: list[int], combine: str = "") -> Tensor:
+    """GRPO on the sum of the rewards, GDPO or GD2PO on each: (B, K) -> (B,)."""
+    if combine == "gdpo":
+        return gdpo_advantage(rewards_BK, groups)
+    if combine == "gd2po":
+        return gd2po_advantage(rewards_BK, groups, variant="snr", tau=0.8)
+    return grpo_advantage(rewards=rewards_BK, groups=groups, scale="group_std", eps=1e-6, ddof=1)
+
+
+def surrogate(model: Transformer, prompts: Tensor, answers: Tensor, advantages_B: Tensor) -> Tensor:
+    """The house's policy loss of one role."""
     mask_BT = answers != PAD
     logp_BT = logprobs(model, prompts, answers)
     found = policy_loss(
@@ -363,13 +377,14 @@ def train(model: Transformer, memory: Memory, arm: Arm, seed: int, steps: int) -
         games, prompts, answers, asked, said = play(model, worlds, arm, generator)
         rewards = [game.reward for game in games]
         groups = [index // 4 for index in range(len(worlds))]
-        loss = surrogate(model, prompts, answers, rewards, groups)
+        parts = [[g.reward, len(g.facts) / FACTS] if arm.combine else [g.reward] for g in games]
+        parts_BK = torch.tensor(parts, dtype=torch.float64)
+        loss = surrogate(model, prompts, answers, advantages(parts_BK, groups, arm.combine))
         if arm.trains_checker:
             # The paper's sighted Checker shares the reward; by consensus it would be paid alike.
-            paid = [value for game in games for value in game.paid]
-            loss = loss + surrogate(
-                model, asked, said, paid, [index // CHECKERS for index in range(len(paid))]
-            )
+            paid = torch.tensor([[value] for game in games for value in game.paid]).double()
+            own = [index // CHECKERS for index in range(len(paid))]
+            loss = loss + surrogate(model, asked, said, advantages(paid, own))
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -498,7 +513,9 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--arms", nargs="+", default=list(ARMS[1:]), choices=ARMS)
+    combined = [f"{role}_{how}" for role in ("solver", "joint") for how in COMBINED]
+    parser.add_argument("--arms", nargs="+", default=list(ARMS[1:]), choices=[*ARMS, *combined])
+    parser.add_argument("--name", default="world", help="of the files in the folder")
     parser.add_argument("--taught", type=int, default=1000, help="steps of examples")
     parser.add_argument("--steps", type=int, default=60, help="steps of reinforcement")
     parser.add_argument("--out", type=Path, default=None)
@@ -510,8 +527,8 @@ def main() -> None:
             rows.append(row)
             if given.out is not None:
                 given.out.mkdir(parents=True, exist_ok=True)
-                (given.out / "world.json").write_text(json.dumps(rows, indent=1) + "\n")
-                (given.out / "world.md").write_text(table(rows))
+                (given.out / f"{given.name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+                (given.out / f"{given.name}.md").write_text(table(rows))
     print(table(rows))
 
 

@@ -1,8 +1,9 @@
 """Search self-play on SmolLM2: does the game make a better searcher than solving alone?
 
-    python -m studies.run ssp --jobs 2
+    python -m studies.run ssp --jobs 4 --only ssp_world
+    python -m studies.run ssp --cpu                        # a trial with a random tiny model
 
-All arms start from the same 400 steps on templated transcripts of both roles. The measure asks the
+All arms start from the same 150 steps on templated transcripts of both roles. The measure asks the
 trained model greedily on held-out two-hop questions, whose answers no proposer was given, and lets it
 propose to held-out answers: what share of its questions is valid, and unique, by the world's oracle?
 """
@@ -10,12 +11,15 @@ propose to held-out answers: what share of its questions is valid, and unique, b
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
 
 from burnish.agents.ssp.game import SearchSelfPlay
+from burnish.agents.ssp.tags import extract_answer
 from burnish.agents.ssp.world import world_of
+from burnish.bench.evaluate import Evaluated
 from burnish.lm.base import Sampling
 from burnish.rollouts import Limits, roll_out
 from burnish.rollouts.function import FunctionRollout
@@ -25,6 +29,18 @@ from studies.plan import Arm, Column, Study, Subject
 TASK: dict[str, Any] = {"kind": "function", "path": "burnish.agents.ssp.world:make"}
 REWARDS: list[dict[str, Any]] = [{"kind": "env", "name": "game"}]
 MAX_TOKENS, TURN_TOKENS, TURNS = 192, 56, 4  # the longest templated reply has 50
+
+
+def forms(items: Sequence[Evaluated]) -> dict[str, float]:
+    """How many attempts keep to the form: a search, and an answer in tags."""
+    said = [
+        "".join(m.text for m in item.trajectory.messages if m.role == "assistant") for item in items
+    ]
+    searched = [item.trajectory.info.get("search", {}).get("calls", 0) > 0 for item in items]
+    return {
+        "answered": statistics.fmean(extract_answer(text) is not None for text in said),
+        "searched": statistics.fmean(searched),
+    }
 
 
 def by_oracle(subject: Subject) -> dict[str, float]:
@@ -40,7 +56,7 @@ def by_oracle(subject: Subject) -> dict[str, float]:
     tasks = held_out(TASK, subject.prompts)
     greedy = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
     items = answer(subject.model, subject.device, tasks, REWARDS, greedy, rollout=game.evaluation())
-    found = {"accuracy": statistics.fmean(part(items, "game"))}
+    found = {"accuracy": statistics.fmean(part(items, "game")), **forms(items)}
     lm, slots = model_of(subject.model, subject.device), list(enumerate(tasks))
     sampled = settings.sampling
     played = anyio.run(lambda: roll_out(slots, lm, sampled, game, 0))
@@ -55,43 +71,64 @@ def by_oracle(subject: Subject) -> dict[str, float]:
     return found
 
 
+SIZES: dict[str, Any] = {
+    "steps": 40,
+    "stages.0.steps": 150,
+    "rollout.prompts": 16,
+    "rollout.max_tokens": MAX_TOKENS,
+    "rollout.turn_tokens": TURN_TOKENS,
+    "rollout.limits": {"turns": TURNS},
+    "evaluation.prompts": 100,
+}
+COLUMNS = (
+    Column("accuracy", "held-out accuracy, two hops"),
+    Column("answered", "attempts that answer"),
+    Column("searched", "attempts that search"),
+    Column("follows_rules", "questions by the rules"),
+    Column("oracle_valid", "valid by the oracle"),
+    Column("oracle_unique", "unique by the oracle"),
+    Column("depth", "mean depth of valid questions", 2),
+)
+PANELS = ("ssp/valid", "ssp/success", "reward/game/mean", "ssp/searches/solver")
+
 STUDIES = (
     Study(
         name="ssp_world",
-        about="SmolLM2 on an invented world of 400 entities with a search tool: 32 answers a step, "
+        about="SmolLM2 on an invented world of 400 entities with a search tool: 16 answers a step, "
         "five attempts at each question. Valid and unique are exact, by the world's oracle.",
-        overrides={
-            "steps": 40,
-            "stages.0.steps": 400,
-            "rollout.prompts": 32,
-            "rollout.max_tokens": MAX_TOKENS,
-            "rollout.turn_tokens": TURN_TOKENS,
-            "rollout.limits": {"turns": TURNS},
-            "optimiser.learning_rate": 3e-6,
-        },
+        overrides=SIZES,
         arms=(
-            Arm("warm start alone", "ssp", {"optimiser.learning_rate": 0.0}),
+            Arm("warm start alone", "ssp", {"optimiser.learning_rate": 0.0, "steps": 6}),
             Arm(
                 "solver only, proposer earns nothing", "ssp", {"rollout.options.train": ["solver"]}
             ),
             Arm("search self-play", "ssp"),
             Arm("search self-play, no check", "ssp", {"rollout.options.reader": "none"}),
-            Arm("search self-play, pool never reset", "ssp", {"rollout.options.strategy": "full"}),
+        ),
+        columns=COLUMNS,
+        measure=by_oracle,
+        headline="accuracy",
+        panels=PANELS,
+        run_s=150.0,
+    ),
+    Study(
+        name="ssp_choices",
+        about="The same game: a pool that is never reset, and a proposer that is compared with the "
+        "others of its step.",
+        overrides=SIZES,
+        arms=(
+            Arm("search self-play", "ssp"),
+            Arm("pool never reset", "ssp", {"rollout.options.strategy": "full"}),
             Arm(
-                "search self-play, proposer against the batch's mean",
+                "proposer against the batch's mean",
                 "ssp",
                 {"policy.advantage.singletons": "batch_mean"},
             ),
         ),
-        columns=(
-            Column("accuracy", "held-out accuracy, two hops"),
-            Column("follows_rules", "questions by the rules"),
-            Column("oracle_valid", "valid by the oracle"),
-            Column("oracle_unique", "unique by the oracle"),
-            Column("depth", "mean depth of valid questions", 2),
-        ),
+        columns=COLUMNS,
         measure=by_oracle,
         headline="accuracy",
-        panels=("ssp/valid", "ssp/success", "reward/game/mean", "ssp/searches/solver"),
+        panels=PANELS,
+        run_s=150.0,
     ),
 )

@@ -47,7 +47,7 @@ def test_sampling_with_a_cache_is_sampling_without():
         torch.testing.assert_close(logits, whole[:, 9 + place], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("arm", world.ARMS)
+@pytest.mark.parametrize("arm", [*world.ARMS, "solver_sum", "joint_gdpo", "joint_gd2po"])
 def test_every_arm_runs(arm, monkeypatch):
     monkeypatch.setattr(world, "WIDTH", 16)
     memory = world.Memory(0)
