@@ -306,3 +306,42 @@ def test_a_far_cell_costs_nothing_and_is_not_written(tmp_path):
         "B1",
         "XFD1048576",
     ]
+
+
+def test_a_formula_that_fills_several_cells_reads_as_its_results(tmp_path):
+    from openpyxl import Workbook
+    from openpyxl.worksheet.formula import ArrayFormula, DataTableFormula
+
+    book = Workbook()
+    book.active["A1"], book.active["A2"] = 2, 3
+    book.active["B1"] = ArrayFormula("B1:B2", "=A1:A2*10")
+    book.active["D1"] = DataTableFormula("D1:D2")
+    book.save(tmp_path / "a.xlsx")
+    sheet = Spreadsheet(tmp_path / "a.xlsx")
+    assert sheet.read("B1") == {"B1": None}
+    assert sheet.read("B1", formulas=True) == {"B1": "=A1:A2*10"}
+    assert sheet.read("D1", formulas=True) == {"D1": "=TABLE(D1:D2)"}
+
+
+def test_an_array_formula_that_reaches_outside_is_not_computed(tmp_path):
+    from openpyxl import Workbook
+    from openpyxl.worksheet.formula import ArrayFormula
+
+    book = Workbook()
+    book.active["B1"] = ArrayFormula("B1:B2", '=WEBSERVICE("http://host/")')
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(SpreadsheetError, match="reaches outside"):
+        recalculate(tmp_path / "a.xlsx")
+
+
+def test_results_of_an_array_formula_are_stored_in_all_its_cells(tmp_path):
+    pytest.importorskip("formulas")
+    from openpyxl import Workbook
+    from openpyxl.worksheet.formula import ArrayFormula
+
+    book = Workbook()
+    book.active["A1"], book.active["A2"] = 2, 3
+    book.active["B1"] = ArrayFormula("B1:B2", "=A1:A2*10")
+    book.save(tmp_path / "a.xlsx")
+    recalculate(tmp_path / "a.xlsx", engine="formulas")
+    assert Spreadsheet(tmp_path / "a.xlsx").read("B1:B2") == {"B1": 20, "B2": 30}

@@ -13,13 +13,14 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from burnish.arguments import as_path, as_word
 from burnish.tools.spreadsheet import (
     Spreadsheet,
     SpreadsheetError,
+    expand_range,
     formula_cells,
+    formula_of,
     open_workbook,
     reaches_outside,
     read_bytes,
@@ -64,10 +65,11 @@ def recalculate(
     refuse_bomb(read_bytes(source), str(source))
     chosen = recalculation_engine(engine)
     for cell in formula_cells(open_workbook(source)):
-        if reaches_outside(cell.value):
+        formula = formula_of(cell.value)
+        if reaches_outside(formula):
             raise SpreadsheetError(
                 f"{source}: {cell.parent.title}!{cell.coordinate} reaches outside the workbook "
-                f"({cell.value:.60}); it is not computed"
+                f"({formula:.60}); it is not computed"
             )
     with tempfile.TemporaryDirectory(prefix="burnish-sheet-") as folder:
         work = Path(folder) / "book.xlsx"
@@ -116,12 +118,10 @@ def _with_results(source: Path, computed: Path) -> Spreadsheet:
     for cell in formula_cells(book.book):
         page = pages.get(cell.parent.title.casefold())
         if page is not None:
-            cell.value = _value(page, cell.coordinate)
+            # An array formula fills every cell of its range.
+            for name in expand_range(getattr(cell.value, "ref", cell.coordinate)):
+                cell.parent[name].value = page[name].value
     return book
-
-
-def _value(page: Any, name: str) -> Any:
-    return page[name].value
 
 
 def _office() -> str:
