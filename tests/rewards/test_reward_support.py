@@ -48,6 +48,14 @@ def test_no_words_are_no_support(source) -> None:
     assert values(score(scorer, a_task(), "", "?!\n...")) == [0.0, 0.0]
 
 
+def test_a_lone_letter_is_no_word_to_look_up(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "texts.jsonl"
+    path.write_text(json.dumps({"id": "x", "text": "a lamp I have, 7 volts"}) + "\n")
+    scorer = build(SupportConfig(source=str(path)))
+    assert values(score(scorer, a_task(), "A", "I a. A.", "7", "a lamp")) == [0.0, 0.0, 1.0, 1.0]
+
+
 def test_a_long_response_is_bounded(source) -> None:
     scorer = build(SupportConfig(source=str(source)))
     (found,) = score(scorer, a_task(), "lamp. " * 5000)

@@ -82,7 +82,7 @@ class Support(Check[SupportConfig]):
 
     def _one(self, text: str) -> Reward:
         sentences = [part.strip() for part in _SENTENCES.split(text)]
-        found = [self._support(part) for part in sentences if query_words(part)][:MOST_SENTENCES]
+        found = [self._support(part) for part in sentences if _words(part)][:MOST_SENTENCES]
         if not found:
             return self.decided(0.0, "the response has no words to look up")
         evidence = tuple(Evidence(self.name, _line(one), Visibility.VISIBLE) for one in found)
@@ -90,7 +90,7 @@ class Support(Check[SupportConfig]):
         return Reward(self.name, value, evidence=evidence)
 
     def _support(self, sentence: str) -> Supported:
-        words = query_words(sentence)
+        words = _words(sentence)
         weights = {word: self._rarity(word) for word in words}
         best = Supported(sentence, 0.0, None, tuple(words))
         for passage in self._index.search(sentence, self.config.k):
@@ -107,6 +107,12 @@ class Support(Check[SupportConfig]):
         starts = self._index.postings.starts
         held_by = 0 if place is None else int(starts[place + 1] - starts[place])
         return math.log(1 + (len(self._index) - held_by + 0.5) / (held_by + 0.5))
+
+
+def _words(sentence: str) -> list[str]:
+    """Words to look up; a lone letter stands in every passage and speaks for nothing."""
+    words = query_words(sentence)
+    return [word for word in words if not (len(word) == 1 and word.isascii() and word.isalpha())]
 
 
 def _line(one: Supported) -> str:
