@@ -339,7 +339,7 @@ def traces_of(tasks: Sequence[Job], skill: Mapping[str, str]) -> list[Trace]:
     for job in tasks:
         wrong = decisions(job, skill)
         said = (
-            Message("user", "Clean the table."),
+            Message("user", f"Clean the table of {job.name}.xlsx."),
             Message("assistant", json.dumps(sorted(wrong))),
         )
         found.append(

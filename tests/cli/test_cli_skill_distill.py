@@ -50,6 +50,32 @@ def test_nothing_to_learn_is_said_and_the_skill_is_the_same(tmp_path, capsys):
     assert (tmp_path / "new" / "skill.diff").read_text() == ""
 
 
+def test_a_file_without_a_trajectory_to_learn_from_is_refused(tmp_path, capsys):
+    traces = tmp_path / "traces.jsonl"
+    traces.write_text("\n")
+    assert distill(traces, *GIVEN[1:], *ROLES, "--out", tmp_path / "new") == 2
+    assert "no trajectories in it; expected a JSON object a line" in capsys.readouterr().err
+    rows = [{"id": f"a{i}", "instruction": "x", "messages": []} for i in range(3)]
+    traces.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert distill(traces, *GIVEN[1:], *ROLES, "--out", tmp_path / "new") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "all 3 are left out: no verdict: neither passed nor a score (3)" in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_edits_that_were_all_left_out_are_no_lack_of_lessons(tmp_path, capsys):
+    rows = (EXAMPLE / "traces.jsonl").read_text().splitlines()[:1]
+    traces = tmp_path / "traces.jsonl"
+    traces.write_text(rows[0])
+    words = [traces, *GIVEN[1:], *ROLES, "--out", tmp_path / "new", "--option", "rare=drop"]
+    assert distill(*words) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "unchanged: no edit was kept" in out
+    assert "left out 1 independent trajectories speak for it; needed 2 (1)" in out
+    report = (tmp_path / "new" / "report.md").read_text()
+    assert "no edit was kept: 1 independent" in report
+
+
 def test_json_is_one_object(tmp_path, capsys):
     assert distill(*GIVEN, *ROLES, "--out", tmp_path, "--json") == 0
     (line,) = capsys.readouterr().out.splitlines()
@@ -165,7 +191,7 @@ def test_killed_in_the_fleet_or_the_merge_the_same_command_continues(tmp_path, a
     traces = tmp_path / "traces.jsonl"
     lessons = ["Check the last row.", "Cast text numbers.", "Sort the output."] * 4
     rows = [
-        {"id": f"r{i:02d}", "instruction": "Do it.", "passed": False,
+        {"id": f"r{i:02d}", "instruction": f"Do task {i}.", "passed": False,
          "messages": [{"role": "assistant", "content": f"LESSON: {text}"}]}
         for i, text in enumerate(lessons)
     ]  # fmt: skip

@@ -110,6 +110,7 @@ def distill(
         )
     settings = read_settings(option or ())
     pool = read_traces(traces, pass_at=pass_at)
+    _refuse_empty(pool, traces)
     files = read_skill(skill) if skill else None
     carried = carried_files(skill) if skill else {}
     name = new if files is None else skill_name(files)
@@ -134,6 +135,24 @@ def distill(
     found = anyio.run(work)
     cost = spent_of(model, out / "journal.jsonl", perf_counter() - start)
     return _tell(found, pool, out, with_ or roles, cost, carried, as_json=as_json)
+
+
+def _refuse_empty(pool: Pool, traces: Path) -> None:
+    """UserError where there is no trajectory to learn from."""
+    from burnish.agents.trace2skill.report import reasons
+
+    if pool.all:
+        return
+    if not pool.left_out:
+        raise UserError(
+            f"{traces}: no trajectories in it; expected a JSON object a line with id, instruction, "
+            "messages and passed, or a run with samples."
+        )
+    said = ", ".join(reasons(reason for _, reason in pool.left_out))
+    raise UserError(
+        f"{traces}: no trajectory to learn from, all {len(pool.left_out)} are left out: {said}. Each "
+        "needs passed (true or false) or a score, see --pass-at."
+    )
 
 
 def read_settings(words: Any) -> Settings:
@@ -298,7 +317,8 @@ def _tell(
 ) -> int:
     """Write skill, diff and reports; say what came of it."""
     from burnish.agents.trace2skill import markdown, report_of, write_skill
-    from burnish.agents.trace2skill.distil import NOTHING, REJECTED
+    from burnish.agents.trace2skill.distil import NOTHING, REFUSED, REJECTED
+    from burnish.agents.trace2skill.report import reasons
     from burnish.agents.trace2skill.skill_files import skill_name
     from burnish.view.skill_page import skill_page
 
@@ -314,19 +334,28 @@ def _tell(
         "report.html": skill_page(report),
     }
     for file, text in texts.items():
-        (out / file).write_text(text, encoding="utf-8")
+        # Half a character that a model wrote is shown by its number.
+        (out / file).write_bytes(text.encode("utf-8", "backslashreplace"))
     for line in found.warnings:
         warn(line)
     if as_json:
         emit_json(report | {"out": str(out)})
     else:
-        kept = len(found.edits) if found.status != NOTHING else 0
+        kept = 0 if found.status in (NOTHING, REFUSED) else len(found.edits)
         words = {
             NOTHING: "unchanged: nothing to learn",
+            REFUSED: "unchanged: no edit was kept",
             REJECTED: "unchanged: rejected by its checks",
         }
         say(f"skill     {name}: {words.get(found.status, f'{kept} edits')}", "bold")
         say(f"edits     {kept} made, {len(found.dropped)} left out; see {out / 'report.html'}")
+        for title, given in (
+            ("left out", [one.reason for one in found.dropped]),
+            ("no patch", [reason for _, reason, _ in found.refused]),
+            ("no trace", [reason for _, reason in pool.left_out]),
+        ):
+            if given:
+                say(f"{title}  {'; '.join(one_line(line) for line in reasons(given))}")
         tokens = cost.get("prompt_tokens", 0) + cost.get("completion_tokens", 0)
         money = f", ${cost['usd']:.4f}" if cost.get("usd") else ""
         calls = f"{cost.get('calls', 0)} calls, {count(tokens)} tokens{money}, "

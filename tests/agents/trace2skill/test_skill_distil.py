@@ -440,7 +440,7 @@ def test_a_poisoned_trajectory_leaves_no_trace():
     ]
     traces = [trace(i, text) for i, text in enumerate(poison * 3)]
     found = run(pool_of(traces), SKILL, StubRoles())
-    assert (found.status, found.files) == ("nothing to learn", SKILL)
+    assert (found.status, found.files) == ("no edit kept", SKILL)
     assert len(found.dropped) == 12
     assert all(one.reason for one in found.dropped)
 

@@ -36,7 +36,7 @@ def test_evolution_keeps_a_skill_that_helps_and_rejects_one_that_harms(helps, ac
         knows = "Check the last row" in files["SKILL.md"]
         passed = knows if helps else not knows and seed % 2 == 0
         log = (Message("assistant", "LESSON: Check the last row."),)
-        return Trace(id=task, task_id=task, instruction="Do it.", messages=log, passed=passed)
+        return Trace(id=task, task_id=task, instruction=f"Do {task}.", messages=log, passed=passed)
 
     async def work():
         tasks = {f"task-{i}": f"task-{i}" for i in range(20)}
@@ -63,7 +63,7 @@ def test_without_a_held_out_pair_nothing_is_accepted():
     async def agent(task, files, seed):
         knows = "Check the last row" in files["SKILL.md"]
         log = (Message("assistant", "LESSON: Check the last row."),)
-        return Trace(id=task, task_id=task, instruction="Do it.", messages=log, passed=knows)
+        return Trace(id=task, task_id=task, instruction=f"Do {task}.", messages=log, passed=knows)
 
     found = evolved(agent, seeds=1, share=0.0)
     assert found.rates == (1.0,)
@@ -78,7 +78,7 @@ def test_rates_are_over_tasks_that_both_skills_played():
             return None  # lost on the way
         log = (Message("assistant", "LESSON: Check the last row."),)
         passed = number % 2 == 0
-        return Trace(id=task, task_id=task, instruction="Do it.", messages=log, passed=passed)
+        return Trace(id=task, task_id=task, instruction=f"Do {task}.", messages=log, passed=passed)
 
     found = evolved(agent, seeds=1)
     assert (found.before, found.rates) == (1.0, (1.0,))

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from burnish.agents.trace2skill.anchoring import anchored, is_anchored
+from burnish.agents.trace2skill.edits import KNOWN
 from burnish.agents.trace2skill.filters import instructions, leaks, secrets_of
 from burnish.agents.trace2skill.guards import (
     Dropped,
@@ -30,6 +31,7 @@ from burnish.agents.trace2skill.guards import (
     conflicts,
     contradictions,
     sift,
+    well_formed,
 )
 from burnish.agents.trace2skill.patches import (
     Patch,
@@ -40,7 +42,7 @@ from burnish.agents.trace2skill.patches import (
 from burnish.agents.trace2skill.roles import Record, Refused, Roles
 from burnish.agents.trace2skill.sizes import split_long
 from burnish.agents.trace2skill.skill_files import front_text, listed, skill_problems
-from burnish.agents.trace2skill.support import by_support
+from burnish.agents.trace2skill.support import by_support, by_task
 from burnish.agents.trace2skill.traces import Pool, Trace
 from burnish.concurrency import gather
 from burnish.errors import ModelError
@@ -49,6 +51,8 @@ from burnish.rewards.judges.skill_rm.package import MANUAL
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Positive = Annotated[int, Meta(ge=1)]
 NOTHING = "nothing to learn"
+REFUSED = "no edit kept"
+"""Edits were proposed, and every one was left out; `dropped` says why."""
 CHANGED = "changed"
 REJECTED = "rejected"
 
@@ -167,6 +171,8 @@ class _Work:
     ) -> None:
         self.files, self.roles, self.settings, self.progress = files, roles, settings, progress
         self.found = Distilled(NOTHING, files, files)
+        self.tasks = {one.id: one.task_id for one in pool.all}
+        self.support = by_task(self.tasks)
         skill = "\n".join(files.values())
         # Public is what the skill or the task itself says, not what another task happens to say.
         found = [
@@ -219,7 +225,7 @@ class _Work:
         patches = await self.propose(records, self.files)
         self.count("patches", len(patches))
         if not patches:
-            return self.found
+            return self._unchanged()
 
         refusals: list[tuple[str, str, str]] = []
 
@@ -246,15 +252,16 @@ class _Work:
         self.found.refused += sorted(refusals)
         edits = self._guarded(list(merged.patch.edits), self.files)
         edits = await self._anchor(edits)
-        edits = self._note(contradictions(edits))
-        edits = self._note(conflicts(edits, self.files))
+        edits = self._note(contradictions(edits, self.support))
+        edits = self._note(conflicts(edits, self.files, self.support))
         if self.settings.threshold:
             placed = by_support(
                 edits,
                 self.files,
-                count=len(patches),
+                count=self._independent(patches),
                 tau=self.settings.tau,
                 rare=self.settings.rare,
+                support=self.support,
             )
             self.found.dropped += placed.dropped
             edits = placed.kept
@@ -268,7 +275,7 @@ class _Work:
         for place in range(0, len(records), size):
             for patch in await self.propose(records[place : place + size], state):
                 edits = [one for e in patch.edits if (one := anchored(e, _text(e, state)))]
-                edits = self._note(conflicts(edits, state))
+                edits = self._note(conflicts(edits, state, self.support))
                 done = carry_out(edits, state)
                 state, made, count = done.files, made + done.applied, count + 1
             self.progress("sequential", place + size, len(records))
@@ -286,7 +293,7 @@ class _Work:
     async def _checked(self, state: dict[str, str], edits: list[Edit]) -> Distilled:
         """Split what is too long, check, repair, and keep the original where it stays broken."""
         if not edits or state == self.files:
-            return self.found
+            return self._unchanged()
         inherited = set(skill_problems(self.files))
         candidate = self._fitted(state)
         problems = self._problems(candidate, inherited)
@@ -314,6 +321,17 @@ class _Work:
         self.found.status, self.found.files, self.found.edits = CHANGED, candidate, edits
         return self.found
 
+    def _unchanged(self) -> Distilled:
+        """The skill as it was: nobody proposed anything, or nothing proposed was kept."""
+        is_new = any(one.reason != KNOWN for one in self.found.dropped)
+        self.found.status = REFUSED if is_new else NOTHING
+        return self.found
+
+    def _independent(self, patches: Sequence[Patch]) -> int:
+        """Patches, those of one task counted once."""
+        known = self.tasks
+        return len({frozenset(known.get(one, one) for one in p.source_ids) for p in patches})
+
     def _fitted(self, state: Mapping[str, str]) -> dict[str, str]:
         """Within the limits of size; a file that was changed ends with a line feed."""
         whole = {
@@ -330,7 +348,8 @@ class _Work:
 
     def _guarded(self, edits: list[Edit], files: Mapping[str, str]) -> list[Edit]:
         """Edits that no rule of path, leak or instruction forbids."""
-        kept = self._note(leaks(edits, self.secrets))
+        kept = self._note(well_formed(edits))
+        kept = self._note(leaks(kept, self.secrets))
         kept = self._note(instructions(kept, files))
         return self._note(sift(kept, files, protected=self.settings.protected))
 

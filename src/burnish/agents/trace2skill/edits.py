@@ -26,6 +26,8 @@ OPERATIONS = (
 ALIASES = {"create_file": "create", "createFile": "create", "deleteFile": "delete_file"}
 """Other names that models give to an operation."""
 TEXTS = ("file", "target_section", "target_text", "old_text", "after_section", "content")
+KNOWN = "already there"
+"""Why an edit that was made before is not made again."""
 WRITERS = ("replace_in_section", "delete_section")
 """Operations that take lines away; the others only add."""
 
@@ -47,8 +49,20 @@ class Applied(NamedTuple):
     problem: str = ""
 
 
+class Outline(NamedTuple):
+    """Headings by line with their levels, and whether a code fence is never closed."""
+
+    headings: dict[int, int]
+    is_open: bool
+
+
 def headings(lines: Sequence[str]) -> dict[int, int]:
     """Levels of the headings by line, outside fenced code and front matter."""
+    return outline(lines).headings
+
+
+def outline(lines: Sequence[str]) -> Outline:
+    """The headings of a text, outside fenced code and front matter."""
     found: dict[int, int] = {}
     start, fence = front_lines(lines), ""
     for place in range(start, len(lines)):
@@ -61,7 +75,7 @@ def headings(lines: Sequence[str]) -> dict[int, int]:
             fence = mark[1]
         elif (heading := _HEADING.match(line)) is not None:
             found[place] = len(heading[1])
-    return found
+    return Outline(found, bool(fence))
 
 
 def front_lines(lines: Sequence[str]) -> int:
@@ -144,7 +158,7 @@ def _append(text: str, edit: _Fields) -> Applied:
         return Applied(text, f"no section '{edit.target_section}'")
     reach = len(lines) if _begins_sections(edit.content) else bounds.end
     if has_lines(lines[bounds.start + 1 : reach], edit.content):
-        return Applied(text, "already there")
+        return Applied(text, KNOWN)
     place = bounds.end
     while place > bounds.start + 1 and not lines[place - 1].strip():
         place -= 1
@@ -160,7 +174,7 @@ def _replace(text: str, edit: _Fields) -> Applied:
         return Applied(text, "old_text is not there")
     is_grown = edit.old_text in edit.content
     if is_grown and edit.old_text not in inside.replace(edit.content, ""):
-        return Applied(text, "already there")
+        return Applied(text, KNOWN)
     return Applied(before + inside.replace(edit.old_text, edit.content, 1) + after)
 
 
@@ -176,7 +190,7 @@ def _insert(text: str, edit: _Fields, *, after_target: bool) -> Applied:
     # Others may have inserted at the same place since, so the whole section is looked at.
     known = inside + after if _begins_sections(edit.content) else inside
     if joined in known or has_lines(known.split("\n"), edit.content):
-        return Applied(text, "already there")
+        return Applied(text, KNOWN)
     made = inside.replace(edit.target_text, joined, 1)
     heading = inside.split("\n", 1)[0]
     if edit.target_section and heading not in made.split("\n"):
@@ -202,7 +216,7 @@ def _add_section(text: str, edit: _Fields) -> Applied:
     header = edit.target_section or "## New Section"
     known = section_bounds(lines, header)
     if known is not None and has_lines(lines[known.start + 1 : known.end], edit.content):
-        return Applied(text, "already there")
+        return Applied(text, KNOWN)
     place = len(lines)
     if edit.after_section:
         bounds = section_bounds(lines, edit.after_section)

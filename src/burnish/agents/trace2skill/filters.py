@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from burnish.agents.trace2skill.edits import plain_words
 from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted
 from burnish.arguments import refused
 
@@ -26,7 +27,7 @@ def secrets_of(values: Iterable[Any], public: str = "") -> list[str]:
     for value in values:
         text = str(value).strip()
         digits = sum(letter.isdigit() for letter in text)
-        if (len(text) >= 4 or digits >= 3) and not _has_word(public, text):
+        if (len(text) >= 4 or digits >= 3) and not _quotes(public, text):
             found.append(text)
     return list(dict.fromkeys(found))
 
@@ -36,7 +37,7 @@ def leaks(edits: Sequence[Edit], secrets: Sequence[str]) -> Sifted:
     kept, dropped = [], []
     for edit in edits:
         text = _words_of(edit)
-        said = next((one for one in secrets if _has_word(text, one)), None)
+        said = next((one for one in secrets if _quotes(text, one)), None)
         if said is not None:
             dropped.append(Dropped(edit, "it quotes an answer or the id of a task"))
         elif _GOLD.search(text):
@@ -95,6 +96,44 @@ def instructions(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
 def _words_of(edit: Mapping[str, Any]) -> str:
     """What an edit would put into a file."""
     return "\n".join(str(edit.get(name) or "") for name in ("content", "target_section", "file"))
+
+
+def _quotes(text: str, secret: str) -> bool:
+    """Whether a text holds a secret, also in another spelling: 1,234,567 for 1234567, other marks."""
+    number = _number(secret)
+    if number is not None and number in _numbers(text):
+        return True
+    plain = plain_words(secret)
+    spelt = len(plain) >= 4 and f" {plain} " in f" {plain_words(text)} "
+    return spelt or _has_word(text, secret)
+
+
+_DIGITS = re.compile(r"(?<![\w.])[-+]?\d[\d,.'\u2019_\u00a0\u202f]*(?: \d{3}(?!\d))*")
+
+
+def _numbers(text: str) -> set[str]:
+    """Numbers of a text in one spelling."""
+    return {number for one in _DIGITS.findall(text) if (number := _number(one)) is not None}
+
+
+def _number(text: str) -> str | None:
+    """A number without its marks for thousands, and without zeros that say nothing.
+
+    >>> _number("$1,234,567.00"), _number("1.234.567"), _number("July")
+    ('1234567', '1234567', None)
+    """
+    plain = re.sub(r"[\s'\u2019_$\u20ac\u00a3]", "", text.strip()).rstrip(".,%")
+    is_decimal = plain.count(",") == 1 and not re.search(r",\d{3}$", plain)
+    if is_decimal and plain.find(".") < plain.find(","):  # a comma before the decimals
+        plain = plain.replace(".", "").replace(",", ".")
+    plain = plain.replace(",", "")
+    if plain.count(".") > 1:
+        plain = plain.replace(".", "")
+    if not re.fullmatch(r"[-+]?\d+(?:\.\d+)?", plain):
+        return None
+    whole, _, part = plain.lstrip("+-").partition(".")
+    part = part.rstrip("0")
+    return (whole.lstrip("0") or "0") + (f".{part}" if part else "")
 
 
 def _has_word(text: str, word: str) -> bool:

@@ -1,5 +1,6 @@
 """What a patch may do to a skill: rules in code that no prompt can talk its way around.
 
+    kept, dropped = well_formed(edits)           # nothing that breaks a file or cannot be written
     kept, dropped = sift(edits, files)           # paths, protected files, pairs of file and link
     kept, dropped = conflicts(kept, files)       # two edits of the same lines: more support wins
     kept, dropped = contradictions(kept)         # do X, never X
@@ -10,8 +11,10 @@ asks for most of these rules in a prompt; its paths are unchecked.
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from burnish.agents.trace2skill.edits import (
@@ -19,6 +22,7 @@ from burnish.agents.trace2skill.edits import (
     WRITERS,
     as_edit,
     front_lines,
+    outline,
     plain_words,
     section_bounds,
     try_edit,
@@ -44,6 +48,67 @@ class Sifted(NamedTuple):
 
     kept: list[Edit]
     dropped: list[Dropped]
+
+
+Support = Callable[[Edit], int]
+"""How many independent trajectories speak for an edit."""
+
+
+def support_of(edit: Mapping[str, Any]) -> int:
+    """The trajectories that speak for an edit, each counted."""
+    return len(edit.get("source_ids", ()))
+
+
+# --- what an edit would write
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters (a tab and a line feed are none), and halves of characters."""
+
+
+def well_formed(edits: Sequence[Edit]) -> Sifted:
+    """Drop edits that would break the file around them: control characters, open code, headings.
+
+    A heading of the level of its section, or above it, would end the section and take what follows
+    it along. A content that begins by repeating the heading of its section loses that line.
+    """
+    kept, dropped = [], []
+    for edit in edits:
+        whole = _without_own_heading(edit)
+        problem = _broken(whole)
+        if problem:
+            dropped.append(Dropped(edit, problem))
+        else:
+            kept.append(whole)
+    return Sifted(kept, dropped)
+
+
+def _without_own_heading(edit: Edit) -> Edit:
+    first, _, rest = (edit.get("content") or "").partition("\n")
+    own = (edit.get("target_section") or "").strip()
+    repeats = edit["op"] in ("append_to_section", "add_section") and own and first.strip() == own
+    return {**edit, "content": rest.lstrip("\n")} if repeats and rest.strip() else edit
+
+
+def _broken(edit: Edit) -> str:
+    """What an edit would break, in one line."""
+    fields = {name: edit.get(name) or "" for name in ("content", "target_section", "file")}
+    for name, text in fields.items():
+        if _CONTROL.search(text.replace("\r\n", "\n")):
+            return f"its {name} holds control characters"
+    section, content = fields["target_section"], fields["content"]
+    found = outline(["", *content.split("\n")])  # a line of dashes at its top is no front matter
+    if found.is_open:
+        return "it opens a block of code and never closes it"
+    if edit["op"] == "add_section" and section:
+        lines = section.split("\n")
+        if len(lines) > 1 or not outline(["", *lines]).headings:
+            return "its target_section is no heading"
+    if edit["op"] not in ("create", "delete_file") and found.headings:
+        heading = section.strip() or "## "
+        level = len(heading) - len(heading.lstrip("#"))
+        if min(found.headings.values()) <= level:
+            return "it holds a heading that would end the section it is written into"
+    return ""
 
 
 # --- paths, and files with their links
@@ -76,7 +141,7 @@ def sift(
 ) -> Sifted:
     """`sanitize`, with the edits that were dropped and the reasons."""
     files = _as_state(state)
-    safe = frozenset(as_text("protected", one) for one in as_list("protected", protected))
+    safe = frozenset(_same(as_text("protected", one)) for one in as_list("protected", protected))
     given = [as_edit("edits", edit) for edit in as_list("edits", edits)]
     made = {edit.get("file") for edit in given if edit["op"] == "create"}
     kept: list[Edit] = []
@@ -104,14 +169,20 @@ def _problem(
         return f"no operation '{operation}'"
     if not _FILE.fullmatch(file) and not (scripts and _SCRIPT.fullmatch(file)):
         return f"'{file[:80]}' is no file of a skill that may be edited"
-    if file in protected:
+    if _same(file) in protected:
         return f"{file} is protected"
     if file == MANUAL:
         is_whole = operation in ("create", "delete_file")
         return f"{MANUAL} is never created or deleted" if is_whole else ""
     if operation == "create":
-        return f"{file} exists already" if file in files else ""
+        return f"{file} exists already" if _same(file) in map(_same, files) else ""
     return "" if file in files or file in made else f"there is no file {file}"
+
+
+def _same(path: str) -> str:
+    """A path without spelling: what two names of one file on any disk have in common."""
+    plain = unicodedata.normalize("NFKC", path.strip().replace("\\", "/")).casefold()
+    return posixpath.normpath(plain).lstrip("/")
 
 
 def enforce_pairs(
@@ -140,45 +211,52 @@ def _paired(
 ) -> Sifted:
     kept, dropped = list(edits), list[Dropped]()
     while True:
-        reasons = [_unpaired(edit, kept, files, links_from) for edit in kept]
+        links = _Links(kept, files, links_from)
+        reasons = [links.lack(edit) for edit in kept]
         if not any(reasons):
             return Sifted(kept, dropped)
         dropped += [Dropped(e, r) for e, r in zip(kept, reasons, strict=True) if r]
         kept = [edit for edit, reason in zip(kept, reasons, strict=True) if not reason]
 
 
-def _unpaired(
-    edit: Edit, edits: Sequence[Edit], files: Mapping[str, str], links_from: tuple[str, ...]
-) -> str:
-    """What the edit lacks among the others."""
-    operation, file, content = edit["op"], edit.get("file") or "", edit.get("content") or ""
-    made = {one.get("file") for one in edits if one["op"] == "create"}
-    gone = {one.get("file") for one in edits if one["op"] == "delete_file"}
-    if operation == "delete_file":
-        left = [path for path in files if path != file and file in _left(path, edits, files)]
-        return f"{left[0]} still links to it" if left else ""
-    lacking = [
-        one for one in mentioned(content) if (one not in files and one not in made) or one in gone
-    ]
-    if lacking:
-        return f"links to {lacking[0]}, which no edit of the patch creates"
-    if operation == "create":
-        if file in files:
-            return f"{file} exists already"
+class _Links:
+    """Files that a patch makes, deletes and links to, each found once."""
+
+    def __init__(
+        self, edits: Sequence[Edit], files: Mapping[str, str], links_from: tuple[str, ...]
+    ) -> None:
+        self.files = files
+        self.made = {one.get("file") for one in edits if one["op"] == "create"}
+        self.gone = {one.get("file") for one in edits if one["op"] == "delete_file"}
         links = [one for one in edits if one["op"] not in ("create", "delete_file")]
         links = [one for one in links if not links_from or one.get("file") in links_from]
-        if not any(file in mentioned(one.get("content") or "") for one in links):
-            return f"no edit of the patch links to {file}"
+        self.linked = {name for one in links for name in mentioned(one.get("content") or "")}
+        self.left = {path: _left(path, edits, files) for path in files}
+        before = set(mentioned(files.get(MANUAL, "")))
+        self.lost = before - set(mentioned(self.left.get(MANUAL, "")))
+
+    def lack(self, edit: Edit) -> str:
+        """What the edit lacks among the others."""
+        operation, file = edit["op"], edit.get("file") or ""
+        if operation == "delete_file":
+            left = [path for path, text in self.left.items() if path != file and file in text]
+            return f"{left[0]} still links to it" if left else ""
+        for one in mentioned(edit.get("content") or ""):
+            if (one not in self.files and one not in self.made) or one in self.gone:
+                return f"links to {one}, which no edit of the patch creates"
+        if operation == "create":
+            if file in self.files:
+                return f"{file} exists already"
+            return "" if file in self.linked else f"no edit of the patch links to {file}"
+        if operation in WRITERS and file == MANUAL and self.lost:
+            text = self.files.get(file, "")
+            own = set(mentioned(text)) - set(mentioned(try_edit(text, edit).text))
+            orphans = sorted(
+                one for one in self.lost & own if one in self.files and one not in self.gone
+            )
+            if orphans:
+                return f"takes away the only link to {orphans[0]}"
         return ""
-    if operation in WRITERS and file == MANUAL:
-        lost = set(mentioned(files.get(file, ""))) - set(mentioned(_left(file, edits, files)))
-        own = set(mentioned(files.get(file, ""))) - set(
-            mentioned(try_edit(files.get(file, ""), edit).text)
-        )
-        orphans = sorted(one for one in lost & own if one in files and one not in gone)
-        if orphans:
-            return f"takes away the only link to {orphans[0]}"
-    return ""
 
 
 def _left(path: str, edits: Sequence[Edit], files: Mapping[str, str]) -> str:
@@ -235,7 +313,9 @@ def span_of(edit: Mapping[str, Any], text: str) -> Span | None:
     return Span(start, start + target.count("\n") + 1, operation in WRITERS)
 
 
-def conflicts(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
+def conflicts(
+    edits: Sequence[Edit], state: Mapping[str, str], support: Support = support_of
+) -> Sifted:
     """Of two edits of the same lines, one of which takes lines away, one stays.
 
     More support wins, then the later merge level, then the earlier place. Additions never conflict.
@@ -246,7 +326,7 @@ def conflicts(edits: Sequence[Edit], state: Mapping[str, str]) -> Sifted:
     taken: list[tuple[str, Span]] = []
     order = sorted(
         range(len(edits)),
-        key=lambda i: (-len(edits[i].get("source_ids", ())), -edits[i].get("level", 0), i),
+        key=lambda i: (-support(edits[i]), -edits[i].get("level", 0), i),
     )
     chosen: set[int] = set()
     for index in order:
@@ -313,19 +393,21 @@ _MODAL = frozenset(
 )
 
 
-def contradictions(edits: Sequence[Edit]) -> Sifted:
+def contradictions(edits: Sequence[Edit], support: Support = support_of) -> Sifted:
     """Of "do X" and "never X" the one with more support stays; of equal support neither does."""
+    sides: dict[frozenset[str], tuple[set[int], set[int]]] = {}
+    for index, edit in enumerate(edits):
+        for words, is_negative in _rules(edit):
+            sides.setdefault(words, (set(), set()))[is_negative].add(index)
     dropped: dict[int, str] = {}
-    rules = [(index, *rule) for index, edit in enumerate(edits) for rule in _rules(edit)]
-    for place, (first, words, is_negative) in enumerate(rules):
-        for second, other, also_negative in rules[place + 1 :]:
-            if first == second or words != other or is_negative == also_negative:
-                continue
-            one, two = (len(edits[i].get("source_ids", ())) for i in (first, second))
-            for index, own, its in ((first, one, two), (second, two, one)):
-                if own <= its:
+    for demands, bans in sides.values():
+        for own, others in ((demands, bans), (bans, demands)):
+            for index in own:
+                rivals = [support(edits[i]) for i in others if i != index]
+                if rivals and support(edits[index]) <= max(rivals):
+                    even = support(edits[index]) == max(rivals)
                     dropped[index] = "another edit says the opposite with " + (
-                        "as much support" if own == its else "more support"
+                        "as much support" if even else "more support"
                     )
     return Sifted(
         [edit for index, edit in enumerate(edits) if index not in dropped],

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from burnish.agents.trace2skill.edits import (
+    KNOWN,
     TEXTS,
     as_edit,
     dedupe,
@@ -24,7 +25,7 @@ from burnish.agents.trace2skill.edits import (
     target_of,
     try_edit,
 )
-from burnish.agents.trace2skill.guards import Dropped, Edit, is_forbidding
+from burnish.agents.trace2skill.guards import Dropped, Edit, is_forbidding, support_of
 from burnish.arguments import as_number, as_whole
 from burnish.concurrency import gather
 from burnish.rewards.judges.prompting import Unreadable
@@ -35,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 MOST_EDITS = 40
 """Edits of one patch; a model that writes more repeats itself."""
+
+MOST_REPLY = 200_000
+"""Characters of a broken reply that are searched for edits."""
 
 
 class Patch(NamedTuple):
@@ -91,7 +95,7 @@ def read_patch(reply: str, *, cited: bool = False) -> Patch:
 def read_patch_loosely(reply: str, *, cited: bool = False) -> Patch:
     """Every whole edit of a reply that was cut or is wrapped in other text; may find none."""
     try:
-        own = after_thoughts(reply)
+        own = after_thoughts(reply[:MOST_REPLY])
     except Unreadable:
         return Patch()
     found = [one for one in _objects(own) if "op" in one]
@@ -321,7 +325,7 @@ def carry_out(edits: Sequence[Edit], files: Mapping[str, str]) -> Changed:
         problem = ""
         if edit["op"] == "create":
             if file in copy:
-                problem = "already there" if copy[file] == _whole(edit) else "the file exists"
+                problem = KNOWN if copy[file] == _whole(edit) else "the file exists"
             else:
                 copy[file] = _whole(edit)
         elif file not in copy:
@@ -343,7 +347,3 @@ def _whole(edit: Edit) -> str:
 
 def content_of(edit: Mapping[str, Any]) -> str:
     return str(edit.get("content") or "")
-
-
-def support_of(edit: Mapping[str, Any]) -> int:
-    return len(edit.get("source_ids", ()))

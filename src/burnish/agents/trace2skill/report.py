@@ -6,10 +6,11 @@ markdown(table)                         # the same to read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from burnish.agents.trace2skill.distil import CHANGED, NOTHING, Distilled
+from burnish.agents.trace2skill.distil import CHANGED, NOTHING, REFUSED, Distilled
 from burnish.agents.trace2skill.edits import TEXTS
 from burnish.agents.trace2skill.traces import Pool
 
@@ -59,6 +60,9 @@ def markdown(report: Mapping[str, Any]) -> str:
     ]
     if report["status"] == NOTHING:
         lines += ["The skill is unchanged: nothing to learn from these trajectories.", ""]
+    elif report["status"] == REFUSED:
+        said = ", ".join(reasons(one["reason"] for one in report["dropped"]))
+        lines += [f"The skill is unchanged: no edit was kept: {said}.", ""]
     elif report["status"] != CHANGED:
         lines += ["The skill is unchanged: the new version does not pass its checks.", ""]
         lines += [*(f"- {line}" for line in report["problems"]), ""]
@@ -85,6 +89,18 @@ def markdown(report: Mapping[str, Any]) -> str:
         rows = list(report["trajectories"].items())
         lines += _table("Trajectories", ("id", "task"), rows)
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def reasons(given: Iterable[str], most: int = 6) -> list[str]:
+    """Reasons with how often each was given, the most frequent first.
+
+    >>> reasons(["it is late", "no link", "no link"])
+    ['no link (2)', 'it is late (1)']
+    """
+    found = Counter(given).most_common()
+    words = [f"{reason} ({count})" for reason, count in found[:most]]
+    rest = sum(count for _, count in found[most:])
+    return [*words, f"others ({rest})"] if rest else words
 
 
 def _edit(edit: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from burnish.agents.trace2skill.edits import plain_words
-from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted
-from burnish.agents.trace2skill.patches import Patch, content_of, support_of
+from burnish.agents.trace2skill.guards import Dropped, Edit, Sifted, Support, support_of
+from burnish.agents.trace2skill.patches import Patch, content_of
 from burnish.agents.trace2skill.skill_files import mentioned
 from burnish.arguments import as_number, as_whole
 from burnish.errors import UserError
@@ -45,6 +45,15 @@ def needed_support(count: int, tau: float = 0.02) -> int:
     return max(2, math.ceil(round(as_number("tau", tau, low=0, high=1) * count, 9)))
 
 
+def by_task(tasks: Mapping[str, str]) -> Support:
+    """A count of support by task: ten rollouts of one task speak once; `tasks`: task by trajectory.
+
+    >>> by_task({"r1": "sum", "r2": "sum", "r3": "sort"})({"source_ids": ["r1", "r2", "r3"]})
+    2
+    """
+    return lambda edit: len({tasks.get(one, one) for one in edit.get("source_ids", ())})
+
+
 def by_support(
     edits: Sequence[Edit],
     files: Mapping[str, str],
@@ -52,15 +61,17 @@ def by_support(
     count: int,
     tau: float = 0.02,
     rare: str = "references",
+    support: Support = support_of,
 ) -> Placed:
     """Edits of `SKILL.md` with enough support stay; of the others the content becomes a rare case.
 
     `rare="drop"` drops them instead. Edits that take text away need the support in any file.
+    `support` counts what speaks for an edit (`by_task`: tasks, not trajectories).
     """
     if rare not in ("references", "drop"):
         raise UserError(f"rare is '{rare}'; expected references or drop.")
     needed = needed_support(count, tau)
-    strong = {id(edit) for edit in edits if support_of(edit) >= needed}
+    strong = {id(edit) for edit in edits if support(edit) >= needed}
     made = {edit.get("file") for edit in edits if edit["op"] == "create"}
     linked = {
         file
@@ -71,7 +82,7 @@ def by_support(
     kept: list[Edit] = []
     moved: list[Edit] = []
     dropped: list[Dropped] = []
-    few = "trajectories speak for it; needed"
+    few = "independent trajectories speak for it; needed"
     for edit in edits:
         adds = edit["op"] not in ("replace_in_section", "delete_section", "delete_file")
         if edit["op"] == "create":
@@ -85,7 +96,7 @@ def by_support(
         elif rare == "references" and adds and not is_link and content_of(edit).strip():
             moved.append(edit)
         else:
-            dropped.append(Dropped(edit, f"{support_of(edit)} {few} {needed}"))
+            dropped.append(Dropped(edit, f"{support(edit)} {few} {needed}"))
     return Placed(kept + _rare_edits(moved, files), moved, dropped)
 
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from burnish.agents.trace2skill.edits import plain_words
 from burnish.arguments import as_number, as_path, shown
 from burnish.errors import UserError
 from burnish.records import Message
@@ -90,15 +91,24 @@ class Pool(NamedTuple):
 
 
 def pool_of(traces: Iterable[Trace], left_out: Iterable[tuple[str, str]] = ()) -> Pool:
-    """The pool of given trajectories; ids that occur twice get a number."""
+    """The pool of given trajectories; ids that occur twice get a number, copies are left out.
+
+    A copy has the words of another, whatever its id and task are called: it would be evidence twice.
+    """
     seen: Counter[str] = Counter()
-    named = []
+    first: dict[tuple[bool, str], str] = {}
+    named, copies = [], []
     for one in sorted(traces, key=lambda one: (one.id, one.task_id, one.passed, one.log)):
         seen[one.id] += 1
-        twice = seen[one.id] > 1
-        named.append(replace(one, id=f"{one.id}#{seen[one.id]}") if twice else one)
+        name = one.id if seen[one.id] == 1 else f"{one.id}#{seen[one.id]}"
+        words = plain_words(f"{one.instruction}\n{one.log}")
+        if one.log and first.setdefault((one.passed, words), name) != name:
+            copies.append((name, f"a copy of {first[one.passed, words]}"))
+            continue
+        named.append(replace(one, id=name))
     passed = tuple(one for one in named if one.passed)
-    return Pool(passed, tuple(one for one in named if not one.passed), tuple(left_out))
+    failed = tuple(one for one in named if not one.passed)
+    return Pool(passed, failed, (*left_out, *copies))
 
 
 def read_traces(place: str | Path, *, pass_at: float = 1.0) -> Pool:

@@ -379,14 +379,21 @@ def _object(text: str) -> dict[str, Any] | None:
         return None
 
 
+MOST_BROKEN = 1_000
+"""Braces of one reply that begin no whole object."""
+
+
 def objects_in(text: str) -> Iterator[dict[str, Any]]:
-    """Whole JSON objects of a text in their order, whatever stands around them or was cut."""
-    place = 0
-    while (place := text.find("{", place)) >= 0:
+    """Whole JSON objects of a text in their order, whatever stands around them or was cut.
+
+    After `MOST_BROKEN` braces that begin none it stops: each costs a look at the whole text.
+    """
+    place = broken = 0
+    while broken < MOST_BROKEN and (place := text.find("{", place)) >= 0:
         try:
             value, place = _LOOSE.raw_decode(text, place)
         except (ValueError, RecursionError):
-            place += 1
+            place, broken = place + 1, broken + 1
             continue
         yield value
 
