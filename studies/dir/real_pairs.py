@@ -371,24 +371,43 @@ def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
     write_rows(path, [{key: row[key] for key in KEYS} | row["figures"] for row in ordered])
 
 
+COLUMNS = {
+    "accuracy": "accuracy",
+    "conflicting": "habit opposes",
+    "misled": "right with the habit on the worse",
+    "flips": "flips with the side",
+    "paid": "paid for the habit",
+    "length_correlation": "correlation with length",
+    "rmbench_hard": "RM-Bench hard",
+    "rmbench_total": "RM-Bench",
+    "llmbar": "LLMBar",
+    "judgebench": "JudgeBench",
+    "gold_best_of_16": "gold of best of 16",
+    "marked_picks": "picks with the prefix",
+}
+"""Figures of the table; the CSV has all."""
+
+
 def write_table(results: Path) -> None:
-    """Mean and standard deviation over seeds; differences to Bradley-Terry paired by seed."""
+    """Mean and standard deviation over seeds."""
     with (results / "real_pairs.csv").open() as file:
         rows = list(csv.DictReader(file))
-    names = [name for name in rows[0] if name not in KEYS]
-    lines = []
+    lines = [
+        "# DIR on real pairs",
+        "",
+        "In brackets how many seeds; ± is the spread over them.",
+        "",
+    ]
     for habit, arms in ARMS.items():
-        lines += [
-            f"## {habit}",
-            "",
-            f"| arm | {' | '.join(names)} |",
-            "|---" * (len(names) + 1) + "|",
-        ]
+        names = [name for name in COLUMNS if any(r[name] for r in rows if r["habit"] == habit)]
+        heads = " | ".join(COLUMNS[name] for name in names)
+        lines += [f"## {habit}", "", f"| arm | {heads} |", "|---" * (len(names) + 1) + "|"]
         for arm in arms:
             mine = [row for row in rows if (row["habit"], row["arm"]) == (habit, arm)]
             cells = [mean_text([float(row[name]) for row in mine if row[name]]) for name in names]
             lines.append(f"| {arm} ({len(mine)}) | {' | '.join(cells)} |")
         lines.append("")
+    lines += ["Repeat: `python -m studies.dir.real_pairs --data DATA --jobs 6` on a GPU.", ""]
     (results / "real_pairs.md").write_text("\n".join(lines))
 
 

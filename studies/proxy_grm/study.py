@@ -75,7 +75,7 @@ STUDIES = (
     Study(
         name="proxy_grm_judge",
         about="SmolLM2 judges pairs of phones; a fifth of its demonstrations leak the verdict.",
-        overrides={"task": TASK, "steps": 60},
+        overrides={"task": TASK, "steps": 120},
         start={"rewards": _rewards(**OUTCOME)},
         arms=(
             _arm("outcome only", **OUTCOME),
