@@ -1,0 +1,219 @@
+"""How noisy the loss of a masked diffusion model is on some data, before compute is spent.
+
+    found = measure_variance("diffusion:tiny", "diffusion", rows=8)
+    found.report.best.name, found.bits_per_byte
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from burnish.api.ask import as_messages
+from burnish.api.models import newest_weights
+from burnish.config.given import PYTHON
+from burnish.config.recipes import all_recipes, resolve
+from burnish.errors import UserError
+from burnish.lm.decoder import Decoder
+from burnish.lm.diffusion.bound import Bound, fill, likelihood_bound
+from burnish.lm.diffusion.decoding import read_decoding
+from burnish.lm.diffusion.layout import PADDING, segment_mask
+from burnish.lm.folder import LoadedModel, is_diffusion, load_model
+from burnish.lm.model_input import ModelInput
+from burnish.lm.tokenizer import Tokenizer
+from burnish.models.masked_diffusion.report import VarianceReport, collate, variance_report
+from burnish.store.manifest import is_ours
+from burnish.tasks.config import build as build_tasks
+from burnish.tasks.rows import BadRow, read_table
+from burnish.training.experts import answer_spans, end_of_turn, text_of
+
+ANSWERS = ("demonstration", "answer", "response", "completion", "output")
+"""Fields that are taken for the answer of a row, in this order."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row to measure on."""
+
+    ids: list[int]
+    prompt_length: int
+    text: str
+    """Of the answer; empty where only tokens are given."""
+
+
+@dataclass(frozen=True)
+class MeasuredVariance:
+    """A variance report, and what the model makes of the same rows."""
+
+    model: str
+    report: VarianceReport
+    bound_per_token: float
+    """Lower bound of the mean log-prob of a token, in nats."""
+    standard_error: float | None
+    """Of that estimate, over masks."""
+    samples: int
+    """Masks of each row."""
+    bits_per_byte: float | None
+    """Upper bound; None where the answers' bytes are not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and texts."""
+        bound = {
+            "nats_per_token": self.bound_per_token,
+            "standard_error": self.standard_error,
+            "samples": self.samples,
+            "bits_per_byte": self.bits_per_byte,
+            "is_bound": True,
+        }
+        return {"model": self.model, "likelihood": bound, **self.report.to_json()}
+
+
+def measure_variance(
+    model: str,
+    data: str,
+    *,
+    rows: int = 16,
+    rates: int = 20,
+    masks: int = 8,
+    field: str = "",
+    gradient: bool = True,
+    seed: int = 0,
+    device: str = "auto",
+    on_row: Callable[[int, int], None] | None = None,
+) -> MeasuredVariance:
+    """Measure on the first rows of a recipe's training tasks or of a file.
+
+    The gradient is that of the last layer's output matrices. Answers are filled with end tokens as
+    the model was trained.
+    """
+    run = Path(model).expanduser()
+    loaded = load_model(newest_weights(run) if is_ours(run) else model, device=device)
+    if not is_diffusion(loaded):
+        raise UserError(
+            f"model '{model}' is causal: its loss has no mask and no rate; expected a masked diffusion "
+            f"model, such as diffusion:smollm2, or burnish convert {model} FOLDER"
+        )
+    module = loaded.module
+    assert isinstance(module, Decoder)
+    chosen = read_rows(data, loaded, rows, field)
+    module.requires_grad_(False)
+    last = module.model.layers[-1]
+    picked = [last.self_attn.o_proj.weight, last.mlp.down_proj.weight] if gradient else []
+    for parameter in picked:
+        parameter.requires_grad_(True)
+    table = collate([{"input_ids": one.ids, "prompt_length": one.prompt_length} for one in chosen])
+    mask_id = module.architecture.mask_id
+    assert mask_id is not None
+    report = variance_report(
+        lambda ids, attention: _logits(module, ids, attention),
+        table,
+        mask_id,
+        parameters=picked,
+        rates=rates,
+        masks=masks,
+        strata=min(8, rates),
+        seed=seed,
+        device=str(loaded.device),
+        on_row=on_row,
+    )
+    return _with_bound(model, module, chosen, report, seed)
+
+
+def _logits(module: Decoder, ids_BL: Tensor, attention_BL: Tensor) -> Tensor:
+    if module.architecture.prompt_sees == "prompt":
+        raise UserError(
+            "this model's prompts see themselves alone, which the variance report does not know; "
+            "expected a model converted with prompt_sees 'all'"
+        )
+    columns_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
+    mask = None
+    if not bool(attention_BL.all()):
+        mask = segment_mask(torch.where(attention_BL.bool(), 0, PADDING))
+    return module.logits(module(ModelInput(ids_BL, columns_L.expand_as(ids_BL), mask)))
+
+
+def _with_bound(
+    model: str, module: Decoder, rows: Sequence[Row], report: VarianceReport, seed: int
+) -> MeasuredVariance:
+    pairs = [(one.ids[: one.prompt_length], one.ids[one.prompt_length :]) for one in rows]
+    bounds: list[Bound] = likelihood_bound(module, pairs, seed=seed)
+    tokens = sum(len(one.tokens) for one in bounds)
+    errors = [one.standard_error for one in bounds]
+    known = [e for e in errors if e is not None]
+    total = math.fsum(one.logprob for one in bounds)
+    size = sum(len(one.text.encode()) for one in rows)
+    return MeasuredVariance(
+        model,
+        report,
+        total / tokens,
+        math.sqrt(math.fsum(e * e for e in known)) / tokens if len(known) == len(errors) else None,
+        bounds[0].samples,
+        -total / (size * math.log(2)) if size and all(one.text for one in rows) else None,
+    )
+
+
+def read_rows(data: str, loaded: LoadedModel, count: int, field: str = "") -> list[Row]:
+    """Rows of a recipe's training tasks, or of a file: `input_ids` and `prompt_length`, or `prompt` (or
+    `messages`) with an answer, or `text` alone."""
+    canvas = read_decoding(loaded.folder).canvas
+    tokenizer = loaded.tokenizer
+    if data in all_recipes() or data.endswith(".toml"):
+        asked = resolve([data], {}, PYTHON)
+        config = asked.resolved.value
+        tasks = build_tasks(config.experts.task or config.task, config.run.seed, asked.root)
+        name = field or config.experts.field
+        shown = [task for task in tasks.sample(4 * count) if text_of(task.fields.get(name))]
+        if not shown:
+            raise UserError(
+                f"recipe '{data}': none of its tasks has a text in field '{name}'; give --field"
+            )
+        found = [
+            _answered(tokenizer, task.messages, text_of(task.fields[name]), canvas)
+            for task in shown[:count]
+        ]
+    else:
+        rows = [one for one in read_table(Path(data)).rows if not isinstance(one, BadRow)]
+        found = [_of_values(tokenizer, row.values, field, canvas, data) for row in rows[:count]]
+    longest = loaded.module.max_positions
+    fitting = [one for one in found if len(one.ids) <= longest]
+    if len(fitting) < 2:
+        raise UserError(
+            f"'{data}' has {len(fitting)} rows of at most {longest} tokens; expected at least 2"
+        )
+    return fitting
+
+
+def _of_values(
+    tokenizer: Tokenizer, values: Mapping[str, Any], field: str, canvas: int, data: str
+) -> Row:
+    ids = values.get("input_ids") or values.get("ids")
+    if ids:
+        return Row(
+            list(ids), int(values.get("prompt_length") or values.get("prompt_len") or 0), ""
+        )
+    asked = values.get("messages") or values.get("prompt")
+    names = (field,) if field else ANSWERS
+    answer = next((text_of(values[n]) for n in names if text_of(values.get(n))), "")
+    if asked and answer:
+        return _answered(tokenizer, as_messages(asked), answer, canvas)
+    text = text_of(values.get(field or "text"))
+    if not text:
+        raise UserError(
+            f"{data}: a row has {', '.join(values) or 'nothing'}; expected input_ids, a prompt with one "
+            f"of {', '.join(ANSWERS)}, or text. Another answer: --field NAME"
+        )
+    return Row([*tokenizer.encode(text), *end_of_turn(tokenizer)], 0, text)
+
+
+def _answered(tokenizer: Tokenizer, messages: Any, answer: str, canvas: int) -> Row:
+    end = end_of_turn(tokenizer)
+    spans = answer_spans(tokenizer, messages, answer, end)
+    prompt = [token for span in spans if not span.trainable for token in span.token_ids]
+    ids = [token for span in spans if span.trainable for token in span.token_ids]
+    return Row([*prompt, *fill(ids, canvas, next(iter(end), None))], len(prompt), answer)
