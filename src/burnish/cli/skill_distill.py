@@ -348,7 +348,7 @@ def _tell(
             REJECTED: "unchanged: rejected by its checks",
         }
         say(f"skill     {name}: {words.get(found.status, f'{kept} edits')}", "bold")
-        say(f"edits     {kept} made, {len(found.dropped)} left out; see {out / 'report.html'}")
+        say(f"edits     {kept} made, {len(found.dropped)} left out; look: burnish view {out}")
         for title, given in (
             ("left out", [one.reason for one in found.dropped]),
             ("no patch", [reason for _, reason, _ in found.refused]),

@@ -6,6 +6,7 @@ import contextlib
 import webbrowser
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlencode
 
 import typer
 
@@ -14,6 +15,7 @@ from burnish.cli.console import out, say, warn
 from burnish.cli.shared_options import RUNS, RunsFolder
 from burnish.errors import UserError
 from burnish.store import find_run
+from burnish.texts import counted
 
 
 def view(
@@ -21,7 +23,8 @@ def view(
         list[str] | None,
         typer.Argument(
             metavar="[RUN ...]",
-            help="Runs by name, beginning of a name, or folder; all of the folder when left out.",
+            help="Runs by name, beginning of a name, or folder; all of the folder when left out. "
+            "Also folders of burnish skill distill.",
             show_default=False,
             autocompletion=complete_runs,
         ),
@@ -46,9 +49,11 @@ def view(
     \b
       burnish view
       burnish view grpo-1f --no-browser --port 8080
+      burnish view distilled
     """
     try:
         from burnish.view.pages.runs import Runs
+        from burnish.view.pages.skills import SkillFolders, is_distilled
         from burnish.view.server.app import HOST, address, new_token, serve
         from burnish.view.server.routes import Viewer
         from burnish.web.server import bound_socket
@@ -58,19 +63,28 @@ def view(
         raise UserError(
             f"the viewer needs the package '{error.name}'. Install it: pip install 'burnish[view]'"
         ) from error
-    chosen = [find_run(folder, reference) for reference in references or []]
-    if not chosen and not folder.is_dir():
+    skills = [Path(one) for one in references or [] if is_distilled(Path(one))]
+    names = [one for one in references or [] if Path(one) not in skills]
+    chosen = [find_run(folder, reference) for reference in names]
+    if not chosen and not skills and not folder.is_dir():
         raise UserError(
             f"no folder {folder} with runs here. Start a run: burnish train; or name a folder: "
             "burnish view --runs FOLDER"
         )
-    runs = Runs(folder=folder, chosen=chosen)
+    runs = Runs(folder=None if skills and not chosen else folder, chosen=chosen)
+    shelf = SkillFolders(skills, beside=None if skills else folder)
+    # One skill alone is what the browser opens.
+    (first,) = shelf.listing().skills[:1] or (None,)
+    page = f"/skill?{urlencode({'key': first.key})}" if first and skills and not chosen else "/"
     token = new_token()
     with bound_socket(HOST, port) as own:
         own.listen(128)  # a browser may ask before the server runs
-        where = address(own, token)
+        where = address(own, token, page)
         found = runs.listing()
-        say(f"{len(found.folders)} runs, read only; on this machine only. Ctrl-C stops.")
+        what = (
+            counted(len(skills), "skill") if skills and not chosen else f"{len(found.folders)} runs"
+        )
+        say(f"{what}, read only; on this machine only. Ctrl-C stops.")
         # A line of its own without colours or wrapping: terminals make it a link.
         out.file.write(f"{where}\n")
         out.file.flush()
@@ -79,6 +93,6 @@ def view(
         if browser and not webbrowser.open(where):
             warn("no browser could be opened; open the address by hand")
         with contextlib.suppress(KeyboardInterrupt):
-            serve(Viewer(runs, results), token, own)
+            serve(Viewer(runs, results, shelf), token, own)
     say("stopped.")
     return 0

@@ -12,9 +12,13 @@ from typing import Any
 
 from burnish.agents.trace2skill.distil import CHANGED, NOTHING, REFUSED, Distilled
 from burnish.agents.trace2skill.edits import TEXTS
-from burnish.agents.trace2skill.traces import Pool
+from burnish.agents.trace2skill.guards import Edit, Support
+from burnish.agents.trace2skill.support import by_task
+from burnish.agents.trace2skill.traces import Pool, Trace
 
 SHOWN = ("op", *TEXTS)
+LOG = 4_000
+"""Characters of a trajectory that the report keeps."""
 
 
 def report_of(
@@ -27,6 +31,7 @@ def report_of(
 ) -> dict[str, Any]:
     """The report as a table; `cost` is what the calls took."""
     words = {one.id: _short(one.instruction) for one in pool.all}
+    tasks = by_task({one.id: one.task_id for one in pool.all})
     used = {one for edit in found.edits for one in edit.get("source_ids", ())}
     return {
         "status": found.status,
@@ -36,13 +41,14 @@ def report_of(
         "passed": len(pool.passed),
         "failed": len(pool.failed),
         "left_out": [{"id": name, "reason": reason} for name, reason in pool.left_out],
-        "edits": [_edit(edit) for edit in found.edits],
-        "dropped": [{**_edit(one.edit), "reason": one.reason} for one in found.dropped],
+        "edits": [_edit(edit, tasks) for edit in found.edits],
+        "dropped": [{**_edit(one.edit, tasks), "reason": one.reason} for one in found.dropped],
         "refused": [{"ids": a, "reason": b, "raw": c} for a, b, c in found.refused],
         "problems": list(found.problems),
         "warnings": list(found.warnings),
         "cost": dict(cost or {}),
         "trajectories": {name: words.get(name, "") for name in sorted(used)},
+        "logs": {one.id: _log(one) for one in pool.all if one.id in used},
         "diff": found.diff,
     }
 
@@ -103,10 +109,16 @@ def reasons(given: Iterable[str], most: int = 6) -> list[str]:
     return [*words, f"others ({rest})"] if rest else words
 
 
-def _edit(edit: Mapping[str, Any]) -> dict[str, Any]:
+def _edit(edit: Edit, tasks: Support) -> dict[str, Any]:
     shown = {name: edit[name] for name in SHOWN if edit.get(name)}
     sources = list(edit.get("source_ids", ()))
-    return shown | {"source_ids": sources, "support": len(sources)}
+    return shown | {"source_ids": sources, "support": len(sources), "tasks": tasks(edit)}
+
+
+def _log(trace: Trace) -> dict[str, Any]:
+    text = trace.log
+    cut = f"\n... ({len(text) - LOG:,} characters left out)" if len(text) > LOG else ""
+    return {"task": trace.task_id, "passed": trace.passed, "log": text[:LOG] + cut}
 
 
 def _line(edit: Mapping[str, Any]) -> str:

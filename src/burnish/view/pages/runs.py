@@ -75,7 +75,7 @@ class Runs:
 
     def _look(self) -> Listing:
         if self.chosen:
-            return Listing(_keyed(self.chosen), [], 0)
+            return Listing(keyed(self.chosen), [], 0)
         if self.folder is None or not self.folder.is_dir():
             return Listing({}, [], 0)
         try:
@@ -89,7 +89,7 @@ class Runs:
                 runs.append(entry)
             elif not entry.name.startswith("."):
                 skipped.append(Skipped(readable(entry.name), line))
-        return Listing(_keyed(runs), skipped[:SKIPPED], len(skipped))
+        return Listing(keyed(runs), skipped[:SKIPPED], len(skipped))
 
 
 def readable(name: str) -> str:
@@ -97,7 +97,7 @@ def readable(name: str) -> str:
     return name.encode("utf-8", "replace").decode()
 
 
-def _keyed(folders: Sequence[Path]) -> dict[str, Path]:
+def keyed(folders: Sequence[Path]) -> dict[str, Path]:
     """Folders under their names; a namesake from another place gets `~2`."""
     keyed: dict[str, Path] = {}
     for folder in folders:

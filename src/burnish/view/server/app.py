@@ -197,9 +197,10 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def address(own: socket.socket, token: str) -> str:
+def address(own: socket.socket, token: str, page: str = "/") -> str:
     """What to open in a browser."""
-    return f"http://{HOST}:{own.getsockname()[1]}/?token={token}"
+    mark = "&" if "?" in page else "?"
+    return f"http://{HOST}:{own.getsockname()[1]}{page}{mark}token={token}"
 
 
 def serve(viewer: Viewer, token: str, own: socket.socket) -> None:

@@ -30,6 +30,7 @@ from burnish.view.pages.run_page import events_page, pulse, run_page, steps_page
 from burnish.view.pages.runs import Runs, open_run, readable
 from burnish.view.pages.sample_page import sample_page
 from burnish.view.pages.search import Question, facets, search
+from burnish.view.pages.skills import SkillFolders
 from burnish.view.pages.tokens import TOKENS
 from burnish.view.server.parameters import MOST, Parameters
 
@@ -48,8 +49,11 @@ FILTERS = (
 class Viewer:
     """Everything that outlives a request."""
 
-    def __init__(self, runs: Runs, results: Path | None = None) -> None:
+    def __init__(
+        self, runs: Runs, results: Path | None = None, skills: SkillFolders | None = None
+    ) -> None:
         self.runs = runs
+        self.skills = skills or SkillFolders(beside=runs.folder)
         self.lines = Lines(runs)
         self.indexer = Indexer()
         self.judged = JudgedFiles(results)
@@ -299,6 +303,14 @@ def _bench_items(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Str
     )
 
 
+def _skills(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return viewer.skills.listing()
+
+
+def _skill(viewer: Viewer, asked: Parameters, path: dict[str, str]) -> Struct:
+    return viewer.skills.page(path["skill"])
+
+
 ENDPOINTS = (
     Endpoint("/about", (), _about),
     Endpoint("/runs", (), _runs),
@@ -321,6 +333,8 @@ ENDPOINTS = (
         "/compare/runs", ("run", "sweep", "baseline", "step", "name", "points", "each"), _many
     ),
     Endpoint("/sweeps", (), _sweeps),
+    Endpoint("/skills", (), _skills),
+    Endpoint("/skills/{skill}", (), _skill),
     Endpoint("/benches", (), _benches),
     Endpoint("/benches/{bench}", (), _bench),
     Endpoint(

@@ -66,6 +66,7 @@ export const to = {
   settings: (key) => `/run/${encodeURIComponent(key)}/settings`,
   compare: (keys) => `/compare${query(keys.length === 2 ? { a: keys[0], b: keys[1] } : { run: keys })}`,
   sweep: (name) => `/compare${query({ sweep: name })}`,
+  skill: (key) => `/skill${query({ key })}`,
   benches: () => "/benches",
   bench: (key) => `/bench${query({ key })}`,
 };

@@ -13,12 +13,13 @@ import { promptPage } from "/static/pages/prompt.js";
 import { auditPage } from "/static/pages/audit.js";
 import { comparePage } from "/static/pages/compare.js";
 import { benchesPage, benchPage } from "/static/pages/benches.js";
+import { skillPage } from "/static/pages/skill.js";
 
 const OF_RUN = {
   "": overviewPage, steps: stepsPage, settings: settingsPage, step: stepPage, group: groupPage,
   sample: samplePage, samples: samplesPage, pairs: pairsPage, questions: questionsPage, prompt: promptPage, audit: auditPage,
 };
-const OTHERS = { "": runsPage, compare: comparePage, benches: benchesPage, bench: benchPage };
+const OTHERS = { "": runsPage, compare: comparePage, benches: benchesPage, bench: benchPage, skill: skillPage };
 const TABS = [["", "Overview", to.run], ["steps", "Steps", to.steps], ["samples", "Samples", to.samples],
   ["audit", "Audit", to.audit], ["settings", "Settings", to.settings]];
 const TAB_OF = { step: "steps", group: "steps", pairs: "steps", questions: "steps", sample: "samples", prompt: "samples" };

@@ -31,6 +31,7 @@ export async function runsPage(context) {
 
   const found = await ask("/runs", {}, context.signal);
   const { sweeps } = await ask("/sweeps", {}, context.signal);
+  const { skills } = await ask("/skills", {}, context.signal);
   mark("", false);
   draw(found);
   let known = JSON.stringify(found);
@@ -40,7 +41,8 @@ export async function runsPage(context) {
     known = JSON.stringify(now);
     draw(now);
   });
-  return [h("div", { class: "head" }, h("h1", {}, "Runs"), hint, compare), sweeps.length > 0 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "Sweeps"), sweeps.map(sweepLink)), holder];
+  return [h("div", { class: "head" }, h("h1", {}, "Runs"), hint, compare), sweeps.length > 0 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "Sweeps"), sweeps.map(sweepLink)),
+    skills.length > 0 && h("p", { class: "choices" }, h("span", { class: "quiet" }, "Skills"), skills.map(skillLink)), holder];
 }
 
 function sweepLink(one) {
@@ -48,6 +50,11 @@ function sweepLink(one) {
   const failed = one.failed ? `, ${number(one.failed)} failed` : "";
   const text = `${one.name} (${number(one.runs)} of ${plural(one.planned, "run")}${failed})`;
   return one.runs > 1 ? h("a", { class: "choice", href: to.sweep(one.name), title: one.varied.join(", ") }, text) : h("span", { class: "quiet" }, text);
+}
+
+function skillLink(one) {
+  if (one.problem) return h("span", { class: "problem" }, one.problem);
+  return h("a", { class: "choice", href: to.skill(one.key) }, `${one.name || one.key} (${one.status}, ${plural(one.edits, "edit")})`);
 }
 
 function row(line, isChosen, mark) {

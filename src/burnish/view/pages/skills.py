@@ -1,0 +1,145 @@
+"""Distilled skills: each edit beside the trajectories that speak for it, and the whole diff.
+
+    shelf = SkillFolders([Path("distilled")], beside=Path("runs"))
+    shelf.listing()
+    shelf.page("distilled")
+
+A folder is what `burnish skill distill --out` writes; its `report.json` is read whole each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from burnish.errors import StoreError
+from burnish.view.pages.runs import NotFound, keyed, readable
+
+REPORT, DIFF = "report.json", "skill.diff"
+FILE_BYTES = 64 << 20
+"""A larger report is not read."""
+FOLDERS = 200
+"""Distilled skills that are listed."""
+
+
+class SkillEdit(Struct, frozen=True, kw_only=True):
+    """One edit, carried out or left out."""
+
+    op: str
+    file: str = ""
+    target_section: str = ""
+    target_text: str = ""
+    old_text: str = ""
+    after_section: str = ""
+    content: str = ""
+    source_ids: list[str] = []
+    support: int = 0
+    tasks: int | None = None
+    """Tasks behind its trajectories; reports of earlier versions do not say."""
+    reason: str = ""
+    """Why it was left out."""
+
+
+class SkillTrace(Struct, frozen=True, kw_only=True):
+    """A trajectory behind an edit."""
+
+    task: str = ""
+    passed: bool = False
+    log: str = ""
+
+
+class NotUsed(Struct, frozen=True, kw_only=True):
+    """A trajectory, or several, that gave no patch."""
+
+    ids: str = ""
+    reason: str = ""
+
+
+class SkillReport(Struct, frozen=True, kw_only=True):
+    """The report of a distillation, as far as it is shown."""
+
+    status: str
+    skill: str
+    model: str = ""
+    counts: dict[str, int] = {}
+    passed: int = 0
+    failed: int = 0
+    edits: list[SkillEdit] = []
+    dropped: list[SkillEdit] = []
+    refused: list[NotUsed] = []
+    problems: list[str] = []
+    warnings: list[str] = []
+    trajectories: dict[str, str] = {}
+    logs: dict[str, SkillTrace] = {}
+    diff: str = ""
+
+
+class SkillLine(Struct, frozen=True, kw_only=True):
+    """One distilled skill of the list."""
+
+    key: str
+    name: str = ""
+    status: str = ""
+    edits: int = 0
+    problem: str = ""
+
+
+class SkillList(Struct, frozen=True):
+    """All distilled skills."""
+
+    skills: list[SkillLine]
+
+
+class SkillFolders:
+    """Folders that were named, and those among the runs."""
+
+    def __init__(self, chosen: Sequence[Path] = (), beside: Path | None = None) -> None:
+        self.chosen, self.beside = list(chosen), beside
+
+    def listing(self) -> SkillList:
+        """Every folder with its status, one that cannot be read with the reason."""
+        lines = []
+        for key, folder in list(self._folders().items())[:FOLDERS]:
+            try:
+                found = read_report(folder)
+            except StoreError as error:
+                lines.append(SkillLine(key=key, problem=str(error)))
+                continue
+            made = len(found.edits) if found.status == "changed" else 0
+            lines.append(SkillLine(key=key, name=found.skill, status=found.status, edits=made))
+        return SkillList(lines)
+
+    def page(self, key: str) -> SkillReport:
+        """The report of one."""
+        folders = self._folders()
+        if key not in folders:
+            raise NotFound(f"no distilled skill '{key}' here; the list has {len(folders)}.")
+        return read_report(folders[key])
+
+    def _folders(self) -> dict[str, Path]:
+        found = list(self.chosen)
+        if self.beside is not None and self.beside.is_dir():
+            found += sorted(path for path in self.beside.iterdir() if is_distilled(path))
+        return keyed(list(dict.fromkeys(found)))
+
+
+def is_distilled(folder: Path) -> bool:
+    """Whether `burnish skill distill` wrote this folder."""
+    return (folder / REPORT).is_file() and (folder / DIFF).is_file()
+
+
+def read_report(folder: Path) -> SkillReport:
+    """The report in a folder; StoreError in one line where there is none to read."""
+    place = folder / REPORT
+    try:
+        if place.stat().st_size > FILE_BYTES:
+            raise StoreError(f"{readable(str(place))}: larger than {FILE_BYTES >> 20} MiB")
+        return msgspec.json.decode(place.read_bytes(), type=SkillReport)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise StoreError(
+            f"{readable(str(place))}: no report of burnish skill distill ({said})"
+        ) from error
