@@ -525,3 +525,28 @@ def test_march_judges_documents_and_answers_of_a_file(typed: Type, tmp_path: Pat
     assert "fails: How many bridges?" in done.out
     assert len(server.prompts) == 1 + 3  # documents needed no --show
     assert not any("SECRET" in prompt or "9 bridges" in prompt for prompt in server.prompts[1:])
+
+
+@pytest.mark.parametrize("matcher", ["f1", "judge"])
+def test_the_forecast_of_march_is_what_it_asks(typed: Type, tmp_path: Path, matcher: str) -> None:
+    row = {"prompt": "About Arlen?", "documents": ["14 bridges."], "response": "9 bridges."}
+    file = rows(tmp_path / "rag.jsonl", row)
+
+    def said(prompt: str) -> str:
+        return "1. different" if "| second:" in prompt else claims_of(prompt)
+
+    with JudgeServer(said) as server:
+        words = ("judge", file, "--with", "march", "--model", server.model, "--temperature", "0.6")
+        found = json.loads(typed(*words, "--option", f"matcher={matcher}", "--json").out)
+    assert found["forecast"]["calls"] == 1 + 3 + (matcher == "judge") == len(server.prompts)
+
+
+def test_a_rating_judge_that_rates_nothing_ends_with_3(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "rag.jsonl"
+    row = {"prompt": "About Arlen?", "documents": ["14 bridges."], "response": "9 bridges."}
+    file.write_text(json.dumps(row) + "\n")
+    with JudgeServer(lambda prompt: "I see no claim.") as server:
+        done = typed("judge", file, "--with", "march", "--model", server.model)
+    assert done.code == 3
+    assert "no item got a verdict; all 1: abstain, no claim to check" in done.err
+    assert "--with" in done.err

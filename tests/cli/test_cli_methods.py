@@ -86,6 +86,7 @@ def test_a_page_teaches_every_shipped_method(typed: Type, name: str) -> None:
     assert "Run it now" in shown
     assert f"burnish train {name} model=tiny steps=3" in shown
     assert "Measured effect" in shown
+    assert "…" not in shown  # a wide cell of a table is folded, never cut
 
 
 def test_a_page_without_a_card_explains_the_components(typed: Type) -> None:

@@ -104,15 +104,23 @@ def judge(
 
 
 def check_outside(judged: list[Judged]) -> int:
-    """0, or an error where no item got a verdict; a judge that abstains has given its answer."""
+    """0, or an error where no item got a verdict.
+
+    A judge of pairs that abstains has given its answer; one that rates an answer has not.
+    """
     if not judged:
         raise UserError("there was nothing to judge; expected at least one row.")
     if all(one.status in OUTSIDE for one in judged):
         which = f"all {len(judged)}" if failed_alike(judged) else "the first"
         raise JudgeError(f"no item got a verdict; {which} failed with: {judged[0].reason}")
-    if all(one.status in (*OUTSIDE, *UNREAD) for one in judged):
+    if all(one.status in (*OUTSIDE, *UNREAD) or _is_unrated(one) for one in judged):
         raise JudgeError(_unread(judged))
     return 0
+
+
+def _is_unrated(one: Judged) -> bool:
+    """Whether a single answer was left without a value."""
+    return one.status is Status.ABSTAIN and len(one.values) == 1
 
 
 def _unread(judged: Sequence[Judged]) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 import typer
@@ -113,16 +114,32 @@ def _title(path: Path) -> str:
 
 def _print_card(name: str, path: Path, *, as_json: bool) -> None:
     """The page of a method that has no recipe."""
-    from rich.markdown import Markdown
-
     text = path.read_text(encoding="utf-8")
     if as_json:
         emit_json(
             {"name": name, "description": _title(path), "card": path, "effect": _effect(text)}
         )
         return
-    out.print(Markdown(text))
+    out.print(_markdown(text))
     say(f"  card: {shown_path(path)}")
+
+
+def _markdown(text: str) -> Any:
+    """A card for the terminal; what is too wide for its column of a table is folded, never cut."""
+    from rich.markdown import Markdown, TableElement
+    from rich.table import Table
+
+    class Folded(TableElement):
+        def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+            for part in super().__rich_console__(console, options):
+                for column in part.columns if isinstance(part, Table) else ():
+                    column.overflow = "fold"
+                yield part
+
+    class Card(Markdown):
+        elements: ClassVar = {**Markdown.elements, "table_open": Folded}
+
+    return Card(text)
 
 
 def _without_name(card: RecipeCard) -> str:
@@ -190,11 +207,10 @@ def _default(field: FieldInfo) -> Any:
 
 def _print_page(card: RecipeCard, base: Recipe) -> None:
     """The page of a method: its card, or what its components say of themselves."""
-    from rich.markdown import Markdown
 
     method = find_card(card.name)
     if method is not None:
-        out.print(Markdown(method.path.read_text(encoding="utf-8")))
+        out.print(_markdown(method.path.read_text(encoding="utf-8")))
     else:
         out.print(Text(one_line(f"{card.name}: {card.description}"), style="bold"))
         if card.paper:

@@ -99,3 +99,19 @@ def test_unknown_results_and_none_at_all(looking: Client, client: Client) -> Non
     assert looking.get("/benches/none", 404)["error"]
     assert looking.get("/benches/other", 500)["error"]
     assert client.get("/benches")["benches"] == []
+
+
+def test_a_judge_that_rates_single_answers_has_a_mean_and_nothing_wrong(
+    tmp_path: Path, runs: Path
+) -> None:
+    rated = [
+        Judged(f"r{n}", "march@m", "", choice=(0,), values=(value,))
+        for n, value in enumerate((1.0, 0.5))
+    ]
+    silent = Judged("r2", "march@m", "", values=(None,), status=Status.ABSTAIN, reason="no claim")
+    lines = [msgspec.json.encode(one) for one in (*rated, silent)]
+    (tmp_path / "rag.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    with open_client(runs, tmp_path) as client:
+        (block,) = client.get("/benches/rag")["judges"]
+    assert (block["is_rating"], block["mean"]) == (True, 0.75)
+    assert block["kinds"] == {"disagree": 0, "tie": 0, "failed": 1, "agree": 0, "unlabelled": 2}

@@ -97,6 +97,10 @@ class JudgeBlock(Struct, frozen=True):
     statuses: dict[str, int]
     kinds: dict[str, int]
     """Items that agree with the label, disagree, are ties, have no verdict, or have no label."""
+    is_rating: bool
+    """Whether every item is one answer, which is rated and not chosen."""
+    mean: float | None
+    """Of the values of a rating judge, as far as there are any."""
     cost_usd: float
     seconds: float
 
@@ -244,10 +248,10 @@ class JudgedFiles:
 
 def kind_of(one: Judged) -> str:
     """How an item's verdict stands to its label."""
-    if not one.best:
-        return "unlabelled"
     if one.choice is None:
         return "failed"
+    if not one.best:
+        return "unlabelled"
     if one.choice == one.best:
         return "agree"
     return "disagree" if len(one.choice) == 1 else "tie"
@@ -342,6 +346,8 @@ def _block(judge: str, bench: str, items: Sequence[Judged]) -> JudgeBlock:
     cells = Counter((word(one.best), word(one.choice)) for one in items if one.best)
     subsets = grouped((one.subset, one) for one in items)
     kinds = Counter(kind_of(one) for one in items)
+    is_rating = all(len(one.values) == 1 for one in items)
+    known = [value for one in items for value in one.values if value is not None]
     return JudgeBlock(
         judge=judge,
         bench=bench,
@@ -350,6 +356,8 @@ def _block(judge: str, bench: str, items: Sequence[Judged]) -> JudgeBlock:
         confusion=[Cell(label, choice, n) for (label, choice), n in sorted(cells.items())],
         statuses=dict(Counter(one.status.value for one in items)),
         kinds={kind: kinds.get(kind, 0) for kind in KINDS},
+        is_rating=is_rating,
+        mean=sum(known) / len(known) if is_rating and known else None,
         cost_usd=sum(one.cost_usd for one in items),
         seconds=sum(one.seconds for one in items),
     )

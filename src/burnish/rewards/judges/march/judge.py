@@ -127,8 +127,9 @@ class MarchJudge:
     """A point scorer: the claims of an answer, asked again from the documents alone."""
 
     scope = Scope.POINT
-    usual_reply = "1. - Question: how many? [Answer: 0]"
-    """One claim: a forecast hears it, so that it counts the Checkers too."""
+    usual_reply = "- Question: how many? [Answer: 0]\n1. Evidence: none. [Answer: 1]"
+    """One claim, and a check that differs from it: a forecast hears it, so that it counts the Checkers
+    and, with the matcher `judge`, the question whether the two say the same."""
 
     def __init__(self, judge: JudgeModel, options: MarchOptions | None = None, **more: Any) -> None:
         """`more` are options by name."""

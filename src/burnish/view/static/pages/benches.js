@@ -25,7 +25,11 @@ export async function benchPage(context) {
   const there = `/benches/${encodeURIComponent(key)}`;
   const found = await ask(there, {}, context.signal);
   const list = h("div", {}), foot = h("p", {});
-  const chosen = { kind: context.parameters.get("kind") || "disagree", judge: context.parameters.get("judge") || "", subset: context.parameters.get("subset") || "" };
+  // A file without labels, or of a judge that rates single answers, has nothing wrong: begin with what it has.
+  const first = Object.keys(KINDS).find((kind) => found.judges.some((one) => one.kinds[kind])) || "disagree";
+  const isRating = found.judges.every((one) => one.is_rating);
+  const kindWord = (kind) => (isRating && kind === "unlabelled" ? "rated" : KINDS[kind]);
+  const chosen = { kind: context.parameters.get("kind") || first, judge: context.parameters.get("judge") || "", subset: context.parameters.get("subset") || "" };
   const address = (words) => `/bench${query({ key, ...chosen, ...words })}`;
   const count = (kind) => found.judges.filter((one) => !chosen.judge || one.judge === chosen.judge).reduce((sum, one) => sum + (one.kinds[kind] || 0), 0);
   const choice = (words, label, isCurrent) => h("a", { class: "choice", href: address(words), "aria-current": isCurrent ? "true" : null }, label);
@@ -39,7 +43,7 @@ export async function benchPage(context) {
   return [h("h1", {}, key),
     found.judges.map((one) => judgeBlock(one, (subset) => address({ judge: one.judge, subset }))),
     h("h2", {}, "Items"),
-    h("p", { class: "choices" }, Object.entries(KINDS).filter(([name]) => count(name) || name === chosen.kind).map(([name, label]) => choice({ kind: name }, `${label} ${number(count(name))}`, chosen.kind === name))),
+    h("p", { class: "choices" }, Object.entries(KINDS).filter(([name]) => count(name) || name === chosen.kind).map(([name]) => choice({ kind: name }, `${kindWord(name)} ${number(count(name))}`, chosen.kind === name))),
     found.judges.length > 1 && h("p", { class: "choices" }, choice({ judge: "" }, "all judges", !chosen.judge), found.judges.map((one) => choice({ judge: one.judge }, one.judge, chosen.judge === one.judge))),
     chosen.subset && h("p", { class: "choices" }, h("span", { class: "quiet" }, "only the subset"), h("a", { class: "choice", href: address({ subset: "" }), "aria-current": "true" }, `${chosen.subset} ×`)),
     list, foot].flat();
@@ -57,8 +61,9 @@ function judgeBlock(one, toSubset) {
   const cell = (label, choice) => h("td", { class: `right ${!count(label, choice) ? "zero" : label === choice ? "good" : "bad"}`, vars: { "--heat": "20%" } }, number(count(label, choice)));
   const subsets = Object.entries(one.subsets);
   return h("section", { class: "card" }, h("h2", {}, one.judge, h("span", { class: "quiet" }, ` ${one.bench}`)),
-    h("p", { class: "figures" }, h("span", {}, h("b", {}, share(one.shares.all)), " right of all"), h("span", {}, h("b", {}, share(one.shares.decided)), " of decided"), h("span", {}, h("b", {}, share(one.shares.valid)), " of valid"),
-      h("span", {}, h("b", {}, number(one.shares.ties)), one.shares.ties === 1 ? " tie" : " ties"), h("span", {}, h("b", {}, number(one.shares.failed)), " without a verdict"),
+    h("p", { class: "figures" }, one.is_rating ? h("span", {}, h("b", {}, one.mean === null ? "–" : number(one.mean, 2)), ` mean value of ${plural(one.kinds.unlabelled + one.kinds.agree, "answer")}`)
+      : [h("span", {}, h("b", {}, share(one.shares.all)), " right of all"), h("span", {}, h("b", {}, share(one.shares.decided)), " of decided"), h("span", {}, h("b", {}, share(one.shares.valid)), " of valid"),
+        h("span", {}, h("b", {}, number(one.shares.ties)), one.shares.ties === 1 ? " tie" : " ties")], h("span", {}, h("b", {}, number(one.shares.failed)), " without a verdict"),
       one.cost_usd > 0 && h("span", {}, h("b", {}, `$${one.cost_usd.toFixed(2)}`))),
     h("div", { class: "blocks" },
       labels.length > 0 && h("div", {}, h("h3", {}, "Label (rows) and what the judge chose"), table(["", ...choices.map((text) => ({ text: WORDS[text] || text, class: "right" }))],
@@ -68,7 +73,8 @@ function judgeBlock(one, toSubset) {
 }
 
 function itemCard(item) {
-  const said = item.choice === "none" ? "no verdict" : `said ${WORDS[item.choice] || item.choice}`;
+  const rated = item.values.length === 1;
+  const said = item.choice === "none" ? "no verdict" : rated ? `rated ${number(item.values[0], 2)}` : `said ${WORDS[item.choice] || item.choice}`;
   return h("article", { class: "card", "data-row": true },
     h("p", { class: "line" }, h("code", {}, item.id), h("span", { class: "quiet" }, [item.judge, item.subset].filter(Boolean).join(" · ")), h("span", { class: "dots" }),
       h("span", {}, item.label === "none" ? said : `${said}, label ${WORDS[item.label] || item.label}`), item.status !== "ok" && chip(item.status)),
@@ -80,7 +86,8 @@ function itemCard(item) {
 
 // One response with what was said of it: the judge's value and choice, and the label.
 function answerCard(item, text, place) {
-  const name = WORDS[place + 1] || `response ${place + 1}`;
-  return h("div", {}, h("p", { class: "line" }, h("span", { class: "strong" }, name), item.chosen.includes(place) && chip("judge chose this", "note"), item.best.includes(place) && chip("label", "ok"),
+  const isRated = item.values.length === 1;
+  const name = isRated ? "answer" : WORDS[place + 1] || `response ${place + 1}`;
+  return h("div", {}, h("p", { class: "line" }, h("span", { class: "strong" }, name), !isRated && item.chosen.includes(place) && chip("judge chose this", "note"), item.best.includes(place) && chip("label", "ok"),
     h("span", { class: "dots" }), h("span", { class: "figure" }, number(item.values[place], 2))), response(text));
 }
