@@ -141,7 +141,7 @@ class RunTable:
     @property
     def title(self) -> str:
         """What the numbers are."""
-        better = ", lower is better" if self.measure == "loss" else ""
+        better = ", lower is better" if self.measure in ("loss", "bits_per_byte") else ""
         return f"held-out {self.measure}, mean over seeds and 95 % t interval{better}"
 
     def columns(self) -> dict[str, list[str]]:

@@ -183,7 +183,7 @@ def _always(text: str) -> Callable[[Sequence[Message], int], str]:
 def tokenizer_for(model: str) -> ModelTokenizer:
     """The model's own tokenizer where its folder is at hand, else one token a byte."""
     try:
-        from burnish.lm.tiny import write_byte_tokenizer
+        from burnish.lm.new_tokenizer import write_byte_tokenizer
         from burnish.lm.tokenizer import Tokenizer
     except ModuleNotFoundError as error:
         raise UserError(

@@ -118,6 +118,15 @@ COMMANDS = (
         ],
     ),
     TyperGroup(
+        name="tokenizer",
+        help="[bold]tokenizer train[/]: learn a vocabulary from texts, for a model of your own.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        commands=[
+            LazyCommand("train", "tokenizer:train", "Learn byte-pair encoding from texts and write it as a folder."),
+        ],
+    ),
+    TyperGroup(
         name="skill",
         help="Skills: folders or zips that say how a family of tasks is done or judged. [bold]skill distill[/] makes one from trajectories.",
         no_args_is_help=True,

@@ -111,6 +111,9 @@ class LineView(View):
         for name in event.constant:
             warn(f"reward '{one_line(name)}' was the same for all of them: any change is clipped.")
 
+    def on_prepared(self, event: Any) -> None:
+        say(f"{event.what:<9} {one_line(event.line)}")
+
     def on_stagebegun(self, event: Any) -> None:
         stage = f"{event.stage + 1} of {event.stages}"
         say(
@@ -186,6 +189,8 @@ COLUMNS = (
     Column("reward", lambda e: reward_text(e.metrics), 0),
     Column("kept", lambda e: kept_text(e.metrics), 4),
     Column("loss", lambda e: loss_text(e.metrics), 0),
+    Column("bits/byte", lambda e: number(e.metrics.get("text/bits_per_byte")), 0),
+    Column("epoch", lambda e: epoch_text(e.metrics), 6),
     Column("surrogate", lambda e: surrogate_text(e.metrics), 3),
     Column("kl", lambda e: number(e.metrics.get("loss/kl"), 4), 4),
     Column(TERMS, lambda e: loss_terms(e.metrics), 8),
@@ -193,7 +198,7 @@ COLUMNS = (
     Column("entropy", lambda e: number(e.metrics.get("policy/entropy"), 2), 5),
     Column("clipped", lambda e: share(e.metrics.get("policy/clipped_share")), 6),
     Column("mismatch", lambda e: mismatch_text(e.metrics), 3),
-    Column("length", lambda e: number(e.metrics.get("length/mean"), 1), 1),
+    Column("length", lambda e: length_text(e.metrics), 1),
     Column("cut", lambda e: share(e.metrics.get("length/truncated_share")), 7),
     Column("tokens/s", lambda e: "reread" if e.reused else f"{e.tokens_per_s:.0f}", 5),
     Column("left", lambda e: "-" if e.remaining_s is None else duration(e.remaining_s), 1),
@@ -245,6 +250,16 @@ def loss_text(metrics: Mapping[str, float]) -> str:
     return "-" if is_policy else number(metrics.get("loss/total"), 4)
 
 
+def epoch_text(metrics: Mapping[str, float]) -> str:
+    """How often the text was read."""
+    return f"{metrics['text/epoch']:.2f}" if "text/epoch" in metrics else "-"
+
+
+def length_text(metrics: Mapping[str, float]) -> str:
+    """The mean length, where it can differ from step to step."""
+    return "-" if "text/epoch" in metrics else number(metrics.get("length/mean"), 1)
+
+
 def kept_text(metrics: Mapping[str, float]) -> str:
     """The share of answers that the recipe trains on, where it leaves some out."""
     kept = metrics.get("kept", 1.0)
@@ -281,6 +296,10 @@ def held_out_line(event: Any, part: str = "") -> str:
     failed = event.count - event.valid
     missing = f"; {failed} could not be scored" if failed else ""
     when = "before training" if event.step == 0 else f"after {counted(event.step, 'step')}"
+    if event.measure == "bits_per_byte":
+        beside = f" ({event.beside})" if event.beside else ""
+        of = f"of {counted(event.count, 'sequence')}"
+        return f"held-out bits per byte {when}: {interval(event.score)} {of}{beside}"
     if event.measure == "loss":
         return f"held-out loss {when}: {interval(event.score)} of {event.count} demonstrations"
     return f"{what} {when}: {interval(event.score)} of {counted(event.count, 'prompt')}{missing}"
@@ -322,7 +341,8 @@ def print_header(event: Any, notes: tuple[str, ...] = ()) -> None:
     if not forecast.fits and forecast.advice:
         say(f"to fit    {forecast.advice}", style="yellow")
     prompts = event.prompts
-    say(f"prompts   {prompts.looked_at} measured, longest {prompts.longest} tokens")
+    if prompts.looked_at:
+        say(f"prompts   {prompts.looked_at} measured, longest {prompts.longest} tokens")
     if event.answers.reason:
         limit = event.answers
         say(f"answers   rollout.max_tokens={limit.tokens}, chosen: {limit.reason}")
@@ -366,14 +386,16 @@ def result_line(event: Any) -> str:
     """`held out 0.32 [..] -> 0.61 [..]; change +0.29 [..], paired over 100 prompts`."""
     if not event.evaluations and event.before is None and event.after is None:
         return f"{event.status} in {duration(event.seconds)}, without a held-out evaluation"
-    what = "held-out loss" if event.measure == "loss" else "held out"
+    named = {"loss": "held-out loss", "bits_per_byte": "held-out bits per byte"}
+    what = named.get(event.measure, "held out")
     line = f"{what}  {interval(event.before)} -> {interval(event.after)}"
     if event.change is not None:
         # Only rewards are those of sampled answers: pairs, solutions and demonstrations are read.
         how = ", greedy answers" if event.measure == "reward" else ""
+        unit = "sequence" if event.measure == "bits_per_byte" else "prompt"
         line += (
             f"; change {interval(event.change, signed=True)}, paired over "
-            f"{counted(event.change.size, 'prompt')}{how}, 95 % intervals"
+            f"{counted(event.change.size, unit)}{how}, 95 % intervals"
         )
     return f"{line}  ({event.status} in {duration(event.seconds)})"
 

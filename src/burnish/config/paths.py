@@ -78,7 +78,10 @@ def _rooted(plain: Mapping[str, Any], root: Path) -> Any:
     if isinstance(model, str):
         found["model"] = _folder(model, root)
     if isinstance(model, dict) and isinstance(model.get("path"), str) and model["path"]:
-        found["model"] = model | {"path": _folder(model["path"], root)}
+        found["model"] = model = model | {"path": _folder(model["path"], root)}
+    new = model.get("new") if isinstance(model, dict) else None
+    if isinstance(model, dict) and isinstance(new, dict) and isinstance(new.get("tokenizer"), str):
+        found["model"] = model | {"new": new | {"tokenizer": _folder(new["tokenizer"], root)}}
     sampler = found.get("sampler")
     if isinstance(sampler, dict) and isinstance(sampler.get("folder"), str):
         found["sampler"] = sampler | {"folder": str(root / sampler["folder"])}
@@ -154,6 +157,10 @@ def _place(key: str, value: Any, root: Path) -> Any:
         return value | {"path": _folder(value["path"], root)}
     if key == "policies" and isinstance(value, list | tuple):
         return [str(root / one) if isinstance(one, str) else one for one in value]
+    if key == "data" and isinstance(value, str | list | tuple):  # of pre-training
+        names = [value] if isinstance(value, str) else value
+        found = [absolute(one, root) if isinstance(one, str) else one for one in names]
+        return found[0] if isinstance(value, str) else found
     if key == "teacher" and isinstance(value, str):
         return _folder(value, root)
     return _walk(value, root)

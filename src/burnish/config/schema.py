@@ -16,12 +16,14 @@ from msgspec import Meta, Struct
 
 from burnish.errors import ArgumentError
 from burnish.lm.base import COLDEST
+from burnish.lm.new_model import NewModel
 from burnish.multiples import Multiple, in_steps
 from burnish.policy.recipe import Recipe
 from burnish.rewards.config import RewardConfig
 from burnish.rewards.models.term import TermConfig
 from burnish.rewards.models.terms import PairTerm
 from burnish.rollouts import RolloutConfig, SingleTurn
+from burnish.tasks.base import NoTasks
 from burnish.tasks.config import TaskConfig
 
 Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -89,7 +91,8 @@ class Model(Section, frozen=True):
     """The key that `model=tiny` sets."""
 
     path: Annotated[str, Meta(min_length=1)] = "smollm2"
-    """`smollm2` (embedded), `tiny` (random, for trials) or a local Hugging Face folder."""
+    """`smollm2` (embedded), `tiny` (random, for trials), `new` (random, of the sizes of `model.new`)
+    or a local Hugging Face folder."""
     dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
     """auto: bfloat16 over float32 master weights where the hardware is fast at it (GPUs, CPUs with
     AMX) and the model is not tiny; else float32."""
@@ -99,6 +102,8 @@ class Model(Section, frozen=True):
     """CPU threads; 0 chooses for the model and the cores."""
     lora: Lora | None = None
     """Train low-rank adapters instead of all weights; none: all weights."""
+    new: NewModel = NewModel()
+    """Sizes of the model where `path` is `new`."""
 
 
 class SamplerSection(Section, frozen=True, tag_field="kind"):
@@ -175,6 +180,9 @@ class Optimiser(Section, frozen=True):
     """Learning rate at the last step, as a share of the peak (linear and cosine)."""
     weight_decay: Annotated[float, Meta(ge=0.0, le=100.0)] = 0.0
     """Decoupled weight decay of AdamW."""
+    decay: Literal["all", "matrices", "no_embeddings"] = "all"
+    """What decays: all weights; matrices without embeddings, norms and biases; or everything but the
+    embeddings (OLMo's way). A head that is tied to the embedding does not decay with it."""
     beta1: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.9
     """Decay of the mean of the gradients."""
     beta2: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.99
@@ -519,6 +527,33 @@ class DiffusionPolicyTrain(TrainSection, frozen=True, tag="diffusion_policy"):
     """How answers are written, such as `block=16,steps=8`; empty: as the model's folder says."""
 
 
+class PretrainTrain(TrainSection, frozen=True, tag="pretrain"):
+    """Learn to write text: the next token of packed documents."""
+
+    data: Annotated[str, Meta(min_length=1)] | Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Text files, folders, JSONL, CSV or Parquet files, or a function `mine.py:documents` that yields
+    texts; one or a list."""
+    column: str = ""
+    """Column of the texts in tables; empty: text, contents, content, body or document."""
+    separator: str = ""
+    """Between the documents of one text; empty: a file or a row is one document."""
+    held_out: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.05
+    """Share of the documents that is never trained on, chosen by a hash of their text."""
+    batch: Positive = 32
+    """Sequences of a step."""
+    sequence: Annotated[int, Meta(ge=2, le=1 << 24)] = 512
+    """Tokens of a sequence; documents are laid end to end and cut without padding."""
+    separate: bool = True
+    """Documents in one sequence do not see each other; false: only the boundary token tells."""
+    compile: bool = False
+    """Compile the model's layers with torch.compile; a first step of minutes, then often faster."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """`data` as a list."""
+        return (self.data,) if isinstance(self.data, str) else self.data
+
+
 class FunctionTrain(TrainSection, frozen=True, tag="function"):
     """Your own algorithm, by path: `my_file.py:MyAlgorithm` or `package.module:MyAlgorithm`."""
 
@@ -537,6 +572,7 @@ Train = (
     | DistilTrain
     | DiffusionTrain
     | DiffusionPolicyTrain
+    | PretrainTrain
     | FunctionTrain
 )
 
@@ -569,8 +605,8 @@ class Stage(Section, frozen=True):
 class Config(Section, frozen=True):
     """Everything a run depends on."""
 
-    task: TaskConfig
-    """Where prompts come from."""
+    task: TaskConfig = NoTasks()
+    """Where prompts come from; `pretrain` needs none."""
     rewards: tuple[RewardConfig, ...] = ()
     """What answers are paid for; at least one where the algorithm samples answers, `sft` needs none."""
     steps: Positive = 50
@@ -609,6 +645,9 @@ class Config(Section, frozen=True):
     """Answers of each step that trackers get as a table."""
 
     def __post_init__(self) -> None:
+        kinds = [stage.train for stage in self.stages] + [self.train]
+        if isinstance(self.task, NoTasks) and not all(isinstance(k, PretrainTrain) for k in kinds):
+            raise ArgumentError("missing key 'task'; expected table")
         if isinstance(self.train, PolicyTrain | DiffusionPolicyTrain) and not self.rewards:
             raise ArgumentError(
                 "rewards: got none, expected at least one for train.kind = "

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from burnish.errors import UserError
 from burnish.lm.architecture import OWN, Architecture
 from burnish.lm.fused import Rotation, add_norm, gated, norm, rotate, rotate_and_repeat
-from burnish.lm.model_input import ModelInput
+from burnish.lm.model_input import ModelInput, Segments
 from burnish.models.blocks.residual import Layers, SublayerNorms
 from burnish.models.blocks.topology import Norms, Streams, read_streams
 
@@ -90,13 +90,15 @@ class Decoder(nn.Module):
                 f"a {self.architecture.family} model reads text only; got {', '.join(media)}"
             )
         rows, length = ids_BS.shape
-        windowed = self._window_mask(positions_BS, mask)
+        in_window = None if isinstance(mask, Segments) else self._window_mask(positions_BS, mask)
         # Tokens in one long row: a linear map of two axes is one call, of three it is four.
         hidden_ND = self.model.embed_tokens(ids_BS.reshape(-1))
         rotation = self.rotation(positions_BS, hidden_ND.dtype)
-        if mask is not None:
+        if isinstance(mask, Tensor):
             mask = _as_read(mask, hidden_ND.dtype).unsqueeze(1)
-        windowed = mask if windowed is None else _as_read(windowed, hidden_ND.dtype).unsqueeze(1)
+        windowed = mask
+        if in_window is not None:
+            windowed = _as_read(in_window, hidden_ND.dtype).unsqueeze(1)
         streams = self.architecture.topology.start(hidden_ND)
         with _on_its_device(ids_BS):
             for index, layer in enumerate(self.model.layers):
@@ -111,6 +113,12 @@ class Decoder(nn.Module):
             return F.linear(hidden, self.model.embed_tokens.weight)
         logits: Tensor = self.lm_head(hidden)
         return logits
+
+    @property
+    def takes_segments(self) -> bool:
+        """Whether `Segments` may stand for a mask: in half precision, without a sliding window."""
+        is_half = self.head_weight.dtype in (torch.bfloat16, torch.float16)
+        return is_half and self.architecture.sliding_window is None
 
     def weights_to_save(self) -> dict[str, Tensor]:
         """The state dict of a Hugging Face folder; a tied head is left out."""
@@ -227,7 +235,7 @@ class Layer(nn.Module):
         self,
         streams: Streams,
         rotation: Rotation,
-        mask: Tensor | None,
+        mask: Tensor | Segments | None,
         keep: KeepsKeys | None,
         index: int,
     ) -> Streams:
@@ -284,7 +292,7 @@ class Attention(nn.Module):
         self,
         hidden_ND: Tensor,
         rotation: Rotation,
-        mask: Tensor | None,
+        mask: Tensor | Segments | None,
         keep: KeepsKeys | None,
         index: int,
     ) -> Tensor:
@@ -316,7 +324,7 @@ def _attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None,
+    mask: Tensor | Segments | None,
     *,
     is_sampling: bool,
     is_causal: bool = True,
@@ -325,6 +333,8 @@ def _attend(
 
     Without a mask a query sees the keys up to its own, or all where the model is not causal.
     """
+    if isinstance(mask, Segments):
+        return _attend_in_segments(query, key, value, mask, is_causal)
     heads, length = query.shape[1:3]
     kv_heads = key.shape[1]
     is_shared = kv_heads != heads
@@ -341,6 +351,21 @@ def _attend(
         return _attend_plainly(query, key, value, mask, is_causal)
     hides = is_causal and mask is None
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=hides)
+
+
+def _attend_in_segments(
+    query: Tensor, key: Tensor, value: Tensor, segments: Segments, is_causal: bool
+) -> Tensor:
+    """Attention in each piece of the rows, laid end to end; as many keys as queries."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    rows, heads, length, size = query.shape
+    q, k, v = (one.transpose(1, 2).reshape(rows * length, -1, size) for one in (query, key, value))
+    ends, longest = segments
+    window = (-1, 0) if is_causal else (-1, -1)
+    attended = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=window)
+    assert isinstance(attended, Tensor)
+    return attended.view(rows, length, heads, size).transpose(1, 2)
 
 
 def _flash_shares_keys(query: Tensor, key: Tensor, value: Tensor) -> bool:

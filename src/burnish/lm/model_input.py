@@ -6,8 +6,9 @@ hidden_RSD = module(inputs)
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from burnish.records import Message
 
@@ -17,14 +18,44 @@ if TYPE_CHECKING:
     from burnish.store.blobs import Blobs
 
 
+class Segments(NamedTuple):
+    """Rows whose pieces do not see each other, as flash attention reads them: a mask without its size.
+
+    On a GPU in half precision, for the built-in decoder without a sliding window.
+    """
+
+    ends_N: Tensor
+    """int32: 0, and where each piece ends when all rows lie end to end."""
+    longest: int
+
+    @staticmethod
+    def can_run(module: Any, device: Any) -> bool:
+        """Whether the model takes them there."""
+        if device.type != "cuda" or getattr(module, "takes_segments", False) is not True:
+            return False
+        return importlib.util.find_spec("torch.nn.attention.varlen") is not None
+
+    @classmethod
+    def of(cls, starts_RS: Any, device: Any) -> Segments:
+        """From the column (numpy, R x S) at which each token's piece begins."""
+        import numpy as np
+        import torch
+
+        rows, length = starts_RS.shape
+        is_first = starts_RS == np.arange(length)
+        begins = np.append(np.flatnonzero(is_first), rows * length)
+        ends = torch.from_numpy(begins.astype(np.int32)).to(device, non_blocking=True)
+        return cls(ends, int(np.diff(begins).max()))
+
+
 class ModelInput(NamedTuple):
     """One batch of rows for a model."""
 
     ids_RS: Tensor
     positions_RS: Tensor
-    mask: Tensor | None = None
+    mask: Tensor | Segments | None = None
     """bool (R, S, S), True where a query may attend to a key; None is causal, or for a masked
-    diffusion model every token of the row."""
+    diffusion model every token of the row. `Segments` where the model takes them."""
     media: Mapping[str, Tensor] | None = None
     """What a media model reads beside the ids, by the name its forward gives it (`pixel_values`,
     `input_features`); None for text."""

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from burnish.errors import ModelError, UserError
 from burnish.lm.base import TooLong
 from burnish.lm.hardware import is_device_full
-from burnish.lm.model_input import ModelInput
+from burnish.lm.model_input import ModelInput, Segments
 
 _WINDOWS = ("sliding_window", "attention_chunk_size", "window_size", "attention_window_size")
 """Settings under which families keep how far a layer looks back."""
@@ -148,6 +148,7 @@ class TransformersDecoder(nn.Module):
         has position 0.
         """
         ids_BS, positions_BS, mask, media = inputs
+        assert not isinstance(mask, Segments), "only the built-in decoder takes them"
         if media is not None:
             raise UserError(
                 f"{type(self.model).__name__} reads text only here; got {', '.join(media)}"

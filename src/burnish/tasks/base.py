@@ -144,6 +144,33 @@ class FiniteTasks:
         return [self.train(index) for index in range(min(k, self.train_size))]
 
 
+class NoTasks(TaskSettings, frozen=True, kw_only=True, tag="none"):
+    """Nothing is asked: for a training that only reads text."""
+
+    def build(self, seed: int, root: Path) -> EmptyTasks:
+        return EmptyTasks()
+
+
+@dataclass(frozen=True)
+class EmptyTasks:
+    """A task set without a task."""
+
+    name: str = "none"
+    fields: frozenset[str] = frozenset()
+    fingerprint: str = "none"
+    train_size: int = 0
+    notes: tuple[str, ...] = ()
+
+    def train(self, index: int) -> Task:
+        raise UserError("this run has no tasks (task.kind = 'none'); set [task] to ask something.")
+
+    def held_out(self, limit: int | None = None) -> list[Task]:
+        return []
+
+    def sample(self, k: int) -> list[Task]:
+        return []
+
+
 def check_shares(game: str, **shares: float) -> None:
     """Refuse a share that is not a number between 0 and 1."""
     for name, value in shares.items():

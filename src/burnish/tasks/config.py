@@ -8,14 +8,14 @@ import msgspec
 
 from burnish.errors import UserError
 from burnish.tasks.arithmetic import Arithmetic
-from burnish.tasks.base import TaskSet
+from burnish.tasks.base import NoTasks, TaskSet
 from burnish.tasks.files import File
 from burnish.tasks.forms import GSM8K, Math, MultipleChoice
 from burnish.tasks.function import Function
 from burnish.tasks.gym import ReasoningGym
 
-TaskConfig = Arithmetic | File | Function | GSM8K | Math | MultipleChoice | ReasoningGym
-"""Chosen by `kind`: arithmetic, file, function, gsm8k, math, multiple_choice, reasoning_gym."""
+TaskConfig = Arithmetic | File | Function | GSM8K | Math | MultipleChoice | NoTasks | ReasoningGym
+"""Chosen by `kind`: arithmetic, file, function, gsm8k, math, multiple_choice, none, reasoning_gym."""
 
 
 def build(config: TaskConfig, seed: int, root: Path = Path()) -> TaskSet:

@@ -134,8 +134,11 @@ class HeldOutScores:
 
     marks: Sequence[float | None]
     measure: str = "reward"
-    """What a mark is: `reward` or `accuracy` (0 or 1), higher is better, or `loss`, lower is better."""
+    """What a mark is: `reward` or `accuracy` (0 or 1), higher is better, or `loss` or
+    `bits_per_byte`, lower is better."""
     samples: Sequence[StoredSample] = ()
+    beside: str = ""
+    """What the score is to be compared with, in words."""
 
 
 @dataclass

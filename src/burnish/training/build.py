@@ -34,6 +34,7 @@ from burnish.lm.hardware import (
     usable_cores,
 )
 from burnish.lm.jobs import Limits
+from burnish.lm.new_model import NEW
 from burnish.lm.remote import RemoteSampler
 from burnish.memory import kept_files, kept_paths
 from burnish.records import Task
@@ -70,7 +71,7 @@ from burnish.training.forward import plain_head
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
 from burnish.training.trackers import Trackers, check_trackers
-from burnish.training.trainable import Trainable
+from burnish.training.trainable import Trainable, start_model
 from burnish.training.trainer import FINAL, Stage, Trainer
 from burnish.training.validate import (
     check_names,
@@ -197,7 +198,7 @@ def _stage_to_open(folder: Path, config: Config) -> int:
 def _start_weights(folder: Path, config: Config, place: int) -> str | Path:
     """The model that a stage begins with: that of the config, or of the stage before it."""
     if place == 0:
-        return config.model.path
+        return start_model(config)
     return folder / "stages" / config.stages[place - 1].name / FINAL
 
 
@@ -205,6 +206,9 @@ def _load(config: Config, world: World, path: str | Path) -> Trainable:
     """The model to train."""
     device = _device(config, world)
     loaded = load_model(path, dtype=_precision(config, device), device=device)
+    if config.model.path == NEW and path == start_model(config):
+        sizes = config.model.new
+        loaded.name = f"{NEW} ({sizes.layers} x {sizes.width}, {sizes.topology})"
     _check_finite(loaded)
     return Trainable(loaded, config.model.lora, Seeds(config.run.seed).for_("lora"))
 
@@ -526,7 +530,7 @@ def _precision(config: Config, device: str) -> str:
     """
     if config.model.dtype != "auto":
         return config.model.dtype
-    weights = find_folder(config.model.path).glob("*.safetensors")
+    weights = find_folder(start_model(config)).glob("*.safetensors")
     if sum(file.stat().st_size for file in weights) < SMALL_BYTES:
         return "float32"
     on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())

@@ -35,6 +35,8 @@ class Data:
     """Names of the run's rewards."""
     strata: dict[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict, init=False)
     """Positions of the demonstrations, by the field whose values take turns."""
+    digests: list[str] = field(default_factory=list, init=False)
+    """Of data beside the task sets, such as a corpus of text; count for the fingerprint."""
     _opened: list[tuple[TaskConfig, TaskSet]] = field(default_factory=list, init=False)
 
     @property
@@ -55,7 +57,7 @@ class Data:
     @property
     def fingerprint(self) -> str:
         """Changes when the data changes: the prompts, or the demonstrations."""
-        found = [tasks.fingerprint for _, tasks in self._opened]
+        found = [*(tasks.fingerprint for _, tasks in self._opened), *self.digests]
         return found[0] if len(found) == 1 else digest(*found)
 
 
@@ -164,7 +166,7 @@ def measure_prompts(
 
     Prompts over the limit are refused, unless they are to be dropped; None: there is no limit.
     """
-    count = min(LOOK, tasks.train_size or LOOK)
+    count = LOOK if tasks.train_size is None else min(LOOK, tasks.train_size)
     lengths = [(task.id, length_of(task)) for task in tasks.sample(count)]
     over = sorted((x for x in lengths if limit is not None and x[1] > limit), key=lambda x: -x[1])
     if over and (not drop_overlong or len(over) == tasks.train_size):
@@ -174,4 +176,4 @@ def measure_prompts(
             f"{len(over)} of {count} prompts of '{tasks.name}' are longer than {limit} tokens, the "
             f"longest: {longest}. Raise rollout.max_prompt_tokens{way_out}."
         )
-    return PromptReport(count, max(n for _, n in lengths), over)
+    return PromptReport(count, max((n for _, n in lengths), default=0), over)

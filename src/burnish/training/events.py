@@ -43,6 +43,16 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """Something that is done before the first step."""
+
+    what: str
+    """One word, such as `text`."""
+    line: str
+    """What came of it."""
+
+
+@dataclass(frozen=True)
 class StageBegun:
     """A stage of the curriculum: it goes on to harder tasks."""
 
@@ -102,7 +112,10 @@ class HeldOut:
     valid: int
     count: int
     measure: str = "reward"
-    """What the score is: `reward`, or `loss` of held-out demonstrations (lower is better)."""
+    """What the score is: `reward`, or `loss` of held-out demonstrations or `bits_per_byte` of
+    held-out text (lower is better)."""
+    beside: str = ""
+    """What the score is to be compared with, in words."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +150,7 @@ class Finished:
 Event = (
     Started
     | Calibrated
+    | Prepared
     | StageBegun
     | StepDone
     | TimeLeft

@@ -65,7 +65,7 @@ def token_scores(
             entropy_gradient=entropy_gradient,
         )
     else:
-        logp_N, entropy_N = _through_logits(
+        logp_N, entropy_N = through_logits(
             model, hidden_ND, batch.target_N, temperature, entropy_gradient
         )
     value_BT = None if head is None else scatter(head(hidden_ND), batch)
@@ -84,7 +84,7 @@ def plain_head(model: CausalModel) -> Tensor | None:
     return model.head_weight if is_plain else None
 
 
-def _through_logits(
+def through_logits(
     model: CausalModel,
     hidden_ND: Tensor,
     target_N: Tensor,

@@ -226,6 +226,7 @@ def summary(found: HeldOutScores) -> dict[str, Any]:
         "count": len(found.marks),
         "marks": list(found.marks),
         **({} if found.measure == "reward" else {"measure": found.measure}),
+        **({"beside": found.beside} if found.beside else {}),
     }
 
 

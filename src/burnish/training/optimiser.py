@@ -46,6 +46,7 @@ class MasterAdamW:
         self.first = [torch.zeros_like(m) for m in self.masters]
         self.second = [torch.zeros_like(m) for m in self.masters]
         self.counts = [torch.zeros((), dtype=torch.float32, device=m.device) for m in self.masters]
+        self._groups = _decay_groups(named, config)
         self._half = [i for i, p in enumerate(self.parameters) if p.dtype in HALF]
         self._half_sums: list[Tensor] = []
         """Float32 sums of the half-precision parameters; made at the first gradient, then kept."""
@@ -111,22 +112,26 @@ class MasterAdamW:
         """Clip to the configured norm, update master weights, copy them into the model."""
         c = self.config
         torch._foreach_add_(self.counts, 1)
-        torch._fused_adamw_(
-            self.masters,
-            self.sums,
-            self.first,
-            self.second,
-            [],
-            self.counts,
-            lr=rate,
-            beta1=c.beta1,
-            beta2=c.beta2,
-            weight_decay=c.weight_decay,
-            eps=c.eps,
-            amsgrad=False,
-            maximize=False,
-            grad_scale=self._divisor(norm),
-        )
+        lists = (self.masters, self.sums, self.first, self.second, self.counts)
+        divisor = self._divisor(norm)
+        for decay, members in self._groups:
+            masters, sums, first, second, counts = ([all_[i] for i in members] for all_ in lists)
+            torch._fused_adamw_(
+                masters,
+                sums,
+                first,
+                second,
+                [],
+                counts,
+                lr=rate,
+                beta1=c.beta1,
+                beta2=c.beta2,
+                weight_decay=decay,
+                eps=c.eps,
+                amsgrad=False,
+                maximize=False,
+                grad_scale=divisor,
+            )
         norms = torch._foreach_norm(self.masters)
         self.weight_norm = torch.linalg.vector_norm(torch.stack(norms).double())
         self.publish()
@@ -172,3 +177,21 @@ class MasterAdamW:
             self.counts[i].copy_(tensors[f"count/{name}"])
             self.masters[i].copy_(tensors[f"master/{name}"])
         self.publish()
+
+
+def _decay_groups(
+    named: list[tuple[str, Tensor]], config: OptimiserConfig
+) -> list[tuple[float, list[int]]]:
+    """Weight decay and the positions of the parameters that have it; no group is empty."""
+
+    def decays(name: str, parameter: Tensor) -> bool:
+        is_embedding = name.rpartition(".")[0].endswith("embed_tokens")
+        if config.decay == "all" or not config.weight_decay:
+            return True
+        return not is_embedding and (config.decay == "no_embeddings" or parameter.dim() > 1)
+
+    chosen = [decays(name, parameter) for name, parameter in named]
+    with_decay = [i for i, does in enumerate(chosen) if does]
+    without = [i for i, does in enumerate(chosen) if not does]
+    groups = [(config.weight_decay, with_decay), (0.0, without)]
+    return [(decay, members) for decay, members in groups if members]

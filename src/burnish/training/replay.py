@@ -32,7 +32,7 @@ from burnish.training.event_loop import EventLoop
 from burnish.training.guards import name_samples
 from burnish.training.microbatch import MicroBatcher
 from burnish.training.optimiser import MasterAdamW
-from burnish.training.trainable import Trainable
+from burnish.training.trainable import Trainable, start_model
 from burnish.training.update import Updater
 
 STATE = "algorithm.safetensors"
@@ -123,7 +123,7 @@ def _setup(config: Config, report: Report, place: Path, store: RunStore) -> Setu
     loaded = load_model(place / "weights", dtype=config.model.dtype, device=config.model.device)
     names = [stage.name for stage in config.stages]
     before = names[: names.index(report.training)] if report.training else names
-    start = store.folder / "stages" / before[-1] / "final" if before else config.model.path
+    start = store.folder / "stages" / before[-1] / "final" if before else start_model(config)
     seeds = Seeds(config.run.seed)
     if report.training:
         seeds = Seeds(seeds.for_("stage", report.training))

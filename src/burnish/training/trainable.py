@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from burnish.config.schema import Lora
+from burnish.config.schema import Config, Lora
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
 from burnish.lm.folder import LoadedModel, load_model, save_model
+from burnish.lm.new_model import NEW, new_model
+from burnish.seeds import Seeds
 from burnish.training.forward import CausalModel
 from burnish.training.guards import check_saved
 
@@ -98,6 +100,13 @@ class Trainable:
         if step is not None:
             check_saved(weights, step)
         save_model(self.loaded, folder, weights)
+
+
+def start_model(config: Config) -> str | Path:
+    """The model that a run begins with: a name, a folder, or a fresh one of the sizes asked for."""
+    if config.model.path != NEW:
+        return config.model.path
+    return new_model(config.model.new, Seeds(config.run.seed).for_("model"))
 
 
 def _attach(module: nn.Module, lora: Lora, seed: int) -> None:

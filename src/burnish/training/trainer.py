@@ -539,6 +539,7 @@ class Trainer:
             stored["valid"],
             stored["count"],
             stored.get("measure", "reward"),
+            stored.get("beside", ""),
         )
 
     def _stored_evaluation(self, step: int) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from burnish.errors import RunChanged, UserError, did_you_mean
 from burnish.lm.base import SHIPPED
 from burnish.lm.call_log import remove_paid_replies
 from burnish.lm.folder import find_folder
+from burnish.lm.new_model import NEW
 from burnish.multiples import in_steps
 from burnish.policy.components import (
     BatchNormalise,
@@ -57,6 +58,7 @@ from burnish.tasks.base import TaskSet
 from burnish.tools.search.sources import tree_digest
 from burnish.training.curriculum import FILE as DIFFICULTY
 from burnish.training.devices import World, world_size
+from burnish.training.trainable import start_model
 
 FILES = "files."
 """Prefix of these entries beside the config's own keys."""
@@ -307,8 +309,13 @@ def find_critic(path: str) -> Path:
 def file_digests(config: Config) -> dict[str, str]:
     """`files.NAME` -> digest, for every function, weight and policy file of a rooted config."""
     found = code_digests(config)
-    for path in sorted(find_folder(config.model.path).glob("*.safetensors")):
-        found[f"{FILES}{path.name}"] = _edges(path)
+    start = find_folder(start_model(config))
+    if config.model.path == NEW:
+        # Its weights follow from the config and the seed.
+        found[f"{FILES}tokenizer.json"] = _whole(start / "tokenizer.json")
+    else:
+        for path in sorted(start.glob("*.safetensors")):
+            found[f"{FILES}{path.name}"] = _edges(path)
     trains = (*(stage.train for stage in config.stages), config.train)
     policies = [one for t in trains if isinstance(t, DistilTrain) for one in t.policies]
     for name, policy in _by_name(map(Path, policies)).items():

@@ -214,7 +214,9 @@ def _read_text(file: SourceFile) -> Iterator[tuple[Passage, float]]:
     yield Passage(file.name, text, heading[1] if heading else file.path.stem), 1.0
 
 
-class _Row(NamedTuple):
+class SourceRow(NamedTuple):
+    """One row of a table."""
+
     number: int
     values: dict[str, Any]
     share: float
@@ -225,9 +227,9 @@ def _read_table(
     file: SourceFile, source: Source, is_one_of_many: bool
 ) -> Iterator[tuple[Passage, float]]:
     suffix = file.path.suffix.lower()
-    reader = {".csv": _csv_rows, ".tsv": _csv_rows, ".parquet": _parquet_rows}
+    reader = {".csv": csv_rows, ".tsv": csv_rows, ".parquet": _parquet_rows}
     columns = _Columns(file, source)
-    for row in reader.get(suffix, _jsonl_rows)(file.path):
+    for row in reader.get(suffix, jsonl_rows)(file.path):
         columns.first = columns.first or list(row.values)
         where = f"{file.path}:{row.number}"
         text = _text(where, columns.text, row.values.get(columns.text))
@@ -291,7 +293,8 @@ def _id(where: str, column: str, value: Any) -> str:
     return str(value)
 
 
-def _jsonl_rows(path: Path) -> Iterator[_Row]:
+def jsonl_rows(path: Path) -> Iterator[SourceRow]:
+    """The objects of a JSONL file, one line in memory."""
     size = max(path.stat().st_size, 1)
     read = 0
     with path.open("rb") as file:
@@ -307,10 +310,11 @@ def _jsonl_rows(path: Path) -> Iterator[_Row]:
                 raise UserError(
                     f"{path}:{number}: not a JSON object ({error}); expected one object a line."
                 ) from None
-            yield _Row(number, values, read / size)
+            yield SourceRow(number, values, read / size)
 
 
-def _csv_rows(path: Path) -> Iterator[_Row]:
+def csv_rows(path: Path) -> Iterator[SourceRow]:
+    """The rows of a CSV or TSV file, one in memory."""
     size = max(path.stat().st_size, 1)
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -330,7 +334,7 @@ def _csv_rows(path: Path) -> Iterator[_Row]:
                         f"({', '.join(header)})."
                     )
                 values = dict(zip(header, cells, strict=True))
-                yield _Row(reader.line_num, values, min(read / size, 1.0))
+                yield SourceRow(reader.line_num, values, min(read / size, 1.0))
         except csv.Error as error:
             raise UserError(
                 f"{path}:{reader.line_num}: not readable as CSV ({error}); check the quotes, or "
@@ -343,7 +347,7 @@ def _csv_rows(path: Path) -> Iterator[_Row]:
             ) from None
 
 
-def _parquet_rows(path: Path) -> Iterator[_Row]:
+def _parquet_rows(path: Path) -> Iterator[SourceRow]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -358,7 +362,7 @@ def _parquet_rows(path: Path) -> Iterator[_Row]:
         for batch in file.iter_batches(batch_size=8192, use_threads=False):
             for values in batch.to_pylist():
                 number += 1
-                yield _Row(number, values, number / total)
+                yield SourceRow(number, values, number / total)
     except (pyarrow.ArrowException, OSError) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{path}: not a readable Parquet file ({first_line}).") from None

@@ -1,0 +1,227 @@
+"""Models from random weights, as Hugging Face folders that load, train and sample like any other.
+
+    folder = new_model(NewModel(layers=6, width=256), seed=7)     # in the cache, written once
+    write_llama(folder, layers=2, ...)                                 # beside a tokenizer
+
+The Llama form is written here; other topologies of the residual stream by
+`burnish.models.siamesenorm`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from burnish.errors import ArgumentError, UserError
+from burnish.lm.embedded import make_once
+from burnish.lm.new_tokenizer import write_byte_tokenizer
+from burnish.lm.weights import read_json, write_json
+from burnish.seeds import digest
+
+NEW = "new"
+"""The name of such a model in the place of a path."""
+LAYOUT = 1
+"""Counts changes of what this module writes, so that an older folder is not taken for a new one."""
+ROUND = 64
+"""What a chosen inner width is a multiple of."""
+
+
+class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sizes of a model that starts from random weights: `model.path = "new"`."""
+
+    layers: Annotated[int, Meta(ge=1, le=1000)] = 6
+    """Blocks of attention and feed-forward."""
+    width: Annotated[int, Meta(ge=2, le=65536)] = 256
+    """Of the hidden states."""
+    heads: Annotated[int, Meta(ge=1, le=1024)] = 4
+    """Query heads; the width is shared among them."""
+    kv_heads: Annotated[int, Meta(ge=0, le=1024)] = 0
+    """Key and value heads, of which several query heads share one; 0: as many as `heads`."""
+    inner: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    """Width inside the feed-forward; 0: 8/3 of the width, rounded up to a multiple of 64."""
+    context: Annotated[int, Meta(ge=8, le=1 << 24)] = 1024
+    """Longest row."""
+    topology: str = "pre"
+    """How layers meet the residual stream: `pre` is the Llama form; others are those of
+    `burnish.models.siamesenorm`."""
+    tied: bool = True
+    """The output projection is the embedding."""
+    rope_theta: Annotated[float, Meta(gt=1.0, le=1e9)] = 10_000.0
+    """Base of the rotary positions."""
+    std: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.02
+    """Standard deviation of the first weights; matrices that write to the stream have it divided by
+    the root of twice the layers."""
+    tokenizer: Annotated[str, Meta(min_length=1)] = "byte"
+    """`byte` (one token a byte) or a folder with a tokenizer.json, as `burnish tokenizer train`
+    writes it."""
+
+    def __post_init__(self) -> None:
+        if self.width % (2 * self.heads):
+            raise ArgumentError(
+                f"width: got {self.width} with heads = {self.heads}, expected a multiple of "
+                f"{2 * self.heads}: a head's numbers are turned in pairs"
+            )
+        if self.kv_heads and self.heads % self.kv_heads:
+            raise ArgumentError(
+                f"kv_heads: got {self.kv_heads}, expected a divisor of heads = {self.heads}, or 0"
+            )
+
+
+def new_model(sizes: NewModel, seed: int) -> Path:
+    """The folder of a fresh model in burnish's cache; the same for the same sizes and seed."""
+    source = None if sizes.tokenizer == "byte" else _tokenizer_folder(sizes.tokenizer)
+    contents = [] if source is None else [(source / n).read_bytes() for n in _present(source)]
+    settings = msgspec.json.encode({**msgspec.structs.asdict(sizes), "tokenizer": ""})
+    name = digest(f"{LAYOUT} {seed}", settings, *contents)
+
+    def build(folder: Path) -> None:
+        if source is None:
+            write_byte_tokenizer(folder)
+        else:
+            for file in _present(source):
+                shutil.copyfile(source / file, folder / file)
+        settings = read_json(folder / "tokenizer_config.json")
+        write_json(
+            folder / "tokenizer_config.json", {**settings, "model_max_length": sizes.context}
+        )
+        _write_weights(folder, sizes, seed)
+
+    return make_once(f"new-{name}", build)
+
+
+def write_llama(
+    folder: Path,
+    *,
+    seed: int,
+    layers: int,
+    hidden_size: int,
+    intermediate_size: int,
+    heads: int,
+    kv_heads: int,
+    context: int = 1024,
+    tied: bool = True,
+    rope_theta: float = 10_000.0,
+    std: float = 0.02,
+    dtype: str = "float32",
+    scales_outputs: bool = False,
+) -> Path:
+    """Write config and random weights beside the tokenizer that lies in `folder`.
+
+    `scales_outputs` divides the std of matrices that write to the stream by the root of 2 x layers.
+    """
+    import torch
+
+    from burnish.lm.architecture import read_architecture
+    from burnish.lm.decoder import Decoder, init_weights
+    from burnish.lm.weights import WEIGHTS, write_weights
+
+    ids = _special_ids(folder)
+    config: dict[str, Any] = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": ids["bos_token_id"],
+        "dtype": dtype,
+        "eos_token_id": ids["eos_token_id"],
+        "head_dim": hidden_size // heads,
+        "hidden_act": "silu",
+        "hidden_size": hidden_size,
+        "initializer_range": std,
+        "intermediate_size": intermediate_size,
+        "max_position_embeddings": context,
+        "mlp_bias": False,
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "num_key_value_heads": kv_heads,
+        "pad_token_id": ids["pad_token_id"],
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_theta": rope_theta, "rope_type": "default"},
+        "tie_word_embeddings": tied,
+        "vocab_size": ids["vocab_size"],
+    }
+    decoder = Decoder(read_architecture(config))
+    init_weights(decoder, seed, std=std)
+    if scales_outputs:
+        with torch.no_grad():
+            for name, parameter in decoder.named_parameters():
+                if name.endswith(("o_proj.weight", "down_proj.weight")):
+                    parameter.div_((2 * layers) ** 0.5)
+    weights = {k: v.to(getattr(torch, dtype)) for k, v in decoder.weights_to_save().items()}
+    with torch.no_grad():
+        write_weights(folder / WEIGHTS, weights)
+    write_json(folder / "config.json", config)
+    named = ("bos_token_id", "eos_token_id", "pad_token_id")
+    write_json(folder / "generation_config.json", {name: ids[name] for name in named})
+    return folder
+
+
+def _write_weights(folder: Path, sizes: NewModel, seed: int) -> None:
+    inner = sizes.inner or ROUND * -(-8 * sizes.width // (3 * ROUND))
+    if sizes.topology == "pre":
+        write_llama(
+            folder,
+            seed=seed,
+            layers=sizes.layers,
+            hidden_size=sizes.width,
+            intermediate_size=inner,
+            heads=sizes.heads,
+            kv_heads=sizes.kv_heads or sizes.heads,
+            context=sizes.context,
+            tied=sizes.tied,
+            rope_theta=sizes.rope_theta,
+            std=sizes.std,
+            scales_outputs=True,
+        )
+        _end_with_texts(folder)
+        return
+    raise UserError(f"model.new.topology: got {sizes.topology!r}, expected pre.")
+
+
+def _end_with_texts(folder: Path) -> None:
+    """An answer ends with its own token or with that between documents."""
+    from burnish.lm.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.from_folder(folder)
+    end = tokenizer.backend.token_to_id("<|endoftext|>")
+    if end is None or end in tokenizer.eos_ids:
+        return
+    file = folder / "generation_config.json"
+    write_json(file, {**read_json(file), "eos_token_id": [*tokenizer.eos_ids, end]})
+
+
+def _special_ids(folder: Path) -> dict[str, Any]:
+    """Ids of special tokens and the size of the vocabulary, by the tokenizer in the folder."""
+    from burnish.lm.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.from_folder(folder)
+    named = tokenizer.special_tokens
+    begin = tokenizer.backend.token_to_id(named.get("bos_token", ""))
+    end = tokenizer.backend.token_to_id(named.get("eos_token", ""))
+    ids = tokenizer.backend.get_vocab(with_added_tokens=True).values()
+    return {
+        "bos_token_id": begin,
+        "eos_token_id": end,
+        "pad_token_id": tokenizer.pad_id,
+        "vocab_size": max(ids) + 1,
+    }
+
+
+def _tokenizer_folder(path: str) -> Path:
+    folder = Path(path).expanduser()
+    if not (folder / "tokenizer.json").is_file():
+        raise UserError(
+            f"model.new.tokenizer: {path} has no tokenizer.json; expected byte or the folder of a "
+            "tokenizer. Make one: burnish tokenizer train DATA --size 4096 --out FOLDER"
+        )
+    return folder
+
+
+def _present(folder: Path) -> list[str]:
+    from burnish.lm.tokenizer import FILES
+
+    return [name for name in FILES if (folder / name).is_file()]

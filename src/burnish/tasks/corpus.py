@@ -1,0 +1,333 @@
+"""The documents of text files, folders, JSONL, CSV and Parquet files, or of a function, as a stream.
+
+    corpus = Corpus(("books/", "notes.jsonl"), column="text")
+    for piece in corpus.pieces():           # piece.text, piece.ends: the document ends with it
+    corpus.digest                           # changes with every byte of the corpus
+
+Nothing is held but one piece of at most `PIECE` characters, or one row of a table where that is
+longer. A text file or a row is one document, or several with a `separator` between them. A function
+(`mine.py:documents`) takes no argument and yields texts; it must give the same ones every time.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from burnish.errors import UserError, did_you_mean
+from burnish.seeds import digest
+from burnish.source import describe, find_function, source_text
+from burnish.tools.search.sources import (
+    TABLES,
+    TEXTS,
+    Source,
+    SourceFile,
+    csv_rows,
+    file_digest,
+    jsonl_rows,
+    source_files,
+)
+from burnish.user_code import calling_user_code
+
+PIECE = 1 << 18
+"""Characters that are handed out at one time."""
+BLOCK = 1 << 20
+"""Bytes of a text file that are read at one time."""
+PARQUET_ROWS = 64
+"""Rows of a Parquet file that are read at one time."""
+COLUMNS = ("text", "contents", "content", "body", "document")
+"""Names of the column of texts that are looked for where none is given."""
+
+
+class Piece(NamedTuple):
+    """A part of a document; documents without a character have none."""
+
+    text: str
+    ends: bool
+    """The document ends here."""
+
+
+Report = Callable[[int], None]
+"""Is told how many bytes of the files were read since the last time."""
+
+
+def _tell_nobody(count: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Where texts come from."""
+
+    sources: tuple[str, ...]
+    """Files, folders, or functions `mine.py:documents`."""
+    column: str = ""
+    """Of the texts in tables; empty: the first of `COLUMNS`."""
+    separator: str = ""
+    """Between the documents of one text; empty: a text file or a row is one document."""
+    root: Path = Path()
+    """Where relative paths start."""
+
+    @cached_property
+    def files(self) -> tuple[SourceFile, ...]:
+        """Every file in the order in which it is read; functions have none."""
+        found: list[SourceFile] = []
+        for source in self.sources:
+            if not _is_function(source):
+                found += _files(self.root / Path(source).expanduser())
+        return tuple(found)
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes with the names and contents of files, a function's code, and the settings."""
+        parts = [self.column, self.separator]
+        for source in self.sources:
+            if _is_function(source):
+                parts.append(source_text(self._function(source)).decode(errors="replace"))
+        for file in self.files:
+            parts += [file.name, file_digest(file.path)]
+        return digest(*parts)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.path.stat().st_size for file in self.files)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return ", ".join(Path(source).name for source in self.sources)
+
+    def pieces(self, report: Report = _tell_nobody) -> Iterator[Piece]:
+        """All documents, piece by piece, in the order of the sources."""
+        for source in self.sources:
+            if _is_function(source):
+                for text in _called(self._function(source), source):
+                    yield from _split(iter([text]), self.separator)
+                continue
+            for file in _files(self.root / Path(source).expanduser()):
+                yield from self._file(file.path, report)
+
+    def documents(self) -> Iterator[str]:
+        """All documents, each whole."""
+        held: list[str] = []
+        for piece in self.pieces():
+            held.append(piece.text)
+            if piece.ends:
+                yield "".join(held)
+                held.clear()
+
+    def _function(self, source: str) -> Callable[..., object]:
+        return find_function(source, "corpus function", self.root)
+
+    def _file(self, path: Path, report: Report) -> Iterator[Piece]:
+        suffix = path.suffix.lower()
+        try:
+            if suffix in TEXTS:
+                yield from _split(_blocks(path, report), self.separator)
+            elif suffix == ".parquet":
+                for text in _parquet_texts(path, self.column, report):
+                    yield from _split(iter([text]), self.separator)
+            else:
+                for text in _table_texts(path, self.column, report):
+                    yield from _split(iter([text]), self.separator)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+
+
+# --- files
+
+
+def _is_function(source: str) -> bool:
+    return ".py:" in source or (":" in source and "/" not in source and "\\" not in source)
+
+
+def _files(root: Path) -> list[SourceFile]:
+    """The files of a source; refuses one that is not there or that holds no text."""
+    if root.is_file() and root.suffix.lower() not in TEXTS + TABLES:
+        raise UserError(
+            f"{root}: not a file of text; expected a folder or a file that ends in "
+            f"{', '.join(TEXTS + TABLES)}."
+        )
+    try:
+        return source_files(Source(str(root)))
+    except UserError:
+        if not root.is_dir():
+            raise
+        ends = ", ".join(TEXTS + TABLES)
+        raise UserError(
+            f"{root}: no text in this folder; expected files that end in {ends}."
+        ) from None
+
+
+def _blocks(path: Path, report: Report) -> Iterator[str]:
+    """The text of a file, block by block."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    lines, read = 1, 0
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            if read == 0:
+                block = block.removeprefix(codecs.BOM_UTF8)
+            if b"\0" in block:
+                line = lines + block[: block.index(b"\0")].count(b"\n")
+                raise UserError(
+                    f"{path}:{line}: holds a zero byte, so it is no text; expected UTF-8 text. "
+                    "Leave binary files out."
+                )
+            try:
+                text = decode(block)
+            except UnicodeDecodeError as error:
+                raise _not_utf8(path, lines, error) from None
+            read += len(block)
+            lines += block.count(b"\n")
+            report(len(block))
+            yield text
+    try:
+        decode(b"", True)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, lines, error) from None
+
+
+def _not_utf8(path: Path, lines: int, error: UnicodeDecodeError) -> UserError:
+    line = lines + error.object[: error.start].count(b"\n")
+    byte = error.object[error.start]
+    return UserError(f"{path}:{line}: not UTF-8 (byte {byte:#04x}); save it as UTF-8.")
+
+
+def _table_texts(path: Path, column: str, report: Report) -> Iterator[str]:
+    """The column of texts of a JSONL, CSV or TSV file."""
+    rows = csv_rows if path.suffix.lower() in (".csv", ".tsv") else jsonl_rows
+    size, told = path.stat().st_size, 0
+    name = ""
+    for row in rows(path):
+        name = name or _column(path, column, list(row.values))
+        if name not in row.values:
+            known = ", ".join(list(row.values)[:8])
+            raise UserError(
+                f"{path}:{row.number}: no column '{name}'; the row has {known or 'none'}."
+            )
+        yield _text(f"{path}:{row.number}", name, row.values[name])
+        now = int(row.share * size)
+        report(now - told)
+        told = now
+
+
+def _parquet_texts(path: Path, column: str, report: Report) -> Iterator[str]:
+    """The column of texts of a Parquet file; the others are not read."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError(
+            f"{path}: reading Parquet needs pyarrow. Run: pip install 'burnish[data]'"
+        ) from None
+    size, told, number = path.stat().st_size, 0, 0
+    try:
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+            name = _column(path, column, file.schema_arrow.names)
+            total = max(file.metadata.num_rows, 1)
+            for batch in file.iter_batches(PARQUET_ROWS, columns=[name], use_threads=False):
+                for value in batch.column(0).to_pylist():
+                    number += 1
+                    yield _text(f"{path}:{number}", name, value)
+                now = int(number / total * size)
+                report(now - told)
+                told = now
+    except pyarrow.ArrowException as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"{path}: not a readable Parquet file ({first_line}).") from None
+
+
+def _column(path: Path, given: str, names: list[str]) -> str:
+    """The column of texts, by the first row."""
+    if given and given not in names:
+        raise UserError(
+            f"{path}: no column '{given}' of texts; it has {', '.join(names[:8]) or 'none'}."
+            f"{did_you_mean(given, names)} Set train.column."
+        )
+    found = given or next((name for name in COLUMNS if name in names), "")
+    if not found:
+        raise UserError(
+            f"{path}: no column of texts; it has {', '.join(names[:8]) or 'none'}, expected one of "
+            f"{', '.join(COLUMNS)}. Set train.column."
+        )
+    return found
+
+
+def _text(where: str, column: str, value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UserError(f"{where}: '{column}' is {value!r:.40}; expected a text.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{where}: '{column}' holds half of a surrogate pair, which is no character; mend it."
+        ) from None
+    return value
+
+
+def _called(function: Callable[..., object], source: str) -> Iterator[str]:
+    """The texts that a function of the user's own yields."""
+    try:
+        with calling_user_code():
+            found = function()
+        if isinstance(found, str) or not isinstance(found, Iterable):
+            raise UserError(f"{source}: returned {type(found).__name__}, expected texts.")
+        texts = iter(found)
+        number = 0
+        while True:
+            with calling_user_code():
+                text = next(texts, None)
+            if text is None:
+                return
+            number += 1
+            yield _text(f"{source}, text {number}", "text", text)
+    except (UserError, GeneratorExit):
+        raise
+    except Exception as error:  # boundary: the user's function
+        raise UserError(f"{source}: raised {describe(error)}") from error
+
+
+# --- documents
+
+
+def _split(blocks: Iterator[str], separator: str) -> Iterator[Piece]:
+    """Documents of a text that comes in blocks; at most a block and a piece are held."""
+    held, begun = "", False
+    for block in blocks:
+        *whole, held = (held + block).split(separator) if separator else [held + block]
+        for text in whole:
+            yield from _cut(text, begun)
+            begun = False
+        # What could be the beginning of a separator stays.
+        while len(held) > PIECE + len(separator):
+            place = _place(held)
+            yield Piece(held[:place], ends=False)
+            held, begun = held[place:], True
+    yield from _cut(held, begun)
+
+
+def _cut(text: str, begun: bool = False) -> Iterator[Piece]:
+    """A document, or the rest of one that has `begun`, in pieces."""
+    if not text.strip() and not begun:
+        return
+    while len(text) > PIECE:
+        place = _place(text)
+        yield Piece(text[:place], ends=False)
+        text = text[place:]
+    yield Piece(text, ends=True)
+
+
+def _place(text: str) -> int:
+    """Where a long text is cut: before a blank between two words, where no token reaches across."""
+    place = PIECE
+    while (place := text.rfind(" ", PIECE // 2, place)) > 0:
+        if not text[place - 1].isspace() and not text[place + 1].isspace():
+            return place
+    return PIECE

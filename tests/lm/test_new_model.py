@@ -1,0 +1,118 @@
+"""Tokenizers and models of one's own: they load everywhere, and are the same every time."""
+
+import json
+
+import pytest
+import torch
+
+from burnish.errors import ArgumentError, UserError
+from burnish.lm import load_model
+from burnish.lm.new_model import NewModel, new_model
+from burnish.lm.new_tokenizer import train_bpe
+from burnish.lm.tokenizer import Tokenizer
+from burnish.records import Message
+
+TEXTS = ["the cat sat on the mat 1234", "the dog sat on the log é", "cats and dogs"] * 20
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BURNISH_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_bpe_is_the_same_every_time_and_writes_every_text(tmp_path):
+    assert train_bpe(iter(TEXTS), 280, tmp_path / "a") == 280
+    train_bpe(iter(TEXTS), 280, tmp_path / "b")
+    read = [(tmp_path / name / "tokenizer.json").read_bytes() for name in "ab"]
+    assert read[0] == read[1]
+    tokenizer = Tokenizer.from_folder(tmp_path / "a")
+    for text in ("the cat", "Ω unseen \n\t 漢字 12", " two  blanks "):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert len(tokenizer.encode("the cat sat")) < 6
+    assert len(tokenizer.encode("1234")) == 4
+
+
+def test_bpe_opens_in_transformers_with_the_same_ids_and_template(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    train_bpe(iter(TEXTS), 280, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = Tokenizer.from_folder(tmp_path)
+    messages = [{"role": "user", "content": "the cat"}]
+    text = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert text == ours.render_text([Message("user", "the cat")])
+    assert theirs.encode("the cat sat", add_special_tokens=False) == ours.encode("the cat sat")
+    assert theirs.eos_token == "<|im_end|>"
+    assert theirs.pad_token == "<|pad|>"
+
+
+def test_bpe_refuses_no_text_and_a_vocabulary_without_room_for_bytes(tmp_path):
+    with pytest.raises(UserError, match="no text to learn a tokenizer from"):
+        train_bpe([], 300, tmp_path)
+    for size in (259, True, 3.5):
+        with pytest.raises(UserError, match=r"size: got .*, expected a whole number from 260"):
+            train_bpe(TEXTS, size, tmp_path)
+
+
+def test_a_new_model_has_the_sizes_asked_for(cache):
+    sizes = NewModel(layers=3, width=32, heads=4, kv_heads=2, context=96, tied=False)
+    loaded = load_model(new_model(sizes, 5), device="cpu")
+    inner, vocabulary = 128, 260
+    layer = 32 * 32 * 2 + 32 * 16 * 2 + 3 * 32 * inner + 2 * 32
+    assert loaded.parameters == 3 * layer + 2 * vocabulary * 32 + 32
+    assert loaded.module.max_positions == 96
+    again = load_model(new_model(sizes, 6), device="cpu").module.head_weight
+    assert not torch.equal(again, loaded.module.head_weight)
+    assert new_model(sizes, 5) == loaded.folder
+
+
+def test_matrices_that_write_to_the_stream_start_smaller(cache):
+    sizes = NewModel(layers=8, width=64, heads=2, std=0.02)
+    weights = dict(load_model(new_model(sizes, 0), device="cpu").module.named_parameters())
+    assert weights["model.layers.0.mlp.up_proj.weight"].std().item() == pytest.approx(
+        0.02, rel=0.05
+    )
+    assert weights["model.layers.0.mlp.down_proj.weight"].std().item() == pytest.approx(
+        0.005, rel=0.05
+    )
+
+
+def test_a_new_model_loads_in_transformers(cache):
+    transformers = pytest.importorskip("transformers")
+    from burnish.lm.model_input import ModelInput
+
+    folder = new_model(NewModel(layers=2, width=32, heads=2), 1)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ours = load_model(folder, dtype="float32", device="cpu").module
+    ids = torch.arange(4, 20)[None]
+    with torch.no_grad():
+        logits = ours.logits(ours(ModelInput(ids, torch.arange(16)[None])))
+        torch.testing.assert_close(theirs(ids).logits, logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_new_model_takes_a_tokenizer_and_stops_at_both_ends(cache):
+    train_bpe(iter(TEXTS), 276, cache / "tok")
+    folder = new_model(NewModel(layers=1, width=16, heads=2, tokenizer=str(cache / "tok")), 0)
+    loaded = load_model(folder, device="cpu")
+    assert loaded.module.head_weight.shape[0] == 276
+    assert set(loaded.tokenizer.eos_ids) == {0, 2}
+    assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"width": 30, "heads": 4}, "width: got 30 with heads = 4, expected a multiple of 8"),
+        ({"heads": 4, "kv_heads": 3}, "kv_heads: got 3, expected a divisor of heads = 4"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(settings, line):
+    with pytest.raises(ArgumentError, match=line):
+        NewModel(**settings)
+
+
+def test_a_missing_tokenizer_and_an_unknown_topology_are_refused(cache):
+    with pytest.raises(UserError, match=r"has no tokenizer.json; expected byte or the folder"):
+        new_model(NewModel(tokenizer=str(cache / "none")), 0)
+    with pytest.raises(UserError, match=r"model.new.topology: got 'sideways', expected"):
+        new_model(NewModel(topology="sideways"), 0)
