@@ -194,7 +194,7 @@ ELSEWHERE = {
         "pair_findings versus_metrics run_table attribute_labels attribute_report contaminate "
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
-        "prompt_report verdict_line"
+        "prompt_report verdict_line probe_losses token_nll variance_report"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "
@@ -1687,5 +1687,37 @@ CASES = [
             "coefficient": 1.0,
         },
         {"baseline": "short"},
+    ),
+    Case(
+        masked_diffusion.build_noise,
+        {
+            "rates": "p_pots",
+            "masks": "independent",
+            "passes": 1,
+            "strata": "ceil",
+            "delimiters": [3],
+            "delta": 0.2,
+            "delimiter_weight": "row",
+            "eps": 1e-3,
+            "control": "none",
+            "options": {"mix_uniform": 0.1},
+        },
+        {"delimiters": "empty short", "options": "none empty"},
+    ),
+    Case(masked_diffusion.evaluation_uniforms, {"n": 4, "length": 3, "seed": 0}),
+    Case(
+        masked_diffusion.collate,
+        {"rows": [{"input_ids": [1, 2], "prompt_length": 1}], "max_length": 8, "pad_id": 0},
+    ),
+    Case(masked_diffusion.is_syntax, {"token": "{", "format": "json"}, {"token": "empty word"}),
+    Case(
+        masked_diffusion.syntax_eligible,
+        {"tokens": ["{", "a"], "format": "json"},
+        {"tokens": "word empty short"},
+    ),
+    Case(
+        masked_diffusion.template_tokens,
+        {"answers": [[1, 2], [2, 3]], "share": 0.9},
+        {"answers": "short"},
     ),
 ]

@@ -6,7 +6,11 @@ complementary pairs (`mirror_masks`) or hit delimiters more often (`isad_mask_pr
 loss, `decompose_variance` says where its noise comes from.
 """
 
-from burnish.models.masked_diffusion.control import ema_control_variate
+from burnish.models.masked_diffusion.control import (
+    GradientBaseline,
+    LossBaseline,
+    ema_control_variate,
+)
 from burnish.models.masked_diffusion.objective import (
     isad_mask_prob,
     mdm_loss,
@@ -23,6 +27,7 @@ from burnish.models.masked_diffusion.rates import (
     sampler_variance,
     stratum_counts,
 )
+from burnish.models.masked_diffusion.report import VarianceReport, collate, variance_report
 from burnish.models.masked_diffusion.samplers import (
     IndependentMasks,
     MirrorMasks,
@@ -33,22 +38,28 @@ from burnish.models.masked_diffusion.samplers import (
     build_noise,
     evaluation_uniforms,
 )
+from burnish.models.masked_diffusion.syntax import is_syntax, syntax_eligible, template_tokens
 from burnish.models.masked_diffusion.variance import decompose_variance
 
 __all__ = [
+    "GradientBaseline",
     "IndependentMasks",
+    "LossBaseline",
     "MirrorMasks",
     "Noise",
     "Noised",
     "PPots",
     "Probe",
     "UniformRates",
+    "VarianceReport",
     "build_noise",
+    "collate",
     "decompose_variance",
     "ema_control_variate",
     "epr_density",
     "evaluation_uniforms",
     "fit_epr",
+    "is_syntax",
     "isad_mask_prob",
     "mdm_loss",
     "mirror_masks",
@@ -58,5 +69,8 @@ __all__ = [
     "sample_t",
     "sampler_variance",
     "stratum_counts",
+    "syntax_eligible",
+    "template_tokens",
     "token_nll",
+    "variance_report",
 ]

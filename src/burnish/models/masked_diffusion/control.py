@@ -1,18 +1,26 @@
-"""Control variates over mask rates: running losses by bin of t.
+"""Control variates over mask rates: running losses, or running gradients, by bin of t.
 
     found = ema_control_variate(losses_B, t_B, baseline_K, lr=0.01)
     found.adjusted_mean, found.baseline
 
 A bin's running loss is subtracted from the losses of its rates, so that the reported loss swings less
 with the rates that were drawn. **It changes no update**: the baseline carries no gradient, so every
-parameter moves exactly as without it. It is for monitoring and early stopping.
+parameter moves exactly as without it. It is for monitoring and early stopping. Two ways that do change
+updates:
+
+- `LossBaseline(mode="rescale")` divides a loss by its bin's running loss over the mean of all bins: every
+  rate then pulls about alike. That is another objective (biased).
+- `GradientBaseline` subtracts a bin's running *gradient* and adds back its mean over all rates: a true
+  control variate, unbiased, for a few parameters (memory: bins times parameters).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from burnish.arguments import as_number
+from burnish.arguments import as_number, as_whole, as_word
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.objective import as_rates
 from burnish.tensors import as_finite, as_logp, check_finite, check_shape, torch
@@ -80,3 +88,121 @@ def ema_update(baseline_K: Tensor, losses_B: Tensor, bin_B: Tensor, lr: float) -
     count_K = torch.zeros_like(baseline_K).index_add(0, bin_B, torch.ones_like(values_B))
     moved_K = (1 - lr) * baseline_K + lr * sum_K / count_K.clamp(min=1)
     return torch.where(count_K > 0, moved_K, baseline_K)
+
+
+@dataclass
+class LossBaseline:
+    """Running losses by bin over the steps of a run (EMA)."""
+
+    mode: str = "subtract"
+    """`subtract` changes what is reported and no update; `rescale` changes updates, with bias."""
+    bins: int = BINS
+    lr: float = LEARNING_RATE
+    coefficient: float | None = 1.0
+    """Of the subtraction; None estimates the best one as the run goes: cov(l, b) / var(b)."""
+    baseline: list[float] = field(default_factory=list)
+    moments: list[float] = field(default_factory=list)
+    """Running means of l, b, l b and b b."""
+
+    def __post_init__(self) -> None:
+        self.mode = as_word("mode", self.mode, ("subtract", "rescale"))
+        self.bins = as_whole("bins", self.bins, low=1, high=10_000)
+        self.lr = as_number("lr", self.lr, low=0, high=1)
+        if self.coefficient is not None:
+            self.coefficient = as_number("coefficient", self.coefficient)
+        self.baseline = self.baseline or [0.0] * self.bins
+
+    def adjust(self, losses_B: Tensor, t_B: Tensor) -> Tensor:
+        """Losses of a step as they are reported or trained on, (B,); the running losses move on."""
+        baseline_K = torch.tensor(self.baseline, dtype=torch.float64, device=losses_B.device)
+        bin_B = bins_of(t_B.to(losses_B.device), self.bins)
+        here_B = baseline_K[bin_B]
+        if self.mode == "subtract":
+            adjusted_B = losses_B - self._best(losses_B.detach(), here_B) * here_B.to(losses_B)
+        else:
+            known_K = baseline_K[baseline_K > 0]
+            scale_B = here_B / known_K.mean() if len(known_K) else torch.zeros_like(here_B)
+            # A bin that was never seen has no scale yet.
+            scale_B = torch.where(scale_B > 0, scale_B, torch.ones_like(scale_B))
+            adjusted_B = losses_B / scale_B.to(losses_B)
+        self.baseline = ema_update(baseline_K, losses_B, bin_B, self.lr).tolist()
+        return adjusted_B
+
+    def _best(self, losses_B: Tensor, here_B: Tensor) -> float:
+        """The coefficient, from the steps before this one; 1 at the first."""
+        if self.coefficient is not None:
+            return self.coefficient
+        losses_B = losses_B.double()
+        means = (losses_B, here_B, losses_B * here_B, here_B.square())
+        now = [value.mean().item() for value in means]
+        loss, own, product, square = self.moments or now
+        best = (product - loss * own) / (square - own**2 + 1e-6) if self.moments else 1.0
+        old = self.moments or now
+        self.moments = [(1 - self.lr) * a + self.lr * b for a, b in zip(old, now, strict=True)]
+        return best
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as JSON has it."""
+        return {"baseline": list(self.baseline), "moments": list(self.moments)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state()`."""
+        self.baseline, self.moments = list(state["baseline"]), list(state["moments"])
+
+
+@dataclass
+class GradientBaseline:
+    """Running gradients by bin of t for a few parameters: a true control variate.
+
+        baseline = GradientBaseline(parameters)
+        shift_N = baseline.shift(row_loss_B, t_B, weight_B)     # before backward: needs the graph
+        loss.backward()
+        baseline.add(shift_N)                                   # to the parameters' gradients
+
+    The gradient of a batch is `mean w_i grad l_i`. Less `mean w_i b_k(t_i)`, plus `sum_k width_k b_k`,
+    its expectation over rates, it has the same mean; b is of earlier steps alone.
+    """
+
+    parameters: Sequence[Tensor]
+    bins: int = BINS
+    lr: float = 0.1
+    gradients_KN: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.bins = as_whole("bins", self.bins, low=2, high=10_000)
+        self.lr = as_number("lr", self.lr, low=0, high=1)
+        if self.gradients_KN is None:
+            first = self.parameters[0]
+            size = sum(one.numel() for one in self.parameters)
+            self.gradients_KN = torch.zeros(self.bins, size, dtype=first.dtype, device=first.device)
+
+    def shift(self, row_loss_B: Tensor, t_B: Tensor, weight_B: Tensor) -> Tensor:
+        """What to add to the batch's gradient, (N,); the running gradients move on."""
+        assert self.gradients_KN is not None
+        bin_B = bins_of(t_B, self.bins)
+        weights_K = torch.zeros(self.bins, dtype=torch.float64, device=t_B.device)
+        weights_K.index_add_(0, bin_B, weight_B.double() / len(t_B))
+        shift_N = (bin_widths(self.bins).to(weights_K) - weights_K).to(
+            self.gradients_KN
+        ) @ self.gradients_KN
+        for one in sorted(set(bin_B.tolist())):
+            mean = row_loss_B[bin_B == one].mean()
+            parts = torch.autograd.grad(mean, list(self.parameters), retain_graph=True)
+            own_N = torch.cat([part.flatten() for part in parts])
+            self.gradients_KN[one] += self.lr * (own_N - self.gradients_KN[one])
+        return shift_N
+
+    def add(self, shift_N: Tensor) -> None:
+        """Add a shift to the gradients of the parameters."""
+        sizes = [one.numel() for one in self.parameters]
+        for one, part in zip(self.parameters, torch.split(shift_N, sizes), strict=True):
+            assert one.grad is not None
+            one.grad += part.view_as(one)
+
+
+def bin_widths(bins: int) -> Tensor:
+    """Share of [0, 1] that falls into each bin of `bins_of`; both ends have half a share."""
+    widths_K = torch.full((bins,), 1.0 / max(1, bins - 1), dtype=torch.float64)
+    widths_K[0] /= 2
+    widths_K[-1] /= 2
+    return widths_K if bins > 1 else torch.ones(1, dtype=torch.float64)

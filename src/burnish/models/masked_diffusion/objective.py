@@ -153,7 +153,9 @@ def isad_mask_prob(p: Numbers, is_delimiter: Numbers, delta: float = 0.2) -> Mas
     """Mask delimiters of the answer more often, `q = min(p + delta, 1)`, at weight `1/q` (ISAD).
 
     `p` is one chance, one a row (B,) for `is_delimiter` (B, L), or one a token. The weight is
-    Horvitz-Thompson's, which leaves the expected loss as it is; the reference's `p/q^2` does not.
+    Horvitz-Thompson's, which leaves the expected loss of a token as it is for the masks it is seen with;
+    the reference's `p/q^2` does not. That delimiters are hidden more often from *other* tokens it does
+    not correct: `Noise(delimiter_weight="row")` does.
 
     >>> from burnish.models.masked_diffusion import isad_mask_prob
     >>> found = isad_mask_prob(p=[0.3], is_delimiter=[[0, 1]], delta=0.2)

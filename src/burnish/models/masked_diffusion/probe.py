@@ -62,7 +62,7 @@ def probe_losses(
     row_N = kept_X.repeat_interleave(masks)
     for t in grid_T:
         losses_N = []
-        for part_B in row_N.split(batch):
+        for part_B in torch.split(row_N, batch):
             ids_BL, eligible_BL = ids_XL[part_B], eligible_XL[part_B]
             drawn = torch.rand(ids_BL.shape, generator=generator, dtype=torch.float64)
             p_B = mask_chance(t, eps).expand(len(part_B)).to(ids_BL.device)

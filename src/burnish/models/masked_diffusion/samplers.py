@@ -8,9 +8,11 @@
     noised.loss(nll_PBL).loss.backward()
 
 Only `rate_uniforms` and `mask_uniforms` draw; everything else is a function of what they drew. Every
-combination estimates the same loss, the mean over uniform rates, without bias, but for three: `clipped`
-leaves rates out, a cut weight (`clipped_share` says how many) counts too little, and syntax tokens
-of a prompt (`syntax`) change what is learned.
+combination estimates the same loss, the mean over uniform rates, without bias, but for four: `clipped`
+leaves rates out, a cut weight (`clipped_share` says how many) counts too little, syntax tokens of a
+prompt (`syntax`) change what is learned, and ISAD's weight by token corrects how often a delimiter is
+masked but not that other tokens now see fewer delimiters (`delimiter_weight="row"` corrects both, with more
+noise the more delimiters a row has).
 """
 
 from __future__ import annotations
@@ -19,8 +21,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from burnish.arguments import as_number, as_table, as_whole, as_word
+from burnish.arguments import (
+    LARGEST_COUNT,
+    as_list,
+    as_number,
+    as_seed,
+    as_table,
+    as_whole,
+    as_word,
+)
 from burnish.errors import ArgumentError
+from burnish.models.masked_diffusion.control import LossBaseline
 from burnish.models.masked_diffusion.objective import (
     EPS,
     batch_loss,
@@ -108,7 +119,7 @@ class PPots:
     max_weight: float = MAX_WEIGHT
     fit: EprFit | None = None
     fitted_at: int | None = None
-    probe: dict[str, list[float | None]] = field(default_factory=dict)
+    probe: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.mix_uniform = as_number("mix_uniform", self.mix_uniform, low=0, high=1)
@@ -306,11 +317,18 @@ class Noise:
     """Token ids that are masked more often (ISAD)."""
     delta: float = 0.2
     """How much more often."""
+    delimiter_weight: str = "token"
+    """`token` is ISAD's weight 1/q: unbiased if no token's loss depends on which delimiters are masked.
+    `row` weighs by the ratio of the whole row's masks, with q at most halfway from p to 1: unbiased
+    always."""
     eps: float = EPS
+    baseline: LossBaseline | None = None
+    """Running losses by bin that losses are adjusted with (EMA)."""
 
     def __post_init__(self) -> None:
         self.strata = as_word("strata", self.strata, ("none", "ceil", "floor"))
         self.delta = as_number("delta", self.delta, low=0, high=1)
+        self.delimiter_weight = as_word("delimiter_weight", self.delimiter_weight, ("token", "row"))
         self.eps = as_number("eps", self.eps, above=0, below=1)
 
     def rate_uniforms(self, n: int, generator: Generator) -> Tensor:
@@ -333,22 +351,42 @@ class Noise:
         """Rates, weights and masked copies of a batch, from numbers drawn before."""
         device = ids_BL.device
         drawn = self.rates.rates(u_B.to(device))
-        chance_BX = mask_chance(drawn.t, self.eps)
+        p_B = mask_chance(drawn.t, self.eps)
+        chance_BX = p_B
         if self.delimiters:
             known = torch.tensor(sorted(self.delimiters), device=device)
-            chance_BX = isad_mask_prob(chance_BX, torch.isin(ids_BL, known), self.delta).q
+            chance_BX = isad_mask_prob(p_B, torch.isin(ids_BL, known), self.delta).q
+            if self.delimiter_weight == "row":
+                # What is possible at p must be possible at q: never certain unless p is.
+                chance_BX = torch.minimum(chance_BX, (1 + p_B[:, None]) / 2)
         passes = self.masks.passes(u_FBL.to(device), chance_BX, eligible_BL)
+        if self.delimiters and self.delimiter_weight == "row":
+            passes = [_row_weighted(one, p_B[:, None], chance_BX, eligible_BL) for one in passes]
         ids_PBL = torch.stack([ids_BL.masked_fill(one.mask_BL, mask_id) for one in passes])
         clipped = (drawn.weight >= self.rates.max_weight).double().mean().item()
         return Noised(ids_PBL, drawn.t, drawn.weight, eligible_BL.sum(1), passes, clipped)
 
+    def loss(self, noised: Noised, nll_PBL: Tensor | Sequence[Tensor]) -> NoisedLoss:
+        """As `noised.loss`, adjusted by the running losses; `row_B` is as it was measured."""
+        found = noised.loss(nll_PBL)
+        if self.baseline is None:
+            return found
+        adjusted_B = self.baseline.adjust(found.row_B, noised.t_B)
+        weight_B = noised.weight_B.to(adjusted_B)
+        return NoisedLoss(batch_loss(adjusted_B, noised.count_B, weight_B), found.row_B)
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as JSON has it."""
-        return {"rates": self.rates.state()}
+        return {
+            "rates": self.rates.state(),
+            "baseline": None if self.baseline is None else self.baseline.state(),
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from `state()`."""
         self.rates.load(state["rates"])
+        if self.baseline is not None and state["baseline"] is not None:
+            self.baseline.load(state["baseline"])
 
 
 def build_noise(
@@ -359,13 +397,16 @@ def build_noise(
     strata: bool | str = False,
     delimiters: Collection[int] = (),
     delta: float = 0.2,
+    delimiter_weight: str = "token",
     eps: float = EPS,
+    control: str = "none",
     options: Mapping[str, Any] | None = None,
 ) -> Noise:
     """Noise by names: `rates` uniform, clipped or p_pots; `masks` independent or mirror.
 
     `passes` is how many independent masks a row gets, `strata` turns StraTS on (`"floor"` for the
-    reference's number of strata), `options` go to the sampler of rates (`low`, `high`;
+    reference's number of strata), `control` is `none`, `subtract` (the reported loss alone) or
+    `rescale` (biased), `options` go to the sampler of rates (`low`, `high`;
     `mix_uniform`, `refit_every`, `start`, `moment`, `loss_max`, `n_starts`, `max_weight`).
 
     >>> from burnish.models.masked_diffusion import build_noise
@@ -394,9 +435,11 @@ def build_noise(
         if masks == "independent"
         else MirrorMasks(deduplicated=masks == "mirror_deduplicated")
     )
-    ids = frozenset(as_whole("delimiters", one, low=0) for one in delimiters)
-    word = strata if isinstance(strata, str) else "ceil" if strata else "none"
-    return Noise(sampler, chosen, word, ids, delta, eps)
+    ids = frozenset(as_whole("delimiters", one, low=0) for one in as_list("delimiters", delimiters))
+    word = ("ceil" if strata else "none") if isinstance(strata, bool) else strata
+    control = as_word("control", control, ("none", "subtract", "rescale"))
+    baseline = None if control == "none" else LossBaseline(control)
+    return Noise(sampler, chosen, word, ids, delta, delimiter_weight, eps, baseline)
 
 
 def stratified(u_N: Tensor, extra: Tensor, order_N: Tensor, rounding: str = "ceil") -> Tensor:
@@ -414,10 +457,21 @@ def evaluation_uniforms(n: int, length: int, seed: int = 0) -> tuple[Tensor, Ten
 
     The same for every sampler that a run trains with, so that runs can be compared.
     """
-    generator = torch.Generator().manual_seed(as_whole("seed", seed, low=0))
+    n = as_whole("n", n, low=1, high=LARGEST_COUNT)
+    length = as_whole("length", length, low=1, high=LARGEST_COUNT)
+    generator = torch.Generator().manual_seed(as_seed("seed", seed))
     order_N = torch.randperm(n, generator=generator)
     u_N = ((torch.arange(n) + _draw((n,), generator)) / n)[order_N]
     return u_N, _draw((1, n, length), generator)
+
+
+def _row_weighted(one: MaskPass, p_BX: Tensor, q_BL: Tensor, eligible_BL: Tensor) -> MaskPass:
+    """The pass weighed by how much likelier its mask is at chance p than at q, over the whole row."""
+    ratio_BL = torch.where(one.mask_BL, p_BX / q_BL, (1 - p_BX) / (1 - q_BL).clamp(min=1e-300))
+    # Where p and q agree the ratio is 1, also for 0/0 at p = 1.
+    ratio_BL = torch.where(eligible_BL & (p_BX != q_BL), ratio_BL, 1.0)
+    divisor_BX = one.chance_BX * (p_BX / q_BL)
+    return MaskPass(one.mask_BL, divisor_BX / ratio_BL.prod(1, keepdim=True))
 
 
 def _draw(shape: tuple[int, ...], generator: Generator) -> Tensor:

@@ -1,0 +1,120 @@
+"""Control variates: what is reported, what is trained, and what stays as it was."""
+
+import math
+
+import pytest
+import torch
+
+from burnish.models.masked_diffusion import (
+    GradientBaseline,
+    LossBaseline,
+    build_noise,
+    ema_control_variate,
+)
+from burnish.models.masked_diffusion.control import bin_widths, bins_of
+
+
+def test_a_sequence_by_hand():
+    baseline = torch.zeros(10, dtype=torch.float64)
+    first = ema_control_variate([2.0, 4.0, 9.0], [0.33, 0.34, 1.0], baseline, lr=0.01)
+    assert first._fields == ("adjusted_mean", "baseline")
+    assert first.adjusted_mean.item() == 5.0
+    # round(0.33 * 9) = round(0.34 * 9) = 3: their mean is 3; bin 9 saw 9.
+    expected = [0.0] * 10
+    expected[3], expected[9] = 0.03, 0.09
+    assert first.baseline.tolist() == pytest.approx(expected)
+    second = ema_control_variate([2.0, 1.0], [0.33, 0.0], first.baseline, lr=0.01)
+    assert second.adjusted_mean.item() == pytest.approx((2 - 0.03 + 1) / 2)
+    assert second.baseline[3].item() == pytest.approx(0.99 * 0.03 + 0.01 * 2)
+    assert second.baseline[9].item() == pytest.approx(0.09)
+
+
+def test_halves_go_to_the_even_bin():
+    assert bins_of(torch.tensor([0.5, 0.25, 0.75]).double(), 3).tolist() == [1, 0, 2]
+
+
+def small_model():
+    torch.manual_seed(0)
+    return torch.nn.Linear(4, 3)
+
+
+def gradients(control):
+    """Gradients of three steps, and what was reported."""
+    model, noise = small_model(), build_noise(control=control)
+    found, reported = [], []
+    for step in range(3):
+        generator = torch.Generator().manual_seed(step)
+        ids = torch.randint(4, (5, 6), generator=generator)
+        u_B, u_FBL = noise.rate_uniforms(5, generator), noise.mask_uniforms(5, 6, generator)
+        noised = noise.corrupt(ids, torch.ones(5, 6, dtype=torch.bool), u_B, u_FBL, 3)
+        logits = model(torch.nn.functional.one_hot(noised.ids_PBL[0], 4).float())
+        nll = torch.nn.functional.cross_entropy(
+            logits.transpose(1, 2), ids.clamp(max=2), reduction="none"
+        )
+        loss = noise.loss(noised, nll[None])
+        model.zero_grad()
+        loss.loss.backward()
+        found.append(model.weight.grad.clone())
+        reported.append(loss.loss.item())
+    return found, reported
+
+
+def test_subtracting_changes_the_report_and_no_gradient_by_a_bit():
+    plain, reported = gradients("none")
+    same, adjusted = gradients("subtract")
+    assert all(torch.equal(a, b) for a, b in zip(plain, same, strict=True))
+    assert adjusted[1:] != reported[1:]
+    other, _ = gradients("rescale")
+    assert not torch.equal(other[2], plain[2])
+
+
+def test_rescaling_evens_out_bins():
+    baseline = LossBaseline("rescale", bins=2, lr=1.0)
+    t = torch.tensor([0.0, 1.0]).double()
+    assert baseline.adjust(torch.tensor([1.0, 3.0]), t).tolist() == [1.0, 3.0]  # nothing is known
+    assert baseline.adjust(torch.tensor([1.0, 3.0]), t).tolist() == pytest.approx([2.0, 2.0])
+
+
+def test_the_best_coefficient_is_found_as_the_run_goes():
+    baseline = LossBaseline(coefficient=None, bins=2, lr=0.2)
+    plain, adjusted = [], []
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        t = torch.rand(4, generator=generator, dtype=torch.float64)
+        losses = 1 + 2 * (t > 0.5).double()
+        plain.append(losses.mean())
+        adjusted.append(baseline.adjust(losses, t).mean())
+    assert torch.stack(adjusted[100:]).var() < 0.2 * torch.stack(plain[100:]).var()
+    other = LossBaseline(coefficient=None, bins=2, lr=0.2)
+    other.load(baseline.state())
+    t, losses = torch.tensor([0.2]).double(), torch.tensor([1.0]).double()
+    assert torch.equal(other.adjust(losses, t), baseline.adjust(losses, t))
+
+
+def test_gradient_baseline_keeps_the_mean_and_lowers_the_variance():
+    weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    direction = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    baseline = GradientBaseline([weight], bins=11, lr=0.2)
+    generator = torch.Generator().manual_seed(0)
+    plain, shifted = [], []
+    for step in range(600):
+        t = torch.rand(8, generator=generator, dtype=torch.float64)
+        rows = (4 * t) * (weight @ direction)  # the gradient of a row is 4 t times the direction
+        shift = baseline.shift(rows, t, torch.ones(8))
+        weight.grad = None
+        rows.mean().backward()
+        assert weight.grad is not None
+        if step >= 100:
+            plain.append(weight.grad.clone())
+        baseline.add(shift)
+        if step >= 100:
+            shifted.append(weight.grad.clone())
+    before, after = torch.stack(plain), torch.stack(shifted)
+    error = after.std(0) / math.sqrt(len(after))
+    assert ((after.mean(0) - 2 * direction).abs() < 3 * error + 1e-12).all()
+    assert (after.var(0) < 0.1 * before.var(0)).all()
+
+
+def test_bins_cover_all_rates_once():
+    assert bin_widths(10).sum().item() == pytest.approx(1.0)
+    assert bin_widths(3).tolist() == [0.25, 0.5, 0.25]

@@ -1,0 +1,296 @@
+"""Every combination of rate and mask sampler estimates one loss; reductions, strata, checkpoints."""
+
+import itertools
+import json
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from burnish.errors import ArgumentError
+from burnish.models.masked_diffusion import (
+    IndependentMasks,
+    Noise,
+    PPots,
+    build_noise,
+    evaluation_uniforms,
+    mdm_loss,
+    probe_losses,
+    sample_t,
+    stratum_counts,
+)
+from burnish.models.masked_diffusion.objective import mask_chance
+from burnish.models.masked_diffusion.samplers import stratified
+
+LENGTH, MASK_ID = 5, 9
+IDS = torch.tensor([3, 1, 4, 1, 5])
+ELIGIBLE = torch.tensor([False, True, True, True, True])
+ROWS = 20_000
+BASE = torch.tensor([0.0, 0.7, 1.5, 0.4, 2.0], dtype=torch.float64)
+
+
+def nll(ids: torch.Tensor, row: torch.Tensor | None = None) -> torch.Tensor:
+    """A model whose loss at a token grows with what is masked around it."""
+    is_masked = (ids == MASK_ID).double()
+    return BASE * (0.3 + is_masked.mean(-1, keepdim=True) ** 2 + 0.5 * is_masked.roll(1, -1))
+
+
+def exact_loss() -> float:
+    """The mean over uniform rates and all masks, by enumeration."""
+    t = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
+    p = mask_chance(t)
+    total = torch.zeros_like(t)
+    for bits in itertools.product([False, True], repeat=4):
+        mask = torch.tensor([False, *bits])
+        loss = nll(IDS.masked_fill(mask, MASK_ID))[mask].sum() / 4
+        total += p ** sum(bits) * (1 - p) ** (4 - sum(bits)) * loss / p
+    return total.mean().item()
+
+
+EXACT = exact_loss()
+
+
+def batch(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return IDS.expand(rows, LENGTH), ELIGIBLE.expand(rows, LENGTH)
+
+
+@cache
+def probed():
+    """One probe for all tests."""
+    generator = torch.Generator().manual_seed(1)
+    return probe_losses(lambda x, y, r: nll(x), *batch(3), MASK_ID, generator)
+
+
+@cache
+def curve(mix_uniform: float) -> dict:
+    rates = PPots(mix_uniform, n_starts=3)
+    rates.refit(*probed(), step=7)
+    return rates.state()
+
+
+def fitted(noise: Noise) -> Noise:
+    if isinstance(noise.rates, PPots):
+        noise.rates.load(curve(noise.rates.mix_uniform))
+    return noise
+
+
+def drawn(noise: Noise, rows: int = ROWS, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    u_B = noise.rate_uniforms(rows, generator)
+    u_FBL = noise.mask_uniforms(rows, LENGTH, generator)
+    return noise.corrupt(*batch(rows), u_B, u_FBL, MASK_ID)
+
+
+def estimate(noise: Noise, rows: int = ROWS, of=nll) -> tuple[float, float]:
+    """Mean weighted loss and its standard error."""
+    noised = drawn(noise, rows)
+    found = noised.loss(of(noised.ids_PBL))
+    values = found.row_B * noised.weight_B
+    assert found.loss.item() == pytest.approx(values.mean().item())
+    return values.mean().item(), values.std().item() / math.sqrt(rows)
+
+
+COMBINATIONS = [
+    (rates, masks, strata, delimiters)
+    for rates in ("uniform", "p_pots")
+    for masks in (("independent", 1), ("independent", 2), ("mirror", 1), ("mirror_deduplicated", 1))
+    for strata in (False, True)
+    for delimiters in ((), (1,))
+]
+
+
+@pytest.mark.parametrize(("rates", "masks", "strata", "delimiters"), COMBINATIONS)
+def test_every_combination_is_unbiased(rates, masks, strata, delimiters):
+    kind, passes = masks
+    noise = build_noise(
+        rates,
+        kind,
+        passes=passes,
+        strata=strata,
+        delimiters=delimiters,
+        delimiter_weight="row",
+    )
+    mean, error = estimate(fitted(noise))
+    assert abs(mean - EXACT) < 3 * error
+    assert error < 0.05 * EXACT
+
+
+@pytest.mark.parametrize("masks", ["independent", "mirror", "mirror_deduplicated"])
+@pytest.mark.parametrize("rates", ["uniform", "p_pots"])
+def test_isads_weight_by_token_is_unbiased_where_tokens_do_not_see_delimiters(rates, masks):
+    noise = fitted(build_noise(rates, masks, delimiters=(1,)))
+    mean, error = estimate(noise, of=lambda ids: BASE.expand(ids.shape))
+    assert abs(mean - BASE.sum().item() / 4) < 3 * error
+    # Where they do see them, more hidden delimiters raise the loss.
+    mean, error = estimate(noise)
+    assert mean - EXACT > 5 * error
+
+
+def test_clipped_rates_are_biased_and_the_references_weight_of_delimiters_too():
+    mean, error = estimate(build_noise("clipped", options={"low": 0.3, "high": 0.8}))
+    assert abs(mean - EXACT) > 5 * error
+    noised = drawn(build_noise(delimiters=(1,)))
+    ((mask, q),) = noised.passes
+    p = mask_chance(noised.t_B)[:, None]
+    weighted = torch.where(mask, nll(noised.ids_PBL[0]) * p / q**2, 0.0).sum(1) / 4
+    error = weighted.std().item() / math.sqrt(ROWS)
+    assert abs(weighted.mean().item() - EXACT) > 5 * error
+
+
+def test_cut_weights_are_counted():
+    noise = fitted(build_noise("p_pots", options={"mix_uniform": 0.0, "max_weight": 0.9}))
+    assert 0 < drawn(noise).metrics()["clipped_share"] < 1
+    assert drawn(build_noise()).clipped_share == 0
+
+
+def test_mirror_varies_less_than_two_masks_and_strata_less_than_none():
+    def spread(noise):
+        noised = drawn(noise)
+        return noised.loss(nll(noised.ids_PBL)).row_B.var().item()
+
+    assert spread(build_noise(masks="mirror")) < 0.9 * spread(build_noise(passes=2))
+    # Over updates of 16 rows: the loss's mean where only the rate decides.
+    means = {}
+    for strata in (False, True):
+        noise, generator = build_noise(strata=strata), torch.Generator().manual_seed(0)
+        means[strata] = torch.stack(
+            [noise.rate_uniforms(16, generator).square().mean() for _ in range(500)]
+        ).var()
+    assert means[True] < 0.2 * means[False]
+
+
+def test_all_off_is_lladas_loss_exactly():
+    noised = drawn(Noise(), rows=64)
+    ((mask, chance),) = noised.passes
+    generator = torch.Generator().manual_seed(0)
+    t = torch.rand(64, generator=generator, dtype=torch.float64)
+    u = torch.rand(1, 64, LENGTH, generator=generator, dtype=torch.float64)[0]
+    p = (1 - 1e-3) * t + 1e-3
+    expected = (u < p[:, None]) & ELIGIBLE
+    assert torch.equal(mask, expected)
+    assert torch.equal(noised.weight_B, torch.ones(64, dtype=torch.float64))
+    values = nll(noised.ids_PBL[0])
+    rows = torch.where(expected, values / p[:, None], 0.0).sum(1) / 4
+    assert torch.equal(noised.loss(values[None]).row_B, rows)
+    public = mdm_loss(values, mask, chance, noised.count_B)
+    assert torch.equal(public.row_loss, rows)
+    assert torch.equal(public.loss, noised.loss(values[None]).loss)
+
+
+def test_reductions():
+    plain = drawn(build_noise(), rows=50)
+    assert torch.equal(
+        drawn(build_noise(delimiters=(1,), delta=0.0), rows=50).ids_PBL, plain.ids_PBL
+    )
+    uniform = fitted(build_noise("p_pots", options={"mix_uniform": 1.0}))
+    assert torch.allclose(drawn(uniform, rows=50).t_B, plain.t_B, atol=1e-12)
+    assert torch.allclose(drawn(uniform, rows=50).weight_B, plain.weight_B)
+    # MIRROR's second mask from its own field is a second independent mask.
+    u_FBL = torch.rand(2, 50, LENGTH, dtype=torch.float64)
+    chance = mask_chance(plain.t_B)
+    two = IndependentMasks(2).passes(u_FBL, chance, batch(50)[1])
+    mirror = build_noise(masks="mirror").masks
+    other = mirror.passes(1 - u_FBL[1:], chance, batch(50)[1])[1]
+    assert torch.equal(two[1].mask_BL, other.mask_BL)
+
+
+def test_one_stratum_is_standard():
+    noise = build_noise(strata=True)
+    generator = torch.Generator().manual_seed(3)
+    first = torch.rand(1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    assert stratum_counts(1).count == 1
+    assert torch.equal(noise.rate_uniforms(1, generator), first)
+
+
+@pytest.mark.parametrize("n", [1, 5, 10, 16, 33])
+def test_every_stratum_gets_its_share(n):
+    noise = build_noise(strata=True)
+    strata = stratum_counts(n)
+    u = noise.rate_uniforms(n, torch.Generator().manual_seed(n))
+    counts = torch.bincount((u * strata.count).long(), minlength=strata.count)
+    assert sorted(counts.tolist()) == sorted(
+        [strata.per_stratum] * (strata.count - strata.extra)
+        + [strata.per_stratum + 1] * strata.extra
+    )
+
+
+def test_strata_lie_on_u_before_the_inverse_distribution_function():
+    u = torch.full((4,), 0.5, dtype=torch.float64)
+    moved = stratified(u, torch.tensor([], dtype=torch.long), torch.arange(4))
+    assert moved.tolist() == [0.25, 0.75, 0.25, 0.75]
+    noise = fitted(build_noise("p_pots"))
+    assert isinstance(noise.rates, PPots)
+    fit = noise.rates.fit
+    assert fit is not None
+    expected = sample_t(fit.fine_grid, fit.fine_density, moved)
+    assert torch.allclose(noise.rates.rates(moved).t, expected.t, atol=1e-14)
+
+
+def test_state_survives_json_and_draws_the_same_bits():
+    noise = fitted(build_noise("p_pots", control="subtract"))
+    noised = drawn(noise, rows=20)
+    noise.loss(noised, nll(noised.ids_PBL))
+    other = build_noise("p_pots", control="subtract")
+    other.load(json.loads(json.dumps(noise.state(), allow_nan=False)))
+    assert torch.equal(drawn(noise, 20).t_B, drawn(other, 20).t_B)
+    assert torch.equal(drawn(noise, 20).weight_B, drawn(other, 20).weight_B)
+    assert other.state() == noise.state()
+    assert set(noise.state()["rates"]) >= {
+        "family",
+        "params",
+        "mix_uniform",
+        "grid_size",
+        "probe",
+        "kl",
+    }
+
+
+def test_a_probe_is_wanted_at_the_start_and_every_so_many_steps():
+    rates = PPots(start=5, refit_every=10)
+    assert [rates.wants_probe(step) for step in (0, 4, 5, 6)] == [False, False, True, True]
+    rates.refit(np.arange(1, 7) / 7, np.ones((2, 6, 3)), step=5)
+    assert [rates.wants_probe(step) for step in (6, 14, 15)] == [False, False, True]
+    once = PPots()
+    once.refit(np.arange(1, 7) / 7, np.ones((2, 6, 3)), step=0)
+    assert not once.wants_probe(10_000)
+
+
+def test_a_probe_without_losses_falls_back_to_uniform_rates():
+    rates = PPots()
+    with pytest.warns(RuntimeWarning, match="drawn uniformly"):
+        rates.refit(np.arange(1, 7) / 7, np.full((2, 6, 3), math.nan))
+    u = torch.rand(9, dtype=torch.float64)
+    assert torch.allclose(rates.rates(u).t, u)
+    again = PPots()
+    again.load(json.loads(json.dumps(rates.state(), allow_nan=False)))
+    assert torch.equal(again.rates(u).t, rates.rates(u).t)
+
+
+def test_rows_without_an_answer_have_no_part():
+    noise, generator = Noise(), torch.Generator().manual_seed(0)
+    ids, eligible = batch(6)
+    eligible = eligible.clone()
+    eligible[::2] = False
+    u_B, u_FBL = noise.rate_uniforms(6, generator), noise.mask_uniforms(6, LENGTH, generator)
+    noised = noise.corrupt(ids, eligible, u_B, u_FBL, MASK_ID)
+    whole = noised.loss(nll(noised.ids_PBL))
+    kept = noise.corrupt(ids[1::2], eligible[1::2], u_B[1::2], u_FBL[:, 1::2], MASK_ID)
+    assert whole.loss.item() == pytest.approx(kept.loss(nll(kept.ids_PBL)).loss.item())
+    assert torch.equal(whole.row_B[::2], torch.zeros(3, dtype=torch.float64))
+    with pytest.raises(ArgumentError, match="no row has an answer"):
+        probe_losses(lambda x, y, r: nll(x), ids, eligible & False, MASK_ID, generator)
+
+
+def test_evaluation_draws_are_stratified_and_fixed():
+    u_N, u_FBL = evaluation_uniforms(50, LENGTH, seed=4)
+    assert sorted((u_N * 50).long().tolist()) == list(range(50))
+    assert torch.equal(evaluation_uniforms(50, LENGTH, seed=4)[1], u_FBL)
+
+
+def test_unknown_options_and_contradictions_are_refused():
+    with pytest.raises(ArgumentError, match="got 'refit', rates p_pots has"):
+        build_noise("p_pots", options={"refit": 3})
+    with pytest.raises(ArgumentError, match="passes: got 2, expected 1 for masks mirror"):
+        build_noise(masks="mirror", passes=2)

@@ -1,0 +1,263 @@
+"""The loss, MIRROR, ISAD, rates and decomposition of masked diffusion: worked numbers and edge cases."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from burnish.errors import ArgumentError
+from burnish.models.masked_diffusion import (
+    decompose_variance,
+    epr_density,
+    fit_epr,
+    isad_mask_prob,
+    mdm_loss,
+    mirror_masks,
+    optimal_t_density,
+    probe_moments,
+    sample_t,
+    sampler_variance,
+    stratum_counts,
+    token_nll,
+)
+
+
+def test_mirror_masks_by_hand():
+    u = [[0.1, 0.35, 0.6, 0.95], [0.05, 0.5, 0.9, 0.99]]
+    found = mirror_masks(u=u, t=[0.3, 0.6], eligible=[[1, 1, 1, 1], [1, 1, 1, 0]], eps=0.1)
+    assert found._fields == ("p", "mask_first", "mask_second", "eligible_count")
+    # p = 0.9 t + 0.1: 0.37 and 0.64; the second mask is u > 0.63 and u > 0.36.
+    assert found.p.tolist() == pytest.approx([0.37, 0.64])
+    assert found.mask_first.int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0]]
+    assert found.mask_second.int().tolist() == [[0, 0, 0, 1], [0, 1, 1, 0]]
+    assert found.eligible_count.tolist() == [4, 3]
+
+
+def test_both_masks_are_the_whole_answer_at_rate_one_and_p_is_eps_at_rate_zero():
+    u = torch.rand(2, 50, dtype=torch.float64).clamp(1e-9, 1 - 1e-9)
+    found = mirror_masks(u, [1.0, 0.0], torch.ones(2, 50))
+    assert found.mask_first[0].all()
+    assert found.mask_second[0].all()
+    assert found.p.tolist() == [1.0, 1e-3]
+
+
+@pytest.mark.parametrize("p", [0.1, 0.4, 0.5, 0.7, 0.95])
+def test_mirror_marginals_covariance_and_variance_ratio(p):
+    # A grid over u in the place of draws: integrals up to 1e-5.
+    u = (torch.arange(100_000, dtype=torch.float64) + 0.5) / 100_000
+    found = mirror_masks(u[:, None], p, torch.ones(len(u), 1), eps=0.0)
+    first, second = (mask[:, 0].double() for mask in (found.mask_first, found.mask_second))
+    assert first.mean().item() == pytest.approx(p, abs=2e-5)
+    assert second.mean().item() == pytest.approx(p, abs=2e-5)
+    covariance = (first * second).mean() - first.mean() * second.mean()
+    assert covariance.item() == pytest.approx(-(p**2) if p <= 0.5 else -((1 - p) ** 2), abs=1e-4)
+    rho = -p / (1 - p) if p <= 0.5 else -(1 - p) / p
+    ratio = ((first + second) / 2).var(correction=0) / first.var(correction=0)
+    assert ratio.item() == pytest.approx((1 + rho) / 2, abs=1e-3)
+    assert (found.mask_first | found.mask_second).double().mean().item() == pytest.approx(
+        min(1.0, 2 * p), abs=2e-5
+    )
+
+
+def test_loss_by_hand():
+    nll = [[2.0, 1.0, 4.0], [3.0, 1.0, 9.0], [5.0, 5.0, 5.0]]
+    mask = [[1, 0, 1], [0, 0, 0], [0, 0, 0]]
+    found = mdm_loss(nll, mask, p=[0.5, 0.2, 0.9], eligible_count=[3, 2, 0], weight=[0.5, 2.0, 7.0])
+    assert found._fields == ("loss", "row_loss")
+    # (2 + 4) / 0.5 / 3 = 4; the empty row counts with 0, the row without an answer not at all.
+    assert found.row_loss.tolist() == [4.0, 0.0, 0.0]
+    assert found.loss.item() == 1.0
+
+
+def test_no_answer_anywhere_is_zero_and_passes_a_gradient_of_zero():
+    nll = torch.full((2, 3), 2.0, requires_grad=True)
+    found = mdm_loss(nll, torch.zeros(2, 3), [0.5, 0.5], [0, 0])
+    found.loss.backward()
+    assert found.loss.item() == 0.0
+    assert nll.grad is not None
+    assert not nll.grad.any()
+
+
+def test_chances_by_token_and_unmasked_values_that_do_not_count():
+    nll = torch.tensor([[2.0, math.inf, 4.0]])
+    found = mdm_loss(nll, [[1, 0, 1]], p=[[0.5, 0.1, 0.8]], eligible_count=[3])
+    assert found.loss.item() == pytest.approx((2 / 0.5 + 4 / 0.8) / 3)
+
+
+def test_more_masked_than_eligible_is_refused():
+    with pytest.raises(ArgumentError, match="eligible_count: row 0 has 1 and 2 masked"):
+        mdm_loss([[1.0, 1.0]], [[1, 1]], [0.5], [1])
+
+
+def test_the_mask_token_is_no_answer():
+    logits = torch.tensor([[[1.0, 2.0, 50.0]]])
+    assert token_nll(logits, torch.tensor([[0]]), mask_id=2).item() == pytest.approx(
+        math.log(1 + math.e), abs=1e-6
+    )
+
+
+def test_isad_by_hand():
+    found = isad_mask_prob(p=[0.3, 0.9], is_delimiter=[[0, 1], [1, 0]], delta=0.2)
+    assert found._fields == ("q", "weight")
+    assert found.q.flatten().tolist() == pytest.approx([0.3, 0.5, 1.0, 0.9])
+    assert found.weight.flatten().tolist() == pytest.approx([1 / 0.3, 2.0, 1.0, 1 / 0.9])
+    assert isad_mask_prob(0.3, [0, 1], delta=0.0).q.tolist() == [0.3, 0.3]
+
+
+GRID = np.linspace(0.0, 1.0, 101)
+G, V = 1 + GRID**2, 0.5 + np.sin(3 * GRID) ** 2
+
+
+def test_best_density_has_the_closed_form_and_beats_others():
+    best = optimal_t_density(G, V, GRID)
+    root = np.sqrt(G**2 + V)
+    area = np.trapezoid(root, GRID)
+    assert np.allclose(best.numpy(), root / area)
+    least = sampler_variance(best, G, V, GRID).item()
+    assert least == pytest.approx(area**2 - np.trapezoid(G, GRID) ** 2)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        other = rng.uniform(0.05, 1.0, len(GRID))
+        other /= np.trapezoid(other, GRID)
+        assert sampler_variance(other, G, V, GRID).item() > least
+    uniform = sampler_variance(np.ones(101), G, V, GRID).item()
+    assert uniform == pytest.approx(np.trapezoid(G**2 + V, GRID) - np.trapezoid(G, GRID) ** 2)
+
+
+def test_best_density_is_uniform_where_the_second_moment_is_flat():
+    assert np.allclose(optimal_t_density(np.cos(GRID), np.sin(GRID) ** 2, GRID), 1.0)
+
+
+def test_density_of_nothing_and_never_drawn_rates_are_refused():
+    with pytest.raises(ArgumentError, match="integral is 0"):
+        optimal_t_density([0, 0], [0, 0], [0.0, 1.0])
+    with pytest.raises(ArgumentError, match="is 0 at t = 0"):
+        sampler_variance([0.0, 2.0], [1.0, 1.0], [0.0, 0.0], [0.0, 1.0])
+
+
+def test_epr_by_hand():
+    found = epr_density([0.25], a=2.0, b=3.0, A=0.5, r=1.5, q=2.0, kappa=0.7, m=2.0)
+    square = 2 * 0.25**1.5 + 3 * 0.75**2 + (0.5 * math.exp(0.7 * 0.25**2)) ** 2
+    assert found.item() == pytest.approx(math.sqrt(square))
+
+
+@pytest.mark.parametrize(
+    "curve", [(0.5, 2.0, 0.3, 1.5, 3.0, 1.2, 2.0), (3.0, 0.1, 0.2, 2.0, 1.0, 0.1, 1.0)]
+)
+def test_fit_finds_a_curve_of_its_family(curve):
+    grid = np.arange(1, 30) / 30
+    w = epr_density(grid, *curve)
+    found = fit_epr(grid, 7 * w)
+    assert np.allclose(found.p, w / np.trapezoid(w, grid), atol=2e-3)
+    assert found.kl is not None
+    assert found.kl < 1e-6
+    assert np.trapezoid(found.p, grid) == pytest.approx(1.0)
+    assert (found.fine_grid[0], found.fine_grid[-1]) == (0.0, 1.0)
+    assert len(found.fine_grid) >= 257
+    assert torch.trapezoid(found.fine_density, found.fine_grid).item() == pytest.approx(1.0)
+
+
+def test_uniform_share_bounds_weights_and_one_is_uniform():
+    grid, w = np.arange(1, 20) / 20, np.exp(8 * np.arange(1, 20) / 20)
+    found = fit_epr(grid, w, mix_uniform=0.1)
+    _, weight = sample_t(found.fine_grid, found.fine_density, np.linspace(0, 1, 999))
+    assert weight.max() <= 10 * (1 + 1e-9)
+    assert np.allclose(fit_epr(grid, w, mix_uniform=1.0).fine_density, 1.0)
+
+
+def test_missing_probes_are_left_out_and_too_few_fall_back_to_uniform_with_a_warning():
+    grid = np.arange(1, 12) / 12
+    w = 1 + grid
+    w[3] = math.nan
+    assert np.allclose(fit_epr(grid, w).p, (1 + grid) / np.trapezoid(1 + grid, grid), atol=0.01)
+    with pytest.warns(RuntimeWarning, match="0 rates have a loss"):
+        found = fit_epr(grid, [None] * 11)
+    assert np.allclose(found.p, 12 / 10)
+    assert found.params == {}
+    assert found.kl is None
+    with pytest.warns(RuntimeWarning, match="4 rates have a loss"):
+        assert fit_epr(grid[:4], w[4:8]).fallback
+    with pytest.raises(ArgumentError, match="integral is 0"), warnings.catch_warnings():
+        fit_epr(grid, np.zeros(11))
+
+
+@pytest.mark.parametrize("cells", ["linear", "constant"])
+def test_draws_and_weights_belong_to_one_density(cells):
+    grid, density = [0.0, 0.2, 0.7, 1.0], [0.5, 2.0, 0.0, 3.0]
+    u = (np.arange(200_000) + 0.5) / 200_000
+    t, weight = sample_t(grid, density, u, cells=cells)
+    assert (t.diff() > 0).all()
+    # Weighted means are those of uniform t: for any function.
+    assert weight.mean().item() == pytest.approx(1.0, abs=2e-3)
+    assert (weight * t**2).mean().item() == pytest.approx(1 / 3, abs=2e-3)
+    ends = sample_t(grid, density, [0.0, 1.0], cells=cells)
+    assert ends.t.tolist() == pytest.approx([0.0, 1.0])
+
+
+def test_the_reference_weights_are_biased_and_all_agree_on_a_fine_grid():
+    u = (np.arange(100_000) + 0.5) / 100_000
+    coarse = sample_t([0.0, 1.0], [0.1, 1.9], u, cells="reference")
+    assert abs(coarse.weight.mean().item() - 1.0) > 0.05
+    grid = np.linspace(0, 1, 257)
+    draws = [sample_t(grid, 1 + grid, u, cells=c) for c in ("linear", "constant", "reference")]
+    for other in draws[1:]:
+        assert np.allclose(draws[0].t, other.t, atol=5e-6)
+        assert np.allclose(draws[0].weight, other.weight, atol=3e-3)
+
+
+def test_quadratic_inverse_by_hand():
+    # p = 2t on [0, 1]: F = t², so t = sqrt(u), weight 1/(2t).
+    found = sample_t([0.0, 0.5, 1.0], [0.0, 7.0, 14.0], [0.04, 0.36, 0.81])
+    assert found._fields == ("t", "weight")
+    assert found.t.tolist() == pytest.approx([0.2, 0.6, 0.9])
+    assert found.weight.tolist() == pytest.approx([2.5, 1 / 1.2, 1 / 1.8])
+
+
+def test_cells_without_mass_are_never_drawn_and_weights_are_cut():
+    t, weight = sample_t([0.0, 0.4, 0.5, 1.0], [1.0, 0.0, 0.0, 0.0], [0.5, 1.0], max_weight=3.0)
+    assert t.tolist() == pytest.approx([0.4 * (1 - math.sqrt(0.5)), 0.4])
+    assert weight[1].item() == 3.0
+
+
+@pytest.mark.parametrize(
+    ("n", "rounding", "expected"),
+    [
+        (1, "ceil", (1, 1, 0)),
+        (10, "ceil", (4, 2, 2)),
+        (10, "floor", (3, 3, 1)),
+        (16, "ceil", (4, 4, 0)),
+    ],
+)
+def test_strata(n, rounding, expected):
+    assert stratum_counts(n, rounding) == expected
+
+
+def test_probe_moments_by_hand():
+    losses = [[[1.0, 3.0]], [[5.0, 99.0]]]
+    second = probe_moments(losses)  # 99 is cut at 10
+    assert second.w.item() == pytest.approx(math.sqrt((1 + 9 + 25 + 100) / 4))
+    within = probe_moments(losses, moment="within")
+    assert within.w.item() == pytest.approx(math.sqrt((1 + 6.25) / 2 + 4.75**2))
+    assert probe_moments([[[1.0, math.nan]], [[3.0, 3.0]]]).g.item() == pytest.approx(7 / 3)
+
+
+def test_decomposition_is_exact_and_its_correction_unbiased():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(5, 4, 3)) + rng.normal(size=(5, 1, 1)) + rng.normal(size=(1, 4, 1))
+    found = decompose_variance(table)
+    assert found._fields == ("A", "B", "C", "total")
+    assert found.total.item() == pytest.approx(table.var())
+    assert (found.A + found.B + found.C).item() == pytest.approx(table.var())
+    assert found.A.item() == pytest.approx(table.var(2).mean())
+    assert found.B.item() == pytest.approx(table.mean(2).var(1).mean())
+    assert found.C.item() == pytest.approx(table.mean((1, 2)).var())
+    # Truth: A = 4, B = variance of the rates' means (0.25), C = 1.
+    rates = np.array([-0.5, 0.5, -0.5, 0.5])[None, :, None]
+    noise = rng.normal(size=(500, 6, 1, 1)) + rates + 2 * rng.normal(size=(500, 6, 4, 3))
+    many = np.array([[p.item() for p in decompose_variance(t, corrected=True)] for t in noise])
+    error = many.std(0) / math.sqrt(len(many))
+    assert np.all(np.abs(many.mean(0) - [4.0, 0.25, 1.0, 5.25]) < 3 * error)
+    raw = np.array([[p.item() for p in decompose_variance(t)] for t in noise])
+    assert raw.mean(0)[1] > 0.25 + 0.9  # A/K (1 - 1/T) = 1 too much
