@@ -18,7 +18,7 @@ from burnish.agents import prompt as prompt_search
 from burnish.bench import loaders
 from burnish.bench.items import Item, Judged, message, responses_of
 from burnish.lm import CallLog, ScriptedLM
-from burnish.models import masked_diffusion
+from burnish.models import masked_diffusion, siamesenorm
 from burnish.rewards import checks, judges, models
 from burnish.rewards.checks import relevance
 from burnish.rewards.judges import genrm, march, openrs, proxy_grm, rubric, skill_rm
@@ -50,6 +50,7 @@ PACKAGES = (
     policyalign,
     prompt_search,
     masked_diffusion,
+    siamesenorm,
 )
 
 PUBLISHED = {
@@ -130,6 +131,10 @@ PUBLISHED = {
     "parse_rating": "texts lo hi",
     "parse_successes": "text",
     "per_reward_advantages": "rewards groups eps ddof",
+    "siamese_block": "X Y first second norms block_index layout norm eps",
+    "siamese_dit_block": "X Y cond first second W_mod b_mod block_index eps",
+    "siamese_paper": "H sublayers normalized_input depth_scaling eps",
+    "siamese_trunk": "H sublayers layout norm eps",
     "policy_loss": "logp old_logp advantages mask ratio_level clip_low clip_high dual_clip "
     "aggregation",
     "policy_loss_gradient": "logp old_logp advantages mask ratio_level clip_low clip_high dual_clip "
@@ -195,6 +200,7 @@ ELSEWHERE = {
         "merge_by_meaning pool_of report_of markdown united unified_diff split_long "
         "check_changes keep_sensitive make_report open_score "
         "prompt_report verdict_line probe_losses token_nll variance_report"
+        "prompt_report verdict_line from_prenorm new_model"
     ),
     "files and names of files": (
         "read_calls replay read_review write_review check_skill load_skill problems_of "
@@ -378,7 +384,34 @@ LOGITS: dict[str, Any] = {
     "top_k": 2,
 }
 
+STREAMS = {"X": f64([[[1.0, 2.0], [3.0, 4.0]]]), "Y": f64([[[2.0, 1.0], [0.5, 4.0]]])}
+MATRICES = {"first": f64([[1.0, 0.5], [0.0, 1.0]]), "second": f64([[0.0, 1.0], [1.0, 0.0]])}
 CASES = [
+    # Two residual streams
+    Case(
+        siamesenorm.siamese_block,
+        {**STREAMS, **MATRICES, "norms": {"first_x": None}, "block_index": 1}
+        | {"layout": "post_pre", "norm": "rms", "eps": 1e-5},
+        {"norms": "none empty"},
+    ),
+    Case(
+        siamesenorm.siamese_trunk,
+        {"H": STREAMS["X"], "sublayers": list(MATRICES.values())}
+        | {"layout": "hybrid_pre", "norm": "layer", "eps": 1e-6},
+        {"H": "empty short"},
+    ),
+    Case(
+        siamesenorm.siamese_dit_block,
+        {**STREAMS, **MATRICES, "cond": f64([[0.5, 1.0, 2.0]]), "W_mod": torch.ones(12, 3) / 9}
+        | {"b_mod": torch.zeros(12), "block_index": 0, "eps": 1e-6},
+        {"b_mod": "none"},
+    ),
+    Case(
+        siamesenorm.siamese_paper,
+        {"H": STREAMS["X"], "sublayers": list(MATRICES.values()), "depth_scaling": "sqrt_l"}
+        | {"eps": 1e-5, "x_gain": 1.0, "y_gain": 0.5, "x_start": "embedding", "norm": "rms"},
+        {"H": "empty short", "sublayers": "short"},
+    ),
     # Skills from trajectories, and cells of workbooks
     Case(
         trace2skill.section_bounds,

@@ -236,7 +236,8 @@ def test_zero_rows_have_finite_gradients() -> None:
         h.requires_grad_()
         output, _ = siamese_trunk(h, matrices[:count])
         output[:, rows].sum().backward()
-        assert h.grad is not None and bool(h.grad.isfinite().all())
+        assert h.grad is not None
+        assert bool(h.grad.isfinite().all())
 
 
 @pytest.mark.parametrize(

@@ -639,6 +639,9 @@ class Config(Section, frozen=True):
     """How often weights are saved, and how many are kept."""
     guards: Guards = Guards()
     """When a run warns or stops."""
+    layer_metrics_every: Count = 0
+    """Store norms of the residual streams, updates and gradients of every layer each so many steps,
+    beginning with the first; 0: never."""
     trackers: tuple[Literal["wandb", "tensorboard", "mlflow"], ...] = ()
     """Where metrics, config and result are sent beside the run's store; each needs its extra."""
     tracked_samples: Count = 0

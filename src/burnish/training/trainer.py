@@ -35,6 +35,7 @@ from burnish.errors import (
 from burnish.lm.base import Sampler
 from burnish.lm.call_log import PaidReplies
 from burnish.lm.hardware import device_full
+from burnish.models.norm_report import LayerWatch
 from burnish.rewards.combine import Weighted
 from burnish.rewards.function import FunctionReward
 from burnish.rewards.scorer import leaves
@@ -426,13 +427,13 @@ class Trainer:
         batch = stage.algorithm.batch(step)
         ready = time.perf_counter()
         rate = learning_rate(stage.settings, step, stage.steps)
-        result = stage.updater.run(step, batch, rate)
+        result, layers = self._updated(step, batch, rate)
         report = stage.algorithm.finish(step, batch, result)
         version = self.state.weight_version + result.updates
         stage.state = msgspec.structs.replace(self.state, step=step + 1, weight_version=version)
         stage.setup.moved(version)
         now = time.perf_counter()
-        numbers = {**report.metrics, **_update_metrics(result, rate)}
+        numbers = {**report.metrics, **_update_metrics(result, rate), **layers}
         timings = {
             **report.timings,
             "time/update_s": now - ready,
@@ -443,6 +444,22 @@ class Trainer:
         if not report.is_reread:
             self.pace.steps.append(now - began)
         return self._step_done(step, numbers, timings, report), report.stop
+
+    def _updated(self, step: int, batch: Any, rate: float) -> tuple[StepResult, dict[str, float]]:
+        """The updates of a step, and figures of every layer where they are due.
+
+        Streams are those of this process, gradients those of all; of several updates the last.
+        """
+        updater, every = self.stage.updater, self.config.layer_metrics_every
+        if not every or step % every:
+            return updater.run(step, batch, rate), {}
+        with LayerWatch(self.trainable.module, only_training=True) as updater.layers:
+            try:
+                result = updater.run(step, batch, rate)
+                watch = updater.layers
+                return result, {} if watch.is_empty else watch.report().metrics()
+            finally:
+                updater.layers = None
 
     def _store_metrics(
         self, step: int, numbers: Mapping[str, float], timings: Mapping[str, float]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from burnish.activity import moved, waiting_for
 from burnish.errors import GuardTripped
+from burnish.models.norm_report import LayerWatch
 from burnish.training.algorithm import AnyAlgorithm, Loss, StepResult
 from burnish.training.devices import World
 from burnish.training.guards import Watch, check_tensors
@@ -91,6 +92,8 @@ class Updater:
     batches: MicroBatcher
     done: int = 0
     """Updates of the step under way that are done; a replay goes on from there."""
+    layers: LayerWatch | None = None
+    """Is shown the gradients of every update, where layers are measured."""
 
     def run(self, step: int, batch: Any, rate: float, skip: int = 0) -> StepResult:
         """All updates of a step but the first `skip`, at one learning rate."""
@@ -163,6 +166,8 @@ class Updater:
                 self._check_weights(step, ids)
             raise
         self.algorithm.inspect(step, found, ids)
+        if self.layers is not None:
+            self.layers.note_gradients(zip(self.optimiser.names, sums, strict=True))
         self.algorithm.gradients(update, sums)
         self.optimiser.step(rate, norm)
         return read

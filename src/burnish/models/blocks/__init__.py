@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from burnish.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from burnish.models.blocks.attention import Attention, Rotation, SwiGLU, rotate, rotation
+    from burnish.models.blocks.attention import (
+        Attention,
+        GeluMLP,
+        Rotation,
+        SwiGLU,
+        rotate,
+        rotation,
+    )
     from burnish.models.blocks.norms import LayerNorm, RMSNorm, layer_norm, rms_norm
     from burnish.models.blocks.residual import ResidualBlock, ResidualStack
     from burnish.models.blocks.topology import TOPOLOGIES, Norms, Streams, Topology
@@ -15,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "TOPOLOGIES",
     "Attention",
+    "GeluMLP",
     "LayerNorm",
     "Norms",
     "RMSNorm",

@@ -135,3 +135,16 @@ class SwiGLU(nn.Module):
     def forward(self, z: Tensor, **_: Any) -> Tensor:
         out: Tensor = self.down_proj(F.silu(self.gate_proj(z)) * self.up_proj(z))
         return out
+
+
+class GeluMLP(nn.Module):
+    """fc2(gelu(fc1(z))), as vision transformers have it."""
+
+    def __init__(self, size: int, inner: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(size, inner)
+        self.fc2 = nn.Linear(inner, size)
+
+    def forward(self, z: Tensor, **_: Any) -> Tensor:
+        out: Tensor = self.fc2(F.gelu(self.fc1(z)))
+        return out

@@ -52,9 +52,9 @@ class LayerNorm(nn.Module):
         return layer_norm(x, self.weight, self.bias, self.eps)
 
 
-def make_norm(kind: str, size: int, eps: float) -> nn.Module:
+def make_norm(kind: str, size: int, eps: float, *, affine: bool = True) -> nn.Module:
     """An `RMSNorm` ("rms") or a `LayerNorm` ("layer")."""
-    return RMSNorm(size, eps) if kind == "rms" else LayerNorm(size, eps)
+    return RMSNorm(size, eps) if kind == "rms" else LayerNorm(size, eps, affine=affine)
 
 
 def _wide(x: Tensor) -> Tensor:

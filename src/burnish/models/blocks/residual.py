@@ -41,9 +41,11 @@ class SublayerNorms(nn.Module):
         self.in_norm: nn.Module | None = None
         self.out_norm: nn.Module | None = None
         self.x_scale = nn.Parameter(torch.ones(size)) if "x_scale" in names else None
+        last = next((n for n in ("in_norm", "y_norm", "x_norm") if n in names), "")
         for name in names:
             if name != "x_scale":
-                setattr(self, name, make_norm(topology.norm, size, topology.eps))
+                affine = topology.affine_input or name != last
+                setattr(self, name, make_norm(topology.norm, size, topology.eps, affine=affine))
 
     def as_modules(self) -> Norms:
         """For `read_streams`."""

@@ -80,6 +80,8 @@ class Topology:
     eps: float = 1e-5
     residual_in_fp32: bool = False
     """Keep the streams in float32 where the rest is half precision."""
+    affine_input: bool = True
+    """Whether the norm right before a sublayer has a weight; not where something modulates it."""
 
     def __post_init__(self) -> None:
         kind = ALIASES.get(self.kind, self.kind) if isinstance(self.kind, str) else self.kind
@@ -87,6 +89,8 @@ class Topology:
         as_word("norm", self.norm, ("rms", "layer"))
         as_number("eps", self.eps, above=0)
         as_flag("residual_in_fp32", self.residual_in_fp32)
+        if not as_flag("affine_input", self.affine_input) and self.norm != "layer":
+            raise ArgumentError("affine_input: got False, expected True for norm 'rms'")
         two = self.has_x and self.has_y
         if self.normalized_input is None:
             object.__setattr__(self, "normalized_input", two)

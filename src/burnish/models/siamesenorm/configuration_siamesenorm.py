@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
@@ -23,7 +23,7 @@ class SiameseNormConfig(PreTrainedConfig):
     """
 
     model_type = "burnish-siamesenorm"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
 
     vocab_size: int = 260
     hidden_size: int = 64

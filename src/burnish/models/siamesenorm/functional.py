@@ -240,7 +240,8 @@ def _through(streams: Streams, sublayer: Sublayer, norms: Norms, share: float) -
 
 
 def _pair(streams: Streams) -> StreamPair:
-    assert streams.x is not None and streams.y is not None
+    assert streams.x is not None
+    assert streams.y is not None
     return StreamPair(streams.x, streams.y)
 
 

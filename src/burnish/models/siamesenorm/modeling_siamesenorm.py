@@ -13,7 +13,7 @@ First weights, as OLMo's `full_megatron` draws them (normal, cut at 3 standard d
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +39,8 @@ class SiameseNormPreTrainedModel(PreTrainedModel):
     config_class = SiameseNormConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["ResidualBlock"]
-    _skip_keys_device_placement = ["past_key_values"]
+    _no_split_modules: ClassVar[list[str]] = ["ResidualBlock"]
+    _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
     _supports_sdpa = True
     _can_compile_fullgraph = True
 
@@ -137,7 +137,7 @@ class SiameseNormModel(SiameseNormPreTrainedModel):
 class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):
     """`SiameseNormModel` with a head over the vocabulary."""
 
-    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: SiameseNormConfig) -> None:
         super().__init__(config)

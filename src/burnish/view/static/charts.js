@@ -67,7 +67,7 @@ export function smoothingControl() {
 
 const zooms = new Map();
 
-// lines: [{name, steps, values}], with low and high where a line has a band; options: bars [{step, low, high}], range, dots, height, onpick
+// lines: [{name, steps, values}], with low and high where a line has a band; options: bars [{step, low, high}], range, dots, height, onpick, axis (what x counts: step)
 export function lineChart(title, lines, options = {}) {
   const drawn = lines.map((line, place) => ({ ...line, place })).filter((line) => line.steps.length > 0);
   const holder = h("div", { class: "canvas" });
@@ -149,13 +149,13 @@ function draw(title, lines, bars, options, state, whole) {
   const clip = `clip${(clips += 1)}`;
   const isZoomed = first > whole[0] || last < whole[1];
   return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, class: options.onpick ? "pick" : "",
-    "aria-label": `${title || lines[0].name}, steps ${first} to ${last}${isZoomed ? `, a part of ${whole[0]} to ${whole[1]}` : ""}, from ${number(lowest)} to ${number(highest)}` },
+    "aria-label": `${title || lines[0].name}, ${options.axis || "step"}s ${first} to ${last}${isZoomed ? `, a part of ${whole[0]} to ${whole[1]}` : ""}, from ${number(lowest)} to ${number(highest)}` },
     svg("clipPath", { id: clip }, svg("rect", { x: LEFT - 4, y: 0, width: wide + 8, height })),
     ticks(low, high).map((value) => [
       svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
       svg("text", { class: "axis", x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, tickText(value, low, high)),
     ]),
-    svg("text", { class: "axis", x: 2, y: height - 7 }, "step"),
+    svg("text", { class: "axis", x: 2, y: height - 7 }, options.axis || "step"),
     ticks(first, last, Math.max(2, Math.floor(wide / 50)), true).map((step) => svg("text", { class: "axis", x: x(step), y: height - 7,
       "text-anchor": x(step) > width - RIGHT - 16 ? "end" : "middle" }, step === 0 ? "start" : step.toLocaleString("en"))),
     svg("g", { "clip-path": `url(#${clip})` },
@@ -178,7 +178,7 @@ function listen(picture, state, options, readout, lines, zoom) {
     state.cursor = step;
     const x = state.x(step);
     state.rule.setAttribute("x1", x); state.rule.setAttribute("x2", x); state.rule.setAttribute("visibility", "visible");
-    readout.textContent = `${step === 0 ? "start" : `step ${step.toLocaleString("en")}`}: ` + state.shown.map(({ line, soft }) => number(nearest(line, soft, step))).join("  ·  ");
+    readout.textContent = `${step === 0 ? "start" : `${options.axis || "step"} ${step.toLocaleString("en")}`}: ` + state.shown.map(({ line, soft }) => number(nearest(line, soft, step))).join("  ·  ");
   }
   picture.addEventListener("pointerdown", (event) => {
     if (event.button) return;

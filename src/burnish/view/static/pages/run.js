@@ -3,6 +3,7 @@
 import { h, chip, empty, interval, more, number, plural, table, when } from "/static/dom.js";
 import { ask, query, run, stepName, to } from "/static/api.js";
 import { lineChart, smoothingControl } from "/static/charts.js";
+import { layerCharts } from "/static/pages/layers.js";
 
 const FIRST = ["reward/total", "length/mean", "policy/entropy"];
 // What sft, dpo and distil runs show instead of a reward, and every stage.
@@ -12,15 +13,17 @@ const FAILED = ["timeout", "parse_error", "reward_error", "infra_error", "refuse
 export async function overviewPage(context) {
   const key = context.key;
   const load = () => Promise.all([ask(run(key), {}, context.signal), ask(run(key, "/metrics"), {}, context.signal)]);
-  const top = h("div", {}), charts = h("section", { class: "charts" }), events = h("div", {});
+  const top = h("div", {}), charts = h("section", { class: "charts" }), layers = h("div", {}), events = h("div", {});
   const finder = curveFinder(context);
 
   function draw([about, metrics]) {
     const parts = partNames(metrics);
     top.replaceChildren(head(about, key));
     const first = [...FIRST, ...learned(metrics, parts)];
-    charts.replaceChildren(...mainCurves(metrics, parts, (step) => context.go(to.step(key, step))));
-    finder.update(metrics, metrics.names.filter((name) => has(metrics, name) && !first.includes(name) && !parts.includes(name) && !name.startsWith("groups/")));
+    const onpick = (step) => context.go(to.step(key, step));
+    charts.replaceChildren(...mainCurves(metrics, parts, onpick));
+    layers.replaceChildren(layerCharts(metrics, onpick));
+    finder.update(metrics, metrics.names.filter((name) => has(metrics, name) && !first.includes(name) && !parts.includes(name) && !name.startsWith("groups/") && !name.startsWith("layers/")));
     events.replaceChildren(eventList(about));
   }
   const beat = (pulse) => JSON.stringify([pulse.metrics_step, pulse.last_step, pulse.status, pulse.evaluations, pulse.events]);
@@ -33,7 +36,7 @@ export async function overviewPage(context) {
     last = now;
   });
   context.keys["]"] = () => context.go(to.steps(key));
-  return [top, smoothingControl(), charts, finder.element, events];
+  return [top, smoothingControl(), charts, layers, finder.element, events];
 }
 
 function head(about, key) {

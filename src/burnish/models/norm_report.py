@@ -1,0 +1,270 @@
+"""How large the residual streams of a model are, layer by layer, and what its layers add to them.
+
+    with LayerWatch(model) as watch:
+        model(...).loss.backward()
+    report = watch.report()
+    report.layers[3].y_norm, report.growth
+
+Works on any model that has a list of layers: ours, the built-in decoder, or one of transformers,
+whose one stream is reported as Y. Nothing is read from the device before `report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from burnish.arguments import as_whole
+from burnish.errors import ArgumentError
+from burnish.models.blocks.residual import Layers, ResidualBlock
+from burnish.models.blocks.topology import Streams, settled
+
+
+class LayerFigures(NamedTuple):
+    """One layer; None for what it has not, or what was not measured."""
+
+    x_norm: float | None
+    """Mean length of a token's vector in the normalised stream, behind the layer."""
+    y_norm: float | None
+    """The same in the stream that is never normalised."""
+    update_ratio_x: float | None
+    """Mean size of what the layer adds, over the mean size of X before it."""
+    update_ratio_y: float | None
+    gradient_norm: float | None
+    """Of all the layer's weights."""
+
+
+class NormReport(NamedTuple):
+    """All layers, and the vectors that enter the first."""
+
+    layers: list[LayerFigures]
+    embedding_norm: float
+    """Mean length of a token's vector before the first layer."""
+
+    @property
+    def growth(self) -> float | None:
+        """The last layer's Y, or X where there is no Y, over the embedding."""
+        last = self.layers[-1]
+        norm = last.x_norm if last.y_norm is None else last.y_norm
+        return None if norm is None or not self.embedding_norm else norm / self.embedding_norm
+
+    def metrics(self) -> dict[str, float]:
+        """By name for the store: `layers/y_norm/3` is that of the fourth layer."""
+        found = {"layers/embedding_norm": self.embedding_norm}
+        for index, layer in enumerate(self.layers):
+            for name, value in layer._asdict().items():
+                if value is not None:
+                    found[f"layers/{name}/{index}"] = value
+        return found
+
+
+class LayerWatch:
+    """Measures every forward pass inside its `with`; the mean over their tokens is reported."""
+
+    def __init__(self, model: nn.Module, *, only_training: bool = False) -> None:
+        """`only_training`: passes without gradients, as those of a reference, do not count."""
+        self.model, self.only_training = model, only_training
+        self.names, self.layers = find_layers(model)
+        self._sums: list[dict[str, Tensor]] = [{} for _ in self.layers]
+        self._embedding: list[Tensor] = []
+        self._gradients: dict[int, Tensor] = {}
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> LayerWatch:
+        for index, layer in enumerate(self.layers):
+
+            def see(
+                module: nn.Module, args: Any, kwargs: Any, output: Any, index: int = index
+            ) -> None:
+                if torch.is_grad_enabled() or not self.only_training:
+                    self._note(index, _before(module, args, kwargs), output)
+
+            self._hooks.append(layer.register_forward_hook(see, with_kwargs=True))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    @torch.no_grad()
+    def _note(self, index: int, before: Streams, output: Any) -> None:
+        after, update = _after(before, output)
+        found: dict[str, Tensor] = {}
+        for letter, old, new in (("x", before.x, after.x), ("y", before.y, after.y)):
+            if old is None or new is None:
+                continue
+            found[f"{letter}_norm"] = new.float().norm(dim=-1).mean()
+            if update is not None:
+                size = old.float().abs().mean().clamp_min(1e-30)
+                found[f"update_ratio_{letter}"] = update.float().abs().mean() / size
+        start = before.x if before.y is None else before.y
+        assert start is not None
+        tokens = start.numel() // start.shape[-1]
+        if index == 0:
+            self._embedding.append(torch.stack((start.float().norm(dim=-1).mean() * tokens,)))
+            self._embedding.append(torch.full((1,), float(tokens), device=start.device))
+        sums = self._sums[index]
+        for name, value in {**found, "tokens": torch.ones_like(next(iter(found.values())))}.items():
+            sums[name] = sums[name] + value * tokens if name in sums else value * tokens
+
+    def note_gradients(self, named: Iterable[tuple[str, Tensor | None]] | None = None) -> None:
+        """Take in gradients by the name of their weight; those of the model itself by default.
+
+        Called several times, the squares add up over different weights and the last one counts for
+        the same weight.
+        """
+        if named is None:
+            named = ((name, weight.grad) for name, weight in self.model.named_parameters())
+        squares: dict[int, list[Tensor]] = {}
+        for name, gradient in named:
+            place = self._layer_of(name)
+            if place is not None and gradient is not None:
+                squares.setdefault(place, []).append(gradient.detach().float().square().sum())
+        self._gradients |= {place: torch.stack(all_).sum() for place, all_ in squares.items()}
+
+    def _layer_of(self, name: str) -> int | None:
+        prefix = self.names
+        if not name.startswith(f"{prefix}."):
+            return None
+        number = name.removeprefix(f"{prefix}.").partition(".")[0]
+        return int(number) if number.isdigit() else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pass was seen."""
+        return not self._embedding
+
+    def report(self) -> NormReport:
+        """The figures; a model that was not run is refused."""
+        if self.is_empty:
+            raise ArgumentError("nothing was measured: run the model inside the `with`")
+        total = torch.stack(self._embedding).view(-1, 2).sum(0)
+        layers = []
+        for index, sums in enumerate(self._sums):
+            count = sums.get("tokens")
+            read = {name: float(value / count) for name, value in sums.items() if count is not None}
+            gradient = self._gradients.get(index)
+            layers.append(
+                LayerFigures(
+                    read.get("x_norm"),
+                    read.get("y_norm"),
+                    read.get("update_ratio_x"),
+                    read.get("update_ratio_y"),
+                    None if gradient is None else float(gradient.sqrt()),
+                )
+            )
+        return NormReport(layers, float(total[0] / total[1]))
+
+
+def find_layers(model: nn.Module) -> tuple[str, list[nn.Module]]:
+    """The name and the modules of a model's list of layers: the longest that it has."""
+    found: tuple[str, list[nn.Module]] = ("", [])
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList | Layers) and len(module) > len(found[1]):
+            found = (name, list(module))
+    if not found[1]:
+        raise ArgumentError(f"{type(model).__name__} has no list of layers to look at")
+    return found
+
+
+class DropEffect(NamedTuple):
+    """What leaving out some layers does to a loss."""
+
+    layers: tuple[int, ...]
+    loss: float
+    change: float
+
+
+def drop_sensitivity(
+    model: nn.Module, loss: Callable[[], Any], groups: Sequence[Collection[int]] | None = None
+) -> list[DropEffect]:
+    """The loss without each group of layers, and how much larger it is than with all of them.
+
+    `loss()` runs the model. By default every layer is left out alone, then the last quarter at once.
+
+    >>> import torch
+    >>> from burnish.models.norm_report import drop_sensitivity
+    >>> from burnish.models.siamesenorm import new_model
+    >>> model, ids = new_model(num_hidden_layers=4), torch.tensor([[1, 2, 3, 4]])
+    >>> effects = drop_sensitivity(model, lambda: model(ids, labels=ids).loss)
+    >>> [effect.layers for effect in effects]
+    [(0,), (1,), (2,), (3,), (3,)]
+    """
+    count = len(find_layers(model)[1])
+    if groups is None:
+        deep = range(count - max(1, count // 4), count)
+        groups = [*((index,) for index in range(count)), tuple(deep)]
+    whole = _value(loss)
+    effects = []
+    for group in groups:
+        chosen = tuple(as_whole("groups", index, low=0, high=count - 1) for index in group)
+        with without_layers(model, chosen):
+            value = _value(loss)
+        effects.append(DropEffect(chosen, value, value - whole))
+    return effects
+
+
+@contextmanager
+def without_layers(model: nn.Module, dropped: Collection[int]) -> Iterator[None]:
+    """Let the residual streams pass by some layers; depth scales stay those of their place."""
+    layers = find_layers(model)[1]
+    try:
+        for index in dropped:
+            layer = layers[index]
+
+            def passed(*args: Any, layer: nn.Module = layer, **kwargs: Any) -> Any:
+                before = _before(layer, args, kwargs)
+                if isinstance(layer, ResidualBlock):
+                    return before.x, before.y, []
+                is_ours = bool(args) and isinstance(args[0], Streams)
+                return args[0] if is_ours else before.y
+
+            # On the instance: it goes before the class's own, and is deleted again below.
+            layer.forward = passed
+        yield
+    finally:
+        for index in dropped:
+            del layers[index].forward
+
+
+@torch.no_grad()
+def _value(loss: Callable[[], Any]) -> float:
+    return float(loss())
+
+
+def _before(module: nn.Module, args: Any, kwargs: Any) -> Streams:
+    """The streams that enter a layer, what is still to be added included."""
+    if isinstance(module, ResidualBlock):
+        return Streams(args[0], args[1])
+    first = args[0] if args else kwargs.get("hidden_states")
+    if isinstance(first, Streams):
+        return settled(first)
+    if not isinstance(first, Tensor):
+        raise ArgumentError(f"{type(module).__name__} takes no hidden states as its first argument")
+    return Streams(None, first)
+
+
+def _after(before: Streams, output: Any) -> tuple[Streams, Tensor | None]:
+    """The streams that leave a layer, and what it has added to them, where that is known."""
+    if isinstance(output, Streams):
+        after = settled(output)
+    elif isinstance(output, tuple) and len(output) == 3 and isinstance(output[2], list):
+        after = Streams(output[0], output[1])
+        if after.y is None and output[2]:
+            return after, torch.stack(output[2]).sum(0)
+    else:
+        after = Streams(None, output[0] if isinstance(output, tuple) else output)
+    if before.y is None or after.y is None:
+        return after, None
+    return after, after.y - before.y

@@ -1,0 +1,1 @@
+"""SiameseNorm: topologies at rising learning rates."""

@@ -1,0 +1,156 @@
+"""Norms of streams by layer, layers left out, and Pre-Norm checkpoints with a second stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from burnish.errors import ArgumentError
+from burnish.lm import load_model
+from burnish.lm.model_input import ModelInput
+from burnish.lm.tiny import write_byte_tokenizer
+from burnish.models.blocks import TOPOLOGIES
+from burnish.models.norm_report import LayerWatch, drop_sensitivity, without_layers
+from burnish.models.siamesenorm import from_prenorm, new_model
+
+IDS = torch.randint(4, 250, (2, 12), generator=torch.Generator().manual_seed(1))
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4}
+
+
+def llama(family: str = "Llama", **changes: object) -> torch.nn.Module:
+    torch.manual_seed(2)
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=260,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        **SIZES,
+        **changes,
+    )
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_a_report_measures_the_streams_behind_every_block(topology: str) -> None:
+    model = new_model(norm_topology=topology, **SIZES)
+    seen = []
+    model(IDS, watch=lambda index, before, after, updates: seen.append((before, after, updates)))
+    with LayerWatch(model) as watch:
+        model(IDS, labels=IDS).loss.backward()
+        watch.note_gradients()
+    report = watch.report()
+    assert len(report.layers) == 4
+    for index, (figures, (before, after, updates)) in enumerate(
+        zip(report.layers, seen, strict=True)
+    ):
+        total = sum(updates)
+        for name in ("x", "y"):
+            old, new = getattr(before, name), getattr(after, name)
+            norm = getattr(figures, f"{name}_norm")
+            ratio = getattr(figures, f"update_ratio_{name}")
+            if new is None:
+                assert norm is None
+                assert ratio is None
+                continue
+            assert norm == pytest.approx(float(new.detach().norm(dim=-1).mean()), rel=1e-5)
+            expected = float(total.detach().abs().mean() / old.detach().abs().mean())
+            assert ratio == pytest.approx(expected, rel=1e-4)
+        square = sum(float(p.grad.square().sum()) for p in model.model.layers[index].parameters())
+        assert figures.gradient_norm == pytest.approx(square**0.5, rel=1e-4)
+    names = report.metrics()
+    assert names["layers/embedding_norm"] == report.embedding_norm
+    assert names["layers/gradient_norm/3"] == report.layers[3].gradient_norm
+
+
+def test_engine_transformers_and_our_own_module_have_one_report(tmp_path: Path) -> None:
+    model = new_model(tmp_path, norm_topology="siamese", **SIZES)
+    write_byte_tokenizer(tmp_path)
+    decoder = load_model(tmp_path, dtype="float32", device="cpu").module
+    reports = []
+    for module, run in (
+        (model, lambda: model(IDS)),
+        (decoder, lambda: decoder(ModelInput(IDS, torch.arange(12).expand(2, 12)))),
+    ):
+        with LayerWatch(module) as watch:
+            run()
+        reports.append(watch.report().metrics())
+    assert reports[0].keys() == reports[1].keys()
+    for name, value in reports[0].items():
+        assert reports[1][name] == pytest.approx(value, rel=1e-4), name
+    theirs = llama()
+    with LayerWatch(theirs) as watch:
+        hidden = theirs(IDS, output_hidden_states=True).hidden_states
+    report = watch.report()
+    assert report.layers[1].y_norm == pytest.approx(float(hidden[2].detach().norm(dim=-1).mean()))
+    assert report.growth == pytest.approx(report.layers[-1].y_norm / report.embedding_norm)
+    assert report.layers[0].x_norm is None
+
+
+def test_several_passes_are_averaged_over_their_tokens() -> None:
+    model = new_model(**SIZES)
+    with LayerWatch(model) as both:
+        model(IDS[:1, :6])
+        model(IDS[1:, :3])
+    singles = []
+    for ids in (IDS[:1, :6], IDS[1:, :3]):
+        with LayerWatch(model) as one:
+            model(ids)
+        singles.append(one.report())
+    expected = (6 * singles[0].layers[2].y_norm + 3 * singles[1].layers[2].y_norm) / 9
+    assert both.report().layers[2].y_norm == pytest.approx(expected)
+    with pytest.raises(ArgumentError, match="nothing was measured"):
+        LayerWatch(model).report()
+
+
+def test_a_layer_that_is_left_out_lets_the_streams_pass(tmp_path: Path) -> None:
+    model = new_model(tmp_path, norm_topology="siamese", **SIZES).eval()
+    write_byte_tokenizer(tmp_path)
+    decoder = load_model(tmp_path, dtype="float32", device="cpu").module
+    whole = model(IDS).logits
+    model.model.layers.skipped = (1, 3)
+    expected = model(IDS).logits
+    model.model.layers.skipped = ()
+    with without_layers(model, (1, 3)):
+        torch.testing.assert_close(model(IDS).logits, expected)
+    assert torch.equal(model(IDS).logits, whole)
+    inputs = ModelInput(IDS, torch.arange(12).expand(2, 12))
+    with without_layers(decoder, (1, 3)):
+        torch.testing.assert_close(decoder.logits(decoder(inputs)), expected, atol=1e-5, rtol=1e-4)
+    theirs = llama()
+    effects = drop_sensitivity(theirs, lambda: theirs(IDS, labels=IDS).loss, [(), (2,), (0, 1, 2)])
+    assert effects[0].change == 0
+    assert effects[1].change != 0
+    with pytest.raises(ArgumentError, match="groups: got 9"):
+        drop_sensitivity(theirs, lambda: 0.0, [(9,)])
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+@pytest.mark.parametrize("normalized", [True, False])
+def test_a_pre_norm_checkpoint_computes_the_same_until_its_gains_move(
+    family: str, normalized: bool
+) -> None:
+    model = llama(family)
+    made = from_prenorm(model, normalized_input=normalized)
+    expected = model(IDS).logits
+    torch.testing.assert_close(made(IDS).logits, expected, atol=2e-3, rtol=2e-3)
+    made(IDS, labels=IDS).loss.backward()
+    gains = [p.grad for n, p in made.named_parameters() if n.endswith("x_norm.weight")]
+    assert all(bool((gain != 0).any()) for gain in gains)
+    damaged = from_prenorm(model, "none", normalized_input=normalized)
+    assert float((damaged(IDS).logits - expected).detach().abs().mean()) > 0.05
+
+
+def test_a_model_without_a_counterpart_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="model: got GPT2LMHeadModel"):
+        from_prenorm(transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1)))
+    with pytest.raises(ArgumentError, match="its attention_bias has no counterpart"):
+        from_prenorm(llama(attention_bias=True))
+    with pytest.raises(ArgumentError, match="warm: got 'slow'"):
+        from_prenorm(llama(), "slow")

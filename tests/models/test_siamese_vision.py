@@ -1,0 +1,111 @@
+"""Vision and diffusion transformers over the same stack."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from burnish.errors import ArgumentError
+from burnish.models.blocks import TOPOLOGIES
+from burnish.models.siamesenorm import (
+    DiffusionTransformer,
+    VisionTransformer,
+    siamese_dit_block,
+)
+from burnish.models.siamesenorm.dit import draw_shapes, flow_loss, sample_images
+
+SMALL = {"image": 8, "patch": 4, "size": 16, "layers": 2, "heads": 2}
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_every_topology_trains_a_classifier_of_shapes(topology: str) -> None:
+    torch.manual_seed(1)
+    model = VisionTransformer(**SMALL, classes=3, norm_topology=topology)
+    images, labels = draw_shapes(24, 8, torch.Generator().manual_seed(2))
+    optimiser = torch.optim.AdamW(model.parameters(), 1e-2)
+    losses = []
+    for _ in range(12):
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimiser.zero_grad()
+        loss.backward()
+        assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]
+
+
+def test_drop_path_takes_an_update_from_both_streams_or_from_none() -> None:
+    torch.manual_seed(3)
+    model = VisionTransformer(**SMALL, drop_path=0.5).train()
+    seen: list[tuple[torch.Tensor, ...]] = []
+
+    def watch(index: int, before: object, after: object, updates: list[torch.Tensor]) -> None:
+        seen.append(tuple(updates))
+
+    model.stack(torch.randn(64, 3, 16), watch=watch)
+    assert all(bool((update.abs().sum((1, 2)) > 0).all()) for update in seen[0])  # rate 0
+    dropped = seen[1][0].abs().sum((1, 2)) == 0
+    assert 10 < int(dropped.sum()) < 54
+    model.eval()
+    seen.clear()
+    model.stack(torch.randn(64, 3, 16), watch=watch)
+    assert not bool((seen[1][0].abs().sum((1, 2)) == 0).any())
+
+
+def test_a_new_diffusion_transformer_leaves_y_and_its_block_is_the_function() -> None:
+    torch.manual_seed(4)
+    model = DiffusionTransformer(**SMALL)
+    h, condition = torch.randn(2, 4, 16), torch.randn(2, 16)
+    streams = []
+    model.stack(
+        h, watch=lambda i, before, after, updates: streams.append(after), condition=condition
+    )
+    assert torch.equal(streams[-1].y, h)
+    block = model.stack[1]
+    for part in (block.self_attn, block.mlp):
+        torch.nn.init.normal_(part.modulation.weight, std=0.3)
+        torch.nn.init.normal_(part.modulation.bias, std=0.3)
+    weight = torch.cat((block.self_attn.modulation.weight, block.mlp.modulation.weight))
+    bias = torch.cat((block.self_attn.modulation.bias, block.mlp.modulation.bias))
+    x, y, _ = block(h, 2 * h, h.dtype, {"condition": condition})
+    expected = siamese_dit_block(
+        h, 2 * h, condition, block.self_attn.inner, block.mlp.inner, weight, bias, 1, 1e-6
+    )
+    torch.testing.assert_close(x, expected.X)
+    torch.testing.assert_close(y, expected.Y)
+
+
+def test_flow_matching_learns_shapes() -> None:
+    torch.manual_seed(5)
+    model = DiffusionTransformer(**SMALL | {"size": 32})
+    generator = torch.Generator().manual_seed(6)
+    images, labels = draw_shapes(32, 8, generator)
+    assert images.shape == (32, 3, 8, 8)
+    assert float(images.min()) == -1
+    assert float(images.max()) <= 1
+    noise, tau = torch.randn(images.shape, generator=generator), torch.rand(32, generator=generator)
+    exact = flow_loss(lambda x, t, c: images - noise, images, labels, noise, tau)
+    assert float(exact.loss) == 0
+    optimiser = torch.optim.AdamW(model.parameters(), 3e-3)
+    first = float(flow_loss(model, images, labels, noise, tau).loss.detach())
+    for _ in range(25):
+        optimiser.zero_grad()
+        flow_loss(model, images, labels, noise, tau).loss.backward()
+        optimiser.step()
+    assert float(flow_loss(model, images, labels, noise, tau).loss.detach()) < 0.8 * first
+    made = sample_images(model, labels[:4], noise[:4], steps=4)
+    assert made.shape == (4, 3, 8, 8)
+    assert bool(made.isfinite().all())
+    straight = sample_images(lambda x, t, c: images - noise, labels, noise, steps=3)
+    torch.testing.assert_close(straight, images)
+
+
+def test_images_of_another_size_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="images: got shape"):
+        VisionTransformer(**SMALL)(torch.zeros(1, 3, 9, 9))
+    with pytest.raises(ArgumentError, match="patch: got 3"):
+        DiffusionTransformer(image=8, patch=3)
+    with pytest.raises(ArgumentError, match="tau: got shape"):
+        DiffusionTransformer(**SMALL)(
+            torch.zeros(2, 3, 8, 8), torch.zeros(1), torch.zeros(2).long()
+        )
