@@ -38,6 +38,7 @@ ROOMS = (
     "tools",
     "tools.search",
     "tools.spreadsheet",
+    "models.siamesenorm",
     "store",
     "bench",
     "training",

@@ -76,6 +76,7 @@ SETTINGS = {
     "trace2skill": (TraceSettings,),
     "ssp": (SelfPlay, Rules, components.SumThenNormalise),
     "policyalign": (DistilTrain,),
+    "siamesenorm": (),  # its settings are those of a model, not of a run
     "ppo": (
         components.GeneralisedAdvantage,
         components.SharedCritic,

@@ -182,8 +182,8 @@ class Trunk(nn.Module):
         layers = [Layer(a, index) for index in range(a.layers)]
         self.layers: nn.ModuleList | Layers
         if a.family == OWN:
-            self.layers = Layers(layers)
-            self.layers.final = SublayerNorms(a.topology.final_norms, size, a.topology)
+            final = SublayerNorms(a.topology.final_norms, size, a.topology)
+            self.layers = Layers(layers, final)
         else:
             self.layers = nn.ModuleList(layers)
             self.norm = nn.RMSNorm(size, eps=a.norm_eps)

@@ -62,6 +62,7 @@ class TritonOps:
         """The streams with their update added, and what the next sublayer reads: one launch."""
         x, y, update, share = streams
         first = y if x is None else x
+        assert first is not None  # there is no topology without a stream
         rows, size = first.shape
         kind = self.plan.embedding.dtype
         out = torch.empty_like(first, dtype=kind)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from burnish.models.blocks.attention import (
         Attention,
         GeluMLP,
+        OutputLinear,
         Rotation,
         SwiGLU,
         rotate,
@@ -25,6 +26,7 @@ __all__ = [
     "GeluMLP",
     "LayerNorm",
     "Norms",
+    "OutputLinear",
     "RMSNorm",
     "ResidualBlock",
     "ResidualStack",

@@ -45,6 +45,10 @@ def rotate(heads: Tensor, by: Rotation) -> Tensor:
     return heads * by.cos + torch.cat((-second, first), dim=-1) * by.sin
 
 
+class OutputLinear(nn.Linear):
+    """A linear map that ends in a residual stream; its first weights are smaller in deep networks."""
+
+
 class Attention(nn.Module):
     """Grouped-query attention; causal, bidirectional or by a mask."""
 
@@ -80,7 +84,7 @@ class Attention(nn.Module):
         self.q_proj = nn.Linear(size, heads * self.head_dim, bias=bias)
         self.k_proj = nn.Linear(size, kv_heads * self.head_dim, bias=bias)
         self.v_proj = nn.Linear(size, kv_heads * self.head_dim, bias=bias)
-        self.o_proj = nn.Linear(heads * self.head_dim, size, bias=bias)
+        self.o_proj = OutputLinear(heads * self.head_dim, size, bias=bias)
         self.q_norm = RMSNorm(self.head_dim, eps) if qkv_norm != "none" else None
         self.k_norm = RMSNorm(self.head_dim, eps) if qkv_norm != "none" else None
         self.v_norm = RMSNorm(self.head_dim, eps) if qkv_norm == "qkv" else None
@@ -117,7 +121,7 @@ class Attention(nn.Module):
         return out
 
     def _heads(self, projected: Tensor, count: int, norm: nn.Module | None) -> Tensor:
-        heads = projected.unflatten(-1, (count, self.head_dim))
+        heads: Tensor = projected.view(*projected.shape[:-1], count, self.head_dim)
         if norm is not None:
             heads = norm(heads)
         return heads.transpose(1, 2)
@@ -130,7 +134,7 @@ class SwiGLU(nn.Module):
         super().__init__()
         self.gate_proj = nn.Linear(size, inner, bias=bias)
         self.up_proj = nn.Linear(size, inner, bias=bias)
-        self.down_proj = nn.Linear(inner, size, bias=bias)
+        self.down_proj = OutputLinear(inner, size, bias=bias)
 
     def forward(self, z: Tensor, **_: Any) -> Tensor:
         out: Tensor = self.down_proj(F.silu(self.gate_proj(z)) * self.up_proj(z))
@@ -143,7 +147,7 @@ class GeluMLP(nn.Module):
     def __init__(self, size: int, inner: int) -> None:
         super().__init__()
         self.fc1 = nn.Linear(size, inner)
-        self.fc2 = nn.Linear(inner, size)
+        self.fc2 = OutputLinear(inner, size)
 
     def forward(self, z: Tensor, **_: Any) -> Tensor:
         out: Tensor = self.fc2(F.gelu(self.fc1(z)))

@@ -53,8 +53,9 @@ class SublayerNorms(nn.Module):
 
     def as_weights(self) -> Norms:
         """For an engine that has its own arithmetic; of RMS norms the weight is all there is."""
-        norms = (self.x_norm, self.y_norm, self.in_norm, self.out_norm)
-        return Norms(*(None if norm is None else norm.weight for norm in norms), self.x_scale)
+        parts = (self.x_norm, self.y_norm, self.in_norm, self.out_norm)
+        x, y, inside, out = (None if norm is None else norm.weight for norm in parts)
+        return Norms(x, y, inside, out, self.x_scale)
 
 
 class ResidualBlock(nn.Module):
@@ -105,10 +106,11 @@ class ResidualBlock(nn.Module):
 
 
 class Layers(nn.Module):
-    """Modules named by their number, beside whatever else has a name."""
+    """Modules named by their number, and the norms behind them, `final`."""
 
-    def __init__(self, layers: Sequence[nn.Module]) -> None:
+    def __init__(self, layers: Sequence[nn.Module], final: SublayerNorms) -> None:
         super().__init__()
+        self.final = final
         self.count = len(layers)
         for index, layer in enumerate(layers):
             self.add_module(str(index), layer)
@@ -146,10 +148,10 @@ class ResidualStack(Layers):
             [
                 ResidualBlock(*pair, size, topology, index, step * index)
                 for index, pair in enumerate(blocks)
-            ]
+            ],
+            SublayerNorms(topology.final_norms, size, topology),
         )
         self.topology = topology
-        self.final = SublayerNorms(topology.final_norms, size, topology)
         self.gradient_checkpointing = False
         self.skipped: Collection[int] = ()
         """Blocks to leave out: both streams pass by them."""

@@ -11,7 +11,7 @@ from burnish.models.blocks.attention import QKV_NORMS
 from burnish.models.blocks.topology import Topology
 
 
-class SiameseNormConfig(PreTrainedConfig):
+class SiameseNormConfig(PreTrainedConfig):  # type: ignore[misc]
     """Sizes and topology of a `SiameseNormForCausalLM`.
 
     `norm_topology` is pre, post, peri, hybrid, siamese_post_pre or siamese_hybrid_pre; "siamese" is

@@ -95,7 +95,8 @@ class DiffusionTransformer(nn.Module):
         pixels = self.out((1 + scale) * hidden + shift)
         side, patch = self.image // self.patch, self.patch
         pixels = pixels.view(rows, side, side, patch, patch, self.channels)
-        return pixels.permute(0, 5, 1, 3, 2, 4).reshape(noised.shape)
+        velocity: Tensor = pixels.permute(0, 5, 1, 3, 2, 4).reshape(noised.shape)
+        return velocity
 
 
 class FlowLoss(NamedTuple):

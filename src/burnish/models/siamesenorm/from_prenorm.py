@@ -35,7 +35,7 @@ def from_prenorm(
     """
     as_word("warm", warm, WARM)
     config = _config(model, as_flag("normalized_input", normalized_input))
-    made = SiameseNormForCausalLM(config).to(model.dtype).eval()
+    made: SiameseNormForCausalLM = SiameseNormForCausalLM(config).to(model.dtype).eval()
     weights = dict(model.state_dict())
     found: dict[str, torch.Tensor] = {}
     for name, ours in made.state_dict().items():
@@ -46,7 +46,8 @@ def from_prenorm(
         else:
             found[name] = _norm(name, weights, normalized_input).expand_as(ours).clone()
     made.load_state_dict(found)
-    return made.to(model.device)
+    made.to(model.device)
+    return made
 
 
 def _norm(name: str, weights: dict[str, torch.Tensor], normalized_input: bool) -> torch.Tensor:
@@ -63,7 +64,7 @@ def _norm(name: str, weights: dict[str, torch.Tensor], normalized_input: bool) -
 
 
 def _config(model: Any, normalized_input: bool) -> SiameseNormConfig:
-    old = getattr(model, "config", None)
+    old: Any = getattr(model, "config", None)
     family = getattr(old, "model_type", None)
     if family not in FAMILIES:
         raise ArgumentError(

@@ -29,11 +29,15 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
-from burnish.models.blocks import Attention, ResidualStack, SwiGLU, rotation
+from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, rotation
 from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
 
 
-class SiameseNormPreTrainedModel(PreTrainedModel):
+class Head(nn.Linear):
+    """Hidden states to logits."""
+
+
+class SiameseNormPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     """What both models share: how weights begin."""
 
     config_class = SiameseNormConfig
@@ -49,9 +53,9 @@ class SiameseNormPreTrainedModel(PreTrainedModel):
         """Called for every module; what was loaded from a file is left as it is."""
         std = self.config.init_std
         if isinstance(module, nn.Linear):
-            if getattr(module, "is_residual_output", False):
+            if isinstance(module, OutputLinear):
                 std /= (2 * self.config.num_hidden_layers) ** 0.5
-            elif getattr(module, "is_head", False):
+            elif isinstance(module, Head):
                 std = self.config.hidden_size**-0.5
             init.trunc_normal_(module.weight, std=std, a=-3 * std, b=3 * std)
             if module.bias is not None:
@@ -134,7 +138,7 @@ class SiameseNormModel(SiameseNormPreTrainedModel):
         )
 
 
-class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):
+class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):  # type: ignore[misc]
     """`SiameseNormModel` with a head over the vocabulary."""
 
     _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
@@ -142,8 +146,7 @@ class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):
     def __init__(self, config: SiameseNormConfig) -> None:
         super().__init__(config)
         self.model = SiameseNormModel(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.lm_head.is_head = True
+        self.lm_head = Head(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
     def forward(
@@ -198,10 +201,7 @@ def _sublayers(config: SiameseNormConfig, index: int) -> tuple[Attention, SwiGLU
         causal=config.is_causal,
         index=index,
     )
-    mlp = SwiGLU(config.hidden_size, config.intermediate_size)
-    for output in (attention.o_proj, mlp.down_proj):
-        output.is_residual_output = True
-    return attention, mlp
+    return attention, SwiGLU(config.hidden_size, config.intermediate_size)
 
 
 AutoConfig.register(SiameseNormConfig.model_type, SiameseNormConfig, exist_ok=True)

@@ -27,12 +27,12 @@ def new_model(
     >>> from burnish.models.siamesenorm import new_model
     >>> model = new_model(norm_topology="siamese", num_hidden_layers=2, hidden_size=32)
     >>> model.num_parameters()
-    62048
+    53856
     """
     config = SiameseNormConfig(**sizes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(as_seed("seed", seed))
-        model = SiameseNormForCausalLM(config).to(getattr(torch, dtype))
+        model: SiameseNormForCausalLM = SiameseNormForCausalLM(config).to(getattr(torch, dtype))
     config.dtype = dtype
     if folder is not None:
         target = as_path("folder", folder, "a folder to write")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from burnish.arguments import as_whole
 from burnish.errors import ArgumentError
-from burnish.models.blocks import Attention, GeluMLP, ResidualStack, Topology
+from burnish.models.blocks import Attention, GeluMLP, OutputLinear, ResidualStack, Topology
 from burnish.tensors import check_tensor
 
 
@@ -82,9 +82,9 @@ def vision_blocks(
 @torch.no_grad()
 def first_weights(model: nn.Module, layers: int, std: float = 0.02) -> None:
     """Normal weights, those that end in a stream smaller by the root of twice the depth."""
-    for name, module in model.named_modules():
+    for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
-            is_output = name.endswith(("o_proj", "fc2"))
+            is_output = isinstance(module, OutputLinear)
             nn.init.trunc_normal_(
                 module.weight, std=std / (2 * layers) ** 0.5 if is_output else std
             )
