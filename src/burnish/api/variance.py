@@ -1,7 +1,7 @@
 """How noisy the loss of a masked diffusion model is on some data, before compute is spent.
 
-    found = measure_variance("diffusion:tiny", "diffusion", rows=8)
-    found.report.best.name, found.bits_per_byte
+found = measure_variance("diffusion:tiny", "diffusion", rows=8)
+found.report.best.name, found.bits_per_byte
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from burnish.api.models import newest_weights
 from burnish.config.given import PYTHON
 from burnish.config.recipes import all_recipes, resolve
 from burnish.errors import UserError
-from burnish.lm.decoder import Decoder
+from burnish.lm.decoder import Decoder, Layer
 from burnish.lm.diffusion.bound import Bound, fill, likelihood_bound
 from burnish.lm.diffusion.decoding import read_decoding
 from burnish.lm.diffusion.layout import PADDING, segment_mask
@@ -103,7 +103,7 @@ def measure_variance(
     assert isinstance(module, Decoder)
     chosen = read_rows(data, loaded, rows, field)
     module.requires_grad_(False)
-    last = module.model.layers[-1]
+    last = cast(Layer, module.model.layers[-1])
     picked = [last.self_attn.o_proj.weight, last.mlp.down_proj.weight] if gradient else []
     for parameter in picked:
         parameter.requires_grad_(True)
@@ -194,9 +194,7 @@ def _of_values(
 ) -> Row:
     ids = values.get("input_ids") or values.get("ids")
     if ids:
-        return Row(
-            list(ids), int(values.get("prompt_length") or values.get("prompt_len") or 0), ""
-        )
+        return Row(list(ids), int(values.get("prompt_length") or values.get("prompt_len") or 0), "")
     asked = values.get("messages") or values.get("prompt")
     names = (field,) if field else ANSWERS
     answer = next((text_of(values[n]) for n in names if text_of(values.get(n))), "")

@@ -25,7 +25,10 @@ from burnish.records import Finish, Reward
 from burnish.store import RunStore, StoredSample, manifest
 from burnish.texts import counted
 from burnish.view.authorship import authored, newest_tokenizer
+from burnish.view.pages.tokens import unmasked_steps
 
+SHOWN_STEPS = 24
+"""Tokens whose step is shown."""
 FAILURES = 5
 """Reasons that a step shows."""
 
@@ -92,6 +95,8 @@ def print_sample(store: RunStore, sample: StoredSample) -> None:
     role = "" if trajectory.role == "policy" else f"  role {trajectory.role}"
     say(f"tokens    {counts(spans)}; {sum(trajectory.loss_mask)} trained")
     say(f"finish    {trajectory.finish.value}   weight version {trajectory.weight_version}{role}")
+    if steps := unmasked_steps(sample, spans):
+        say(f"written   {_order(steps)}")
     if trajectory.logprobs and not is_given(sample):
         mean = sum(trajectory.logprobs) / len(trajectory.logprobs)
         say(f"log-prob  {number(mean)} a token, lowest {number(min(trajectory.logprobs))}")
@@ -99,6 +104,13 @@ def print_sample(store: RunStore, sample: StoredSample) -> None:
     out.print(reward_tree(sample.reward))
     if not is_given(sample):
         _print_advantage(store, sample)
+
+
+def _order(steps: Sequence[int | None]) -> str:
+    """`in 8 steps: 3 1 2 ...`: at which step a diffusion model wrote each token."""
+    own = [step for step in steps if step is not None]
+    more = " ..." if len(own) > SHOWN_STEPS else ""
+    return f"in {max(own, default=0)} steps: {' '.join(map(str, own[:SHOWN_STEPS]))}{more}"
 
 
 def is_given(sample: StoredSample) -> bool:

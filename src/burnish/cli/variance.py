@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from burnish.cli.console import emit_json, err, number, out, say, share
 from burnish.cli.shared_options import AsJson, ModelName, Seed
+
+if TYPE_CHECKING:
+    from burnish.models.masked_diffusion.report import Interval, VarianceReport
+
+SOURCES = {"A": "mask", "B": "rate", "C": "data"}
+RATES = {"uniform": "uniform", "P-POTS": "p_pots"}
+MASKS = {
+    "one mask": "train.masks=independent train.passes=1",
+    "two independent masks": "train.masks=independent train.passes=2",
+    "MIRROR": "train.masks=mirror",
+}
+"""How a training is told to sample so."""
 
 
 def variance(
@@ -24,9 +36,7 @@ def variance(
     ],
     rows: Annotated[int, typer.Option("--rows", min=2, help="Rows to measure on.")] = 16,
     rates: Annotated[int, typer.Option("--rates", min=5, help="Mask rates of the grid.")] = 20,
-    masks: Annotated[
-        int, typer.Option("--masks", min=2, help="Pairs of masks at each rate.")
-    ] = 8,
+    masks: Annotated[int, typer.Option("--masks", min=2, help="Pairs of masks at each rate.")] = 8,
     field: Annotated[
         str, typer.Option("--field", metavar="NAME", help="Field of the answer, or of the text.")
     ] = "",
@@ -48,14 +58,14 @@ def variance(
     from burnish.api.needs import require_torch
 
     require_torch("models in this process")
-    from burnish.api.variance import MeasuredVariance, measure_variance
+    from burnish.api.variance import measure_variance
 
     with err.status("measuring ...") as status:
 
         def tell(done: int, of: int) -> None:
             status.update(f"measuring: {done} of {of} rows")
 
-        found: MeasuredVariance = measure_variance(
+        found = measure_variance(
             model,
             data,
             rows=rows,
@@ -69,44 +79,59 @@ def variance(
     if as_json:
         emit_json(found.to_json())
         return 0
-    report = found.report
-    say(f"{found.model} on {data}, {report.rows} rows", style="bold")
-    names = {"A": "mask", "B": "rate", "C": "data"}
+    say(f"{found.model} on {data}, {found.report.rows} rows", style="bold")
+    _print_parts(found.report)
+    _print_samplers(found.report)
+    if found.report.fit.fallback:
+        say(f"rates: {found.report.fit.fallback}", style="yellow")
+    error, size = found.standard_error, found.bits_per_byte
+    say(
+        f"log-prob at least {number(found.bound_per_token)} nats a token (a bound"
+        + ("" if error is None else f", standard error {number(error)}")
+        + (")" if size is None else f"), at most {number(size)} bits a byte")
+    )
+    _print_choice(found.report)
+    return 0
+
+
+def _print_parts(report: VarianceReport) -> None:
     for letter, part in report.parts.items():
         one, whole = part.share, part.variance
         say(
-            f"{letter} {names[letter]:5} {share(one.value)} [{share(one.low)}, {share(one.high)}] of "
+            f"{letter} {SOURCES[letter]:5} {share(one.value)} [{share(one.low)}, {share(one.high)}] of "
             f"the loss's variance, {number(whole.value)}"
         )
+
+
+def _print_samplers(report: VarianceReport) -> None:
+    """Every sampler, least noise for its forward passes first."""
     table = Table(box=None, pad_edge=False)
     for title in ("sampler", "forwards", "loss variance", "gradient trace", "x forwards"):
         table.add_column(title, justify="left" if title == "sampler" else "right")
     for one in sorted(report.samplers, key=lambda sampler: sampler.cost):
-        trace = one.gradient
-        table.add_row(
-            one.name,
-            str(one.forwards),
-            f"{number(one.loss.value)} [{number(one.loss.low)}, {number(one.loss.high)}]",
-            "" if trace is None else f"{number(trace.value)} [{number(trace.low)}, {number(trace.high)}]",
-            number(one.cost),
-        )
+        cells = (_interval(one.loss), _interval(one.gradient), number(one.cost))
+        table.add_row(one.name, str(one.forwards), *cells)
     out.print(table)
-    if report.fit.fallback:
-        say(f"rates: {report.fit.fallback}", style="yellow")
-    error = "" if found.standard_error is None else f" (standard error {number(found.standard_error)})"
-    size = "" if found.bits_per_byte is None else f", at most {number(found.bits_per_byte)} bits a byte"
-    say(f"log-prob at least {number(found.bound_per_token)} nats a token{error}{size}")
+
+
+def _interval(figure: Interval | None) -> str:
+    if figure is None:
+        return ""
+    return f"{number(figure.value)} [{number(figure.low)}, {number(figure.high)}]"
+
+
+def _print_choice(report: VarianceReport) -> None:
     best = report.best
-    keys = {"uniform": "uniform", "P-POTS": "p_pots"}
-    ways = {
-        "one mask": "train.masks=independent train.passes=1",
-        "two independent masks": "train.masks=independent train.passes=2",
-        "MIRROR": "train.masks=mirror",
-    }
-    strata = str(best.strata > 1).lower()
     say(
-        f"least noise for its forward passes: {best.name}; train.rates={keys[best.rates]} "
-        f"{ways[best.masks]} train.strata={strata}",
+        f"least noise for its forward passes: {best.name}; train.rates={RATES[best.rates]} "
+        f"{MASKS[best.masks]} train.strata={str(best.strata > 1).lower()}",
         style="green",
     )
-    return 0
+    high = (best.gradient or best.loss).high * best.forwards
+    near = sum(one.cost <= high for one in report.samplers) - 1
+    if near:
+        say(
+            f"{near} of the other {len(report.samplers) - 1} lie within its interval; more --rows tell "
+            "them apart",
+            style="bright_black",
+        )

@@ -486,6 +486,9 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     """Texts such as `####` whose tokens are masked more often, weighted back (ISAD)."""
     delta: Share = 0.2
     """How much more often."""
+    syntax: Literal["", "html", "markdown", "json", "python"] = ""
+    """Syntax tokens of prompts in this format may be masked too (SyRM), which changes what is learned a
+    little."""
     mix_uniform: Share = 0.1
     """Of `p_pots`: share of uniform draws; weights are at most its inverse."""
     probe_at: Count = 0

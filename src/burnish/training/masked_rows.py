@@ -77,8 +77,8 @@ class Unit(NamedTuple):
     """With which each of them was."""
     scale: float = 1.0
     """Weight of its loss in the update."""
-    index: int = 0
-    """Of the row in the batch."""
+    number: int = 0
+    """Of the row in the batch, or of the unit."""
 
 
 def mask_row(
@@ -141,8 +141,10 @@ def unit_logprobs(module: Decoder, units: Sequence[Unit], device: torch.device) 
         multiple=CUDA_MULTIPLE if device.type == "cuda" else 1,
     )
     hidden_USD = module(inputs)
-    unit = np.repeat(np.arange(len(units)), sizes)
-    numbers = np.stack([unit, np.concatenate([u.places for u in units]), np.concatenate(targets)])
+    number = np.repeat(np.arange(len(units), dtype=np.int64), sizes)
+    numbers: NDArray[np.int64] = np.stack(
+        [number, np.concatenate([u.places for u in units]), np.concatenate(targets)]
+    )
     unit_N, place_N, target_N = torch.from_numpy(numbers).to(device)
     logp_N = logprobs_in_place(module, hidden_USD[unit_N, place_N], target_N)
     return UnitLogprobs(logp_N, unit_N, sizes)

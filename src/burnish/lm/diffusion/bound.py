@@ -168,7 +168,9 @@ def masked_logprobs(module: Decoder, hidden_ND: Tensor, target_N: Tensor) -> Ten
     weight = module.head_weight
     size = chunk_tokens(weight.shape[0], weight.dtype, weight.device)
     parts = []
-    for hidden_CD, target_C in zip(hidden_ND.split(size), target_N.split(size), strict=True):
+    for hidden_CD, target_C in zip(
+        torch.split(hidden_ND, size), torch.split(target_N, size), strict=True
+    ):
         logits_CV = without_mask(module, module.logits(hidden_CD))
         logits_CV = logits_CV if logits_CV.dtype == torch.float64 else logits_CV.float()
         logp_CV = logits_CV.log_softmax(-1)

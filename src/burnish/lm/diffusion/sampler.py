@@ -33,6 +33,9 @@ from burnish.lm.sampling import RowSettings, draw, row_seed, row_settings, unifo
 from burnish.lm.tokenizer import Tokenizer
 from burnish.records import Finish
 
+OTHER_STREAM = 0x5DEECE66D
+"""Turns the seed of a step's candidates into that of its random order."""
+
 
 class DiffusionSampler:
     """Samples with the module's own weights; one call at a time."""
@@ -111,9 +114,9 @@ class DiffusionSampler:
         self.passes += 1
         hidden_BWD = block.hidden()
         row_N, place_N = block.is_open_BW.nonzero(as_tuple=True)
-        uniform_B2W = uniforms(block.seeds_BS[:, step], 2 * block.is_open_BW.shape[1])
-        uniform_N = uniform_B2W[row_N, place_N]
-        order_N = uniform_B2W[row_N, place_N + block.is_open_BW.shape[1]]
+        width, seeds_B = block.is_open_BW.shape[1], block.seeds_BS[:, step]
+        uniform_N = uniforms(seeds_B, width)[row_N, place_N]
+        order_N = uniforms(seeds_B ^ OTHER_STREAM, width)[row_N, place_N]
         found = _draw(
             self.module,
             hidden_BWD[row_N, place_N],

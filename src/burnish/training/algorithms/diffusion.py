@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from burnish.config.schema import DiffusionTrain as DiffusionSettings
 from burnish.errors import UserError
 from burnish.lm.decoder import Decoder
 from burnish.lm.diffusion.decoding import parse_decoding, read_decoding, write_decoding
-from burnish.models.masked_diffusion import ema_control_variate
+from burnish.models.masked_diffusion import ema_control_variate, syntax_eligible
 from burnish.models.masked_diffusion.samplers import (
     Noise,
     PPots,
@@ -89,6 +90,11 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         self.experts = open_experts(
             setup.config, setup.data, loaded.tokenizer, setup.seeds, settings.by
         )
+        if settings.syntax and loaded.module.architecture.prompt_sees == "prompt":
+            raise UserError(
+                f"train.syntax is '{settings.syntax}', and prompts of '{loaded.name}' do not see their "
+                "answers; expected a model converted with prompt_sees 'all', or no train.syntax"
+            )
         self.noise = noise_of(settings, loaded.tokenizer)
         how = parse_decoding(settings.decoding, read_decoding(loaded.folder))
         self.decoding = parse_decoding(f"canvas={settings.canvas}", how)
@@ -132,6 +138,8 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         if self.settings.on == "answers":
             shown = self.experts.as_trajectory(task, draw)
             found = answer_row(shown, self.settings.canvas, next(iter(self.experts.end), None))
+            if self.settings.syntax:
+                found = self._with_syntax(found)
         else:
             text = text_of(task.fields[self.experts.field])
             ids = [*self.tokenizer.behind((), text).encode(text), *self.experts.end]
@@ -147,6 +155,13 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
                 f"{self.settings.canvas}; the model reads {longest}. Shorten it or lower train.canvas"
             )
         return found
+
+    def _with_syntax(self, row: TokenRow) -> TokenRow:
+        """Syntax tokens of the prompt may be masked too (SyRM); what is learned changes with it."""
+        texts = [self.tokenizer.backend.id_to_token(token) or "" for token in row.ids[: row.prompt]]
+        marks = row.eligible.copy()
+        marks[: row.prompt] |= np.array(syntax_eligible(texts, self.settings.syntax), dtype=bool)
+        return replace(row, eligible=marks)
 
     def _noisy(self, rows: list[TokenRow], u_B: Tensor, seeds: Seeds) -> Noisy:
         """Each row under its masks; what a row gets does not depend on the others."""
@@ -172,7 +187,7 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
                         one.mask_BL[0].numpy(),
                         np.broadcast_to(one.chance_BX[0].numpy(), len(row.ids)),
                         scale=scale,
-                        index=i,
+                        number=i,
                     )
                     for one in noised.passes
                 ]
@@ -206,7 +221,7 @@ class DiffusionAlgorithm(Algorithm[Noisy, list[Unit]]):
         device = self.setup.trainable.device
         loss_U = unit_losses(model, micro, device)
         scale_U = torch.tensor([unit.scale for unit in micro], device=device, dtype=loss_U.dtype)
-        index_U = torch.tensor([unit.index for unit in micro], device=device)
+        index_U = torch.tensor([unit.number for unit in micro], device=device)
         row_B = loss_U.new_zeros(self.settings.batch)
         forwards = self.noise.masks.forwards
         row_B = row_B.index_add(0, index_U, loss_U.detach() / forwards)
@@ -344,7 +359,7 @@ def held_out_losses(
         field_11L = u_1NL[:, n : n + 1, : len(row.ids)]
         one = noise.corrupt(ids_1L, eligible_1L, u_N[n : n + 1], field_11L, mask_id).passes[0]
         chance_L = np.broadcast_to(one.chance_BX[0].numpy(), len(row.ids))
-        units.append(mask_row(row, one.mask_BL[0].numpy(), chance_L, index=n))
+        units.append(mask_row(row, one.mask_BL[0].numpy(), chance_L, number=n))
     loss_N = losses_of(module, units, batches)
     return loss_N.view(len(rows), masks).mean(1).tolist()
 
@@ -355,7 +370,7 @@ def losses_of(module: Decoder, units: Sequence[Unit], batches: MicroBatcher) -> 
     found: dict[int, Tensor] = {}
     for some in passes(batches.world.share(units), batches.tokens):
         loss_U = unit_losses(module, some, batches.device).double().cpu()
-        found |= {unit.index: value for unit, value in zip(some, loss_U, strict=True)}
+        found |= {unit.number: value for unit, value in zip(some, loss_U, strict=True)}
     merged = batches.world.merge(found)
     return torch.stack([merged[n] for n in range(len(units))])
 
@@ -382,7 +397,7 @@ def loss_table(
             for k in range(masks):
                 index = (x * len(grid) + t) * masks + k
                 mask_L = u_KL[k].numpy() < chance_L
-                units.append(mask_row(row, mask_L, chance_L, index=index))
+                units.append(mask_row(row, mask_L, chance_L, number=index))
     return losses_of(module, units, batches).view(len(rows), len(grid), masks)
 
 

@@ -99,7 +99,7 @@ class DiffusionPolicy(PolicyAlgorithm):
         found = []
         for places in mask_places(len(columns), self.masks, seed):
             weight = len(places) / len(columns)
-            found.append(Unit(row, columns[places], np.full(len(places), weight), index=index))
+            found.append(Unit(row, columns[places], np.full(len(places), weight), number=index))
         return found
 
     def micro_batches(self, batch: PolicyBatch, tokens: int) -> Iterator[Any]:
@@ -114,7 +114,7 @@ class DiffusionPolicy(PolicyAlgorithm):
             units[i] = self.units(batch.trajectories[i], i, batch.step)
             one_each.append(units[i][0])
         for some in passes(one_each, max(1, tokens // self.masks)):
-            chosen = [unit.index for unit in some]
+            chosen = [unit.number for unit in some]
             yield Estimated(chosen, [unit for i in chosen for unit in units[i]], batch)
 
     def estimate(self, model: Decoder, micro: Estimated) -> tuple[Tensor, Tensor]:

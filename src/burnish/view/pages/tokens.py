@@ -51,6 +51,8 @@ class TokenPage(Struct, frozen=True, kw_only=True):
     advantage_kind: str
     """`token` where each has its own, `rollout` where one value holds for all, else empty."""
     entropies: list[float | None] | None
+    unmasked: list[int | None] | None
+    """Of a diffusion model: the step, from 1 on, at which each token of its answer was written."""
     tokenizer: str
     """Where the texts come from; why there are none."""
 
@@ -93,8 +95,28 @@ def token_page(
         advantages=None if advantages is None else advantages[cut],
         advantage_kind=kind,
         entropies=None if entropies is None else entropies[cut],
+        unmasked=None if (steps := unmasked_steps(sample, spans)) is None else steps[cut],
         tokenizer=found.line,
     )
+
+
+def unmasked_steps(sample: StoredSample, spans: Sequence[Span]) -> list[int | None] | None:
+    """The step at which each token was written, from 1 on, laid beside all tokens.
+
+    None where the model is no diffusion model, or where what is stored does not fit the tokens.
+    """
+    given = sample.trajectory.info.get("unmasked")
+    own = [span for span in spans if span.author is Author.MODEL]
+    if not isinstance(given, list) or [len(turn) for turn in given] != [
+        len(span.token_ids) for span in own
+    ]:
+        return None
+    turns = iter(given)
+    found: list[int | None] = []
+    for span in spans:
+        is_own = span.author is Author.MODEL
+        found += [step + 1 for step in next(turns)] if is_own else [None] * len(span.token_ids)
+    return found
 
 
 def token_texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

@@ -8,7 +8,7 @@ import { pairBlock } from "/static/pages/pairs.js";
 import { rewardTree, value } from "/static/pages/reward.js";
 import { rubricBlock } from "/static/pages/rubrics.js";
 
-const MODES = [["author", "author"], ["logprob", "log-prob"], ["entropy", "entropy"], ["advantage", "advantage"]];
+const MODES = [["author", "author"], ["logprob", "log-prob"], ["entropy", "entropy"], ["advantage", "advantage"], ["unmasked", "step"]];
 
 export async function samplePage(context) {
   const key = context.key, id = context.parameters.get("id");
@@ -50,7 +50,9 @@ function tokenView(found, context, key) {
   const authors = [];
   for (const span of tokens.spans) for (let i = span.start; i < span.end; i += 1) authors[i] = span.author;
   const author = (i) => authors[i + tokens.start] || "template";
-  const scales = { logprob: tokens.logprobs, entropy: tokens.entropies, advantage: tokens.advantages };
+  const scales = { logprob: tokens.logprobs, entropy: tokens.entropies, advantage: tokens.advantages, unmasked: tokens.unmasked };
+  // Only a diffusion model writes its tokens in an order of its own.
+  const modes = MODES.filter(([mode]) => mode !== "unmasked" || tokens.unmasked);
   const readout = h("p", { class: "readout", role: "status" }, "Point at a token, or walk with ← and →.");
   const legend = h("p", { class: "keys quiet" });
   const fate = fateOf(found);
@@ -67,6 +69,7 @@ function tokenView(found, context, key) {
     readout.textContent = [`${JSON.stringify(tokens.texts[chosen])} (${tokens.ids[chosen]})`, author(chosen), !isOwn(chosen) ? (fate.isTrained ? "masked: not trained" : "not the model's own") : fate.isTrained ? "trained" : fate.word,
       known(tokens.logprobs, chosen) && `log-prob ${number(tokens.logprobs[chosen], 3)} (p ${number(Math.exp(tokens.logprobs[chosen]), 3)})`,
       known(tokens.entropies, chosen) && `entropy ${number(tokens.entropies[chosen], 3)}`,
+      known(tokens.unmasked, chosen) && `written at step ${tokens.unmasked[chosen]}`,
       known(tokens.advantages, chosen) && `advantage ${signed(tokens.advantages[chosen])}`].filter(Boolean).join(" · ");
   }
   box.addEventListener("pointerover", (event) => {
@@ -77,11 +80,11 @@ function tokenView(found, context, key) {
   if (marks.length) { context.keys.ArrowRight = () => walk(1); context.keys.ArrowLeft = () => walk(-1); }
 
   const has = (mode) => mode === "author" || (scales[mode] || []).some((value) => value !== null);
-  const buttons = MODES.map(([mode, label], place) => h("button", { type: "button", class: "choice", title: has(mode) ? `key ${place + 1}` : `no ${label} was stored for this answer`,
+  const buttons = modes.map(([mode, label], place) => h("button", { type: "button", class: "choice", title: has(mode) ? `key ${place + 1}` : `no ${label} was stored for this answer`,
     disabled: !has(mode), onclick: () => recolour(mode) }, label));
   function paint(mode) {
     box.dataset.mode = mode;
-    buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(MODES[place][0] === mode)));
+    buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(modes[place][0] === mode)));
     const values = scales[mode];
     const most = (values || []).reduce((found, value) => Math.max(found, Math.abs(value || 0)), 0);
     const largest = Math.max(most, 1e-9);
@@ -98,9 +101,9 @@ function tokenView(found, context, key) {
     history.replaceState(history.state, "", `${location.pathname}${query({ id: found.name, from, by: mode === "author" ? "" : mode })}`);
     paint(mode);
   }
-  MODES.forEach(([mode], place) => { context.keys[String(place + 1)] = () => { if (has(mode)) recolour(mode); }; });
+  modes.forEach(([mode], place) => { context.keys[String(place + 1)] = () => { if (has(mode)) recolour(mode); }; });
   const asked = context.parameters.get("by");
-  paint(MODES.some(([mode]) => mode === asked) && has(asked) ? asked : "author");
+  paint(modes.some(([mode]) => mode === asked) && has(asked) ? asked : "author");
   const end = tokens.start + tokens.ids.length;
   const part = (from) => `/run/${encodeURIComponent(key)}/sample${query({ id: found.name, from: from || "" })}`;
   return h("section", { class: "tokenview" },
@@ -127,6 +130,7 @@ function legendOf(mode, authors, tokens, fate) {
   }
   if (mode === "logprob") return [h("span", {}, "The stronger the colour, the less likely the token was.")];
   if (mode === "entropy") return [h("span", {}, "The stronger the colour, the less sure the model was of what comes here.")];
+  if (mode === "unmasked") return [h("span", {}, "The stronger the colour, the later the token was written.")];
   return [h("span", { class: "sign plus" }, "encouraged"), h("span", { class: "sign minus" }, "discouraged"),
     h("span", {}, tokens.advantage_kind === "rollout" ? "one advantage for the whole answer" : "an advantage for each token")];
 }
@@ -134,7 +138,7 @@ function legendOf(mode, authors, tokens, fate) {
 // What the colours span: from none at 0 to the strongest at the largest value among these tokens.
 function scaleOf(mode, most) {
   if (mode === "author") return [];
-  const ends = { logprob: ["0", `${signed(-most)} nats`], entropy: ["0", `${number(most, 3)} nats`], advantage: [signed(-most), signed(most)] }[mode];
+  const ends = { logprob: ["0", `${signed(-most)} nats`], entropy: ["0", `${number(most, 3)} nats`], advantage: [signed(-most), signed(most)], unmasked: ["step 1", `step ${most}`] }[mode];
   return [h("span", { class: "scale" }, ends[0], h("span", { class: `ramp ${mode === "advantage" ? "both" : "even"}`, "aria-hidden": "true" }), ends[1])];
 }
 

@@ -1,0 +1,109 @@
+"""The likelihood bound of a masked diffusion model: by hand, by enumeration, and where it is refused."""
+
+import itertools
+import math
+
+import anyio
+import pytest
+import torch
+
+from burnish.errors import UserError
+from burnish.lm import load_model
+from burnish.lm.diffusion.bound import Bound, fill, likelihood_bound, mask_places
+from burnish.lm.diffusion.convert import convert
+from burnish.lm.diffusion.layout import both_ways
+from burnish.lm.local import LocalLM
+from burnish.lm.tiny import tiny_model
+
+PROMPT, ANSWER = [5, 6, 7], [40, 41, 42]
+
+
+@pytest.fixture(scope="module", params=["all", "prompt"])
+def loaded(request, tmp_path_factory):
+    place = tmp_path_factory.mktemp(request.param)
+    convert(tiny_model(place / "a", seed=4), place / "b", prompt_sees=request.param)
+    return load_model(place / "b", dtype="float64", device="cpu")
+
+
+def exact_bound(module, prompt, answer):
+    """Every number of masked tokens, every choice of them, one row at a time."""
+    mask, size = module.architecture.mask_id, len(answer)
+    prompts = [len(prompt)] if module.architecture.prompt_sees == "prompt" else None
+    total = 0.0
+    for count in range(1, size + 1):
+        choices = list(itertools.combinations(range(size), count))
+        for places in choices:
+            row = [*prompt, *(mask if i in places else t for i, t in enumerate(answer))]
+            with torch.no_grad():
+                inputs = both_ways([row], pad=0, device=torch.device("cpu"), prompts=prompts)
+                logits = module.logits(module(inputs))[0, len(prompt) :]
+            logits[:, mask] = float("-inf")
+            logp = logits.log_softmax(-1)
+            nll = sum(logp[i, answer[i]].item() for i in places)
+            total += size / count * nll / len(choices) / size
+    return total
+
+
+def test_the_estimate_comes_to_the_bound(loaded):
+    wanted = exact_bound(loaded.module, PROMPT, ANSWER)
+    (found,) = likelihood_bound(loaded.module, [(PROMPT, ANSWER)], samples=600)
+    assert found.standard_error is not None
+    assert abs(found.logprob - wanted) < 4 * found.standard_error + 1e-9
+    assert math.fsum(found.tokens) == pytest.approx(found.logprob)
+    assert found.per_token == pytest.approx(found.logprob / 3)
+
+
+def test_the_bound_is_below_the_log_prob_of_every_order(loaded):
+    """A model of one token has an exact log-prob, and the bound is that."""
+    (found,) = likelihood_bound(loaded.module, [(PROMPT, [40])], samples=4)
+    assert found.logprob == pytest.approx(exact_bound(loaded.module, PROMPT, [40]))
+    assert found.standard_error == pytest.approx(0.0, abs=1e-12)
+
+
+def test_masks_follow_from_seed_length_and_number_alone():
+    assert mask_places(6, 4, 0) == mask_places(6, 4, 0)
+    assert mask_places(6, 4, 0) != mask_places(6, 4, 1)
+    counts = [len(places) for places in mask_places(100, 50, 3)]
+    assert counts == sorted(counts)
+    assert 1 <= counts[0] <= 2 < 99 <= counts[-1] <= 100
+    assert all(len(set(places)) == len(places) for places in mask_places(5, 9, 2))
+
+
+def test_rows_together_are_as_alone(loaded):
+    pairs = [(PROMPT, ANSWER), ([9], [50, 51, 52, 53]), (PROMPT, [])]
+    together = likelihood_bound(loaded.module, pairs, samples=6)
+    for pair, found in zip(pairs, together, strict=True):
+        (alone,) = likelihood_bound(loaded.module, [pair], samples=6)
+        assert found.logprob == pytest.approx(alone.logprob, abs=1e-10)
+    assert together[2] == Bound(0.0, None, 6, ())
+    assert together[2].per_token is None
+
+
+def test_a_filled_canvas_counts_with_the_last_token(loaded):
+    assert fill([1, 2, 3], 4, 9) == [1, 2, 3, 9]
+    assert fill([1, 2, 3, 4], 4, 9) == [1, 2, 3, 4]
+    assert fill([], 4, 9) == []
+    (filled,) = likelihood_bound(loaded.module, [(PROMPT, ANSWER)], samples=5, canvas=6, end=2)
+    (whole,) = likelihood_bound(loaded.module, [(PROMPT, [*ANSWER, 2, 2, 2])], samples=5)
+    assert filled.logprob == pytest.approx(whole.logprob)
+    assert len(filled.tokens) == 3
+
+
+def test_bits_per_byte():
+    assert Bound(-math.log(2) * 8, 0.0, 1, (-1.0,)).bits_per_byte(4) == pytest.approx(2.0)
+    assert Bound(-1.0, 0.0, 1, (-1.0,)).bits_per_byte(0) is None
+
+
+def test_scores_say_that_they_are_a_bound(loaded):
+    lm = LocalLM(loaded)
+    scores = anyio.run(lm.score, PROMPT, ANSWER)
+    assert scores.is_bound
+    assert scores.bound_samples == 32
+    assert scores.standard_error > 0
+    exact = anyio.run(LocalLM(load_model("tiny", device="cpu")).score, PROMPT, ANSWER)
+    assert not exact.is_bound
+    assert exact.standard_error is None
+    with pytest.raises(UserError, match="no distribution of the next token"):
+        lm.score_batch([(PROMPT, ANSWER)], top_k=2)
+    with pytest.raises(UserError, match="expected an id"):
+        lm.score_batch([(PROMPT, [9999])])
