@@ -114,5 +114,19 @@ def test_sizes_that_do_not_fit_are_refused(settings, line):
 def test_a_missing_tokenizer_and_an_unknown_topology_are_refused(cache):
     with pytest.raises(UserError, match=r"has no tokenizer.json; expected byte or the folder"):
         new_model(NewModel(tokenizer=str(cache / "none")), 0)
-    with pytest.raises(UserError, match=r"model.new.topology: got 'sideways', expected"):
-        new_model(NewModel(topology="sideways"), 0)
+    with pytest.raises(ArgumentError, match=r"topology: got 'sideways', expected llama, pre, post"):
+        NewModel(topology="sideways")
+    with pytest.raises(ArgumentError, match=r"got llama with normalized_input or depth_scale"):
+        NewModel(depth_scale="sqrt_l")
+
+
+@pytest.mark.parametrize("topology", ["pre", "siamese", "siamese_hybrid_pre"])
+def test_a_new_model_of_any_topology_loads_with_its_norms(cache, topology):
+    pytest.importorskip("transformers")
+    sizes = {"layers": 2, "width": 32, "heads": 2}
+    plain = load_model(new_model(NewModel(**sizes), 0), device="cpu")
+    loaded = load_model(new_model(NewModel(topology=topology, **sizes), 0), device="cpu")
+    # 4 more norms a layer and 2 at the end, or 2 norms and a scale; each of the width.
+    more = {"pre": 0, "siamese": (2 * 4 + 2) * 32, "siamese_hybrid_pre": None}[topology]
+    assert more is None or loaded.parameters == plain.parameters + more
+    assert loaded.tokenizer.eos_ids == (2, 0)

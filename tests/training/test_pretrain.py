@@ -5,7 +5,7 @@ import json
 import math
 import random
 import signal
-import sys
+import time
 import tracemalloc
 
 import numpy as np
@@ -157,17 +157,25 @@ def test_pieces_and_batches_do_not_change_the_ids(tmp_path, monkeypatch):
     assert open_tokens(corpus, tokenizer, held_out=0.0).train.ids.tolist() == whole
 
 
-def test_a_corpus_is_tokenised_in_bounded_memory(tmp_path, tokenizer):
+def test_a_corpus_is_tokenised_in_bounded_memory(tmp_path, tokenizer, monkeypatch):
+    from burnish.tasks import corpus as corpus_module
+
+    for module, name in (
+        (corpus_module, "PIECE"),
+        (corpus_module, "BLOCK"),
+        (token_cache, "BATCH"),
+    ):
+        monkeypatch.setattr(module, name, 1 << 15)
     path = tmp_path / "large.txt"
-    path.write_bytes((b"some words of a long text " * 40 + b"\n") * 10_000)
+    path.write_bytes((b"some words of a long text " * 40 + b"\n") * 8_000)
     corpus = Corpus((str(path),), separator="\n")
     tracemalloc.start()
     tokens = open_tokens(corpus, tokenizer, held_out=0.0)
     rows = [tokens.train.read(i * 1000, 33) for i in range(64)]
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert tokens.train.count.documents == 10_000
-    assert most < 2 * path.stat().st_size, "less than the ids of the corpus"
+    assert tokens.train.count.documents == 8_000
+    assert most < path.stat().st_size / 3
     assert len(rows) == 64
 
 
@@ -296,11 +304,13 @@ def test_held_out_bits_are_all_bits_over_all_bytes(tmp_path):
 
 
 def test_it_learns_more_than_the_frequencies_of_letters(tmp_path):
-    write_text(tmp_path, 200)
-    more = {"steps": 60, "optimiser": {"learning_rate": 1e-2, "schedule": "cosine"}}
+    rows = [{"text": "abcd" * (5 + n)} for n in range(40)]
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    more = {"steps": 30, "optimiser": {"learning_rate": 1e-2, "schedule": "cosine"}}
     events = finish(make(tmp_path, **more))
     after = [event for event in events if isinstance(event, HeldOut)][-1]
-    assert after.score.value < 0.75 * float(after.beside.rpartition(" ")[2])
+    assert float(after.beside.rpartition(" ")[2]) == pytest.approx(2.1, abs=0.15)
+    assert after.score.value < 1.0
 
 
 # --- exact resume
@@ -322,26 +332,15 @@ def test_killed_and_started_again_equals_uninterrupted(tmp_path):
     write_text(tmp_path)
     settings = {"checkpoint": {"every": 2, "keep": 1}, "steps": 40}
     finish(make(tmp_path, run="whole", **settings))
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(render(config(tmp_path, **settings)))
-    program = (
-        "import sys; from pathlib import Path\n"
-        "from burnish.config import Config, load\n"
-        "from burnish.training import build\n"
-        "folder = Path(sys.argv[1])\n"
-        "for event in build(load(Config, folder / 'recipe.toml'), folder / 'run').run():\n"
-        "    print(type(event).__name__, getattr(event, 'step', ''), flush=True)\n"
-    )
-    child = start([sys.executable, "-c", program, str(tmp_path)], stdout=-1, text=True)
-    for line in child.stdout:
-        if line.startswith("StepDone 5"):
-            child.send_signal(signal.SIGKILL)
-            break
-    child.stdout.close()
-    assert child.wait() == -signal.SIGKILL
-    with RunStore.open(tmp_path / "run", read_only=True) as store:
-        assert store.summary().steps < 40
-    finish(build(load(Config, recipe), tmp_path / "run"))
+    (tmp_path / "recipe.toml").write_text(render(config(tmp_path, **settings)))
+    words = ["train", "recipe.toml", "run.name=run", "run.folder=."]
+    child = start("burnish.cli", words, folder=tmp_path, log=tmp_path / "log")
+    while not list((tmp_path / "run" / "checkpoints").glob("step-*")) and child.is_alive():
+        time.sleep(0.01)
+    child.kill()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL, (tmp_path / "log").read_text()
+    finish(make(tmp_path, **settings))
     assert_same(outcome(tmp_path / "run"), outcome(tmp_path / "whole"))
 
 

@@ -3,7 +3,7 @@
     folder = new_model(NewModel(layers=6, width=256), seed=7)     # in the cache, written once
     write_llama(folder, layers=2, ...)                                 # beside a tokenizer
 
-The Llama form is written here; other topologies of the residual stream by
+The Llama form is written here, models with a `topology` of the residual streams by
 `burnish.models.siamesenorm`.
 """
 
@@ -20,10 +20,12 @@ from burnish.errors import ArgumentError, UserError
 from burnish.lm.embedded import make_once
 from burnish.lm.new_tokenizer import write_byte_tokenizer
 from burnish.lm.weights import read_json, write_json
+from burnish.models.blocks.topology import ALIASES, TOPOLOGIES, Topology
 from burnish.seeds import digest
 
 NEW = "new"
 """The name of such a model in the place of a path."""
+LLAMA = "llama"
 LAYOUT = 1
 """Counts changes of what this module writes, so that an older folder is not taken for a new one."""
 ROUND = 64
@@ -45,9 +47,14 @@ class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Width inside the feed-forward; 0: 8/3 of the width, rounded up to a multiple of 64."""
     context: Annotated[int, Meta(ge=8, le=1 << 24)] = 1024
     """Longest row."""
-    topology: str = "pre"
-    """How layers meet the residual stream: `pre` is the Llama form; others are those of
-    `burnish.models.siamesenorm`."""
+    topology: str = LLAMA
+    """`llama`, or where the norms of the residual streams stand in a model of the SiameseNorm family:
+    pre, post, peri, hybrid, siamese (siamese_post_pre) or siamese_hybrid_pre."""
+    normalized_input: bool | None = None
+    """Of two streams: their sum is normalised; none: as the topology has it."""
+    depth_scale: str = ""
+    """Of two streams: what X gets of an update: sqrt_2i, sqrt_l or none; empty: as the topology has
+    it."""
     tied: bool = True
     """The output projection is the embedding."""
     rope_theta: Annotated[float, Meta(gt=1.0, le=1e9)] = 10_000.0
@@ -69,6 +76,21 @@ class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ArgumentError(
                 f"kv_heads: got {self.kv_heads}, expected a divisor of heads = {self.heads}, or 0"
             )
+        is_plain = self.normalized_input is None and not self.depth_scale
+        known = (LLAMA, *TOPOLOGIES, *ALIASES)
+        if self.topology not in known:
+            raise ArgumentError(f"topology: got {self.topology!r}, expected {', '.join(known)}")
+        if self.topology != LLAMA:
+            self.streams()
+        elif not is_plain:
+            raise ArgumentError(
+                "topology: got llama with normalized_input or depth_scale, which only topologies "
+                "with two streams have; expected siamese or siamese_hybrid_pre"
+            )
+
+    def streams(self) -> Topology:
+        """The topology with its settings; refuses what contradicts itself."""
+        return Topology(self.topology, self.normalized_input, self.depth_scale or None)
 
 
 def new_model(sizes: NewModel, seed: int) -> Path:
@@ -162,7 +184,7 @@ def write_llama(
 
 def _write_weights(folder: Path, sizes: NewModel, seed: int) -> None:
     inner = sizes.inner or ROUND * -(-8 * sizes.width // (3 * ROUND))
-    if sizes.topology == "pre":
+    if sizes.topology == LLAMA:
         write_llama(
             folder,
             seed=seed,
@@ -177,9 +199,39 @@ def _write_weights(folder: Path, sizes: NewModel, seed: int) -> None:
             std=sizes.std,
             scales_outputs=True,
         )
-        _end_with_texts(folder)
-        return
-    raise UserError(f"model.new.topology: got {sizes.topology!r}, expected pre.")
+    else:
+        _write_own(folder, sizes, inner, seed)
+    _end_with_texts(folder)
+
+
+def _write_own(folder: Path, sizes: NewModel, inner: int, seed: int) -> None:
+    """A model of the SiameseNorm family, beside the tokenizer that lies in the folder."""
+    from transformers.utils import logging
+
+    from burnish.models.siamesenorm import new_model as new_siamese
+
+    streams = sizes.streams()
+    shows_bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    new_siamese(
+        folder,
+        seed=seed % 2**31,
+        hidden_size=sizes.width,
+        intermediate_size=inner,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.kv_heads or sizes.heads,
+        max_position_embeddings=sizes.context,
+        rope_theta=sizes.rope_theta,
+        norm_topology=streams.kind,
+        normalized_input=streams.normalized_input,
+        depth_scale=streams.depth_scale,
+        initializer_range=sizes.std,
+        tie_word_embeddings=sizes.tied,
+        **_special_ids(folder),
+    )
+    if shows_bars:
+        logging.enable_progress_bar()
 
 
 def _end_with_texts(folder: Path) -> None:
