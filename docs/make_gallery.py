@@ -25,11 +25,13 @@ from burnish.cli.drawing import parts_text
 from burnish.cli.methods import BASELINE, differences, find_card, recipe_of
 from burnish.config import Config
 from burnish.config.recipes import RecipeCard, all_recipes, read_card, resolve
+from burnish.config.schema import PretrainTrain
 from burnish.lm.base import Sampling
 from burnish.policy.recipe import Recipe
 from burnish.records import Reward
 from burnish.rewards.config import build_all
 from burnish.tasks.config import build as build_tasks
+from burnish.tasks.corpus import Corpus
 
 PAGE = Path(__file__).resolve().parent / "gallery.md"
 WIDTH = 160
@@ -76,6 +78,10 @@ def block(card: RecipeCard, base: Recipe) -> str:
 def example(card: RecipeCard, config: Config) -> str:
     """One task and what scripted answers to it earn, as `burnish try` has it."""
     root = card.path.resolve().parent
+    if isinstance(config.train, PretrainTrain):
+        train = config.train
+        text = next(Corpus(train.sources, train.column, train.separator, root).documents())
+        return f"> {shown(text)}\n\nTrained on text; nothing is asked and nothing is scored."
     tasks = build_tasks(config.task, config.run.seed, root)
     if not config.rewards:
         (task,) = tasks.sample(1)

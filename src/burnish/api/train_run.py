@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from burnish.training.events import Event
 
 RECIPES = {"policy": "grpo", "function": "grpo"} | {
-    kind: kind for kind in ("sft", "dpo", "reward_model", "process_reward_model", "distil")
+    kind: kind
+    for kind in ("sft", "dpo", "reward_model", "process_reward_model", "distil", "pretrain")
 }
 """The recipe of each kind of training where none is named."""
 

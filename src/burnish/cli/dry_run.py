@@ -7,6 +7,7 @@ without loading a model, the rewards, the advantages and the loss.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,10 @@ from burnish.cli.console import complain, number, one_line, out, say
 from burnish.cli.drawing import coloured, counts, legend, reward_tree, value_style
 from burnish.cli.entry import USER
 from burnish.cli.shared_options import Words
-from burnish.config.recipes import resolve
+from burnish.config.recipes import Asked, resolve
+from burnish.config.schema import PretrainTrain
 from burnish.errors import UserError
+from burnish.lm.new_model import NEW
 from burnish.records import Finish, Reward, Span, Status, Task, Trajectory
 from burnish.texts import safe
 
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
     from burnish.config import Config
     from burnish.lm.tokenizer import Tokenizer
     from burnish.policy import Advantages, Recipe, RewardBatch
+
+
+SHOWN_TEXT = 20_000
+"""Characters of a document whose tokens are counted."""
 
 
 def try_(
@@ -61,6 +68,8 @@ def try_(
 
     asked = resolve(words or [])
     config = asked.resolved.value
+    if isinstance(config.train, PretrainTrain):
+        return _try_text(config, asked, prompts)
     tasks = build_tasks(config.task, config.run.seed, asked.root)
     scorer = build_all(config.rewards, base=asked.root)
     bind_check(scorer, tasks.fields)
@@ -84,6 +93,34 @@ def try_(
     for name, reason in broken.items():
         complain(f"reward '{name}' raised {reason}. Mend it before you train.")
     return USER if broken else 0
+
+
+def _try_text(config: Config, asked: Asked, count: int) -> int:
+    """The first documents of a pre-training as tokens."""
+    from burnish.bench.scripted_answers import tokenizer_for
+    from burnish.tasks.corpus import Corpus
+
+    train = config.train
+    assert isinstance(train, PretrainTrain)
+    corpus = Corpus(train.sources, train.column, train.separator, asked.root)
+    model = config.model.path
+    if model == NEW:
+        given = config.model.new.tokenizer
+        model = "tiny" if given == "byte" else str(asked.root / given)
+    found = tokenizer_for(model)
+    say(f"recipe {asked.recipe}: text of {one_line(corpus.name)}, {found.what}", style="bold")
+    for place, text in enumerate(itertools.islice(corpus.documents(), count), 1):
+        ids = found.tokenizer.encode(text[:SHOWN_TEXT])
+        more = f" of its first {SHOWN_TEXT:,} characters" if len(text) > SHOWN_TEXT else ""
+        say(f"document {place}: {len(text.encode()):,} bytes, {len(ids):,} tokens{more}")
+        say(f"  {one_line(' '.join(text[:400].split()))}", style="bright_black")
+    size = train.batch * train.sequence
+    apart = "do not see" if train.separate else "see"
+    say(
+        f"a step reads {train.batch} sequences of {train.sequence} tokens ({size:,}); documents in "
+        f"one {apart} each other; {train.held_out:.0%} of the documents are held out"
+    )
+    return 0
 
 
 def _broken_rewards(played: Sequence[Played]) -> dict[str, str]:

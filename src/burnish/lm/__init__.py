@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from burnish.lm.local import LocalLM
     from burnish.lm.model_input import ModelInput, Processor
     from burnish.lm.named import open_lm
+    from burnish.lm.new_model import NewModel, new_model
+    from burnish.lm.new_tokenizer import train_bpe
     from burnish.lm.remote import RemoteSampler
     from burnish.lm.replay import RecordingLM, ReplayLM
     from burnish.lm.request_pool import RequestPool
@@ -33,6 +35,7 @@ __all__ = [
     "LoadedModel",
     "LocalLM",
     "ModelInput",
+    "NewModel",
     "OpenAILM",
     "Processor",
     "Prompt",
@@ -49,10 +52,12 @@ __all__ = [
     "embedded_encoder",
     "embedded_model",
     "load_model",
+    "new_model",
     "open_lm",
     "read_calls",
     "save_model",
     "tiny_model",
+    "train_bpe",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__)

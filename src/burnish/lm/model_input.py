@@ -6,7 +6,8 @@ hidden_RSD = module(inputs)
 
 from __future__ import annotations
 
-import importlib.util
+import functools
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from burnish.store.blobs import Blobs
+
+
+logger = logging.getLogger(__name__)
 
 
 class Segments(NamedTuple):
@@ -33,7 +37,7 @@ class Segments(NamedTuple):
         """Whether the model takes them there."""
         if device.type != "cuda" or getattr(module, "takes_segments", False) is not True:
             return False
-        return importlib.util.find_spec("torch.nn.attention.varlen") is not None
+        return _has_varlen(device)
 
     @classmethod
     def of(cls, starts_RS: Any, device: Any) -> Segments:
@@ -46,6 +50,25 @@ class Segments(NamedTuple):
         begins = np.append(np.flatnonzero(is_first), rows * length)
         ends = torch.from_numpy(begins.astype(np.int32)).to(device, non_blocking=True)
         return cls(ends, int(np.diff(begins).max()))
+
+
+@functools.cache
+def _has_varlen(device: Any) -> bool:
+    """Whether flash attention over pieces of rows works there, by doing it once."""
+    import torch
+
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+
+        ends_2 = torch.tensor([0, 8], dtype=torch.int32, device=device)
+        with torch.enable_grad():
+            x = torch.zeros(8, 1, 64, dtype=torch.bfloat16, device=device, requires_grad=True)
+            found = varlen_attn(x, x, x, ends_2, ends_2, 8, 8, window_size=(-1, 0))
+            found.sum().backward()
+    except (ImportError, RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
+        logger.warning("documents are kept apart by masks, which is slower: %s", error)
+        return False
+    return True
 
 
 class ModelInput(NamedTuple):

@@ -59,9 +59,9 @@ class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The output projection is the embedding."""
     rope_theta: Annotated[float, Meta(gt=1.0, le=1e9)] = 10_000.0
     """Base of the rotary positions."""
-    std: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.02
-    """Standard deviation of the first weights; matrices that write to the stream have it divided by
-    the root of twice the layers."""
+    std: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    """Standard deviation of the first weights, 0: 1 / sqrt(2.5 x width); matrices that write to the
+    stream have it divided by the root of twice the layers."""
     tokenizer: Annotated[str, Meta(min_length=1)] = "byte"
     """`byte` (one token a byte) or a folder with a tokenizer.json, as `burnish tokenizer train`
     writes it."""
@@ -88,13 +88,23 @@ class NewModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "with two streams have; expected siamese or siamese_hybrid_pre"
             )
 
+    @property
+    def first_std(self) -> float:
+        """Standard deviation of the first weights."""
+        return self.std or (2.5 * self.width) ** -0.5
+
     def streams(self) -> Topology:
         """The topology with its settings; refuses what contradicts itself."""
         return Topology(self.topology, self.normalized_input, self.depth_scale or None)
 
 
 def new_model(sizes: NewModel, seed: int) -> Path:
-    """The folder of a fresh model in burnish's cache; the same for the same sizes and seed."""
+    """The folder of a fresh model in burnish's cache; the same for the same sizes and seed.
+
+    >>> from burnish.lm import load_model
+    >>> load_model(new_model(NewModel(layers=1, width=16, heads=2), seed=0), device="cpu").parameters
+    8288
+    """
     source = None if sizes.tokenizer == "byte" else _tokenizer_folder(sizes.tokenizer)
     contents = [] if source is None else [(source / n).read_bytes() for n in _present(source)]
     settings = msgspec.json.encode({**msgspec.structs.asdict(sizes), "tokenizer": ""})
@@ -196,7 +206,7 @@ def _write_weights(folder: Path, sizes: NewModel, seed: int) -> None:
             context=sizes.context,
             tied=sizes.tied,
             rope_theta=sizes.rope_theta,
-            std=sizes.std,
+            std=sizes.first_std,
             scales_outputs=True,
         )
     else:
@@ -226,7 +236,7 @@ def _write_own(folder: Path, sizes: NewModel, inner: int, seed: int) -> None:
         norm_topology=streams.kind,
         normalized_input=streams.normalized_input,
         depth_scale=streams.depth_scale,
-        initializer_range=sizes.std,
+        initializer_range=sizes.first_std,
         tie_word_embeddings=sizes.tied,
         **_special_ids(folder),
     )

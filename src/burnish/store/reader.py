@@ -180,7 +180,13 @@ class RunReader:
 
     def _why_none(self) -> str:
         """What to look at in a run that stores no answers."""
-        if self.about.config.get("train.kind") != "sft":
+        kind = self.about.config.get("train.kind")
+        if kind == "pretrain":
+            return (
+                ": pretrain reads text and samples nothing. What it measures is the bits that a byte of "
+                "text takes (metric text/bits_per_byte)"
+            )
+        if kind != "sft":
             return " yet"
         return (
             ": sft learns given answers, which have no reward. What it measures is the loss, the mean "

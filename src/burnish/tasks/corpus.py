@@ -61,7 +61,14 @@ def _tell_nobody(count: int) -> None:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Where texts come from."""
+    """Where texts come from: files, folders, or functions.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.txt").write_text("one|two")
+    >>> list(Corpus((str(folder),), separator="|").documents())
+    ['one', 'two']
+    """
 
     sources: tuple[str, ...]
     """Files, folders, or functions `mine.py:documents`."""

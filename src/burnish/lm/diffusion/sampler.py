@@ -278,7 +278,7 @@ def _behind_prompts(
     size = canvas.ids_RS.shape[1]
     seen_BP = torch.arange(prompts.ids_RS.shape[1], device=device) < length_B[:, None]
     own_BSS = canvas.mask
-    if own_BSS is None:
+    if not isinstance(own_BSS, Tensor):
         own_BSS = torch.ones(len(rows), size, size, dtype=torch.bool, device=device)
     mask_BSK = torch.cat((seen_BP[:, None, :].expand(-1, size, -1), own_BSS), dim=2)
     inputs = ModelInput(canvas.ids_RS, length_B[:, None] + canvas.positions_RS, mask_BSK)
