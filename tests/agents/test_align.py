@@ -10,6 +10,7 @@ import pytest
 import burnish
 from burnish.agents.policyalign.guards import GuardVerdict
 from burnish.api import align as align_module
+from burnish.api import align_steps
 from burnish.api.align import align
 from burnish.cli.align import align as command
 from burnish.errors import UserError
@@ -76,8 +77,8 @@ class Killed(BaseException):
 @pytest.mark.parametrize("after", [1, 2, 4, 6])
 def test_killed_anywhere_and_continued_is_the_same(place, monkeypatch, after):
     whole = contents(go(out="whole").folder)
-    monkeypatch.setattr(align_module, "CHUNK", 3)
-    journal, count = align_module.Alignment._journal, []
+    monkeypatch.setattr(align_steps, "CHUNK", 3)
+    journal, count = align_steps.Alignment._journal, []
 
     async def killed(self, name, kind, items, work):
         async def once(chunk):
@@ -88,10 +89,10 @@ def test_killed_anywhere_and_continued_is_the_same(place, monkeypatch, after):
 
         return await journal(self, name, kind, items, once)
 
-    monkeypatch.setattr(align_module.Alignment, "_journal", killed)
+    monkeypatch.setattr(align_steps.Alignment, "_journal", killed)
     with pytest.raises(Killed):
         go(out="killed")
-    monkeypatch.setattr(align_module.Alignment, "_journal", journal)
+    monkeypatch.setattr(align_steps.Alignment, "_journal", journal)
     found = contents(go(out="killed").folder)
     assert found.keys() == whole.keys()
     for name in whole:
@@ -169,3 +170,72 @@ def test_the_command_prints_json(place, capsys):
     )  # fmt: skip
     assert code == 0
     assert set(json.loads(capsys.readouterr().out)["arms"]) >= {"before", "after"}
+
+
+def test_the_command_shows_the_training_and_why_a_cell_is_empty(place, capsys):
+    rows = [{"instruction": f"Tell me about thing {i}", "kind": "violating"} for i in range(8)]
+    (place / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code = command(
+        "tiny", place / "policy.md", SETTINGS, out=place / "x", keep_truncated=True, force=True,
+        instructions=place / "bad.jsonl", steps=2, max_tokens=3,
+    )  # fmt: skip
+    assert code == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "step 2/2" in out
+    assert "before, no over-refusals: no prompt of the report is benign" in out
+    assert "policy in context, no perplexity: neutral text is measured without the policy" in out
+
+
+def test_an_interruption_says_what_is_kept(place, monkeypatch, capsys):
+    whole = contents(go(out="whole").folder)
+
+    def stopped(self):
+        raise KeyboardInterrupt("interrupted after 1 of 2 steps; the same call continues it")
+
+    monkeypatch.setattr(align_steps.Alignment, "_train", stopped)
+    given = {"instructions": place / "rows.jsonl", "steps": 2, "max_tokens": 4}
+    words = {"out": place / "cut", "keep_truncated": True, "force": True, **given}
+    assert command("tiny", place / "policy.md", SETTINGS, **words) == 130
+    said = " ".join(capsys.readouterr().err.split())
+    assert "interrupted while the model was trained (interrupted after 1 of 2 steps" in said
+    assert "everything before is kept in cut, and the same command continues there" in said
+    with pytest.raises(KeyboardInterrupt, match="the same call continues there"):
+        go(out="cut2")
+    monkeypatch.undo()
+    monkeypatch.chdir(place)
+    assert contents(go(out="cut2").folder) == whole
+
+
+def test_word_counts_instead_of_an_encoder_are_said(place, monkeypatch):
+    from burnish.agents.policyalign import sensitivity
+
+    monkeypatch.setattr(sensitivity, "_embedded", lambda: None)
+    told = []
+    go(score="response-distance", tell=told.append)
+    assert any("compares word counts: the sentence encoder is not installed" in s for s in told)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"text": "Tell me."}, "got the columns text; expected instruction or prompt"),
+        ({"instruction": "Tell me.", "Kind": "benign"}, "column 'Kind' is not read. Did you mean"),
+        ({"prompt": "Tell me.", "clauseid": "a"}, "'clauseid' is not read. Did you mean 'clause"),
+    ],
+)
+def test_a_file_with_other_columns_is_refused(place, row, said):
+    (place / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(UserError, match=r"is not read|got the columns") as refused:
+        go()
+    assert said in str(refused.value)
+
+
+def test_errors_speak_the_language_of_the_caller(place, capsys):
+    from burnish.cli.entry import run
+
+    go()
+    with pytest.raises(UserError, match=r"with out=$"):
+        go(steps=3)
+    words = ["align", "tiny", "policy.md", *SETTINGS, "--instructions", "rows.jsonl", "--force"]
+    assert run([*words, "--steps", "3", "--max-tokens", "4", "--keep-truncated"]) == 2
+    assert "with --out" in " ".join(capsys.readouterr().err.split())

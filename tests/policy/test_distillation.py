@@ -221,15 +221,17 @@ def test_the_average_of_weights():
 
 def test_sensitivity_is_the_mean_or_the_first_divergence_of_a_response():
     student, teacher = draw(1, 3, 4), draw(2, 3, 4)
-    mask = torch.tensor([[0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    mask = torch.tensor([[0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]])
     kl = token_reverse_kl(student, teacher)
     found = policy_sensitivity(student, teacher, mask)
-    assert_close(found[:2], torch.stack([kl[0, 1:3].mean(), kl[1].mean()]))
+    assert_close(found, torch.stack([kl[0, 1:3].mean(), kl[1].mean(), kl[2, 3]]))
     first = policy_sensitivity(student, teacher, mask, score="first-token")
-    assert_close(first[:2], torch.stack([kl[0, 1], kl[1, 0]]))
-    assert found[2].isnan()  # nothing was written: no score
-    assert first[2].isnan()
+    assert_close(first, torch.stack([kl[0, 1], kl[1, 0], kl[2, 3]]))
     assert_close(policy_sensitivity(student[0], teacher[0], mask[0]), found[0])
+    for score in ("kl", "first-token"):
+        mask[1] = 0  # nothing was written: no score
+        with pytest.raises(ArgumentError, match=r"row 1 has no token.*leave the row out"):
+            policy_sensitivity(student, teacher, mask, score=score)
 
 
 def test_a_bigram_model_shows_a_shift_by_one():

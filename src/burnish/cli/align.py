@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from burnish.cli.console import emit_json, one_line, say
+from burnish.cli.console import complain, emit_json, one_line, say
 from burnish.cli.shared_options import AsJson, Seed
 
 TrainedModel = Annotated[
@@ -95,29 +95,37 @@ def align(
       burnish align my_model policy.md --generator http://localhost:8000/v1#writer --out safe
       burnish align my_model policy.md --evaluate xstest.csv optimiser.learning_rate=1e-5
     """
-    from burnish.api.align import align as whole
+    import inspect
 
-    found = whole(
-        model,
-        policy,
-        *(words or ()),
-        out=out,
-        instructions=instructions,
-        steps=steps,
-        generator=generator or None,
-        per_clause=per_clause,
-        score=score,
-        keep=keep,
-        keep_truncated=keep_truncated,
-        teacher=teacher,
-        guard=guard or None,
-        evaluate=evaluate,
-        max_tokens=max_tokens,
-        seed=seed,
-        force=force,
-        show=not as_json,
-        tell=(lambda line: None) if as_json else (lambda line: say(one_line(line))),
-    )
+    import burnish
+
+    # Unwrapped: errors in the words of the command line.
+    whole = inspect.unwrap(burnish.align)
+    try:
+        found = whole(
+            model,
+            policy,
+            *(words or ()),
+            out=out,
+            instructions=instructions,
+            steps=steps,
+            generator=generator or None,
+            per_clause=per_clause,
+            score=score,
+            keep=keep,
+            keep_truncated=keep_truncated,
+            teacher=teacher,
+            guard=guard or None,
+            evaluate=evaluate,
+            max_tokens=max_tokens,
+            seed=seed,
+            force=force,
+            show=not as_json,
+            tell=(lambda line: None) if as_json else (lambda line: say(one_line(line))),
+        )
+    except KeyboardInterrupt as stop:
+        complain(str(stop).replace("the same call", "the same command") or "stopped.")
+        return 130
     if as_json:
         emit_json(
             {"folder": str(found.folder), "weights": str(found.weights)}

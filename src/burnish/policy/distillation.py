@@ -141,25 +141,30 @@ def policy_sensitivity(
 
     `kl`: mean of KL(student || teacher) over the response's tokens, the very quantity that training
     lowers; `first-token`: the one of the first unmasked token. A response without a token has no
-    score: NaN.
+    score and is refused: leave it out.
     """
     as_word("score", score, SCORES)
     student, teacher = _checked(student_logits, teacher_logits, 1.0, top_k)
     if student.ndim < 2:
         raise refused("student_logits", student_logits, "shape (..., T, V)")
     is_used = as_mask(mask, "mask", tuple(student.shape[:-1])).to(student.device)
+    if not bool(is_used.any(-1).all()):
+        row = (~is_used.any(-1)).nonzero()[0].tolist()
+        raise ArgumentError(
+            f"mask: row {row[0] if row else 0} has no token, expected one at least; leave the row out"
+        )
     kl = token_divergence(student, teacher, "reverse", 1.0, int(top_k)).masked_fill(~is_used, 0.0)
     return sensitivity_of(kl, is_used, score)
 
 
 def sensitivity_of(kl_BT: Tensor, mask_BT: Tensor, score: str) -> Tensor:
-    """A response's score from the divergence of its tokens: (..., T), (..., T) -> (...)."""
+    """A response's score from the divergence of its tokens, one at least: (..., T) twice -> (...)."""
     if score == "first-token":
         is_first = mask_BT & (mask_BT.cumsum(-1) == 1)
         found = torch.where(is_first, kl_BT, 0.0).sum(-1)
     else:
-        found = kl_BT.sum(-1) / mask_BT.sum(-1).clamp(min=1)
-    return found.masked_fill(~mask_BT.any(-1), torch.nan)
+        found = kl_BT.sum(-1) / mask_BT.sum(-1)
+    return found
 
 
 def sampled_kl(logp: Numbers, teacher_logp: Numbers) -> Tensor:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from burnish.arguments import as_list, as_number, as_text, as_whole
-from burnish.errors import UserError
+from burnish.errors import UserError, did_you_mean
 from burnish.lm.base import LM, Sampling, model_key
 from burnish.lm.lines import LineFile
 from burnish.records import Message
@@ -272,6 +272,29 @@ async def _ask(lm: LM, asked: str, seed: int, max_tokens: int) -> str:
     return completions[0].text
 
 
+_COLUMNS = ("instruction", "prompt", "clause_id", "clause", "kind", "id")
+
+
+def check_columns(
+    where: str, rows: Sequence[dict[str, Any]], needed: Sequence[str], known: Sequence[str]
+) -> None:
+    """UserError where a file lacks its column of texts, or has a known column under another name.
+
+    Other columns may stand beside; one that is spelt almost like a missing one would be ignored.
+    """
+    given = list(dict.fromkeys(str(key) for row in rows for key in row))
+    if rows and not set(needed) & set(given):
+        raise UserError(
+            f"{where}: got the columns {', '.join(given)[:200]}; expected {' or '.join(needed)} and "
+            f"optionally {', '.join(one for one in known if one not in needed)}."
+        )
+    missing = [one for one in known if one not in given]
+    for key in given:
+        hint = "" if key in known else did_you_mean(key.strip().lower(), missing)
+        if hint:
+            raise UserError(f"{where}: column '{key:.60}' is not read.{hint}")
+
+
 def load_instructions(path: Path | str) -> list[Instruction]:
     """Instructions of a JSONL, JSON, CSV or Parquet file.
 
@@ -284,6 +307,8 @@ def load_instructions(path: Path | str) -> list[Instruction]:
     if table.bad:
         raise UserError(f"{where}: row {table.bad[0].number}: {table.bad[0].why}")
     found: list[Instruction] = []
+    rows = [row for _, row in table.rows]
+    check_columns(str(where), rows, ("instruction", "prompt"), _COLUMNS)
     for number, row in table.rows:
         text = row.get("instruction") or row.get("prompt")
         kind = row.get("kind", "violating")

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from burnish.agents.policyalign.guards import Guard, GuardVerdict
+from burnish.agents.policyalign.instructions import check_columns
 from burnish.arguments import as_list
 from burnish.bench.statistics import Estimate, mean_estimate, paired_difference, signed_estimate
 from burnish.errors import UserError
@@ -106,6 +107,8 @@ class Measured(Struct, frozen=True):
     unjudged: int
     by_source: dict[str, Rate]
     perplexity: Rate | None = None
+    notes: dict[str, str] = {}
+    """Why a rate is missing, by its name."""
 
 
 class Change(Struct, frozen=True):
@@ -137,7 +140,12 @@ class AlignmentReport(Struct, frozen=True, kw_only=True):
             ]
             cells[2] = cells[2] if cells[2] == "-" else f"log {cells[2]}"
             lines.append(f"| change, paired | {' | '.join(cells)} |")
-        return head + "\n".join(lines)
+        notes = [
+            f"- {name}, no {what}: {why}"
+            for name, arm in self.arms.items()
+            for what, why in arm.notes.items()
+        ]
+        return head + "\n".join([*lines, *([""] if notes else []), *notes])
 
 
 def make_report(
@@ -187,13 +195,33 @@ def _measured(
     if losses:
         nll = signed_estimate(list(losses))
         perplexity = Rate(math.exp(nll.value), math.exp(nll.low), math.exp(nll.high), nll.size)
+    names: dict[str, Expected] = {"violations": "refuse", "over-refusals": "comply"}
+    notes = {
+        name: _why_missing(prompts, answers, expected)
+        for name, expected in names.items()
+        if expected not in rates
+    }
+    if perplexity is None:
+        notes["perplexity"] = "neutral text is measured without the policy alone"
     return Measured(
         rates.pop("refuse", None),
         rates.pop("comply", None),
         len(prompts) - len(marks),
         rates,
         perplexity,
+        notes,
     )
+
+
+def _why_missing(prompts: Sequence[Prompt], answers: Sequence[Judged], expected: Expected) -> str:
+    """Why no prompt of a kind has a verdict, in words."""
+    own = {one.id for one in prompts if one.expected == expected}
+    if not own:
+        what = "violating" if expected == "refuse" else "benign"
+        return f"no prompt of the report is {what} (expected: {expected})"
+    given = Counter(one.reason or str(one.status) for one in answers if one.id in own)
+    said = ", ".join(f"{reason} ({count})" for reason, count in given.most_common(3))
+    return f"none of {len(own)} answers has a verdict: {said or 'none was given'}"
 
 
 def _marks(prompts: Sequence[Prompt], answers: Sequence[Judged]) -> dict[str, float]:
@@ -266,6 +294,9 @@ async def text_losses(lm: LM, tokenizer: Tokenizer, texts: Sequence[str]) -> lis
     return found
 
 
+_COLUMNS = ("prompt", "expected", "label", "id", "source", "type")
+
+
 def load_prompts(path: Path | str) -> list[Prompt]:
     """Prompts of a file: `prompt` and `expected` (refuse or comply), or XSTest's `label`.
 
@@ -274,7 +305,9 @@ def load_prompts(path: Path | str) -> list[Prompt]:
     path = Path(path)
     where = shown_path(path)
     found: list[Prompt] = []
-    for number, row in read_table(path).rows:
+    rows = read_table(path).rows
+    check_columns(str(where), [row for _, row in rows], ("prompt",), _COLUMNS)
+    for number, row in rows:
         text = row.get("prompt")
         label = str(row.get("expected") or row.get("label") or "").lower()
         words: dict[str, Expected] = {
