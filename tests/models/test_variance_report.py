@@ -1,13 +1,21 @@
 """The variance report against a model whose moments are known, and against plain draws."""
 
+import itertools
 import json
+from functools import cache
 
 import pytest
 import torch
 
 from burnish.errors import ArgumentError
-from burnish.models.masked_diffusion import build_noise, collate, token_nll, variance_report
-from burnish.models.masked_diffusion.report import _stratum_weights
+from burnish.models.masked_diffusion import collate, token_nll, variance_report
+from burnish.models.masked_diffusion.objective import mask_chance
+from burnish.models.masked_diffusion.report import (
+    MASK_KINDS,
+    _stratum_shares,
+    hiding_fields,
+    rate_cells,
+)
 
 MASK_ID = 5
 ROWS = [
@@ -49,36 +57,84 @@ def report():
     )
 
 
-def drawn_variance(passes, masks):
-    """Variance of a row's loss and trace of its gradient by plain draws at uniform rates."""
+@cache
+def exact_variances() -> dict[str, tuple[float, float]]:
+    """Loss variance and gradient trace of each kind of mask by enumeration of all masks and pairs."""
     model, table = Model(), collate(ROWS)
-    noise, generator = build_noise(masks=masks, passes=passes), torch.Generator().manual_seed(5)
-    count = 1500
-    pick = torch.arange(count) % 3
-    ids, eligible, attention = (part[pick] for part in table[:3])
-    u_B, u_FBL = noise.rate_uniforms(count, generator), noise.mask_uniforms(count, 7, generator)
-    noised = noise.corrupt(ids, eligible, u_B, u_FBL, MASK_ID)
-    nll = [token_nll(model(one, attention), ids, MASK_ID) for one in noised.ids_PBL]
-    rows = noised.loss(nll).row_B
-    grads = [
-        torch.autograd.grad(row, model.head.weight, retain_graph=True)[0].flatten() for row in rows
-    ]
-    return rows.var().item(), torch.stack(grads).var(0).sum().item()
+    rates = 600
+    edges = (torch.arange(rates + 1, dtype=torch.float64) / rates) ** 3
+    t, width = (edges[1:] + edges[:-1]) / 2, edges.diff()
+    p = mask_chance(t)
+    second = {name: [torch.zeros(3, dtype=torch.float64) for _ in "lg"] for name in MASK_KINDS}
+    means: list[list[torch.Tensor]] = [[], []]
+    for row, (ids, eligible, attention) in enumerate(zip(*table[:3], strict=True)):
+        places = eligible.nonzero()[:, 0]
+        bits = torch.tensor(list(itertools.product([0, 1], repeat=len(places))))
+        masks = torch.zeros(len(bits), len(ids), dtype=torch.bool)
+        masks[:, places] = bits.bool()
+        ids_BL = ids.expand_as(masks)
+        nll = token_nll(
+            model(ids_BL.masked_fill(masks, MASK_ID), attention.expand_as(masks)), ids_BL, MASK_ID
+        )
+        sums = torch.where(masks, nll, 0.0).sum(1) / len(places)
+        grads = [torch.autograd.grad(one, model.head.weight, retain_graph=True)[0] for one in sums]
+        vectors = [sums.detach().double()[:, None], torch.stack(grads).flatten(1).double()]
+        hidden = bits.sum(1)[:, None].double()
+        chance = p**hidden * (1 - p) ** (len(places) - hidden)  # (masks, T)
+        states = torch.tensor(list(itertools.product([0, 1, 2], repeat=len(places))))
+        # Of a pair: 0 first alone, 1 second alone, 2 both (p > 1/2) or none.
+        sole = torch.minimum(p, 1 - p)
+        alone = (states < 2).sum(1)[:, None].double()
+        joint = sole**alone * (1 - 2 * sole) ** (len(places) - alone)
+        code = 2 ** torch.arange(len(places) - 1, -1, -1)
+        for kind, z in enumerate(vectors):
+            mean = (chance / p).T @ z
+            one = (chance / p**2).T @ z.square().sum(1)
+            means[kind].append((mean * width[:, None]).sum(0))
+            second["one mask"][kind][row] = (one * width).sum()
+            within = one - mean.square().sum(1)
+            second["two independent masks"][kind][row] = ((one - within / 2) * width).sum()
+            pair = torch.zeros_like(one)
+            for is_high in (False, True):
+                first = ((states == 0) | ((states == 2) & is_high)).long() @ code
+                other = ((states == 1) | ((states == 2) & is_high)).long() @ code
+                square = ((z[first] + z[other]) / 2).square().sum(1)
+                at = (p > 0.5) == is_high
+                pair[at] = ((joint / p**2).T @ square)[at]
+            second["MIRROR"][kind][row] = (pair * width).sum()
+    found = {}
+    for name, both in second.items():
+        values = []
+        for kind in (0, 1):
+            whole = torch.stack(means[kind])
+            square = whole.mean(0).square().sum() - whole.var(0).sum() / 3
+            values.append((both[kind].mean() - square).item())
+        found[name] = (values[0], values[1])
+    return found
 
 
-@pytest.mark.parametrize(
-    ("name", "passes", "masks"),
-    [
-        ("uniform, one mask", 1, "independent"),
-        ("uniform, two independent masks", 2, "independent"),
-        ("uniform, MIRROR", 1, "mirror"),
-    ],
-)
-def test_variances_agree_with_plain_draws(report, name, passes, masks):
-    found = {one.name: one for one in report.samplers}[name]
-    loss, gradient = drawn_variance(passes, masks)
-    assert found.loss.value == pytest.approx(loss, rel=0.25)
-    assert found.gradient.value == pytest.approx(gradient, rel=0.25)
+@pytest.mark.parametrize("name", MASK_KINDS)
+def test_variances_agree_with_enumeration(report, name):
+    found = {one.name: one for one in report.samplers}[f"uniform, {name}"]
+    loss, gradient = exact_variances()[name]
+    assert found.loss.value == pytest.approx(loss, rel=0.1)
+    assert found.gradient.value == pytest.approx(gradient, rel=0.1)
+
+
+@pytest.mark.parametrize("p", [0.002, 0.2, 0.45, 0.7])
+def test_masks_that_hide_something_are_drawn_as_often_as_they_should(p):
+    eligible = torch.tensor([False, True, True, False, True])
+    generator = torch.Generator().manual_seed(0)
+    u, chance = hiding_fields(eligible, p, 20_000, generator)
+    hidden = ((u < p) | (u > 1 - p))[:, eligible]
+    either = min(1.0, 2 * p)
+    assert hidden.any(1).all()
+    assert chance == pytest.approx(1 - (1 - either) ** 3)
+    # Marginals: the chance of each token, given that something is hidden.
+    assert (hidden.double().mean(0) * chance).tolist() == pytest.approx([either] * 3, rel=0.05)
+    assert ((u < p)[:, eligible].double().mean(0) * chance).tolist() == pytest.approx(
+        [p] * 3, rel=0.05
+    )
 
 
 def test_samplers_keep_their_order(report):
@@ -124,11 +180,12 @@ def test_fewer_coordinates_estimate_the_same_trace():
 
 
 def test_strata_share_out_the_grid():
-    p_T = torch.tensor([0.4, 0.8, 1.2, 1.6], dtype=torch.float64)
-    weights = _stratum_weights(p_T, 2)
-    assert weights.sum(0).tolist() == pytest.approx([0.25] * 4)
+    mass_T = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    shares = _stratum_shares(mass_T, 2)
+    assert shares.sum(0).tolist() == pytest.approx([1.0] * 4)
     # Both strata hold half of the draws.
-    assert (weights * p_T).sum(1).tolist() == pytest.approx([0.5, 0.5])
+    assert (shares * mass_T).sum(1).tolist() == pytest.approx([0.5, 0.5])
+    assert rate_cells(7).width_T.sum().item() == pytest.approx(1.0)
 
 
 def test_too_little_is_refused():

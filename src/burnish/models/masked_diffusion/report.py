@@ -13,10 +13,15 @@ For z the loss, or the gradient as a vector: `Var = ∫ M(t)/p(t) dt - |∫ E z 
 independent masks have `M - V/2`, V being the variance over masks of one row; k strata subtract
 `k sum_s |∫_s E z dt|²` in the place of `|∫ E z dt|²`. Means of few rows are noisy and their squares too
 large; the variance over rows, divided by their number, is taken off.
+
+At small t a loss is nearly always 0 and rarely large, of the order 1/p: the noisy end of short answers. So
+cells of the grid shrink towards t = 0, and only masks that hide something are drawn; the chance of
+hiding nothing is known.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +30,6 @@ from burnish.arguments import as_function, as_list, as_number, as_seed, as_table
 from burnish.errors import ArgumentError
 from burnish.models.masked_diffusion.objective import EPS, mask_chance, row_losses, token_nll
 from burnish.models.masked_diffusion.rates import EprFit, fit_epr
-from burnish.models.masked_diffusion.variance import decompose_variance
 from burnish.tensors import torch
 
 if TYPE_CHECKING:
@@ -195,17 +199,30 @@ def variance_report(
     strata = as_whole("strata", strata, low=1, high=rates)
     mix_uniform = as_number("mix_uniform", mix_uniform, low=0, high=1)
     generator = torch.Generator().manual_seed(as_seed("seed", seed))
-    # Midpoints of equal cells: together they are all of [0, 1].
-    grid_T = (torch.arange(rates, dtype=torch.float64) + 0.5) / rates
+    grid = rate_cells(rates)
     picked = _picked(parameters, coordinates, generator)
     stats = []
     for place in range(len(table.ids_XL)):
         ids, eligible, attention = (part[place : place + 1].to(device) for part in table[:3])
         row = Rows(ids, eligible, attention, 0)
-        stats.append(_measure_row(model, row, grid_T, masks, mask_id, generator, picked, eps))
+        stats.append(_measure_row(model, row, grid.t_T, masks, mask_id, generator, picked, eps))
         if on_row:
             on_row(place + 1, len(table.ids_XL))
-    return _report(stats, grid_T, masks, strata, mix_uniform, picked)
+    return _report(stats, grid, masks, strata, mix_uniform, picked)
+
+
+class Cells(NamedTuple):
+    """Cells that together are all of [0, 1]."""
+
+    t_T: Tensor
+    """Their middles."""
+    width_T: Tensor
+
+
+def rate_cells(rates: int) -> Cells:
+    """Cells between the squares of 0, 1/T, ..., 1: small ones where t is small."""
+    edges = (torch.arange(rates + 1, dtype=torch.float64) / rates).square()
+    return Cells((edges[1:] + edges[:-1]) / 2, edges.diff())
 
 
 class _Picked(NamedTuple):
@@ -229,13 +246,14 @@ def _picked(parameters: Sequence[Tensor], most: int, generator: Generator) -> _P
 
 
 class _RowStats(NamedTuple):
-    """Of one row: the table of losses, and moments of the loss (first) and of the gradient."""
+    """Moments of one row at each rate; of the loss, and of the gradient where it is measured."""
 
-    losses_TK: Tensor
     second: list[Tensor]
-    """For the loss and the gradient: E|z|² of one mask, two, and MIRROR's pair, (3, T)."""
+    """E|z|² of one mask, the mean of two independent ones, and MIRROR's pair, (3, T)."""
     mean: list[Tensor]
-    """E z at each rate, (T, N)."""
+    """E z, (T, N)."""
+    noise: list[Tensor]
+    """Variance of that mean over the drawn masks, (T,)."""
 
 
 def _measure_row(
@@ -249,36 +267,58 @@ def _measure_row(
     eps: float,
 ) -> _RowStats:
     """All rates and pairs of masks of one row."""
-    losses, second, mean = [], [], []
-    length = row.ids_XL.shape[1]
+    found = []
+    ids_BL = row.ids_XL.expand(2 * masks, -1)
     for t in grid_T:
-        u_KL = torch.rand(masks, length, generator=generator, dtype=torch.float64)
-        u_KL = u_KL.to(row.ids_XL.device)
-        p = mask_chance(t, eps).to(u_KL)
+        p = mask_chance(t, eps).item()
+        u_KL, chance = hiding_fields(row.eligible_XL[0], p, masks, generator)
+        u_KL = u_KL.to(ids_BL.device)
         # MIRROR's pairs: the first K masks and their mirror images.
         mask_BL = torch.cat([u_KL < p, u_KL > 1 - p]) & row.eligible_XL
-        ids_BL = row.ids_XL.expand(2 * masks, length)
         with torch.set_grad_enabled(bool(picked.parameters)):
             output = model(ids_BL.masked_fill(mask_BL, mask_id), row.attention_XL.expand_as(ids_BL))
-            logits = getattr(output, "logits", output)
-            nll_BL = token_nll(logits, ids_BL, mask_id)
-            count_B = row.eligible_XL.sum(1).expand(2 * masks)
-            loss_B = row_losses(nll_BL, mask_BL, p.to(nll_BL).expand(2 * masks), count_B)
+            nll_BL = token_nll(getattr(output, "logits", output), ids_BL, mask_id)
+            count_B = mask_BL.new_full((2 * masks,), int(row.eligible_XL.sum()), dtype=torch.long)
+            loss_B = row_losses(nll_BL, mask_BL, torch.full_like(nll_BL[:, 0], p), count_B)
         if not loss_B.isfinite().all():
             raise ArgumentError(f"model: gave a loss of {loss_B.max().item():g} at t = {t:g}")
         vectors = [loss_B.detach().double().cpu()[:, None]]
         if picked.parameters:
             vectors.append(_gradients(loss_B, picked))
-        losses.append(vectors[0][:masks, 0])
-        moments = [_second_moments(one, masks) for one in vectors]
-        second.append(moments)
-        mean.append([one.mean(0) for one in vectors])
-    kinds = range(len(second[0]))
+        found.append([_moments(one, masks, chance) for one in vectors])
+    kinds = range(len(found[0]))
     return _RowStats(
-        torch.stack(losses),
-        [torch.stack([at[kind] for at in second], 1) for kind in kinds],
-        [torch.stack([at[kind] for at in mean]) for kind in kinds],
+        [torch.stack([at[kind].second_3 for at in found], 1) for kind in kinds],
+        [torch.stack([at[kind].mean_N for at in found]) for kind in kinds],
+        [torch.stack([at[kind].noise for at in found]) for kind in kinds],
     )
+
+
+def hiding_fields(
+    eligible_L: Tensor, p: float, count: int, generator: Generator
+) -> tuple[Tensor, float]:
+    """Fields of uniform numbers of which MIRROR's pair hides at least one token, and the chance of that.
+
+    The first token that is hidden is drawn first, by the inverse of its distribution function; the
+    tokens before it are not hidden, those after it are drawn freely.
+    """
+    places = eligible_L.nonzero()[:, 0].cpu()
+    tokens, either = len(places), min(1.0, 2 * p)
+    chance = 1 - (1 - either) ** tokens
+    drawn_KL = torch.rand(count, len(eligible_L), generator=generator, dtype=torch.float64)
+    if either >= 1:
+        return drawn_KL, 1.0
+    v_K = torch.rand(count, generator=generator, dtype=torch.float64)
+    first_K = (torch.log1p(-v_K * chance) / math.log1p(-either)).floor().long()
+    first_K = first_K.clamp(0, tokens - 1)
+    order_A = torch.arange(tokens)
+    own_KA = drawn_KL[:, places]
+    # A hidden token lies in the lowest or the highest p, the others between them.
+    hidden_KA = torch.where(own_KA < 0.5, 2 * p * own_KA, 1 - 2 * p * (1 - own_KA))
+    seen_KA = p + (1 - 2 * p) * own_KA
+    own_KA = torch.where(order_A == first_K[:, None], hidden_KA, own_KA)
+    drawn_KL[:, places] = torch.where(order_A < first_K[:, None], seen_KA, own_KA)
+    return drawn_KL, chance
 
 
 def _gradients(loss_B: Tensor, picked: _Picked) -> Tensor:
@@ -295,39 +335,46 @@ def _gradients(loss_B: Tensor, picked: _Picked) -> Tensor:
     return torch.stack(found).mul(picked.scale**0.5)
 
 
-def _second_moments(z_BN: Tensor, masks: int) -> Tensor:
-    """E|z|² of one mask, the mean of two independent ones, and MIRROR's, (3,)."""
-    first_KN, second_KN = z_BN[:masks], z_BN[masks:]
-    one = z_BN.square().sum(1).mean()
-    # Each half is of independent masks; the two halves are not independent of each other.
-    within = (first_KN.var(0).sum() + second_KN.var(0).sum()) / 2
-    mirror = ((first_KN + second_KN) / 2).square().sum(1).mean()
-    return torch.stack([one, one - within / 2, mirror])
+class _Moments(NamedTuple):
+    second_3: Tensor
+    mean_N: Tensor
+    noise: Tensor
+
+
+def _moments(z_BN: Tensor, masks: int, chance: float) -> _Moments:
+    """Moments at one rate, from pairs of masks that hide something; all others have z = 0."""
+    pair_KN = (z_BN[:masks] + z_BN[masks:]) / 2
+    mean_N = chance * pair_KN.mean(0)
+    noise = chance**2 * pair_KN.var(0).sum() / masks
+    one = chance * z_BN.square().sum(1).mean()
+    within = one - (mean_N.square().sum() - noise)
+    mirror = chance * pair_KN.square().sum(1).mean()
+    return _Moments(torch.stack([one, one - within / 2, mirror]), mean_N, noise)
 
 
 def _report(
     stats: list[_RowStats],
-    grid_T: Tensor,
+    grid: Cells,
     masks: int,
     strata: int,
     mix_uniform: float,
     picked: _Picked,
 ) -> VarianceReport:
-    losses_XTK = torch.stack([one.losses_TK for one in stats])
-    rows, rates = losses_XTK.shape[:2]
     second_T = torch.stack([one.second[0][0] for one in stats]).mean(0)
     root_T = second_T.clamp(min=0).sqrt()
-    fit = fit_epr(grid_T, root_T, mix_uniform=mix_uniform)
-    # Densities of integral 1 by the midpoint rule, which all integrals here use.
-    densities = {"uniform": torch.ones_like(grid_T), "P-POTS": fit.p / fit.p.mean()}
+    fit = fit_epr(grid.t_T, root_T, mix_uniform=mix_uniform)
+    # Densities of integral 1 over the cells, which all integrals here use.
+    densities = {
+        "uniform": torch.ones_like(grid.t_T),
+        "P-POTS": fit.p / (fit.p * grid.width_T).sum(),
+    }
+    rows, rates = len(stats), len(grid.t_T)
     resamples = torch.randint(rows, (_DRAWS, rows), generator=torch.Generator().manual_seed(0))
     samplers = []
     for rate_name, p_T in densities.items():
         for count in dict.fromkeys((1, strata)):
             figures = [
-                _variances([one.second[kind] for one in stats], [one.mean[kind] for one in stats])(
-                    p_T, count, resamples
-                )
+                _variances(stats, kind, grid, p_T, count, resamples)
                 for kind in range(len(stats[0].second))
             ]
             for place, (mask_name, forwards) in enumerate(MASK_KINDS.items()):
@@ -339,9 +386,9 @@ def _report(
                     )
                 )
     return VarianceReport(
-        _parts(losses_XTK, resamples),
-        grid_T.tolist(),
-        losses_XTK.mean((0, 2)).tolist(),
+        _parts(stats, grid, resamples),
+        grid.t_T.tolist(),
+        torch.stack([one.mean[0][:, 0] for one in stats]).mean(0).tolist(),
         root_T.tolist(),
         fit,
         samplers,
@@ -353,65 +400,69 @@ def _report(
 
 
 def _variances(
-    second: list[Tensor], mean: list[Tensor]
-) -> Callable[[Tensor, int, Tensor], list[Interval]]:
-    """Variance of one row's draw, for three kinds of masks, as a function of density and strata."""
-    second_X3T, mean_XTN = torch.stack(second), torch.stack(mean)
+    stats: list[_RowStats],
+    kind: int,
+    grid: Cells,
+    p_T: Tensor,
+    strata: int,
+    resamples_RX: Tensor,
+) -> list[Interval]:
+    """Variance of one row's draw for the three kinds of masks; `kind` 0 is the loss, 1 the gradient."""
+    second_X3T = torch.stack([one.second[kind] for one in stats])
+    mean_XTN = torch.stack([one.mean[kind] for one in stats])
+    rows = len(stats)
+    moment_X3 = (second_X3T * grid.width_T / p_T).sum(2)
+    # Integral of each row's mean over each stratum, (X, S, N), and all inner products of rows.
+    shares_ST = _stratum_shares(p_T * grid.width_T, strata) * grid.width_T
+    parts_XSN = torch.einsum("st,xtn->xsn", shares_ST, mean_XTN)
+    inner_XX = strata * torch.einsum("xsn,ysn->xy", parts_XSN, parts_XSN)
 
-    def at(p_T: Tensor, strata: int, resamples_RX: Tensor) -> list[Interval]:
-        rows = len(second_X3T)
-        moment_X3 = (second_X3T / p_T).mean(2)
-        # Integral of each row's mean over each stratum, (X, S, N), and all inner products of rows.
-        parts_XSN = torch.einsum("st,xtn->xsn", _stratum_weights(p_T, strata), mean_XTN)
-        inner_XX = strata * torch.einsum("xsn,ysn->xy", parts_XSN, parts_XSN)
+    def figure(index: Tensor) -> Tensor:
+        own = inner_XX[index][:, index]
+        biased = own.mean()
+        # |mean of rows|² is too large by the variance over rows, with n - 1, over their number.
+        spread = (own.diagonal().mean() - biased) * rows / (rows - 1)
+        return moment_X3[index].mean(0) - (biased - spread / rows)
 
-        def square(index: Tensor) -> Tensor:
-            """|mean over rows|², less what noise of few rows adds."""
-            own = inner_XX[index][:, index]
-            biased = own.mean()
-            # The variance over rows: mean |h_x|² - |mean h|², with n - 1.
-            spread = (own.diagonal().mean() - biased) * rows / (rows - 1)
-            return biased - spread / rows
-
-        def figure(index: Tensor) -> Tensor:
-            return moment_X3[index].mean(0) - square(index)
-
-        value_3 = figure(torch.arange(rows))
-        drawn_R3 = torch.stack([figure(index) for index in resamples_RX])
-        return [_interval(value_3[k], drawn_R3[:, k]) for k in range(3)]
-
-    return at
+    value_3 = figure(torch.arange(rows))
+    drawn_R3 = torch.stack([figure(index) for index in resamples_RX])
+    return [_interval(value_3[k], drawn_R3[:, k]) for k in range(3)]
 
 
-def _stratum_weights(p_T: Tensor, strata: int) -> Tensor:
-    """How much of each cell of the grid falls into each stratum of u, in units of t: (S, T)."""
-    ends_T = (p_T / p_T.sum()).cumsum(0)
+def _stratum_shares(mass_T: Tensor, strata: int) -> Tensor:
+    """Share of each cell, by the mass of its draws, that falls into each stratum of u: (S, T)."""
+    ends_T = (mass_T / mass_T.sum()).cumsum(0)
     starts_T = torch.cat([ends_T.new_zeros(1), ends_T[:-1]])
     edges = torch.arange(strata + 1, dtype=torch.float64) / strata
     low_S, high_S = edges[:-1, None], edges[1:, None]
     shared_ST = (torch.minimum(ends_T, high_S) - torch.maximum(starts_T, low_S)).clamp(min=0)
-    return shared_ST / (ends_T - starts_T) / len(p_T)
+    return shared_ST / shared_ST.sum(0)
 
 
-def _parts(losses_XTK: Tensor, resamples_RX: Tensor) -> dict[str, Part]:
-    """A, B and C with intervals over rows."""
-    value = torch.stack(decompose_variance(losses_XTK, corrected=True))
-    # A resample has equal rows, which the correction of C would take for less noise: its rows are
-    # counted with n instead of n - 1 by the factor below.
-    rows = len(losses_XTK)
-    drawn = []
-    for index in resamples_RX:
-        if (index == index[0]).all():
-            continue
-        found = torch.stack(decompose_variance(losses_XTK[index], corrected=True))
-        found[2] *= rows / (rows - 1)
-        found[3] = found[:3].sum()
-        drawn.append(found)
-    drawn_R4 = torch.stack(drawn)
-    shares_R4 = drawn_R4 / drawn_R4[:, 3:].clamp(min=1e-300)
-    share = value / value[3].clamp(min=1e-300)
+def _parts(stats: list[_RowStats], grid: Cells, resamples_RX: Tensor) -> dict[str, Part]:
+    """A, B and C of the loss, less what the noise of few masks adds, with intervals over rows."""
+    one_XT = torch.stack([one.second[0][0] for one in stats])
+    g_XT = torch.stack([one.mean[0][:, 0] for one in stats])
+    noise_XT = torch.stack([one.noise[0] for one in stats])
+    width_T, rows = grid.width_T, len(stats)
+    square_XT = g_XT.square() - noise_XT
+    whole_X = (g_XT * width_T).sum(1)
+    noise_X = (noise_XT * width_T.square()).sum(1)
+    A_X = ((one_XT - square_XT) * width_T).sum(1)
+    B_X = (square_XT * width_T).sum(1) - (whole_X.square() - noise_X)
+
+    def parts(index: Tensor) -> Tensor:
+        C = whole_X[index].var() - noise_X[index].mean()
+        return torch.stack([A_X[index].mean(), B_X[index].mean(), C])
+
+    value_3 = parts(torch.arange(rows))
+    drawn_R3 = torch.stack([parts(index) for index in resamples_RX])
+    # Resampled rows repeat: their variance is (n - 1)/n of that of rows.
+    drawn_R3[:, 2] *= rows / (rows - 1)
+    share_3 = value_3 / value_3.sum().clamp(min=1e-300)
+    shares_R3 = drawn_R3 / drawn_R3.sum(1, keepdim=True).clamp(min=1e-300)
     return {
-        name: Part(_interval(value[k], drawn_R4[:, k]), _interval(share[k], shares_R4[:, k]))
+        name: Part(_interval(value_3[k], drawn_R3[:, k]), _interval(share_3[k], shares_R3[:, k]))
         for k, name in enumerate("ABC")
     }
 
