@@ -10,6 +10,9 @@ import torch
 import transformers
 
 from burnish.errors import ArgumentError
+from burnish.lm import load_model, save_model
+from burnish.lm.model_input import ModelInput
+from burnish.lm.tiny import write_byte_tokenizer
 from burnish.models.blocks import TOPOLOGIES, Topology
 from burnish.models.siamesenorm import SiameseNormConfig, SiameseNormForCausalLM, new_model
 
@@ -171,6 +174,23 @@ def test_settings_that_contradict_each_other_are_refused(
         SiameseNormConfig(**settings)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_reward_model_is_scored_by_transformers_as_by_us(tmp_path: Path) -> None:
+    from burnish.lm.scalar_head import ScalarHead
+
+    write_byte_tokenizer(tmp_path)
+    new_model(tmp_path, **SIZES | {"vocab_size": 260, "eos_token_id": 2, "pad_token_id": 3})
+    loaded = load_model(tmp_path, dtype="float32", device="cpu")
+    loaded.score_head = ScalarHead(torch.randn(1, 32, generator=torch.Generator().manual_seed(1)))
+    save_model(loaded, tmp_path / "scored")
+    ours = load_model(tmp_path / "scored", dtype="float32", device="cpu")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "scored")
+    ids = torch.tensor([[7, 8, 9, 2]])
+    hidden = ours.module(ModelInput(ids, torch.arange(4).unsqueeze(0)))
+    assert ours.score_head is not None
+    score = hidden[0, -1] @ ours.score_head.weight[0]
+    torch.testing.assert_close(theirs.eval()(ids).logits[0, 0], score, atol=1e-5, rtol=1e-4)
 
 
 def test_depth_scales() -> None:

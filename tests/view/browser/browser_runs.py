@@ -38,6 +38,7 @@ REPLY = "The answer names scattering.\nIt stays with the question.\nI give it 0.
 
 RECIPE = """
 steps = 6
+layer_metrics_every = 2
 
 [model]
 path = "tiny"

@@ -108,3 +108,17 @@ def test_a_page_that_takes_long_says_that_it_is_loading(view: Watched) -> None:
         route.continue_()  # type: ignore[attr-defined]
     view.ready()
     assert page.locator(".loading").count() == 0
+
+
+def test_layers_are_drawn_over_depth_and_over_steps(view: Watched) -> None:
+    page = view.open(at("first"))
+    depth, steps = (
+        f"figure:has(.title:text-is('Y norm over {what}'))" for what in ("depth", "steps")
+    )
+    page.wait_for_selector(f"{depth} svg")
+    assert "layers 1 to 2" in str(page.get_attribute(f"{depth} svg", "aria-label"))
+    assert view.texts(f"{depth} .legend .key") == ["step 1", "step 3", "step 5"]
+    assert "steps 1 to 5" in str(page.get_attribute(f"{steps} svg", "aria-label"))
+    assert view.texts(f"{steps} .legend .key") == ["layer 1", "layer 2"]
+    assert page.locator("figure:has(.title:text-is('X norm over depth'))").count() == 0
+    assert page.locator("h2:text-is('Layers')").count() == 1

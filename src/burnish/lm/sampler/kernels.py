@@ -28,6 +28,7 @@ def read_streams(
     HAS_X: tl.constexpr,
     HAS_Y: tl.constexpr,
     HAS_UPDATE: tl.constexpr,
+    MOVES_X: tl.constexpr,
     X_NORM: tl.constexpr,
     IN_NORM: tl.constexpr,
     X_SCALE: tl.constexpr,
@@ -51,7 +52,7 @@ def read_streams(
         if X_NORM:
             a = normed(a, x_weight, d, inside, size, eps)
         a = a.to(new_x.dtype.element_ty)
-        if HAS_UPDATE or X_NORM:
+        if MOVES_X:
             tl.store(new_x + row + d, a, mask=inside)
         z = a.to(tl.float32)
         if X_SCALE:
@@ -88,7 +89,10 @@ def gated(gate_up, out, size, BLOCK: tl.constexpr):
 
 @triton.jit
 def turned(first, second, weight, cos, sin, eps, e, inside, HALF: tl.constexpr, NORM: tl.constexpr):
-    """Two halves of heads (H, E), normed where the family does so, and rotated."""
+    """Two halves of heads (H, E), normed where the family does so, and rotated.
+
+    Values are not rotated: their angle is 0.
+    """
     kind = first.dtype
     first, second = first.to(tl.float32), second.to(tl.float32)
     if NORM:
@@ -198,8 +202,7 @@ def attend(
     GROUP: tl.constexpr,
     HALF: tl.constexpr,
     PAGE: tl.constexpr,
-    NORM: tl.constexpr,
-    V_NORM: tl.constexpr,
+    NORMS: tl.constexpr,  # 0: no heads are normed; 1: queries and keys; 2: values too
     WINDOW: tl.constexpr,
     SHARES: tl.constexpr,
     G: tl.constexpr,
@@ -224,9 +227,8 @@ def attend(
     base = qkv + row * (HEADS + 2 * KV) * DIM
     head = kv * GROUP + g
     real = (g < GROUP)[:, None] & inside[None, :]
-    here = base + head[:, None] * DIM + e[None, :]
-    q1, q2 = load_halves(here, real, HALF)
-    q1, q2 = turned(q1, q2, q_weight, c, s, eps, e, inside, HALF, NORM)
+    q1, q2 = load_halves(base + head[:, None] * DIM + e[None, :], real, HALF)
+    q1, q2 = turned(q1, q2, q_weight, c, s, eps, e, inside, HALF, NORMS > 0)
     table += row * width
     start, end = key_range(length, share, WINDOW, SHARES)
     peak, total, a1, a2 = over_cache(
@@ -236,13 +238,11 @@ def attend(
         # The new token is read from registers: another program could not see the cache write yet.
         new = base + (HEADS + kv) * DIM + e[None, :]
         k1, k2 = load_halves(new, inside[None, :], HALF)
-        k1, k2 = turned(k1, k2, k_weight, c, s, eps, e, inside, HALF, NORM)
+        k1, k2 = turned(k1, k2, k_weight, c, s, eps, e, inside, HALF, NORMS > 0)
         v1, v2 = load_halves(new + KV * DIM, inside[None, :], HALF)
-        if V_NORM:
-            # Not rotated: the angle is 0.
-            v1, v2 = turned(v1, v2, v_weight, 1.0, 0.0, eps, e, inside, HALF, V_NORM)
-        score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32), axis=1)
-        score = (score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32), axis=1)) * scale
+        if NORMS > 1:
+            v1, v2 = turned(v1, v2, v_weight, 1.0, 0.0, eps, e, inside, HALF, True)
+        score = score_of(q1, q2, k1, k2) * scale
         peak, total, a1, a2 = add_token(peak, total, a1, a2, score, v1, v2)
         # A slot whose row is done still computes; what it writes goes to page 0, which none reads.
         page = tl.where(tl.load(left + row) > 0, tl.load(table + length // PAGE), 0)
@@ -259,6 +259,13 @@ def attend(
         store_halves(part_out + place[:, None] * DIM + e[None, :], a1, a2, real, HALF)
         tl.store(part_peak + place, peak, mask=g < GROUP)
         tl.store(part_total + place, total, mask=g < GROUP)
+
+
+@triton.jit
+def score_of(q1, q2, k1, k2):
+    """Products of queries (G, E) with one key, both in halves: (G,)."""
+    first = tl.sum(q1.to(tl.float32) * k1.to(tl.float32), axis=1)
+    return first + tl.sum(q2.to(tl.float32) * k2.to(tl.float32), axis=1)
 
 
 @triton.jit

@@ -66,9 +66,8 @@ class TritonOps:
         rows, size = first.shape
         kind = self.plan.embedding.dtype
         out = torch.empty_like(first, dtype=kind)
-        new_x = x
-        if x is not None and (update is not None or norms.x_norm is not None):
-            new_x = torch.empty_like(x)
+        moves_x = x is not None and (update is not None or norms.x_norm is not None)
+        new_x = torch.empty_like(x) if x is not None and moves_x else x
         nothing = self._nothing
         block = triton.next_power_of_2(size)
         kernels.read_streams[(rows,)](
@@ -85,6 +84,7 @@ class TritonOps:
             HAS_X=x is not None,
             HAS_Y=y is not None,
             HAS_UPDATE=update is not None,
+            MOVES_X=moves_x,
             X_NORM=norms.x_norm is not None,
             IN_NORM=norms.in_norm is not None,
             X_SCALE=norms.x_scale is not None,
@@ -132,8 +132,7 @@ class TritonOps:
             GROUP=group,
             HALF=half,
             PAGE=self.cache.page,
-            NORM=layer.q_norm is not None,
-            V_NORM=layer.v_norm is not None,
+            NORMS=(layer.q_norm is not None) + (layer.v_norm is not None),
             WINDOW=layer.window,
             SHARES=shares,
             G=max(LEAST, triton.next_power_of_2(group)),

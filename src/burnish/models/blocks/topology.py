@@ -172,12 +172,13 @@ def read_streams(streams: Streams, norms: Norms, add_norm: AddNorm) -> tuple[Str
     if y is None:
         assert x is not None
         return Streams(x, None), x
-    y, fused = add_norm(y, update, norms.y_norm)
-    if x is not None:
-        fused = (x if norms.x_scale is None else x * norms.x_scale) + fused
-    if norms.in_norm is not None:
-        _, fused = add_norm(fused, None, norms.in_norm)
-    return Streams(x, y), fused
+    y, normed = add_norm(y, update, norms.y_norm)
+    if x is None:
+        return Streams(None, y), normed
+    scaled = x if norms.x_scale is None else x * norms.x_scale
+    if norms.in_norm is None:
+        return Streams(x, y), scaled + normed
+    return Streams(x, y), add_norm(scaled, normed, norms.in_norm)[1]
 
 
 def settled(streams: Streams) -> Streams:

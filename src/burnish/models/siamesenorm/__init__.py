@@ -1,11 +1,17 @@
 """SiameseNorm: two coupled residual streams, as functions, a stack and models.
 
-Importing this makes the models known to `AutoConfig`, `AutoModel` and `AutoModelForCausalLM`.
+Importing this makes the models known to `AutoConfig`, `AutoModel` and `AutoModelForCausalLM`. The
+language models need transformers 5; the rest needs torch alone.
 """
 
-from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+from burnish.lazy import lazy_exports
 from burnish.models.siamesenorm.dit import DiffusionTransformer
-from burnish.models.siamesenorm.from_prenorm import from_prenorm
 from burnish.models.siamesenorm.functional import (
     StreamPair,
     TrunkOutput,
@@ -14,17 +20,23 @@ from burnish.models.siamesenorm.functional import (
     siamese_paper,
     siamese_trunk,
 )
-from burnish.models.siamesenorm.modeling_siamesenorm import (
-    SiameseNormForCausalLM,
-    SiameseNormModel,
-)
-from burnish.models.siamesenorm.new import new_model
 from burnish.models.siamesenorm.vit import VisionTransformer
+
+if TYPE_CHECKING:
+    from burnish.models.siamesenorm.configuration_siamesenorm import SiameseNormConfig
+    from burnish.models.siamesenorm.from_prenorm import from_prenorm
+    from burnish.models.siamesenorm.modeling_siamesenorm import (
+        SiameseNormForCausalLM,
+        SiameseNormForSequenceClassification,
+        SiameseNormModel,
+    )
+    from burnish.models.siamesenorm.new import new_model
 
 __all__ = [
     "DiffusionTransformer",
     "SiameseNormConfig",
     "SiameseNormForCausalLM",
+    "SiameseNormForSequenceClassification",
     "SiameseNormModel",
     "StreamPair",
     "TrunkOutput",
@@ -36,3 +48,15 @@ __all__ = [
     "siamese_paper",
     "siamese_trunk",
 ]
+__getattr__, __dir__ = lazy_exports(__name__)
+
+
+def _has_transformers() -> bool:
+    try:
+        return int(importlib.metadata.version("transformers").partition(".")[0]) >= 5
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+if _has_transformers():
+    importlib.import_module("burnish.models.siamesenorm.modeling_siamesenorm")

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from transformers import PreTrainedConfig
+import transformers
 
-from burnish.errors import ArgumentError
+from burnish.errors import ArgumentError, UserError
 from burnish.models.blocks.attention import QKV_NORMS
 from burnish.models.blocks.topology import Topology
 
+if int(transformers.__version__.partition(".")[0]) < 5:
+    raise UserError(
+        f"models of type burnish-siamesenorm need transformers 5; got {transformers.__version__}. "
+        "Run: pip install --upgrade transformers"
+    )
 
-class SiameseNormConfig(PreTrainedConfig):  # type: ignore[misc]
+
+class SiameseNormConfig(transformers.PreTrainedConfig):  # type: ignore[misc]
     """Sizes and topology of a `SiameseNormForCausalLM`.
 
     `norm_topology` is pre, post, peri, hybrid, siamese_post_pre or siamese_hybrid_pre; "siamese" is

@@ -21,12 +21,14 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
     GenerationMixin,
     PreTrainedModel,
 )
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
 from burnish.models.blocks import Attention, OutputLinear, ResidualStack, SwiGLU, rotation
@@ -190,6 +192,12 @@ class SiameseNormForCausalLM(SiameseNormPreTrainedModel, GenerationMixin):  # ty
         return output.to_tuple() if return_dict is False else output
 
 
+class SiameseNormForSequenceClassification(  # type: ignore[misc]
+    GenericForSequenceClassification, SiameseNormPreTrainedModel
+):
+    """`SiameseNormModel` with a score of the last token: a reward model."""
+
+
 def _sublayers(config: SiameseNormConfig, index: int) -> tuple[Attention, SwiGLU]:
     attention = Attention(
         config.hidden_size,
@@ -207,3 +215,6 @@ def _sublayers(config: SiameseNormConfig, index: int) -> tuple[Attention, SwiGLU
 AutoConfig.register(SiameseNormConfig.model_type, SiameseNormConfig, exist_ok=True)
 AutoModel.register(SiameseNormConfig, SiameseNormModel, exist_ok=True)
 AutoModelForCausalLM.register(SiameseNormConfig, SiameseNormForCausalLM, exist_ok=True)
+AutoModelForSequenceClassification.register(
+    SiameseNormConfig, SiameseNormForSequenceClassification, exist_ok=True
+)
