@@ -501,6 +501,8 @@ class DiffusionTrain(TrainSection, frozen=True, tag="diffusion"):
     """Of `p_pots`: a probe measures one rate less than this, evenly spaced."""
     probe_masks: Positive = 10
     """Of `p_pots`: masks of a probe for each row and rate."""
+    fit_starts: Positive = 20
+    """Of `p_pots`: points from which the curve is fitted; the best fit is taken."""
     moment: Literal["second", "within"] = "second"
     """Of `p_pots`: what a rate costs: the mean squared loss, or without the spread of the data, as the
     reference has it."""

@@ -323,6 +323,7 @@ def noise_of(settings: DiffusionSettings, tokenizer: Any) -> Noise:
             "mix_uniform": settings.mix_uniform,
             "refit_every": settings.refit_every,
             "start": settings.probe_at,
+            "n_starts": settings.fit_starts,
             "moment": settings.moment,
             "loss_max": settings.loss_max,
         }

@@ -1,0 +1,266 @@
+"""Training a masked diffusion model: the loss by the book, exact resume, samplers, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from training_cases import (
+    assert_same,
+    finish,
+    finish_with_stops,
+    outcome,
+    resolved,
+    trainer,
+)
+
+from burnish.errors import UserError
+from burnish.lm.diffusion.decoding import read_decoding
+from burnish.lm.diffusion.layout import both_ways
+from burnish.lm.folder import find_folder
+from burnish.store import RunStore
+from burnish.training import build
+from burnish.training.algorithms.diffusion import RATES_FILE
+from burnish.training.events import HeldOut
+from burnish.training.masked_rows import Unit, mask_row, passes, unit_losses
+
+TASK = {"kind": "arithmetic", "level": 1}
+SMALL = {
+    "steps": 4,
+    "rewards": [],
+    "task": TASK,
+    "experts": {"field": "answer"},
+    "model": {"path": "diffusion:tiny"},
+    "train": {"kind": "diffusion", "batch": 6, "canvas": 4, "decoding": "block=4"},
+    "evaluation": {"prompts": 4},
+    "checkpoint": {"every": 2},
+}
+PROBED = {
+    "rates": "p_pots",
+    "probe_at": 1,
+    "refit_every": 2,
+    "probe_rows": 3,
+    "probe_rates": 7,
+    "probe_masks": 2,
+    "fit_starts": 1,
+}
+NOISES = {
+    "standard": {"strata": False},
+    "clipped": {"rates": "clipped"},
+    "two masks": {"passes": 2},
+    "mirror": {"masks": "mirror"},
+    "mirror once": {"masks": "mirror_deduplicated", "stacked": False},
+    "delimiters": {"delimiters": ["1"]},
+    "fitted": {**PROBED, "masks": "mirror"},
+}
+
+
+def table(**train):
+    return {**SMALL, "train": {**SMALL["train"], **train}}
+
+
+def made(folder, *, dtype="float64", **train):
+    one = trainer(folder, {**table(**train), "model": {"path": "diffusion:tiny", "dtype": dtype}})
+    return one, one.stage.algorithm
+
+
+def book_loss(module, units):
+    """One row at a time, through the whole vocabulary."""
+    total, mask = 0.0, module.architecture.mask_id
+    for unit in units:
+        ids = list(unit.row.ids)
+        for place in unit.places:
+            ids[place] = mask
+        logits = module.logits(module(both_ways([ids], pad=0, device=torch.device("cpu"))))[0]
+        allowed = torch.arange(logits.shape[-1]) != mask
+        logp = logits.masked_fill(~allowed, float("-inf")).log_softmax(-1)
+        nll = sum(
+            -logp[place, unit.row.ids[place]] / chance
+            for place, chance in zip(unit.places, unit.chances, strict=True)
+        )
+        total = total + unit.scale * nll / unit.row.count
+    return total
+
+
+@pytest.mark.parametrize(
+    ("noise", "budget"),
+    [*((noise, 200) for noise in NOISES), ("mirror once", 1), ("mirror", 100_000)],
+)
+def test_loss_and_gradient_are_those_of_the_whole_batch(tmp_path, noise, budget):
+    one, algorithm = made(tmp_path, **NOISES[noise])
+    module = algorithm.module
+    batch = algorithm.batch(2)
+    wanted = book_loss(module, batch.units)
+    named = list(module.parameters())
+    expected = torch.autograd.grad(wanted, named)
+    module.zero_grad()
+    total = 0.0
+    for micro in algorithm.micro_batches(batch, budget):
+        found = algorithm.loss(module, micro)
+        found.total.backward()
+        total += found.total.item()
+    one.store.close()
+    assert total == pytest.approx(wanted.item(), rel=1e-9)
+    for parameter, gradient in zip(named, expected, strict=True):
+        own = torch.zeros_like(gradient) if parameter.grad is None else parameter.grad
+        assert torch.allclose(own, gradient, atol=1e-9)
+
+
+def test_prompts_are_never_masked_and_answers_are_filled(tmp_path):
+    one, algorithm = made(tmp_path)
+    end = algorithm.experts.end[0]
+    for unit in algorithm.batch(0).units:
+        row = unit.row
+        assert row.count == 4
+        assert row.ids[-1] == end
+        assert all(place >= row.prompt for place in unit.places)
+    one.store.close()
+
+
+def test_a_step_asked_for_twice_is_the_same_and_others_differ(tmp_path):
+    one, algorithm = made(tmp_path)
+    first, again, other = (algorithm.batch(step) for step in (1, 1, 2))
+    assert torch.equal(first.t_B, again.t_B)
+    for left, right in zip(first.units, again.units, strict=True):
+        assert np.array_equal(left.places, right.places)
+    assert not torch.equal(first.t_B, other.t_B)
+    one.store.close()
+
+
+def test_strata_spread_the_rates_of_the_whole_step(tmp_path):
+    one, algorithm = made(tmp_path, batch=16, strata=True)
+    rates = algorithm.batch(0).t_B
+    counts = torch.histc(rates, bins=4, min=0, max=1)
+    one.store.close()
+    assert counts.tolist() == [4, 4, 4, 4]
+
+
+def test_nothing_masked_is_exactly_zero(tmp_path):
+    one, algorithm = made(tmp_path)
+    row = algorithm.batch(0).rows[0]
+    empty = mask_row(row, np.zeros(len(row.ids), bool), np.ones(len(row.ids)))
+    loss = unit_losses(algorithm.module, [empty], torch.device("cpu"))
+    loss.sum().backward()
+    one.store.close()
+    assert loss.tolist() == [0.0]
+
+
+def test_passes_hold_to_their_budget():
+    class Row:
+        def __init__(self, size):
+            self.ids = (0,) * size
+
+    units = [Unit(Row(size), (), ()) for size in (3, 9, 5, 5, 30)]
+    cut = [[len(unit.row.ids) for unit in some] for some in passes(units, 15)]
+    assert cut == [[30], [9], [5, 5, 3]]
+
+
+@pytest.mark.parametrize(
+    ("noise", "stop"), [("standard", 3), ("fitted", 1), ("fitted", "2 saved"), ("fitted", 3)]
+)
+def test_a_stopped_run_goes_on_bit_by_bit(tmp_path, noise, stop):
+    whole = {**table(**NOISES[noise]), "model": {"path": "diffusion:tiny"}}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    finish(trainer(tmp_path / "a", whole))
+    finish_with_stops(lambda: trainer(tmp_path / "b", whole), stop)
+    assert_same(outcome(tmp_path / "b" / "run"), outcome(tmp_path / "a" / "run"))
+
+
+def test_held_out_losses_do_not_depend_on_the_sampler(tmp_path):
+    found = {}
+    for name in ("standard", "mirror", "fitted"):
+        (tmp_path / name).mkdir()
+        events = finish(trainer(tmp_path / name, {**table(**NOISES[name]), "run": {"seed": 3}}))
+        found[name] = next(event for event in events if isinstance(event, HeldOut)).score
+    assert found["standard"] == found["mirror"] == found["fitted"]
+    assert found["standard"].value > 4
+
+
+def test_the_fitted_density_lies_in_the_run(tmp_path):
+    finish(trainer(tmp_path, table(**PROBED)))
+    said = json.loads((tmp_path / "run" / RATES_FILE).read_text())
+    assert said["family"] == "epr"
+    assert said["fitted_at"] == 3
+    assert len(said["probe"]["w"]) == 6
+
+
+def test_the_trained_model_writes_as_it_was_trained(tmp_path):
+    finish(trainer(tmp_path, table()))
+    newest = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1]
+    found = read_decoding(newest)
+    assert (found.block, found.canvas) == (4, 4)
+
+
+def test_text_is_learned_without_a_prompt(tmp_path):
+    rows = tmp_path / "texts.jsonl"
+    rows.write_text(
+        "".join(json.dumps({"q": f"{i}", "text": "a" * (5 + i)}) + "\n" for i in range(9))
+    )
+    task = {"kind": "file", "path": str(rows), "prompt": "q", "fields": {"text": "text"}}
+    train = {"kind": "diffusion", "batch": 4, "on": "text", "sequence": 8}
+    given = {**SMALL, "task": task, "experts": {"field": "text"}, "train": train}
+    one = trainer(tmp_path, given)
+    rows_of = one.stage.algorithm.batch(0).rows
+    assert all(row.prompt == 0 and 1 <= len(row.ids) <= 8 for row in rows_of)
+    finish(one)
+
+
+def test_it_learns(tmp_path):
+    events = finish(
+        trainer(tmp_path, {**table(batch=16), "steps": 25, "optimiser": {"learning_rate": 3e-3}})
+    )
+    scores = [event.score.value for event in events if isinstance(event, HeldOut)]
+    assert scores[-1] < 0.6 * scores[0]
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        found = store.metrics("diffusion/smoothed_loss")["diffusion/smoothed_loss"]
+    assert len(found) == 24
+
+
+def test_rewards_may_be_what_is_held_out(tmp_path):
+    given = {**table(held_out="rewards"), "rewards": [{"kind": "numeric", "name": "right"}]}
+    given["rollout"] = {"max_tokens": 4}
+    events = finish(trainer(tmp_path, {**given, "steps": 1}))
+    found = [event for event in events if isinstance(event, HeldOut)]
+    assert {event.measure for event in found} == {"reward"}
+    with RunStore.open(tmp_path / "run", read_only=True) as store:
+        (sample, *_) = store.samples(1)
+    assert len(sample.trajectory.info["unmasked"][0]) == len(sample.trajectory.spans[-1].token_ids)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"model": {"path": "tiny"}}, "writes from left to right; expected a masked diffusion"),
+        ({"train": {"kind": "sft"}}, "model.path: .* has no next token"),
+        ({"train": {"kind": "diffusion", "decoding": "pace=3"}}, "decoding: got 'pace=3'"),
+        ({"train": {"kind": "diffusion", "held_out": "rewards"}}, "the config has none"),
+        ({"train": {"kind": "diffusion", "by": "colour"}}, "train.by is 'colour'"),
+        ({"train": {"kind": "diffusion", "masks": "mirror", "passes": 3}}, "passes: got 3"),
+        ({"train": {"kind": "diffusion", "canvas": 2000}}, "the model reads 1024"),
+    ],
+)
+def test_mistakes_get_one_line(tmp_path, given, what):
+    config = resolved(tmp_path, {**SMALL, **given})
+    with pytest.raises(UserError, match=what):
+        finish(build(config, tmp_path / "run", root=tmp_path))
+
+
+def test_a_mask_that_would_hide_its_prompt_and_syntax_are_refused_together(tmp_path):
+    from burnish.lm.diffusion.convert import convert
+
+    convert(find_folder("tiny"), tmp_path / "model", prompt_sees="prompt")
+    given = {**table(syntax="json"), "model": {"path": str(tmp_path / "model")}}
+    with pytest.raises(UserError, match="do not see their answers"):
+        trainer(tmp_path, given)
+
+
+def test_syntax_of_prompts_joins_what_may_be_masked(tmp_path):
+    plain, algorithm = made(tmp_path)
+    before = algorithm.batch(0).rows[0].count
+    plain.store.close()
+    (tmp_path / "other").mkdir()
+    one, algorithm = made(tmp_path / "other", syntax="markdown")
+    row = algorithm.batch(0).rows[0]
+    one.store.close()
+    assert row.count > before
